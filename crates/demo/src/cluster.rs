@@ -1,0 +1,229 @@
+//! A primary and its standbys, from nothing to streaming, and back to nothing.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::conf::{self, Auth, WalLevel};
+use crate::folder::{Folder, copy_tree, make_private, write_private};
+use crate::port::ReservedPort;
+use crate::process::Launch;
+use crate::programs::Programs;
+use crate::server::Server;
+use crate::wait::wait_until;
+
+/// A standby connects within 0.2 s of its start.
+const STREAM_LIMIT: Duration = Duration::from_secs(60);
+/// Replay of what a test writes; a bulk load of a benchmark may take most of this.
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(120);
+/// Tried in this order: the first knows letters beyond ASCII, the second exists everywhere.
+const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
+
+/// What cluster to make. The default is one trusting server in a temporary folder.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Where; created if missing, must be empty. `None`: a temporary folder.
+    pub dir: Option<PathBuf>,
+    /// How many standbys.
+    pub standbys: usize,
+    /// Which PostgreSQL. `None`: see [`Programs::find`].
+    pub programs: Option<Programs>,
+    /// The primary's port; the standbys get the ones after it. `None`: any free ports.
+    pub base_port: Option<u16>,
+    /// Also logical replication?
+    pub wal_level: WalLevel,
+    /// Lines of postgresql.conf for all servers: name and value. They override ours.
+    pub extra_conf: Vec<(String, String)>,
+    /// Files for every data folder, for example a certificate and its key: name and contents.
+    pub extra_files: Vec<(String, Vec<u8>)>,
+    /// Who may connect, and how.
+    pub auth: Auth,
+    /// Leave the folder and what is in it when the cluster is dropped. The servers stop all the same.
+    pub keep: bool,
+}
+
+/// Running servers. Dropping it stops them and removes their folder.
+#[derive(Debug)]
+pub struct Cluster {
+    // Dropped in this order: servers first, then what they live in.
+    servers: Vec<Server>,
+    folder: Folder,
+}
+
+impl Cluster {
+    /// Makes and starts a cluster, and returns when all standbys stream.
+    ///
+    /// Error: no PostgreSQL, a port or folder that cannot be used, a server that does not start (with the end of its
+    /// log). Nothing is left behind then.
+    pub fn start(options: Options) -> Result<Cluster> {
+        let launch = Launch::new()?;
+        let programs = options.programs.clone().map_or_else(Programs::find, Ok)?;
+        let folder = match &options.dir {
+            Some(path) => Folder::at(path, launch.run_as)?,
+            None => Folder::temporary(launch.run_as)?,
+        };
+        let mut cluster = Cluster { servers: Vec::new(), folder };
+        for number in 0..=options.standbys {
+            let server = cluster.new_server(number, &options, programs.clone(), launch)?;
+            cluster.servers.push(server);
+        }
+        cluster.write_primary(&options)?;
+        cluster.write_standbys()?;
+        cluster.start_all(&options.auth)?;
+        if options.keep {
+            cluster.folder.keep();
+        }
+        Ok(cluster)
+    }
+
+    /// The server that was made as the primary, also after another one was promoted.
+    pub fn primary(&self) -> &Server {
+        &self.servers[0]
+    }
+
+    /// The servers that were made as standbys.
+    pub fn standbys(&self) -> &[Server] {
+        &self.servers[1..]
+    }
+
+    /// All servers, the primary first.
+    pub fn servers(&self) -> &[Server] {
+        &self.servers
+    }
+
+    /// The folder of everything: data folders, logs, unix sockets.
+    pub fn dir(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The first running server that is not a standby now.
+    pub fn writable(&self) -> Result<&Server> {
+        let running = self.servers.iter().filter(|server| server.is_running());
+        let found = running.into_iter().find(|server| matches!(server.in_recovery(), Ok(false)));
+        found.context("no server of the cluster accepts writes")
+    }
+
+    /// Waits until `count` standbys stream from the server that accepts writes.
+    pub fn wait_streaming(&self, count: usize) -> Result<()> {
+        let primary = self.writable()?;
+        let text = "select count(*) from pg_stat_replication where state = 'streaming'";
+        wait_until(&format!("{count} standbys to stream"), STREAM_LIMIT, || Ok(primary.value(text)?.parse::<usize>()? >= count))
+    }
+
+    /// Waits until every running standby has replayed what the writable server has written up to now.
+    pub fn wait_caught_up(&self) -> Result<()> {
+        let primary = self.writable()?;
+        let written = primary.value("select pg_current_wal_lsn()")?;
+        let text = format!("select coalesce(pg_last_wal_replay_lsn() >= '{written}', false)");
+        for server in &self.servers {
+            if !server.is_running() || !server.in_recovery()? {
+                continue;
+            }
+            let what = format!("server {} to replay up to {written}", server.name());
+            wait_until(&what, CATCH_UP_LIMIT, || Ok(server.value(&text)? == "t"))?;
+        }
+        Ok(())
+    }
+
+    fn new_server(&self, number: usize, options: &Options, programs: Programs, launch: Launch) -> Result<Server> {
+        let name = if number == 0 { "primary".to_owned() } else { format!("standby{number}") };
+        let port = match options.base_port {
+            Some(base) => {
+                let port = u16::try_from(number).ok().and_then(|number| base.checked_add(number));
+                let port = port.with_context(|| format!("no port {number} after {base}"))?;
+                ReservedPort::exactly(port).with_context(|| format!("cannot use base port {base}, choose another"))?
+            }
+            None => ReservedPort::any()?,
+        };
+        let sockets = self.folder.path().to_owned();
+        let data = sockets.join(&name);
+        Ok(Server { name, data, sockets, port, programs, launch, process: Mutex::new(None) })
+    }
+
+    /// The primary's data folder, complete but for what only the primary has.
+    fn write_primary(&self, options: &Options) -> Result<()> {
+        let primary = self.primary();
+        let run_as = primary.launch.run_as;
+        init_data(primary)?;
+        let shared = conf::shared_settings(&primary.sockets, options.wal_level, &options.auth, &options.extra_conf);
+        append(&primary.data.join("postgresql.conf"), &shared)?;
+        write_private(&primary.data.join("pg_hba.conf"), conf::hba(&options.auth).as_bytes(), run_as)?;
+        for (name, contents) in &options.extra_files {
+            write_private(&primary.data.join(name), contents, run_as)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the primary, which has never run, to all standbys; then each server gets its own settings.
+    fn write_standbys(&self) -> Result<()> {
+        let primary = self.primary();
+        for standby in self.standbys() {
+            let run_as = standby.launch.run_as;
+            make_private(&standby.data, run_as)?;
+            copy_tree(&primary.data, &standby.data, run_as, &|_| false)?;
+            write_private(&standby.data.join("standby.signal"), b"", run_as)?;
+            let upstream = conf::upstream_setting(&standby.name, primary.port());
+            append(&standby.data.join("postgresql.conf"), &upstream)?;
+        }
+        for server in &self.servers {
+            let own = conf::own_settings(&server.name, server.port());
+            append(&server.data.join("postgresql.conf"), &own)?;
+        }
+        Ok(())
+    }
+
+    fn start_all(&self, auth: &Auth) -> Result<()> {
+        for server in &self.servers {
+            server.spawn()?;
+        }
+        for server in &self.servers {
+            server.wait_ready()?;
+        }
+        for user in &auth.users {
+            let name = conf::quote_name(&user.name);
+            let verb = if user.name == "postgres" { "alter" } else { "create" };
+            let password = conf::quote_text(&user.password);
+            self.primary().query(&format!("{verb} role {name} login password {password}"))?;
+        }
+        self.wait_streaming(self.standbys().len())?;
+        self.wait_caught_up()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for server in &self.servers {
+            server.begin_stop();
+        }
+    }
+}
+
+/// Runs initdb. `--no-sync` because nothing here is meant to outlive the machine's next crash.
+fn init_data(server: &Server) -> Result<()> {
+    let mut output = run_initdb(server, LOCALES[0])?;
+    if !output.status.success() {
+        output = run_initdb(server, LOCALES[1])?;
+    }
+    if !output.status.success() {
+        bail!("initdb failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+fn run_initdb(server: &Server, locale: &str) -> Result<Output> {
+    let program = server.programs.bin().join("initdb");
+    let mut command = server.launch.run_as.command(&program, &server.sockets);
+    command.args(["--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8"]);
+    command.arg(format!("--locale={locale}")).arg("-D").arg(&server.data);
+    command.output().with_context(|| format!("cannot run {}", program.display()))
+}
+
+fn append(path: &Path, text: &str) -> Result<()> {
+    let mut file = File::options().append(true).open(path)?;
+    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,191 @@
+//! The folder of a cluster: made with the right owner, filled, and removed at the end.
+
+use std::env;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::programs::RunAs;
+
+/// Longest folder: a unix socket's path has 107 bytes (sun_path), and `/.s.PGSQL.65535` takes 15 of them.
+const PATH_BYTES_MAX: usize = 92;
+/// Names tried for a temporary folder before we give up; each taken one is another cluster of this process.
+const NAMES_MAX: u32 = 10_000;
+
+/// A folder that is ours. Dropping it removes what we put there, unless it is to be kept.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+    end: End,
+}
+
+/// What happens to the folder at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Keep,
+    Remove,
+    /// The folder was there before us: only its contents go.
+    Empty,
+}
+
+impl Folder {
+    /// A new folder in the system's place for temporary ones.
+    pub(crate) fn temporary(run_as: RunAs) -> Result<Folder> {
+        let base = env::temp_dir();
+        for number in 0..NAMES_MAX {
+            let path = base.join(format!("weir-{}-{number}", process::id()));
+            match DirBuilder::new().mode(0o755).create(&path) {
+                Ok(()) => return Folder { path, end: End::Remove }.prepared(run_as),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error).with_context(|| format!("cannot create {}", path.display())),
+            }
+        }
+        bail!("{} holds {NAMES_MAX} folders of this process already", base.display())
+    }
+
+    /// `path`, created if missing. Error: it holds something; we would have to remove it in the end.
+    pub(crate) fn at(path: &Path, run_as: RunAs) -> Result<Folder> {
+        let end = if path.exists() { End::Empty } else { End::Remove };
+        DirBuilder::new().recursive(true).mode(0o755).create(path)?;
+        let path = path.canonicalize()?;
+        ensure!(fs::read_dir(&path)?.next().is_none(), "the folder {} is not empty", path.display());
+        Folder { path, end }.prepared(run_as)
+    }
+
+    /// From now on the contents stay.
+    pub(crate) fn keep(&mut self) {
+        self.end = End::Keep;
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn prepared(self, run_as: RunAs) -> Result<Folder> {
+        let bytes = self.path.as_os_str().len();
+        let text = self.path.display();
+        ensure!(bytes <= PATH_BYTES_MAX, "the path {text} has {bytes} bytes, a folder with sockets may have {PATH_BYTES_MAX}");
+        if let RunAs::User { uid, gid } = run_as {
+            let closed = self.path.ancestors().skip(1).find(|folder| !may_enter(folder, uid, gid));
+            if let Some(folder) = closed {
+                bail!("the servers run as user {uid}, who may not enter {}; choose another folder", folder.display());
+            }
+        }
+        give(&self.path, run_as)?;
+        Ok(self)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nobody can act on an error here, and a leftover folder harms nothing.
+        let _ = match self.end {
+            End::Keep => Ok(()),
+            End::Remove => fs::remove_dir_all(&self.path),
+            End::Empty => empty(&self.path),
+        };
+    }
+}
+
+/// Creates a folder that only its owner may see; PostgreSQL insists on that for data folders.
+pub(crate) fn make_private(path: &Path, run_as: RunAs) -> Result<()> {
+    DirBuilder::new().mode(0o700).create(path).with_context(|| format!("cannot create {}", path.display()))?;
+    give(path, run_as)
+}
+
+/// Writes a file that only its owner may read.
+pub(crate) fn write_private(path: &Path, contents: &[u8], run_as: RunAs) -> Result<()> {
+    fs::write(path, contents).with_context(|| format!("cannot write {}", path.display()))?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    give(path, run_as)
+}
+
+/// Removes what is in a folder, not the folder.
+pub(crate) fn empty(path: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path())? } else { fs::remove_file(entry.path())? }
+    }
+    Ok(())
+}
+
+/// Copies what is in `from` into the existing folder `to`, except the files and folders `skip` names.
+///
+/// `skip` gets paths relative to the first folder. Files that vanish during the copy are no error: a running server
+/// removes some.
+pub(crate) fn copy_tree(from: &Path, to: &Path, run_as: RunAs, skip: &dyn Fn(&Path) -> bool) -> Result<()> {
+    copy_level(from, Path::new(""), to, run_as, skip)
+}
+
+fn copy_level(top: &Path, below: &Path, to: &Path, run_as: RunAs, skip: &dyn Fn(&Path) -> bool) -> Result<()> {
+    for entry in fs::read_dir(top.join(below))? {
+        let entry = entry?;
+        let name = below.join(entry.file_name());
+        if skip(&name) {
+            continue;
+        }
+        let target = to.join(&name);
+        if entry.file_type()?.is_dir() {
+            make_private(&target, run_as)?;
+            copy_level(top, &name, to, run_as, skip)?;
+            continue;
+        }
+        match fs::copy(entry.path(), &target) {
+            Ok(_) => give(&target, run_as)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot copy {}", entry.path().display())),
+        }
+    }
+    Ok(())
+}
+
+fn give(path: &Path, run_as: RunAs) -> Result<()> {
+    match run_as {
+        RunAs::Ourselves => Ok(()),
+        RunAs::User { uid, gid } => {
+            chown(path, Some(uid), Some(gid)).with_context(|| format!("cannot give {} to user {uid}", path.display()))
+        }
+    }
+}
+
+fn may_enter(folder: &Path, uid: u32, gid: u32) -> bool {
+    let Ok(about) = fs::metadata(folder) else { return false };
+    let bit = match (about.uid() == uid, about.gid() == gid) {
+        (true, _) => 0o100,
+        (false, true) => 0o010,
+        (false, false) => 0o001,
+    };
+    about.mode() & bit != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_ours_goes_and_a_given_one_is_only_emptied() {
+        let outer = Folder::temporary(RunAs::Ourselves).unwrap();
+        let given = outer.path().join("given");
+        fs::create_dir(&given).unwrap();
+        let inner = Folder::at(&given, RunAs::Ourselves).unwrap();
+        write_private(&inner.path().join("file"), b"text", RunAs::Ourselves).unwrap();
+        let error = Folder::at(&given, RunAs::Ourselves).unwrap_err().to_string();
+        assert!(error.ends_with("is not empty"), "{error}");
+        drop(inner);
+        assert!(fs::read_dir(&given).unwrap().next().is_none());
+        let path = outer.path().to_owned();
+        drop(outer);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_refused() {
+        let outer = Folder::temporary(RunAs::Ourselves).unwrap();
+        let error = Folder::at(&outer.path().join("x".repeat(92)), RunAs::Ourselves).unwrap_err().to_string();
+        assert!(error.contains("a folder with sockets may have 92"), "{error}");
+    }
+}

@@ -1,0 +1,38 @@
+//! Makes and destroys PostgreSQL clusters: a primary and its streaming standbys on this machine.
+//!
+//! For `weir demo`, the end-to-end tests and the benchmark. Blocking, no other crate of this workspace is used.
+//! What must stay true: no server outlives its `Cluster`, whether it is dropped, unwound by a panic, or killed.
+//! Only `initdb` and `postgres` are needed: standbys are copies of the stopped primary, and the few questions we ask
+//! a server go through [`Sql`].
+//!
+//! ```no_run
+//! let cluster = weir_demo::Cluster::start(weir_demo::Options { standbys: 2, ..Default::default() })?;
+//! cluster.primary().query("create table t (a int)")?;
+//! cluster.wait_caught_up()?;
+//! assert!(cluster.standbys()[0].query("select a from t")?.is_empty());
+//! # anyhow::Ok(())
+//! ```
+//!
+//! Map: `cluster` starts and ends all servers · `server` is one server, `replication` what
+//! tests do to it · `conf` the text of its files · `sql` a tiny
+//! client · `programs` finds PostgreSQL · `process` starts and ends processes · `folder` files and owners · `port`
+//! free ports.
+
+mod cluster;
+mod conf;
+mod folder;
+mod port;
+mod process;
+mod programs;
+mod replication;
+mod server;
+mod sql;
+mod wait;
+
+pub use cluster::{Cluster, Options};
+pub use conf::{Auth, HbaMethod, User, WalLevel};
+pub use port::ReservedPort;
+pub use programs::Programs;
+pub use server::{Mode, Server};
+pub use sql::{Row, Sql, SqlError};
+pub use wait::wait_until;

@@ -1,0 +1,224 @@
+//! Starts and ends server processes so that none outlives us.
+//!
+//! Three ways to end: dropped (we signal and wait), interrupted in a terminal (a server has its own process group, so
+//! it does not see Ctrl-C before we do), killed (the kernel sends the parent death signal, set through `setpriv`
+//! because doing it here would take unsafe code; where there is no such `setpriv`, this last way leaves servers).
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::programs::RunAs;
+use crate::wait::wait_until;
+
+/// How long killed processes may take to vanish. They cannot refuse; only a busy machine delays them.
+const KILL_LIMIT: Duration = Duration::from_secs(20);
+/// Sent to a server when we die. Not INT: a fast shutdown can wait for a receiver that is gone or frozen, an
+/// immediate one ends within 5 s, and the data survives it.
+const DEATH_SIGNAL: &str = "QUIT";
+
+/// How server processes are started: as whom, and whether the kernel ends them when we die.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Launch {
+    pub(crate) run_as: RunAs,
+    guard: Guard,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Guard {
+    Setpriv,
+    Nothing,
+}
+
+impl Launch {
+    pub(crate) fn new() -> Result<Launch> {
+        let mut probe = Command::new("setpriv");
+        probe.args(["--pdeathsig", DEATH_SIGNAL, "true"]).stdout(Stdio::null()).stderr(Stdio::null());
+        let guard = match probe.status() {
+            Ok(status) if status.success() => Guard::Setpriv,
+            _ => Guard::Nothing,
+        };
+        Ok(Launch { run_as: RunAs::choose()?, guard })
+    }
+
+    /// Starts a postmaster on `data`; what it says is appended to `log`.
+    pub(crate) fn postgres(self, bin: &Path, data: &Path, log: &Path) -> Result<Child> {
+        let program = bin.join("postgres");
+        let mut command = match self.guard {
+            Guard::Setpriv => {
+                let mut command = self.run_as.command(Path::new("setpriv"), data);
+                command.args(["--pdeathsig", DEATH_SIGNAL]).arg(&program);
+                command
+            }
+            Guard::Nothing => self.run_as.command(&program, data),
+        };
+        let log = File::options().append(true).create(true).open(log)?;
+        command.arg("-D").arg(data).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+        spawn_from_lasting_thread(command).with_context(|| format!("cannot start {}", program.display()))
+    }
+}
+
+type Order = (Command, Sender<io::Result<Child>>);
+
+/// Starts `command` from a thread that lives as long as this process.
+///
+/// The parent death signal is sent when the starting *thread* ends (prctl(2), PR_SET_PDEATHSIG). A cluster started
+/// by one test thread and used by others would die with the first test.
+fn spawn_from_lasting_thread(command: Command) -> Result<Child> {
+    static ORDERS: OnceLock<Sender<Order>> = OnceLock::new();
+    let orders = ORDERS.get_or_init(|| {
+        let (sender, orders) = channel::<Order>();
+        thread::spawn(move || {
+            for (mut command, answer) in orders {
+                // An orderer that has gone away drops its end; the child it will never see is ended here.
+                if let Err(unseen) = answer.send(command.spawn())
+                    && let Ok(mut child) = unseen.0
+                {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                }
+            }
+        });
+        sender
+    });
+    let (sender, answer) = channel();
+    orders.send((command, sender)).ok().context("the thread that starts processes has ended")?;
+    Ok(answer.recv().context("the thread that starts processes has ended")??)
+}
+
+/// Sends `signal` to a child. Error: it has ended already.
+pub(crate) fn signal_child(child: &Child, signal: Signal) -> Result<()> {
+    Ok(kill_process(Pid::from_child(child), signal)?)
+}
+
+/// Sends `signal` to a process and everything it started. Processes that end meanwhile are no error.
+pub(crate) fn signal_tree(root: Pid, signal: Signal) {
+    for pid in tree(root) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Kills a postmaster and all its children at once, and waits until the children are gone.
+///
+/// The postmaster is stopped first: else it could start one more child between our look and the kill.
+/// Waiting matters: PostgreSQL refuses to start again while one process still has the old shared memory.
+pub(crate) fn kill_tree(root: Pid) -> Result<()> {
+    let _ = kill_process(root, Signal::STOP);
+    let victims = tree(root);
+    for pid in &victims {
+        let _ = kill_process(*pid, Signal::KILL);
+    }
+    wait_until("killed processes to vanish", KILL_LIMIT, || Ok(!victims.iter().any(|pid| is_alive(*pid))))
+}
+
+/// The postmaster that runs on `data`, if one does, whoever started it.
+pub(crate) fn postmaster_of(data: &Path) -> Option<Pid> {
+    let text = fs::read_to_string(data.join("postmaster.pid")).ok()?;
+    let pid = Pid::from_raw(text.lines().next()?.trim().parse().ok()?)?;
+    // The file outlives a killed postmaster, and the number may then be another process's. A postmaster works in
+    // its data folder, other processes do not.
+    let folder = fs::read_link(format!("/proc/{}/cwd", pid.as_raw_pid())).ok()?;
+    (folder == data.canonicalize().ok()?).then_some(pid)
+}
+
+/// Removes the System V segment that a killed postmaster on `data` left behind; nothing else would before reboot.
+pub(crate) fn remove_shared_memory_of(data: &Path) {
+    let Ok(text) = fs::read_to_string(data.join("postmaster.pid")) else { return };
+    // Line 7 is "key id" (src/include/utils/pidfile.h, LOCK_FILE_LINE_SHMEM_KEY).
+    let Some(id) = text.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) else { return };
+    let _ = Command::new("ipcrm").args(["-m", id]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+}
+
+/// A process and its descendants, the root first.
+fn tree(root: Pid) -> Vec<Pid> {
+    let mut found = vec![root];
+    let mut seen = BTreeSet::from([root.as_raw_pid()]);
+    let mut rest = processes();
+    loop {
+        let (children, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(|entry| seen.contains(&entry.parent));
+        if children.is_empty() {
+            return found;
+        }
+        seen.extend(children.iter().map(|entry| entry.pid));
+        found.extend(children.iter().filter(|entry| entry.pid != root.as_raw_pid()).filter_map(|c| Pid::from_raw(c.pid)));
+        rest = others;
+    }
+}
+
+struct Entry {
+    pid: i32,
+    parent: i32,
+    state: char,
+}
+
+fn processes() -> Vec<Entry> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| read_entry(entry.file_name().to_str()?)).collect()
+}
+
+fn read_entry(pid: &str) -> Option<Entry> {
+    let pid_number = pid.parse().ok()?;
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // "pid (name) state parent ...": the name may hold anything, so the fields count from the last parenthesis.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    Some(Entry { pid: pid_number, state: fields.next()?.chars().next()?, parent: fields.next()?.parse().ok()? })
+}
+
+/// A zombie counts as gone: it holds nothing, and in a container without an init process it stays forever.
+fn is_alive(pid: Pid) -> bool {
+    read_entry(&pid.as_raw_pid().to_string()).is_some_and(|entry| entry.state != 'Z')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_tree_takes_its_children_along() {
+        let mut child = Command::new("sh").args(["-c", "sleep 1000 & sleep 1000 & wait"]).spawn().unwrap();
+        let root = Pid::from_child(&child);
+        wait_until("two children", KILL_LIMIT, || Ok(tree(root).len() == 3)).unwrap();
+        let all = tree(root);
+        kill_tree(root).unwrap();
+        child.wait().unwrap();
+        assert!(all.into_iter().all(|pid| !is_alive(pid)));
+    }
+
+    #[test]
+    fn a_child_outlives_the_thread_that_asked_for_it() {
+        if !matches!(Launch::new().unwrap().guard, Guard::Setpriv) {
+            return;
+        }
+        let thread = thread::spawn(|| {
+            let mut command = Command::new("setpriv");
+            command.args(["--pdeathsig", "TERM", "sleep", "1000"]);
+            let child = spawn_from_lasting_thread(command).unwrap();
+            let pid = Pid::from_child(&child);
+            let name = format!("/proc/{}/comm", child.id());
+            wait_until("setpriv to become sleep", KILL_LIMIT, || Ok(fs::read_to_string(&name)? == "sleep\n")).unwrap();
+            // Stopped, it keeps a signal it is sent for us to see.
+            kill_process(pid, Signal::STOP).unwrap();
+            let stopped = || Ok(read_entry(&pid.as_raw_pid().to_string()).is_some_and(|entry| entry.state == 'T'));
+            wait_until("sleep to stop", KILL_LIMIT, stopped).unwrap();
+            (child, fs::read_link("/proc/thread-self").unwrap())
+        });
+        let (mut child, thread) = thread.join().unwrap();
+        // Joined is not yet gone: the kernel sends the signal a moment later.
+        let thread = Path::new("/proc").join(thread);
+        wait_until("the thread to be gone", KILL_LIMIT, || Ok(!thread.exists())).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(status.contains("ShdPnd:\t0000000000000000\n"), "{status}");
+    }
+}

@@ -1,0 +1,194 @@
+//! Nodes and their roles, as last asked.
+//!
+//! In: what a probe found. Out: the next view. No IO: the probes of `weir::cluster` ask the servers.
+
+use crate::config::Config;
+
+/// Index of a node in the view and in the configuration's list; `backend_hostname` numbers are `NodeView::id`.
+pub type NodeIndex = usize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Primary,
+    Standby,
+}
+
+/// What the last probe of a node said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// Not asked yet, or not to be reached.
+    Down,
+    Up(Role),
+}
+
+/// One node as all sessions see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeView {
+    pub id: u16,
+    pub hostname: String,
+    pub port: u16,
+    /// Share of reads, of all nodes' sum; 0 takes none.
+    pub weight: f64,
+    pub health: Health,
+    /// WAL bytes a standby has not replayed, when known.
+    pub lag_bytes: Option<u64>,
+    /// `pg_stat_replication` of the primary, when known: state, sync state.
+    pub replication: Option<(String, String)>,
+    /// Seconds since 1970 of the last change of `health`.
+    pub changed_at_s: u64,
+}
+
+/// A snapshot of the cluster. `generation` moves with every change of health or role.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterView {
+    pub generation: u64,
+    pub nodes: Vec<NodeView>,
+    pub primary: Option<NodeIndex>,
+}
+
+/// What a probe of one node found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Probe {
+    Unreachable,
+    Answered {
+        in_recovery: bool,
+        lag_bytes: Option<u64>,
+    },
+}
+
+impl ClusterView {
+    /// All nodes of the configuration, down until they are asked. Health known from `before` is kept by address.
+    pub fn new(config: &Config, before: Option<&ClusterView>, now_s: u64) -> ClusterView {
+        let total: f64 = config.nodes.iter().map(|node| node.weight).sum();
+        let nodes: Vec<NodeView> = config
+            .nodes
+            .iter()
+            .map(|node| {
+                let known = before.and_then(|view| {
+                    view.nodes.iter().find(|n| n.id == node.id && n.hostname == node.hostname && n.port == node.port)
+                });
+                NodeView {
+                    id: node.id,
+                    hostname: node.hostname.clone(),
+                    port: node.port,
+                    weight: if total > 0.0 { node.weight / total } else { 0.0 },
+                    health: known.map_or(Health::Down, |n| n.health),
+                    lag_bytes: known.and_then(|n| n.lag_bytes),
+                    replication: known.and_then(|n| n.replication.clone()),
+                    changed_at_s: known.map_or(now_s, |n| n.changed_at_s),
+                }
+            })
+            .collect();
+        let primary = find_primary(&nodes, None);
+        ClusterView { generation: before.map_or(1, |view| view.generation + 1), nodes, primary }
+    }
+
+    /// The view after one probe; `None` when nothing that routing looks at changed. Lag is updated either way.
+    pub fn step(&mut self, node: NodeIndex, probe: &Probe, now_s: u64) -> bool {
+        let Some(view) = self.nodes.get_mut(node) else { return false };
+        let health = match probe {
+            Probe::Unreachable => Health::Down,
+            Probe::Answered { in_recovery: true, .. } => Health::Up(Role::Standby),
+            Probe::Answered { in_recovery: false, .. } => Health::Up(Role::Primary),
+        };
+        view.lag_bytes = match probe {
+            Probe::Answered { lag_bytes, .. } => *lag_bytes,
+            Probe::Unreachable => None,
+        };
+        if view.health == health {
+            return false;
+        }
+        view.health = health;
+        view.changed_at_s = now_s;
+        self.primary = find_primary(&self.nodes, self.primary);
+        self.generation += 1;
+        true
+    }
+
+    pub fn is_standby(&self, node: NodeIndex) -> bool {
+        self.nodes.get(node).is_some_and(|n| n.health == Health::Up(Role::Standby))
+    }
+
+    pub fn is_up(&self, node: NodeIndex) -> bool {
+        self.nodes.get(node).is_some_and(|n| n.health != Health::Down)
+    }
+}
+
+/// The node that takes writes. Two that call themselves primary are never followed at random: the one we had stays as long as it
+/// says so, else the lowest number, as Pgpool-II takes it.
+fn find_primary(nodes: &[NodeView], before: Option<NodeIndex>) -> Option<NodeIndex> {
+    let is_primary = |n: &NodeView| n.health == Health::Up(Role::Primary);
+    before
+        .filter(|&at| nodes.get(at).is_some_and(is_primary))
+        .or_else(|| nodes.iter().position(is_primary))
+}
+
+/// Picks the node for a read by weight. `dice` is a random word.
+///
+/// Only nodes that are up and have weight take part; `None` when there is none, and the primary must do.
+pub fn pick_reader(view: &ClusterView, dice: u32) -> Option<NodeIndex> {
+    let takes_part = |at: usize, node: &NodeView| {
+        node.weight > 0.0 && (node.health == Health::Up(Role::Standby) || view.primary == Some(at))
+    };
+    let total: f64 = view.nodes.iter().enumerate().filter(|(at, n)| takes_part(*at, n)).map(|(_, n)| n.weight).sum();
+    let mut left = f64::from(dice) / (f64::from(u32::MAX) + 1.0) * total;
+    let mut last = None;
+    for (at, node) in view.nodes.iter().enumerate().filter(|(at, n)| takes_part(*at, n)) {
+        last = Some(at);
+        if left < node.weight {
+            return last;
+        }
+        left -= node.weight;
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(nodes: &[(f64, Health)]) -> ClusterView {
+        let nodes: Vec<NodeView> = nodes
+            .iter()
+            .enumerate()
+            .map(|(at, &(weight, health))| NodeView {
+                id: at as u16,
+                hostname: "h".into(),
+                port: 1,
+                weight,
+                health,
+                lag_bytes: None,
+                replication: None,
+                changed_at_s: 0,
+            })
+            .collect();
+        let primary = find_primary(&nodes, None);
+        ClusterView { generation: 1, nodes, primary }
+    }
+
+    const PRIMARY: Health = Health::Up(Role::Primary);
+    const STANDBY: Health = Health::Up(Role::Standby);
+
+    #[test]
+    fn reads_are_spread_by_weight_over_nodes_that_are_up() {
+        let v = view(&[(0.0, PRIMARY), (0.25, STANDBY), (0.75, STANDBY), (1.0, Health::Down)]);
+        let mut counts = [0; 4];
+        for dice in (0..u32::MAX).step_by(1 << 20) {
+            counts[pick_reader(&v, dice).unwrap()] += 1;
+        }
+        assert_eq!(counts, [0, 1024, 3072, 0]);
+        assert_eq!(pick_reader(&view(&[(0.0, PRIMARY), (1.0, Health::Down)]), 7), None);
+    }
+
+    #[test]
+    fn a_second_primary_does_not_take_over_while_the_first_stays() {
+        let mut v = view(&[(0.0, STANDBY), (1.0, PRIMARY)]);
+        let answered = |in_recovery| Probe::Answered { in_recovery, lag_bytes: None };
+        assert_eq!(v.primary, Some(1));
+        assert!(v.step(0, &answered(false), 5));
+        assert_eq!(v.primary, Some(1));
+        assert!(v.step(1, &Probe::Unreachable, 6));
+        assert_eq!((v.primary, v.generation), (Some(0), 3));
+        assert!(!v.step(1, &Probe::Unreachable, 7));
+    }
+}

@@ -1,0 +1,103 @@
+//! Two texts made from the table: a sample `pgpool.conf` and the reference page of all parameters.
+use crate::params::{self, Effect, Indexed, Param};
+
+/// Longest line of the sample file.
+const WIDTH: usize = 100;
+
+/// A configuration file that says what every parameter does and changes none: every line is a comment.
+pub fn sample_file() -> String {
+    let mut text = String::from(
+        "# Configuration of Weir, in the syntax of pgpool.conf: name = value, # begins a comment.\n\
+         # Every parameter is here with its default; take the # away to change it. A later line wins.\n\
+         # include = 'file' reads another file, relative to this one.\n\
+         # Sizes take B kB MB GB TB, times take us ms s min h d.\n",
+    );
+    for (group, rows) in params::groups() {
+        text += &format!("\n# ---- {} ----\n", group.title());
+        for param in rows.iter().filter(|param| !param.hidden) {
+            text += "\n";
+            text += &comment(param.help);
+            text += &comment(&notes(param));
+            text += &format!("#{} = {}\n", written_name(param, "0"), written_default(param));
+        }
+    }
+    text
+}
+
+/// The reference page, in Markdown.
+pub fn reference_page() -> String {
+    let mut text = String::from(
+        "# Parameters\n\n\
+         Made from the parameter table; do not edit. N stands for a number from 0. A parameter with [N] holds for all \
+         nodes without a number and for one node with it.\n",
+    );
+    for (group, rows) in params::groups() {
+        text += &format!("\n## {}\n\n", group.title());
+        text += "| name | values | default | a change needs | since | meaning |\n|---|---|---|---|---|---|\n";
+        for param in rows {
+            let default = if param.default.is_empty() { "empty".into() } else { format!("`{}`", param.default) };
+            let cells = [
+                format!("`{}`", written_name(param, "N")),
+                param.kind.describe(),
+                default,
+                param.applies.describe().into(),
+                param.since.into(),
+                format!("{}{}", no_effect(param), param.help),
+            ];
+            text += &format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
+        }
+    }
+    text
+}
+
+fn no_effect(param: &Param) -> &'static str {
+    match (param.alias_of, param.effect) {
+        (None, Effect::NotYet) => "*No effect yet.* ",
+        (Some(_), _) | (_, Effect::Built) => "",
+    }
+}
+
+/// The line below the meaning in the sample file.
+fn notes(param: &Param) -> String {
+    let mut notes = format!("Allowed: {}. A change needs a {}.", param.kind.describe(), param.applies.describe());
+    if param.indexed == Indexed::NodeOrDefault {
+        notes += &format!(" For node 0 alone: {}0.", param.name);
+    }
+    if param.effect == Effect::NotYet {
+        notes += " No effect yet.";
+    }
+    notes
+}
+
+/// Name with its number. In the sample a parameter with a value for all nodes has none.
+fn written_name(param: &Param, number: &str) -> String {
+    match (param.indexed, number) {
+        (Indexed::No, _) => param.name.to_string(),
+        (Indexed::NodeOrDefault, "N") => format!("{}[N]", param.name),
+        (Indexed::NodeOrDefault, _) => param.name.to_string(),
+        (Indexed::Node | Indexed::Watchdog | Indexed::Heartbeat, _) => format!("{}{number}", param.name),
+    }
+}
+
+fn written_default(param: &Param) -> String {
+    if param.kind.is_quoted() {
+        return format!("'{}'", param.default.replace('\\', "\\\\").replace('\'', "''"));
+    }
+    param.kind.show(param.default)
+}
+
+/// Wraps a text into comment lines.
+fn comment(text: &str) -> String {
+    let mut lines = String::new();
+    let mut line = String::from("#");
+    for word in text.split_whitespace() {
+        if line.len() + 1 + word.len() > WIDTH && line.len() > 1 {
+            lines += &line;
+            lines.push('\n');
+            line = String::from("#");
+        }
+        line.push(' ');
+        line += word;
+    }
+    lines + &line + "\n"
+}

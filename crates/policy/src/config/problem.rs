@@ -1,0 +1,54 @@
+//! What is wrong with a configuration, in the operator's words.
+use std::fmt;
+use std::path::PathBuf;
+
+use super::Config;
+
+/// What reading gave.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The configuration; `None` if any problem is an error.
+    pub config: Option<Config>,
+    /// Everything found, in the order of the lines; problems of the whole come last.
+    pub problems: Vec<Problem>,
+}
+
+/// How bad a problem is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// Likely not what was meant; it works all the same.
+    Warning,
+    /// The configuration cannot be used.
+    Error,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The file, if it is about a file.
+    pub path: Option<PathBuf>,
+    /// The line, from 1, if it is about a line.
+    pub line: Option<u32>,
+    /// What is wrong, lower case, without a full stop.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    /// `path:line: severity: message`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(path) = &self.path {
+            write!(f, "{}:", path.display())?;
+            if let Some(line) = self.line {
+                write!(f, "{line}:")?;
+            }
+            write!(f, " ")?;
+        }
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        write!(f, "{severity}: {}", self.message)
+    }
+}

@@ -1,0 +1,165 @@
+//! Reads a configuration file and the files it includes, and collects every problem instead of stopping at the first.
+use std::path::{Component, Path, PathBuf};
+
+use super::problem::{Outcome, Problem, Severity};
+use super::{Config, Given, Setting, Source, check, lines, place};
+use crate::params::{self, INDEX_MAX, Named, Param};
+
+/// Includes inside includes, as in PostgreSQL.
+const DEPTH_MAX: usize = 10;
+/// Files read in all: ten levels of ten includes each would be 10^10.
+const FILES_MAX: usize = 1000;
+/// Problems kept: a file that is no configuration at all would give one per line.
+const PROBLEMS_MAX: usize = 1000;
+
+/// Gives the bytes of a file, or why not. Bytes, not text: invalid UTF-8 is reported here with its line.
+type Load<'a> = dyn FnMut(&Path) -> Result<Vec<u8>, String> + 'a;
+
+/// Reads the configuration in `path`.
+pub fn read(path: &Path, load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>) -> Outcome {
+    read_with(path, &[], load)
+}
+
+/// Reads the configuration in `path`; names and values from the command line win over it.
+pub fn read_with(
+    path: &Path,
+    command_line: &[(String, String)],
+    load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
+) -> Outcome {
+    let mut reader = Reader { load, given: Given::new(), problems: Vec::new(), open: Vec::new(), files: 0 };
+    reader.read_file(path, &Source::CommandLine);
+    for (name, value) in command_line {
+        reader.set(name, value, Source::CommandLine);
+    }
+    let Reader { given, mut problems, .. } = reader;
+    let config = Config::build(&given);
+    check::check(&config, &given, &mut problems);
+    let is_usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
+    Outcome { config: is_usable.then_some(config), problems }
+}
+
+struct Reader<'a> {
+    load: &'a mut Load<'a>,
+    given: Given,
+    problems: Vec<Problem>,
+    /// Files being read, the including ones first.
+    open: Vec<PathBuf>,
+    files: usize,
+}
+
+impl Reader<'_> {
+    /// Reads one file; `asked` is the line that includes it.
+    fn read_file(&mut self, path: &Path, asked: &Source) {
+        let shown = path.display();
+        let known = tidy(path);
+        if self.open.contains(&known) {
+            return self.error(asked, format!("file \"{shown}\" includes itself"));
+        }
+        if self.open.len() > DEPTH_MAX {
+            return self.error(asked, format!("file \"{shown}\" is included {} deep, limit is {DEPTH_MAX}", self.open.len()));
+        }
+        self.files += 1;
+        if self.files > FILES_MAX {
+            return self.error(asked, format!("file \"{shown}\" is one of more than {FILES_MAX} included files"));
+        }
+        let bytes = match (self.load)(path) {
+            Ok(bytes) => bytes,
+            Err(cause) => return self.error(asked, format!("could not read configuration file \"{shown}\": {cause}")),
+        };
+        self.open.push(known);
+        for line in lines::lines(&bytes) {
+            if self.problems.len() >= PROBLEMS_MAX {
+                self.error(asked, format!("more than {PROBLEMS_MAX} problems, the rest of \"{}\" is not read", path.display()));
+                break;
+            }
+            match line {
+                Ok(line) => {
+                    let source = Source::File { path: path.to_path_buf(), line: line.number };
+                    if line.name.eq_ignore_ascii_case("include") {
+                        let directory = path.parent().unwrap_or(Path::new(""));
+                        self.read_file(&directory.join(&line.value), &source);
+                    } else {
+                        self.set(&line.name, &line.value, source);
+                    }
+                }
+                Err(bad) => self.error(&Source::File { path: path.to_path_buf(), line: bad.number }, bad.message),
+            }
+        }
+        self.open.pop();
+    }
+
+    /// Takes one setting, if its name is known and its value allowed.
+    fn set(&mut self, name: &str, value: &str, source: Source) {
+        match params::resolve(name) {
+            Named::Found { param, index, alias } => {
+                if let Some(old) = alias {
+                    self.warn(&source, format!("parameter \"{old}\" is now called \"{}\"", param.name));
+                }
+                self.store(param, index, value, source);
+            }
+            Named::NumberMissing(param) => {
+                let base = param.name;
+                self.error(&source, format!("parameter \"{base}\" needs a number, for example \"{base}0\""));
+            }
+            Named::NumberTooHigh(_) => {
+                self.error(&source, format!("the number of parameter \"{}\" is above the limit {INDEX_MAX}", cut(name)));
+            }
+            Named::Unknown => {
+                let near = params::nearest(name).map(|near| format!(", did you mean \"{near}\"?")).unwrap_or_default();
+                self.warn(&source, format!("unrecognized configuration parameter \"{}\"{near}", cut(name)));
+            }
+        }
+    }
+
+    fn store(&mut self, param: &'static Param, index: Option<u16>, value: &str, source: Source) {
+        let name = Setting { param, index, raw: String::new(), source: Source::Default }.name();
+        match param.kind.parse(&name, value) {
+            Ok(_) => {
+                let setting = Setting { param, index, raw: value.to_string(), source };
+                self.given.insert((place(param), index), setting);
+            }
+            Err(cause) => self.error(&source, cause.to_string()),
+        }
+    }
+
+    fn error(&mut self, source: &Source, message: String) {
+        self.problems.push(Problem::at(Severity::Error, source, message));
+    }
+
+    fn warn(&mut self, source: &Source, message: String) {
+        self.problems.push(Problem::at(Severity::Warning, source, message));
+    }
+}
+
+impl Problem {
+    /// A problem in the line that `source` names.
+    pub(super) fn at(severity: Severity, source: &Source, message: String) -> Problem {
+        let (path, line) = match source {
+            Source::File { path, line } => (Some(path.clone()), Some(*line)),
+            Source::Default | Source::CommandLine | Source::Session => (None, None),
+        };
+        Problem { severity, path, line, message }
+    }
+}
+
+/// Removes `.` and `..` by their names, so that two spellings of one file are seen as a cycle.
+///
+/// For comparing only: behind a symbolic link the name would be of another file.
+fn tidy(path: &Path) -> PathBuf {
+    let mut tidy = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir if matches!(tidy.components().next_back(), Some(Component::Normal(_))) => {
+                tidy.pop();
+            }
+            _ => tidy.push(component),
+        }
+    }
+    tidy
+}
+
+/// A name from a file in a message: of any length there, short here.
+fn cut(name: &str) -> String {
+    name.chars().take(64).collect()
+}

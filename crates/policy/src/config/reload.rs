@@ -1,0 +1,102 @@
+//! What changes when the file is read again, or when a session sets something for itself.
+use super::{Config, Given, Setting, Source, place};
+use crate::params::{self, Applies, Indexed, Named, Param, ValueError};
+
+/// Takes from `new` what may change while running, and names what must wait for a restart.
+///
+/// A node that `new` no longer has stays, whole, until the restart.
+pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
+    let mut given = new.given();
+    let mut waiting = Vec::new();
+    for kept in &old.settings {
+        let is_lost = kept.param.indexed == Indexed::Node && !has_node(&new, kept.index);
+        let must_stay = match kept.param.applies {
+            Applies::AtStart | Applies::NewNodeOnReload => true,
+            Applies::OnReload | Applies::PerSession => is_lost,
+        };
+        if !must_stay {
+            continue;
+        }
+        let now = new.settings.iter().find(|s| s.param.name == kept.param.name && s.index == kept.index);
+        let is_changed = now.is_some_and(|now| !is_equal(kept, now));
+        if is_changed || (is_lost && kept.param.name == "backend_hostname") {
+            waiting.push(kept.name());
+        }
+        if is_changed || is_lost {
+            keep(&mut given, kept);
+        }
+    }
+    // A numbered setting that only `new` has is reported too, unless its node is new.
+    for added in new.settings.iter().filter(|s| s.param.applies == Applies::AtStart && s.index.is_some()) {
+        if old.settings.iter().all(|s| s.name() != added.name()) {
+            waiting.push(added.name());
+            given.remove(&(place(added.param), added.index));
+        }
+    }
+    (Config::build(&given), waiting)
+}
+
+fn has_node(config: &Config, id: Option<u16>) -> bool {
+    config.nodes.iter().any(|node| Some(node.id) == id)
+}
+
+/// Whether two texts mean the same: `60s` and `1min` do.
+fn is_equal(a: &Setting, b: &Setting) -> bool {
+    a.param.kind.show(&a.raw) == b.param.kind.show(&b.raw)
+}
+
+fn keep(given: &mut Given, setting: &Setting) {
+    let key = (place(setting.param), setting.index);
+    match setting.source {
+        Source::Default => given.remove(&key),
+        Source::File { .. } | Source::CommandLine | Source::Session => given.insert(key, setting.clone()),
+    };
+}
+
+/// Why a session cannot set a parameter; always the client's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SetError {
+    /// No such parameter. 42704.
+    #[error("unrecognized configuration parameter \"{0}\"")]
+    Unknown(String),
+    /// Not for one session. 55P02.
+    #[error("parameter \"{0}\" cannot be changed for one session")]
+    NotPerSession(String),
+    /// Not a value of it. 22023.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+}
+
+impl Config {
+    /// This configuration with one parameter changed for a session (`PGPOOL SET name TO value`).
+    pub fn set_for_session(&self, name: &str, value: &str) -> Result<Config, SetError> {
+        let param = session_param(name)?;
+        param.kind.parse(param.name, value)?;
+        let mut given = self.given();
+        let setting = Setting { param, index: None, raw: value.to_string(), source: Source::Session };
+        given.insert((place(param), None), setting);
+        Ok(Config::build(&given))
+    }
+
+    /// This configuration with one parameter, or all of them, as in `base` again (`PGPOOL RESET name | ALL`).
+    pub fn reset_for_session(&self, name: &str, base: &Config) -> Result<Config, SetError> {
+        if name.eq_ignore_ascii_case("all") {
+            return Ok(base.clone());
+        }
+        let param = session_param(name)?;
+        let mut given = self.given();
+        given.remove(&(place(param), None));
+        if let Some(setting) = base.setting(param.name, None) {
+            keep(&mut given, setting);
+        }
+        Ok(Config::build(&given))
+    }
+}
+
+fn session_param(name: &str) -> Result<&'static Param, SetError> {
+    match params::resolve(name) {
+        Named::Found { param, index: None, .. } if param.applies == Applies::PerSession => Ok(param),
+        Named::Found { .. } | Named::NumberMissing(_) => Err(SetError::NotPerSession(name.into())),
+        Named::NumberTooHigh(_) | Named::Unknown => Err(SetError::Unknown(name.into())),
+    }
+}

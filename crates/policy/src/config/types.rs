@@ -1,0 +1,294 @@
+//! The parts of a [`Config`](super::Config), as typed fields. Only the setters of the parameter table write them.
+use std::fmt;
+
+use regex::Regex;
+
+/// One PostgreSQL server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeConfig {
+    /// Number in the file.
+    pub id: u16,
+    /// Name, address, or directory of a unix socket if it begins with `/`.
+    pub hostname: String,
+    /// Port.
+    pub port: u16,
+    /// Share of the balanced reads, not normalised; 0 for none.
+    pub weight: f64,
+    /// May be detached when it fails.
+    pub allow_failover: bool,
+    /// Is the primary whatever it says.
+    pub always_primary: bool,
+    /// Its name in `pg_stat_replication`; may be empty.
+    pub application_name: String,
+    /// Its data directory; may be empty.
+    pub data_directory: String,
+    /// Time to wait for it to accept a connection; 0 for no limit.
+    pub connect_timeout_ms: u64,
+}
+
+/// Server connections and who may have one.
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    /// When a client gives its server connection back.
+    pub mode: PoolMode,
+    /// Server connections per user, database and node; the file's 0 is already replaced by `num_init_children`.
+    pub size: u32,
+    /// Time a client waits for a server connection; 0 for ever.
+    pub wait_timeout_ms: u64,
+    /// First factor of [`PoolConfig::node_connections_max`].
+    pub num_init_children: u32,
+    /// Second factor of [`PoolConfig::node_connections_max`].
+    pub max_pool: u32,
+    /// Age at which an idle server connection is closed; 0 for never.
+    pub connection_life_time_ms: u64,
+    /// Time after which an unused server connection is closed; 0 for never.
+    pub server_idle_timeout_ms: u64,
+    /// Prepared statements kept on one server connection.
+    pub prepared_max: u32,
+    /// Statements that clean a server connection.
+    pub reset_query_list: Vec<String>,
+    /// Clients that may be connected at once.
+    pub max_clients: u32,
+}
+
+/// Which statement goes where.
+#[derive(Debug, Clone)]
+pub struct RoutingConfig {
+    /// Spread reads over the nodes.
+    pub load_balance: bool,
+    /// Choose the node anew for every read.
+    pub statement_level: bool,
+    /// Functions that write nothing; each pattern matches whole names.
+    pub read_only_functions: Vec<Regex>,
+    /// Functions that write; each pattern matches whole names.
+    pub write_functions: Vec<Regex>,
+    /// Statements for the primary; each pattern matches whole statements.
+    pub primary_patterns: Vec<Regex>,
+    /// Longest statement that is analysed.
+    pub statement_analysis_bytes_max: usize,
+}
+
+/// The look at role and lag of the nodes. The password is masked in `Debug`.
+#[derive(Clone)]
+pub struct CheckConfig {
+    /// Time between two looks; 0 for never.
+    pub period_ms: u64,
+    /// User.
+    pub user: String,
+    /// Password; empty for the one in the password file.
+    pub password: String,
+    /// Database.
+    pub database: String,
+}
+
+/// What is logged.
+#[derive(Debug, Clone)]
+pub struct LogConfig {
+    /// Least severe messages that are logged.
+    pub min_messages: LogLevel,
+    /// Every client that connects.
+    pub connections: bool,
+    /// Every client that leaves.
+    pub disconnections: bool,
+    /// Begin of every line, with % signs.
+    pub line_prefix: String,
+    /// Every statement.
+    pub statement: bool,
+    /// Every statement with its node.
+    pub per_node_statement: bool,
+    /// A NOTICE to the client with the node of each statement.
+    pub notice_per_node_statement: bool,
+}
+
+/// How the nodes are kept equal. Only the first and the last work yet; reading a file with another one is an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusteringMode {
+    /// PostgreSQL streams WAL.
+    StreamingReplication,
+    /// We write everywhere.
+    NativeReplication,
+    /// PostgreSQL replicates rows.
+    LogicalReplication,
+    /// We write everywhere, with equal snapshots.
+    SnapshotIsolation,
+    /// Not at all.
+    Raw,
+}
+
+/// When a client gives its server connection back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolMode {
+    /// After each transaction.
+    Transaction,
+    /// When it disconnects.
+    Session,
+    /// After each statement.
+    Statement,
+}
+
+/// Severity of a log message, least severe first; `Log` stands where PostgreSQL puts it for the server's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// Most detailed.
+    Debug5,
+    /// Very detailed.
+    Debug4,
+    /// Detailed.
+    Debug3,
+    /// Less detailed.
+    Debug2,
+    /// Least detailed debugging.
+    Debug1,
+    /// What somebody asked for.
+    Info,
+    /// What may help.
+    Notice,
+    /// What is likely wrong.
+    Warning,
+    /// What ended a statement.
+    Error,
+    /// What the administrator wants to know.
+    Log,
+    /// What ended a session.
+    Fatal,
+    /// What ended everything.
+    Panic,
+}
+
+impl fmt::Debug for CheckConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckConfig")
+            .field("period_ms", &self.period_ms)
+            .field("user", &self.user)
+            .field("password", &"*****")
+            .field("database", &self.database)
+            .finish()
+    }
+}
+
+impl NodeConfig {
+    /// All zero: the table sets every field.
+    pub(super) fn empty(id: u16) -> NodeConfig {
+        NodeConfig {
+            id,
+            hostname: String::new(),
+            port: 0,
+            weight: 0.0,
+            allow_failover: true,
+            always_primary: false,
+            application_name: String::new(),
+            data_directory: String::new(),
+            connect_timeout_ms: 0,
+        }
+    }
+
+    /// Takes the words of `backend_flag`.
+    pub(crate) fn set_flags(&mut self, words: &[String]) {
+        let has = |word: &str| words.iter().any(|given| given == word);
+        self.allow_failover = !has("DISALLOW_TO_FAILOVER");
+        self.always_primary = has("ALWAYS_PRIMARY");
+    }
+}
+
+impl CheckConfig {
+    /// All zero: the table sets every field.
+    pub(super) fn empty() -> CheckConfig {
+        CheckConfig { period_ms: 0, user: String::new(), password: String::new(), database: String::new() }
+    }
+}
+
+impl PoolConfig {
+    /// Server connections that may be open to one node, over all users and databases.
+    pub fn node_connections_max(&self) -> u32 {
+        self.num_init_children.saturating_mul(self.max_pool)
+    }
+
+    /// All zero: the table sets every field.
+    pub(super) fn empty() -> PoolConfig {
+        PoolConfig {
+            mode: PoolMode::Transaction,
+            size: 0,
+            wait_timeout_ms: 0,
+            num_init_children: 0,
+            max_pool: 0,
+            connection_life_time_ms: 0,
+            server_idle_timeout_ms: 0,
+            prepared_max: 0,
+            reset_query_list: Vec::new(),
+            max_clients: 0,
+        }
+    }
+}
+
+impl RoutingConfig {
+    /// All zero: the table sets every field.
+    pub(super) fn empty() -> RoutingConfig {
+        RoutingConfig {
+            load_balance: false,
+            statement_level: false,
+            read_only_functions: Vec::new(),
+            write_functions: Vec::new(),
+            primary_patterns: Vec::new(),
+            statement_analysis_bytes_max: 0,
+        }
+    }
+}
+
+impl LogConfig {
+    /// All zero: the table sets every field.
+    pub(super) fn empty() -> LogConfig {
+        LogConfig {
+            min_messages: LogLevel::Warning,
+            connections: false,
+            disconnections: false,
+            line_prefix: String::new(),
+            statement: false,
+            per_node_statement: false,
+            notice_per_node_statement: false,
+        }
+    }
+}
+
+impl ClusteringMode {
+    /// From a word of the table.
+    pub(crate) fn from_word(word: &str) -> ClusteringMode {
+        match word {
+            "native_replication" => ClusteringMode::NativeReplication,
+            "logical_replication" => ClusteringMode::LogicalReplication,
+            "snapshot_isolation" => ClusteringMode::SnapshotIsolation,
+            "raw" => ClusteringMode::Raw,
+            _ => ClusteringMode::StreamingReplication,
+        }
+    }
+}
+
+impl PoolMode {
+    /// From a word of the table.
+    pub(crate) fn from_word(word: &str) -> PoolMode {
+        match word {
+            "session" => PoolMode::Session,
+            "statement" => PoolMode::Statement,
+            _ => PoolMode::Transaction,
+        }
+    }
+}
+
+impl LogLevel {
+    /// From a word of the table.
+    pub(crate) fn from_word(word: &str) -> LogLevel {
+        match word {
+            "debug5" => LogLevel::Debug5,
+            "debug4" => LogLevel::Debug4,
+            "debug3" => LogLevel::Debug3,
+            "debug2" => LogLevel::Debug2,
+            "debug1" => LogLevel::Debug1,
+            "info" => LogLevel::Info,
+            "notice" => LogLevel::Notice,
+            "error" => LogLevel::Error,
+            "log" => LogLevel::Log,
+            "fatal" => LogLevel::Fatal,
+            "panic" => LogLevel::Panic,
+            _ => LogLevel::Warning,
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Where clients connect to.
+use std::path::PathBuf;
+
+use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+
+/// A row of this area that nothing reads yet.
+const ROW: Param = Param { group: Group::Listen, ..super::ROW };
+/// A row of this area that does what its help says.
+const BUILT: Param = Param { effect: Effect::Built, ..ROW };
+
+/// The rows, related ones together.
+#[rustfmt::skip] // two or three lines a row keep the table readable as one
+pub(super) const ROWS: &[Param] = &[
+    Param { name: "listen_addresses", kind: Kind::List { separator: ',' }, default: "localhost", applies: Applies::AtStart,
+        set: |c, _, v| c.listen_addresses = v.list(),
+        help: "Addresses to accept clients on, with commas between them. * stands for all, an empty value for unix sockets only.", ..BUILT },
+    Param { name: "port", kind: Kind::Int { min: 1024, max: 65535 }, default: "9999", applies: Applies::AtStart,
+        set: |c, _, v| c.port = v.port(),
+        help: "Port clients connect to; also the number in the name of the unix socket.", ..BUILT },
+    Param { name: "unix_socket_directories", kind: Kind::List { separator: ',' }, default: "/tmp", applies: Applies::AtStart, since: "4.4",
+        set: |c, _, v| c.unix_socket_directories = v.list().into_iter().map(PathBuf::from).collect(),
+        help: "Directories in which a unix socket for clients is made, with commas between them. Empty: no unix socket.", ..BUILT },
+    Param { name: "unix_socket_group", kind: Kind::Text, default: "", applies: Applies::AtStart, since: "4.4",
+        set: |c, _, v| c.unix_socket_group = v.text(),
+        help: "Group that owns the unix sockets. Empty: the group of the process.", ..BUILT },
+    Param { name: "unix_socket_permissions", kind: Kind::Octal { max: 0o777 }, default: "0777", applies: Applies::AtStart, since: "4.4",
+        set: |c, _, v| c.unix_socket_permissions = v.count(),
+        help: "Permissions of the unix sockets, in octal. Connecting needs the right to write.", ..BUILT },
+    Param { name: "pcp_listen_addresses", kind: Kind::List { separator: ',' }, default: "localhost", applies: Applies::AtStart,
+        help: "Addresses to accept administration (PCP) connections on. * stands for all, an empty value for unix sockets only.", ..ROW },
+    Param { name: "pcp_port", kind: Kind::Int { min: 1024, max: 65535 }, default: "9898", applies: Applies::AtStart,
+        help: "Port for administration (PCP) connections.", ..ROW },
+    Param { name: "pcp_socket_dir", kind: Kind::List { separator: ',' }, default: "/tmp", applies: Applies::AtStart,
+        help: "Directories of the unix sockets for administration (PCP), with commas between them.", ..ROW },
+    Param { name: "listen_backlog_multiplier", kind: Kind::Int { min: 1, max: INT_MAX }, default: "2", applies: Applies::AtStart,
+        set: |c, _, v| c.listen_backlog_multiplier = v.count(),
+        help: "Connections the kernel keeps waiting to be accepted: num_init_children times this number.", ..BUILT },
+    Param { name: "serialize_accept", kind: Kind::Bool, default: "off", applies: Applies::AtStart,
+        help: "Let only one process at a time wait for a new client. Of use to a server of many processes only.", ..ROW },
+    Param { name: "reserved_connections", kind: Kind::Int { min: 0, max: INT_MAX }, default: "0", applies: Applies::AtStart,
+        help: "Above 0: clients beyond num_init_children minus this number are turned away instead of being made to wait.", ..ROW },
+];

@@ -1,0 +1,41 @@
+//! Clients and the server connections they share.
+use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+
+/// A row of this area that nothing reads yet.
+const ROW: Param = Param { group: Group::Pool, ..super::ROW };
+/// A row of this area that does what its help says.
+const BUILT: Param = Param { effect: Effect::Built, ..ROW };
+
+/// The rows, related ones together.
+#[rustfmt::skip] // two or three lines a row keep the table readable as one
+pub(super) const ROWS: &[Param] = &[
+    Param { name: "process_management_mode", kind: Kind::Enum { values: &["static", "dynamic"], also: &[] }, default: "static", applies: Applies::OnReload, since: "4.4",
+        help: "static keeps num_init_children processes, dynamic starts and ends them by need. Clients need no process of their own here.", ..ROW },
+    Param { name: "process_management_strategy", kind: Kind::Enum { values: &["aggressive", "gentle", "lazy"], also: &[] }, default: "gentle", applies: Applies::OnReload, since: "4.4",
+        help: "How soon idle processes end in dynamic mode: at once, after 2 minutes, after 5 minutes.", ..ROW },
+    Param { name: "num_init_children", kind: Kind::Int { min: 1, max: INT_MAX }, default: "32", applies: Applies::AtStart,
+        set: |c, _, v| c.pool.num_init_children = v.count(),
+        help: "Bounds server connections: at most num_init_children times max_pool to each node, and pool_size if that is 0. It does not bound clients; max_client_connections does.", ..BUILT },
+    Param { name: "min_spare_children", kind: Kind::Int { min: 1, max: INT_MAX }, default: "5", applies: Applies::OnReload, since: "4.4",
+        help: "Fewest idle processes in dynamic mode.", ..ROW },
+    Param { name: "max_spare_children", kind: Kind::Int { min: 1, max: INT_MAX }, default: "10", applies: Applies::OnReload, since: "4.4",
+        help: "Most idle processes in dynamic mode.", ..ROW },
+    Param { name: "connection_cache", kind: Kind::Bool, default: "on", applies: Applies::AtStart,
+        help: "Keep server connections for the next client.", ..ROW },
+    Param { name: "max_pool", kind: Kind::Int { min: 1, max: INT_MAX }, default: "4", applies: Applies::AtStart,
+        set: |c, _, v| c.pool.max_pool = v.count(),
+        help: "Bounds server connections: at most num_init_children times max_pool to each node. It does not bound clients.", ..BUILT },
+    Param { name: "child_life_time", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "300", applies: Applies::AtStart,
+        help: "Time after which an idle process is replaced. 0: never.", ..ROW },
+    Param { name: "child_max_connections", kind: Kind::Int { min: 0, max: INT_MAX }, default: "0", applies: Applies::AtStart,
+        help: "Number of clients after which a process is replaced. 0: never.", ..ROW },
+    Param { name: "connection_life_time", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: Applies::AtStart,
+        set: |c, _, v| c.pool.connection_life_time_ms = v.millis(),
+        help: "Age at which a server connection is closed when it is idle. 0: never.", ..BUILT },
+    Param { name: "client_idle_limit", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: Applies::PerSession,
+        set: |c, _, v| c.client_idle_limit_ms = v.millis(),
+        help: "Time without a request after which a client is disconnected. 0: never.", ..BUILT },
+    Param { name: "reset_query_list", kind: Kind::List { separator: ';' }, default: "ABORT; DISCARD ALL", applies: Applies::OnReload,
+        set: |c, _, v| c.pool.reset_query_list = v.list(),
+        help: "Statements that clean a server connection when its client leaves, with semicolons between them. Must contain ABORT.", ..BUILT },
+];

@@ -1,0 +1,63 @@
+//! Which statement goes to which node.
+use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+
+/// A row of this area that nothing reads yet.
+const ROW: Param = Param { group: Group::Route, ..super::ROW };
+/// A row of this area that does what its help says.
+const BUILT: Param = Param { effect: Effect::Built, ..ROW };
+
+/// The rows, related ones together.
+#[rustfmt::skip] // two or three lines a row keep the table readable as one
+pub(super) const ROWS: &[Param] = &[
+    Param { name: "load_balance_mode", kind: Kind::Bool, default: "on", applies: Applies::AtStart,
+        set: |c, _, v| c.routing.load_balance = v.bool(),
+        help: "Spread reads over the nodes by weight.", ..BUILT },
+    Param { name: "statement_level_load_balance", kind: Kind::Bool, default: "off", applies: Applies::OnReload,
+        set: |c, _, v| c.routing.statement_level = v.bool(),
+        help: "Choose the node for every read anew. off: once per session.", ..BUILT },
+    Param { name: "read_only_function_list", kind: Kind::Patterns { separator: ',' }, default: "", applies: Applies::OnReload,
+        set: |c, _, v| c.routing.read_only_functions = v.patterns(),
+        help: "Functions that write nothing, as regular expressions for whole names, with commas between them; all others count as writing. Not together with write_function_list.", ..BUILT },
+    Param { name: "write_function_list", kind: Kind::Patterns { separator: ',' }, default: "", applies: Applies::OnReload,
+        set: |c, _, v| c.routing.write_functions = v.patterns(),
+        help: "Functions that write, as regular expressions for whole names, with commas between them; all others count as reading. If both lists are empty, volatile functions count as writing.", ..BUILT },
+    Param { name: "primary_routing_query_pattern_list", kind: Kind::Patterns { separator: ';' }, default: "", applies: Applies::OnReload,
+        set: |c, _, v| c.routing.primary_patterns = v.patterns(),
+        help: "Regular expressions for whole statements, with semicolons between them; a statement that matches one goes to the primary. Capital and small letters are the same.", ..BUILT },
+    Param { name: "user_redirect_preference_list", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "4.5",
+        help: "Nodes preferred for reads of certain users: user:node(ratio), with commas between them. A node is a number, primary or standby.", ..ROW },
+    Param { name: "database_redirect_preference_list", kind: Kind::Text, default: "", applies: Applies::OnReload,
+        help: "Nodes preferred for reads in certain databases: database:node(ratio). Goes before the list by user.", ..ROW },
+    Param { name: "app_name_redirect_preference_list", kind: Kind::Text, default: "", applies: Applies::OnReload,
+        help: "Nodes preferred for reads of certain applications: application_name:node(ratio). Goes before the other two lists.", ..ROW },
+    Param { name: "ignore_leading_white_space", kind: Kind::Bool, default: "on", applies: Applies::OnReload,
+        help: "Skip blanks before a statement. The parser always does.", ..ROW },
+    Param { name: "allow_sql_comments", kind: Kind::Bool, default: "off", applies: Applies::PerSession,
+        help: "off: a comment before a statement keeps it from being balanced and cached.", ..ROW },
+    Param { name: "disable_load_balance_on_write", kind: Kind::Enum { values: &["off", "transaction", "trans_transaction", "always", "dml_adaptive", "dml_adaptive_global"], also: &[] }, default: "transaction", applies: Applies::OnReload,
+        help: "How long reads stay on the primary after a write: not at all, to the end of the transaction, in later transactions too, to the end of the session; the adaptive ones look at the tables written, by this session or by all.", ..ROW },
+    Param { name: "dml_adaptive_object_relationship_list", kind: Kind::Text, default: "", applies: Applies::OnReload,
+        help: "For dml_adaptive: which objects change together, as object:dependent, with commas between them.", ..ROW },
+    Param { name: "track_table_mutation_ttl_factor", kind: Kind::Float { min: 1.0, max: 100.0 }, default: "5", applies: Applies::OnReload, since: "next",
+        help: "For dml_adaptive_global: reads of a written table stay on the primary for the measured lag times this factor.", ..ROW },
+    Param { name: "track_table_mutation_max_staleness", kind: Kind::Millis { min: 0, max: 3_600_000 }, default: "60000", applies: Applies::OnReload, since: "next",
+        help: "For dml_adaptive_global: longest time a written table keeps its reads on the primary. 0: no limit.", ..ROW },
+    Param { name: "track_table_mutation_cold_start_duration", kind: Kind::Millis { min: 0, max: 60_000 }, default: "2000", applies: Applies::OnReload, since: "next",
+        help: "For dml_adaptive_global: time after a start in which all reads go to the primary.", ..ROW },
+    Param { name: "track_table_mutation_table_buckets", kind: Kind::Int { min: 64, max: 65_536 }, default: "1024", applies: Applies::AtStart, since: "next",
+        help: "For dml_adaptive_global: hash buckets of the table of written tables.", ..ROW },
+    Param { name: "track_table_mutation_table_size", kind: Kind::Int { min: 128, max: 131_072 }, default: "2048", applies: Applies::AtStart, since: "next",
+        help: "For dml_adaptive_global: most tables that are remembered.", ..ROW },
+    Param { name: "check_temp_table", kind: Kind::Enum { values: &["catalog", "trace", "none"], also: &[("on", "catalog"), ("true", "catalog"), ("yes", "catalog"), ("1", "catalog"), ("off", "none"), ("false", "none"), ("no", "none"), ("0", "none")] }, default: "catalog", applies: Applies::OnReload,
+        help: "How temporary tables are recognised: by asking the catalog, by watching CREATE and DROP, or not.", ..ROW },
+    Param { name: "check_unlogged_table", kind: Kind::Bool, default: "on", applies: Applies::PerSession,
+        help: "Send reads of unlogged tables to the primary.", ..ROW },
+    Param { name: "relcache_query_target", kind: Kind::Enum { values: &["primary", "load_balance_node"], also: &[] }, default: "primary", applies: Applies::OnReload,
+        help: "Node that is asked for the catalog.", ..ROW },
+    Param { name: "relcache_size", kind: Kind::Int { min: 0, max: INT_MAX }, default: "256", applies: Applies::AtStart,
+        help: "Entries of the catalog cache.", ..ROW },
+    Param { name: "relcache_expire", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: Applies::AtStart,
+        help: "Life of an entry of the catalog cache. 0: for ever.", ..ROW },
+    Param { name: "enable_shared_relcache", kind: Kind::Bool, default: "on", applies: Applies::AtStart,
+        help: "Share the catalog cache between processes.", ..ROW },
+];

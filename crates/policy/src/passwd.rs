@@ -1,0 +1,403 @@
+//! `pool_passwd`: which users there are and what we know of their passwords.
+//!
+//! In: the file's bytes. Out: `Passwords`, and a list of the lines that were left out. No IO.
+//! One line is `user:credential`; what follows a second colon is ignored. A backslash makes the next byte ordinary, so
+//! `\:` is a colon and `\\` a backslash. Lines that are empty or begin with `#` mean nothing. Of two lines for one user
+//! the first counts. Source: Pgpool-II's manual, "pool_passwd", and how its `pool_get_user_credentials` reads the file.
+//! A bad line does not spoil the others: Pgpool-II skips it silently, we skip it and say so.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use subtle::ConstantTimeEq;
+use weir_wire::md5::Md5Secret;
+use weir_wire::scram::{ScramError, Verifier};
+use zeroize::Zeroizing;
+
+/// Longest line read. A line holds two names and two credentials; a SCRAM verifier has about 140 bytes.
+pub const LINE_BYTES_MAX: usize = 8192;
+
+/// How a verifier begins.
+const SCRAM_PREFIX: &[u8] = b"SCRAM-SHA-256$";
+
+/// What we know of one user's password. Never printed, wiped when dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    /// The password itself, bytes because PostgreSQL does not ask for UTF-8. Answers every question.
+    Plain(Zeroizing<Vec<u8>>),
+    /// `md5` and 32 hex digits: enough to answer a server that asks for md5.
+    Md5(Md5Secret),
+    /// A SCRAM verifier: enough to check a client, not to log in to a server.
+    Scram(Verifier),
+    /// Encrypted by `pg_enc`; recognised, so that nobody's cipher text is taken for a password. Cannot be used yet.
+    Aes(Zeroizing<Vec<u8>>),
+}
+
+/// How a server can ask for a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// `AuthenticationCleartextPassword`.
+    Cleartext,
+    /// `AuthenticationMD5Password`.
+    Md5,
+    /// `AuthenticationSASL` with SCRAM-SHA-256.
+    Scram,
+}
+
+impl Secret {
+    /// Reads one credential: also those of `*_password` parameters in the configuration file.
+    pub fn parse(text: &[u8]) -> Result<Secret, SecretError> {
+        if text.is_empty() {
+            return Err(SecretError::Empty);
+        }
+        if let Some(md5) = Md5Secret::parse(text) {
+            return Ok(Secret::Md5(md5));
+        }
+        if let Some(cipher) = text.strip_prefix(b"AES") {
+            return Ok(Secret::Aes(cipher.to_vec().into()));
+        }
+        if text.starts_with(SCRAM_PREFIX) {
+            return Ok(Secret::Scram(Verifier::parse(text)?));
+        }
+        match text.strip_prefix(b"TEXT") {
+            Some(b"") => Err(SecretError::Empty),
+            Some(password) => Ok(Secret::Plain(password.to_vec().into())),
+            None => Ok(Secret::Plain(text.to_vec().into())),
+        }
+    }
+
+    /// Why this secret cannot answer a server that asks like this; `None` if it can.
+    pub fn refusal(&self, asked: Asked) -> Option<&'static str> {
+        match (self, asked) {
+            (Secret::Plain(_), _) | (Secret::Md5(_), Asked::Md5) => None,
+            (Secret::Md5(_), Asked::Cleartext) => Some("an md5 password cannot be sent as clear text"),
+            (Secret::Md5(_), Asked::Scram) => Some("an md5 password cannot answer scram-sha-256"),
+            (Secret::Scram(_), Asked::Cleartext) => Some("a scram verifier cannot be sent as clear text"),
+            (Secret::Scram(_), Asked::Md5) => Some("a scram verifier cannot answer md5"),
+            (Secret::Scram(_), Asked::Scram) => Some("a scram verifier can check a client but not log in to a server"),
+            (Secret::Aes(_), _) => Some("passwords encrypted by pg_enc (AES) cannot be decrypted by this version"),
+        }
+    }
+
+    /// Whether a server may ask for the password in clear text.
+    pub fn can_answer_cleartext(&self) -> bool {
+        self.refusal(Asked::Cleartext).is_none()
+    }
+
+    /// Whether a server may ask for md5.
+    pub fn can_answer_md5(&self) -> bool {
+        self.refusal(Asked::Md5).is_none()
+    }
+
+    /// Whether a server may ask for SCRAM-SHA-256.
+    pub fn can_answer_scram(&self) -> bool {
+        self.refusal(Asked::Scram).is_none()
+    }
+
+    /// Whether a client that sent this password in clear text may enter. A verifier costs about a millisecond.
+    pub fn matches(&self, user: &[u8], password: &[u8]) -> bool {
+        match self {
+            Secret::Plain(known) => known.ct_eq(password).into(),
+            Secret::Md5(known) => known.matches(password, user),
+            Secret::Scram(known) => known.matches(password),
+            Secret::Aes(_) => false,
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Secret::Plain(_) => "Plain(*****)",
+            Secret::Md5(_) => "Md5(*****)",
+            Secret::Scram(_) => "Scram(*****)",
+            Secret::Aes(_) => "Aes(*****)",
+        })
+    }
+}
+
+/// Why a credential cannot be read. The operator's fault; the text never shows the credential.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SecretError {
+    /// Nothing after the colon, or nothing after `TEXT`.
+    #[error("password is empty")]
+    Empty,
+    /// Begins like a verifier and is none. Taken as a password it would be one that nobody knows.
+    #[error("bad scram verifier: {0}")]
+    Verifier(#[from] ScramError),
+}
+
+/// A line that was left out. The operator's fault: log it as a warning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadLine {
+    /// Counts from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub cause: LineError,
+}
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.cause)
+    }
+}
+
+/// Why a line was left out. User names are not shown: without a colon the "name" may be a password.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// Longer than any real line.
+    #[error("{bytes} bytes long, limit is {LINE_BYTES_MAX}")]
+    TooLong {
+        /// Length of the line.
+        bytes: usize,
+    },
+    /// A name alone, or a password alone.
+    #[error("no colon between user and password")]
+    NoColon,
+    /// Begins with a colon.
+    #[error("no user name before the colon")]
+    NoUser,
+    /// The credential cannot be read.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// An earlier line counts.
+    #[error("user has an earlier line, at {earlier}; this one is not used")]
+    Duplicate {
+        /// Where that line is.
+        earlier: usize,
+    },
+}
+
+/// All users of a `pool_passwd` file.
+#[derive(Debug, Clone, Default)]
+pub struct Passwords {
+    by_user: HashMap<Vec<u8>, Known>,
+}
+
+#[derive(Debug, Clone)]
+struct Known {
+    line: usize,
+    secret: Secret,
+}
+
+impl Passwords {
+    /// Reads the whole file. What cannot be used is left out and named in the second value.
+    pub fn read(text: &[u8]) -> (Passwords, Vec<BadLine>) {
+        let mut passwords = Passwords::default();
+        let mut bad = Vec::new();
+        for (index, bytes) in text.split(|byte| *byte == b'\n').enumerate() {
+            let line = index + 1;
+            if let Err(cause) = passwords.add(line, bytes.strip_suffix(b"\r").unwrap_or(bytes)) {
+                bad.push(BadLine { line, cause });
+            }
+        }
+        (passwords, bad)
+    }
+
+    /// What is known of this user; names are compared byte by byte.
+    pub fn get(&self, user: impl AsRef<[u8]>) -> Option<&Secret> {
+        self.by_user.get(user.as_ref()).map(|known| &known.secret)
+    }
+
+    /// Number of users.
+    pub fn len(&self) -> usize {
+        self.by_user.len()
+    }
+
+    /// Whether there are no users.
+    pub fn is_empty(&self) -> bool {
+        self.by_user.is_empty()
+    }
+
+    fn add(&mut self, line: usize, bytes: &[u8]) -> Result<(), LineError> {
+        if bytes.len() > LINE_BYTES_MAX {
+            return Err(LineError::TooLong { bytes: bytes.len() });
+        }
+        if bytes.starts_with(b"#") || bytes.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        let (user, rest) = read_field(bytes);
+        let Some(rest) = rest else { return Err(LineError::NoColon) };
+        if user.is_empty() {
+            return Err(LineError::NoUser);
+        }
+        let secret = Secret::parse(&read_credential(rest))?;
+        match self.by_user.entry(user.to_vec()) {
+            Entry::Occupied(earlier) => Err(LineError::Duplicate { earlier: earlier.get().line }),
+            Entry::Vacant(place) => {
+                place.insert(Known { line, secret });
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The credential after the user's colon. The two colons inside a SCRAM verifier need no backslash, so that it can be
+/// copied from `pg_authid`; Pgpool-II cuts it at the first one and has no use for the rest.
+fn read_credential(bytes: &[u8]) -> Zeroizing<Vec<u8>> {
+    let (mut credential, mut rest) = read_field(bytes);
+    if credential.starts_with(SCRAM_PREFIX) {
+        while let Some(more) = rest.filter(|_| credential.iter().filter(|byte| **byte == b':').count() < 2) {
+            let (field, behind) = read_field(more);
+            // Within the capacity: what is put together here was cut out of `bytes`.
+            credential.push(b':');
+            credential.extend_from_slice(&field);
+            rest = behind;
+        }
+    }
+    credential
+}
+
+/// The bytes up to a colon without a backslash, and what follows the colon.
+fn read_field(bytes: &[u8]) -> (Zeroizing<Vec<u8>>, Option<&[u8]>) {
+    // Full size at once: a vector that grows would leave copies of a password behind.
+    let mut field = Zeroizing::new(Vec::with_capacity(bytes.len()));
+    let mut rest = bytes;
+    while let [first, after @ ..] = rest {
+        rest = after;
+        match (first, after) {
+            (b':', _) => return (field, Some(after)),
+            (b'\\', [escaped, behind @ ..]) => {
+                field.push(*escaped);
+                rest = behind;
+            }
+            // A backslash at the very end has nothing to escape.
+            (b'\\', []) => {}
+            _ => field.push(*first),
+        }
+    }
+    (field, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MD5: &str = "md5ff193827f67bab881badb54115e0da72";
+    const SCRAM: &str = "SCRAM-SHA-256$4096:leQdBXsGN0raNXQe+oUl7w==$M5tTfGCGEtfnRAtc2TwAZvXIiy6vC0nqx+XZkXhQTPM=:4d4wVdgCVIEAoMp37qG30iu1OBhWgwmSHyaupBApu4E=";
+
+    fn plain(text: &str) -> Option<Secret> {
+        Some(Secret::Plain(text.as_bytes().to_vec().into()))
+    }
+
+    /// Reads one line and returns what it says of user `u`.
+    fn check_line(line: &str) -> Result<Option<Secret>, String> {
+        let (passwords, bad) = Passwords::read(line.as_bytes());
+        match bad.first() {
+            Some(bad) => Err(bad.to_string()),
+            None => Ok(passwords.get("u").cloned()),
+        }
+    }
+
+    #[test]
+    fn every_form_of_a_credential_is_recognised() {
+        let cases = [
+            ("u:secret", plain("secret")),
+            ("u:TEXTsecret", plain("secret")),
+            ("u:TEXTTEXTsecret", plain("TEXTsecret")),
+            ("u:TEXTmd5ff193827f67bab881badb54115e0da72", plain(MD5)),
+            ("u:text", plain("text")),
+            ("u: two  words ", plain(" two  words ")),
+            ("u:\"quoted\"", plain("\"quoted\"")),
+            ("u:md5short", plain("md5short")),
+            ("u:md5ff193827f67bab881badb54115e0da7z", plain("md5ff193827f67bab881badb54115e0da7z")),
+            ("u:SCRAM-SHA-1$x", plain("SCRAM-SHA-1$x")),
+            ("u:secret\r", plain("secret")),
+            ("u:secret:backend_user:backend_secret", plain("secret")),
+            ("u:secret:", plain("secret")),
+            ("u:a\\:b\\\\c\\d\\", plain("a:b\\cd")),
+            ("\\u:secret", plain("secret")),
+            ("u:AESxyz==", Some(Secret::Aes(b"xyz==".to_vec().into()))),
+            ("u:AES", Some(Secret::Aes(Vec::new().into()))),
+            ("other:secret", None),
+            ("U:secret", None),
+            (" u:secret", None),
+            ("#u:secret", None),
+            ("", None),
+            (" \t\r", None),
+        ];
+        for (line, expected) in cases {
+            assert!(check_line(line).as_ref() == Ok(&expected), "{line}");
+        }
+        assert!(matches!(check_line(&format!("u:{MD5}")), Ok(Some(Secret::Md5(_)))));
+        assert!(matches!(check_line(&format!("u:{MD5}:x")), Ok(Some(Secret::Md5(_)))));
+    }
+
+    #[test]
+    fn a_scram_verifier_needs_no_backslash_before_its_colons() {
+        let escaped = SCRAM.replace(':', "\\:");
+        for line in [format!("u:{SCRAM}"), format!("u:{escaped}"), format!("u:{SCRAM}:backend:secret")] {
+            assert!(check_line(&line) == Ok(Some(Secret::Scram(Verifier::parse(SCRAM.as_bytes()).unwrap()))), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_bad_line_is_named_by_its_number_and_never_shown() {
+        let cases = [
+            ("hunter2", "line 1: no colon between user and password"),
+            ("hunter2\\:x", "line 1: no colon between user and password"),
+            (":hunter2", "line 1: no user name before the colon"),
+            ("u:", "line 1: password is empty"),
+            ("u::hunter2", "line 1: password is empty"),
+            ("u:TEXT", "line 1: password is empty"),
+            (
+                "u:SCRAM-SHA-256$hunter2",
+                "line 1: bad scram verifier: malformed scram message: verifier does not have three parts",
+            ),
+            ("\n# comment\nx:1\nx:2", "line 4: user has an earlier line, at 3; this one is not used"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(check_line(text).map(|_| ()), Err(expected.to_owned()), "{text}");
+        }
+        let long = format!("u:{}", "x".repeat(LINE_BYTES_MAX));
+        assert_eq!(check_line(&long).map(|_| ()), Err("line 1: 8194 bytes long, limit is 8192".to_owned()));
+    }
+
+    #[test]
+    fn a_bad_line_leaves_the_other_users_alone_and_the_first_of_two_lines_counts() {
+        let (passwords, bad) = Passwords::read(b"a:1\nnonsense\nb:\nb:2\na:3\n\xff\xfe:4\n");
+        assert_eq!(bad.iter().map(|bad| bad.line).collect::<Vec<_>>(), [2, 3, 5]);
+        assert_eq!(passwords.len(), 3);
+        assert!(passwords.get("a") == plain("1").as_ref());
+        assert!(passwords.get("b") == plain("2").as_ref());
+        assert!(passwords.get(b"\xff\xfe") == plain("4").as_ref());
+        assert!(Passwords::read(b"").0.is_empty());
+    }
+
+    #[test]
+    fn what_a_secret_can_answer() {
+        let cases = [
+            ("u:secret", [true, true, true]),
+            (&format!("u:{MD5}"), [false, true, false]),
+            (&format!("u:{SCRAM}"), [false, false, false]),
+            ("u:AESxyz==", [false, false, false]),
+        ];
+        for (line, expected) in cases {
+            let secret = check_line(line).unwrap().unwrap();
+            let found = [secret.can_answer_cleartext(), secret.can_answer_md5(), secret.can_answer_scram()];
+            assert_eq!(found, expected, "{secret:?}");
+        }
+        let aes = Secret::parse(b"AESxyz==").unwrap();
+        assert!(aes.refusal(Asked::Md5).unwrap().contains("pg_enc (AES)"));
+    }
+
+    #[test]
+    fn a_clear_text_password_is_checked_against_every_form() {
+        let cases = [("secret word", true), (MD5, true), ("AESxyz==", false)];
+        for (credential, expected) in cases {
+            let secret = Secret::parse(credential.as_bytes()).unwrap();
+            assert_eq!(secret.matches(b"m", b"secret word"), expected, "{secret:?}");
+            assert!(!secret.matches(b"m", b"secret wore") && !secret.matches(b"m", b""), "{secret:?}");
+        }
+        assert!(Secret::parse(SCRAM.as_bytes()).unwrap().matches(b"a", b"pencil"));
+    }
+
+    #[test]
+    fn secrets_are_never_printed() {
+        let text = format!("u:hunter2\nv:{MD5}\nw:{SCRAM}\nx:AEShunter2");
+        let printed = format!("{:?}", Passwords::read(text.as_bytes()));
+        for word in ["hunter2", "104, 117", "ff1938", "M5tT"] {
+            assert!(!printed.contains(word), "{printed}");
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! What a server still owes: one entry per message sent to it that is answered.
+//!
+//! The order of entries is the order of replies, so each server message is matched with the entry at the front. Entries the
+//! client did not cause (a Parse brought along, settings brought up to date) are eaten; entries the server never saw (a Parse it
+//! already has) are said when their turn comes.
+//!
+//! Invariant: a link may go to another client only when `is_settled`.
+//! Source: PostgreSQL manual, "Message Flow"; `PostgresMain` and `SocketBackend` in postgres.c.
+
+use std::collections::VecDeque;
+use weir_wire::frame::back;
+
+/// One awaited reply. `...Ours` are ours alone: the client must not see them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    Query,
+    FunctionCall,
+    /// A Parse of the client's, sent on. `named` ones have a registration to undo on error.
+    Parse {
+        named: bool,
+    },
+    /// A Parse whose text the link already has: nothing was sent, ParseComplete is said in its turn.
+    ParseKnown,
+    /// A Parse made to fail in place of one we refuse; the server's error is exchanged for ours.
+    Refused,
+    ParseOurs,
+    Bind,
+    Describe,
+    Execute,
+    Close,
+    CloseOurs,
+    Sync,
+    SyncOurs,
+    /// A simple query that brings the session's settings; wholly eaten.
+    SettingsOurs,
+}
+
+/// What to do with a server's message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Pass,
+    /// Pass; the ParseComplete of a Parse with a name.
+    PassNamed,
+    Eat,
+    /// A ReadyForQuery with this status; `ours`: eat it.
+    Ready {
+        status: u8,
+        ours: bool,
+    },
+    /// An ErrorResponse. What was asked after the failed message, up to the next Sync, will not be answered.
+    Error(Dropped),
+    /// The server refuses the settings of this session.
+    SettingsRefused,
+    /// The server said something it was not asked for: it and we no longer agree, the link must go.
+    Unasked,
+}
+
+/// What an error took with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Named Parses that will not happen, the failed one included.
+    pub named: u32,
+    /// An unnamed Parse will not happen.
+    pub unnamed: bool,
+    /// Parses of ours that will not happen.
+    pub ours: u32,
+    /// Refusals that come too late: an earlier error comes first.
+    pub refused: u32,
+    /// The failed message is one we refused: exchange the error.
+    pub exchange: bool,
+    /// The client's own messages up to its Sync are to be thrown away by us: the server was given a Sync of ours.
+    pub discard: bool,
+}
+
+/// What a client waits for whose link is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// ReadyForQuerys, each after an error.
+    pub readies: u32,
+    /// Messages without a Sync so far: an error, then all is dropped until the Sync.
+    pub unsynced: bool,
+    /// The error was told already; all is dropped until the Sync.
+    pub skipping: bool,
+}
+
+/// The replies due on one link.
+#[derive(Debug, Default)]
+pub struct Replies {
+    ring: VecDeque<Expect>,
+    /// Extended messages were sent since the last Sync: an implicit transaction may be open.
+    unsynced: bool,
+    /// The server skips all until a Sync that was not sent yet.
+    skipping: bool,
+    /// The server reads CopyData.
+    copying_in: bool,
+}
+
+/// Entries after which no more is read from a client until replies arrive. Replies of a pipeline without Sync stay in the server's
+/// output buffer, so the caller must send a Flush when it stops here.
+pub const REPLIES_MAX: usize = 4096;
+
+impl Replies {
+    /// Notes that a message was sent (or, for `ParseKnown`, was not).
+    pub fn push(&mut self, expect: Expect) {
+        match expect {
+            Expect::Query | Expect::FunctionCall | Expect::SettingsOurs if self.skipping => return,
+            Expect::Query | Expect::FunctionCall | Expect::SettingsOurs => self.unsynced = false,
+            Expect::Sync | Expect::SyncOurs if self.copying_in => return,
+            Expect::Sync | Expect::SyncOurs => {
+                self.unsynced = false;
+                self.skipping = false;
+            }
+            _ if self.skipping => return,
+            _ => self.unsynced = true,
+        }
+        self.ring.push_back(expect);
+    }
+
+    /// Nothing is due and no message is half-way: the link is the server's to rest.
+    pub fn is_settled(&self) -> bool {
+        self.ring.is_empty() && !self.unsynced && !self.copying_in
+    }
+
+    /// Nothing is due (an unsynced implicit transaction may still be open).
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.ring.len() >= REPLIES_MAX
+    }
+
+    pub fn is_unsynced(&self) -> bool {
+        self.unsynced
+    }
+
+    /// The server ignores all but Sync: the caller may drop what the client sends.
+    pub fn is_skipping(&self) -> bool {
+        self.skipping
+    }
+
+    pub fn is_copying_in(&self) -> bool {
+        self.copying_in
+    }
+
+    /// The client ended its CopyData, by CopyDone or CopyFail.
+    pub fn copy_ended(&mut self) {
+        self.copying_in = false;
+    }
+
+    /// The next reply belongs to settings of ours.
+    pub fn is_settings_turn(&self) -> bool {
+        self.ring.front() == Some(&Expect::SettingsOurs)
+    }
+
+    /// What the client still waits for, when the link is gone.
+    pub fn owed(&self) -> Owed {
+        let is_ready = |e: &&Expect| matches!(e, Expect::Query | Expect::FunctionCall | Expect::Sync);
+        let readies = self.ring.iter().filter(is_ready).count() as u32;
+        Owed { readies, unsynced: self.unsynced && !self.skipping, skipping: self.skipping }
+    }
+
+    /// Entries said by us whose turn has come: true once for each ParseComplete to say.
+    pub fn take_due(&mut self) -> bool {
+        let due = self.ring.front() == Some(&Expect::ParseKnown);
+        if due {
+            self.ring.pop_front();
+        }
+        due
+    }
+
+    /// Matches a server's message, `first` being the first byte of its body.
+    pub fn on_server(&mut self, tag: u8, first: u8) -> Reply {
+        let front = self.ring.front().copied();
+        match tag {
+            back::DATA_ROW | back::COPY_DATA => self.pass_or_eat(front),
+            back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS => match front {
+                Some(Expect::SettingsOurs) if tag != back::NOTIFICATION => Reply::Eat,
+                _ => Reply::Pass,
+            },
+            back::READY => self.on_ready(front, first),
+            back::ERROR => self.on_error(front),
+            back::PARSE_COMPLETE => match front {
+                Some(Expect::Parse { named: true }) => self.pop(Reply::PassNamed),
+                Some(Expect::Parse { named: false }) => self.pop(Reply::Pass),
+                Some(Expect::ParseOurs | Expect::Refused) => self.pop(Reply::Eat),
+                _ => Reply::Unasked,
+            },
+            back::BIND_COMPLETE => self.pop_if(front, Expect::Bind),
+            back::CLOSE_COMPLETE if front == Some(Expect::CloseOurs) => self.pop(Reply::Eat),
+            back::CLOSE_COMPLETE => self.pop_if(front, Expect::Close),
+            back::NO_DATA => self.pop_if(front, Expect::Describe),
+            back::ROW_DESCRIPTION if front == Some(Expect::Describe) => self.pop(Reply::Pass),
+            back::COMMAND_COMPLETE | back::PORTAL_SUSPENDED | back::EMPTY_QUERY if front == Some(Expect::Execute) => {
+                self.copying_in = false;
+                self.pop(Reply::Pass)
+            }
+            back::COPY_IN => self.on_copy_in(front),
+            _ => self.pass_or_eat(front),
+        }
+    }
+
+    fn pass_or_eat(&self, front: Option<Expect>) -> Reply {
+        match front {
+            None => Reply::Unasked,
+            Some(Expect::SettingsOurs) => Reply::Eat,
+            Some(_) => Reply::Pass,
+        }
+    }
+
+    fn pop(&mut self, reply: Reply) -> Reply {
+        self.ring.pop_front();
+        reply
+    }
+
+    fn pop_if(&mut self, front: Option<Expect>, expected: Expect) -> Reply {
+        if front == Some(expected) { self.pop(Reply::Pass) } else { Reply::Unasked }
+    }
+
+    fn on_ready(&mut self, front: Option<Expect>, status: u8) -> Reply {
+        self.copying_in = false;
+        let ours = match front {
+            Some(Expect::Query | Expect::FunctionCall | Expect::Sync) => false,
+            Some(Expect::SyncOurs | Expect::SettingsOurs) => true,
+            _ => return Reply::Unasked,
+        };
+        self.pop(Reply::Ready { status, ours })
+    }
+
+    /// A server reading CopyData ignores Sync and Flush, so the Syncs sent so far get no answer.
+    fn on_copy_in(&mut self, front: Option<Expect>) -> Reply {
+        match front {
+            Some(Expect::Execute) => {
+                while matches!(self.ring.get(1), Some(Expect::Sync)) {
+                    self.ring.remove(1);
+                    self.unsynced = true;
+                }
+            }
+            Some(Expect::Query) => {}
+            _ => return Reply::Unasked,
+        }
+        self.copying_in = true;
+        Reply::Pass
+    }
+
+    fn on_error(&mut self, front: Option<Expect>) -> Reply {
+        self.copying_in = false;
+        match front {
+            // An error nobody asked for is the server's farewell; let the client have it.
+            None => return Reply::Error(Dropped::default()),
+            Some(Expect::SettingsOurs) => return Reply::SettingsRefused,
+            Some(Expect::Query | Expect::FunctionCall) => return Reply::Error(Dropped::default()),
+            Some(_) => {}
+        }
+        let mut dropped = Dropped { exchange: front == Some(Expect::Refused), ..Dropped::default() };
+        loop {
+            match self.ring.front() {
+                Some(Expect::Sync) => break,
+                Some(Expect::SyncOurs) => {
+                    dropped.discard = true;
+                    break;
+                }
+                // The server skips even simple queries until a Sync.
+                None => {
+                    self.skipping = true;
+                    break;
+                }
+                Some(Expect::Parse { named: true }) => dropped.named += 1,
+                Some(Expect::Parse { named: false }) => dropped.unnamed = true,
+                Some(Expect::ParseOurs) => dropped.ours += 1,
+                Some(Expect::Refused) => dropped.refused += 1,
+                Some(_) => {}
+            }
+            self.ring.pop_front();
+        }
+        Reply::Error(dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Plays `script`: `>X` pushes, `<X` is a server's message; the outcome of each `<` is compared with the word after it.
+    fn check_replies(script: &str) {
+        let mut replies = Replies::default();
+        for line in script.lines().map(str::trim).filter(|l| !l.is_empty()) {
+            let (what, expected) = line.split_once("->").map_or((line, ""), |(a, b)| (a.trim(), b.trim()));
+            if let Some(sent) = what.strip_prefix('>') {
+                for word in sent.split_whitespace() {
+                    replies.push(expect_named(word));
+                }
+            } else if let Some(received) = what.strip_prefix('<') {
+                let bytes = received.trim().as_bytes();
+                let reply = replies.on_server(bytes[0], bytes.get(1).copied().unwrap_or(0));
+                assert_eq!(reply_name(reply), expected, "at {line}");
+            } else {
+                let state = match what {
+                    "settled?" => replies.is_settled(),
+                    "skipping?" => replies.is_skipping(),
+                    "due?" => replies.take_due(),
+                    "copying?" => replies.is_copying_in(),
+                    other => panic!("unknown line {other}"),
+                };
+                assert_eq!(state.to_string(), expected, "at {line}");
+            }
+        }
+    }
+
+    fn expect_named(word: &str) -> Expect {
+        match word {
+            "Query" => Expect::Query,
+            "Call" => Expect::FunctionCall,
+            "Parse" => Expect::Parse { named: true },
+            "ParseUnnamed" => Expect::Parse { named: false },
+            "ParseKnown" => Expect::ParseKnown,
+            "ParseOurs" => Expect::ParseOurs,
+            "Refused" => Expect::Refused,
+            "Bind" => Expect::Bind,
+            "Describe" => Expect::Describe,
+            "Execute" => Expect::Execute,
+            "Close" => Expect::Close,
+            "Sync" => Expect::Sync,
+            "SyncOurs" => Expect::SyncOurs,
+            "Settings" => Expect::SettingsOurs,
+            other => panic!("unknown entry {other}"),
+        }
+    }
+
+    fn reply_name(reply: Reply) -> String {
+        match reply {
+            Reply::Pass => "pass".into(),
+            Reply::PassNamed => "pass named".into(),
+            Reply::Eat => "eat".into(),
+            Reply::Ready { status, ours } => format!("ready {}{}", char::from(status), if ours { " ours" } else { "" }),
+            Reply::Error(d) => {
+                let mut name = "error".to_string();
+                for (count, what) in [(d.named, "named"), (d.ours, "ours"), (d.refused, "refused")] {
+                    if count > 0 {
+                        name += &format!(" {what}={count}");
+                    }
+                }
+                for (is, what) in [(d.unnamed, "unnamed"), (d.exchange, "exchange"), (d.discard, "discard")] {
+                    if is {
+                        name += &format!(" {what}");
+                    }
+                }
+                name
+            }
+            Reply::SettingsRefused => "settings refused".into(),
+            Reply::Unasked => "unasked".into(),
+        }
+    }
+
+    #[test]
+    fn a_simple_query_is_over_at_ready() {
+        check_replies(
+            "> Query
+             < T -> pass
+             < D -> pass
+             < C -> pass
+             settled? -> false
+             < ZI -> ready I
+             settled? -> true
+             < D -> unasked",
+        );
+    }
+
+    #[test]
+    fn a_pipeline_is_answered_in_order() {
+        check_replies(
+            "> ParseUnnamed Bind Describe Execute Sync
+             < 1 -> pass
+             < 2 -> pass
+             < T -> pass
+             < D -> pass
+             < C -> pass
+             < ZT -> ready T
+             > ParseOurs Bind Execute
+             < 1 -> eat
+             < 2 -> pass
+             < s -> pass
+             settled? -> false
+             > Sync
+             < ZI -> ready I
+             settled? -> true",
+        );
+    }
+
+    #[test]
+    fn an_error_drops_what_follows_up_to_the_sync() {
+        check_replies(
+            "> Parse Bind Execute ParseOurs Sync Query
+             < 1 -> pass named
+             < E -> error ours=1
+             < ZI -> ready I
+             < C -> pass
+             < ZI -> ready I
+             settled? -> true",
+        );
+    }
+
+    #[test]
+    fn after_an_error_without_sync_all_is_skipped_until_it_comes() {
+        check_replies(
+            "> ParseUnnamed Bind
+             < E -> error unnamed
+             skipping? -> true
+             > Bind Execute Query
+             settled? -> false
+             > Sync
+             skipping? -> false
+             < ZI -> ready I
+             settled? -> true",
+        );
+    }
+
+    #[test]
+    fn a_parse_the_link_has_is_said_in_its_turn() {
+        check_replies(
+            "> Parse ParseKnown Sync
+             due? -> false
+             < 1 -> pass named
+             due? -> true
+             due? -> false
+             < ZI -> ready I",
+        );
+    }
+
+    #[test]
+    fn copy_in_swallows_the_syncs_sent_before_its_end() {
+        check_replies(
+            "> ParseUnnamed Bind Execute Sync
+             < 1 -> pass
+             < 2 -> pass
+             < G -> pass
+             copying? -> true
+             > Sync
+             < C -> pass
+             copying? -> false
+             > Sync
+             < ZI -> ready I
+             settled? -> true",
+        );
+    }
+
+    #[test]
+    fn settings_of_ours_are_eaten() {
+        check_replies(
+            "> Settings Query
+             < S -> eat
+             < C -> eat
+             < ZI -> ready I ours
+             < S -> pass
+             < C -> pass
+             < ZI -> ready I
+             > Settings
+             < E -> settings refused",
+        );
+    }
+
+    #[test]
+    fn a_refused_parse_exchanges_the_error() {
+        check_replies(
+            "> Refused Bind Sync
+             < E -> error refused=1 exchange
+             < ZI -> ready I",
+        );
+    }
+
+    #[test]
+    fn an_error_before_our_sync_makes_us_discard() {
+        check_replies(
+            "> ParseUnnamed Bind Execute SyncOurs
+             < E -> error unnamed discard
+             < ZI -> ready I ours
+             settled? -> true",
+        );
+    }
+
+    #[test]
+    fn a_farewell_reaches_an_idle_client() {
+        check_replies(
+            "< N -> pass
+             < A -> pass
+             < E -> error
+             < ZI -> unasked",
+        );
+    }
+}

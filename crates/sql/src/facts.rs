@@ -1,0 +1,132 @@
+//! What a text says, as plain data: the parser's tree is read once and dropped, facts are kept.
+//!
+//! Nothing here decides. `policy::route` weighs the facts against configuration and catalog.
+
+/// Everything Weir remembers of one query string (which may hold several statements).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Statements in the string; 0 for an empty one.
+    pub statements: u32,
+    /// The strongest effect of all statements.
+    pub effect: Effect,
+    /// What it does to the transaction. `Many` when one of several statements is a transaction verb.
+    pub transaction: Transaction,
+    /// Session state that outlives the transaction, left on the server connection by some statement.
+    pub keeps: Option<Keeps>,
+    /// SQL-level commands that touch prepared statements or the whole session and that the pooler itself must follow.
+    pub session: SessionVerb,
+    /// A row lock (`FOR UPDATE` and its kin) somewhere in the tree.
+    pub locks_rows: bool,
+    /// Every function called, lower case as PostgreSQL folds it, each once, in order of appearance.
+    pub functions: Vec<Name>,
+    /// Every relation named (CTE names excluded), each once, in order of appearance.
+    pub relations: Vec<Name>,
+    /// Operators that are not spelled in the SQL standard's set (`= <> < > <= >= + - * / % ||` and the `LIKE` family); user-defined ones hide among them.
+    pub operators: Vec<Name>,
+    /// A single `SHOW name`: the name, lower case.
+    pub show: Option<String>,
+    /// `EXPLAIN` without `ANALYZE` only reads whatever it explains; with it, `effect` is that of the statement.
+    pub explain: bool,
+}
+
+/// A possibly qualified name: `schema` is empty when the text gave none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name {
+    pub schema: String,
+    pub name: String,
+}
+
+/// Ordered by strength: the effect of several statements is the greatest of theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// Nothing to run: an empty string.
+    #[default]
+    None,
+    /// Reads, as far as the text shows (its functions and relations are still to be judged).
+    Reads,
+    /// Not known to only read: utility statements, `SHOW`, cursors, anything without a case of its own.
+    Unsure,
+    /// Changes data, schema or server state.
+    Writes,
+    /// PostgreSQL's parser refuses the text, or it is too long or too deep to be looked at.
+    Refused,
+}
+
+/// Transaction control, `Read`/`Deferrable` as far as the verb itself says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transaction {
+    #[default]
+    None,
+    Begin(Begin),
+    /// `COMMIT`, `END`, `ROLLBACK`, `ABORT` (without `AND CHAIN`) and `PREPARE TRANSACTION`.
+    End,
+    /// Savepoints, `SET TRANSACTION`, `AND CHAIN`: stays inside.
+    Within,
+    /// `COMMIT PREPARED`, `ROLLBACK PREPARED`: run outside a transaction, write.
+    Prepared,
+    /// One of several statements in the string is a transaction verb.
+    Many,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Begin {
+    pub read_only: bool,
+    pub read_write: bool,
+    pub isolation: Isolation,
+    pub deferrable: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// The session's default.
+    #[default]
+    Unset,
+    ReadUncommitted,
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
+}
+
+/// Why a server connection cannot be given to another client after this statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Keeps {
+    /// `SET` (not `SET LOCAL`, not `SET TRANSACTION`), `RESET`, `set_config`, `SET ROLE`, `SET SESSION AUTHORIZATION`.
+    Setting,
+    /// SQL-level `PREPARE`.
+    Prepare,
+    /// `LISTEN`.
+    Listen,
+    /// A session-level advisory lock.
+    AdvisoryLock,
+    /// `CREATE TEMP ...`, `SELECT INTO TEMP`, any name in `pg_temp`.
+    Temporary,
+    /// `DECLARE ... WITH HOLD`.
+    HoldCursor,
+    /// `LOAD`, `setseed`, `dblink_connect`, procedural code (`DO`, `CALL`) is *not* here: it is unknown, see `Unknown`.
+    Library,
+    /// Text that could not be looked at, so that it may have left anything; or several of the above in one text.
+    Unknown,
+}
+
+impl Keeps {
+    /// Both of two findings: a kind met twice stays what it is, two kinds are `Unknown`, lest one be forgotten.
+    pub fn both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) if one != other => Some(Self::Unknown),
+            _ => one.or(other),
+        }
+    }
+}
+
+/// Commands on the session as a whole. Set only when the string is that one statement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SessionVerb {
+    #[default]
+    None,
+    DiscardAll,
+    /// `DEALLOCATE ALL`, `DISCARD PLANS` is not one.
+    DeallocateAll,
+    /// `DEALLOCATE [PREPARE] name`
+    Deallocate(String),
+    ResetAll,
+}

@@ -1,0 +1,32 @@
+//! Text to facts: PostgreSQL's own parser reads a query string, a walk over its tree notes what routing, pooling and
+//! caching need to know, and the tree is dropped.
+//!
+//! Invariants: no text panics, aborts or overflows a stack (`walk` keeps its own); nothing here decides anything;
+//! `facts` and `skeleton` build without the C parser, so that `policy` compiles in seconds.
+//!
+//! What the parser assumes and the caller must know: the text is UTF-8, and `standard_conforming_strings` is on. In a
+//! session where either is untrue, plain strings that hold a backslash may end elsewhere than they do here.
+pub mod facts;
+pub mod skeleton;
+
+#[cfg(feature = "parser")]
+mod children;
+#[cfg(feature = "parser")]
+mod names;
+#[cfg(feature = "parser")]
+mod parse;
+#[cfg(feature = "parser")]
+mod refused;
+#[cfg(feature = "parser")]
+mod statement;
+#[cfg(feature = "parser")]
+mod walk;
+
+#[cfg(feature = "parser")]
+pub use parse::facts;
+
+/// The longest text that is parsed, in bytes; a longer one is `Refused` and `Unknown`.
+///
+/// A tree takes up to 100 bytes for every byte of text (`1+1+1...`), so this bounds one parse to about 200 MB and half a
+/// second of one thread. The statements of ordinary drivers stay far below it.
+pub const TEXT_BYTES_MAX: usize = 2 << 20;

@@ -1,0 +1,101 @@
+//! The way in: checks a text, has it parsed, folds its statements into one `Facts`.
+
+use std::panic::catch_unwind;
+
+use pg_raw_parse::Node;
+use pg_raw_parse::nodes::RawStmt;
+
+use crate::TEXT_BYTES_MAX;
+use crate::facts::{Effect, Facts, Keeps, SessionVerb, Transaction};
+use crate::refused;
+use crate::skeleton::skeleton;
+use crate::statement::{self, Verdict};
+use crate::walk::Walk;
+
+/// What `text` says, for any bytes whatever; about 1.5 us for a short statement.
+///
+/// A text that is not UTF-8, too long, or refused by the parser has the effect `Refused`: pass it to the primary and
+/// let PostgreSQL complain. `keeps` is then `Unknown` when it may have left something behind nevertheless.
+pub fn facts(text: &[u8]) -> Facts {
+    if text.len() > TEXT_BYTES_MAX {
+        return refused(Some(Keeps::Unknown));
+    }
+    let Ok(text) = std::str::from_utf8(text) else { return refused(Some(Keeps::Unknown)) };
+    if is_slow_to_scan(text.as_bytes()) {
+        return refused(Some(Keeps::Unknown));
+    }
+    // The binding panics where a node is not of the type that a comment in PostgreSQL's header promises. No text is
+    // known to do that; should one be found, it is a text that could not be looked at and not the end of the process.
+    catch_unwind(|| look(text)).unwrap_or_else(|_| refused(Some(Keeps::Unknown)))
+}
+
+/// How many steps of PostgreSQL's scanner may go to long runs of operator characters; 2 to 5 ns each.
+const SCAN_STEPS_MAX: usize = 4_000_000;
+
+/// Runs up to this length, in bytes, are free: rulers in comments and strings.
+const RUN_FREE_BYTES: usize = 128;
+
+/// What PostgreSQL's scanner does over long runs of operator characters, in steps.
+///
+/// At every operator and at every `/*` it reads the whole run and then goes back, which is a square of the run's length:
+/// 160 KB of nested comments took 24 s. A server does that to its own client only; here it would hold up others.
+fn scan_steps(text: &[u8]) -> usize {
+    let is_operator = |b: &u8| {
+        matches!(b, b'*' | b'/' | b'+' | b'-' | b'<'..=b'>' | b'~' | b'!' | b'@' | b'#' | b'%' | b'^' | b'&' | b'|' | b'`' | b'?')
+    };
+    let runs = text.split(|b| !is_operator(b)).map(<[u8]>::len);
+    runs.filter(|length| *length > RUN_FREE_BYTES).map(|length| length * length).sum()
+}
+
+/// A run within a string costs the scanner nothing; the text's skeleton, if it has one, tells them apart, and so texts of one
+/// skeleton are judged alike.
+fn is_slow_to_scan(text: &[u8]) -> bool {
+    let mut without_literals = Vec::new();
+    scan_steps(text) > SCAN_STEPS_MAX
+        && !(skeleton(text, &mut without_literals) && scan_steps(&without_literals) <= SCAN_STEPS_MAX)
+}
+
+fn refused(keeps: Option<Keeps>) -> Facts {
+    Facts { effect: Effect::Refused, keeps, ..Facts::default() }
+}
+
+fn look(text: &str) -> Facts {
+    let Ok(tree) = pg_raw_parse::parse(text) else { return refused(refused::keeps(text.as_bytes())) };
+    let mut walk = Walk::default();
+    let mut facts = Facts::default();
+    for raw in tree.iter() {
+        let verdict = look_at_one(raw, &mut walk);
+        facts.statements += 1;
+        add(&mut facts, verdict);
+    }
+    if facts.statements > 1 {
+        // The pooler follows these only when nothing else stands beside them.
+        facts.session = SessionVerb::None;
+        facts.show = None;
+    }
+    facts.locks_rows = walk.locks_rows;
+    facts.keeps = Keeps::both(facts.keeps, walk.keeps);
+    facts.functions = walk.functions.into_names();
+    facts.relations = walk.relations.into_names();
+    facts.operators = walk.operators.into_names();
+    facts
+}
+
+fn look_at_one<'a>(raw: &'a RawStmt, walk: &mut Walk<'a>) -> Verdict {
+    walk.start(raw.stmt_location);
+    let node: Node<'a> = raw.stmt();
+    statement::judge(node, walk)
+}
+
+fn add(facts: &mut Facts, verdict: Verdict) {
+    facts.effect = facts.effect.max(verdict.effect);
+    facts.keeps = Keeps::both(facts.keeps, verdict.keeps);
+    facts.explain |= verdict.explain;
+    facts.session = verdict.session;
+    facts.show = verdict.show;
+    facts.transaction = match (facts.statements, facts.transaction, verdict.transaction) {
+        (1, _, only) => only,
+        (_, Transaction::None, Transaction::None) => Transaction::None,
+        _ => Transaction::Many,
+    };
+}

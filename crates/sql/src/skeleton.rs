@@ -1,0 +1,296 @@
+//! The text without its literals: texts with one skeleton have one set of facts, so a driver that writes its values into
+//! the text costs one parse and not one for each value.
+//!
+//! In: a text. Out: the same bytes with placeholders for plain numbers and strings, or a refusal. One pass, no table of
+//! keywords, no allocation beyond the caller's buffer: this runs for every statement.
+//!
+//! What must stay true: two texts with equal skeletons are accepted or refused together by PostgreSQL's grammar and have
+//! equal facts. So a skeleton is refused wherever a literal could mean more than its class: outside of queries and DML
+//! (`SET x = 'a'`, `EXPLAIN (ANALYZE 0)`), in a string of statements, near backslashes, comments, dollar quotes and
+//! prefixed strings. `tests/skeleton.rs` compares facts over generated texts.
+
+use crate::TEXT_BYTES_MAX;
+
+/// Stands for a number that fits PostgreSQL's `integer`; the grammar asks for such in places (`char(10)`).
+const INTEGER: u8 = 0x01;
+/// Stands for a standard string.
+const STRING: u8 = 0x02;
+/// Stands for a number with a point, or one beyond `integer`.
+const DECIMAL: u8 = 0x03;
+
+/// The only statements whose literals are values and nothing else.
+const FIRST_WORDS: [&str; 7] = ["select", "insert", "update", "delete", "with", "values", "merge"];
+
+/// What a byte can begin. One look-up decides for nearly all bytes that they are copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Blanks, commas, parentheses, most operators.
+    Plain,
+    /// A letter, `_` or part of a character beyond ASCII.
+    Letter,
+    Digit,
+    Dot,
+    Quote,
+    DoubleQuote,
+    Dollar,
+    /// Begins a comment when doubled or followed by `*`.
+    Dash,
+    Slash,
+    Semicolon,
+    /// A backslash, or a byte that is a placeholder here.
+    Foreign,
+}
+
+const CLASSES: [Class; 256] = classes();
+
+const fn classes() -> [Class; 256] {
+    let mut classes = [Class::Plain; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80.. => Class::Letter,
+            b'0'..=b'9' => Class::Digit,
+            b'.' => Class::Dot,
+            b'\'' => Class::Quote,
+            b'"' => Class::DoubleQuote,
+            b'$' => Class::Dollar,
+            b'-' => Class::Dash,
+            b'/' => Class::Slash,
+            b';' => Class::Semicolon,
+            b'\\' | 0 | INTEGER | STRING | DECIMAL => Class::Foreign,
+            _ => Class::Plain,
+        };
+        byte += 1;
+    }
+    classes
+}
+
+/// Writes the skeleton of `text` to `out`, which is emptied first, and tells whether it is one.
+///
+/// `false`: the text cannot be reduced with certainty, and `out` is an exact copy of it. Keep the two kinds apart.
+pub fn skeleton(text: &[u8], out: &mut Vec<u8>) -> bool {
+    out.clear();
+    out.reserve(text.len());
+    let reduced = text.len() <= TEXT_BYTES_MAX && begins_a_query(text) && reduce(text, out).is_some();
+    if !reduced {
+        out.clear();
+        out.extend_from_slice(text);
+    }
+    reduced
+}
+
+fn begins_a_query(text: &[u8]) -> bool {
+    let text = text.trim_ascii_start();
+    let letters = text.iter().take_while(|b| b.is_ascii_alphabetic()).count();
+    let word = &text[..letters];
+    // A letter beyond ASCII, a digit, `_` or `$` would make it a longer word, which is no statement: refused alike.
+    FIRST_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+/// Copies `text` with its literals replaced; `None` at the first byte that leaves a doubt.
+fn reduce(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let (mut at, mut copied) = (0, 0);
+    while let Some(&byte) = text.get(at) {
+        at = match CLASSES[byte as usize] {
+            Class::Plain => at + 1,
+            Class::Letter => after_word(text, at),
+            Class::DoubleQuote => after_identifier(text, at)?,
+            Class::Digit => replace(text, at, &mut copied, out)?,
+            Class::Dot if next_is_digit(text, at) => replace(text, at, &mut copied, out)?,
+            Class::Dot => at + 1,
+            Class::Quote => {
+                out.extend_from_slice(&text[copied..at]);
+                out.push(STRING);
+                copied = after_string(text, at)?;
+                copied
+            }
+            Class::Dollar => after_parameter(text, at)?,
+            Class::Dash if text.get(at + 1) == Some(&b'-') => return None,
+            Class::Slash if text.get(at + 1) == Some(&b'*') => return None,
+            Class::Dash | Class::Slash => at + 1,
+            Class::Semicolon if text[at + 1..].trim_ascii_start().is_empty() => text.len(),
+            Class::Semicolon | Class::Foreign => return None,
+        };
+    }
+    out.extend_from_slice(&text[copied..]);
+    Some(())
+}
+
+/// Whether a byte continues an identifier or a number: `ident_cont` in PostgreSQL's scan.l.
+fn is_word(byte: u8) -> bool {
+    matches!(CLASSES[byte as usize], Class::Letter | Class::Digit | Class::Dollar)
+}
+
+fn next_is_digit(text: &[u8], at: usize) -> bool {
+    text.get(at + 1).is_some_and(u8::is_ascii_digit)
+}
+
+/// Steps over a word and whatever number is glued to it (`t.5`), which stays as it is.
+fn after_word(text: &[u8], at: usize) -> usize {
+    let mut at = at;
+    loop {
+        at += text[at..].iter().take_while(|b| is_word(**b)).count();
+        if text.get(at) != Some(&b'.') || !next_is_digit(text, at) {
+            return at;
+        }
+        at += 1;
+    }
+}
+
+/// Steps over a quoted identifier. One that begins `U&"` is decoded with a later literal's help: refused.
+fn after_identifier(text: &[u8], at: usize) -> Option<usize> {
+    if at > 0 && (text[at - 1] == b'&' || is_word(text[at - 1])) {
+        return None;
+    }
+    let mut at = at + 1;
+    loop {
+        at += text[at..].iter().position(|&b| b == b'"')?;
+        if text.get(at + 1) != Some(&b'"') {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
+}
+
+/// Steps over a standard string. Refused: a prefix of any kind, a backslash (an escape in some sessions), bytes that are
+/// no UTF-8 (they would be left out of the skeleton but decide whether the text is parsed at all).
+fn after_string(text: &[u8], start: usize) -> Option<usize> {
+    if start > 0 && (text[start - 1] == b'&' || is_word(text[start - 1])) {
+        return None;
+    }
+    let (mut at, mut ascii) = (start + 1, true);
+    loop {
+        match *text.get(at)? {
+            b'\'' if text.get(at + 1) == Some(&b'\'') => at += 2,
+            b'\'' => break,
+            b'\\' | 0..=DECIMAL => return None,
+            byte => {
+                ascii &= byte.is_ascii();
+                at += 1;
+            }
+        }
+    }
+    (ascii || std::str::from_utf8(&text[start..at]).is_ok()).then_some(at + 1)
+}
+
+/// Steps over `$1` and whatever is glued to it.
+fn after_parameter(text: &[u8], at: usize) -> Option<usize> {
+    next_is_digit(text, at).then(|| after_word(text, at + 1))
+}
+
+/// Replaces the number at `at`, unless letters follow it (`1e5`, `0x1F`, `1_000`): then it stays as it is.
+fn replace(text: &[u8], at: usize, copied: &mut usize, out: &mut Vec<u8>) -> Option<usize> {
+    let mut end = at;
+    let mut dots = 0;
+    while let Some(&byte) = text.get(end) {
+        match byte {
+            b'0'..=b'9' => end += 1,
+            b'.' => (end, dots) = (end + 1, dots + 1),
+            _ if is_word(byte) => return Some(after_word(text, end)),
+            _ => break,
+        }
+    }
+    if dots > 1 || follows_float(&text[..at]) {
+        return None;
+    }
+    out.extend_from_slice(&text[*copied..at]);
+    out.push(if dots == 0 && fits_integer(&text[at..end]) { INTEGER } else { DECIMAL });
+    *copied = end;
+    Some(end)
+}
+
+/// Whether digits are a value of PostgreSQL's `integer`, as its scanner decides between two kinds of constant.
+fn fits_integer(digits: &[u8]) -> bool {
+    if digits.len() < 10 {
+        return true;
+    }
+    let zeros = digits.iter().take_while(|b| **b == b'0').count();
+    let digits = &digits[zeros..];
+    digits.len() < 10 || (digits.len() == 10 && digits <= b"2147483647")
+}
+
+/// Whether a number that comes next is the precision in `float(24)`: the only number that the grammar itself weighs.
+fn follows_float(before: &[u8]) -> bool {
+    let Some(before) = before.trim_ascii_end().strip_suffix(b"(") else { return false };
+    let before = before.trim_ascii_end();
+    before.len() >= 5 && before[before.len() - 5..].eq_ignore_ascii_case(b"float")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Placeholders are shown as `#` (integer), `?` (string) and `~` (decimal).
+    fn check_skeleton(text: &str, expected: &str) {
+        let mut out = Vec::new();
+        assert!(skeleton(text.as_bytes(), &mut out), "refused: {text}");
+        let shown = String::from_utf8(out).unwrap().replace('\x01', "#").replace('\x02', "?").replace('\x03', "~");
+        assert_eq!(shown, expected);
+    }
+
+    fn check_refused(text: &[u8]) {
+        let mut out = b"left over".to_vec();
+        assert!(!skeleton(text, &mut out), "{}", String::from_utf8_lossy(text));
+        assert_eq!(out, text);
+    }
+
+    #[test]
+    fn values_become_placeholders() {
+        check_skeleton("SELECT 1", "SELECT #");
+        check_skeleton("select a1, t.b2, 'it''s', '' from t where x=-12", "select a1, t.b2, ?, ? from t where x=-#");
+        check_skeleton("select 1.5, .5, 5., 2147483647, 2147483648", "select ~, ~, ~, #, ~");
+        check_skeleton("select 00000000000001, 99999999999999999999", "select #, ~");
+        check_skeleton("select a[1:2], (3), $1, 4::int8", "select a[#:#], (#), $1, #::int8");
+        check_skeleton(" \n VALUES(1,'ä')", " \n VALUES(#,?)");
+        check_skeleton("select 'a'\n 'b'", "select ?\n ?");
+        check_skeleton("select interval '1' day;  ", "select interval ? day;  ");
+        check_skeleton("insert into t values (1, 'x'), (2, 'y')", "insert into t values (#, ?), (#, ?)");
+    }
+
+    #[test]
+    fn what_only_looks_like_a_value_stays() {
+        check_skeleton("select \"a 1 'x\"\"y\", tab_1, x$1, ü1", "select \"a 1 'x\"\"y\", tab_1, x$1, ü1");
+        check_skeleton("select 1e5, 0x1F, 1_000, 1.5e-7, 12abc", "select 1e5, 0x1F, 1_000, 1.5e-#, 12abc");
+        check_skeleton("select t.5, t.1.2, $1.5", "select t.5, t.1.2, $1.5");
+        check_skeleton("select a - b / c", "select a - b / c");
+    }
+
+    #[test]
+    fn what_leaves_a_doubt_is_refused() {
+        for text in [
+            "",
+            "1",
+            "set x = 'a'",
+            "explain (analyze 0) select 1",
+            "table t",
+            "(select 1)",
+            "selected 1",
+            "select 1; select 2",
+            "select 1;;",
+            "select 'a",
+            "select \"a",
+            "select 'a\\'",
+            "select e'a'",
+            "select U&'a'",
+            "select U&\"a\" uescape '!'",
+            "select b'1'",
+            "select N'a'",
+            "select 1'a'",
+            "select $$a$$",
+            "select $a$",
+            "select 1 -- x",
+            "select /* x */ 1",
+            "select 1..2",
+            "select 1.2.3",
+            "select \x01",
+            "select '\x02'",
+            "select x::float(24)",
+            "select x::FLOAT ( 24)",
+            "select \\",
+        ] {
+            check_refused(text.as_bytes());
+        }
+        check_refused(b"select '\xff'");
+        check_refused("x".repeat(TEXT_BYTES_MAX + 1).as_bytes());
+    }
+}

@@ -1,0 +1,271 @@
+//! One statement: its effect, what it does to transaction and session, what it leaves behind.
+
+use pg_raw_parse::Node;
+use pg_raw_parse::nodes::{
+    CopyStmt, DefElem, DiscardMode, DropStmt, ExplainStmt, GrantStmt, ObjectType, TransactionStmt, TransactionStmtKind,
+    VariableSetKind, VariableSetStmt,
+};
+use pg_raw_parse::raw::NodeTag;
+
+use crate::facts::{Begin, Effect, Isolation, Keeps, SessionVerb, Transaction};
+use crate::names::qualified;
+use crate::walk::{Run, Walk};
+
+/// `DECLARE ... WITH HOLD`: `CURSOR_OPT_HOLD` in PostgreSQL's parsenodes.h.
+const CURSOR_HOLD: i32 = 0x20;
+
+/// What one statement says, besides what the walk has noted.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) effect: Effect,
+    pub(crate) transaction: Transaction,
+    pub(crate) keeps: Option<Keeps>,
+    pub(crate) session: SessionVerb,
+    pub(crate) show: Option<String>,
+    pub(crate) explain: bool,
+}
+
+impl Verdict {
+    fn effect(effect: Effect) -> Self {
+        Self { effect, ..Self::default() }
+    }
+
+    fn keeping(keeps: Keeps) -> Self {
+        Self { effect: Effect::Unsure, keeps: Some(keeps), ..Self::default() }
+    }
+
+    fn session(session: SessionVerb) -> Self {
+        Self { effect: Effect::Unsure, session, ..Self::default() }
+    }
+
+    fn transaction(effect: Effect, transaction: Transaction) -> Self {
+        Self { effect, transaction, ..Self::default() }
+    }
+}
+
+/// Judges a statement and shows the walk every name in it.
+pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
+    match node {
+        Node::ExplainStmt(explain) => return judge_explain(explain, walk),
+        Node::DropStmt(drop) => note_dropped(drop, walk),
+        Node::GrantStmt(grant) => note_granted(grant, walk),
+        _ => note_made(node, walk),
+    }
+    let nested = walk.visit(node, run_of(node));
+    match node {
+        Node::SelectStmt(_) => Verdict::effect(nested.max(Effect::Reads)),
+        Node::CopyStmt(copy) => Verdict::effect(copy_effect(copy, nested)),
+        Node::TransactionStmt(verb) => judge_transaction(verb),
+        Node::VariableSetStmt(set) => judge_set(set),
+        Node::VariableShowStmt(show) => {
+            let name = show.name().map(str::to_ascii_lowercase);
+            Verdict { effect: Effect::Unsure, show: name, ..Verdict::default() }
+        }
+        Node::DiscardStmt(discard) if discard.target == DiscardMode::DISCARD_ALL => Verdict::session(SessionVerb::DiscardAll),
+        Node::DeallocateStmt(gone) => Verdict::session(match gone.name() {
+            Some(name) if !gone.isall => SessionVerb::Deallocate(name.to_owned()),
+            _ => SessionVerb::DeallocateAll,
+        }),
+        Node::PrepareStmt(_) => Verdict::keeping(Keeps::Prepare),
+        Node::ListenStmt(_) => Verdict::keeping(Keeps::Listen),
+        Node::LoadStmt(_) => Verdict::keeping(Keeps::Library),
+        Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => Verdict::keeping(Keeps::HoldCursor),
+        // What procedural code does stands in strings and in the catalog, not in the tree.
+        Node::CallStmt(_) | Node::DoStmt(_) => Verdict::keeping(Keeps::Unknown),
+        _ if writes(node) => Verdict::effect(Effect::Writes),
+        _ => Verdict::effect(Effect::Unsure),
+    }
+}
+
+/// Whether calls and names within a statement take effect when it runs.
+fn run_of(node: Node<'_>) -> Run {
+    match node {
+        Node::PrepareStmt(_) => Run::Never,
+        Node::ViewStmt(_)
+        | Node::RuleStmt(_)
+        | Node::CreateFunctionStmt(_)
+        | Node::CreateStmt(_)
+        | Node::CreateTrigStmt(_)
+        | Node::CreatePolicyStmt(_)
+        | Node::AlterPolicyStmt(_)
+        | Node::CreateDomainStmt(_)
+        | Node::CreateSchemaStmt(_) => Run::Stored,
+        _ => Run::Now,
+    }
+}
+
+/// `EXPLAIN` plans and does not run, unless it is told to `ANALYZE`.
+fn judge_explain<'a>(explain: &'a ExplainStmt, walk: &mut Walk<'a>) -> Verdict {
+    if explain.options().iter().any(|option| option.defname() == Some("analyze") && may_be_true(option)) {
+        return Verdict { explain: true, ..judge_explained(explain.query(), walk) };
+    }
+    // The arguments of EXECUTE are computed all the same, to find the plan that EXPLAIN shows.
+    let run = if matches!(explain.query(), Node::ExecuteStmt(_)) { Run::Now } else { Run::Never };
+    walk.visit(explain.query(), run);
+    Verdict { effect: Effect::Reads, explain: true, ..Verdict::default() }
+}
+
+/// What the grammar lets `EXPLAIN` explain; none of it is another `EXPLAIN`.
+fn judge_explained<'a>(query: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
+    let nested = walk.visit(query, Run::Now);
+    match query {
+        Node::SelectStmt(_) => Verdict::effect(nested.max(Effect::Reads)),
+        Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => Verdict::keeping(Keeps::HoldCursor),
+        _ if writes(query) => Verdict::effect(Effect::Writes),
+        _ => Verdict::effect(Effect::Unsure),
+    }
+}
+
+/// Whether an option may be on: PostgreSQL's `defGetBoolean`, where what is no boolean is an error.
+fn may_be_true(option: &DefElem) -> bool {
+    let word = match option.arg() {
+        Node::Integer(number) => return number.ival != 0,
+        Node::String(word) => word.sval(),
+        _ => None,
+    };
+    !word.is_some_and(|word| word.eq_ignore_ascii_case("false") || word.eq_ignore_ascii_case("off"))
+}
+
+fn copy_effect(copy: &CopyStmt, nested: Effect) -> Effect {
+    match copy.is_from || copy.is_program || copy.filename().is_some() {
+        true => Effect::Writes,
+        false => nested.max(Effect::Reads),
+    }
+}
+
+fn judge_transaction(verb: &TransactionStmt) -> Verdict {
+    use TransactionStmtKind as Kind;
+    let (effect, transaction) = match verb.kind {
+        Kind::TRANS_STMT_BEGIN | Kind::TRANS_STMT_START => (Effect::Unsure, Transaction::Begin(begin(verb))),
+        Kind::TRANS_STMT_COMMIT | Kind::TRANS_STMT_ROLLBACK if !verb.chain => (Effect::Unsure, Transaction::End),
+        Kind::TRANS_STMT_PREPARE => (Effect::Writes, Transaction::End),
+        Kind::TRANS_STMT_COMMIT_PREPARED | Kind::TRANS_STMT_ROLLBACK_PREPARED => (Effect::Writes, Transaction::Prepared),
+        _ => (Effect::Unsure, Transaction::Within),
+    };
+    Verdict::transaction(effect, transaction)
+}
+
+/// The options of `BEGIN`; of two that contradict each other the last one holds, as in PostgreSQL.
+fn begin(verb: &TransactionStmt) -> Begin {
+    let mut begin = Begin::default();
+    for option in verb.options() {
+        let Node::DefElem(option) = option else { continue };
+        let Node::A_Const(value) = option.arg() else { continue };
+        let Some(value) = value.val() else { continue };
+        let on = value.numeric_value::<i32>() == Some(1);
+        match option.defname() {
+            Some("transaction_isolation") => begin.isolation = isolation(value.string_value().unwrap_or_default()),
+            Some("transaction_read_only") => (begin.read_only, begin.read_write) = (on, !on),
+            Some("transaction_deferrable") => begin.deferrable = on,
+            _ => {}
+        }
+    }
+    begin
+}
+
+fn isolation(level: &str) -> Isolation {
+    match level {
+        "read uncommitted" => Isolation::ReadUncommitted,
+        "read committed" => Isolation::ReadCommitted,
+        "repeatable read" => Isolation::RepeatableRead,
+        "serializable" => Isolation::Serializable,
+        _ => Isolation::Unset,
+    }
+}
+
+fn judge_set(set: &VariableSetStmt) -> Verdict {
+    let name = set.name().unwrap_or_default();
+    if set.kind == VariableSetKind::VAR_RESET_ALL {
+        return Verdict { keeps: Some(Keeps::Setting), ..Verdict::session(SessionVerb::ResetAll) };
+    }
+    if is_of_transaction(name) {
+        return Verdict::transaction(Effect::Unsure, Transaction::Within);
+    }
+    match set.is_local {
+        true => Verdict::effect(Effect::Unsure),
+        false => Verdict::keeping(Keeps::Setting),
+    }
+}
+
+/// Settings that every transaction starts anew, whichever way they are spelled.
+fn is_of_transaction(name: &str) -> bool {
+    const NAMES: [&str; 5] =
+        ["TRANSACTION", "TRANSACTION SNAPSHOT", "transaction_isolation", "transaction_read_only", "transaction_deferrable"];
+    NAMES.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Relations of a `DROP` are lists of names.
+fn note_dropped<'a>(drop: &'a DropStmt, walk: &mut Walk<'a>) {
+    let relations = matches!(
+        drop.remove_type,
+        ObjectType::OBJECT_TABLE
+            | ObjectType::OBJECT_VIEW
+            | ObjectType::OBJECT_MATVIEW
+            | ObjectType::OBJECT_SEQUENCE
+            | ObjectType::OBJECT_FOREIGN_TABLE
+            | ObjectType::OBJECT_INDEX
+    );
+    for object in drop.objects() {
+        if let (true, Node::NodeList(name)) = (relations, object) {
+            walk.named(qualified(name.iter()), Run::Now);
+        }
+    }
+}
+
+/// The objects of a `GRANT` are relations only for these two kinds; the binding believes it of all, and would panic.
+fn note_granted<'a>(grant: &'a GrantStmt, walk: &mut Walk<'a>) {
+    let of_objects = grant.targtype == pg_raw_parse::nodes::GrantTargetType::ACL_TARGET_OBJECT;
+    if of_objects && matches!(grant.objtype, ObjectType::OBJECT_TABLE | ObjectType::OBJECT_SEQUENCE) {
+        grant.objects().iter().for_each(|relation| walk.target(Some(relation), Run::Now));
+    }
+}
+
+/// Functions and types that are made in `pg_temp`; tables, views and sequences are relations and seen by the walk.
+fn note_made<'a>(node: Node<'a>, walk: &mut Walk<'a>) {
+    let (schema, _) = match node {
+        Node::CreateFunctionStmt(s) => qualified(s.funcname().iter()),
+        Node::CreateDomainStmt(s) => qualified(s.domainname().iter().map(Node::from)),
+        Node::CreateEnumStmt(s) => qualified(s.type_name().iter().map(Node::from)),
+        Node::CreateRangeStmt(s) => qualified(s.type_name().iter().map(Node::from)),
+        Node::DefineStmt(s) => qualified(s.defnames().iter().map(Node::from)),
+        _ => return,
+    };
+    walk.owner(schema, Run::Now);
+}
+
+/// Statements that are known to change data, schema or server state.
+#[rustfmt::skip] // a table
+fn writes(node: Node<'_>) -> bool {
+    use Node as N;
+    if let N::Invalid(other) = node {
+        // The binding leaves this one out, since it begins with a whole `CREATE TABLE`; its names stay unseen.
+        return other.type_ == NodeTag::T_CreateForeignTableStmt;
+    }
+    matches!(
+        node,
+        N::InsertStmt(_) | N::UpdateStmt(_) | N::DeleteStmt(_) | N::MergeStmt(_) | N::TruncateStmt(_)
+        | N::CreateTableAsStmt(_) | N::RefreshMatViewStmt(_) | N::NotifyStmt(_) | N::CheckPointStmt(_)
+        | N::VacuumStmt(_) | N::ClusterStmt(_) | N::ReindexStmt(_)
+        | N::AlterCollationStmt(_) | N::AlterDatabaseRefreshCollStmt(_) | N::AlterDatabaseSetStmt(_)
+        | N::AlterDatabaseStmt(_) | N::AlterDefaultPrivilegesStmt(_) | N::AlterDomainStmt(_) | N::AlterEnumStmt(_)
+        | N::AlterEventTrigStmt(_) | N::AlterExtensionContentsStmt(_) | N::AlterExtensionStmt(_) | N::AlterFdwStmt(_)
+        | N::AlterForeignServerStmt(_) | N::AlterFunctionStmt(_) | N::AlterObjectDependsStmt(_)
+        | N::AlterObjectSchemaStmt(_) | N::AlterOpFamilyStmt(_) | N::AlterOperatorStmt(_) | N::AlterOwnerStmt(_)
+        | N::AlterPolicyStmt(_) | N::AlterPublicationStmt(_) | N::AlterRoleSetStmt(_) | N::AlterRoleStmt(_)
+        | N::AlterSeqStmt(_) | N::AlterStatsStmt(_) | N::AlterSubscriptionStmt(_) | N::AlterSystemStmt(_)
+        | N::AlterTSConfigurationStmt(_) | N::AlterTSDictionaryStmt(_) | N::AlterTableMoveAllStmt(_)
+        | N::AlterTableSpaceOptionsStmt(_) | N::AlterTableStmt(_) | N::AlterTypeStmt(_) | N::AlterUserMappingStmt(_)
+        | N::CommentStmt(_) | N::CompositeTypeStmt(_) | N::CreateAmStmt(_) | N::CreateCastStmt(_)
+        | N::CreateConversionStmt(_) | N::CreateDomainStmt(_) | N::CreateEnumStmt(_) | N::CreateEventTrigStmt(_)
+        | N::CreateExtensionStmt(_) | N::CreateFdwStmt(_) | N::CreateForeignServerStmt(_) | N::CreateFunctionStmt(_)
+        | N::CreateOpClassStmt(_) | N::CreateOpFamilyStmt(_) | N::CreatePLangStmt(_) | N::CreatePolicyStmt(_)
+        | N::CreatePublicationStmt(_) | N::CreateRangeStmt(_) | N::CreateRoleStmt(_) | N::CreateSchemaStmt(_)
+        | N::CreateSeqStmt(_) | N::CreateStatsStmt(_) | N::CreateStmt(_)
+        | N::CreateSubscriptionStmt(_) | N::CreateTableSpaceStmt(_) | N::CreateTransformStmt(_) | N::CreateTrigStmt(_)
+        | N::CreateUserMappingStmt(_) | N::CreatedbStmt(_) | N::DefineStmt(_) | N::DropOwnedStmt(_)
+        | N::DropRoleStmt(_) | N::DropStmt(_) | N::DropSubscriptionStmt(_) | N::DropTableSpaceStmt(_)
+        | N::DropUserMappingStmt(_) | N::DropdbStmt(_) | N::GrantRoleStmt(_) | N::GrantStmt(_)
+        | N::ImportForeignSchemaStmt(_) | N::IndexStmt(_) | N::ReassignOwnedStmt(_) | N::RenameStmt(_)
+        | N::RuleStmt(_) | N::SecLabelStmt(_) | N::ViewStmt(_)
+    )
+}

@@ -1,0 +1,271 @@
+//! The walk over a parse tree, with a stack of its own: relations, functions, operators, row locks, nested writes.
+//!
+//! In: a node. Out: the public fields of `Walk`, which add up over all statements of a text.
+
+use pg_raw_parse::Node;
+use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, WithClause};
+
+use crate::children::push_children;
+use crate::facts::{Effect, Keeps};
+use crate::names::{Names, is_temporary_schema, qualified};
+
+/// How many CTE names outwards a relation is looked for. Beyond, it counts as a relation: the catalog will not know it,
+/// so the statement goes to the primary. The bound keeps a text of 100,000 CTEs from taking a square of that.
+const SCOPES_MAX: u32 = 200;
+
+/// The spellings of the SQL standard, and those that the `LIKE` family is turned into.
+const STANDARD_OPERATORS: [&str; 16] =
+    ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
+
+/// Functions that leave something on the session, in whatever schema they are: an extension may be anywhere.
+const KEEPING: [(&str, Keeps); 14] = [
+    ("dblink_connect", Keeps::Library),
+    ("dblink_connect_u", Keeps::Library),
+    ("pg_advisory_lock", Keeps::AdvisoryLock),
+    ("pg_advisory_lock_shared", Keeps::AdvisoryLock),
+    ("pg_advisory_unlock", Keeps::AdvisoryLock),
+    ("pg_advisory_unlock_all", Keeps::AdvisoryLock),
+    ("pg_advisory_unlock_shared", Keeps::AdvisoryLock),
+    ("pg_replication_origin_session_reset", Keeps::Library),
+    ("pg_replication_origin_session_setup", Keeps::Library),
+    ("pg_try_advisory_lock", Keeps::AdvisoryLock),
+    ("pg_try_advisory_lock_shared", Keeps::AdvisoryLock),
+    ("set_config", Keeps::Setting),
+    ("set_limit", Keeps::Setting), // pg_trgm: sets pg_trgm.similarity_threshold
+    ("setseed", Keeps::Library),
+];
+
+/// One CTE name and the scope around it. Scope 0 is the outermost and has no name.
+struct Scope<'a> {
+    around: u32,
+    name: &'a str,
+}
+
+/// A node still to visit and the scope it stands in.
+type Visit<'a> = (Node<'a>, u32);
+
+/// Whether the calls and names that are met take effect now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// The statement runs: calls and temporary names count for `keeps`.
+    #[default]
+    Now,
+    /// The statement only stores expressions (`CREATE VIEW`): its own name counts, calls do not.
+    Stored,
+    /// Nothing takes effect (`PREPARE`, `EXPLAIN`).
+    Never,
+}
+
+/// What the walk has met so far.
+#[derive(Default)]
+pub(crate) struct Walk<'a> {
+    pub(crate) functions: Names<'a>,
+    pub(crate) relations: Names<'a>,
+    pub(crate) operators: Names<'a>,
+    pub(crate) locks_rows: bool,
+    pub(crate) keeps: Option<Keeps>,
+    scopes: Vec<Scope<'a>>,
+    start: i32,
+}
+
+impl<'a> Walk<'a> {
+    /// A new statement begins at this byte of the text; names without a place of their own are put there.
+    pub(crate) fn start(&mut self, location: i32) {
+        self.start = location.max(0);
+        self.scopes.clear();
+        self.scopes.push(Scope { around: 0, name: "" });
+    }
+
+    /// Visits everything below and including `root`. The result is the effect of what is nested: `Writes` for DML and
+    /// `INTO`, `Unsure` for row locks, `None` for all else.
+    pub(crate) fn visit(&mut self, root: Node<'a>, run: Run) -> Effect {
+        let mut effect = Effect::None;
+        let mut stack: Vec<Visit<'a>> = vec![(root, 0)];
+        let mut below = Vec::new();
+        while let Some((node, outer)) = stack.pop() {
+            let scope = self.enter(node, outer, &mut stack);
+            effect = effect.max(self.note(node, scope, run));
+            push_children(node, &mut below);
+            stack.extend(below.drain(..).map(|child| (child, scope)));
+        }
+        effect
+    }
+
+    /// Notes a relation outside of any query, such as the target of a write or what a utility statement names.
+    pub(crate) fn target(&mut self, relation: Option<&'a RangeVar>, run: Run) {
+        if let Some(relation) = relation {
+            self.relation(relation, 0, run);
+        }
+    }
+
+    /// Notes a relation given as a list of names.
+    pub(crate) fn named(&mut self, name: (&'a str, &'a str), run: Run) {
+        self.owner(name.0, run);
+        self.relations.add(name, self.start);
+    }
+
+    /// Notes that an object in this schema is made or used.
+    pub(crate) fn owner(&mut self, schema: &str, run: Run) {
+        if run != Run::Never && is_temporary_schema(schema) {
+            self.keep(Keeps::Temporary);
+        }
+    }
+
+    /// Notes where `INTO` or `CREATE TABLE AS` puts its rows.
+    pub(crate) fn into(&mut self, into: Option<&'a IntoClause>, run: Run) {
+        if let Some(into) = into {
+            self.created(into.rel(), into.on_commit, run);
+        }
+    }
+
+    /// Notes a table that is made. A temporary one that goes at commit leaves nothing behind.
+    pub(crate) fn created(&mut self, relation: Option<&'a RangeVar>, on_commit: OnCommitAction::Type, run: Run) {
+        let goes = on_commit == OnCommitAction::ONCOMMIT_DROP;
+        self.target(relation, if goes { Run::Never } else { run });
+    }
+
+    fn keep(&mut self, keeps: Keeps) {
+        self.keeps = Keeps::both(self.keeps, Some(keeps));
+    }
+
+    fn place(&self, location: i32) -> i32 {
+        location.max(self.start)
+    }
+
+    /// Opens the scopes of a `WITH` clause, schedules its queries, returns the scope of the statement that has it.
+    fn enter(&mut self, node: Node<'a>, outer: u32, stack: &mut Vec<Visit<'a>>) -> u32 {
+        let clause: Option<&'a WithClause> = match node {
+            Node::SelectStmt(s) => s.with_clause(),
+            Node::InsertStmt(s) => s.with_clause(),
+            Node::UpdateStmt(s) => s.with_clause(),
+            Node::DeleteStmt(s) => s.with_clause(),
+            Node::MergeStmt(s) => s.with_clause(),
+            _ => None,
+        };
+        let Some(clause) = clause else { return outer };
+        // Each CTE sees those before it; in WITH RECURSIVE all see all.
+        let mut inner = outer;
+        let first = stack.len();
+        for cte in clause.ctes() {
+            stack.push((cte.ctequery(), inner));
+            self.scopes.push(Scope { around: inner, name: cte.ctename().unwrap_or_default() });
+            inner = (self.scopes.len() - 1) as u32; // below the text's length
+        }
+        if clause.recursive {
+            stack[first..].iter_mut().for_each(|visit| visit.1 = inner);
+        }
+        inner
+    }
+
+    fn note(&mut self, node: Node<'a>, scope: u32, run: Run) -> Effect {
+        match node {
+            Node::SelectStmt(select) => {
+                self.into(select.into_clause(), run);
+                let locks = !select.locking_clause().is_empty();
+                self.locks_rows |= locks;
+                return match (select.into_clause(), locks) {
+                    (Some(_), _) => Effect::Writes,
+                    (None, true) => Effect::Unsure,
+                    (None, false) => Effect::None,
+                };
+            }
+            Node::InsertStmt(write) => return self.write(write.relation(), run),
+            Node::UpdateStmt(write) => return self.write(write.relation(), run),
+            Node::DeleteStmt(write) => return self.write(write.relation(), run),
+            Node::MergeStmt(write) => return self.write(write.relation(), run),
+            Node::CreateStmt(create) => self.created(create.relation(), create.oncommit, run),
+            Node::CreateTableAsStmt(create) => self.into(create.into(), run),
+            Node::RangeVar(relation) => self.relation(relation, scope, run),
+            Node::FuncCall(call) => self.call(call, run),
+            Node::RangeTableSample(sample) => self.method(qualified(sample.method().iter()), sample.location),
+            Node::A_Expr(expression) => self.expression(expression),
+            Node::SubLink(link) => self.operator(qualified(link.oper_name().iter()), link.location),
+            Node::SortBy(sort) => self.operator(qualified(sort.use_op().iter()), sort.location),
+            _ => {}
+        }
+        Effect::None
+    }
+
+    /// The target of a write is never a CTE, whatever its name.
+    fn write(&mut self, relation: Option<&'a RangeVar>, run: Run) -> Effect {
+        self.target(relation, run);
+        Effect::Writes
+    }
+
+    fn relation(&mut self, relation: &'a RangeVar, scope: u32, run: Run) {
+        let schema = relation.schemaname().unwrap_or_default();
+        let name = relation.relname().unwrap_or_default();
+        if schema.is_empty() && self.is_cte(name, scope) {
+            return;
+        }
+        self.owner(schema, run);
+        if run != Run::Never && relation.relpersistence as u8 == b't' {
+            self.keep(Keeps::Temporary);
+        }
+        self.relations.add((schema, name), self.place(relation.location));
+    }
+
+    fn is_cte(&self, name: &str, scope: u32) -> bool {
+        let mut scope = scope;
+        for _ in 0..SCOPES_MAX {
+            if scope == 0 {
+                return false;
+            }
+            let Some(inner) = self.scopes.get(scope as usize) else { return false };
+            if inner.name == name {
+                return true;
+            }
+            scope = inner.around;
+        }
+        false
+    }
+
+    fn call(&mut self, call: &'a FuncCall, run: Run) {
+        let name = qualified(call.funcname().iter());
+        self.functions.add(name, self.place(call.location));
+        self.owner(name.0, run);
+        if run == Run::Now
+            && let Some(keeps) = kept_by(name.1, call)
+        {
+            self.keep(keeps);
+        }
+    }
+
+    /// The built-in sampling methods only read; another one is some extension's function.
+    fn method(&mut self, name: (&'a str, &'a str), location: i32) {
+        if !matches!(name, ("" | "pg_catalog", "bernoulli" | "system")) {
+            self.functions.add(name, self.place(location));
+        }
+    }
+
+    fn expression(&mut self, expression: &'a A_Expr) {
+        use A_Expr_Kind as Kind;
+        match expression.kind {
+            // Their names are keywords, or pg_catalog's regular expressions.
+            Kind::AEXPR_BETWEEN | Kind::AEXPR_NOT_BETWEEN | Kind::AEXPR_SIMILAR => {}
+            Kind::AEXPR_BETWEEN_SYM | Kind::AEXPR_NOT_BETWEEN_SYM => {}
+            _ => self.operator(qualified(expression.name().iter()), expression.location),
+        }
+    }
+
+    fn operator(&mut self, name: (&'a str, &'a str), location: i32) {
+        let standard = STANDARD_OPERATORS.contains(&name.1) && matches!(name.0, "" | "pg_catalog");
+        if !standard && !name.1.is_empty() {
+            self.operators.add(name, self.place(location));
+        }
+    }
+}
+
+fn kept_by(name: &str, call: &FuncCall) -> Option<Keeps> {
+    // The table is short, and most names differ from all of its rows in the first letters.
+    let (_, keeps) = KEEPING.iter().find(|(known, _)| *known == name)?;
+    (name != "set_config" || !is_local(call)).then_some(*keeps)
+}
+
+/// Whether the third argument of `set_config` is the constant `true`; anything that must be computed is not.
+fn is_local(call: &FuncCall) -> bool {
+    match call.args().get(2) {
+        Some(Node::A_Const(value)) => value.val().and_then(|value| value.bool_value()) == Some(true),
+        _ => false,
+    }
+}

@@ -1,0 +1,64 @@
+//! The table of statements and their facts: `tests/facts.txt`.
+//!
+//! A line is `statement ==> facts`, where the facts that are empty are left out: the effect; `n=` statements if not one;
+//! `tx=` the transaction verb; `keeps=`, `session=`, `show=`; `locks`, `explain`; `fn=`, `rel=`, `op=` names by commas.
+
+use weir_sql::facts::{Begin, Facts, Isolation, Name, SessionVerb, Transaction};
+
+#[test]
+fn every_statement_of_the_table_has_the_facts_beside_it() {
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for line in include_str!("facts.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (text, expected) = line.split_once(" ==> ").expect("a line is `statement ==> facts`");
+        let actual = shown(&weir_sql::facts(text.replace("\\n", "\n").as_bytes()));
+        if actual != expected {
+            wrong.push(format!("{text} ==> {actual}"));
+        }
+        count += 1;
+    }
+    assert!(count >= 250, "{count} lines");
+    assert!(wrong.is_empty(), "{} lines are, as it is:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn shown(facts: &Facts) -> String {
+    let mut words = vec![format!("{:?}", facts.effect).to_lowercase()];
+    if facts.statements != 1 {
+        words.push(format!("n={}", facts.statements));
+    }
+    match facts.transaction {
+        Transaction::None => {}
+        Transaction::Begin(begin) => words.push(format!("tx=begin{}", shown_begin(begin))),
+        other => words.push(format!("tx={other:?}").to_lowercase()),
+    }
+    words.extend(facts.keeps.map(|keeps| format!("keeps={keeps:?}").to_lowercase()));
+    match &facts.session {
+        SessionVerb::None => {}
+        SessionVerb::Deallocate(name) => words.push(format!("session=deallocate({name})")),
+        other => words.push(format!("session={other:?}").to_lowercase()),
+    }
+    words.extend(facts.show.iter().map(|name| format!("show={name}")));
+    words.extend(facts.locks_rows.then(|| "locks".to_owned()));
+    words.extend(facts.explain.then(|| "explain".to_owned()));
+    for (label, names) in [("fn", &facts.functions), ("rel", &facts.relations), ("op", &facts.operators)] {
+        if !names.is_empty() {
+            words.push(format!("{label}={}", names.iter().map(shown_name).collect::<Vec<_>>().join(",")));
+        }
+    }
+    words.join(" ")
+}
+
+fn shown_begin(begin: Begin) -> String {
+    let mut words = Vec::new();
+    words.extend(begin.read_only.then(|| "read_only".to_owned()));
+    words.extend(begin.read_write.then(|| "read_write".to_owned()));
+    words.extend(begin.deferrable.then(|| "deferrable".to_owned()));
+    if begin.isolation != Isolation::Unset {
+        words.push(format!("{:?}", begin.isolation).to_lowercase());
+    }
+    if words.is_empty() { String::new() } else { format!("({})", words.join(",")) }
+}
+
+fn shown_name(name: &Name) -> String {
+    if name.schema.is_empty() { name.name.clone() } else { format!("{}.{}", name.schema, name.name) }
+}

@@ -1,0 +1,247 @@
+//! Gives a session the link its next statement needs.
+
+use crate::fault::{Fault, sqlstate};
+use crate::link::{self, Link, Login, OpenError};
+use crate::metrics::Metric;
+use crate::pool::{Lease, Limit, Pool, Refusal};
+use crate::reactor::parked;
+use crate::session::{IDLE, Kept, Session};
+use crate::session_card::Doing;
+use crate::statements::Statement;
+use crate::worker::Worker;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_policy::cluster::NodeIndex;
+use weir_policy::config::PoolMode;
+use weir_policy::replies::Expect;
+use weir_policy::route::{self, Ask, Class, Side, Target};
+use weir_wire::frame::front;
+use weir_wire::write;
+
+/// Whether a statement can be sent now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// The session has the link it needs.
+    Ready,
+    /// Another node still answers; come again when replies arrive.
+    Wait,
+}
+
+/// Sees that the session holds a link where this statement may run. Not cancel safe.
+#[inline]
+pub async fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Aim, Fault> {
+    if let Some(link) = &s.link {
+        if s.kept.is_some() || s.transaction != IDLE || statement.class.side == Side::Reader || is_primary(w, link) {
+            return Ok(Aim::Ready);
+        }
+        return Ok(leave_reader(s, w));
+    }
+    acquire(s, w, statement.class, statement.is_read).await?;
+    Ok(Aim::Ready)
+}
+
+fn is_primary(w: &Worker, link: &Link) -> bool {
+    let view = w.view();
+    view.primary.is_some_and(|at| view.nodes[at].id == link.card.address.node)
+}
+
+/// A pipeline began with reads and goes on with what only the primary may do: what was sent is brought to its end here first.
+///
+/// Only reads ran so far, so that ending their implicit transaction early changes nothing a client could see.
+fn leave_reader(s: &mut Session, w: &Worker) -> Aim {
+    if s.replies.is_unsynced() && !s.replies.is_skipping() {
+        s.replies.push(Expect::SyncOurs);
+        write::bare(s.up.extra(&mut w.buffers.borrow_mut()), front::SYNC);
+    } else if s.replies.is_settled() {
+        s.release_if_at_rest(w);
+    }
+    Aim::Wait
+}
+
+/// Chooses a node and takes a link to it: at rest, opened, or waited for.
+async fn acquire(s: &mut Session, w: &Rc<Worker>, class: Class, is_read: bool) -> Result<(), Fault> {
+    let mut class = class;
+    if w.peek_config().pool.mode == PoolMode::Session {
+        // All of the session's state lies on one link, so that link must be able to do everything.
+        class.side = Side::Primary;
+    }
+    loop {
+        let node = choose(s, w, class).await?;
+        let Some(address) = w.address_of(node) else { continue };
+        match lease(s, w, address.node).await? {
+            Ok(link) => {
+                if class.side == Side::Reader {
+                    w.count(Metric::ReadsSpread);
+                }
+                if is_read {
+                    w.count_select(address.node);
+                }
+                return settle_in(s, w, link);
+            }
+            Err(error) => {
+                w.shared.nudge_prober();
+                if class.side != Side::Reader || !error.is_unreachable() || w.view().primary == Some(node) {
+                    return Err(error.fault().as_fatal());
+                }
+                // A standby that cannot be reached costs a read nothing but its way to the primary.
+                class.side = Side::Primary;
+            }
+        }
+    }
+}
+
+/// Uses a link: brings it to the session's settings first if it has others. They travel with the statement in one write.
+fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) -> Result<(), Fault> {
+    s.take(w, link);
+    let Some(link) = &mut s.link else { return Ok(()) };
+    if !Arc::ptr_eq(&link.settings, &s.settings) {
+        let sql = link.settings.change_to(&s.settings);
+        link.settings = s.settings.clone();
+        if !sql.is_empty() {
+            w.count(Metric::SettingsSent);
+            write::query(s.up.extra(&mut w.buffers.borrow_mut()), &sql);
+            s.replies.push(Expect::SettingsOurs);
+        }
+    }
+    if w.peek_config().pool.mode == PoolMode::Session {
+        s.keep(w, Kept::Mode);
+    }
+    Ok(())
+}
+
+/// The node for a statement; waits while a primary is needed and none is known.
+async fn choose(s: &mut Session, w: &Worker, class: Class) -> Result<NodeIndex, Fault> {
+    let started = Instant::now();
+    loop {
+        let (target, statement_level) = {
+            let view = w.view();
+            let statement_level = w.peek_config().routing.statement_level;
+            let ask = Ask { class, view: &view, favourite: s.favourite, statement_level, dice: w.dice() };
+            (route::choose(&ask).target, statement_level)
+        };
+        match target {
+            Target::Node(node) => {
+                if class.side == Side::Reader && !statement_level && s.favourite != Some(node) {
+                    s.favourite = Some(node);
+                    let id = w.view().nodes[node].id;
+                    s.entry.card.favourite.store(u32::from(id), std::sync::atomic::Ordering::Relaxed);
+                }
+                return Ok(node);
+            }
+            Target::NoPrimary => wait_for_primary(s, w, started).await?,
+        }
+    }
+}
+
+async fn wait_for_primary(s: &Session, w: &Worker, started: Instant) -> Result<(), Fault> {
+    let limit_ms = w.peek_config().pool.wait_timeout_ms;
+    let waited = started.elapsed();
+    if limit_ms > 0 && waited >= Duration::from_millis(limit_ms) {
+        let message = format!("no primary server was found in {} ms (pool_wait_timeout)", waited.as_millis());
+        return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, message)
+            .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));
+    }
+    if s.client.is_closed() || s.entry.farewell.borrow().is_some() {
+        return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
+    }
+    w.shared.nudge_prober();
+    w.wake_at_new_view();
+    w.reactor.wake_at(Instant::now() + Duration::from_millis(250));
+    parked().await;
+    Ok(())
+}
+
+/// A link of the session's pool on a node. The outer error ends the session's wait, the inner one is the node's.
+async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<Link>, OpenError>, Fault> {
+    let pool = s.pools.of_node(w, node);
+    s.entry.card.set_doing(Doing::WaitingForConnection);
+    let (client, entry) = (&s.client, &s.entry);
+    lease_link(w, &pool, node, || client.is_closed() || entry.farewell.borrow().is_some()).await
+}
+
+/// A link of a pool: at rest, opened, or waited for. Not cancel safe: a link may be on its way.
+pub async fn lease_link(
+    w: &Rc<Worker>,
+    pool: &Arc<Pool>,
+    node: u16,
+    give_up: impl Fn() -> bool,
+) -> Result<Result<Box<Link>, OpenError>, Fault> {
+    loop {
+        match pool.lease(w, &give_up).await.map_err(|refusal| wait_fault(pool, refusal))? {
+            Lease::Link(link) => {
+                if let Some(link) = fit(w, link) {
+                    return Ok(Ok(link));
+                }
+            }
+            Lease::Permit => return Ok(open(w, pool, node).await),
+        }
+    }
+}
+
+/// Makes a link that was at rest usable here: not dead, and in this worker's event loop.
+fn fit(w: &Worker, mut link: Box<Link>) -> Option<Box<Link>> {
+    if !link.is_fresh(w.reactor.now()) {
+        w.count(Metric::LinksLost);
+        w.close_link(link);
+        return None;
+    }
+    if link.home != w.id {
+        let from = &w.shared.mailboxes[usize::from(link.home)].registry;
+        if link.socket.rehome(from, &w.reactor).is_err() || link.socket.peek() {
+            w.close_link(link);
+            return None;
+        }
+        link.home = w.id;
+        w.count(Metric::LinksLent);
+    }
+    Some(link)
+}
+
+/// Opens a link under a permit of its pool.
+async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16) -> Result<Box<Link>, OpenError> {
+    let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
+    let opened = match address {
+        Some(address) => {
+            let passwords = w.shared.passwords.load_full();
+            let login =
+                Login { user: &pool.key.user, database: &pool.key.database, secret: passwords.get(pool.key.user.as_bytes()) };
+            let opened = link::open(w, pool.clone(), &address, &login).await;
+            if let Err(error) = &opened {
+                w.log_link(&address, format_args!("not opened: {error}"));
+            }
+            opened
+        }
+        None => Err(OpenError::Gone { node }),
+    };
+    match opened {
+        Ok(link) => {
+            w.count(Metric::LinksOpened);
+            Ok(link)
+        }
+        Err(error) => {
+            w.count(Metric::LinksFailed);
+            pool.release_permit(w);
+            Err(error)
+        }
+    }
+}
+
+fn wait_fault(pool: &Pool, refusal: Refusal) -> Fault {
+    match refusal {
+        Refusal::TimedOut { waited_ms, limit } => {
+            let which = match limit {
+                Limit::PoolSize(size) => {
+                    format!("pool_size = {size} connections of user \"{}\" to database \"{}\"", pool.key.user, pool.key.database)
+                }
+                Limit::Node(max) => format!("num_init_children * max_pool = {max} connections"),
+            };
+            let message = format!(
+                "no server connection became free in {waited_ms} ms (pool_wait_timeout): all of {which} on node {} are in use",
+                pool.key.node
+            );
+            Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, message)
+        }
+        Refusal::GaveUp => Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a server connection"),
+    }
+}

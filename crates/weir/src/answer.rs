@@ -1,0 +1,132 @@
+//! What Weir says to a client itself: SHOW commands, and commands on the session that must not reach a shared link.
+
+use crate::fault::Fault;
+use crate::metrics::Metric;
+use crate::session::{IDLE, Session};
+use crate::views::{self, Local, Table};
+use crate::worker::Worker;
+use std::rc::Rc;
+use weir_sql::facts::SessionVerb;
+use weir_wire::frame::split_cstr;
+use weir_wire::write;
+
+/// Answers a simple query.
+pub fn simple(s: &mut Session, w: &Rc<Worker>, local: &Local) {
+    w.count(Metric::StatementsAnswered);
+    match views::table_of(s, w, local) {
+        Ok(table) => {
+            let mut buffers = w.buffers.borrow_mut();
+            let out = s.down.extra(&mut buffers);
+            write::row_description(out, table.columns.iter().map(|c| c.as_ref()), &[]);
+            rows(out, &table);
+        }
+        Err(fault) => s.say_error(w, &fault),
+    }
+    s.say_ready(w);
+}
+
+fn rows(out: &mut Vec<u8>, table: &Table) {
+    for row in &table.rows {
+        write::data_row(out, row);
+    }
+    write::command_complete(out, &format!("SELECT {}", table.rows.len()));
+}
+
+/// Describes the columns; `formats` are those asked for in Bind.
+pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16]) {
+    match views::columns_of(w, local) {
+        Ok(columns) => {
+            let mut buffers = w.buffers.borrow_mut();
+            write::row_description(s.down.extra(&mut buffers), columns.iter().map(|c| c.as_ref()), formats);
+        }
+        Err(fault) => {
+            s.say_error(w, &fault);
+            s.discarding = true;
+        }
+    }
+}
+
+/// Answers an Execute; `done`: the portal has been run to its end before. Error: said to the client already.
+pub fn execute(s: &mut Session, w: &Rc<Worker>, local: &Local, done: bool) -> Result<(), Fault> {
+    w.count(Metric::StatementsAnswered);
+    let mut table = views::table_of(s, w, local).inspect_err(|fault| s.say_error(w, fault))?;
+    if done {
+        table.rows.clear();
+    }
+    rows(s.down.extra(&mut w.buffers.borrow_mut()), &table);
+    Ok(())
+}
+
+/// The result formats a Bind asks for. `None`: malformed.
+pub fn result_formats(body: &[u8]) -> Option<Vec<u16>> {
+    let (_, rest) = split_cstr(body)?;
+    let (_, rest) = split_cstr(rest)?;
+    let (formats, rest) = split_words(rest)?;
+    drop(formats);
+    let (&count, mut rest) = rest.split_first_chunk::<2>()?;
+    for _ in 0..u16::from_be_bytes(count) {
+        let (&length, after) = rest.split_first_chunk::<4>()?;
+        let length = i32::from_be_bytes(length).max(0) as usize;
+        rest = after.get(length..)?;
+    }
+    split_words(rest).map(|(formats, _)| formats)
+}
+
+/// A count and that many 16-bit words.
+fn split_words(bytes: &[u8]) -> Option<(Vec<u16>, &[u8])> {
+    let (&count, rest) = bytes.split_first_chunk::<2>()?;
+    let count = usize::from(u16::from_be_bytes(count));
+    let words = rest.get(..count * 2)?.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
+    Some((words, &rest[count * 2..]))
+}
+
+/// `DEALLOCATE name` of a statement prepared by the protocol: the server knows it by another name and others use it too.
+///
+/// False: not ours, the server is to be asked.
+pub fn deallocate(s: &mut Session, w: &Worker, name: &str) -> bool {
+    if s.named.remove(name.as_bytes()).is_none() {
+        return false;
+    }
+    write::command_complete(s.down.extra(&mut w.buffers.borrow_mut()), "DEALLOCATE");
+    s.say_ready(w);
+    true
+}
+
+/// A command on the whole session was carried out by the server.
+pub fn session_verb_done(s: &mut Session, w: &Worker, verb: &SessionVerb) {
+    match verb {
+        SessionVerb::DiscardAll => {
+            s.named.clear();
+            s.unnamed = None;
+            if let Some(link) = &mut s.link {
+                link.known.clear();
+                link.unnamed = None;
+                link.settings = w.no_settings();
+            }
+            if s.transaction == IDLE && s.kept != Some(crate::session::Kept::Mode) {
+                s.kept = None;
+            }
+            s.reported = false;
+        }
+        SessionVerb::DeallocateAll => {
+            s.named.clear();
+            if let Some(link) = &mut s.link {
+                link.known.clear();
+            }
+        }
+        SessionVerb::None | SessionVerb::Deallocate(_) | SessionVerb::ResetAll => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_formats_are_read_past_the_parameters() {
+        let bind = b"\0s\0\0\x01\0\x01\0\x02\0\0\0\x02ab\xff\xff\xff\xff\0\x02\0\x01\0\0";
+        assert_eq!(result_formats(bind), Some(vec![1, 0]));
+        assert_eq!(result_formats(b"\0s\0\0\0\0\0\0\0"), Some(vec![]));
+        assert_eq!(result_formats(b"\0s\0\0\0\0\x01\0\0\0\x09a"), None);
+    }
+}

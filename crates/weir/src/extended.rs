@@ -1,0 +1,437 @@
+//! The extended protocol's messages: prepared statements follow their session to whatever link it gets.
+//!
+//! A named statement lives on the servers under a name of ours, one per distinct text, so that clients share it. A Parse of a text
+//! the link has already costs the server nothing. Bind and Describe bring the statement along when the link lacks it.
+
+use crate::aim::{self, Aim};
+use crate::answer;
+use crate::fault::{Fault, sqlstate};
+use crate::metrics::Metric;
+use crate::relay::{Flow, hold, refusal};
+use crate::session::{FAILED, Kept, Portal, Session};
+use crate::statements::{self, Prepared};
+use crate::worker::Worker;
+use std::rc::Rc;
+use weir_policy::prepared::{NAME_PREFIX, Need, StatementId, push_name};
+use weir_policy::replies::Expect;
+use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
+use weir_wire::write;
+
+/// The name under which a statement we close for a client never exists on a server.
+const NO_STATEMENT: &[u8] = b"weir_none";
+
+/// A Parse that every server refuses: stands in for a message we refuse ourselves, so that the transaction fails as it should.
+const FAILING_PARSE: &[u8] = b"refused by the proxy\0\0\0";
+
+/// Names of statements and portals up to this size; PostgreSQL cuts identifiers at 63 bytes, but protocol names are not cut.
+const NAMES_BYTES_MAX: usize = 16 << 10;
+
+fn malformed(header: Header) -> Fault {
+    let error = weir_wire::frame::WireError::Malformed { tag: header.tag };
+    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())
+}
+
+pub async fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    let limit = w.peek_config().routing.statement_analysis_bytes_max;
+    if header.body_bytes as usize > limit {
+        return on_long_parse(s, w, header).await;
+    }
+    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    let (name, tail) = split_cstr(body).ok_or_else(|| malformed(header))?;
+    let is_named = !name.is_empty();
+    let is_taken = is_named && s.named.contains_key(name);
+    let name: Option<Box<[u8]>> = is_named.then(|| name.into());
+    let prepared = w.statements.borrow_mut().of_parse(tail).ok_or_else(|| malformed(header))?;
+    if let (true, Some(name)) = (is_taken, &name) {
+        let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
+        return refuse(s, w, header, Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
+    }
+    if let Some(fault) = refusal(w, &prepared.statement) {
+        return refuse(s, w, header, fault);
+    }
+    if prepared.statement.local.is_some() {
+        return Ok(parse_local(s, w, header, name, prepared));
+    }
+    if aim::at(s, w, &prepared.statement).await? == Aim::Wait {
+        return Ok(Flow::Hold);
+    }
+    match name {
+        None => parse_unnamed(s, w, header, prepared),
+        Some(name) => parse_named(s, w, header, name, prepared),
+    }
+    Ok(Flow::Next)
+}
+
+fn parse_unnamed(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared>) {
+    if let Some(link) = &mut s.link {
+        link.unnamed = Some(prepared.id);
+    }
+    s.unnamed = Some(prepared);
+    s.replies.push(Expect::Parse { named: false });
+    s.flushed = false;
+    s.up.pass(header, &mut w.buffers.borrow_mut());
+}
+
+fn parse_named(s: &mut Session, w: &Worker, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
+    let Some(link) = &mut s.link else { return };
+    let mut buffers = w.buffers.borrow_mut();
+    let id = prepared.id;
+    // In a failed transaction the server must be asked, so that it can refuse.
+    let has_it = link.known.contains(id) && s.transaction != FAILED;
+    s.named.insert(name.clone(), prepared.clone());
+    s.up.eat(header);
+    s.flushed = false;
+    if has_it {
+        link.known.touch(id, usize::MAX);
+        drop(buffers);
+        s.replies.push(Expect::ParseKnown);
+        s.say_due(w);
+        return;
+    }
+    let max = w.peek_config().pool.prepared_max as usize;
+    let need = link.known.touch(id, max);
+    let extra = s.up.extra(&mut buffers);
+    if let Need::Parse { evict: Some(evict) } = need {
+        write_close(extra, evict);
+        s.replies.push(Expect::CloseOurs);
+    }
+    write_parse(extra, id, &prepared.tail);
+    s.naming.push_back(name);
+    s.replies.push(Expect::Parse { named: true });
+}
+
+fn write_parse(out: &mut Vec<u8>, id: StatementId, tail: &[u8]) {
+    write::message(out, front::PARSE, |out| {
+        push_name(out, id);
+        out.push(0);
+        out.extend_from_slice(tail);
+    });
+}
+
+fn write_close(out: &mut Vec<u8>, id: StatementId) {
+    write::message(out, front::CLOSE, |out| {
+        out.push(b'S');
+        push_name(out, id);
+        out.push(0);
+    });
+}
+
+/// A Parse too long to be looked at goes to the primary as it is, under the client's own name, and the link stays.
+async fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    let here = s.up.unseen();
+    let Some((name, _)) = here.get(HEADER_BYTES..).and_then(split_cstr) else {
+        return if here.len() < NAMES_BYTES_MAX { s.want_more(NAMES_BYTES_MAX) } else { Err(malformed(header)) };
+    };
+    if s.named.contains_key(name) || name.starts_with(NAME_PREFIX) {
+        let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
+        return refuse(s, w, header, Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
+    }
+    let is_unnamed = name.is_empty();
+    if aim::at(s, w, &statements::unknown()).await? == Aim::Wait {
+        return Ok(Flow::Hold);
+    }
+    s.keep(w, Kept::State(weir_sql::facts::Keeps::Unknown));
+    if is_unnamed {
+        s.unnamed = None;
+        if let Some(link) = &mut s.link {
+            link.unnamed = None;
+        }
+    }
+    s.replies.push(Expect::Parse { named: false });
+    s.flushed = false;
+    s.up.pass(header, &mut w.buffers.borrow_mut());
+    Ok(Flow::Next)
+}
+
+/// Fails a message of a pipeline. With a link the server is made to fail, so that its transaction fails too.
+fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Result<Flow, Fault> {
+    s.up.eat(header);
+    if s.link.is_some() {
+        write::parse(s.up.extra(&mut w.buffers.borrow_mut()), b"", FAILING_PARSE);
+        s.replies.push(Expect::Refused);
+        s.flushed = false;
+        s.refusals.push_back(fault);
+    } else {
+        s.say_error(w, &fault);
+        s.discarding = true;
+    }
+    Ok(Flow::Next)
+}
+
+fn parse_local(s: &mut Session, w: &Worker, header: Header, name: Option<Box<[u8]>>, prepared: Rc<Prepared>) -> Flow {
+    if !s.replies.is_empty() {
+        return hold(s, w);
+    }
+    match name {
+        Some(name) => {
+            s.named.insert(name, prepared);
+        }
+        None => s.unnamed = Some(prepared),
+    }
+    s.up.eat(header);
+    s.say_bare(w, back::PARSE_COMPLETE);
+    Flow::Next
+}
+
+pub async fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    let body_here = body_here(s.up.unseen(), header);
+    let heads = split_cstr(body_here).and_then(|(portal, rest)| split_cstr(rest).map(|(name, _)| (portal, name)));
+    let Some((portal, name)) = heads else {
+        return s.want_names(header, body_here.len());
+    };
+    let (portal_bytes, name_bytes) = (portal.len(), name.len());
+    let is_unnamed = name.is_empty();
+    let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
+    let Some(prepared) = prepared else {
+        // The server knows better what to say of a statement that does not exist.
+        return pass_unknown(s, w, header, Expect::Bind).await;
+    };
+    if prepared.statement.local.is_some() {
+        return bind_local(s, w, header, prepared);
+    }
+    if aim::at(s, w, &prepared.statement).await? == Aim::Wait {
+        return Ok(Flow::Hold);
+    }
+    if portal_bytes == 0 {
+        s.portal = None;
+    }
+    if let Some(keeps) = prepared.statement.keeps {
+        s.keep(w, Kept::State(keeps));
+    }
+    if prepared.statement.session != weir_sql::facts::SessionVerb::None {
+        s.verb = prepared.statement.session.clone();
+    }
+    bring(s, w, &prepared, is_unnamed);
+    s.replies.push(Expect::Bind);
+    s.flushed = false;
+    let mut buffers = w.buffers.borrow_mut();
+    if is_unnamed {
+        s.up.pass(header, &mut buffers);
+        return Ok(Flow::Next);
+    }
+    let head_bytes = HEADER_BYTES + portal_bytes + 1 + name_bytes + 1;
+    s.up.pass_with_head(header, head_bytes, &mut buffers, |head, out| {
+        rename_bind(head, portal_bytes, header.frame_bytes() - head_bytes, prepared.id, out);
+    });
+    Ok(Flow::Next)
+}
+
+/// The head of a Bind under the statement's name on the servers.
+fn rename_bind(head: &[u8], portal_bytes: usize, rest_bytes: usize, id: StatementId, out: &mut Vec<u8>) {
+    let at = out.len();
+    out.push(front::BIND);
+    out.extend([0; 4]);
+    out.extend_from_slice(&head[HEADER_BYTES..HEADER_BYTES + portal_bytes + 1]);
+    push_name(out, id);
+    out.push(0);
+    let length = (out.len() - at - 1 + rest_bytes) as u32;
+    out[at + 1..at + 5].copy_from_slice(&length.to_be_bytes());
+}
+
+/// The part of a message's body that is here.
+fn body_here(unseen: &[u8], header: Header) -> &[u8] {
+    let end = unseen.len().min(header.frame_bytes());
+    &unseen[HEADER_BYTES.min(end)..end]
+}
+
+/// Prepares a statement on the link if the link lacks it.
+fn bring(s: &mut Session, w: &Worker, prepared: &Prepared, is_unnamed: bool) {
+    let Some(link) = &mut s.link else { return };
+    let mut buffers = w.buffers.borrow_mut();
+    if is_unnamed {
+        if link.unnamed == Some(prepared.id) {
+            return;
+        }
+        link.unnamed = Some(prepared.id);
+        write::parse(s.up.extra(&mut buffers), b"", &prepared.tail);
+    } else {
+        let max = w.peek_config().pool.prepared_max as usize;
+        let Need::Parse { evict } = link.known.touch(prepared.id, max) else { return };
+        let extra = s.up.extra(&mut buffers);
+        if let Some(evict) = evict {
+            write_close(extra, evict);
+            s.replies.push(Expect::CloseOurs);
+        }
+        write_parse(extra, prepared.id, &prepared.tail);
+    }
+    w.count(Metric::ParsesAdded);
+    s.bringing.push_back(prepared.id);
+    s.replies.push(Expect::ParseOurs);
+}
+
+/// Sends a message about something we do not know: to the link in use, else to the primary.
+async fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect) -> Result<Flow, Fault> {
+    if s.link.is_none() && aim::at(s, w, &statements::unknown()).await? == Aim::Wait {
+        return Ok(Flow::Hold);
+    }
+    s.replies.push(expect);
+    s.flushed = false;
+    s.up.pass(header, &mut w.buffers.borrow_mut());
+    Ok(Flow::Next)
+}
+
+fn bind_local(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared>) -> Result<Flow, Fault> {
+    if !s.replies.is_empty() {
+        return Ok(hold(s, w));
+    }
+    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    let formats = answer::result_formats(body).ok_or_else(|| malformed(header))?;
+    s.portal = Some(Portal { prepared, formats, done: false });
+    s.up.eat(header);
+    s.say_bare(w, back::BIND_COMPLETE);
+    Ok(Flow::Next)
+}
+
+pub async fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    let (kind, name) = read_kind(body).ok_or_else(|| malformed(header))?;
+    if kind == b'P' {
+        if name.is_empty() && s.portal.is_some() {
+            return Ok(describe_local(s, w, header));
+        }
+        return pass_unknown(s, w, header, Expect::Describe).await;
+    }
+    let is_unnamed = name.is_empty();
+    let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
+    let Some(prepared) = prepared else { return pass_unknown(s, w, header, Expect::Describe).await };
+    if let Some(local) = &prepared.statement.local {
+        if !s.replies.is_empty() {
+            return Ok(hold(s, w));
+        }
+        write::no_parameters(s.down.extra(&mut w.buffers.borrow_mut()));
+        answer::describe(s, w, local, &[]);
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    if aim::at(s, w, &prepared.statement).await? == Aim::Wait {
+        return Ok(Flow::Hold);
+    }
+    bring(s, w, &prepared, is_unnamed);
+    s.replies.push(Expect::Describe);
+    s.flushed = false;
+    let mut buffers = w.buffers.borrow_mut();
+    if is_unnamed {
+        s.up.pass(header, &mut buffers);
+    } else {
+        s.up.eat(header);
+        write::message(s.up.extra(&mut buffers), front::DESCRIBE, |out| {
+            out.push(b'S');
+            push_name(out, prepared.id);
+            out.push(0);
+        });
+    }
+    Ok(Flow::Next)
+}
+
+fn describe_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
+    if !s.replies.is_empty() {
+        return hold(s, w);
+    }
+    if let Some(portal) = s.portal.take() {
+        if let Some(local) = &portal.prepared.statement.local {
+            answer::describe(s, w, local, &portal.formats);
+        }
+        s.portal = Some(portal);
+    }
+    s.up.eat(header);
+    Flow::Next
+}
+
+/// Kind (`S` or `P`) and name of a Describe or Close.
+fn read_kind(body: &[u8]) -> Option<(u8, &[u8])> {
+    let (&kind, rest) = body.split_first()?;
+    let (name, rest) = split_cstr(rest)?;
+    (matches!(kind, b'S' | b'P') && rest.is_empty()).then_some((kind, name))
+}
+
+pub async fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    if s.portal.is_some() {
+        let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+        let (name, _) = split_cstr(body).ok_or_else(|| malformed(header))?;
+        if name.is_empty() {
+            return Ok(execute_local(s, w, header));
+        }
+    }
+    s.entry.card.count_statement();
+    w.count(Metric::StatementsExtended);
+    pass_unknown(s, w, header, Expect::Execute).await
+}
+
+fn execute_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
+    if !s.replies.is_empty() {
+        return hold(s, w);
+    }
+    s.up.eat(header);
+    if let Some(mut portal) = s.portal.take() {
+        if let Some(local) = &portal.prepared.statement.local {
+            if answer::execute(s, w, local, portal.done).is_err() {
+                s.discarding = true;
+            }
+        }
+        portal.done = true;
+        s.portal = Some(portal);
+    }
+    Flow::Next
+}
+
+pub fn on_close(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fault> {
+    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    let (kind, name) = read_kind(body).ok_or_else(|| malformed(header))?;
+    let mut passes = kind == b'P';
+    if kind == b'S' {
+        let is_ours = if name.is_empty() { s.unnamed.take().is_some() } else { s.named.remove(name).is_some() };
+        // A statement under the client's own name is there only on a link that stays (a Parse too long to be looked at).
+        passes = !is_ours && s.kept.is_some() && !name.starts_with(NAME_PREFIX);
+    } else if name.is_empty() && s.portal.take().is_some() && s.link.is_none() {
+        passes = false;
+    }
+    if s.link.is_none() {
+        s.up.eat(header);
+        s.say_bare(w, back::CLOSE_COMPLETE);
+        return Ok(Flow::Next);
+    }
+    s.replies.push(Expect::Close);
+    s.flushed = false;
+    let mut buffers = w.buffers.borrow_mut();
+    if passes {
+        s.up.pass(header, &mut buffers);
+    } else {
+        // The statement stays for others; the server only says CloseComplete in its turn.
+        s.up.eat(header);
+        write::named(s.up.extra(&mut buffers), front::CLOSE, b'S', NO_STATEMENT);
+    }
+    Ok(Flow::Next)
+}
+
+pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
+    s.portal = None;
+    if s.link.is_none() {
+        s.discarding = false;
+        s.up.eat(header);
+        s.say_ready(w);
+        return Flow::Next;
+    }
+    if s.discarding && !s.replies.is_empty() {
+        // A Sync of ours is on its way, and its answer ends what the error began.
+        return Flow::Hold;
+    }
+    s.discarding = false;
+    s.replies.push(Expect::Sync);
+    s.up.pass(header, &mut w.buffers.borrow_mut());
+    Flow::Next
+}
+
+impl Session {
+    /// The names of a Bind are not all here: more must come, up to a bound.
+    fn want_names(&mut self, header: Header, here: usize) -> Result<Flow, Fault> {
+        if here >= NAMES_BYTES_MAX || here == header.body_bytes as usize {
+            return Err(malformed(header));
+        }
+        self.want_more((HEADER_BYTES + here + 1).max(256).min(header.frame_bytes()))
+    }
+
+    fn want_more(&mut self, bytes: usize) -> Result<Flow, Fault> {
+        self.up.has_whole(bytes);
+        Ok(Flow::More)
+    }
+}

@@ -1,0 +1,74 @@
+//! What goes wrong, in the form a client is told.
+
+use weir_wire::write::{self, Report};
+
+/// An error for a client: severity, SQLSTATE, text, hint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    pub severity: Severity,
+    pub sqlstate: String,
+    pub message: String,
+    pub detail: String,
+    pub hint: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The statement fails; the session goes on.
+    Error,
+    /// The session ends.
+    Fatal,
+}
+
+/// SQLSTATEs Weir uses itself. Source: PostgreSQL manual, appendix "PostgreSQL Error Codes".
+pub mod sqlstate {
+    pub const CONNECTION_FAILURE: &str = "08006";
+    pub const CANNOT_CONNECT: &str = "08001";
+    pub const PROTOCOL_VIOLATION: &str = "08P01";
+    pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
+    pub const INVALID_AUTHORIZATION: &str = "28000";
+    pub const INVALID_PASSWORD: &str = "28P01";
+    pub const DUPLICATE_STATEMENT: &str = "42P05";
+    pub const UNDEFINED_OBJECT: &str = "42704";
+    pub const SYNTAX_ERROR: &str = "42601";
+    pub const TOO_MANY_CONNECTIONS: &str = "53300";
+    pub const ADMIN_SHUTDOWN: &str = "57P01";
+    pub const CANNOT_CONNECT_NOW: &str = "57P03";
+    pub const IDLE_TIMEOUT: &str = "57P05";
+}
+
+impl Fault {
+    pub fn error(sqlstate: &str, message: impl Into<String>) -> Fault {
+        Fault {
+            severity: Severity::Error,
+            sqlstate: sqlstate.to_string(),
+            message: message.into(),
+            detail: String::new(),
+            hint: String::new(),
+        }
+    }
+
+    pub fn fatal(sqlstate: &str, message: impl Into<String>) -> Fault {
+        Fault { severity: Severity::Fatal, ..Fault::error(sqlstate, message) }
+    }
+
+    pub fn hint(self, hint: impl Into<String>) -> Fault {
+        Fault { hint: hint.into(), ..self }
+    }
+
+    pub fn as_fatal(self) -> Fault {
+        Fault { severity: Severity::Fatal, ..self }
+    }
+
+    /// Appends the ErrorResponse.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let severity = match self.severity {
+            Severity::Error => "ERROR",
+            Severity::Fatal => "FATAL",
+        };
+        let report =
+            Report { severity, sqlstate: &self.sqlstate, message: &self.message, detail: &self.detail, hint: &self.hint };
+        write::error(out, &report);
+    }
+}

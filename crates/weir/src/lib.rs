@@ -1,0 +1,37 @@
+//! Weir: a proxy for clusters of PostgreSQL. Sockets, time, files and threads; what is decided is decided in `weir_policy`.
+//!
+//! Layers, each using only those below it (checked by `cargo xtask layers`): see ARCHITECTURE.md.
+
+pub mod aim;
+pub mod answer;
+pub mod cli;
+pub mod cluster;
+pub mod demo;
+pub mod docs;
+pub mod extended;
+pub mod fault;
+pub mod lane;
+pub mod link;
+pub mod listen;
+pub mod log;
+pub mod metrics;
+pub mod pool;
+pub mod reactor;
+pub mod relay;
+pub mod session;
+pub mod session_card;
+pub mod shared;
+pub mod socket;
+pub mod startup;
+pub mod statements;
+pub mod supervisor;
+pub mod views;
+pub mod worker;
+
+/// Random bytes from the system.
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    // Without randomness there are no keys and no nonces, and nothing safe can be done.
+    getrandom::fill(&mut bytes).expect("the system's source of randomness works");
+    bytes
+}

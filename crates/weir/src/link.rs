@@ -1,0 +1,508 @@
+//! One server connection: opened, logged in, brought to a session's settings, reset, cancelled.
+
+use crate::fault::{Fault, sqlstate};
+use crate::pool::Pool;
+use crate::session::Kept;
+use crate::shared::WorkerId;
+use crate::socket::Socket;
+use crate::worker::Worker;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use weir_policy::passwd::{Asked, Secret};
+use weir_policy::prepared::{Known, StatementId};
+use weir_policy::settings::Settings;
+use weir_wire::back::{self as server, Auth};
+use weir_wire::frame::{HEADER_BYTES, back, front, read_header};
+use weir_wire::scram::{Binding, Client, ClientSecret, Nonce};
+use weir_wire::startup::Version;
+use weir_wire::write;
+
+/// Time for what a link says between sessions (reset), after which it is closed instead.
+const RESET_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Longest message read outside of a session's relay: login, reset, probes.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// What a server is called and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    pub node: u16,
+    pub hostname: String,
+    pub port: u16,
+    pub connect_timeout_ms: u64,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node {} ({}:{})", self.node, self.hostname, self.port)
+    }
+}
+
+/// A link as others see it.
+#[derive(Debug)]
+pub struct LinkCard {
+    pub serial: u64,
+    pub address: Address,
+    pub pid: u32,
+    /// Key for CancelRequest.
+    pub key: Box<[u8]>,
+    pub opened_at: SystemTime,
+    /// The session that uses it; 0: at rest.
+    pub session: AtomicU32,
+    /// Sessions that used it.
+    pub uses: AtomicU64,
+    pub kept: AtomicU8,
+    /// Seconds since 1970 of the last hand-over.
+    pub handed_at_s: AtomicU64,
+    pub version: Box<str>,
+    pub protocol: Version,
+}
+
+/// One server connection.
+pub struct Link {
+    pub socket: Socket,
+    /// The worker in whose event loop it is.
+    pub home: WorkerId,
+    pub card: Arc<LinkCard>,
+    pub pool: Arc<Pool>,
+    pub known: Known,
+    /// The statement under no name, if we know which.
+    pub unnamed: Option<StatementId>,
+    /// The settings it was brought to.
+    pub settings: Arc<Settings>,
+    /// Parameters the server reported, in their last state.
+    pub reported: Vec<(String, String)>,
+    opened_at: Instant,
+    rested_at: Cell<Instant>,
+    jitter: u8,
+}
+
+/// Why a link could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("could not connect to {address}: {cause}")]
+    Connect { address: Address, cause: io::Error },
+    #[error("connection to {address} broke during login: {cause}")]
+    Broke { address: Address, cause: io::Error },
+    #[error("{address} refused the login: {message}")]
+    Refused { address: Address, sqlstate: String, message: String },
+    #[error("cannot log in to {address}: {reason}")]
+    Secret { address: Address, reason: String },
+    #[error("node {node} is no longer configured")]
+    Gone { node: u16 },
+    #[error("{address} does not speak the PostgreSQL protocol: {what}")]
+    Protocol { address: Address, what: String },
+}
+
+impl OpenError {
+    /// The node cannot be reached, so another may be tried.
+    pub fn is_unreachable(&self) -> bool {
+        match self {
+            OpenError::Connect { .. } | OpenError::Broke { .. } => true,
+            // 57P03: starting up or shutting down.
+            OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::CANNOT_CONNECT_NOW,
+            OpenError::Secret { .. } | OpenError::Protocol { .. } => false,
+            OpenError::Gone { .. } => true,
+        }
+    }
+
+    /// What the client is told. A server's own refusal keeps its SQLSTATE.
+    pub fn fault(&self) -> Fault {
+        match self {
+            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::Gone { .. } => Fault::error(sqlstate::CANNOT_CONNECT, self.to_string()),
+            OpenError::Refused { sqlstate, message, .. } => Fault::error(sqlstate, message.clone()),
+            OpenError::Secret { .. } => Fault::error(sqlstate::INVALID_AUTHORIZATION, self.to_string())
+                .hint("Add the user's password to pool_passwd in a form that answers the server's method."),
+            OpenError::Protocol { .. } => Fault::error(sqlstate::PROTOCOL_VIOLATION, self.to_string()),
+        }
+    }
+}
+
+/// Who logs in to a server, and with what.
+pub struct Login<'a> {
+    pub user: &'a str,
+    pub database: &'a str,
+    pub secret: Option<&'a Secret>,
+}
+
+impl Link {
+    /// Milliseconds since it was opened, and since its last use.
+    pub fn ages_ms(&self, now: Instant) -> (u64, u64) {
+        let ms = |since: Instant| now.saturating_duration_since(since).as_millis() as u64;
+        (ms(self.opened_at), ms(self.rested_at.get()))
+    }
+
+    pub fn jitter(&self) -> u8 {
+        self.jitter
+    }
+
+    /// Notes that no session uses it.
+    pub fn at_rest(&self, now: Instant) {
+        self.rested_at.set(now);
+        self.card.session.store(0, Ordering::Relaxed);
+        self.card.kept.store(0, Ordering::Relaxed);
+        self.socket.set_idle();
+    }
+
+    /// Whether the link may still be used after its rest: nothing arrived and the server is there.
+    ///
+    /// After a short rest what the event loop saw is enough; after a longer one the kernel is asked, because events may be waiting
+    /// unseen behind the ones being worked on.
+    pub fn is_fresh(&self, now: Instant) -> bool {
+        const TRUSTED: Duration = Duration::from_millis(20);
+        if self.socket.is_readable() || self.socket.is_closed() {
+            return false;
+        }
+        now.saturating_duration_since(self.rested_at.get()) < TRUSTED || !self.socket.peek()
+    }
+
+    /// Notes a ParameterStatus.
+    pub fn report(&mut self, body: &[u8]) {
+        let Some((name, value)) = server::read_parameter(body) else { return };
+        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        match self.reported.iter_mut().find(|(n, _)| *n == name) {
+            Some((_, known)) => *known = value.into_owned(),
+            None => self.reported.push((name.into_owned(), value.into_owned())),
+        }
+    }
+
+    /// Why the session that has it keeps it.
+    pub fn set_kept(&self, kept: Kept) {
+        self.card.kept.store(kept.code(), Ordering::Relaxed);
+    }
+}
+
+/// Opens a link for a pool and logs in. Not cancel safe: the permit it was opened under must be released on error.
+pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<'_>) -> Result<Box<Link>, OpenError> {
+    let deadline = Instant::now() + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
+    let mut talk = Talk::connect(w, address, deadline).await?;
+    let greeting = match log_in(w, &mut talk, address, login).await {
+        Ok(greeting) => greeting,
+        Err(error) => {
+            return Err(error);
+        }
+    };
+    let card = Arc::new(LinkCard {
+        serial: w.next_serial(),
+        address: address.clone(),
+        pid: greeting.pid,
+        key: greeting.key.into(),
+        opened_at: SystemTime::now(),
+        session: AtomicU32::new(0),
+        uses: AtomicU64::new(0),
+        kept: AtomicU8::new(0),
+        handed_at_s: AtomicU64::new(0),
+        version: greeting
+            .reported
+            .iter()
+            .find(|(name, _)| name == "server_version")
+            .map_or_else(Box::default, |(_, version)| version.as_str().into()),
+        protocol: greeting.protocol,
+    });
+    pool.add_card(card.clone());
+    let now = w.reactor.now();
+    Ok(Box::new(Link {
+        socket: talk.socket,
+        home: w.id,
+        card,
+        pool,
+        known: Known::default(),
+        unnamed: None,
+        settings: w.no_settings(),
+        reported: greeting.reported,
+        opened_at: now,
+        rested_at: Cell::new(now),
+        jitter: (w.dice() & 0xff) as u8,
+    }))
+}
+
+/// What a server says once the login is through.
+struct Greeting {
+    pid: u32,
+    key: Vec<u8>,
+    reported: Vec<(String, String)>,
+    protocol: Version,
+}
+
+async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Login<'_>) -> Result<Greeting, OpenError> {
+    let mut out = Vec::with_capacity(256);
+    write::startup(&mut out, Version::V3_2, [("user", login.user), ("database", login.database)].into_iter());
+    talk.send(w, address, &out).await?;
+    let mut greeting = Greeting { pid: 0, key: Vec::new(), reported: Vec::new(), protocol: Version::V3_2 };
+    let mut scram: Option<Client> = None;
+    loop {
+        let (tag, body) = talk.next(w, address).await?;
+        match tag {
+            back::AUTHENTICATION => {
+                let answer = answer_auth(&body, &mut scram, address, login)?;
+                if !answer.is_empty() {
+                    talk.send(w, address, &answer).await?;
+                }
+            }
+            back::NEGOTIATE_VERSION => {
+                let newest = body.first_chunk::<4>().map_or(Version::V3_0, |word| Version(u32::from_be_bytes(*word)));
+                greeting.protocol = newest;
+            }
+            back::BACKEND_KEY_DATA => {
+                if let Some((pid, key)) = server::read_key(&body) {
+                    greeting.pid = pid;
+                    greeting.key = key.to_vec();
+                }
+            }
+            back::PARAMETER_STATUS => {
+                if let Some((name, value)) = server::read_parameter(&body) {
+                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    greeting.reported.push((text(name), text(value)));
+                }
+            }
+            back::ERROR => return Err(refused(address, &body)),
+            back::NOTICE => {}
+            back::READY => return Ok(greeting),
+            other => return Err(protocol(address, format!("unexpected message \"{}\" during login", other.escape_ascii()))),
+        }
+    }
+}
+
+fn refused(address: &Address, body: &[u8]) -> OpenError {
+    let report = server::read_report(body);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    OpenError::Refused { address: address.clone(), sqlstate: text(report.sqlstate), message: text(report.message) }
+}
+
+fn protocol(address: &Address, what: impl Into<String>) -> OpenError {
+    OpenError::Protocol { address: address.clone(), what: what.into() }
+}
+
+/// The answer to an authentication request; empty when none is due.
+fn answer_auth(body: &[u8], scram: &mut Option<Client>, address: &Address, login: &Login<'_>) -> Result<Vec<u8>, OpenError> {
+    let secret = |asked: Asked, method: &str| -> Result<&Secret, OpenError> {
+        let reason = match login.secret {
+            None => format!("the server asks for {method} and pool_passwd has no entry for user \"{}\"", login.user),
+            Some(secret) => match secret.refusal(asked) {
+                None => return Ok(secret),
+                Some(why) => format!("the server asks for {method}, but {why} (user \"{}\")", login.user),
+            },
+        };
+        Err(OpenError::Secret { address: address.clone(), reason })
+    };
+    let mut out = Vec::new();
+    match server::read_auth(body).ok_or_else(|| protocol(address, "malformed authentication request"))? {
+        Auth::Ok => {}
+        Auth::Cleartext => {
+            if let Secret::Plain(password) = secret(Asked::Cleartext, "a password")? {
+                write::message(&mut out, front::PASSWORD, |out| write::cstr(out, password));
+            }
+        }
+        Auth::Md5 { salt } => {
+            let secret = match secret(Asked::Md5, "md5")? {
+                Secret::Plain(password) => weir_wire::md5::Md5Secret::from_password(password, login.user.as_bytes()),
+                Secret::Md5(secret) => secret.clone(),
+                Secret::Scram(_) | Secret::Aes(_) => return Err(protocol(address, "no md5 secret")),
+            };
+            write::message(&mut out, front::PASSWORD, |out| write::cstr(out, &secret.response(salt)));
+        }
+        Auth::Sasl(mechanisms) => {
+            if !mechanisms.contains(&&b"SCRAM-SHA-256"[..]) {
+                return Err(protocol(address, "the server offers no SASL mechanism that is supported here"));
+            }
+            let Secret::Plain(password) = secret(Asked::Scram, "scram-sha-256")? else {
+                return Err(protocol(address, "no password"));
+            };
+            let nonce = Nonce::from_random(&crate::random());
+            let (client, first) = Client::new(ClientSecret::Password(password.clone()), &nonce, Binding::None);
+            *scram = Some(client);
+            write::message(&mut out, front::PASSWORD, |out| {
+                write::cstr(out, b"SCRAM-SHA-256");
+                out.extend((first.len() as u32).to_be_bytes());
+                out.extend(first);
+            });
+        }
+        Auth::SaslContinue(message) => {
+            let client = scram.as_mut().ok_or_else(|| protocol(address, "SASL out of order"))?;
+            let last = client.on_server_first(message).map_err(|e| protocol(address, e.to_string()))?;
+            write::message(&mut out, front::PASSWORD, |out| out.extend(last));
+        }
+        Auth::SaslFinal(message) => {
+            let client = scram.as_mut().ok_or_else(|| protocol(address, "SASL out of order"))?;
+            client.on_server_final(message).map_err(|e| protocol(address, e.to_string()))?;
+        }
+        Auth::Other(code) => {
+            let reason = format!("the server asks for authentication method {code}, which is not supported");
+            return Err(OpenError::Secret { address: address.clone(), reason });
+        }
+    }
+    Ok(out)
+}
+
+/// Message by message, for everything but a session's relay.
+pub struct Talk {
+    pub socket: Socket,
+    buffer: Vec<u8>,
+    deadline: Instant,
+}
+
+impl Talk {
+    pub async fn connect(w: &Worker, address: &Address, deadline: Instant) -> Result<Talk, OpenError> {
+        let failed = |cause| OpenError::Connect { address: address.clone(), cause };
+        let socket = if address.hostname.starts_with('/') {
+            let path = PathBuf::from(&address.hostname).join(format!(".s.PGSQL.{}", address.port));
+            Socket::connect_unix(&w.reactor, &path).map_err(failed)?
+        } else {
+            connect_any(w, address, deadline).await.map_err(failed)?
+        };
+        Ok(Talk { socket, buffer: Vec::new(), deadline })
+    }
+
+    pub fn over(socket: Socket, deadline: Instant) -> Talk {
+        Talk { socket, buffer: Vec::new(), deadline }
+    }
+
+    /// Connects and logs in, outside of any pool.
+    pub async fn log_in(w: &Worker, address: &Address, login: &Login<'_>, deadline: Instant) -> Result<Talk, OpenError> {
+        let mut talk = Talk::connect(w, address, deadline).await?;
+        log_in(w, &mut talk, address, login).await?;
+        Ok(talk)
+    }
+
+    /// Goes on under another deadline and, perhaps, in another task.
+    pub fn renew(&mut self, w: &Worker, deadline: Instant) {
+        self.deadline = deadline;
+        self.socket.set_task(w.reactor.current_task());
+    }
+
+    pub async fn send(&mut self, w: &Worker, address: &Address, bytes: &[u8]) -> Result<(), OpenError> {
+        let sent = self.socket.write_all(&w.reactor, bytes, Some(self.deadline)).await;
+        sent.map_err(|cause| OpenError::Broke { address: address.clone(), cause })
+    }
+
+    /// The next message: its tag and body.
+    pub async fn next(&mut self, w: &Worker, address: &Address) -> Result<(u8, Vec<u8>), OpenError> {
+        loop {
+            let header = read_header(&self.buffer).map_err(|e| protocol(address, e.to_string()))?;
+            if let Some(header) = header {
+                if header.frame_bytes() > MESSAGE_BYTES_MAX {
+                    return Err(protocol(address, format!("a message of {} bytes", header.frame_bytes())));
+                }
+                if self.buffer.len() >= header.frame_bytes() {
+                    let body = self.buffer[HEADER_BYTES..header.frame_bytes()].to_vec();
+                    self.buffer.drain(..header.frame_bytes());
+                    return Ok((header.tag, body));
+                }
+            }
+            let mut piece = [0u8; 4096];
+            let read = self.socket.read(&w.reactor, &mut piece, Some(self.deadline)).await;
+            let bytes = read.map_err(|cause| OpenError::Broke { address: address.clone(), cause })?;
+            self.buffer.extend_from_slice(&piece[..bytes]);
+        }
+    }
+
+    /// Runs a simple query and returns its rows as text. A server's error is `Refused`.
+    pub async fn query(&mut self, w: &Worker, address: &Address, sql: &str) -> Result<Vec<Vec<Option<String>>>, OpenError> {
+        let mut out = Vec::new();
+        write::query(&mut out, sql);
+        self.send(w, address, &out).await?;
+        let mut rows = Vec::new();
+        let mut error = None;
+        loop {
+            let (tag, body) = self.next(w, address).await?;
+            match tag {
+                back::DATA_ROW => {
+                    let row = server::read_row(&body).ok_or_else(|| protocol(address, "malformed row"))?;
+                    rows.push(row.into_iter().map(|v| v.map(|v| String::from_utf8_lossy(v).into_owned())).collect());
+                }
+                back::ERROR => error = Some(refused(address, &body)),
+                back::READY => return error.map_or(Ok(rows), Err),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Tries each address of a name in turn.
+async fn connect_any(w: &Worker, address: &Address, deadline: Instant) -> io::Result<Socket> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for ip in resolve(w, &address.hostname, deadline).await? {
+        match Socket::connect_tcp(&w.reactor, SocketAddr::new(ip, address.port), deadline).await {
+            Ok(socket) => return Ok(socket),
+            Err(cause) => last = cause,
+        }
+    }
+    Err(last)
+}
+
+/// Addresses of a name. Numbers need no asking; a name is asked of the system on a thread of its own, since that blocks.
+async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Vec<IpAddr>> {
+    if let Ok(ip) = hostname.parse() {
+        return Ok(vec![ip]);
+    }
+    type Answer = Mutex<Option<io::Result<Vec<IpAddr>>>>;
+    let answer: Arc<Answer> = Arc::default();
+    let done = Arc::new(AtomicBool::new(false));
+    let (theirs, theirs_done, name) = (answer.clone(), done.clone(), hostname.to_string());
+    let (shared, id, task) = (w.shared.clone(), w.id, w.reactor.current_task());
+    std::thread::Builder::new().name("resolve".into()).spawn(move || {
+        let found = (name.as_str(), 0).to_socket_addrs().map(|all| all.map(|a| a.ip()).collect());
+        *theirs.lock() = Some(found);
+        theirs_done.store(true, Ordering::Release);
+        shared.mailboxes[usize::from(id)].send(crate::shared::Message::Wake(task));
+    })?;
+    w.reactor.wake_at(deadline);
+    while !done.load(Ordering::Acquire) {
+        if Instant::now() >= deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        crate::reactor::parked().await;
+    }
+    answer.lock().take().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+}
+
+/// Cleans a link by `reset_query_list` and gives it back; closes it when that fails. Runs as a task of its own.
+pub async fn reset(w: std::rc::Rc<Worker>, mut link: Box<Link>) {
+    w.count(crate::metrics::Metric::LinksReset);
+    link.socket.set_task(w.reactor.current_task());
+    let address = link.card.address.clone();
+    let queries = w.config().pool.reset_query_list.clone();
+    let mut talk = Talk::over(link.socket, Instant::now() + RESET_TIMEOUT);
+    let mut failed = false;
+    for query in &queries {
+        if let Err(error) = talk.query(&w, &address, query).await {
+            w.log_link(&address, format_args!("closed instead of reset: {error}"));
+            failed = true;
+            break;
+        }
+    }
+    link.socket = talk.socket;
+    if failed || !talk.buffer.is_empty() || w.shared.stop_mode() > crate::shared::Stop::Smart {
+        w.close_link(link);
+        return;
+    }
+    link.known.clear();
+    link.unnamed = None;
+    link.settings = w.no_settings();
+    let pool = link.pool.clone();
+    pool.give_back(&w, link);
+}
+
+/// Sends a CancelRequest and waits until the server has closed the connection: then the signal was sent. Errors are only logged.
+pub async fn cancel(w: &Worker, card: &LinkCard) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let outcome = async {
+        let mut talk = Talk::connect(w, &card.address, deadline).await?;
+        let mut out = Vec::new();
+        write::cancel_request(&mut out, card.pid, &card.key);
+        let sent = talk.send(w, &card.address, &out).await;
+        let mut byte = [0];
+        // The server says nothing and closes; an end of file is the good answer.
+        let _ = talk.socket.read(&w.reactor, &mut byte, Some(deadline)).await;
+        sent
+    };
+    if let Err(error) = outcome.await {
+        w.log_link(&card.address, format_args!("cancel request failed: {error}"));
+    }
+}

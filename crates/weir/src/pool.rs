@@ -1,0 +1,403 @@
+//! Links at rest, and who waits for one. Executes `policy::pool`.
+//!
+//! Pools are shared by all workers: a pool cut into one piece per core would be a worse product. A link stays in the event loop
+//! of the worker that used it last and is preferred there; another worker may take it, at the price of two system calls.
+//!
+//! Invariant: `open` counts the links of a pool that exist or are permitted to be opened. A link or permit is always in one
+//! place: at rest, with a session, or in a waiter's cell.
+
+use crate::link::{Link, LinkCard};
+use crate::metrics::Metric;
+use crate::shared::{Message, WorkerId};
+use crate::worker::Worker;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+use weir_policy::pool::{Counts, Grant, grant};
+
+use crate::metrics::NODES_MAX;
+use crate::reactor::{TaskId, parked};
+
+/// Whose links a pool holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PoolKey {
+    /// `backend_hostname` number.
+    pub node: u16,
+    pub user: Arc<str>,
+    pub database: Arc<str>,
+}
+
+/// The links of one user and database on one node.
+pub struct Pool {
+    pub key: PoolKey,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    idle: Vec<Box<Link>>,
+    open: u32,
+    waiters: VecDeque<Waiter>,
+    cards: HashMap<u64, Arc<LinkCard>>,
+}
+
+struct Waiter {
+    worker: WorkerId,
+    task: TaskId,
+    since: Instant,
+    cell: Arc<Cell>,
+}
+
+/// Where a waiter finds what it was given.
+#[derive(Default)]
+struct Cell {
+    given: Mutex<Given>,
+}
+
+#[derive(Default)]
+enum Given {
+    #[default]
+    Nothing,
+    Link(Box<Link>),
+    /// The right to open one.
+    Permit,
+    /// Nobody waits here any more.
+    Left,
+}
+
+/// What a session is given.
+pub enum Lease {
+    Link(Box<Link>),
+    /// Open one; on failure call `release_permit`.
+    Permit,
+}
+
+/// Why a session got nothing.
+#[derive(Debug)]
+pub enum Refusal {
+    TimedOut { waited_ms: u64, limit: Limit },
+    /// The condition the caller gave came true.
+    GaveUp,
+}
+
+/// What was exhausted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    PoolSize(u32),
+    Node(u32),
+}
+
+/// All pools, and how many links each node has.
+pub struct Pools {
+    pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
+    nodes: Vec<NodeBudget>,
+}
+
+#[derive(Default)]
+struct NodeBudget {
+    open: AtomicU32,
+    /// Pools with waiters that only lack the node's permission.
+    starved: Mutex<VecDeque<Arc<Pool>>>,
+    starved_count: AtomicU32,
+}
+
+impl Default for Pools {
+    fn default() -> Pools {
+        Pools { pools: Mutex::default(), nodes: (0..NODES_MAX).map(|_| NodeBudget::default()).collect() }
+    }
+}
+
+impl Pools {
+    pub fn get(&self, key: PoolKey) -> Arc<Pool> {
+        let mut pools = self.pools.lock();
+        pools.entry(key.clone()).or_insert_with(|| Arc::new(Pool { key, inner: Mutex::default() })).clone()
+    }
+
+    /// All pools, by node, database and user.
+    pub fn all(&self) -> Vec<Arc<Pool>> {
+        let mut all: Vec<_> = self.pools.lock().values().cloned().collect();
+        all.sort_by(|a, b| (a.key.node, &a.key.database, &a.key.user).cmp(&(b.key.node, &b.key.database, &b.key.user)));
+        all
+    }
+
+    fn budget(&self, node: u16) -> &NodeBudget {
+        &self.nodes[usize::from(node) % NODES_MAX]
+    }
+
+    /// Links of a node that exist or are being opened.
+    pub fn node_open(&self, node: u16) -> u32 {
+        self.budget(node).open.load(Ordering::Relaxed)
+    }
+
+    /// Takes a link at rest out of another pool of this node, to make room.
+    fn take_idle_elsewhere(&self, pool: &Pool) -> Option<Box<Link>> {
+        let others: Vec<_> = {
+            let pools = self.pools.lock();
+            pools.values().filter(|p| p.key.node == pool.key.node && p.key != pool.key).cloned().collect()
+        };
+        for other in others {
+            let mut inner = other.inner.lock();
+            if !inner.idle.is_empty() {
+                return Some(inner.idle.remove(0));
+            }
+        }
+        None
+    }
+
+    fn has_idle_elsewhere(&self, pool: &Pool) -> bool {
+        self.pools.lock().values().any(|p| p.key.node == pool.key.node && p.key != pool.key && !p.inner.lock().idle.is_empty())
+    }
+}
+
+impl Pool {
+    /// Cards of its links, oldest first.
+    pub fn cards(&self) -> Vec<Arc<LinkCard>> {
+        let mut cards: Vec<_> = self.inner.lock().cards.values().cloned().collect();
+        cards.sort_by_key(|card| card.serial);
+        cards
+    }
+
+    pub fn add_card(&self, card: Arc<LinkCard>) {
+        self.inner.lock().cards.insert(card.serial, card);
+    }
+
+    /// Links at rest, links in all, sessions waiting.
+    pub fn census(&self) -> (usize, u32, usize) {
+        let inner = self.inner.lock();
+        (inner.idle.len(), inner.open, inner.waiters.len())
+    }
+
+    /// A link or a permit at once, or a place in the queue.
+    ///
+    /// Not cancel safe: a dropped wait may hold a link. `give_up` is looked at whenever the task is woken.
+    pub async fn lease(self: &Arc<Pool>, w: &Worker, give_up: impl Fn() -> bool) -> Result<Lease, Refusal> {
+        let config = w.config();
+        let node_max = config.pool.node_connections_max();
+        let first = self.try_lease(w, config.pool.size, node_max);
+        let (cell, limit) = match first {
+            Ok(lease) => return Ok(lease),
+            Err(waiting) => waiting,
+        };
+        w.count(Metric::Waits);
+        let since = Instant::now();
+        let wait_ms = config.pool.wait_timeout_ms;
+        let deadline = (wait_ms > 0).then(|| since + std::time::Duration::from_millis(wait_ms));
+        if let Some(at) = deadline {
+            w.reactor.wake_at(at);
+        }
+        loop {
+            match std::mem::take(&mut *cell.given.lock()) {
+                Given::Link(link) => return Ok(Lease::Link(link)),
+                Given::Permit => return Ok(Lease::Permit),
+                Given::Nothing | Given::Left => {}
+            }
+            let timed_out = deadline.is_some_and(|at| Instant::now() >= at);
+            if timed_out || give_up() {
+                self.leave(w, &cell);
+                if !timed_out {
+                    return Err(Refusal::GaveUp);
+                }
+                w.count(Metric::WaitTimeouts);
+                return Err(Refusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
+            }
+            parked().await;
+        }
+    }
+
+    fn try_lease(self: &Arc<Pool>, w: &Worker, open_max: u32, node_max: u32) -> Result<Lease, (Arc<Cell>, Limit)> {
+        let budget = w.shared.pools.budget(self.key.node);
+        let mut inner = self.inner.lock();
+        let mut counts = Counts {
+            idle: inner.idle.len() as u32,
+            open: inner.open,
+            waiting: inner.waiters.len() as u32,
+            open_max,
+            node_open: budget.open.load(Ordering::Relaxed),
+            node_open_max: node_max,
+            node_idle_elsewhere: 0,
+        };
+        let mut granted = grant(counts);
+        if granted == Grant::Wait && counts.waiting == 0 && counts.open < open_max {
+            // Only the node's limit stands in the way. Looking at the other pools takes their locks, so ours is let go first.
+            drop(inner);
+            counts.node_idle_elsewhere = u32::from(w.shared.pools.has_idle_elsewhere(self));
+            if grant(counts) == Grant::OpenInPlaceOfAnother {
+                if let Some(link) = w.shared.pools.take_idle_elsewhere(self) {
+                    w.close_link(link);
+                }
+            }
+            inner = self.inner.lock();
+            counts.node_open = budget.open.load(Ordering::Relaxed);
+            counts.open = inner.open;
+            counts.idle = inner.idle.len() as u32;
+            counts.waiting = inner.waiters.len() as u32;
+            counts.node_idle_elsewhere = 0;
+            granted = grant(counts);
+        }
+        match granted {
+            Grant::Take => {
+                if let Some(link) = take_near(&mut inner.idle, w.id) {
+                    return Ok(Lease::Link(link));
+                }
+            }
+            Grant::Open | Grant::OpenInPlaceOfAnother => {
+                inner.open += 1;
+                budget.open.fetch_add(1, Ordering::Relaxed);
+                return Ok(Lease::Permit);
+            }
+            Grant::Wait => {}
+        }
+        let cell = Arc::new(Cell::default());
+        let task = w.reactor.current_task();
+        inner.waiters.push_back(Waiter { worker: w.id, task, since: Instant::now(), cell: cell.clone() });
+        let limit = if inner.open < open_max {
+            drop(inner);
+            budget.starved.lock().push_back(self.clone());
+            budget.starved_count.fetch_add(1, Ordering::Relaxed);
+            Limit::Node(node_max)
+        } else {
+            Limit::PoolSize(open_max)
+        };
+        Err((cell, limit))
+    }
+
+    /// Leaves the queue; what was given in the same moment goes to the next.
+    fn leave(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) {
+        self.inner.lock().waiters.retain(|waiter| !Arc::ptr_eq(&waiter.cell, cell));
+        match std::mem::replace(&mut *cell.given.lock(), Given::Left) {
+            Given::Link(link) => self.give_back(w, link),
+            Given::Permit => self.release_permit(w),
+            Given::Nothing | Given::Left => {}
+        }
+    }
+
+    /// Returns a clean link: to the longest waiter, else to rest.
+    pub fn give_back(self: &Arc<Pool>, w: &Worker, link: Box<Link>) {
+        let budget = w.shared.pools.budget(self.key.node);
+        if budget.starved_count.load(Ordering::Relaxed) > 0 && self.yields_to_starved(budget) {
+            w.close_link(link);
+            return;
+        }
+        link.at_rest(w.reactor.now());
+        let waiter = {
+            let mut inner = self.inner.lock();
+            match inner.waiters.pop_front() {
+                Some(waiter) => waiter,
+                None => {
+                    inner.idle.push(link);
+                    return;
+                }
+            }
+        };
+        self.hand(w, waiter, Given::Link(link));
+    }
+
+    /// Whether a pool that waits for the node's permission has waited longer than anyone here.
+    fn yields_to_starved(&self, budget: &NodeBudget) -> bool {
+        let starved_since = budget.starved.lock().front().and_then(|pool| {
+            if pool.key == self.key {
+                return None;
+            }
+            pool.inner.try_lock().and_then(|inner| inner.waiters.front().map(|waiter| waiter.since))
+        });
+        let ours = self.inner.lock().waiters.front().map(|waiter| waiter.since);
+        match (starved_since, ours) {
+            (Some(starved), Some(ours)) => starved < ours,
+            (Some(_), None) => true,
+            (None, _) => false,
+        }
+    }
+
+    fn hand(self: &Arc<Pool>, w: &Worker, waiter: Waiter, given: Given) {
+        {
+            let mut cell = waiter.cell.given.lock();
+            if matches!(*cell, Given::Left) {
+                drop(cell);
+                return match given {
+                    Given::Link(link) => self.give_back(w, link),
+                    Given::Permit => self.release_permit(w),
+                    Given::Nothing | Given::Left => {}
+                };
+            }
+            *cell = given;
+        }
+        if waiter.worker == w.id {
+            w.reactor.wake(waiter.task);
+        } else {
+            w.shared.mailboxes[usize::from(waiter.worker)].send(Message::Wake(waiter.task));
+        }
+    }
+
+    /// A link is gone, or could not be opened: its place goes to whoever waited longest, here or at the node.
+    pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
+        let budget = w.shared.pools.budget(self.key.node);
+        let waiter = {
+            let mut inner = self.inner.lock();
+            let waiter = if self.is_starved_elsewhere(budget) { None } else { inner.waiters.pop_front() };
+            if waiter.is_none() {
+                inner.open -= 1;
+                budget.open.fetch_sub(1, Ordering::Relaxed);
+            }
+            waiter
+        };
+        match waiter {
+            Some(waiter) => self.hand(w, waiter, Given::Permit),
+            None => w.shared.pools.feed_starved(w, budget),
+        }
+    }
+
+    fn is_starved_elsewhere(&self, budget: &NodeBudget) -> bool {
+        budget.starved_count.load(Ordering::Relaxed) > 0 && budget.starved.lock().front().is_some_and(|pool| pool.key != self.key)
+    }
+
+    /// A link of this pool was closed.
+    pub fn forget(self: &Arc<Pool>, w: &Worker, serial: u64) {
+        self.inner.lock().cards.remove(&serial);
+        self.release_permit(w);
+    }
+
+    /// Takes the links at rest that `retire` says are to go.
+    pub fn retire(&self, mut retire: impl FnMut(&Link) -> bool) -> Vec<Box<Link>> {
+        let mut inner = self.inner.lock();
+        let (gone, kept) = std::mem::take(&mut inner.idle).into_iter().partition(|link| retire(link));
+        inner.idle = kept;
+        gone
+    }
+}
+
+impl Pools {
+    /// Lets the longest starved pool of a node open a link, as far as the node's limit allows.
+    fn feed_starved(&self, w: &Worker, budget: &NodeBudget) {
+        let node_max = w.config().pool.node_connections_max();
+        loop {
+            let Some(pool) = budget.starved.lock().pop_front() else { return };
+            budget.starved_count.fetch_sub(1, Ordering::Relaxed);
+            let waiter = {
+                let mut inner = pool.inner.lock();
+                let Some(waiter) = inner.waiters.pop_front() else { continue };
+                if budget.open.load(Ordering::Relaxed) >= node_max {
+                    inner.waiters.push_front(waiter);
+                    drop(inner);
+                    budget.starved.lock().push_front(pool);
+                    budget.starved_count.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                inner.open += 1;
+                budget.open.fetch_add(1, Ordering::Relaxed);
+                waiter
+            };
+            pool.hand(w, waiter, Given::Permit);
+            return;
+        }
+    }
+}
+
+/// The link used last, of this worker if there is one: its server's caches are the warmest.
+fn take_near(idle: &mut Vec<Box<Link>>, worker: WorkerId) -> Option<Box<Link>> {
+    match idle.iter().rposition(|link| link.home == worker) {
+        Some(at) => Some(idle.remove(at)),
+        None => idle.pop(),
+    }
+}

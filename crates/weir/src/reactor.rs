@@ -1,0 +1,341 @@
+//! One thread's event loop: sockets become ready, tasks run, timers fire.
+//!
+//! A small executor of its own instead of a general runtime, because what a statement costs here is system calls and wake-ups
+//! (ARCHITECTURE.md, "Runtime"): a socket knows its task by number, so that a wake-up is a push to a queue, without wakers,
+//! reference counts or channels. Everything a task waits for (a socket, a timer, a hand-over of a link) ends in `wake`.
+//!
+//! Wake-ups may be spurious: whoever awaits `parked` looks at its condition again.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// Number of a task on its worker.
+pub type TaskId = u32;
+
+/// No task: events of the socket are only remembered.
+pub const NO_TASK: TaskId = u32::MAX;
+
+/// Bits of `Slot::ready`.
+pub const READ: u8 = 1;
+pub const WRITE: u8 = 2;
+/// The peer closed its side or the socket failed: reading goes on to the end of file even after a short read.
+pub const CLOSED: u8 = 4;
+
+/// Token of the thread's own waker.
+const WAKE: mio::Token = mio::Token(usize::MAX);
+
+/// Events taken from the kernel at once.
+const EVENTS_MAX: usize = 512;
+
+/// What the event loop knows of one socket. Written by the loop's thread; a link at rest is looked at by others.
+#[derive(Debug)]
+pub struct Slot {
+    task: AtomicU32,
+    ready: AtomicU8,
+}
+
+impl Slot {
+    #[inline]
+    pub fn ready(&self) -> u8 {
+        self.ready.load(Ordering::Relaxed)
+    }
+    #[inline]
+    pub fn clear(&self, bits: u8) {
+        self.ready.store(self.ready() & !bits, Ordering::Relaxed);
+    }
+    /// Names the task to wake when the socket becomes ready.
+    pub fn set_task(&self, task: TaskId) {
+        self.task.store(task, Ordering::Relaxed);
+    }
+}
+
+struct Task {
+    future: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    queued: bool,
+}
+
+/// The event loop of one worker thread.
+pub struct Reactor {
+    poll: RefCell<(mio::Poll, mio::Events)>,
+    registry: mio::Registry,
+    slots: RefCell<Vec<Option<Arc<Slot>>>>,
+    free_slots: RefCell<Vec<usize>>,
+    tasks: RefCell<Vec<Task>>,
+    free_tasks: RefCell<Vec<TaskId>>,
+    runnable: RefCell<VecDeque<TaskId>>,
+    timers: RefCell<BinaryHeap<Reverse<(Instant, TaskId)>>>,
+    current: Cell<TaskId>,
+    now: Cell<Instant>,
+    woken: Cell<bool>,
+}
+
+impl Reactor {
+    /// What an event loop is made of, for the thread that makes the others: the kernel's side, and the waker by which other threads
+    /// reach it.
+    pub fn parts() -> io::Result<(mio::Poll, mio::Waker)> {
+        let poll = mio::Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), WAKE)?;
+        Ok((poll, waker))
+    }
+
+    /// The event loop, on the thread that will run it.
+    pub fn new(poll: mio::Poll) -> io::Result<Reactor> {
+        let registry = poll.registry().try_clone()?;
+        Ok(Reactor {
+            poll: RefCell::new((poll, mio::Events::with_capacity(EVENTS_MAX))),
+            registry,
+            slots: RefCell::default(),
+            free_slots: RefCell::default(),
+            tasks: RefCell::default(),
+            free_tasks: RefCell::default(),
+            runnable: RefCell::default(),
+            timers: RefCell::default(),
+            current: Cell::new(NO_TASK),
+            now: Cell::new(Instant::now()),
+            woken: Cell::new(false),
+        })
+    }
+
+    pub fn registry(&self) -> &mio::Registry {
+        &self.registry
+    }
+
+    /// The time at which the current batch of events was taken; cheap.
+    pub fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    pub fn current_task(&self) -> TaskId {
+        self.current.get()
+    }
+
+    /// Starts a task; it runs in this round of the loop.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
+        let task = Task { future: Some(Box::pin(future)), queued: false };
+        let mut tasks = self.tasks.borrow_mut();
+        let id = match self.free_tasks.borrow_mut().pop() {
+            Some(id) => {
+                tasks[id as usize] = task;
+                id
+            }
+            None => {
+                tasks.push(task);
+                (tasks.len() - 1) as TaskId
+            }
+        };
+        drop(tasks);
+        self.wake(id);
+        id
+    }
+
+    /// Lets a task run again. Unknown and ended tasks are ignored.
+    #[inline]
+    pub fn wake(&self, id: TaskId) {
+        let mut tasks = self.tasks.borrow_mut();
+        if let Some(task) = tasks.get_mut(id as usize) {
+            if !task.queued {
+                task.queued = true;
+                self.runnable.borrow_mut().push_back(id);
+            }
+        }
+    }
+
+    /// Wakes the current task at `at`, once.
+    pub fn wake_at(&self, at: Instant) {
+        self.timers.borrow_mut().push(Reverse((at, self.current.get())));
+    }
+
+    /// Waits until `at`. Cancel safe.
+    pub async fn sleep_until(&self, at: Instant) {
+        self.wake_at(at);
+        while self.now() < at {
+            parked().await;
+        }
+    }
+
+    pub async fn sleep(&self, time: Duration) {
+        self.sleep_until(Instant::now() + time).await;
+    }
+
+    /// Watches a socket for the current task. Readiness to write is assumed until a write says otherwise.
+    pub fn register(&self, source: &mut dyn mio::event::Source) -> io::Result<Arc<Slot>> {
+        let slot = Arc::new(Slot { task: AtomicU32::new(self.current.get()), ready: AtomicU8::new(WRITE) });
+        let token = match self.free_slots.borrow_mut().pop() {
+            Some(token) => token,
+            None => {
+                self.slots.borrow_mut().push(None);
+                self.slots.borrow().len() - 1
+            }
+        };
+        self.slots.borrow_mut()[token] = Some(slot.clone());
+        let interest = mio::Interest::READABLE | mio::Interest::WRITABLE;
+        self.registry.register(source, mio::Token(token), interest)?;
+        Ok(slot)
+    }
+
+    /// Frees the places of sockets that were closed or are watched elsewhere now: nobody else holds their slots. Called now and
+    /// then, so that closing a socket is dropping it. Late events of an old socket only wake in vain.
+    pub fn sweep(&self) {
+        let mut free = self.free_slots.borrow_mut();
+        for (token, place) in self.slots.borrow_mut().iter_mut().enumerate() {
+            if place.as_ref().is_some_and(|slot| Arc::strong_count(slot) == 1) {
+                *place = None;
+                free.push(token);
+            }
+        }
+    }
+
+    /// Runs what is runnable, then waits for events (at most until the next timer) and notes them.
+    ///
+    /// Returns true when another thread used the waker.
+    pub fn turn(&self) -> io::Result<bool> {
+        self.run_tasks();
+        let timeout = if self.runnable.borrow().is_empty() { self.until_next_timer() } else { Some(Duration::ZERO) };
+        self.collect(timeout)?;
+        self.fire_timers();
+        Ok(self.woken.replace(false))
+    }
+
+    fn run_tasks(&self) {
+        // Tasks woken by this round's tasks run in the next round, after the kernel was asked: no task can starve the sockets.
+        let round = self.runnable.borrow().len();
+        for _ in 0..round {
+            let Some(id) = self.runnable.borrow_mut().pop_front() else { return };
+            self.run_task(id);
+        }
+    }
+
+    fn run_task(&self, id: TaskId) {
+        let future = {
+            let mut tasks = self.tasks.borrow_mut();
+            let Some(task) = tasks.get_mut(id as usize) else { return };
+            task.queued = false;
+            task.future.take()
+        };
+        let Some(mut future) = future else { return };
+        self.current.set(id);
+        let poll = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        self.current.set(NO_TASK);
+        match poll {
+            Poll::Pending => self.tasks.borrow_mut()[id as usize].future = Some(future),
+            Poll::Ready(()) => {
+                drop(future);
+                self.free_tasks.borrow_mut().push(id);
+            }
+        }
+    }
+
+    fn until_next_timer(&self) -> Option<Duration> {
+        let timers = self.timers.borrow();
+        let Reverse((at, _)) = timers.peek()?;
+        Some(at.saturating_duration_since(Instant::now()))
+    }
+
+    fn collect(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let (poll, events) = &mut *self.poll.borrow_mut();
+        match poll.poll(events, timeout) {
+            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            other => other?,
+        }
+        self.now.set(Instant::now());
+        for event in events.iter() {
+            self.note(event);
+        }
+        Ok(())
+    }
+
+    fn note(&self, event: &mio::event::Event) {
+        if event.token() == WAKE {
+            self.woken.set(true);
+            return;
+        }
+        let slots = self.slots.borrow();
+        let Some(Some(slot)) = slots.get(event.token().0) else { return };
+        let mut ready = slot.ready();
+        if event.is_readable() {
+            ready |= READ;
+        }
+        if event.is_writable() {
+            ready |= WRITE;
+        }
+        if event.is_read_closed() || event.is_error() {
+            ready |= READ | CLOSED;
+        }
+        slot.ready.store(ready, Ordering::Relaxed);
+        let task = slot.task.load(Ordering::Relaxed);
+        if task != NO_TASK {
+            self.wake(task);
+        }
+    }
+
+    fn fire_timers(&self) {
+        loop {
+            let due = match self.timers.borrow().peek() {
+                Some(Reverse((at, id))) if *at <= self.now.get() => *id,
+                _ => return,
+            };
+            self.timers.borrow_mut().pop();
+            self.wake(due);
+        }
+    }
+}
+
+/// Gives the thread to others until the task is woken. May return early: look at the condition again. Cancel safe.
+pub fn parked() -> Parked {
+    Parked { yielded: false }
+}
+
+/// Future of `parked`.
+pub struct Parked {
+    yielded: bool,
+}
+
+impl Future for Parked {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.yielded {
+            return Poll::Ready(());
+        }
+        self.yielded = true;
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+
+    #[test]
+    fn tasks_sleep_and_wake_one_another() {
+        let (poll, _waker) = Reactor::parts().unwrap();
+        let reactor = Rc::new(Reactor::new(poll).unwrap());
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let (r, s) = (reactor.clone(), seen.clone());
+        let waiting = reactor.spawn(async move {
+            while s.borrow().is_empty() {
+                parked().await;
+            }
+            s.borrow_mut().push("woken");
+            drop(r);
+        });
+        let (r, s) = (reactor.clone(), seen.clone());
+        reactor.spawn(async move {
+            r.sleep(Duration::from_millis(5)).await;
+            s.borrow_mut().push("slept");
+            r.wake(waiting);
+        });
+        while seen.borrow().len() < 2 {
+            reactor.turn().unwrap();
+        }
+        assert_eq!(*seen.borrow(), ["slept", "woken"]);
+    }
+}

@@ -1,0 +1,504 @@
+//! THE hot path: moves what a client says to a server and what the server says back.
+//!
+//! One task per session looks at both sockets; a full socket stops reading on the other side, so that a session never holds more
+//! than its two lanes. In the steady state a statement costs two reads, two writes and no allocation (`tests/no_alloc.rs`).
+
+use crate::aim::{self, Aim};
+use crate::answer;
+use crate::extended;
+use crate::fault::{Fault, sqlstate};
+use crate::link;
+use crate::log::{Level, Who};
+use crate::metrics::Metric;
+use crate::reactor::parked;
+use crate::session::{IDLE, Kept, Session};
+use crate::session_card::Doing;
+use crate::shared::Stop;
+use crate::socket::Got;
+use crate::statements::{self, Statement};
+use crate::worker::{PoolSet, Worker};
+use std::rc::Rc;
+use weir_policy::config::PoolMode;
+use weir_policy::replies::{Dropped, Expect, Reply};
+use weir_sql::facts::{Keeps, SessionVerb, Transaction};
+use weir_wire::frame::{HEADER_BYTES, Header, back, front};
+
+/// What to do after a message of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Look at the next one.
+    Next,
+    /// More of this one must arrive first.
+    More,
+    /// This one must wait for replies; it is looked at again after they came.
+    Hold,
+    /// The client said goodbye.
+    Close,
+}
+
+/// Why a session ends.
+pub enum End {
+    /// The client left.
+    Client,
+    /// The client is told why.
+    Fault(Fault),
+}
+
+/// Rounds of moving before other sessions get their turn.
+const ROUNDS_MAX: u32 = 16;
+
+/// Error messages up to this size are looked into; longer ones pass unread.
+const LOOK_BYTES_MAX: usize = 16 << 10;
+
+/// Serves one client until it leaves. Not cancel safe: it owns the link.
+pub async fn serve(mut s: Session, w: Rc<Worker>) {
+    let end = run(&mut s, &w).await;
+    if let End::Fault(fault) = &end {
+        let who = Who { user: &s.pools.user, database: &s.pools.database, session: s.entry.card.pid, ..Who::default() };
+        w.shared.log.write(Level::Log, &who, format_args!("session ends: {fault}"));
+        // In the middle of a server's message there is nothing a client could read; it sees the connection close.
+        if !s.down.is_mid_message() {
+            s.say_error(&w, fault);
+        }
+        let _ = s.down.drain(&s.client, &mut w.buffers.borrow_mut());
+    }
+    dismiss(s, &w);
+}
+
+/// Ends a session: what it left on the link is cleaned or the link is closed.
+fn dismiss(mut s: Session, w: &Rc<Worker>) {
+    let kept = s.kept.take();
+    if let Some(link) = s.link.take() {
+        let cancelled = s.entry.cancels.get() > 0;
+        s.link = None;
+        let clean = s.is_at_rest() && !cancelled;
+        s.detach();
+        if !clean {
+            w.close_link(link);
+        } else if kept.is_some() {
+            w.reactor.spawn(link::reset(w.clone(), link));
+        } else {
+            let pool = link.pool.clone();
+            pool.give_back(w, link);
+        }
+    }
+    w.leave(&s.entry);
+    w.shared.cards.remove(s.entry.card.pid);
+}
+
+async fn run(s: &mut Session, w: &Rc<Worker>) -> End {
+    let mut rounds = 0;
+    loop {
+        let moved = match step(s, w).await {
+            Ok(Some(moved)) => moved,
+            Ok(None) => return End::Client,
+            Err(fault) => return End::Fault(fault),
+        };
+        if moved && rounds < ROUNDS_MAX {
+            rounds += 1;
+            continue;
+        }
+        if moved {
+            w.reactor.wake(w.reactor.current_task());
+        }
+        rounds = 0;
+        parked().await;
+        if let Some(farewell) = s.entry.farewell.borrow_mut().take() {
+            return End::Fault(farewell);
+        }
+    }
+}
+
+/// Moves what can be moved in both directions. `None`: the client left. Says whether anything moved.
+async fn step(s: &mut Session, w: &Rc<Worker>) -> Result<Option<bool>, Fault> {
+    let from_client = pump_client(s, w).await?;
+    let Some(from_client) = from_client else { return Ok(None) };
+    let from_server = pump_server(s, w)?;
+    Ok(Some(from_client || from_server))
+}
+
+/// Moves all the client has sent as far as it can go. `None`: the client left. Not cancel safe.
+async fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Option<bool>, Fault> {
+    // A client that does not read is not listened to either, as PostgreSQL does: nothing we say can pile up.
+    if s.down.has_pending() && !drain_down(s, w)? {
+        return Ok(Some(false));
+    }
+    if !drain_up(s, w)? {
+        return Ok(Some(false));
+    }
+    let got = match s.up.fill(&s.client, &mut w.buffers.borrow_mut()) {
+        Ok(got) => got,
+        Err(_) => return Ok(None),
+    };
+    match got {
+        Got::End => return Ok(None),
+        Got::Bytes(_) => s.entry.active_at.set(w.reactor.now()),
+        Got::Nothing if !s.up.has_unseen() => {
+            if s.link.is_some() {
+                s.release_if_at_rest(w);
+            }
+            return Ok(Some(false));
+        }
+        Got::Nothing => {}
+    }
+    let mut progressed = false;
+    loop {
+        let header = s.up.peek(&mut w.buffers.borrow_mut());
+        let header = header.map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
+        let Some(header) = header else { break };
+        match on_client(s, w, header).await? {
+            Flow::Next => progressed = true,
+            Flow::More | Flow::Hold => break,
+            Flow::Close => return Ok(None),
+        }
+    }
+    s.up.rest_if_empty(&mut w.buffers.borrow_mut());
+    drain_up(s, w)?;
+    drain_down(s, w)?;
+    Ok(Some(progressed || got != Got::Nothing))
+}
+
+fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
+    if !s.up.has_pending() {
+        return Ok(true);
+    }
+    let sent = match &s.link {
+        Some(link) => s.up.drain(&link.socket, &mut w.buffers.borrow_mut()),
+        None => return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "no server connection for what was to be sent")),
+    };
+    match sent {
+        Ok(all) => Ok(all),
+        // What the server said before it went is read first; the end of file follows.
+        Err(_) => {
+            s.up.forget_pending(&mut w.buffers.borrow_mut());
+            pump_server(s, w)?;
+            if s.link.is_some() {
+                link_lost(s, w, "the connection broke")?;
+            }
+            Ok(true)
+        }
+    }
+}
+
+fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
+    let sent = s.down.drain(&s.client, &mut w.buffers.borrow_mut());
+    sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
+}
+
+/// Decides on one message of the client.
+async fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    if (s.discarding || s.replies.is_skipping()) && !matches!(header.tag, front::SYNC | front::TERMINATE) {
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    if s.replies.is_full() {
+        return Ok(hold(s, w));
+    }
+    match header.tag {
+        front::QUERY => on_query(s, w, header).await,
+        front::PARSE => extended::on_parse(s, w, header).await,
+        front::BIND => extended::on_bind(s, w, header).await,
+        front::DESCRIBE => extended::on_describe(s, w, header).await,
+        front::EXECUTE => extended::on_execute(s, w, header).await,
+        front::CLOSE => extended::on_close(s, w, header),
+        front::FLUSH => Ok(pass_if_linked(s, w, header)),
+        front::SYNC => Ok(extended::on_sync(s, w, header)),
+        front::COPY_DATA => Ok(pass_if_linked(s, w, header)),
+        front::COPY_DONE | front::COPY_FAIL => {
+            s.replies.copy_ended();
+            Ok(pass_if_linked(s, w, header))
+        }
+        front::FUNCTION_CALL => on_function_call(s, w, header).await,
+        front::TERMINATE => Ok(Flow::Close),
+        other => Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {other}"))),
+    }
+}
+
+/// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.
+fn pass_if_linked(s: &mut Session, w: &Worker, header: Header) -> Flow {
+    if s.link.is_some() {
+        s.up.pass(header, &mut w.buffers.borrow_mut());
+    } else {
+        s.up.eat(header);
+    }
+    Flow::Next
+}
+
+/// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
+pub fn hold(s: &mut Session, w: &Worker) -> Flow {
+    if s.replies.is_unsynced() && !s.flushed && s.link.is_some() {
+        weir_wire::write::bare(s.up.extra(&mut w.buffers.borrow_mut()), front::FLUSH);
+        s.flushed = true;
+    }
+    Flow::Hold
+}
+
+async fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    let limit = w.peek_config().routing.statement_analysis_bytes_max;
+    let statement = if header.body_bytes as usize > limit {
+        Rc::new(statements::unknown())
+    } else {
+        let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+        let Some((text, _)) = weir_wire::frame::split_cstr(body) else {
+            return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid string in message"));
+        };
+        if w.peek_config().log.statement {
+            log_statement(&s.pools, s.entry.card.pid, w, text);
+        }
+        w.statements.borrow_mut().of_text(text)
+    };
+    s.entry.card.count_statement();
+    if let Some(local) = &statement.local {
+        if !s.replies.is_empty() {
+            return Ok(hold(s, w));
+        }
+        answer::simple(s, w, local);
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    if statement.session != SessionVerb::None && !s.replies.is_empty() {
+        return Ok(hold(s, w));
+    }
+    if let Some(fault) = refusal(w, &statement) {
+        if !s.replies.is_empty() {
+            return Ok(hold(s, w));
+        }
+        s.say_error(w, &fault);
+        s.say_ready(w);
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    if let SessionVerb::Deallocate(name) = &statement.session {
+        if s.transaction != crate::session::FAILED && answer::deallocate(s, w, name) {
+            s.up.eat(header);
+            return Ok(Flow::Next);
+        }
+    }
+    if aim::at(s, w, &statement).await? == Aim::Wait {
+        return Ok(Flow::Hold);
+    }
+    w.count(Metric::StatementsSimple);
+    if let Some(keeps) = statement.keeps {
+        s.keep(w, Kept::State(keeps));
+    }
+    s.verb = statement.session.clone();
+    s.replies.push(Expect::Query);
+    s.unnamed = None;
+    s.portal = None;
+    if let Some(link) = &mut s.link {
+        link.unnamed = None;
+    }
+    s.up.pass(header, &mut w.buffers.borrow_mut());
+    Ok(Flow::Next)
+}
+
+/// Statement pooling has no transactions of several statements.
+pub fn refusal(w: &Worker, statement: &Statement) -> Option<Fault> {
+    let begins = matches!(statement.transaction, Transaction::Begin(_));
+    (begins && w.peek_config().pool.mode == PoolMode::Statement).then(|| {
+        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
+            .hint("Set pool_mode to transaction.")
+    })
+}
+
+fn log_statement(pools: &PoolSet, session: u32, w: &Worker, text: &[u8]) {
+    let who = Who { user: &pools.user, database: &pools.database, session, ..Who::default() };
+    w.shared.log.write(Level::Log, &who, format_args!("statement: {}", String::from_utf8_lossy(text)));
+}
+
+/// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
+async fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    if aim::at(s, w, &statements::unknown()).await? == Aim::Wait {
+        return Ok(Flow::Hold);
+    }
+    s.keep(w, Kept::State(Keeps::Unknown));
+    s.replies.push(Expect::FunctionCall);
+    s.up.pass(header, &mut w.buffers.borrow_mut());
+    Ok(Flow::Next)
+}
+
+/// Moves all the server has sent as far as it can go. Says whether anything moved.
+pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
+    if !drain_down(s, w)? {
+        return Ok(false);
+    }
+    let Some(link) = &s.link else { return Ok(false) };
+    let got = s.down.fill(&link.socket, &mut w.buffers.borrow_mut());
+    match got {
+        Ok(Got::Bytes(_)) => {}
+        Ok(Got::Nothing) => return Ok(false),
+        Ok(Got::End) => {
+            link_lost(s, w, "the server closed the connection")?;
+            drain_down(s, w)?;
+            return Ok(true);
+        }
+        Err(cause) => {
+            link_lost(s, w, &cause.to_string())?;
+            drain_down(s, w)?;
+            return Ok(true);
+        }
+    }
+    loop {
+        let header = match s.down.peek(&mut w.buffers.borrow_mut()) {
+            Ok(Some(header)) => header,
+            Ok(None) => break,
+            Err(error) => {
+                link_lost(s, w, &error.to_string())?;
+                break;
+            }
+        };
+        if !on_server(s, w, header)? {
+            break;
+        }
+    }
+    s.down.rest_if_empty(&mut w.buffers.borrow_mut());
+    drain_down(s, w)?;
+    s.release_if_at_rest(w);
+    Ok(true)
+}
+
+/// Decides on one message of the server. False: more of it must arrive first, or the link is gone.
+#[inline]
+fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fault> {
+    let looks = match header.tag {
+        back::READY => true,
+        back::ERROR | back::PARAMETER_STATUS => header.frame_bytes() <= LOOK_BYTES_MAX,
+        _ => false,
+    };
+    if looks && !s.down.has_whole(header.frame_bytes()) {
+        return Ok(false);
+    }
+    let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
+    match s.replies.on_server(header.tag, first) {
+        Reply::Pass => {
+            if header.tag == back::PARAMETER_STATUS {
+                on_parameter(s, header);
+            }
+            s.down.pass(header, &mut w.buffers.borrow_mut());
+        }
+        Reply::PassNamed => {
+            s.naming.pop_front();
+            s.down.pass(header, &mut w.buffers.borrow_mut());
+        }
+        Reply::Eat => {
+            if header.tag == back::PARAMETER_STATUS {
+                on_parameter(s, header);
+            } else if header.tag == back::PARSE_COMPLETE {
+                s.bringing.pop_front();
+            }
+            s.down.eat(header);
+        }
+        Reply::Ready { status, ours } => on_ready(s, w, header, status, ours),
+        Reply::Error(dropped) => on_error(s, w, header, dropped),
+        Reply::SettingsRefused => {
+            let report = weir_wire::back::read_report(s.down.whole(header).unwrap_or_default());
+            let text = String::from_utf8_lossy(report.message).into_owned();
+            let code = String::from_utf8_lossy(report.sqlstate).into_owned();
+            s.down.eat(header);
+            return Err(Fault::fatal(&code, format!("the server refuses this session's settings: {text}")));
+        }
+        Reply::Unasked => {
+            let what = format!("unexpected message \"{}\" from the server", header.tag.escape_ascii());
+            link_lost(s, w, &what)?;
+            return Ok(false);
+        }
+    }
+    s.say_due(w);
+    Ok(true)
+}
+
+fn on_parameter(s: &mut Session, header: Header) {
+    let Some(link) = &mut s.link else { return };
+    let ours = s.replies.is_settings_turn();
+    if let Some(body) = s.down.whole(header) {
+        link.report(body);
+        s.reported |= !ours;
+    }
+}
+
+fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, ours: bool) {
+    s.transaction = status;
+    s.flushed = false;
+    if ours {
+        s.down.eat(header);
+        return;
+    }
+    s.down.pass(header, &mut w.buffers.borrow_mut());
+    let verb = std::mem::take(&mut s.verb);
+    if verb != SessionVerb::None {
+        answer::session_verb_done(s, w, &verb);
+    }
+    if status == IDLE {
+        // A function set a parameter unseen: what it was before is not known, so the link stays with this session.
+        if std::mem::take(&mut s.reported) && s.kept.is_none() {
+            s.keep(w, Kept::State(Keeps::Setting));
+        }
+        s.entry.card.set_doing(if s.replies.is_settled() { Doing::Idle } else { Doing::Executing });
+    } else {
+        s.entry.card.set_doing(Doing::IdleInTransaction);
+    }
+}
+
+fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped) {
+    s.verb = SessionVerb::None;
+    s.undo(dropped);
+    s.discarding |= dropped.discard;
+    let refused = if dropped.exchange { s.refusals.pop_front() } else { None };
+    for _ in u32::from(dropped.exchange)..dropped.refused {
+        s.refusals.pop_front();
+    }
+    if let Some(fault) = refused {
+        s.down.eat(header);
+        s.say_error(w, &fault);
+        return;
+    }
+    let report = weir_wire::back::read_report(s.down.whole(header).unwrap_or_default());
+    if report.sqlstate == b"25006" {
+        // Someone else may be the primary by now.
+        w.shared.nudge_prober();
+    }
+    if matches!(report.severity, b"FATAL" | b"PANIC") {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        s.farewell = Some(Fault::error(&text(report.sqlstate), text(report.message)));
+        s.down.eat(header);
+        return;
+    }
+    s.down.pass(header, &mut w.buffers.borrow_mut());
+}
+
+/// The link is gone. A session that had nothing on it goes on: each statement under way gets its error. Else it ends.
+fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> {
+    let Some(link) = s.link.take() else { return Ok(()) };
+    w.count(Metric::LinksLost);
+    let address = link.card.address.clone();
+    w.log_link(&address, format_args!("lost: {cause}"));
+    w.shared.nudge_prober();
+    w.close_link(link);
+    let lost_state = s.transaction != IDLE || s.kept.is_some() || s.down.is_mid_message();
+    s.down.drop_unseen();
+    s.up.forget_pending(&mut w.buffers.borrow_mut());
+    let fault = s.farewell.take().unwrap_or_else(|| {
+        Fault::error(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost: {cause}"))
+            .hint("The statement may or may not have taken effect.")
+    });
+    s.detach();
+    let replies = std::mem::take(&mut s.replies);
+    if lost_state || s.up.is_mid_message() {
+        return Err(fault.as_fatal());
+    }
+    s.naming_failed();
+    let owed = replies.owed();
+    for _ in 0..owed.readies {
+        s.say_error(w, &fault);
+        s.say_ready(w);
+    }
+    if owed.unsynced {
+        s.say_error(w, &fault);
+        s.discarding = true;
+    }
+    s.discarding |= owed.skipping;
+    if w.shared.stop_mode() == Stop::Fast {
+        return Err(fault.as_fatal());
+    }
+    Ok(())
+}

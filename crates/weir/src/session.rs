@@ -1,0 +1,269 @@
+//! One client's session: its socket, its two lanes, its link while it has one, and what it has prepared.
+
+use crate::fault::Fault;
+use crate::lane::Lane;
+use crate::link::Link;
+use crate::metrics::Metric;
+use crate::session_card::Doing;
+use crate::socket::Socket;
+use crate::statements::Prepared;
+use crate::worker::{Entry, PoolSet, Worker};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_policy::cluster::NodeIndex;
+use weir_policy::prepared::StatementId;
+use weir_policy::replies::{Dropped, Replies};
+use weir_policy::settings::Settings;
+use weir_sql::facts::{Keeps, SessionVerb};
+use weir_wire::write;
+
+/// Transaction status of a link at rest. Source: PostgreSQL manual, `ReadyForQuery`.
+pub const IDLE: u8 = b'I';
+/// Status inside a failed transaction.
+pub const FAILED: u8 = b'E';
+
+/// One client's session, owned by its task.
+pub struct Session {
+    pub client: Socket,
+    /// From the client to the server.
+    pub up: Lane,
+    /// From the server to the client.
+    pub down: Lane,
+    pub link: Option<Box<Link>>,
+    pub replies: Replies,
+    /// Transaction status after the last ReadyForQuery.
+    pub transaction: u8,
+    pub pools: Rc<PoolSet>,
+    pub settings: Arc<Settings>,
+    pub entry: Rc<Entry>,
+    /// The client's prepared statements, by its names.
+    pub named: HashMap<Box<[u8]>, Rc<Prepared>>,
+    pub unnamed: Option<Rc<Prepared>>,
+    /// Names of Parses whose answer is due, in order.
+    pub naming: VecDeque<Box<[u8]>>,
+    /// Statements brought along whose ParseComplete is due, in order.
+    pub bringing: VecDeque<StatementId>,
+    /// What to say in place of the errors of Parses made to fail, in order.
+    pub refusals: VecDeque<Fault>,
+    /// State was left on the link that cannot move: it stays with this session.
+    pub kept: Option<Kept>,
+    /// The node its reads go to.
+    pub favourite: Option<NodeIndex>,
+    /// A command on the whole session is on its way.
+    pub verb: SessionVerb,
+    /// An error was told that the server does not know of: all is dropped until the client's Sync.
+    pub discarding: bool,
+    /// A Flush was sent for the replies waited for.
+    pub flushed: bool,
+    /// A parameter changed on this link that the session did not ask for in its startup packet.
+    pub reported: bool,
+    /// A statement of Weir's own that the unnamed portal stands for.
+    pub portal: Option<Portal>,
+    /// FATAL of the server, until its end of file follows.
+    pub farewell: Option<Fault>,
+}
+
+/// Why a link stays with a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    State(Keeps),
+    /// `pool_mode = session`.
+    Mode,
+}
+
+impl Kept {
+    const NAMES: [&str; 11] = [
+        "",
+        "setting",
+        "prepared statement",
+        "listen",
+        "advisory lock",
+        "temporary object",
+        "cursor with hold",
+        "library",
+        "unknown statement",
+        "pool_mode",
+        "unknown",
+    ];
+
+    /// A number for `LinkCard::kept`; 0 is not kept.
+    pub fn code(self) -> u8 {
+        match self {
+            Kept::State(Keeps::Setting) => 1,
+            Kept::State(Keeps::Prepare) => 2,
+            Kept::State(Keeps::Listen) => 3,
+            Kept::State(Keeps::AdvisoryLock) => 4,
+            Kept::State(Keeps::Temporary) => 5,
+            Kept::State(Keeps::HoldCursor) => 6,
+            Kept::State(Keeps::Library) => 7,
+            Kept::State(Keeps::Unknown) => 8,
+            Kept::Mode => 9,
+        }
+    }
+
+    /// The reason behind a `code`, in words.
+    pub fn reason(code: u8) -> &'static str {
+        Kept::NAMES[usize::from(code).min(Kept::NAMES.len() - 1)]
+    }
+}
+
+/// A bound statement that Weir answers itself.
+pub struct Portal {
+    pub prepared: Rc<Prepared>,
+    pub formats: Vec<u16>,
+    /// It has been executed to its end.
+    pub done: bool,
+}
+
+impl Session {
+    pub fn new(client: Socket, pools: Rc<PoolSet>, settings: Arc<Settings>, entry: Rc<Entry>) -> Session {
+        Session {
+            client,
+            up: Lane::default(),
+            down: Lane::default(),
+            link: None,
+            replies: Replies::default(),
+            transaction: IDLE,
+            pools,
+            settings,
+            entry,
+            named: HashMap::new(),
+            unnamed: None,
+            naming: VecDeque::new(),
+            bringing: VecDeque::new(),
+            refusals: VecDeque::new(),
+            kept: None,
+            favourite: None,
+            verb: SessionVerb::None,
+            discarding: false,
+            flushed: false,
+            reported: false,
+            portal: None,
+            farewell: None,
+        }
+    }
+
+    /// Notes that state stays behind on the link; it is this session's until it is gone.
+    pub fn keep(&mut self, w: &Worker, kept: Kept) {
+        if self.kept.is_none() {
+            w.count(Metric::SessionsKept);
+            self.kept = Some(kept);
+        }
+        if let (Some(link), Some(kept)) = (&self.link, self.kept) {
+            link.set_kept(kept);
+        }
+    }
+
+    /// Forgets what an error took with it: statements that were not prepared after all.
+    pub fn undo(&mut self, dropped: Dropped) {
+        for _ in 0..dropped.named {
+            if let Some(prepared) = self.naming.pop_front().and_then(|name| self.named.remove(&name)) {
+                self.forget_on_link(prepared.id);
+            }
+        }
+        for _ in 0..dropped.ours {
+            if let Some(id) = self.bringing.pop_front() {
+                self.forget_on_link(id);
+            }
+        }
+        // Whether the unnamed statement came before or after the failed message is not known: it is sent again when used.
+        if let Some(link) = &mut self.link {
+            link.unnamed = None;
+        }
+        if dropped.unnamed {
+            self.unnamed = None;
+        }
+    }
+
+    fn forget_on_link(&mut self, id: StatementId) {
+        if let Some(link) = &mut self.link {
+            link.known.forget(id);
+            if link.unnamed == Some(id) {
+                link.unnamed = None;
+            }
+        }
+    }
+
+    /// The link is gone with Parses under way: their names are free again.
+    pub fn naming_failed(&mut self) {
+        for name in self.naming.drain(..) {
+            self.named.remove(&name);
+        }
+        self.bringing.clear();
+        self.refusals.clear();
+    }
+
+    /// Takes a link into use.
+    pub fn take(&mut self, w: &Worker, link: Box<Link>) {
+        let card = &link.card;
+        card.session.store(self.entry.card.pid, Ordering::Relaxed);
+        card.uses.store(card.uses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if let Some(kept) = self.kept {
+            link.set_kept(kept);
+        }
+        *self.entry.link.borrow_mut() = Some(card.clone());
+        link.socket.set_task(w.reactor.current_task());
+        self.entry.card.set_doing(Doing::Executing);
+        self.link = Some(link);
+    }
+
+    /// Whether the link may go to another client now.
+    pub fn is_at_rest(&self) -> bool {
+        self.transaction == IDLE
+            && self.replies.is_settled()
+            && self.kept.is_none()
+            && !self.up.has_pending()
+            && !self.up.is_mid_message()
+            && !self.down.has_unseen()
+            && !self.down.is_mid_message()
+    }
+
+    /// Gives the link to whoever needs it, if this session is through with it.
+    pub fn release_if_at_rest(&mut self, w: &Worker) {
+        if self.link.is_none() || !self.is_at_rest() || self.entry.cancels.get() > 0 {
+            return;
+        }
+        let Some(link) = self.link.take() else { return };
+        self.detach();
+        let pool = link.pool.clone();
+        pool.give_back(w, link);
+    }
+
+    /// Forgets the link's side of the session.
+    pub fn detach(&mut self) {
+        *self.entry.link.borrow_mut() = None;
+        self.entry.card.set_doing(Doing::Idle);
+        self.reported = false;
+        self.flushed = false;
+    }
+
+    /// Appends an error for the client. Must not be called in the middle of a server's message.
+    pub fn say_error(&mut self, w: &Worker, fault: &Fault) {
+        fault.write(self.down.extra(&mut w.buffers.borrow_mut()));
+    }
+
+    pub fn say_ready(&mut self, w: &Worker) {
+        let status = self.transaction;
+        write::ready(self.down.extra(&mut w.buffers.borrow_mut()), status);
+    }
+
+    /// Appends a message without a body for the client.
+    pub fn say_bare(&mut self, w: &Worker, tag: u8) {
+        write::bare(self.down.extra(&mut w.buffers.borrow_mut()), tag);
+    }
+
+    /// Says the ParseCompletes whose turn has come.
+    #[inline]
+    pub fn say_due(&mut self, w: &Worker) {
+        while self.replies.take_due() {
+            self.say_bare(w, weir_wire::frame::back::PARSE_COMPLETE);
+        }
+    }
+
+    /// The limit on prepared statements of a link.
+    pub fn prepared_max(w: &Worker) -> usize {
+        w.peek_config().pool.prepared_max as usize
+    }
+}

@@ -1,0 +1,139 @@
+//! The texts a worker has seen: facts and class are kept, trees are not.
+
+use foldhash::fast::RandomState;
+use quick_cache::UnitWeighter;
+use quick_cache::unsync::Cache;
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_policy::config::Config;
+use weir_policy::prepared::StatementId;
+use weir_policy::route::{self, Class};
+use weir_sql::facts::{Facts, Keeps, SessionVerb, Transaction};
+
+use crate::views::{self, Local};
+
+/// Texts a worker remembers.
+const TEXTS_MAX: usize = 4096;
+/// Parse messages a worker remembers.
+const PARSES_MAX: usize = 4096;
+/// Longer texts are analysed each time: they are rarely sent twice.
+const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
+
+/// All that is decided about a text before it is used.
+#[derive(Debug)]
+pub struct Statement {
+    pub class: Class,
+    pub transaction: Transaction,
+    pub keeps: Option<Keeps>,
+    pub session: SessionVerb,
+    /// Answered by Weir itself.
+    pub local: Option<Local>,
+    /// One plain read, as Pgpool's `select_cnt` counts them.
+    pub is_read: bool,
+}
+
+/// A Parse message's text and parameter types, known by a number that is its name on the servers.
+#[derive(Debug)]
+pub struct Prepared {
+    pub id: StatementId,
+    /// The message's body after the name.
+    pub tail: Box<[u8]>,
+    pub statement: Rc<Statement>,
+}
+
+type Texts = Cache<Box<[u8]>, Rc<Statement>, UnitWeighter, RandomState>;
+type Parses = Cache<Box<[u8]>, Rc<Prepared>, UnitWeighter, RandomState>;
+
+/// The tables of one worker.
+pub struct Statements {
+    texts: Texts,
+    parses: Parses,
+    scratch: Vec<u8>,
+    next_id: StatementId,
+    config: Arc<Config>,
+    /// Texts that differ in literals only share an entry. Off when patterns look at the literals.
+    by_skeleton: bool,
+    /// Texts that had to be parsed.
+    pub parsed: u64,
+}
+
+impl Statements {
+    /// `first_id` keeps the names of workers apart.
+    pub fn new(config: Arc<Config>, first_id: StatementId) -> Statements {
+        Statements {
+            texts: Cache::with(TEXTS_MAX, TEXTS_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
+            parses: Cache::with(PARSES_MAX, PARSES_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
+            scratch: Vec::with_capacity(TEXT_KEPT_BYTES_MAX),
+            next_id: first_id,
+            by_skeleton: config.routing.primary_patterns.is_empty(),
+            config,
+            parsed: 0,
+        }
+    }
+
+    /// Forgets what was decided under the old configuration.
+    pub fn reconfigure(&mut self, config: Arc<Config>) {
+        let next_id = self.next_id;
+        *self = Statements { parsed: self.parsed, ..Statements::new(config, next_id) };
+    }
+
+    /// What is known of a query text; parsed when it is new.
+    pub fn of_text(&mut self, text: &[u8]) -> Rc<Statement> {
+        self.scratch.clear();
+        if !(self.by_skeleton && weir_sql::skeleton::skeleton(text, &mut self.scratch)) {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(text);
+        }
+        if let Some(found) = self.texts.get(self.scratch.as_slice()) {
+            return found.clone();
+        }
+        self.parsed += 1;
+        let statement = Rc::new(judge(text, &self.config));
+        if self.scratch.len() <= TEXT_KEPT_BYTES_MAX {
+            self.texts.insert(self.scratch.as_slice().into(), statement.clone());
+        }
+        statement
+    }
+
+    /// The number of a Parse message's text and types. `tail` is its body after the name; `None` when malformed.
+    pub fn of_parse(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
+        if let Some(found) = self.parses.get(tail) {
+            return Some(found.clone());
+        }
+        let (text, _) = weir_wire::frame::split_cstr(tail)?;
+        let statement = self.of_text(text);
+        let prepared = Rc::new(Prepared { id: self.next_id, tail: tail.into(), statement });
+        self.next_id += 1;
+        if tail.len() <= TEXT_KEPT_BYTES_MAX {
+            self.parses.insert(tail.into(), prepared.clone());
+        }
+        Some(prepared)
+    }
+}
+
+/// A text too long to be looked at: it may do anything.
+pub fn unknown() -> Statement {
+    let facts = Facts { effect: weir_sql::facts::Effect::Refused, keeps: Some(Keeps::Unknown), ..Facts::default() };
+    Statement {
+        class: Class { side: route::Side::Primary, rule: "too_long" },
+        transaction: Transaction::Many,
+        keeps: facts.keeps,
+        session: SessionVerb::None,
+        local: None,
+        is_read: false,
+    }
+}
+
+fn judge(text: &[u8], config: &Config) -> Statement {
+    let facts = weir_sql::facts(text);
+    let readable = String::from_utf8_lossy(text);
+    let class = route::class_of(&facts, &readable, config);
+    Statement {
+        local: views::local_of(&facts, &readable),
+        class,
+        transaction: facts.transaction,
+        keeps: facts.keeps,
+        is_read: facts.effect == weir_sql::facts::Effect::Reads,
+        session: facts.session,
+    }
+}

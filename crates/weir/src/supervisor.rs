@@ -1,0 +1,215 @@
+//! Builds what threads share, starts them, and obeys signals until all is over.
+
+use crate::listen::{self, Door};
+use crate::log::Level;
+use crate::reactor::Reactor;
+use crate::shared::{Mailbox, Message, Shared, Stop};
+use crate::worker::Worker;
+use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_policy::config::{self, Config, Outcome, Severity};
+use weir_policy::passwd::Passwords;
+
+/// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.
+const WORKER_STACK_BYTES: usize = 16 << 20;
+
+/// What the command line said about files.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    pub config: Option<PathBuf>,
+    /// `name = value` pairs that win over the file.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Files {
+    /// Reads the configuration, or the defaults without a file.
+    pub fn read(&self) -> Outcome {
+        let mut load = |path: &Path| std::fs::read(path).map_err(|cause| cause.to_string());
+        let path = self.config.clone().unwrap_or_default();
+        if self.config.is_none() {
+            let mut empty = |_: &Path| Ok(Vec::new());
+            return config::read_with(&path, &self.settings, &mut empty);
+        }
+        config::read_with(&path, &self.settings, &mut load)
+    }
+
+    /// The password file, relative to the configuration's folder. A file that is not there is no file.
+    fn passwords(&self, config: &Config, complain: &mut dyn FnMut(String)) -> Passwords {
+        let Some(file) = &config.passwd_file else { return Passwords::default() };
+        let folder = self.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        let path = folder.join(file);
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Passwords::default(),
+            Err(cause) => {
+                complain(format!("cannot read {}: {cause}", path.display()));
+                return Passwords::default();
+            }
+        };
+        let (passwords, bad) = Passwords::read(&text);
+        for line in bad {
+            complain(format!("{}: {line}", path.display()));
+        }
+        passwords
+    }
+}
+
+/// Runs the proxy until it is told to stop. `ready` is called once clients can connect.
+pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> anyhow::Result<()> {
+    raise_file_limit();
+    let mut warnings = Vec::new();
+    let passwords = files.passwords(&config, &mut |text| warnings.push(text));
+    let doors = listen::open(&config)?;
+    let paths: Vec<PathBuf> = doors.iter().filter_map(Door::path).collect();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (mut polls, mut mailboxes) = (Vec::new(), Vec::new());
+    for _ in 0..config.workers(cores).clamp(1, 127) {
+        let (poll, waker) = Reactor::parts().context("cannot create an event loop")?;
+        mailboxes.push(Mailbox::new(waker, poll.registry().try_clone()?));
+        polls.push(poll);
+    }
+    let pid_file = PidFile::write(&config.pid_file)?;
+    let shared = Arc::new(Shared::new(config, files.config.clone(), passwords, mailboxes, crate::random()));
+    announce(&shared, &warnings);
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP]).context("cannot watch signals")?;
+    let workers = start_workers(&shared, polls, doors)?;
+    let closer = signals.handle();
+    let joiner = std::thread::Builder::new().name("joiner".into()).spawn(move || join(workers, &closer))?;
+    ready(&shared);
+    for signal in signals.forever() {
+        obey(signal, files, &shared);
+    }
+    let outcome = joiner.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker thread panicked")));
+    for path in paths {
+        let _ = std::fs::remove_file(path);
+    }
+    drop(pid_file);
+    shared.log.say(Level::Log, format_args!("stopped"));
+    outcome
+}
+
+type Worker0 = std::thread::JoinHandle<std::io::Result<()>>;
+
+fn start_workers(shared: &Arc<Shared>, polls: Vec<mio::Poll>, doors: Vec<Door>) -> anyhow::Result<Vec<Worker0>> {
+    let mut doors = Some(doors);
+    let mut threads = Vec::new();
+    for (id, poll) in polls.into_iter().enumerate() {
+        let (shared, doors) = (shared.clone(), doors.take().unwrap_or_default());
+        let thread = std::thread::Builder::new().name(format!("worker {id}")).stack_size(WORKER_STACK_BYTES);
+        threads.push(thread.spawn(move || {
+            let worker = Worker::new(id as u8, shared, Reactor::new(poll)?);
+            for door in doors {
+                worker.reactor.spawn(listen::accept(worker.clone(), door));
+            }
+            worker.run()
+        })?);
+    }
+    Ok(threads)
+}
+
+/// Waits for all workers; then lets the main thread go on.
+fn join(workers: Vec<Worker0>, signals: &Handle) -> anyhow::Result<()> {
+    let mut outcome = Ok(());
+    for worker in workers {
+        match worker.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(cause)) => outcome = Err(anyhow::Error::new(cause).context("a worker's event loop failed")),
+            Err(_) => outcome = Err(anyhow::anyhow!("a worker thread panicked")),
+        }
+    }
+    signals.close();
+    outcome
+}
+
+fn announce(shared: &Shared, warnings: &[String]) {
+    let config = shared.config.load();
+    for warning in warnings {
+        shared.log.say(Level::Warning, format_args!("{warning}"));
+    }
+    for name in config.without_effect() {
+        shared.log.say(Level::Warning, format_args!("parameter \"{name}\" is accepted but has no effect yet"));
+    }
+    shared.log.say(
+        Level::Log,
+        format_args!(
+            "weir {} starts: port {}, {} nodes, {} workers",
+            env!("CARGO_PKG_VERSION"),
+            config.port,
+            config.nodes.len(),
+            shared.mailboxes.len()
+        ),
+    );
+}
+
+fn obey(signal: i32, files: &Files, shared: &Arc<Shared>) {
+    let mode = match signal {
+        SIGHUP => return reload(files, shared),
+        SIGTERM => Stop::Smart,
+        SIGINT => Stop::Fast,
+        _ => Stop::Immediate,
+    };
+    shared.log.say(Level::Log, format_args!("stopping: {mode:?}"));
+    shared.stop.fetch_max(mode as u8, Ordering::Relaxed);
+    shared.tell_all(|| Message::Stop);
+    shared.nudge_prober();
+}
+
+/// Reads the configuration again. A wrong one changes nothing.
+pub fn reload(files: &Files, shared: &Arc<Shared>) {
+    let outcome = files.read();
+    for problem in &outcome.problems {
+        let level = if problem.severity == Severity::Error { Level::Error } else { Level::Warning };
+        shared.log.say(level, format_args!("{problem}"));
+    }
+    let Some(new) = outcome.config else {
+        return shared.log.say(Level::Error, format_args!("configuration not reloaded: it has errors"));
+    };
+    let (merged, unchanged) = config::reload(&shared.config.load(), new);
+    for name in unchanged {
+        shared.log.say(Level::Warning, format_args!("parameter \"{name}\" cannot be changed without a restart"));
+    }
+    let passwords = files.passwords(&merged, &mut |text| shared.log.say(Level::Warning, format_args!("{text}")));
+    shared.log.set(merged.log.min_messages, &merged.log.line_prefix);
+    shared.passwords.store(Arc::new(passwords));
+    shared.config.store(Arc::new(merged));
+    shared.tell_all(|| Message::Refresh);
+    shared.nudge_prober();
+    shared.log.say(Level::Log, format_args!("configuration reloaded"));
+}
+
+/// Each client takes one file descriptor: as many as the system allows are asked for.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Refused only where the limit is forbidden to move; then accepting says what is missing.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// The file with the process number; gone when the proxy is.
+struct PidFile(Option<PathBuf>);
+
+impl PidFile {
+    fn write(path: &Path) -> anyhow::Result<PidFile> {
+        if path.as_os_str().is_empty() {
+            return Ok(PidFile(None));
+        }
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).with_context(|| format!("pid_file_name: cannot create {}", folder.display()))?;
+        }
+        std::fs::write(path, format!("{}\n", std::process::id()))
+            .with_context(|| format!("pid_file_name: cannot write {}", path.display()))?;
+        Ok(PidFile(Some(path.to_path_buf())))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

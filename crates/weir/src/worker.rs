@@ -1,0 +1,350 @@
+//! One thread: an event loop, its sessions, and what they share without locks.
+
+use crate::fault::Fault;
+use crate::lane::Buffers;
+use crate::link::{self, Address, Link, LinkCard};
+use crate::log::{Level, Who};
+use crate::metrics::Metric;
+use crate::pool::{Pool, PoolKey};
+use crate::reactor::{Reactor, TaskId};
+use crate::session_card::Card;
+use crate::shared::{Mailbox, Message, Shared, Stop, WorkerId};
+use crate::statements::Statements;
+use crate::{cluster, listen, startup};
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use subtle::ConstantTimeEq;
+use weir_policy::cluster::ClusterView;
+use weir_policy::config::Config;
+use weir_policy::pool::retire;
+use weir_policy::settings::Settings;
+
+
+/// Time between two rounds of housekeeping: links at rest, idle clients.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// A session as its worker sees it, for cancel and stop.
+pub struct Entry {
+    pub card: Arc<Card>,
+    /// What the client must show to cancel.
+    pub key: Box<[u8]>,
+    pub task: Cell<TaskId>,
+    /// The link in use now.
+    pub link: RefCell<Option<Arc<LinkCard>>>,
+    /// Cancel requests on their way to the server: the link must not go to another client meanwhile.
+    pub cancels: Cell<u32>,
+    /// Last time the client sent something.
+    pub active_at: Cell<Instant>,
+    /// The session is to end, with this word to its client.
+    pub farewell: RefCell<Option<Fault>>,
+}
+
+/// The pools of one user and database, by node number.
+pub struct PoolSet {
+    pub user: Arc<str>,
+    pub database: Arc<str>,
+    pools: RefCell<Vec<Option<Arc<Pool>>>>,
+}
+
+impl PoolSet {
+    pub fn of_node(&self, w: &Worker, node: u16) -> Arc<Pool> {
+        let mut pools = self.pools.borrow_mut();
+        let at = usize::from(node);
+        if pools.len() <= at {
+            pools.resize(at + 1, None);
+        }
+        pools[at]
+            .get_or_insert_with(|| {
+                let key = PoolKey { node, user: self.user.clone(), database: self.database.clone() };
+                w.shared.pools.get(key)
+            })
+            .clone()
+    }
+}
+
+/// One worker thread's own.
+pub struct Worker {
+    pub id: WorkerId,
+    pub shared: Arc<Shared>,
+    pub reactor: Reactor,
+    pub buffers: RefCell<Buffers>,
+    pub statements: RefCell<Statements>,
+    pub entries: RefCell<Vec<Option<Rc<Entry>>>>,
+    free_entries: RefCell<Vec<usize>>,
+    pub welcomes: RefCell<startup::Welcomes>,
+    config: RefCell<Arc<Config>>,
+    view: RefCell<Arc<ClusterView>>,
+    pool_sets: RefCell<HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>>,
+    view_waiters: RefCell<Vec<TaskId>>,
+    no_settings: Arc<Settings>,
+    dice: Cell<u64>,
+    serials: AtomicU64,
+}
+
+/// Sessions one worker numbers: the rest of a process id is the worker's number.
+const ENTRY_BITS: u32 = 20;
+
+impl Worker {
+    pub fn new(id: WorkerId, shared: Arc<Shared>, reactor: Reactor) -> Rc<Worker> {
+        let config = shared.config.load_full();
+        let seed = u64::from_le_bytes(crate::random());
+        Rc::new(Worker {
+            id,
+            buffers: RefCell::new(Buffers::new(config.memory_buffer_bytes)),
+            statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48)),
+            entries: RefCell::default(),
+            free_entries: RefCell::default(),
+            welcomes: RefCell::new(startup::Welcomes::default()),
+            view: RefCell::new(shared.view.load_full()),
+            config: RefCell::new(config),
+            pool_sets: RefCell::default(),
+            view_waiters: RefCell::default(),
+            no_settings: shared.intern_settings(Settings::default()),
+            dice: Cell::new(seed | 1),
+            serials: AtomicU64::new(1),
+            reactor,
+            shared,
+        })
+    }
+
+    /// Runs until the proxy stops. Error: the event loop itself failed.
+    pub fn run(self: &Rc<Worker>) -> io::Result<()> {
+        let w = self.clone();
+        self.reactor.spawn(async move { w.keep_house().await });
+        if self.id == 0 {
+            let task = self.reactor.spawn(cluster::watch(self.clone()));
+            self.shared.prober.store(task, Ordering::Relaxed);
+        }
+        loop {
+            if self.reactor.turn()? {
+                self.read_mail();
+            }
+            match self.shared.stop_mode() {
+                Stop::No => {}
+                Stop::Smart | Stop::Fast if self.mailbox().sessions.load(Ordering::Relaxed) > 0 => {}
+                Stop::Smart | Stop::Fast | Stop::Immediate => return Ok(()),
+            }
+        }
+    }
+
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.shared.mailboxes[usize::from(self.id)]
+    }
+
+    fn read_mail(self: &Rc<Worker>) {
+        for message in self.mailbox().take() {
+            match message {
+                Message::Tcp(..) | Message::Unix(_) => listen::receive_mail(self, message),
+                Message::Wake(task) => self.reactor.wake(task),
+                Message::Cancel { pid, key } => self.cancel(pid, &key),
+                Message::Refresh => self.refresh(),
+                Message::Stop => self.stop_sessions(),
+            }
+        }
+    }
+
+    fn refresh(&self) {
+        let config = self.shared.config.load_full();
+        if !Arc::ptr_eq(&config, &self.config.borrow()) {
+            self.statements.borrow_mut().reconfigure(config.clone());
+            *self.config.borrow_mut() = config;
+        }
+        *self.view.borrow_mut() = self.shared.view.load_full();
+        self.welcomes.borrow_mut().clear();
+        for task in self.view_waiters.take() {
+            self.reactor.wake(task);
+        }
+    }
+
+    fn stop_sessions(&self) {
+        if self.shared.stop_mode() < Stop::Fast {
+            return;
+        }
+        let farewell = Fault::fatal(crate::fault::sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+        for entry in self.entries.borrow().iter().flatten() {
+            *entry.farewell.borrow_mut() = Some(farewell.clone());
+            self.reactor.wake(entry.task.get());
+        }
+    }
+
+    /// A connection that was counted when it was accepted has ended.
+    pub fn client_gone(&self) {
+        self.mailbox().sessions.fetch_sub(1, Ordering::Relaxed);
+        self.shared.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn config(&self) -> Arc<Config> {
+        self.config.borrow().clone()
+    }
+
+    /// The configuration, for a look that awaits nothing.
+    pub fn peek_config(&self) -> Ref<'_, Arc<Config>> {
+        self.config.borrow()
+    }
+
+    pub fn view(&self) -> Ref<'_, Arc<ClusterView>> {
+        self.view.borrow()
+    }
+
+    /// Wakes the current task when the cluster's view changes.
+    pub fn wake_at_new_view(&self) {
+        self.view_waiters.borrow_mut().push(self.reactor.current_task());
+    }
+
+    pub fn no_settings(&self) -> Arc<Settings> {
+        self.no_settings.clone()
+    }
+
+    /// A random word: xorshift, good enough to spread reads.
+    pub fn dice(&self) -> u32 {
+        let mut x = self.dice.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.dice.set(x);
+        (x >> 32) as u32
+    }
+
+    /// Numbers links, over all workers.
+    pub fn next_serial(&self) -> u64 {
+        (u64::from(self.id) << 48) | self.serials.fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub fn count(&self, metric: Metric) {
+        self.shared.counters[usize::from(self.id)].count(metric);
+    }
+
+    pub fn count_select(&self, node: u16) {
+        self.shared.counters[usize::from(self.id)].count_select(node);
+    }
+
+    pub fn log_link(&self, address: &Address, text: std::fmt::Arguments<'_>) {
+        self.shared.log.write(Level::Log, &Who::default(), format_args!("server connection to {address}: {text}"));
+    }
+
+    pub fn pool_set(&self, user: &str, database: &str) -> Rc<PoolSet> {
+        let mut sets = self.pool_sets.borrow_mut();
+        let key = (Arc::<str>::from(user), Arc::<str>::from(database));
+        sets.entry(key.clone())
+            .or_insert_with(|| Rc::new(PoolSet { user: key.0, database: key.1, pools: RefCell::default() }))
+            .clone()
+    }
+
+    /// Where a node of the view is.
+    pub fn address_of(&self, node: usize) -> Option<Address> {
+        let view = self.view();
+        let node = view.nodes.get(node)?;
+        let config = self.peek_config();
+        let timeout = config.nodes.iter().find(|n| n.id == node.id).map_or(10_000, |n| n.connect_timeout_ms);
+        Some(Address { node: node.id, hostname: node.hostname.clone(), port: node.port, connect_timeout_ms: timeout })
+    }
+
+    /// Closes a link and gives its place to whoever waits.
+    pub fn close_link(&self, link: Box<Link>) {
+        let (pool, serial) = (link.pool.clone(), link.card.serial);
+        // The farewell is a courtesy: it saves the server a log line about an unexpected end of file.
+        let _ = link.socket.try_write(&[b'X', 0, 0, 0, 4], &[]);
+        drop(link);
+        pool.forget(self, serial);
+    }
+
+    /// Takes a place for a session; the process id its client will be told holds worker and place. `None` when all are taken.
+    pub fn enter(&self, make: impl FnOnce(u32) -> Entry) -> Option<Rc<Entry>> {
+        let mut entries = self.entries.borrow_mut();
+        let at = match self.free_entries.borrow_mut().pop() {
+            Some(at) => at,
+            None if entries.len() < (1 << ENTRY_BITS) - 1 => {
+                entries.push(None);
+                entries.len() - 1
+            }
+            None => return None,
+        };
+        let entry = Rc::new(make((u32::from(self.id) << ENTRY_BITS) | (at as u32 + 1)));
+        entries[at] = Some(entry.clone());
+        Some(entry)
+    }
+
+    pub fn leave(&self, entry: &Entry) {
+        let at = (entry.card.pid & ((1 << ENTRY_BITS) - 1)) as usize - 1;
+        if let Some(place) = self.entries.borrow_mut().get_mut(at) {
+            *place = None;
+            self.free_entries.borrow_mut().push(at);
+        }
+    }
+
+    /// Passes a CancelRequest to whatever worker the process id names.
+    pub fn route_cancel(&self, pid: u32, key: Vec<u8>) {
+        if let Some(mailbox) = self.shared.mailboxes.get((pid >> ENTRY_BITS) as usize) {
+            mailbox.send(Message::Cancel { pid, key });
+        }
+    }
+
+    fn cancel(self: &Rc<Worker>, pid: u32, key: &[u8]) {
+        let at = (pid & ((1 << ENTRY_BITS) - 1)) as usize;
+        let entries = self.entries.borrow();
+        let entry = at.checked_sub(1).and_then(|at| entries.get(at)).and_then(Option::as_ref);
+        let Some(entry) = entry.filter(|entry| bool::from(entry.key.ct_eq(key))) else {
+            let text = format_args!("wrong key in cancel request for process {pid}");
+            return self.shared.log.say(Level::Log, text);
+        };
+        let Some(link) = entry.link.borrow().clone() else { return };
+        self.count(Metric::CancelsForwarded);
+        entry.cancels.set(entry.cancels.get() + 1);
+        let (w, entry) = (self.clone(), entry.clone());
+        self.reactor.spawn(async move {
+            link::cancel(&w, &link).await;
+            entry.cancels.set(entry.cancels.get() - 1);
+            w.reactor.wake(entry.task.get());
+        });
+    }
+
+    async fn keep_house(&self) {
+        loop {
+            self.reactor.sleep(HOUSEKEEPING).await;
+            self.retire_links();
+            self.end_idle_clients();
+            self.reactor.sweep();
+        }
+    }
+
+    /// Closes links at rest that are too old, unused for too long, or dead.
+    fn retire_links(&self) {
+        let config = self.config();
+        let now = self.reactor.now();
+        for pool in self.shared.pools.all() {
+            let gone = pool.retire(|link| {
+                if link.home != self.id {
+                    return false;
+                }
+                let (age_ms, idle_ms) = link.ages_ms(now);
+                let limits = (config.pool.connection_life_time_ms, config.pool.server_idle_timeout_ms);
+                !link.is_fresh(now) || retire(age_ms, idle_ms, link.jitter(), limits.0, limits.1).is_some()
+            });
+            for link in gone {
+                self.close_link(link);
+            }
+        }
+    }
+
+    fn end_idle_clients(&self) {
+        let limit_ms = self.peek_config().client_idle_limit_ms;
+        if limit_ms == 0 {
+            return;
+        }
+        let now = self.reactor.now();
+        for entry in self.entries.borrow().iter().flatten() {
+            let idle = now.saturating_duration_since(entry.active_at.get());
+            if entry.link.borrow().is_none() && idle >= Duration::from_millis(limit_ms) {
+                let fault = Fault::fatal(crate::fault::sqlstate::IDLE_TIMEOUT, "terminating connection due to client_idle_limit");
+                *entry.farewell.borrow_mut() = Some(fault);
+                self.reactor.wake(entry.task.get());
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Borrowed views of the few server messages Weir looks into.
+
+use crate::frame::split_cstr;
+
+/// Fields of an ErrorResponse or NoticeResponse that matter to a proxy. Absent ones are empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report<'a> {
+    pub severity: &'a [u8],
+    pub sqlstate: &'a [u8],
+    pub message: &'a [u8],
+    pub detail: &'a [u8],
+}
+
+/// Reads an error's fields; a cut or malformed body gives what could be read.
+pub fn read_report(mut body: &[u8]) -> Report<'_> {
+    let mut report = Report::default();
+    while let Some((&field, rest)) = body.split_first() {
+        let Some((value, after)) = split_cstr(rest) else { break };
+        match field {
+            b'V' => report.severity = value,
+            b'S' if report.severity.is_empty() => report.severity = value,
+            b'C' => report.sqlstate = value,
+            b'M' => report.message = value,
+            b'D' => report.detail = value,
+            _ => {}
+        }
+        body = after;
+    }
+    report
+}
+
+/// Name and value of a ParameterStatus.
+pub fn read_parameter(body: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (name, rest) = split_cstr(body)?;
+    let (value, _) = split_cstr(rest)?;
+    Some((name, value))
+}
+
+/// Process id and key of a BackendKeyData. The key is 4 bytes in protocol 3.0, up to 256 in 3.2.
+pub fn read_key(body: &[u8]) -> Option<(u32, &[u8])> {
+    let (&pid, key) = body.split_first_chunk::<4>()?;
+    (!key.is_empty() && key.len() <= 256).then_some((u32::from_be_bytes(pid), key))
+}
+
+/// What a server asks for in its AuthenticationXXX message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Auth<'a> {
+    Ok,
+    Cleartext,
+    Md5 { salt: [u8; 4] },
+    /// Mechanisms, in the server's order of preference.
+    Sasl(Vec<&'a [u8]>),
+    SaslContinue(&'a [u8]),
+    SaslFinal(&'a [u8]),
+    /// A method Weir has no part in (GSSAPI, SSPI, ...): its code.
+    Other(u32),
+}
+
+pub fn read_auth(body: &[u8]) -> Option<Auth<'_>> {
+    let (&code, rest) = body.split_first_chunk::<4>()?;
+    Some(match u32::from_be_bytes(code) {
+        0 => Auth::Ok,
+        3 => Auth::Cleartext,
+        5 => Auth::Md5 { salt: *rest.first_chunk::<4>()? },
+        10 => {
+            let mut mechanisms = Vec::new();
+            let mut rest = rest;
+            while let Some((name, after)) = split_cstr(rest) {
+                if name.is_empty() {
+                    break;
+                }
+                mechanisms.push(name);
+                rest = after;
+            }
+            Auth::Sasl(mechanisms)
+        }
+        11 => Auth::SaslContinue(rest),
+        12 => Auth::SaslFinal(rest),
+        code => Auth::Other(code),
+    })
+}
+
+/// The columns of a DataRow; `None` when malformed, an inner `None` for NULL.
+pub fn read_row(body: &[u8]) -> Option<Vec<Option<&[u8]>>> {
+    let (&count, mut rest) = body.split_first_chunk::<2>()?;
+    let mut values = Vec::new();
+    for _ in 0..u16::from_be_bytes(count) {
+        let (&length, after) = rest.split_first_chunk::<4>()?;
+        let length = i32::from_be_bytes(length);
+        if length < 0 {
+            values.push(None);
+            rest = after;
+            continue;
+        }
+        values.push(Some(after.get(..length as usize)?));
+        rest = &after[length as usize..];
+    }
+    Some(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_read_by_field() {
+        let report = read_report(b"SFEHLER\0VERROR\0C42601\0Mbad\0Ddetail\0\0");
+        assert_eq!(report.severity, b"ERROR");
+        assert_eq!((report.sqlstate, report.message, report.detail), (&b"42601"[..], &b"bad"[..], &b"detail"[..]));
+        assert_eq!(read_report(b"C42").sqlstate, b"");
+    }
+
+    #[test]
+    fn authentication_requests_are_told_apart() {
+        assert_eq!(read_auth(&[0, 0, 0, 0]), Some(Auth::Ok));
+        assert_eq!(read_auth(&[0, 0, 0, 5, 1, 2, 3, 4]), Some(Auth::Md5 { salt: [1, 2, 3, 4] }));
+        assert_eq!(read_auth(&[0, 0, 0, 5, 1]), None);
+        let sasl = Auth::Sasl(vec![b"SCRAM-SHA-256-PLUS", b"SCRAM-SHA-256"]);
+        assert_eq!(read_auth(b"\0\0\0\x0aSCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0"), Some(sasl));
+        assert_eq!(read_auth(&[0, 0, 0, 7]), Some(Auth::Other(7)));
+    }
+
+    #[test]
+    fn rows_are_read() {
+        assert_eq!(read_row(b"\0\x02\0\0\0\x01a\xff\xff\xff\xff"), Some(vec![Some(&b"a"[..]), None]));
+        assert_eq!(read_row(b"\0\x01\0\0\0\x05a"), None);
+    }
+}

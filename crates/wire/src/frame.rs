@@ -1,0 +1,128 @@
+//! Message headers: one tag byte and a length word, found in a byte slice without copying.
+//!
+//! A proxy looks at five bytes of most messages and moves the rest unseen, so nothing here needs a whole message.
+
+/// Bytes of a header: the tag and the length word.
+pub const HEADER_BYTES: usize = 5;
+
+/// The largest body a peer may announce. PostgreSQL allows 1 GB for most messages (`PQ_LARGE_MESSAGE_LIMIT`, `MaxAllocSize - 1`).
+pub const BODY_BYTES_MAX: u32 = 0x3fff_fffe;
+
+/// What a peer sent that is not protocol 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    #[error("invalid message length {length}, limit is {limit}")]
+    BadLength { length: u32, limit: u32 },
+    #[error("malformed message of type \"{}\"", .tag.escape_ascii())]
+    Malformed { tag: u8 },
+}
+
+/// A message's tag and the bytes of its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub tag: u8,
+    /// Counts neither the tag nor the length word.
+    pub body_bytes: u32,
+}
+
+impl Header {
+    /// Bytes of the whole message on the wire.
+    pub fn frame_bytes(self) -> usize {
+        HEADER_BYTES + self.body_bytes as usize
+    }
+}
+
+/// Reads one message header; `None` while fewer than 5 bytes are here.
+///
+/// Error: `BadLength` below 4 or above the limit; the peer does not speak protocol 3, close.
+/// Source: PostgreSQL manual, "Message Formats"; `pq_getmessage` in pqcomm.c.
+#[inline]
+pub fn read_header(bytes: &[u8]) -> Result<Option<Header>, WireError> {
+    let Some((&[tag, a, b, c, d], _)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+        return Ok(None);
+    };
+    let length = u32::from_be_bytes([a, b, c, d]);
+    if !(4..=BODY_BYTES_MAX).contains(&length) {
+        return Err(WireError::BadLength { length, limit: BODY_BYTES_MAX });
+    }
+    Ok(Some(Header { tag, body_bytes: length - 4 }))
+}
+
+/// The string that ends at the first NUL, and what follows it; `None` while the NUL is not here.
+pub fn split_cstr(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|&b| b == 0)?;
+    Some((&bytes[..end], &bytes[end + 1..]))
+}
+
+/// Tags of messages a client sends. Source: PostgreSQL manual, "Message Formats"; protocol.h.
+pub mod front {
+    pub const QUERY: u8 = b'Q';
+    pub const PARSE: u8 = b'P';
+    pub const BIND: u8 = b'B';
+    pub const DESCRIBE: u8 = b'D';
+    pub const EXECUTE: u8 = b'E';
+    pub const CLOSE: u8 = b'C';
+    pub const FLUSH: u8 = b'H';
+    pub const SYNC: u8 = b'S';
+    pub const FUNCTION_CALL: u8 = b'F';
+    pub const COPY_DATA: u8 = b'd';
+    pub const COPY_DONE: u8 = b'c';
+    pub const COPY_FAIL: u8 = b'f';
+    pub const PASSWORD: u8 = b'p';
+    pub const TERMINATE: u8 = b'X';
+}
+
+/// Tags of messages a server sends.
+pub mod back {
+    pub const AUTHENTICATION: u8 = b'R';
+    pub const BACKEND_KEY_DATA: u8 = b'K';
+    pub const BIND_COMPLETE: u8 = b'2';
+    pub const CLOSE_COMPLETE: u8 = b'3';
+    pub const COMMAND_COMPLETE: u8 = b'C';
+    pub const COPY_BOTH: u8 = b'W';
+    pub const COPY_DATA: u8 = b'd';
+    pub const COPY_DONE: u8 = b'c';
+    pub const COPY_IN: u8 = b'G';
+    pub const COPY_OUT: u8 = b'H';
+    pub const DATA_ROW: u8 = b'D';
+    pub const EMPTY_QUERY: u8 = b'I';
+    pub const ERROR: u8 = b'E';
+    pub const FUNCTION_RESULT: u8 = b'V';
+    pub const NEGOTIATE_VERSION: u8 = b'v';
+    pub const NO_DATA: u8 = b'n';
+    pub const NOTICE: u8 = b'N';
+    pub const NOTIFICATION: u8 = b'A';
+    pub const PARAMETER_DESCRIPTION: u8 = b't';
+    pub const PARAMETER_STATUS: u8 = b'S';
+    pub const PARSE_COMPLETE: u8 = b'1';
+    pub const PORTAL_SUSPENDED: u8 = b's';
+    pub const READY: u8 = b'Z';
+    pub const ROW_DESCRIPTION: u8 = b'T';
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_once_five_bytes_are_here() {
+        assert_eq!(read_header(b"Q\0\0\0"), Ok(None));
+        assert_eq!(read_header(b"Q\0\0\0\x04"), Ok(Some(Header { tag: b'Q', body_bytes: 0 })));
+        assert_eq!(read_header(b"Z\0\0\0\x05I"), Ok(Some(Header { tag: b'Z', body_bytes: 1 })));
+    }
+
+    #[test]
+    fn a_length_outside_the_protocol_is_refused() {
+        for length in [0u32, 3, 0x3fff_ffff, u32::MAX] {
+            let mut bytes = vec![b'Q'];
+            bytes.extend(length.to_be_bytes());
+            assert_eq!(read_header(&bytes), Err(WireError::BadLength { length, limit: BODY_BYTES_MAX }));
+        }
+    }
+
+    #[test]
+    fn a_string_ends_at_its_nul() {
+        assert_eq!(split_cstr(b"ab\0c"), Some((&b"ab"[..], &b"c"[..])));
+        assert_eq!(split_cstr(b"ab"), None);
+    }
+}

@@ -1,0 +1,7 @@
+//! Bytes to messages and back, for PostgreSQL's frontend/backend protocol 3. No IO, no clock.
+pub mod back;
+pub mod frame;
+pub mod md5;
+pub mod scram;
+pub mod startup;
+pub mod write;

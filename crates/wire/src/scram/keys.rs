@@ -1,0 +1,222 @@
+//! Keys of a password: how they are derived, stored, compared and wiped.
+
+use super::{ITERATIONS_DEFAULT, SALT_BYTES, SALT_BYTES_MAX, ScramError, decode, decode_iterations, decode_key};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, Mac};
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::fmt;
+use stringprep::tables;
+use subtle::ConstantTimeEq;
+use unicode_normalization::UnicodeNormalization;
+use zeroize::Zeroizing;
+
+/// Bytes of a SHA-256 result, and so of every key, proof and signature.
+pub(super) const KEY_BYTES: usize = 32;
+
+/// A key, a proof or a signature. Wiped when dropped, never printed, compared in constant time.
+#[derive(Clone)]
+pub struct Key(Zeroizing<[u8; KEY_BYTES]>);
+
+impl Key {
+    /// Takes the bytes over.
+    pub fn new(bytes: [u8; KEY_BYTES]) -> Key {
+        Key(Zeroizing::new(bytes))
+    }
+
+    /// The bytes, for those who hand a key on.
+    pub fn bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
+    pub(super) fn hash(&self) -> Key {
+        Key::new(Sha256::digest(self.0.as_slice()).into())
+    }
+
+    pub(super) fn sign(&self, text: &[u8]) -> Key {
+        hmac_sha256(self.0.as_slice(), &[text])
+    }
+
+    /// Hides a key under a signature, and with the same signature reveals it again.
+    pub(super) fn xor(&self, other: &Key) -> Key {
+        let mut bytes = *self.0;
+        for (byte, mask) in bytes.iter_mut().zip(other.0.iter()) {
+            *byte ^= mask;
+        }
+        let key = Key::new(bytes);
+        zeroize::Zeroize::zeroize(&mut bytes);
+        key
+    }
+
+    pub(super) fn base64(&self) -> String {
+        STANDARD.encode(self.0.as_slice())
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        self.0.as_slice().ct_eq(other.0.as_slice()).into()
+    }
+}
+
+impl Eq for Key {}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("*****")
+    }
+}
+
+/// Everything a password comes to under one salt and iteration count.
+///
+/// Deriving costs milliseconds, so callers keep these per user, salt and iterations. Whoever has them can log in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SaltedKeys {
+    /// Proves that a client knows the password.
+    pub client_key: Key,
+    /// Hash of the client key: what a server keeps to check proofs.
+    pub stored_key: Key,
+    /// Proves that a server knows the verifier.
+    pub server_key: Key,
+}
+
+impl SaltedKeys {
+    /// Derives the keys: SASLprep, PBKDF2, HMAC. Blocks for `iterations` hashes (4096 take about a millisecond).
+    ///
+    /// The password is bytes because PostgreSQL takes those that are not UTF-8 too.
+    pub fn derive(password: &[u8], salt: &[u8], iterations: u32) -> SaltedKeys {
+        let mut salted = Zeroizing::new([0; KEY_BYTES]);
+        let prepared = Zeroizing::new(prepare(password).into_owned());
+        pbkdf2::pbkdf2_hmac::<Sha256>(&prepared, salt, iterations, salted.as_mut_slice());
+        let salted = Key(salted);
+        SaltedKeys::from_keys(salted.sign(b"Client Key"), salted.sign(b"Server Key"))
+    }
+
+    /// From a client key seen in a login and the server key of the same verifier: pass-through without a password.
+    pub fn from_keys(client_key: Key, server_key: Key) -> SaltedKeys {
+        SaltedKeys { stored_key: client_key.hash(), client_key, server_key }
+    }
+}
+
+/// What a server stores instead of a password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verifier {
+    /// Rounds of PBKDF2.
+    pub iterations: u32,
+    /// Salt, not encoded.
+    pub salt: Vec<u8>,
+    /// Hash of the client key.
+    pub stored_key: Key,
+    /// Key of the server's signature.
+    pub server_key: Key,
+}
+
+impl Verifier {
+    /// Makes one from a password with PostgreSQL's default iterations. Blocks about a millisecond, so keep the result.
+    pub fn from_password(password: &[u8], salt: &[u8]) -> Verifier {
+        let keys = SaltedKeys::derive(password, salt, ITERATIONS_DEFAULT);
+        Verifier { iterations: ITERATIONS_DEFAULT, salt: salt.to_vec(), stored_key: keys.stored_key, server_key: keys.server_key }
+    }
+
+    /// Reads the form of `pg_authid.rolpassword`: `SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey`.
+    ///
+    /// The error names the bad part and never shows it.
+    pub fn parse(text: &[u8]) -> Result<Verifier, ScramError> {
+        let mut fields = text.splitn(3, |byte| *byte == b'$');
+        let (Some(b"SCRAM-SHA-256"), Some(salting), Some(keys)) = (fields.next(), fields.next(), fields.next()) else {
+            return Err(ScramError::Malformed { what: "verifier does not have three parts" });
+        };
+        let (iterations, salt) = halves(salting)?;
+        let (stored_key, server_key) = halves(keys)?;
+        Ok(Verifier {
+            iterations: decode_iterations(iterations)?,
+            salt: decode(salt, SALT_BYTES_MAX, "salt of the verifier")?,
+            stored_key: decode_key(stored_key, "stored key of the verifier")?,
+            server_key: decode_key(server_key, "server key of the verifier")?,
+        })
+    }
+
+    /// The form that `parse` reads and PostgreSQL stores.
+    pub fn to_text(&self) -> Zeroizing<String> {
+        let (salt, iterations) = (STANDARD.encode(&self.salt), self.iterations);
+        Zeroizing::new(format!("SCRAM-SHA-256${iterations}:{salt}${}:{}", self.stored_key.base64(), self.server_key.base64()))
+    }
+
+    /// Whether this password made the verifier; for logins in clear text. Blocks like `SaltedKeys::derive`.
+    pub fn matches(&self, password: &[u8]) -> bool {
+        SaltedKeys::derive(password, &self.salt, self.iterations).stored_key == self.stored_key
+    }
+}
+
+fn halves(text: &[u8]) -> Result<(&[u8], &[u8]), ScramError> {
+    let mut fields = text.splitn(2, |byte| *byte == b':');
+    match (fields.next(), fields.next()) {
+        (Some(left), Some(right)) => Ok((left, right)),
+        _ => Err(ScramError::Malformed { what: "verifier lacks a colon" }),
+    }
+}
+
+/// A salt that stays the same for a user as long as `secret` does.
+///
+/// For users whose password is plain and for users who do not exist, alike: a salt that changes for one kind only
+/// would tell them apart. PostgreSQL does it for unknown users (`scram_MockSalt`).
+pub fn steady_salt(secret: &[u8], user: &[u8]) -> [u8; SALT_BYTES] {
+    let digest = hmac_sha256(secret, &[b"salt:", user]);
+    let mut salt = [0; SALT_BYTES];
+    salt.copy_from_slice(&digest.0[..SALT_BYTES]);
+    salt
+}
+
+fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> Key {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
+    for part in parts {
+        mac.update(part);
+    }
+    Key::new(mac.finalize().into_bytes().into())
+}
+
+/// SASLprep the way PostgreSQL does it; a password that it refuses is used unchanged.
+///
+/// Not `stringprep::saslprep`: PostgreSQL looks for forbidden characters before it normalises (`pg_saslprep`), the RFC
+/// and that crate after it. U+0340, which is forbidden but normalises to the allowed U+0300, shows the difference.
+fn prepare(password: &[u8]) -> Cow<'_, [u8]> {
+    let raw = Cow::Borrowed(password);
+    let Ok(text) = std::str::from_utf8(password) else { return raw };
+    if text.is_ascii() {
+        return raw;
+    }
+    let mut mapped = Zeroizing::new(String::with_capacity(text.len()));
+    mapped.extend(text.chars().filter_map(map));
+    if mapped.is_empty() || mapped.contains(is_prohibited) || is_mixed_direction(&mapped) {
+        return raw;
+    }
+    Cow::Owned(mapped.nfkc().collect::<String>().into_bytes())
+}
+
+fn map(c: char) -> Option<char> {
+    match c {
+        c if tables::non_ascii_space_character(c) => Some(' '),
+        c if tables::commonly_mapped_to_nothing(c) => None,
+        c => Some(c),
+    }
+}
+
+/// RFC 4013, sections 2.3 and 2.5.
+fn is_prohibited(c: char) -> bool {
+    tables::ascii_control_character(c)
+        || tables::non_ascii_control_character(c)
+        || tables::private_use(c)
+        || tables::non_character_code_point(c)
+        || tables::inappropriate_for_plain_text(c)
+        || tables::inappropriate_for_canonical_representation(c)
+        || tables::change_display_properties_or_deprecated(c)
+        || tables::tagging_character(c)
+        || tables::unassigned_code_point(c)
+}
+
+/// RFC 3454, section 6: text with a right-to-left letter must begin and end with one and have no left-to-right letter.
+fn is_mixed_direction(text: &str) -> bool {
+    let ends_fit = text.starts_with(tables::bidi_r_or_al) && text.ends_with(tables::bidi_r_or_al);
+    text.contains(tables::bidi_r_or_al) && (text.contains(tables::bidi_l) || !ends_fit)
+}

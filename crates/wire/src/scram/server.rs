@@ -1,0 +1,193 @@
+//! A client logs in to Weir.
+
+use super::{
+    Attributes, Binding, ITERATIONS_DEFAULT, Key, MESSAGE_BYTES_MAX, Nonce, SaltedKeys, ScramError, Verifier, channel_attribute,
+    decode_key, nonce_text, signed_text, steady_salt,
+};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+/// What is known of the user who wants in.
+#[derive(Debug, Clone)]
+pub enum ServerSecret {
+    /// A stored verifier, or one made from a plain password.
+    Known(Verifier),
+    /// No such user, or none with a usable password: the exchange runs to its end and fails there.
+    Unknown(Verifier),
+}
+
+impl ServerSecret {
+    /// For a user who cannot log in. The salt is that of `steady_salt`, as for users with a plain password.
+    pub fn unknown(secret: &[u8], user: &[u8]) -> ServerSecret {
+        let nothing = Key::new([0; super::keys::KEY_BYTES]);
+        ServerSecret::Unknown(Verifier {
+            iterations: ITERATIONS_DEFAULT,
+            salt: steady_salt(secret, user).to_vec(),
+            stored_key: nothing.clone(),
+            server_key: nothing,
+        })
+    }
+
+    fn verifier(&self) -> &Verifier {
+        match self {
+            ServerSecret::Known(verifier) | ServerSecret::Unknown(verifier) => verifier,
+        }
+    }
+}
+
+/// A client that proved its password.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Goes into `AuthenticationSASLFinal`.
+    pub message: Vec<u8>,
+    /// The client's keys. With them Weir can log in to servers that have the same verifier.
+    pub keys: SaltedKeys,
+}
+
+/// The server's side of one exchange.
+#[derive(Debug)]
+pub struct Server {
+    state: State,
+    binding: Binding,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Mechanism is offered.
+    First { secret: ServerSecret, nonce: Nonce },
+    /// Salt and iterations are sent.
+    Final { secret: ServerSecret, nonce: String, channel: String, bare: Vec<u8>, server_first: Vec<u8> },
+    /// Accepted or refused; nothing more to say.
+    Over,
+}
+
+impl Server {
+    /// Ready for a client's first message. `binding` is `None` when `SCRAM-SHA-256-PLUS` was not offered.
+    pub fn new(secret: ServerSecret, nonce: Nonce, binding: Binding) -> Server {
+        Server { state: State::First { secret, nonce }, binding }
+    }
+
+    /// Answers the client's first message; the bytes go into `AuthenticationSASLContinue`.
+    pub fn on_client_first(&mut self, message: &[u8]) -> Result<Vec<u8>, ScramError> {
+        let State::First { secret, nonce } = std::mem::replace(&mut self.state, State::Over) else {
+            return Err(ScramError::OutOfOrder);
+        };
+        let ClientFirst { header, bare, nonce: theirs } = read_client_first(message, &self.binding)?;
+        let nonce = format!("{theirs}{}", nonce.0);
+        let verifier = secret.verifier();
+        let salt = STANDARD.encode(&verifier.salt);
+        let reply = format!("r={nonce},s={salt},i={}", verifier.iterations).into_bytes();
+        let channel = channel_attribute(header, &self.binding);
+        self.state = State::Final { secret, nonce, channel, bare: bare.to_vec(), server_first: reply.clone() };
+        Ok(reply)
+    }
+
+    /// Checks the client's proof. `Proof` says wrong password and unknown user alike.
+    pub fn on_client_final(&mut self, message: &[u8]) -> Result<Accepted, ScramError> {
+        let State::Final { secret, nonce, channel, bare, server_first } = std::mem::replace(&mut self.state, State::Over) else {
+            return Err(ScramError::OutOfOrder);
+        };
+        let answer = read_client_final(message)?;
+        if answer.channel != channel.as_bytes() {
+            return Err(ScramError::Binding { what: "final message does not repeat the first one's header" });
+        }
+        if answer.nonce != nonce.as_bytes() {
+            return Err(ScramError::Nonce);
+        }
+        let signed = signed_text(&bare, &server_first, answer.without_proof);
+        let verifier = secret.verifier();
+        let client_key = answer.proof.xor(&verifier.stored_key.sign(&signed));
+        let proved = client_key.hash() == verifier.stored_key;
+        match (&secret, proved) {
+            (ServerSecret::Known(verifier), true) => {
+                let signature = verifier.server_key.sign(&signed).base64();
+                let keys = SaltedKeys::from_keys(client_key, verifier.server_key.clone());
+                Ok(Accepted { message: format!("v={signature}").into_bytes(), keys })
+            }
+            (ServerSecret::Known(_), false) | (ServerSecret::Unknown(_), _) => Err(ScramError::Proof),
+        }
+    }
+}
+
+struct ClientFirst<'a> {
+    header: &'static str,
+    bare: &'a [u8],
+    nonce: &'a str,
+}
+
+/// `n,,n=user,r=nonce`: the GS2 header, then the part that is signed.
+fn read_client_first<'a>(message: &'a [u8], binding: &Binding) -> Result<ClientFirst<'a>, ScramError> {
+    // Refuses long messages and zero bytes before anything else looks at them.
+    Attributes::new(message)?;
+    let (header, after_flag) = read_flag(message, binding)?;
+    let bare = match after_flag {
+        [b',', b',', bare @ ..] => bare,
+        [b',', b'a', ..] => {
+            return Err(ScramError::Unsupported { what: "client wants another authorization identity" });
+        }
+        _ => return Err(ScramError::Malformed { what: "header of the client's first message" }),
+    };
+    if bare.first() == Some(&b'm') {
+        return Err(ScramError::Unsupported { what: "client requires a scram extension" });
+    }
+    let mut fields = Attributes::new(bare)?;
+    fields.named(b'n', "user name expected in the client's first message")?;
+    let nonce = nonce_text(fields.named(b'r', "nonce expected in the client's first message")?)?;
+    // The client repeats the nonce with ours at its end; keep room for it, so that the limit is named here.
+    if nonce.len() > MESSAGE_BYTES_MAX / 2 {
+        return Err(ScramError::Malformed { what: "nonce of the client is too long" });
+    }
+    fields.skip_extensions()?;
+    Ok(ClientFirst { header, bare, nonce })
+}
+
+/// The channel binding flag, which must fit what was offered and chosen. Returns the header it stands for.
+fn read_flag<'a>(message: &'a [u8], binding: &Binding) -> Result<(&'static str, &'a [u8]), ScramError> {
+    match (message, binding) {
+        ([b'n', rest @ ..], Binding::None | Binding::Unused) => Ok((Binding::None.header(), rest)),
+        ([b'y', rest @ ..], Binding::None) => Ok((Binding::Unused.header(), rest)),
+        ([b'y', ..], Binding::Unused) => Err(ScramError::Binding { what: "client believes that it was not offered, but it was" }),
+        ([b'n' | b'y', ..], Binding::EndPoint(_)) => {
+            Err(ScramError::Binding { what: "client chose SCRAM-SHA-256-PLUS but binds nothing" })
+        }
+        ([b'p', ..], Binding::None | Binding::Unused) => {
+            Err(ScramError::Unsupported { what: "client requires channel binding, it is not available here" })
+        }
+        ([b'p', ..], Binding::EndPoint(_)) => {
+            let header = binding.header();
+            let name = header.strip_suffix(",,").unwrap_or(header);
+            match message.strip_prefix(name.as_bytes()) {
+                Some(rest) => Ok((header, rest)),
+                None => Err(ScramError::Unsupported { what: "client wants a channel binding of unknown type" }),
+            }
+        }
+        _ => Err(ScramError::Malformed { what: "channel binding flag of the client's first message" }),
+    }
+}
+
+struct ClientFinal<'a> {
+    channel: &'a [u8],
+    nonce: &'a [u8],
+    proof: Key,
+    without_proof: &'a [u8],
+}
+
+/// `c=channel,r=nonce,p=proof`; extensions may stand before the proof, nothing after it.
+fn read_client_final(message: &[u8]) -> Result<ClientFinal<'_>, ScramError> {
+    let mut fields = Attributes::new(message)?;
+    let channel = fields.named(b'c', "channel binding expected in the client's final message")?;
+    let nonce = fields.named(b'r', "nonce expected in the client's final message")?;
+    loop {
+        let proof_at = fields.at;
+        let (name, value) = fields.any()?;
+        if name != b'p' {
+            continue;
+        }
+        if !fields.rest().is_empty() {
+            return Err(ScramError::Malformed { what: "text after the proof" });
+        }
+        let proof = decode_key(value, "proof in the client's final message")?;
+        // The comma before the proof is signed by nobody.
+        return Ok(ClientFinal { channel, nonce, proof, without_proof: &message[..proof_at - 1] });
+    }
+}

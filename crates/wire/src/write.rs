@@ -1,0 +1,261 @@
+//! Encoders for what Weir says itself. All append to a buffer the caller owns.
+
+use crate::frame::{back, front};
+use crate::startup::Version;
+
+/// Appends one message: the tag, its length, and what `body` writes.
+pub fn message(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    out.push(tag);
+    let at = out.len();
+    out.extend([0; 4]);
+    body(out);
+    patch_length(out, at);
+}
+
+/// Writes the length word at `at`, counting itself and all that follows it.
+fn patch_length(out: &mut [u8], at: usize) {
+    let length = (out.len() - at) as u32;
+    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Appends a NUL-terminated string; a NUL inside would end it early, so it is cut there.
+pub fn cstr(out: &mut Vec<u8>, text: &[u8]) {
+    let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
+    out.extend_from_slice(&text[..end]);
+    out.push(0);
+}
+
+/// Severity, SQLSTATE and texts of an ErrorResponse or NoticeResponse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report<'a> {
+    pub severity: &'a str,
+    pub sqlstate: &'a str,
+    pub message: &'a str,
+    pub detail: &'a str,
+    pub hint: &'a str,
+}
+
+/// An ErrorResponse. Empty texts are left out.
+pub fn error(out: &mut Vec<u8>, report: &Report<'_>) {
+    report_message(out, back::ERROR, report);
+}
+
+/// A NoticeResponse.
+pub fn notice(out: &mut Vec<u8>, report: &Report<'_>) {
+    report_message(out, back::NOTICE, report);
+}
+
+fn report_message(out: &mut Vec<u8>, tag: u8, report: &Report<'_>) {
+    message(out, tag, |out| {
+        let fields = [
+            (b'S', report.severity),
+            (b'V', report.severity),
+            (b'C', report.sqlstate),
+            (b'M', report.message),
+            (b'D', report.detail),
+            (b'H', report.hint),
+        ];
+        for (field, text) in fields {
+            if !text.is_empty() {
+                out.push(field);
+                cstr(out, text.as_bytes());
+            }
+        }
+        out.push(0);
+    });
+}
+
+/// The error form protocol 2 clients read: `E` and a text, no length. Source: `send_message_to_frontend` in elog.c.
+pub fn error_v2(out: &mut Vec<u8>, text: &str) {
+    out.push(b'E');
+    cstr(out, format!("FATAL:  {text}\n").as_bytes());
+}
+
+pub fn ready(out: &mut Vec<u8>, status: u8) {
+    message(out, back::READY, |out| out.push(status));
+}
+
+pub fn command_complete(out: &mut Vec<u8>, tag: &str) {
+    message(out, back::COMMAND_COMPLETE, |out| cstr(out, tag.as_bytes()));
+}
+
+pub fn parameter_status(out: &mut Vec<u8>, name: &str, value: &str) {
+    message(out, back::PARAMETER_STATUS, |out| {
+        cstr(out, name.as_bytes());
+        cstr(out, value.as_bytes());
+    });
+}
+
+/// A message without a body, of either side.
+pub fn bare(out: &mut Vec<u8>, tag: u8) {
+    message(out, tag, |_| {});
+}
+
+/// An AuthenticationXXX request: its code and what belongs to it.
+pub fn authentication(out: &mut Vec<u8>, code: u32, rest: &[u8]) {
+    message(out, back::AUTHENTICATION, |out| {
+        out.extend(code.to_be_bytes());
+        out.extend_from_slice(rest);
+    });
+}
+
+pub fn backend_key_data(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
+    message(out, back::BACKEND_KEY_DATA, |out| {
+        out.extend(pid.to_be_bytes());
+        out.extend_from_slice(key);
+    });
+}
+
+/// Tells a client the newest minor version we speak and the protocol options we do not know.
+pub fn negotiate_version(out: &mut Vec<u8>, newest: Version, unknown: &[String]) {
+    message(out, back::NEGOTIATE_VERSION, |out| {
+        out.extend(newest.0.to_be_bytes());
+        out.extend((unknown.len() as u32).to_be_bytes());
+        for option in unknown {
+            cstr(out, option.as_bytes());
+        }
+    });
+}
+
+/// Text columns only: what `SHOW` answers consist of. Type 25 is `text`, so that drivers that look types up can read it.
+pub fn row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<Item = &'a str>, formats: &[u16]) {
+    const TEXT_OID: u32 = 25;
+    message(out, back::ROW_DESCRIPTION, |out| {
+        out.extend((columns.len() as u16).to_be_bytes());
+        for (at, name) in columns.enumerate() {
+            cstr(out, name.as_bytes());
+            out.extend(0u32.to_be_bytes());
+            out.extend(0u16.to_be_bytes());
+            out.extend(TEXT_OID.to_be_bytes());
+            out.extend((-1i16).to_be_bytes());
+            out.extend((-1i32).to_be_bytes());
+            let format = formats.get(at).or(formats.first().filter(|_| formats.len() == 1)).copied().unwrap_or(0);
+            out.extend(format.to_be_bytes());
+        }
+    });
+}
+
+pub fn data_row<S: AsRef<str>>(out: &mut Vec<u8>, values: &[S]) {
+    message(out, back::DATA_ROW, |out| {
+        out.extend((values.len() as u16).to_be_bytes());
+        for value in values {
+            let value = value.as_ref().as_bytes();
+            out.extend((value.len() as u32).to_be_bytes());
+            out.extend_from_slice(value);
+        }
+    });
+}
+
+/// A ParameterDescription without parameters.
+pub fn no_parameters(out: &mut Vec<u8>) {
+    message(out, back::PARAMETER_DESCRIPTION, |out| out.extend(0u16.to_be_bytes()));
+}
+
+// What Weir says to servers.
+
+pub fn query(out: &mut Vec<u8>, text: &str) {
+    message(out, front::QUERY, |out| cstr(out, text.as_bytes()));
+}
+
+/// A Parse under another name; `tail` is the original message's body after its name: query, parameter types.
+pub fn parse(out: &mut Vec<u8>, name: &[u8], tail: &[u8]) {
+    message(out, front::PARSE, |out| {
+        cstr(out, name);
+        out.extend_from_slice(tail);
+    });
+}
+
+/// Describe or Close of a statement (`S`) or portal (`P`).
+pub fn named(out: &mut Vec<u8>, tag: u8, kind: u8, name: &[u8]) {
+    message(out, tag, |out| {
+        out.push(kind);
+        cstr(out, name);
+    });
+}
+
+/// The head of a Bind with another statement name; `rest_bytes` of the original message follow, sent by the caller.
+pub fn bind_head(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], rest_bytes: usize) {
+    out.push(front::BIND);
+    let length = 4 + portal.len() + 1 + statement.len() + 1 + rest_bytes;
+    out.extend((length as u32).to_be_bytes());
+    cstr(out, portal);
+    cstr(out, statement);
+}
+
+pub fn startup<'a>(out: &mut Vec<u8>, version: Version, parameters: impl Iterator<Item = (&'a str, &'a str)>) {
+    let at = out.len();
+    out.extend([0; 4]);
+    out.extend(version.0.to_be_bytes());
+    for (name, value) in parameters {
+        cstr(out, name.as_bytes());
+        cstr(out, value.as_bytes());
+    }
+    out.push(0);
+    patch_length(out, at);
+}
+
+pub fn cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
+    let at = out.len();
+    out.extend([0; 4]);
+    out.extend(((1234u32 << 16) | 5678).to_be_bytes());
+    out.extend(pid.to_be_bytes());
+    out.extend_from_slice(key);
+    patch_length(out, at);
+}
+
+/// An SQL literal that means `text` whatever `standard_conforming_strings` says.
+pub fn literal(out: &mut String, text: &str) {
+    out.push_str(if text.contains('\\') { " E'" } else { "'" });
+    for c in text.chars() {
+        if matches!(c, '\'' | '\\') {
+            out.push(c);
+        }
+        out.push(c);
+    }
+    out.push('\'');
+}
+
+/// An SQL identifier, quoted.
+pub fn identifier(out: &mut String, name: &str) {
+    out.push('"');
+    for c in name.chars() {
+        if c == '"' {
+            out.push('"');
+        }
+        out.push(c);
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut out = Vec::new();
+        write(&mut out);
+        out
+    }
+
+    #[test]
+    fn messages_carry_their_own_length() {
+        assert_eq!(written(|o| ready(o, b'I')), b"Z\0\0\0\x05I");
+        assert_eq!(written(|o| query(o, "x")), b"Q\0\0\0\x06x\0");
+        assert_eq!(written(|o| named(o, b'C', b'S', b"a")), b"C\0\0\0\x07Sa\0");
+        assert_eq!(written(|o| cancel_request(o, 1, b"\0\0\0\x02")), b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x01\0\0\0\x02");
+    }
+
+    #[test]
+    fn a_bind_head_announces_the_bytes_that_follow() {
+        assert_eq!(written(|o| bind_head(o, b"", b"w1", 6)), b"B\0\0\0\x0e\0w1\0");
+    }
+
+    #[test]
+    fn literals_are_quoted() {
+        for (text, expected) in [("a", "'a'"), ("a'b", "'a''b'"), (r"a\b", r" E'a\\b'")] {
+            let mut out = String::new();
+            literal(&mut out, text);
+            assert_eq!(out, expected);
+        }
+    }
+}

@@ -1,0 +1,1 @@
+WITH w AS (INSERT INTO t VALUES (1) RETURNING *) SELECT * FROM w UNION ALL TABLE pg_catalog.pg_class;

@@ -1,0 +1,1 @@
+INSERT INTO t (a, b) VALUES (1, 'x''y'), (-2.5, NULL), (99999999999, $1)

@@ -1,0 +1,1 @@
+SELECT interval '1 day' day(3), 'a' 'b', x.1, 1.e5, .5, t."a'b" FROM t FETCH FIRST 5 ROWS ONLY

@@ -1,0 +1,1 @@
+SELECT a, count(*) FROM s.items i JOIN x USING (id) WHERE b = $1 AND lower(c) LIKE 'x%' GROUP BY 1 ORDER BY 2 DESC LIMIT 10 FOR UPDATE OF i SKIP LOCKED

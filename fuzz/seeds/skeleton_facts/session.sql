@@ -1,0 +1,1 @@
+SET a.b TO 'c'; SELECT set_config('x','y',true), pg_advisory_lock(1), nextval('s'); LISTEN x; DISCARD ALL; DEALLOCATE p; PREPARE q AS SELECT 1; DECLARE c CURSOR WITH HOLD FOR SELECT 2

@@ -1,0 +1,1 @@
+UPDATE t SET a = 'x', b = b + 1 WHERE id = 42 AND c IN (1,2,3) AND d::char(10) = 'q' RETURNING *

@@ -1,0 +1,96 @@
+#!/bin/sh
+# Installs what building and trying Weir takes: a C compiler with headers, libclang, make, PostgreSQL's server programs.
+# Looks for the things themselves, not for packages: what was installed another way counts. Does nothing when all is
+# there. Installs with apt-get, as root or through sudo; elsewhere it says what is missing.
+set -eu
+
+# The 95 of `rust-version = "1.95"`.
+rust_min=$(sed -n 's/^rust-version = "1\.\([0-9]*\).*/\1/p' "$(dirname "$0")/../Cargo.toml")
+cluster_conf=/etc/postgresql-common/createcluster.conf
+
+any_exists() {
+    for path in "$@"; do
+        [ -e "$path" ] && return 0
+    done
+    return 1
+}
+
+# The library and the compiler's own headers: some desktops have only the first, and the build then misses stddef.h.
+have_libclang() {
+    any_exists "${LIBCLANG_PATH:-/usr/lib}"/libclang.so* "${LIBCLANG_PATH:-/usr/lib}"/libclang-[0-9]*.so* \
+        /usr/lib/llvm*/lib/libclang.so* /usr/lib/llvm*/lib/libclang-[0-9]*.so* /usr/lib64/libclang.so* \
+        /usr/lib/*-linux-gnu*/libclang-[0-9]*.so* /usr/local/lib/libclang.so* || return 1
+    any_exists /usr/lib/llvm*/lib/clang/*/include/stddef.h /usr/lib*/clang/*/include/stddef.h \
+        /usr/local/lib/clang/*/include/stddef.h
+}
+
+have_postgres() {
+    for bin in "${WEIR_PG_BIN:-/usr/lib/postgresql/none/bin}" /usr/lib/postgresql/*/bin /usr/pgsql-*/bin; do
+        [ -x "$bin/initdb" ] && [ -x "$bin/postgres" ] && return 0
+    done
+    command -v initdb >/dev/null && command -v postgres >/dev/null
+}
+
+check_rust() {
+    if ! command -v cargo >/dev/null; then
+        echo "missing: cargo. Install Rust 1.$rust_min or newer with rustup, as the user who builds; no root is needed." >&2
+        exit 1
+    fi
+    version=$(cargo --version | sed -n 's/^cargo 1\.\([0-9]*\)\..*/\1/p')
+    if [ -n "$version" ] && [ "$version" -lt "$rust_min" ]; then
+        echo "too old: cargo 1.$version, Weir needs 1.$rust_min. With rustup: rustup update stable" >&2
+        exit 1
+    fi
+}
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+install() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"
+}
+
+# Debian's package makes and starts a server of its own on port 5432, which nobody asked for here. It is told not to,
+# for this installation only, and only if there was no PostgreSQL of Debian's before: else the file is the operator's.
+install_postgres() {
+    if dpkg-query --show --showformat='${Status}' postgresql-common 2>/dev/null | grep -q 'ok installed'; then
+        echo "postgresql-common is here already, so its settings stay: a server 'main' may be started on installation."
+        install postgresql
+        return
+    fi
+    echo "Setting create_main_cluster = false in $cluster_conf while PostgreSQL is installed: no server is started."
+    install postgresql-common
+    as_root cp -p "$cluster_conf" "$cluster_conf.weir"
+    trap 'as_root mv -f "$cluster_conf.weir" "$cluster_conf"' EXIT
+    trap 'exit 1' HUP INT TERM
+    echo 'create_main_cluster = false' | as_root tee -a "$cluster_conf" >/dev/null
+    install postgresql
+}
+
+missing=
+command -v cc >/dev/null || missing="$missing gcc"
+command -v make >/dev/null || missing="$missing make"
+[ -e /usr/include/stdlib.h ] || missing="$missing libc6-dev"
+have_libclang || missing="$missing libclang-dev"
+server=
+have_postgres || server=postgresql
+
+if [ -n "$missing$server" ]; then
+    list=$(echo $missing $server)
+    if ! command -v apt-get >/dev/null; then
+        echo "missing: $list (Debian's names). There is no apt-get here: install them as your system does it." >&2
+        exit 1
+    fi
+    if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+        echo "missing: $list. Neither root nor sudo here; as root: apt-get install $list" >&2
+        exit 1
+    fi
+    echo "missing: $list. Installing with apt-get."
+    as_root apt-get update
+    # The names are to be split at the blanks.
+    # shellcheck disable=SC2086
+    [ -z "$missing" ] || install $missing
+    [ -z "$server" ] || install_postgres
+fi
+check_rust

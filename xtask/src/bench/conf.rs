@@ -1,0 +1,71 @@
+//! The configuration files of the systems under test.
+//!
+//! Fair means: the same number of server connections for both poolers, everyone logs in by trust, nobody logs, and
+//! otherwise each system's own defaults.
+
+/// PgBouncer's database in session mode, for what its transaction mode cannot do.
+pub const SESSION_DATABASE: &str = "bench_session";
+/// Room for the idle workload and a few clients more.
+const CLIENTS_OF_POOLERS: u32 = 10_200;
+
+/// What differs from run to run.
+pub struct Settings {
+    /// Folder for sockets, process ids and logs.
+    pub folder: String,
+    /// Where the system listens.
+    pub port: u16,
+    /// A port for those that want two (PCP).
+    pub second_port: u16,
+    /// Where PostgreSQL listens.
+    pub server_port: u16,
+    /// Most clients at the same time, idle ones not counted.
+    pub clients_max: u32,
+    /// Server connections of a pooler in transaction mode.
+    pub pool_size: u32,
+    /// This PgBouncer renames prepared statements.
+    pub bouncer_renames: bool,
+}
+
+/// Weir's pgpool.conf.
+pub fn weir(s: &Settings) -> String {
+    let Settings { folder, port, server_port, pool_size, .. } = s;
+    format!(
+        "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
+         backend_hostname0 = '127.0.0.1'\nbackend_port0 = {server_port}\nbackend_weight0 = 1\n\
+         pool_mode = transaction\npool_size = {pool_size}\nmax_client_connections = {CLIENTS_OF_POOLERS}\n\
+         num_init_children = {CLIENTS_OF_POOLERS}\nmax_pool = 1\nload_balance_mode = on\n\
+         sr_check_user = 'postgres'\nlog_min_messages = warning\npid_file_name = '{folder}/weir.pid'\n"
+    )
+}
+
+/// PgBouncer's ini file: transaction mode, and one database in session mode.
+pub fn bouncer(s: &Settings) -> String {
+    let Settings { folder, port, server_port, pool_size, clients_max, .. } = s;
+    let renames = if s.bouncer_renames { "max_prepared_statements = 100\n" } else { "" };
+    format!(
+        "[databases]\npostgres = host=127.0.0.1 port={server_port}\n\
+         {SESSION_DATABASE} = host=127.0.0.1 port={server_port} dbname=postgres pool_mode=session pool_size={clients_max}\n\
+         [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+         auth_type = trust\nauth_file = {folder}/users.txt\npool_mode = transaction\n\
+         default_pool_size = {pool_size}\nmax_client_conn = {CLIENTS_OF_POOLERS}\n{renames}\
+         log_connections = 0\nlog_disconnections = 0\nlog_stats = 0\n\
+         logfile = {folder}/pgbouncer.log\npidfile = {folder}/pgbouncer.pid\n\
+         ignore_startup_parameters = extra_float_digits\n"
+    )
+}
+
+/// Pgpool-II's pgpool.conf: streaming replication mode with one node, a process for each client.
+pub fn pgpool(s: &Settings) -> String {
+    let Settings { folder, port, second_port, server_port, clients_max, .. } = s;
+    let children = clients_max + 4;
+    format!(
+        "backend_clustering_mode = 'streaming_replication'\nlisten_addresses = '127.0.0.1'\nport = {port}\n\
+         pcp_listen_addresses = '127.0.0.1'\npcp_port = {second_port}\n\
+         socket_dir = '{folder}'\npcp_socket_dir = '{folder}'\nunix_socket_directories = '{folder}'\n\
+         backend_hostname0 = '127.0.0.1'\nbackend_port0 = {server_port}\nbackend_weight0 = 1\n\
+         backend_flag0 = 'ALLOW_TO_FAILOVER'\nnum_init_children = {children}\nmax_pool = 1\n\
+         load_balance_mode = on\nenable_pool_hba = off\npool_passwd = ''\n\
+         sr_check_user = 'postgres'\nsr_check_database = 'postgres'\nlogging_collector = off\n\
+         log_min_messages = error\npid_file_name = '{folder}/pgpool.pid'\nlogdir = '{folder}'\n"
+    )
+}

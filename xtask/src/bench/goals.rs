@@ -1,0 +1,179 @@
+//! What must be reached, what is aimed at, and what was measured.
+
+use super::metric::Metric;
+use super::results::Results;
+use super::stats::Spread;
+use super::system::System;
+
+/// What a measured value is held against.
+#[derive(Debug, Clone, Copy)]
+enum Against {
+    /// The same workload on another system.
+    System(System),
+    /// Another workload on Weir.
+    Workload(&'static str),
+    /// Nothing: the value itself.
+    Limit,
+}
+
+/// Which side of the line is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Good {
+    Below,
+    Above,
+}
+
+struct Goal {
+    what: &'static str,
+    workload: &'static str,
+    metric: Metric,
+    against: Against,
+    good: Good,
+    must: f64,
+    aim: f64,
+}
+
+const fn cpu(workload: &'static str, against: System, must: f64, aim: f64) -> Goal {
+    let what = match against {
+        System::Relay => "CPU per transaction / relay",
+        _ => "CPU per transaction / pgbouncer",
+    };
+    Goal { what, workload, metric: Metric::CpuMicros, against: Against::System(against), good: Good::Below, must, aim }
+}
+
+const fn memory(workload: &'static str) -> Goal {
+    let (metric, against, good) = (Metric::IdleBytes, Against::Limit, Good::Below);
+    Goal { what: "bytes per idle client", workload, metric, against, good, must: 8192.0, aim: 4096.0 }
+}
+
+const fn passed_through(workload: &'static str) -> Goal {
+    let (metric, against) = (Metric::CpuPerGigabyte, Against::System(System::Bouncer));
+    Goal { what: "CPU per GB / pgbouncer", workload, metric, against, good: Good::Below, must: 0.8, aim: 0.5 }
+}
+
+const GOALS: &[Goal] = &[
+    cpu("simple-8", System::Bouncer, 0.90, 0.75),
+    cpu("simple-64", System::Bouncer, 0.90, 0.75),
+    cpu("prepared-8", System::Bouncer, 0.90, 0.75),
+    cpu("prepared-64", System::Bouncer, 0.90, 0.75),
+    cpu("simple-8", System::Relay, 1.25, 1.10),
+    cpu("simple-64", System::Relay, 1.25, 1.10),
+    cpu("prepared-8", System::Relay, 1.25, 1.10),
+    cpu("prepared-64", System::Relay, 1.25, 1.10),
+    Goal {
+        what: "connections per second / pgbouncer",
+        workload: "connect-10",
+        metric: Metric::Tps,
+        against: Against::System(System::Bouncer),
+        good: Good::Above,
+        must: 1.0,
+        aim: 1.5,
+    },
+    memory("idle-new"),
+    memory("idle-used"),
+    passed_through("rows"),
+    passed_through("copy"),
+    Goal {
+        what: "TPS at 256 clients / at 8",
+        workload: "simple-256",
+        metric: Metric::Tps,
+        against: Against::Workload("simple-8"),
+        good: Good::Above,
+        must: 0.95,
+        aim: 1.0,
+    },
+];
+
+/// How far a goal is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The aim is reached.
+    Aim,
+    /// What must be is reached.
+    Must,
+    /// Not even that.
+    Missed,
+    /// No number.
+    NotMeasured,
+}
+
+impl Verdict {
+    /// The word in the table and in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::Aim => "reaches the aim",
+            Verdict::Must => "reached",
+            Verdict::Missed => "MISSED",
+            Verdict::NotMeasured => "could not measure",
+        }
+    }
+}
+
+/// One line of the last table.
+pub struct Line {
+    /// What is compared.
+    pub what: &'static str,
+    /// Under which workload.
+    pub workload: &'static str,
+    /// The measured value or ratio.
+    pub measured: Option<Spread>,
+    /// The line that must be reached.
+    pub must: f64,
+    /// The line aimed at.
+    pub aim: f64,
+    /// Whether higher is better.
+    pub higher_is_better: bool,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+/// Holds the results against all goals.
+pub fn judge(results: &Results) -> Vec<Line> {
+    GOALS.iter().map(|goal| judge_one(goal, results)).collect()
+}
+
+fn judge_one(goal: &Goal, results: &Results) -> Line {
+    let ours = (goal.workload, System::Weir);
+    let measured = match goal.against {
+        Against::System(other) => results.ratio(goal.metric, ours, (goal.workload, other)),
+        Against::Workload(other) => results.ratio(goal.metric, ours, (other, System::Weir)),
+        Against::Limit => results.spread(ours.0, ours.1, goal.metric),
+    };
+    let within = |value: f64, line: f64| match goal.good {
+        Good::Below => value <= line,
+        Good::Above => value >= line,
+    };
+    let verdict = match measured {
+        None => Verdict::NotMeasured,
+        Some(spread) if within(spread.median, goal.aim) => Verdict::Aim,
+        Some(spread) if within(spread.median, goal.must) => Verdict::Must,
+        Some(_) => Verdict::Missed,
+    };
+    Line {
+        what: goal.what,
+        workload: goal.workload,
+        measured,
+        must: goal.must,
+        aim: goal.aim,
+        higher_is_better: goal.good == Good::Above,
+        verdict,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::workload::WORKLOADS;
+
+    #[test]
+    fn every_goal_names_a_workload_that_exists() {
+        for goal in GOALS {
+            assert!(WORKLOADS.iter().any(|workload| workload.name == goal.workload), "{}", goal.workload);
+        }
+    }
+
+    #[test]
+    fn without_results_no_goal_is_called_reached() {
+        assert!(judge(&Results::default()).iter().all(|line| line.verdict == Verdict::NotMeasured));
+    }
+}

@@ -1,0 +1,61 @@
+//! What is measured: one row per number, with its unit and how the report shows it.
+
+/// A number the benchmark can measure about one system under one workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Metric {
+    /// Transactions (statements, results, ...: see the workload's unit) per second.
+    Tps,
+    /// Processor time of the proxy, user and system, per transaction.
+    CpuMicros,
+    /// Instructions the proxy's own code and libraries execute per transaction.
+    UserInstructions,
+    /// Instructions the kernel executes on behalf of the proxy per transaction.
+    KernelInstructions,
+    /// System calls of the proxy per transaction.
+    Syscalls,
+    /// Half of the transactions were faster.
+    P50Micros,
+    /// All but one in a hundred transactions were faster.
+    P99Micros,
+    /// Growth of the proxy's resident memory per idle client.
+    IdleBytes,
+    /// Processor seconds of the proxy per 10^9 bytes of result.
+    CpuPerGigabyte,
+}
+
+/// How a metric is written in tables and in JSON.
+pub struct MetricRow {
+    /// The metric this row describes.
+    pub metric: Metric,
+    /// Key in the JSON file; ends with the unit.
+    pub key: &'static str,
+    /// Head of the table's column.
+    pub title: &'static str,
+    /// Digits after the point.
+    pub digits: usize,
+}
+
+const fn row(metric: Metric, key: &'static str, title: &'static str, digits: usize) -> MetricRow {
+    MetricRow { metric, key, title, digits }
+}
+
+/// All metrics in the order of the report's columns.
+pub const METRICS: &[MetricRow] = &[
+    row(Metric::Tps, "per_second", "per s", 0),
+    row(Metric::CpuMicros, "proxy_cpu_us", "CPU us", 2),
+    row(Metric::UserInstructions, "user_instructions", "instr:u", 0),
+    row(Metric::KernelInstructions, "kernel_instructions", "instr:k", 0),
+    row(Metric::Syscalls, "syscalls", "syscalls", 2),
+    row(Metric::P50Micros, "p50_us", "p50 us", 0),
+    row(Metric::P99Micros, "p99_us", "p99 us", 0),
+    row(Metric::IdleBytes, "idle_client_bytes", "bytes/idle", 0),
+    row(Metric::CpuPerGigabyte, "proxy_cpu_s_per_gb", "CPU s/GB", 3),
+];
+
+/// What one run of a workload gave.
+pub type Sample = Vec<(Metric, f64)>;
+
+/// The value of `metric` in `sample`, if it was measured.
+pub fn value_of(sample: &Sample, metric: Metric) -> Option<f64> {
+    sample.iter().find(|(m, _)| *m == metric).map(|&(_, value)| value)
+}

@@ -1,0 +1,115 @@
+//! Runs pgbench and reads what it says: transactions, rate, latencies.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::metric::{Metric, Sample};
+use super::run::Amount;
+use super::stats::percentile;
+use super::workload::{Kind, Workload};
+use crate::process::{self, Output};
+
+/// A run may take this much longer than asked before it is given up.
+const GRACE: Duration = Duration::from_secs(60);
+/// Share of fast transactions whose latency is logged; writing all of them would slow pgbench itself.
+const SAMPLING_RATE: &str = "0.1";
+
+/// What one run of pgbench did.
+pub struct Run {
+    /// Transactions it finished.
+    pub transactions: f64,
+    /// Rate and latencies.
+    pub sample: Sample,
+}
+
+/// Runs `workload` against `port`; `folder` takes the latency logs.
+pub fn run(workload: &Workload, port: u16, database: &str, amount: Amount, folder: &Path) -> Result<Run> {
+    let prefix = folder.join("latency");
+    let mut command = Command::new("pgbench");
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres", "-n", "-j", "1"]);
+    command.args(["-c", &workload.clients.to_string()]);
+    command.args(kind_arguments(workload.kind)?);
+    let limit = match amount {
+        Amount::Seconds(seconds) => {
+            command.args(["-T", &seconds.to_string(), "--log", "--log-prefix"]).arg(&prefix);
+            if matches!(workload.kind, Kind::Select(_)) {
+                command.args(["--sampling-rate", SAMPLING_RATE]);
+            }
+            Duration::from_secs(seconds.into()) + GRACE
+        }
+        Amount::Transactions(count) => {
+            command.args(["-t", &count.div_ceil(workload.clients).max(1).to_string()]);
+            GRACE
+        }
+    };
+    let output = process::run(command.arg(database), limit)?;
+    let mut latencies = take_latencies(folder)?;
+    ensure!(output.status.success(), "pgbench: {}", complaint(&output));
+    let mut run = parse(&output.stdout)?;
+    for (metric, percent) in [(Metric::P50Micros, 50), (Metric::P99Micros, 99)] {
+        run.sample.extend(percentile(&mut latencies, percent).map(|value| (metric, value)));
+    }
+    Ok(run)
+}
+
+fn kind_arguments(kind: Kind) -> Result<Vec<&'static str>> {
+    match kind {
+        Kind::Select(mode) => Ok(vec!["-S", "-M", mode.argument()]),
+        Kind::Connect => Ok(vec!["-S", "-C"]),
+        Kind::TpcbLike => Ok(vec![]),
+        Kind::Idle { .. } | Kind::Rows { .. } | Kind::Pipeline { .. } => bail!("not a workload of pgbench"),
+    }
+}
+
+/// The first line of standard error that looks like a reason.
+fn complaint(output: &Output) -> String {
+    let reason = output.stderr.lines().find(|line| line.contains("error") || line.contains("ERROR"));
+    reason.unwrap_or("ended with an error and no text").trim_start_matches("pgbench: ").to_owned()
+}
+
+/// Reads the summary pgbench prints at its end.
+fn parse(stdout: &str) -> Result<Run> {
+    let number_after = |label: &str| {
+        let rest = stdout.lines().find_map(|line| line.strip_prefix(label))?;
+        rest.trim_start().split([' ', '/']).next()?.parse::<f64>().ok()
+    };
+    let transactions = number_after("number of transactions actually processed:").context("pgbench printed no transactions")?;
+    let rate = number_after("tps =").context("pgbench printed no rate")?;
+    ensure!(transactions > 0.0, "pgbench finished no transaction");
+    Ok(Run { transactions, sample: vec![(Metric::Tps, rate)] })
+}
+
+/// Reads and removes the logs; the third field of a line is the latency in microseconds.
+fn take_latencies(folder: &Path) -> Result<Vec<f64>> {
+    let mut latencies = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("latency.")) {
+            continue;
+        }
+        let text = fs::read_to_string(&path)?;
+        latencies.extend(text.lines().filter_map(|line| line.split(' ').nth(2)?.parse::<f64>().ok()));
+        fs::remove_file(&path)?;
+    }
+    Ok(latencies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_of_versions_13_to_18_is_read() {
+        let with_total = "number of transactions actually processed: 30/30\ntps = 1500.250000 (including connections)";
+        let without = "number of transactions actually processed: 30\ntps = 1500.250000 (without initial connection time)";
+        for text in [with_total, without] {
+            let run = parse(text).expect("a summary");
+            assert_eq!((run.transactions, run.sample), (30.0, vec![(Metric::Tps, 1500.25)]));
+        }
+        assert!(parse("number of transactions actually processed: 0\ntps = 0.0").is_err());
+    }
+}

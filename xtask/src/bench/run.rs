@@ -1,0 +1,129 @@
+//! Runs one workload against one system, once, and measures the proxy around it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::client::{Client, pipeline};
+use super::metric::{Metric, Sample};
+use super::pgbench;
+use super::proc;
+use super::stats::percentile;
+use super::system::Running;
+use super::workload::{Kind, PIPELINE_STATEMENTS, Workload};
+
+/// Large reads keep our own client cheap.
+const BUFFER_BYTES: usize = 256 * 1024;
+/// What a statement of a pipeline asks: nearly free for the server, so that the proxy's share shows.
+const PIPELINE_STATEMENT: &str = "SELECT 1";
+
+/// How long a run goes on.
+#[derive(Debug, Clone, Copy)]
+pub enum Amount {
+    /// Until this many seconds have passed.
+    Seconds(u32),
+    /// Until about this many transactions (statements, results) are done.
+    Transactions(u32),
+}
+
+/// What a run did, before it is divided by anything.
+struct Done {
+    transactions: f64,
+    bytes: f64,
+    sample: Sample,
+}
+
+/// Runs and measures. Error: why it could not be measured.
+pub fn measure(workload: &Workload, system: &Running, seconds: u32, folder: &Path) -> Result<Sample> {
+    if let Kind::Idle { statements } = workload.kind {
+        return measure_idle(workload, system, statements);
+    }
+    let before = system.pid().map(proc::cpu_seconds).transpose()?;
+    let done = perform(workload, system, Amount::Seconds(seconds), folder)?;
+    let mut sample = done.sample;
+    if let (Some(pid), Some(before)) = (system.pid(), before) {
+        let cpu = proc::cpu_seconds(pid)? - before;
+        match workload.kind {
+            Kind::Rows { .. } => sample.push((Metric::CpuPerGigabyte, cpu / (done.bytes / 1e9))),
+            _ => sample.push((Metric::CpuMicros, cpu * 1e6 / done.transactions)),
+        }
+    }
+    Ok(sample)
+}
+
+/// Runs without measuring and returns the transactions done: for the counters, which measure around it.
+pub fn transactions(workload: &Workload, system: &Running, amount: Amount, folder: &Path) -> Result<f64> {
+    Ok(perform(workload, system, amount, folder)?.transactions)
+}
+
+fn perform(workload: &Workload, system: &Running, amount: Amount, folder: &Path) -> Result<Done> {
+    let database = system.database(workload);
+    match workload.kind {
+        Kind::Select(_) | Kind::Connect | Kind::TpcbLike => {
+            let run = pgbench::run(workload, system.port, database, amount, folder)?;
+            Ok(Done { transactions: run.transactions, bytes: 0.0, sample: run.sample })
+        }
+        Kind::Rows { statement } => {
+            let mut buffer = vec![0; BUFFER_BYTES];
+            let mut client = Client::login(system.port, database, &mut buffer)?;
+            repeat(amount, 1, || client.query(statement, &mut buffer))
+        }
+        Kind::Pipeline { syncs } => {
+            let mut buffer = vec![0; BUFFER_BYTES];
+            let mut client = Client::login(system.port, database, &mut buffer)?;
+            let batch = pipeline(PIPELINE_STATEMENT, PIPELINE_STATEMENTS, syncs);
+            repeat(amount, PIPELINE_STATEMENTS, || {
+                client.send(&batch)?;
+                client.read_until_ready(syncs, &mut buffer)
+            })
+        }
+        Kind::Idle { .. } => bail!("idle clients do no transactions"),
+    }
+}
+
+/// Repeats `step`, which is worth `weight` transactions and returns the bytes it received.
+fn repeat(amount: Amount, weight: u32, mut step: impl FnMut() -> Result<u64>) -> Result<Done> {
+    let begin = Instant::now();
+    let enough = |rounds: usize| match amount {
+        Amount::Seconds(seconds) => begin.elapsed() >= Duration::from_secs(seconds.into()),
+        Amount::Transactions(count) => u32::try_from(rounds).is_ok_and(|rounds| rounds * weight >= count),
+    };
+    let mut latencies: Vec<f64> = Vec::new();
+    let mut bytes = 0.0;
+    while latencies.is_empty() || !enough(latencies.len()) {
+        let start = Instant::now();
+        bytes += u32::try_from(step()?).map(f64::from).context("an answer of more than 4 GB")?;
+        latencies.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let transactions = f64::from(u32::try_from(latencies.len())? * weight);
+    let mut sample = vec![(Metric::Tps, transactions / seconds)];
+    for (metric, percent) in [(Metric::P50Micros, 50), (Metric::P99Micros, 99)] {
+        sample.extend(percentile(&mut latencies, percent).map(|value| (metric, value)));
+    }
+    Ok(Done { transactions, bytes, sample })
+}
+
+/// Memory of many clients that do nothing. The system must be freshly started: memory freed earlier would be reused.
+fn measure_idle(workload: &Workload, system: &Running, statements: u32) -> Result<Sample> {
+    let pid = system.pid().context("no proxy")?;
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let database = system.database(workload);
+    let mut login = || -> Result<Client> {
+        let mut client = Client::login(system.port, database, &mut buffer)?;
+        for _ in 0..statements {
+            client.query("SELECT 1", &mut buffer)?;
+        }
+        Ok(client)
+    };
+    // The first client pays for what is shared by all, a server connection above all.
+    let mut clients = vec![login()?];
+    let before = proc::resident_bytes(pid)?;
+    for index in 0..workload.clients {
+        clients.push(login().with_context(|| format!("client {index}"))?);
+    }
+    let after = proc::resident_bytes(pid)?;
+    let growth = u32::try_from(after.saturating_sub(before) / 1024).map(f64::from)? * 1024.0;
+    Ok(vec![(Metric::IdleBytes, growth / f64::from(workload.clients))])
+}

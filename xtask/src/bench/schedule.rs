@@ -1,0 +1,114 @@
+//! The order of runs, and which systems are up.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, anyhow, bail};
+
+use super::counters::{self, Instructions};
+use super::metric::Sample;
+use super::results::Results;
+use super::run;
+use super::stats::Dice;
+use super::system::{Launcher, Running, System};
+use super::workload::{Kind, Workload};
+
+/// A workload that failed this often on a system is not tried there again: each failure may take a minute.
+const FAILURES_MAX: usize = 2;
+
+/// Runs rounds and collects their results.
+pub struct Schedule<'a> {
+    launcher: &'a Launcher,
+    workloads: &'a [&'static Workload],
+    systems: Vec<System>,
+    dice: Dice,
+    up: BTreeMap<System, Running>,
+    results: Results,
+}
+
+impl<'a> Schedule<'a> {
+    /// Nothing is started yet.
+    pub fn new(launcher: &'a Launcher, workloads: &'a [&'static Workload], systems: &[System], seed: u64) -> Self {
+        let (systems, dice) = (systems.to_vec(), Dice::new(seed));
+        Self { launcher, workloads, systems, dice, up: BTreeMap::new(), results: Results::default() }
+    }
+
+    /// Runs every workload once on every system.
+    pub fn round(&mut self, seconds: u32) {
+        for &workload in self.workloads {
+            let mut order = self.systems.clone();
+            self.dice.shuffle(&mut order);
+            for system in order {
+                let result = self.run_one(workload, system, seconds).map_err(|error| format!("{error:#}"));
+                let is_first = self.results.cell(workload.name, system).is_none_or(|cell| cell.rounds.is_empty());
+                if let Err(reason) = &result
+                    && is_first
+                {
+                    eprintln!("{} on {}: {reason}", workload.name, system.name());
+                }
+                self.results.cell_mut(workload.name, system).rounds.push(result);
+            }
+        }
+    }
+
+    fn run_one(&mut self, workload: &'static Workload, system: System, seconds: u32) -> Result<Sample> {
+        if let Some(reason) = system.unfit_for(workload) {
+            bail!(reason);
+        }
+        let cell = self.results.cell_mut(workload.name, system);
+        if let Some(Err(last)) = cell.rounds.last()
+            && cell.rounds.iter().filter(|round| round.is_err()).count() >= FAILURES_MAX
+        {
+            bail!("{last}");
+        }
+        if matches!(workload.kind, Kind::Idle { .. }) {
+            let mut fresh = self.launcher.start(system, &[])?;
+            let sample = run::measure(workload, &fresh, seconds, &self.launcher.folder);
+            fresh.stop()?;
+            return sample;
+        }
+        let launcher = self.launcher;
+        let sample = run::measure(workload, self.running(system)?, seconds, &launcher.folder);
+        sample.map_err(|error| {
+            // What failed may have left the system in a state that the next workload should not meet.
+            let last_words = self.up.remove(&system).and_then(|running| running.last_words());
+            match last_words {
+                Some(words) => anyhow!("{error:#}; its log ends with: {words}"),
+                None => error,
+            }
+        })
+    }
+
+    /// The system, started when it is not up.
+    fn running(&mut self, system: System) -> Result<&Running> {
+        match self.up.entry(system) {
+            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::btree_map::Entry::Vacant(entry) => Ok(entry.insert(self.launcher.start(system, &[])?)),
+        }
+    }
+
+    /// Counts system calls and instructions for all that worked in the rounds.
+    pub fn count(&mut self, source: Instructions) {
+        for &workload in self.workloads {
+            for system in self.systems.clone() {
+                let works = self.results.cell(workload.name, system).is_some_and(|c| c.rounds.iter().any(Result::is_ok));
+                if system == System::Direct || !works {
+                    continue;
+                }
+                let launcher = self.launcher;
+                let counted = match self.running(system) {
+                    Ok(running) => counters::count(workload, system, running, launcher, source),
+                    Err(error) => {
+                        eprintln!("{}: {error:#}", system.name());
+                        continue;
+                    }
+                };
+                self.results.cell_mut(workload.name, system).once = counted;
+            }
+        }
+    }
+
+    /// Ends what is up and hands out the results.
+    pub fn finish(self) -> Results {
+        self.results
+    }
+}

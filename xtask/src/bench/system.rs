@@ -1,0 +1,260 @@
+//! The systems under test: how each is configured, started and ended.
+//!
+//! All run as an ordinary user on ports of their own, before the same PostgreSQL, with their logs as quiet as they get.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use weir_demo::ReservedPort;
+
+use super::client::Client;
+use super::conf;
+use super::proc;
+use super::workload::{Kind, Mode, Workload};
+use crate::process::{self, Account};
+
+/// A system answers its first client within this time, under valgrind too.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// After this a system is killed.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// First version of PgBouncer that renames prepared statements in transaction mode.
+const BOUNCER_WITH_PREPARED: (u32, u32) = (1, 21);
+
+/// What stands between the client and PostgreSQL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum System {
+    /// Nothing.
+    Direct,
+    /// This project.
+    Weir,
+    /// Debian's PgBouncer.
+    Bouncer,
+    /// Debian's Pgpool-II.
+    Pgpool,
+    /// A program that only copies bytes: `bin/relay.rs`.
+    Relay,
+}
+
+/// All systems in the order of the tables.
+pub const SYSTEMS: [System; 5] = [System::Direct, System::Weir, System::Bouncer, System::Pgpool, System::Relay];
+
+impl System {
+    /// The word for `--systems`, tables and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Direct => "direct",
+            System::Weir => "weir",
+            System::Bouncer => "pgbouncer",
+            System::Pgpool => "pgpool",
+            System::Relay => "relay",
+        }
+    }
+
+    /// Why this system cannot do this workload at all.
+    pub fn unfit_for(self, workload: &Workload) -> Option<&'static str> {
+        match (self, workload.kind) {
+            (System::Direct, Kind::Idle { .. }) => Some("no proxy; an idle client is a whole server process"),
+            (System::Relay, Kind::Idle { .. }) => Some("opens a server connection for each client"),
+            (System::Pgpool, Kind::Idle { .. }) => Some("needs a process for each client"),
+            _ => None,
+        }
+    }
+
+    /// Ends it at once but in order, so that it can clean up (and valgrind can report).
+    fn stop_signal(self) -> Signal {
+        match self {
+            System::Weir | System::Pgpool => Signal::INT,
+            System::Direct | System::Bouncer | System::Relay => Signal::TERM,
+        }
+    }
+}
+
+/// A program that can be started, or why not.
+pub type Program = Result<PathBuf, String>;
+
+/// The programs of all systems.
+pub struct Programs {
+    /// The release binary.
+    pub weir: Program,
+    /// Debian's, or one in PATH.
+    pub bouncer: Program,
+    /// Its version, to know what it can do.
+    pub bouncer_version: Option<(u32, u32)>,
+    /// Debian's, or one in PATH.
+    pub pgpool: Program,
+    /// Built beside this program.
+    pub relay: Program,
+}
+
+/// Starts systems.
+pub struct Launcher {
+    /// Where their files go; each start makes a folder in it.
+    pub folder: PathBuf,
+    /// Who runs them.
+    pub account: Account,
+    /// PostgreSQL's port.
+    pub server_port: u16,
+    /// Most clients at the same time, idle ones not counted.
+    pub clients_max: u32,
+    /// Server connections a pooler may open in transaction mode.
+    pub pool_size: u32,
+    /// What to start.
+    pub programs: Programs,
+}
+
+impl Launcher {
+    /// Starts a system, behind the words of `wrapper` (valgrind, or nothing), and waits until it answers.
+    pub fn start(&self, system: System, wrapper: &[String]) -> Result<Running> {
+        if system == System::Direct {
+            let (port, log) = (self.server_port, PathBuf::new());
+            return Ok(Running { system, port, child: None, log, session_mode: false, reserved: vec![] });
+        }
+        let reserved = vec![ReservedPort::any()?, ReservedPort::any()?];
+        let port = reserved[0].number();
+        let folder = self.folder.join(format!("{}-{port}", system.name()));
+        fs::create_dir(&folder)?;
+        let words = self.command_line(system, &folder, [port, reserved[1].number()])?;
+        for entry in fs::read_dir(&folder)? {
+            self.account.own(&entry?.path())?;
+        }
+        self.account.own(&folder)?;
+        let log = folder.join("log");
+        let words: Vec<String> = wrapper.iter().cloned().chain(words).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir(&folder).stdin(Stdio::null());
+        command.stdout(File::create(&log)?).stderr(File::options().append(true).open(&log)?);
+        self.account.apply(&mut command);
+        let child = command.spawn().with_context(|| format!("cannot run {}", words[0]))?;
+        let session_mode = system == System::Bouncer && self.bouncer_lacks_prepared();
+        let mut running = Running { system, port, child: Some(child), log, session_mode, reserved };
+        running.wait_ready()?;
+        Ok(running)
+    }
+
+    /// Whether prepared statements need PgBouncer's session mode.
+    pub fn bouncer_lacks_prepared(&self) -> bool {
+        self.programs.bouncer_version.is_none_or(|version| version < BOUNCER_WITH_PREPARED)
+    }
+
+    /// Writes the files a system needs and says how to start it.
+    fn command_line(&self, system: System, folder: &Path, ports: [u16; 2]) -> Result<Vec<String>> {
+        let settings = conf::Settings {
+            folder: folder.display().to_string(),
+            port: ports[0],
+            second_port: ports[1],
+            server_port: self.server_port,
+            clients_max: self.clients_max,
+            pool_size: self.pool_size,
+            bouncer_renames: !self.bouncer_lacks_prepared(),
+        };
+        let write = |name: &str, text: String| -> Result<String> {
+            let path = folder.join(name);
+            fs::write(&path, text)?;
+            Ok(path.display().to_string())
+        };
+        let program = |program: &Program| match program {
+            Ok(path) => Ok(path.display().to_string()),
+            Err(reason) => bail!("{reason}"),
+        };
+        let address = |port: u16| format!("127.0.0.1:{port}");
+        Ok(match system {
+            System::Direct => bail!("nothing to start"),
+            System::Relay => vec![program(&self.programs.relay)?, address(ports[0]), address(self.server_port)],
+            System::Weir => {
+                vec![program(&self.programs.weir)?, "-f".into(), write("pgpool.conf", conf::weir(&settings))?]
+            }
+            System::Bouncer => {
+                write("users.txt", "\"postgres\" \"\"\n".into())?;
+                let ini = write("pgbouncer.ini", conf::bouncer(&settings))?;
+                vec![program(&self.programs.bouncer)?, "-q".into(), ini]
+            }
+            System::Pgpool => {
+                let main = write("pgpool.conf", conf::pgpool(&settings))?;
+                let hba = write("pool_hba.conf", String::new())?;
+                let pcp = write("pcp.conf", String::new())?;
+                vec![program(&self.programs.pgpool)?, "-n".into(), "-f".into(), main, "-a".into(), hba, "-F".into(), pcp]
+            }
+        })
+    }
+}
+
+/// A system that answers. Dropping it ends it.
+pub struct Running {
+    system: System,
+    /// Where it listens.
+    pub port: u16,
+    child: Option<Child>,
+    /// What it printed.
+    log: PathBuf,
+    session_mode: bool,
+    /// Held so that nobody else is given the ports.
+    #[allow(dead_code)] // only its drop matters
+    reserved: Vec<ReservedPort>,
+}
+
+impl Running {
+    /// The proxy's first process; `None` for no proxy.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// The database a workload connects to: PgBouncer has one more, in session mode.
+    pub fn database(&self, workload: &Workload) -> &'static str {
+        match workload.kind {
+            Kind::Select(Mode::Prepared) if self.session_mode => conf::SESSION_DATABASE,
+            _ => "postgres",
+        }
+    }
+
+    fn wait_ready(&mut self) -> Result<()> {
+        let end = Instant::now() + START_LIMIT;
+        loop {
+            let Err(error) = Client::login(self.port, "postgres", &mut [0; 4096]) else { return Ok(()) };
+            let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
+            if ended.is_some() || Instant::now() > end {
+                let last = self.last_words().unwrap_or_else(|| "it said nothing".to_owned());
+                let how = ended.map_or_else(|| format!("no login: {error:#}"), |status| status.to_string());
+                bail!("{} does not start ({how}): {last}", self.system.name());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Where and why it panicked, else the last line it printed.
+    pub fn last_words(&self) -> Option<String> {
+        let text = fs::read_to_string(&self.log).ok()?;
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        match lines.iter().position(|line| line.contains(" panicked at ")) {
+            // The reason is on the line after the place.
+            Some(at) => Some(lines[at..].iter().take(2).copied().collect::<Vec<_>>().join(" ")),
+            None => lines.last().map(|&line| line.to_owned()),
+        }
+    }
+
+    /// Ends it and waits.
+    pub fn stop(&mut self) -> Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        let family = proc::tree(child.id());
+        let ended = process::stop(&mut child, self.system.stop_signal(), STOP_LIMIT)?;
+        if ended == process::Ended::Killed {
+            // Pgpool's children do not notice that their parent was killed.
+            for pid in family.into_iter().filter(|&pid| pid != child.id()) {
+                // An error means that it ended by itself meanwhile.
+                let _ = process::send(pid, Signal::KILL);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            eprintln!("cannot end {}: {error:#}", self.system.name());
+        }
+    }
+}

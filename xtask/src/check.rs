@@ -1,0 +1,57 @@
+//! `cargo xtask check`: everything that needs no server, in one go.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::cargo::{cargo, run_to_end};
+use crate::{layers, tidy};
+
+/// The crates whose tests need nothing but themselves.
+const PURE: &[&str] = &["weir-wire", "weir-sql", "weir-policy", "xtask"];
+/// The program that knows whether the generated documents are fresh; it comes with `weir docs`.
+const DOCS_SOURCE: [&str; 2] = ["crates/weir/src/docs.rs", "crates/weir/src/cli/docs.rs"];
+
+/// Runs all steps, also after one that failed, so that one run shows everything there is to mend.
+pub fn run(root: &Path) -> Result<()> {
+    type Step = (&'static str, fn(&Path) -> Result<()>);
+    let steps: [Step; 6] = [
+        ("format", |_| run_to_end(&mut cargo(&["fmt", "--all", "--check"]))),
+        ("layers", layers::run),
+        ("tidy", tidy::run),
+        ("clippy", |_| run_to_end(&mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))),
+        ("tests of the pure crates", |_| run_to_end(&mut pure_tests())),
+        ("documents", docs),
+    ];
+    let mut failed = Vec::new();
+    for (name, step) in steps {
+        let begin = Instant::now();
+        println!("== {name}");
+        if let Err(error) = step(root) {
+            println!("{error:#}");
+            failed.push(name);
+        }
+        println!("== {name}: {:.1} s", begin.elapsed().as_secs_f64());
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn pure_tests() -> std::process::Command {
+    let mut command = cargo(&["test", "--quiet"]);
+    PURE.iter().for_each(|name| {
+        command.args(["-p", name]);
+    });
+    command
+}
+
+fn docs(root: &Path) -> Result<()> {
+    if !DOCS_SOURCE.iter().any(|path| root.join(path).is_file()) {
+        println!("skipped: there is no `weir docs` yet");
+        return Ok(());
+    }
+    run_to_end(&mut cargo(&["run", "--quiet", "-p", "weir", "--", "docs", "--check"]))
+}

@@ -1,0 +1,76 @@
+//! Development tasks: `cargo xtask bench`, `check`, `test`, `pg`, `layers`, `tidy`.
+
+mod bench;
+mod cargo;
+mod check;
+mod date;
+mod finding;
+mod layers;
+mod pg;
+mod pg_task;
+mod process;
+mod source;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+/// Checks, tests and measures this workspace.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Measure Weir beside PgBouncer, Pgpool-II, a bare relay and no proxy
+    Bench(bench::Arguments),
+    /// Format, layers, habits, clippy, tests without servers, generated documents
+    Check,
+    /// The checks, all tests, the fuzz targets for some seconds
+    Test(test::Arguments),
+    /// Fetch PostgreSQL of these major versions and print the folders of their programs
+    Pg(pg_task::Arguments),
+    /// Who uses whom, against the tables in xtask/src/layers.rs
+    Layers,
+    /// Lengths, banned words, changing statics
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
+        Task::Bench(arguments) => bench::run(&arguments),
+        Task::Check => check::run(root()),
+        Task::Test(arguments) => test::run(&arguments, root()),
+        Task::Pg(arguments) => pg_task::run(&arguments),
+        Task::Layers => layers::run(root()),
+        Task::Tidy => tidy::run(root()),
+    }
+}
+
+/// The workspace's folder.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// Where cargo puts what it builds: we are in its folder `debug` or `release` ourselves.
+fn target_folder() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    Ok(own.ancestors().nth(2).context("not in a target folder")?.to_owned())
+}

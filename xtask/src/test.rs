@@ -1,0 +1,152 @@
+//! `cargo xtask test`: the checks, then all tests, then the fuzz targets for some seconds each.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cargo::{cargo, describe, run_to_end};
+use crate::check;
+
+/// Tells the end-to-end tests which major version of PostgreSQL they run on.
+const VERSION_VARIABLE: &str = "WEIR_TEST_PG";
+/// Tells `weir-demo` where that version's programs are.
+const PROGRAMS_VARIABLE: &str = "WEIR_PG_BIN";
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Major versions of PostgreSQL (comma separated), fetched when missing; without it the newest installed one
+    #[arg(long, value_delimiter = ',')]
+    pg: Vec<u32>,
+    /// Seconds for each fuzz target; 0 leaves them out
+    #[arg(long, default_value_t = 10)]
+    fuzz_seconds: u32,
+    /// Leave out what `cargo xtask check` does
+    #[arg(long)]
+    no_check: bool,
+    /// Given to the test programs, for example a part of a test's name
+    #[arg(last = true)]
+    rest: Vec<String>,
+}
+
+/// Runs all; a failure of one part does not keep the others from running.
+pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
+    let mut failed: Vec<String> = Vec::new();
+    let mut summary: Vec<String> = Vec::new();
+    if !arguments.no_check
+        && let Err(error) = check::run(root)
+    {
+        println!("{error:#}");
+        failed.push("check".to_owned());
+    }
+    let versions: Vec<Option<u32>> =
+        if arguments.pg.is_empty() { vec![None] } else { arguments.pg.iter().copied().map(Some).collect() };
+    for version in versions {
+        let name = version.map_or("tests".to_owned(), |version| format!("tests on PostgreSQL {version}"));
+        summary.push(format!("{name}:"));
+        if let Err(error) = all_tests(version, &arguments.rest, &mut summary) {
+            println!("{error:#}");
+            failed.push(name);
+        }
+    }
+    if arguments.fuzz_seconds > 0
+        && let Err(error) = fuzz(root, arguments.fuzz_seconds, &mut summary)
+    {
+        println!("{error:#}");
+        failed.push("fuzz".to_owned());
+    }
+    println!("\nsummary");
+    summary.iter().for_each(|line| println!("{line}"));
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+/// Runs cargo's tests and keeps its own summary lines, each with the program it belongs to.
+fn all_tests(version: Option<u32>, rest: &[String], summary: &mut Vec<String>) -> Result<()> {
+    let mut command = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    if !rest.is_empty() {
+        command.arg("--").args(rest);
+    }
+    if let Some(version) = version {
+        command.env(VERSION_VARIABLE, version.to_string()).env(PROGRAMS_VARIABLE, crate::pg::fetch(version)?);
+    }
+    // Cargo names the programs on stderr and their results come on stdout: one pipe keeps them in order.
+    let (reader, writer) = std::io::pipe()?;
+    let line = describe(&command);
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn().with_context(|| format!("cannot run {line}"))?;
+    // The command holds our ends of the pipe, which must close for its end to be seen.
+    drop(command);
+    let mut program = String::new();
+    for text in BufReader::new(reader).lines() {
+        let text = text?;
+        println!("{text}");
+        if let Some(name) = program_of(&text) {
+            program = name.to_owned();
+        } else if text.starts_with("test result:") {
+            summary.push(format!("  {program}: {text}"));
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("{line}: {status}");
+    }
+    Ok(())
+}
+
+/// The test program that a line of cargo announces.
+fn program_of(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let running = line.strip_prefix("Running ").map(|rest| rest.split(" (").next().unwrap_or(rest));
+    running.or_else(|| line.strip_prefix("Doc-tests ").filter(|rest| !rest.contains(' ')))
+}
+
+/// Runs every fuzz target for `seconds`. The fuzzer needs flags of the nightly compiler, which the variable allows.
+fn fuzz(root: &Path, seconds: u32, summary: &mut Vec<String>) -> Result<()> {
+    if !root.join("fuzz").is_dir() {
+        summary.push("fuzz targets: skipped: there is no folder fuzz".to_owned());
+        return Ok(());
+    }
+    let listed = cargo(&["fuzz", "list"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let Some(listed) = listed.ok().filter(|output| output.status.success()) else {
+        summary.push("fuzz targets: skipped: cargo-fuzz is not installed (cargo install cargo-fuzz)".to_owned());
+        return Ok(());
+    };
+    let targets = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let mut failed = Vec::new();
+    for target in targets.split_whitespace() {
+        let result = run_to_end(&mut fuzz_command(target, seconds));
+        let word = if result.is_ok() { "ok" } else { "FAILED" };
+        summary.push(format!("fuzz {target}: {seconds} s: {word}"));
+        if result.is_err() {
+            failed.push(target);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("fuzz targets failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn fuzz_command(target: &str, seconds: u32) -> Command {
+    let mut command = cargo(&["fuzz", "run", target, "--"]);
+    command.arg(format!("-max_total_time={seconds}")).env("RUSTC_BOOTSTRAP", "1");
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_of_a_result_is_known() {
+        let line = "     Running unittests src/main.rs (/t/debug/deps/xtask-c3a5)";
+        assert_eq!(program_of(line), Some("unittests src/main.rs"));
+        assert_eq!(program_of("   Doc-tests weir_wire"), Some("weir_wire"));
+        assert_eq!(program_of("running 3 tests"), None);
+    }
+}

@@ -1,0 +1,224 @@
+//! `cargo xtask tidy`: habits a compiler does not hold.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::finding::{self, Finding};
+use crate::source::{Source, sources_below};
+
+const FILE_LINES_MAX: usize = 900;
+/// Tables may be longer.
+const LONG_FILES: &[&str] = &["crates/policy/src/params/"];
+
+const FUNCTION_LINES_MAX: usize = 70;
+/// Functions that are longer, and how long they may be: a row may only shrink or go.
+const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
+
+/// Everything we check for length.
+const ALL: &[&str] = &["crates", "xtask", "fuzz/fuzz_targets"];
+
+/// Words that production code must not have.
+struct Ban {
+    word: &'static str,
+    folders: &'static [&'static str],
+    /// Files that may have it all the same, or folders of them.
+    except: &'static [&'static str],
+    instead: &'static str,
+}
+
+const PRODUCTION: &[&str] = &["crates/wire/src", "crates/sql/src", "crates/policy/src", "crates/weir/src"];
+const PURE: &[&str] = &["crates/wire/src", "crates/policy/src"];
+/// Where the program talks to a person at a terminal.
+const COMMAND_LINE: &[&str] =
+    &["crates/weir/src/main.rs", "crates/weir/src/cli.rs", "crates/weir/src/cli/", "crates/weir/src/bin/"];
+const NONE: &[&str] = &[];
+
+const fn ban(
+    word: &'static str,
+    folders: &'static [&'static str],
+    except: &'static [&'static str],
+    instead: &'static str,
+) -> Ban {
+    Ban { word, folders, except, instead }
+}
+
+const BANS: &[Ban] = &[
+    ban("println!", PRODUCTION, COMMAND_LINE, "use the log"),
+    ban("print!", PRODUCTION, COMMAND_LINE, "use the log"),
+    ban("dbg!", PRODUCTION, NONE, "remove it"),
+    ban("todo!", PRODUCTION, NONE, "write it, or return an error that says what is missing"),
+    ban("unimplemented!", PRODUCTION, NONE, "write it, or return an error that says what is missing"),
+    ban("lazy_static!", PRODUCTION, NONE, "pass it as an argument"),
+    ban("thread_local!", PRODUCTION, NONE, "let the worker own it"),
+    ban("Instant::now", PURE, NONE, "let the caller pass `now`"),
+    ban("SystemTime::now", PURE, NONE, "let the caller pass `now`"),
+    ban("std::env", PURE, NONE, "let the caller pass it"),
+    ban("std::fs", PURE, NONE, "let the caller read it"),
+    ban("std::net", PURE, NONE, "decide here, do it in crates/weir"),
+];
+
+/// Types that make a `static` change after the start, or be made at its first use.
+const CHANGING: &[&str] =
+    &["Atomic", "Mutex", "RwLock", "Cell", "OnceLock", "LazyLock", "Lazy", "OnceCell", "ArcSwap", "Condvar"];
+
+/// Checks all rules.
+pub fn run(root: &Path) -> Result<()> {
+    finding::report("tidy", &find(root)?)
+}
+
+/// All that breaks a rule.
+pub fn find(root: &Path) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for folder in ALL {
+        for source in sources_below(root, folder)? {
+            findings.extend(check_file_length(&source));
+            findings.extend(check_functions(&source));
+            findings.extend(check_bans(&source));
+            findings.extend(check_statics(&source));
+        }
+    }
+    Ok(findings)
+}
+
+fn is_in(path: &str, places: &[&str]) -> bool {
+    places.iter().any(|place| path.starts_with(place))
+}
+
+fn check_file_length(source: &Source) -> Option<Finding> {
+    let lines = source.lines.len();
+    if lines <= FILE_LINES_MAX || is_in(&source.path, LONG_FILES) {
+        return None;
+    }
+    Some(Finding::new(&source.path, lines, format!("{lines} lines, the limit is {FILE_LINES_MAX}: split it by subject")))
+}
+
+fn check_bans(source: &Source) -> Vec<Finding> {
+    let bans = BANS.iter().filter(|ban| is_in(&source.path, ban.folders) && !is_in(&source.path, ban.except));
+    let found = bans.flat_map(|ban| {
+        let lines = source.production().filter(|(_, line)| has_word(line, ban.word));
+        lines.map(|(line, _)| Finding::new(&source.path, line, format!("{}: {}", ban.word, ban.instead)))
+    });
+    found.collect()
+}
+
+/// Whether `word` occurs and is not the end of a longer name (`eprintln!` is not `println!`).
+fn has_word(line: &str, word: &str) -> bool {
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        let is_name = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+        !is_name(before) && (word.ends_with('!') || !is_name(after))
+    })
+}
+
+fn check_statics(source: &Source) -> Vec<Finding> {
+    if !is_in(&source.path, PRODUCTION) {
+        return vec![];
+    }
+    let is_static = |line: &str| {
+        let line = line.trim_start();
+        let line = line.strip_prefix("pub ").or_else(|| line.strip_prefix("pub(crate) ")).unwrap_or(line);
+        let Some(rest) = line.strip_prefix("static ") else { return false };
+        rest.starts_with("mut ") || CHANGING.iter().any(|word| rest.contains(word))
+    };
+    let lines = source.production().filter(|(_, line)| is_static(line));
+    lines.map(|(line, _)| Finding::new(&source.path, line, "a static that changes: pass it as an argument")).collect()
+}
+
+/// One function: its name, its first line and how many it has.
+struct Function {
+    name: String,
+    line: usize,
+    lines: usize,
+}
+
+fn check_functions(source: &Source) -> Vec<Finding> {
+    let limit = |function: &Function| {
+        let exempt = LONG_FUNCTIONS.iter().find(|row| row.0 == source.path && row.1 == function.name);
+        exempt.map_or(FUNCTION_LINES_MAX, |row| row.2)
+    };
+    let long = functions_of(&source.code).into_iter().filter(|function| function.lines > limit(function));
+    let finding = |function: Function| {
+        let text = format!("function {} has {} lines, the limit is {}", function.name, function.lines, limit(&function));
+        Finding::new(&source.path, function.line, text)
+    };
+    long.map(finding).collect()
+}
+
+/// All functions with a body, inner ones too; brackets are counted, which is exact because texts are blanked.
+fn functions_of(code: &[String]) -> Vec<Function> {
+    let starts = code.iter().enumerate().filter_map(|(index, line)| Some((index, function_name(line)?)));
+    let measured = starts.filter_map(|(index, name)| {
+        let lines = body_end(&code[index..])? + 1;
+        Some(Function { name, line: index + 1, lines })
+    });
+    measured.collect()
+}
+
+fn function_name(line: &str) -> Option<String> {
+    let at = line.match_indices("fn ").map(|(at, _)| at).find(|&at| at == 0 || line[..at].ends_with([' ', '(']))?;
+    let name: String = line[at + 3..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// The index of the line where the body that begins in `lines` ends; `None` for a declaration without a body.
+fn body_end(lines: &[String]) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut brackets = 0_usize;
+    for (index, line) in lines.iter().enumerate() {
+        let from = if index == 0 { line.find("fn ").unwrap_or(0) } else { 0 };
+        for c in line[from..].chars() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth == 1 => return Some(index),
+                '}' => depth = depth.checked_sub(1)?,
+                '(' | '[' => brackets += 1,
+                ')' | ']' => brackets = brackets.saturating_sub(1),
+                ';' if depth == 0 && brackets == 0 => return None,
+                _ => {}
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines_of(findings: &[Finding]) -> Vec<usize> {
+        findings.iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn banned_words_are_found_in_code_and_not_in_comments_texts_or_tests() {
+        let text =
+            "// println!\nfn f() { println!(\"x\") }\nlet a = \"dbg!\";\neprintln!();\n#[cfg(test)]\nmod tests {\n dbg!(1)\n}\n";
+        assert_eq!(lines_of(&check_bans(&Source::new("crates/weir/src/a.rs", text))), [2]);
+        assert_eq!(lines_of(&check_bans(&Source::new("crates/weir/src/main.rs", text))), [] as [usize; 0]);
+        let clock = "let t = Instant::now();\nuse std::net::IpAddr;\n";
+        assert_eq!(lines_of(&check_bans(&Source::new("crates/policy/src/a.rs", clock))), [1, 2]);
+        assert_eq!(lines_of(&check_bans(&Source::new("crates/weir/src/a.rs", clock))), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn statics_that_change_are_found() {
+        let text = "static A: &[u8] = b\"\";\npub static B: LazyLock<u8> = x;\nstatic mut C: u8 = 0;\n    static D: AtomicU8 = y;\nfn f(a: &'static str) {}\n";
+        assert_eq!(lines_of(&check_statics(&Source::new("crates/weir/src/a.rs", text))), [2, 3, 4]);
+    }
+
+    #[test]
+    fn the_length_of_a_function_is_from_its_name_to_its_last_bracket() {
+        let text = "fn short() {}\nfn longer(\n    a: [u8; 4],\n) -> u8 {\n    \"}\"\n}\ntrait T { fn declared(&self);\n fn next() {} }\n";
+        let source = Source::new("a.rs", text);
+        let found: Vec<_> = functions_of(&source.code).into_iter().map(|f| (f.name, f.line, f.lines)).collect();
+        assert_eq!(found, [("short".into(), 1, 1), ("longer".into(), 2, 5), ("next".into(), 8, 1)]);
+    }
+
+    #[test]
+    fn a_function_over_the_limit_is_named() {
+        let text = format!("fn long() {{\n{}}}\n", "    step();\n".repeat(FUNCTION_LINES_MAX));
+        assert_eq!(lines_of(&check_functions(&Source::new("a.rs", &text))), [1]);
+    }
+}
