@@ -16,7 +16,7 @@ with reading_though_volatile (name) as (values
     ('random_normal'), ('timeofday'), ('uuidv4'), ('uuidv7')
 ), about_this_server (pattern) as (values
     -- the session
-    ('current_setting'), ('inet\_client\_%'), ('inet\_server\_%'), ('pg_backend_pid'), ('pg_cursor'), ('pg_is_other_temp_schema'),
+    ('current_setting'), ('inet\_client\_%'), ('pg_backend_pid'), ('pg_cursor'), ('pg_is_other_temp_schema'),
     ('pg_listening_channels'), ('pg_my_temp_schema'), ('pg_prepared\_%'), ('pg_show\_%'), ('pg_settings\_%'), ('pg_trigger_depth'),
     ('set_config'), ('setseed'), ('pg_event_trigger\_%'),
     -- the server: its processes, files, version

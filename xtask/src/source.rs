@@ -164,8 +164,8 @@ mod tests {
     }
 
     #[test]
-    fn tests_begin_at_their_module_not_at_a_single_test_helper() {
-        let source = Source::new("a.rs", "#[cfg(test)]\nfn helper() {}\nfn a() {}\n#[cfg(test)]\nmod tests {\n}\n");
+    fn tests_begin_at_their_module_not_at_a_single_test_function() {
+        let source = Source::new("a.rs", "#[cfg(test)]\nfn sample() {}\nfn a() {}\n#[cfg(test)]\nmod tests {\n}\n");
         assert_eq!(source.tests_from, 3);
     }
 }

@@ -128,7 +128,8 @@ async fn ask_all(w: &Rc<Worker>, config: &Arc<Config>, lines: &[Line]) -> Vec<Re
 /// Asks one node, over the connection kept or a new one.
 async fn ask(w: &Worker, config: &Config, address: &Address, line: &Line) -> Result<Answer, OpenError> {
     let deadline = Instant::now() + PROBE_TIMEOUT;
-    if let Some(mut talk) = line.borrow_mut().take() {
+    let kept = line.borrow_mut().take();
+    if let Some(mut talk) = kept {
         talk.renew(w, deadline);
         if let Ok(answer) = question(w, address, &mut talk).await {
             *line.borrow_mut() = Some(talk);

@@ -11,6 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -222,9 +223,10 @@ impl Reactor {
         };
         let Some(mut future) = future else { return };
         self.current.set(id);
-        let poll = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        // A fault in one session must not end the others: its task is dropped, and its sockets close. The panic hook has told the log.
+        let poll = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
         self.current.set(NO_TASK);
-        match poll {
+        match poll.unwrap_or(Poll::Ready(())) {
             Poll::Pending => self.tasks.borrow_mut()[id as usize].future = Some(future),
             Poll::Ready(()) => {
                 drop(future);

@@ -339,7 +339,8 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
         }
     }
     loop {
-        let header = match s.down.peek(&mut w.buffers.borrow_mut()) {
+        let peeked = s.down.peek(&mut w.buffers.borrow_mut());
+        let header = match peeked {
             Ok(Some(header)) => header,
             Ok(None) => break,
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow, bail};
 
 use super::counters::{self, Instructions};
 use super::metric::Sample;
@@ -64,17 +64,14 @@ impl<'a> Schedule<'a> {
             let mut fresh = self.launcher.start(system, &[])?;
             let sample = run::measure(workload, &fresh, seconds, &self.launcher.folder);
             fresh.stop()?;
-            return sample;
+            return sample.map_err(|error| with_last_words(error, &fresh));
         }
         let launcher = self.launcher;
         let sample = run::measure(workload, self.running(system)?, seconds, &launcher.folder);
-        sample.map_err(|error| {
+        sample.map_err(|error| match self.up.remove(&system) {
             // What failed may have left the system in a state that the next workload should not meet.
-            let last_words = self.up.remove(&system).and_then(|running| running.last_words());
-            match last_words {
-                Some(words) => anyhow!("{error:#}; its log ends with: {words}"),
-                None => error,
-            }
+            Some(running) => with_last_words(error, &running),
+            None => error,
         })
     }
 
@@ -110,5 +107,13 @@ impl<'a> Schedule<'a> {
     /// Ends what is up and hands out the results.
     pub fn finish(self) -> Results {
         self.results
+    }
+}
+
+/// Adds what the system printed last to the reason of a failure.
+fn with_last_words(error: Error, running: &Running) -> Error {
+    match running.last_words() {
+        Some(words) => anyhow!("{error:#}; its log ends with: {words}"),
+        None => error,
     }
 }
