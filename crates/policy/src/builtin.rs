@@ -345,7 +345,6 @@ mod tests {
             "pg_read_file",
             "pg_ls_dir",
             "pg_stat_file",
-            "inet_server_addr",
             "version",
             "pg_postmaster_start_time",
             "pg_logical_emit_message",

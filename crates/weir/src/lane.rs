@@ -323,12 +323,15 @@ mod tests {
         let mut buffers = Buffers::new(64);
         let mut lane = Lane::default();
         let mut sent = Vec::new();
-        for piece in bytes.chunks(step) {
+        let mut left = bytes;
+        while !left.is_empty() {
             lane.make_room(&mut buffers);
             let buffer = lane.buffer.as_mut().unwrap();
-            assert!(lane.end + piece.len() <= buffer.len(), "no room");
-            buffer[lane.end..lane.end + piece.len()].copy_from_slice(piece);
-            lane.end += piece.len();
+            let taken = step.min(left.len()).min(buffer.len() - lane.end);
+            assert!(taken > 0, "no room");
+            buffer[lane.end..lane.end + taken].copy_from_slice(&left[..taken]);
+            lane.end += taken;
+            left = &left[taken..];
             while let Some(header) = lane.peek(&mut buffers).unwrap() {
                 if !decide(&mut lane, header, &mut buffers) {
                     break;

@@ -335,6 +335,13 @@ mod tests {
             s.borrow_mut().push("slept");
             r.wake(waiting);
         });
+        let ticking = reactor.clone();
+        // The loop would wait for events for ever once there is nothing left to do.
+        reactor.spawn(async move {
+            loop {
+                ticking.sleep(Duration::from_millis(1)).await;
+            }
+        });
         while seen.borrow().len() < 2 {
             reactor.turn().unwrap();
         }
