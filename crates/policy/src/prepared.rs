@@ -1,6 +1,6 @@
 //! Which statements one link has prepared, under our names, and which must go when there are too many.
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 /// Identity of a statement text with its parameter types; the same text has the same identity for all clients of a worker.
 pub type StatementId = u64;
@@ -29,6 +29,8 @@ pub fn push_name(out: &mut Vec<u8>, id: StatementId) {
 #[derive(Debug, Default)]
 pub struct Known {
     used: HashMap<StatementId, u64>,
+    /// Still on the server, but must be prepared anew before the next use.
+    stale: HashSet<StatementId>,
     clock: u64,
 }
 
@@ -54,6 +56,10 @@ impl Known {
             *used = clock;
             return Need::Nothing;
         }
+        if !self.stale.is_empty() && self.stale.remove(&id) {
+            self.used.insert(id, clock);
+            return Need::Parse { evict: Some(id) };
+        }
         let evict = if self.used.len() >= max.max(1) { self.oldest() } else { None };
         if let Some(evict) = evict {
             self.used.remove(&evict);
@@ -71,8 +77,15 @@ impl Known {
         self.used.remove(&id);
     }
 
+    /// The server has none of them any more.
     pub fn clear(&mut self) {
         self.used.clear();
+        self.stale.clear();
+    }
+
+    /// The server still has them, but what they mean may have changed.
+    pub fn stale_all(&mut self) {
+        self.stale.extend(self.used.drain().map(|(id, _)| id));
     }
 
     pub fn len(&self) -> usize {
@@ -106,5 +119,15 @@ mod tests {
         assert_eq!(known.touch(3, 2), Need::Parse { evict: Some(2) });
         known.forget(3);
         assert_eq!(known.touch(3, 2), Need::Parse { evict: None });
+    }
+
+    #[test]
+    fn a_stale_statement_is_closed_and_prepared_anew() {
+        let mut known = Known::default();
+        known.touch(1, 5);
+        known.stale_all();
+        assert!(!known.contains(1));
+        assert_eq!(known.touch(1, 5), Need::Parse { evict: Some(1) });
+        assert_eq!(known.touch(1, 5), Need::Nothing);
     }
 }

@@ -5,6 +5,7 @@ use crate::link::{self, Link, Login, OpenError};
 use crate::metrics::Metric;
 use crate::pool::{Lease, Limit, Pool, Refusal};
 use crate::reactor::parked;
+use crate::relay::Flow;
 use crate::session::{IDLE, Kept, Session};
 use crate::session_card::Doing;
 use crate::statements::Statement;
@@ -19,26 +20,47 @@ use weir_policy::route::{self, Ask, Class, Side, Target};
 use weir_wire::frame::front;
 use weir_wire::write;
 
-/// Whether a statement can be sent now.
+/// What a statement needs that is not at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aim {
-    /// The session has the link it needs.
-    Ready,
-    /// Another node still answers; come again when replies arrive.
-    Wait,
+pub struct Need {
+    class: Class,
+    is_read: bool,
 }
 
-/// Sees that the session holds a link where this statement may run. Not cancel safe.
+/// Sees that the session holds a link where this statement may run. `None`: it does. Else what to do first.
 #[inline]
-pub async fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Aim, Fault> {
+pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
     if let Some(link) = &s.link {
         if s.kept.is_some() || s.transaction != IDLE || statement.class.side == Side::Reader || is_primary(w, link) {
-            return Ok(Aim::Ready);
+            return Ok(None);
         }
-        return Ok(leave_reader(s, w));
+        return Ok(Some(leave_reader(s, w)));
     }
-    acquire(s, w, statement.class, statement.is_read).await?;
-    Ok(Aim::Ready)
+    let mut class = statement.class;
+    if w.peek_config().pool.mode == PoolMode::Session {
+        // All of the session's state lies on one link, so that link must be able to do everything.
+        class.side = Side::Primary;
+    }
+    let need = Need { class, is_read: statement.is_read };
+    let (Some((_, node)), _) = choose(s, w, class) else { return Ok(Some(Flow::Need(need))) };
+    let pool = s.pools.of_node(w, node);
+    match pool.take_idle(w).and_then(|link| fit(w, link)) {
+        Some(link) => {
+            count(w, need, node);
+            settle_in(s, w, link);
+            Ok(None)
+        }
+        None => Ok(Some(Flow::Need(need))),
+    }
+}
+
+fn count(w: &Worker, need: Need, node: u16) {
+    if need.class.side == Side::Reader {
+        w.count(Metric::ReadsSpread);
+    }
+    if need.is_read {
+        w.count_select(node);
+    }
 }
 
 fn is_primary(w: &Worker, link: &Link) -> bool {
@@ -49,39 +71,37 @@ fn is_primary(w: &Worker, link: &Link) -> bool {
 /// A pipeline began with reads and goes on with what only the primary may do: what was sent is brought to its end here first.
 ///
 /// Only reads ran so far, so that ending their implicit transaction early changes nothing a client could see.
-fn leave_reader(s: &mut Session, w: &Worker) -> Aim {
+fn leave_reader(s: &mut Session, w: &Worker) -> Flow {
     if s.replies.is_unsynced() && !s.replies.is_skipping() {
         s.replies.push(Expect::SyncOurs);
         write::bare(s.up.extra(&mut w.buffers.borrow_mut()), front::SYNC);
     } else if s.replies.is_settled() {
         s.release_if_at_rest(w);
     }
-    Aim::Wait
+    Flow::Hold
 }
 
-/// Chooses a node and takes a link to it: at rest, opened, or waited for.
-async fn acquire(s: &mut Session, w: &Rc<Worker>, class: Class, is_read: bool) -> Result<(), Fault> {
-    let mut class = class;
-    if w.peek_config().pool.mode == PoolMode::Session {
-        // All of the session's state lies on one link, so that link must be able to do everything.
-        class.side = Side::Primary;
-    }
+/// Chooses a node and takes a link to it: at rest, opened, or waited for. Not cancel safe.
+pub async fn acquire(s: &mut Session, w: &Rc<Worker>, need: Need) -> Result<(), Fault> {
+    let mut class = need.class;
+    let started = w.reactor.now();
     loop {
-        let node = choose(s, w, class).await?;
-        let Some(address) = w.address_of(node) else { continue };
-        match lease(s, w, address.node).await? {
+        let (node, at) = match choose(s, w, class) {
+            (Some((at, node)), _) => (node, at),
+            (None, rule) => {
+                wait_for_primary(s, w, started, rule).await?;
+                continue;
+            }
+        };
+        match lease(s, w, node).await? {
             Ok(link) => {
-                if class.side == Side::Reader {
-                    w.count(Metric::ReadsSpread);
-                }
-                if is_read {
-                    w.count_select(address.node);
-                }
-                return settle_in(s, w, link);
+                count(w, Need { class, ..need }, node);
+                settle_in(s, w, link);
+                return Ok(());
             }
             Err(error) => {
                 w.shared.nudge_prober();
-                if class.side != Side::Reader || !error.is_unreachable() || w.view().primary == Some(node) {
+                if class.side != Side::Reader || !error.is_unreachable() || w.view().primary == Some(at) {
                     return Err(error.fault().as_fatal());
                 }
                 // A standby that cannot be reached costs a read nothing but its way to the primary.
@@ -92,9 +112,9 @@ async fn acquire(s: &mut Session, w: &Rc<Worker>, class: Class, is_read: bool) -
 }
 
 /// Uses a link: brings it to the session's settings first if it has others. They travel with the statement in one write.
-fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) -> Result<(), Fault> {
+fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) {
     s.take(w, link);
-    let Some(link) = &mut s.link else { return Ok(()) };
+    let Some(link) = &mut s.link else { return };
     if !Arc::ptr_eq(&link.settings, &s.settings) {
         let sql = link.settings.change_to(&s.settings);
         link.settings = s.settings.clone();
@@ -107,38 +127,31 @@ fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) -> Result<(), Fault> 
     if w.peek_config().pool.mode == PoolMode::Session {
         s.keep(w, Kept::Mode);
     }
-    Ok(())
 }
 
-/// The node for a statement; waits while a primary is needed and none is known.
-async fn choose(s: &mut Session, w: &Worker, class: Class) -> Result<NodeIndex, Fault> {
-    let started = Instant::now();
-    loop {
-        let (target, statement_level) = {
-            let view = w.view();
-            let statement_level = w.peek_config().routing.statement_level;
-            let ask = Ask { class, view: &view, favourite: s.favourite, statement_level, dice: w.dice() };
-            (route::choose(&ask).target, statement_level)
-        };
-        match target {
-            Target::Node(node) => {
-                if class.side == Side::Reader && !statement_level && s.favourite != Some(node) {
-                    s.favourite = Some(node);
-                    let id = w.view().nodes[node].id;
-                    s.entry.card.favourite.store(u32::from(id), std::sync::atomic::Ordering::Relaxed);
-                }
-                return Ok(node);
-            }
-            Target::NoPrimary => wait_for_primary(s, w, started).await?,
-        }
+/// The node for a statement, by place in the view and by number; none while a primary is needed and not known. And by which rule.
+fn choose(s: &mut Session, w: &Worker, class: Class) -> (Option<(NodeIndex, u16)>, &'static str) {
+    let view = w.view();
+    let statement_level = w.peek_config().routing.statement_level;
+    let ask = Ask { class, view: &view, favourite: s.favourite, statement_level, dice: w.dice() };
+    let route = route::choose(&ask);
+    let Target::Node(at) = route.target else { return (None, route.rule) };
+    let id = view.nodes[at].id;
+    if class.side == Side::Reader && !statement_level && s.favourite != Some(at) {
+        s.favourite = Some(at);
+        s.entry.card.favourite.store(u32::from(id), std::sync::atomic::Ordering::Relaxed);
     }
+    (Some((at, id)), route.rule)
 }
 
-async fn wait_for_primary(s: &Session, w: &Worker, started: Instant) -> Result<(), Fault> {
+async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: &str) -> Result<(), Fault> {
     let limit_ms = w.peek_config().pool.wait_timeout_ms;
     let waited = started.elapsed();
     if limit_ms > 0 && waited >= Duration::from_millis(limit_ms) {
-        let message = format!("no primary server was found in {} ms (pool_wait_timeout)", waited.as_millis());
+        let message = format!(
+            "no primary server was found in {} ms (pool_wait_timeout); the statement needs one (rule {rule})",
+            waited.as_millis()
+        );
         return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, message)
             .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));
     }

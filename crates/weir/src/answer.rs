@@ -2,16 +2,21 @@
 
 use crate::fault::Fault;
 use crate::metrics::Metric;
-use crate::session::{IDLE, Session};
+use crate::session::{FAILED, IDLE, Session};
+use crate::statements::Statement;
 use crate::views::{self, Local, Table};
 use crate::worker::Worker;
 use std::rc::Rc;
 use weir_sql::facts::SessionVerb;
-use weir_wire::frame::split_cstr;
+use weir_wire::frame::{back, split_cstr};
 use weir_wire::write;
 
 /// Answers a simple query.
 pub fn simple(s: &mut Session, w: &Rc<Worker>, local: &Local) {
+    if let Local::Deallocate(name) = local {
+        deallocate(s, w, name);
+        return s.say_ready(w);
+    }
     w.count(Metric::StatementsAnswered);
     match views::table_of(s, w, local) {
         Ok(table) => {
@@ -25,6 +30,11 @@ pub fn simple(s: &mut Session, w: &Rc<Worker>, local: &Local) {
     s.say_ready(w);
 }
 
+fn deallocate(s: &mut Session, w: &Worker, name: &str) {
+    s.named.remove(name.as_bytes());
+    write::command_complete(s.down.extra(&mut w.buffers.borrow_mut()), "DEALLOCATE");
+}
+
 fn rows(out: &mut Vec<u8>, table: &Table) {
     for row in &table.rows {
         write::data_row(out, row);
@@ -34,6 +44,9 @@ fn rows(out: &mut Vec<u8>, table: &Table) {
 
 /// Describes the columns; `formats` are those asked for in Bind.
 pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16]) {
+    if let Local::Deallocate(_) = local {
+        return s.say_bare(w, back::NO_DATA);
+    }
     match views::columns_of(w, local) {
         Ok(columns) => {
             let mut buffers = w.buffers.borrow_mut();
@@ -48,6 +61,10 @@ pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16])
 
 /// Answers an Execute; `done`: the portal has been run to its end before. Error: said to the client already.
 pub fn execute(s: &mut Session, w: &Rc<Worker>, local: &Local, done: bool) -> Result<(), Fault> {
+    if let Local::Deallocate(name) = local {
+        deallocate(s, w, name);
+        return Ok(());
+    }
     w.count(Metric::StatementsAnswered);
     let mut table = views::table_of(s, w, local).inspect_err(|fault| s.say_error(w, fault))?;
     if done {
@@ -80,16 +97,14 @@ fn split_words(bytes: &[u8]) -> Option<(Vec<u16>, &[u8])> {
     Some((words, &rest[count * 2..]))
 }
 
-/// `DEALLOCATE name` of a statement prepared by the protocol: the server knows it by another name and others use it too.
-///
-/// False: not ours, the server is to be asked.
-pub fn deallocate(s: &mut Session, w: &Worker, name: &str) -> bool {
-    if s.named.remove(name.as_bytes()).is_none() {
-        return false;
+/// Whether Weir answers a statement itself, here and now: SHOW commands, and `DEALLOCATE` of a statement that was prepared by the
+/// protocol, which the server knows by another name and others may use too.
+pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
+    let local = statement.local.as_ref()?;
+    match local {
+        Local::Deallocate(name) => (s.transaction != FAILED && s.named.contains_key(name.as_bytes())).then_some(local),
+        Local::View(_) | Local::Parameter(_) | Local::Unknown(_) => Some(local),
     }
-    write::command_complete(s.down.extra(&mut w.buffers.borrow_mut()), "DEALLOCATE");
-    s.say_ready(w);
-    true
 }
 
 /// A command on the whole session was carried out by the server.

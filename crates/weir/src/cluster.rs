@@ -79,20 +79,19 @@ async fn wait(w: &Worker, config: &Config, started: Instant, has_primary: bool) 
         (true, 0) => None,
         (true, ms) => Some(Duration::from_millis(ms)),
     };
-    if let Some(period) = period {
-        w.reactor.wake_at(started + period);
-    }
-    w.reactor.wake_at(started + ROUND_MIN);
     loop {
         let passed = started.elapsed();
         let is_nudged = w.shared.nudged.load(Ordering::Relaxed) && passed >= ROUND_MIN;
         if is_nudged || period.is_some_and(|period| passed >= period) {
             return;
         }
-        parked().await;
-        if w.shared.nudged.load(Ordering::Relaxed) && started.elapsed() < ROUND_MIN {
+        if let Some(period) = period {
+            w.reactor.wake_at(started + period);
+        }
+        if passed < ROUND_MIN {
             w.reactor.wake_at(started + ROUND_MIN);
         }
+        parked().await;
     }
 }
 

@@ -3,7 +3,7 @@
 //! A named statement lives on the servers under a name of ours, one per distinct text, so that clients share it. A Parse of a text
 //! the link has already costs the server nothing. Bind and Describe bring the statement along when the link lacks it.
 
-use crate::aim::{self, Aim};
+use crate::aim;
 use crate::answer;
 use crate::fault::{Fault, sqlstate};
 use crate::metrics::Metric;
@@ -31,17 +31,24 @@ fn malformed(header: Header) -> Fault {
     Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())
 }
 
-pub async fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
     if header.body_bytes as usize > limit {
-        return on_long_parse(s, w, header).await;
+        return on_long_parse(s, w, header);
     }
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
     let (name, tail) = split_cstr(body).ok_or_else(|| malformed(header))?;
     let is_named = !name.is_empty();
     let is_taken = is_named && s.named.contains_key(name);
     let name: Option<Box<[u8]>> = is_named.then(|| name.into());
-    let prepared = w.statements.borrow_mut().of_parse(tail).ok_or_else(|| malformed(header))?;
+    let mut statements = w.statements.borrow_mut();
+    let prepared = match s.kept {
+        // Once a session has set what it likes, no statement analysed for others means the same to it.
+        Some(Kept::State(_)) => statements.fresh_parse(tail),
+        Some(Kept::Mode) | None => statements.of_parse(tail, s.meaning),
+    };
+    drop(statements);
+    let prepared = prepared.ok_or_else(|| malformed(header))?;
     if let (true, Some(name)) = (is_taken, &name) {
         let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
         return refuse(s, w, header, Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
@@ -49,11 +56,11 @@ pub async fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result
     if let Some(fault) = refusal(w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
-    if prepared.statement.local.is_some() {
+    if answer::is_ours(s, &prepared.statement).is_some() {
         return Ok(parse_local(s, w, header, name, prepared));
     }
-    if aim::at(s, w, &prepared.statement).await? == Aim::Wait {
-        return Ok(Flow::Hold);
+    if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+        return Ok(flow);
     }
     match name {
         None => parse_unnamed(s, w, header, prepared),
@@ -117,7 +124,7 @@ fn write_close(out: &mut Vec<u8>, id: StatementId) {
 }
 
 /// A Parse too long to be looked at goes to the primary as it is, under the client's own name, and the link stays.
-async fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let here = s.up.unseen();
     let Some((name, _)) = here.get(HEADER_BYTES..).and_then(split_cstr) else {
         return if here.len() < NAMES_BYTES_MAX { s.want_more(NAMES_BYTES_MAX) } else { Err(malformed(header)) };
@@ -127,8 +134,8 @@ async fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Resul
         return refuse(s, w, header, Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
     }
     let is_unnamed = name.is_empty();
-    if aim::at(s, w, &statements::unknown()).await? == Aim::Wait {
-        return Ok(Flow::Hold);
+    if let Some(flow) = aim::at(s, w, &statements::unknown())? {
+        return Ok(flow);
     }
     s.keep(w, Kept::State(weir_sql::facts::Keeps::Unknown));
     if is_unnamed {
@@ -173,7 +180,7 @@ fn parse_local(s: &mut Session, w: &Worker, header: Header, name: Option<Box<[u8
     Flow::Next
 }
 
-pub async fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let body_here = body_here(s.up.unseen(), header);
     let heads = split_cstr(body_here).and_then(|(portal, rest)| split_cstr(rest).map(|(name, _)| (portal, name)));
     let Some((portal, name)) = heads else {
@@ -184,13 +191,13 @@ pub async fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<
     let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
     let Some(prepared) = prepared else {
         // The server knows better what to say of a statement that does not exist.
-        return pass_unknown(s, w, header, Expect::Bind).await;
+        return pass_unknown(s, w, header, Expect::Bind);
     };
     if prepared.statement.local.is_some() {
         return bind_local(s, w, header, prepared);
     }
-    if aim::at(s, w, &prepared.statement).await? == Aim::Wait {
-        return Ok(Flow::Hold);
+    if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+        return Ok(flow);
     }
     if portal_bytes == 0 {
         s.portal = None;
@@ -260,9 +267,11 @@ fn bring(s: &mut Session, w: &Worker, prepared: &Prepared, is_unnamed: bool) {
 }
 
 /// Sends a message about something we do not know: to the link in use, else to the primary.
-async fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect) -> Result<Flow, Fault> {
-    if s.link.is_none() && aim::at(s, w, &statements::unknown()).await? == Aim::Wait {
-        return Ok(Flow::Hold);
+fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect) -> Result<Flow, Fault> {
+    if s.link.is_none() {
+        if let Some(flow) = aim::at(s, w, &statements::unknown())? {
+            return Ok(flow);
+        }
     }
     s.replies.push(expect);
     s.flushed = false;
@@ -282,18 +291,18 @@ fn bind_local(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared
     Ok(Flow::Next)
 }
 
-pub async fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
     let (kind, name) = read_kind(body).ok_or_else(|| malformed(header))?;
     if kind == b'P' {
         if name.is_empty() && s.portal.is_some() {
             return Ok(describe_local(s, w, header));
         }
-        return pass_unknown(s, w, header, Expect::Describe).await;
+        return pass_unknown(s, w, header, Expect::Describe);
     }
     let is_unnamed = name.is_empty();
     let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
-    let Some(prepared) = prepared else { return pass_unknown(s, w, header, Expect::Describe).await };
+    let Some(prepared) = prepared else { return pass_unknown(s, w, header, Expect::Describe) };
     if let Some(local) = &prepared.statement.local {
         if !s.replies.is_empty() {
             return Ok(hold(s, w));
@@ -303,8 +312,8 @@ pub async fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Res
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if aim::at(s, w, &prepared.statement).await? == Aim::Wait {
-        return Ok(Flow::Hold);
+    if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+        return Ok(flow);
     }
     bring(s, w, &prepared, is_unnamed);
     s.replies.push(Expect::Describe);
@@ -344,7 +353,7 @@ fn read_kind(body: &[u8]) -> Option<(u8, &[u8])> {
     (matches!(kind, b'S' | b'P') && rest.is_empty()).then_some((kind, name))
 }
 
-pub async fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     if s.portal.is_some() {
         let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
         let (name, _) = split_cstr(body).ok_or_else(|| malformed(header))?;
@@ -354,7 +363,7 @@ pub async fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Resu
     }
     s.entry.card.count_statement();
     w.count(Metric::StatementsExtended);
-    pass_unknown(s, w, header, Expect::Execute).await
+    pass_unknown(s, w, header, Expect::Execute)
 }
 
 fn execute_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {

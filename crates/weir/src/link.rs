@@ -452,8 +452,8 @@ async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Ve
         theirs_done.store(true, Ordering::Release);
         shared.mailboxes[usize::from(id)].send(crate::shared::Message::Wake(task));
     })?;
-    w.reactor.wake_at(deadline);
     while !done.load(Ordering::Acquire) {
+        w.reactor.wake_at(deadline);
         if Instant::now() >= deadline {
             return Err(io::ErrorKind::TimedOut.into());
         }

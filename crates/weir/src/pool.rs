@@ -181,19 +181,16 @@ impl Pool {
             Err(waiting) => waiting,
         };
         w.count(Metric::Waits);
-        let since = Instant::now();
+        let since = w.reactor.now();
         let wait_ms = config.pool.wait_timeout_ms;
         let deadline = (wait_ms > 0).then(|| since + std::time::Duration::from_millis(wait_ms));
-        if let Some(at) = deadline {
-            w.reactor.wake_at(at);
-        }
         loop {
             match std::mem::take(&mut *cell.given.lock()) {
                 Given::Link(link) => return Ok(Lease::Link(link)),
                 Given::Permit => return Ok(Lease::Permit),
                 Given::Nothing | Given::Left => {}
             }
-            let timed_out = deadline.is_some_and(|at| Instant::now() >= at);
+            let timed_out = deadline.is_some_and(|at| w.reactor.now() >= at);
             if timed_out || give_up() {
                 self.leave(w, &cell);
                 if !timed_out {
@@ -202,8 +199,18 @@ impl Pool {
                 w.count(Metric::WaitTimeouts);
                 return Err(Refusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
             }
+            if let Some(at) = deadline {
+                w.reactor.wake_at(at);
+            }
             parked().await;
         }
+    }
+
+    /// A link at rest, if there is one and nobody waits for it.
+    #[inline]
+    pub fn take_idle(&self, w: &Worker) -> Option<Box<Link>> {
+        let mut inner = self.inner.lock();
+        if inner.waiters.is_empty() { take_near(&mut inner.idle, w.id) } else { None }
     }
 
     fn try_lease(self: &Arc<Pool>, w: &Worker, open_max: u32, node_max: u32) -> Result<Lease, (Arc<Cell>, Limit)> {
@@ -251,7 +258,7 @@ impl Pool {
         }
         let cell = Arc::new(Cell::default());
         let task = w.reactor.current_task();
-        inner.waiters.push_back(Waiter { worker: w.id, task, since: Instant::now(), cell: cell.clone() });
+        inner.waiters.push_back(Waiter { worker: w.id, task, since: w.reactor.now(), cell: cell.clone() });
         let limit = if inner.open < open_max {
             drop(inner);
             budget.starved.lock().push_back(self.clone());

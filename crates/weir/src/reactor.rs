@@ -61,6 +61,8 @@ impl Slot {
 struct Task {
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     queued: bool,
+    /// The earliest timer set for it.
+    armed: Option<Instant>,
 }
 
 /// The event loop of one worker thread.
@@ -120,7 +122,7 @@ impl Reactor {
 
     /// Starts a task; it runs in this round of the loop.
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
-        let task = Task { future: Some(Box::pin(future)), queued: false };
+        let task = Task { future: Some(Box::pin(future)), queued: false, armed: None };
         let mut tasks = self.tasks.borrow_mut();
         let id = match self.free_tasks.borrow_mut().pop() {
             Some(id) => {
@@ -149,15 +151,22 @@ impl Reactor {
         }
     }
 
-    /// Wakes the current task at `at`, once.
+    /// Wakes the current task at `at` or before. To be asked again before every wait: a task has one timer, its earliest, so that
+    /// waits that end early leave nothing behind.
     pub fn wake_at(&self, at: Instant) {
-        self.timers.borrow_mut().push(Reverse((at, self.current.get())));
+        let id = self.current.get();
+        let mut tasks = self.tasks.borrow_mut();
+        let Some(task) = tasks.get_mut(id as usize) else { return };
+        if task.armed.is_none_or(|armed| at < armed) {
+            task.armed = Some(at);
+            self.timers.borrow_mut().push(Reverse((at, id)));
+        }
     }
 
     /// Waits until `at`. Cancel safe.
     pub async fn sleep_until(&self, at: Instant) {
-        self.wake_at(at);
         while self.now() < at {
+            self.wake_at(at);
             parked().await;
         }
     }
@@ -238,7 +247,7 @@ impl Reactor {
     fn until_next_timer(&self) -> Option<Duration> {
         let timers = self.timers.borrow();
         let Reverse((at, _)) = timers.peek()?;
-        Some(at.saturating_duration_since(Instant::now()))
+        Some(at.saturating_duration_since(self.now.get()))
     }
 
     fn collect(&self, timeout: Option<Duration>) -> io::Result<()> {
@@ -280,12 +289,19 @@ impl Reactor {
 
     fn fire_timers(&self) {
         loop {
-            let due = match self.timers.borrow().peek() {
-                Some(Reverse((at, id))) if *at <= self.now.get() => *id,
+            let (at, id) = match self.timers.borrow().peek() {
+                Some(Reverse((at, id))) if *at <= self.now.get() => (*at, *id),
                 _ => return,
             };
             self.timers.borrow_mut().pop();
-            self.wake(due);
+            let is_armed = match self.tasks.borrow_mut().get_mut(id as usize) {
+                // A timer that is not the task's earliest any more was asked for by a wait that is over.
+                Some(task) if task.armed == Some(at) => task.armed.take().is_some(),
+                Some(_) | None => false,
+            };
+            if is_armed {
+                self.wake(id);
+            }
         }
     }
 }

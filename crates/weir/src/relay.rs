@@ -3,7 +3,7 @@
 //! One task per session looks at both sockets; a full socket stops reading on the other side, so that a session never holds more
 //! than its two lanes. In the steady state a statement costs two reads, two writes and no allocation (`tests/no_alloc.rs`).
 
-use crate::aim::{self, Aim};
+use crate::aim::{self, Need};
 use crate::answer;
 use crate::extended;
 use crate::fault::{Fault, sqlstate};
@@ -32,6 +32,8 @@ pub enum Flow {
     More,
     /// This one must wait for replies; it is looked at again after they came.
     Hold,
+    /// This one needs a link that is not at hand; it is looked at again once there is one.
+    Need(Need),
     /// The client said goodbye.
     Close,
 }
@@ -50,9 +52,28 @@ const ROUNDS_MAX: u32 = 16;
 /// Error messages up to this size are looked into; longer ones pass unread.
 const LOOK_BYTES_MAX: usize = 16 << 10;
 
-/// Serves one client until it leaves. Not cancel safe: it owns the link.
-pub async fn serve(mut s: Session, w: Rc<Worker>) {
-    let end = run(&mut s, &w).await;
+/// Serves one client until it leaves. Runs as the session's own task. Not cancel safe: it owns the link.
+pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
+    s.client.set_task(w.reactor.current_task());
+    s.entry.task.set(w.reactor.current_task());
+    let end = loop {
+        match step_on(&mut s, &w) {
+            Step::Park => parked().await,
+            Step::Yield => {
+                w.reactor.wake(w.reactor.current_task());
+                parked().await;
+            }
+            // Boxed: the room a wait takes is not held by sessions that do not wait.
+            Step::Need(need) => match Box::pin(aim::acquire(&mut s, &w, need)).await {
+                Ok(()) => continue,
+                Err(fault) => break End::Fault(fault),
+            },
+            Step::End(end) => break end,
+        }
+        if let Some(farewell) = s.entry.farewell.borrow_mut().take() {
+            break End::Fault(farewell);
+        }
+    };
     if let End::Fault(fault) = &end {
         let who = Who { user: &s.pools.user, database: &s.pools.database, session: s.entry.card.pid, ..Who::default() };
         w.shared.log.write(Level::Log, &who, format_args!("session ends: {fault}"));
@@ -62,7 +83,7 @@ pub async fn serve(mut s: Session, w: Rc<Worker>) {
         }
         let _ = s.down.drain(&s.client, &mut w.buffers.borrow_mut());
     }
-    dismiss(s, &w);
+    dismiss(*s, &w);
 }
 
 /// Ends a session: what it left on the link is cleaned or the link is closed.
@@ -83,79 +104,96 @@ fn dismiss(mut s: Session, w: &Rc<Worker>) {
         }
     }
     w.leave(&s.entry);
-    w.shared.cards.remove(s.entry.card.pid);
+    let card = &s.entry.card;
+    w.shared.cards.remove(card.pid);
+    if w.peek_config().log.disconnections {
+        w.log_client(card, "disconnection");
+    }
+    w.client_gone();
 }
 
-async fn run(s: &mut Session, w: &Rc<Worker>) -> End {
-    let mut rounds = 0;
-    loop {
-        let moved = match step(s, w).await {
-            Ok(Some(moved)) => moved,
-            Ok(None) => return End::Client,
-            Err(fault) => return End::Fault(fault),
+/// What a session's task does next.
+enum Step {
+    /// Nothing can be moved until something arrives.
+    Park,
+    /// There is more to move, but others come first.
+    Yield,
+    /// The next message needs a link that is not at hand.
+    Need(Need),
+    End(End),
+}
+
+/// Moves what can be moved in both directions.
+fn step_on(s: &mut Session, w: &Rc<Worker>) -> Step {
+    for _ in 0..ROUNDS_MAX {
+        let from_client = match pump_client(s, w) {
+            Ok(Pumped::Moved) => true,
+            Ok(Pumped::Nothing) => false,
+            Ok(Pumped::Need(need)) => return Step::Need(need),
+            Ok(Pumped::Left) => return Step::End(End::Client),
+            Err(fault) => return Step::End(End::Fault(fault)),
         };
-        if moved && rounds < ROUNDS_MAX {
-            rounds += 1;
-            continue;
-        }
-        if moved {
-            w.reactor.wake(w.reactor.current_task());
-        }
-        rounds = 0;
-        parked().await;
-        if let Some(farewell) = s.entry.farewell.borrow_mut().take() {
-            return End::Fault(farewell);
+        match pump_server(s, w) {
+            Ok(from_server) if from_client || from_server => {}
+            Ok(_) => return Step::Park,
+            Err(fault) => return Step::End(End::Fault(fault)),
         }
     }
+    Step::Yield
 }
 
-/// Moves what can be moved in both directions. `None`: the client left. Says whether anything moved.
-async fn step(s: &mut Session, w: &Rc<Worker>) -> Result<Option<bool>, Fault> {
-    let from_client = pump_client(s, w).await?;
-    let Some(from_client) = from_client else { return Ok(None) };
-    let from_server = pump_server(s, w)?;
-    Ok(Some(from_client || from_server))
+/// What became of the client's bytes.
+enum Pumped {
+    Moved,
+    Nothing,
+    Need(Need),
+    /// The client is gone or said goodbye.
+    Left,
 }
 
-/// Moves all the client has sent as far as it can go. `None`: the client left. Not cancel safe.
-async fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Option<bool>, Fault> {
+/// Moves all the client has sent as far as it can go.
+fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     // A client that does not read is not listened to either, as PostgreSQL does: nothing we say can pile up.
     if s.down.has_pending() && !drain_down(s, w)? {
-        return Ok(Some(false));
+        return Ok(Pumped::Nothing);
     }
     if !drain_up(s, w)? {
-        return Ok(Some(false));
+        return Ok(Pumped::Nothing);
     }
-    let got = match s.up.fill(&s.client, &mut w.buffers.borrow_mut()) {
-        Ok(got) => got,
-        Err(_) => return Ok(None),
-    };
-    match got {
-        Got::End => return Ok(None),
-        Got::Bytes(_) => s.entry.active_at.set(w.reactor.now()),
-        Got::Nothing if !s.up.has_unseen() => {
-            if s.link.is_some() {
-                s.release_if_at_rest(w);
-            }
-            return Ok(Some(false));
+    let filled = s.up.fill(&s.client, &mut w.buffers.borrow_mut());
+    match filled {
+        Err(_) | Ok(Got::End) => return Ok(Pumped::Left),
+        Ok(Got::Bytes(_)) => s.entry.active_at.set(w.reactor.now()),
+        Ok(Got::Nothing) if !s.up.has_unseen() => {
+            s.release_if_at_rest(w);
+            return Ok(Pumped::Nothing);
         }
-        Got::Nothing => {}
+        Ok(Got::Nothing) => {}
     }
-    let mut progressed = false;
+    let mut progressed = matches!(filled, Ok(Got::Bytes(_)));
+    let mut need = None;
     loop {
         let header = s.up.peek(&mut w.buffers.borrow_mut());
         let header = header.map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
         let Some(header) = header else { break };
-        match on_client(s, w, header).await? {
+        match on_client(s, w, header)? {
             Flow::Next => progressed = true,
             Flow::More | Flow::Hold => break,
-            Flow::Close => return Ok(None),
+            Flow::Need(wanted) => {
+                need = Some(wanted);
+                break;
+            }
+            Flow::Close => return Ok(Pumped::Left),
         }
     }
     s.up.rest_if_empty(&mut w.buffers.borrow_mut());
     drain_up(s, w)?;
     drain_down(s, w)?;
-    Ok(Some(progressed || got != Got::Nothing))
+    Ok(match need {
+        Some(need) => Pumped::Need(need),
+        None if progressed => Pumped::Moved,
+        None => Pumped::Nothing,
+    })
 }
 
 fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
@@ -186,7 +224,7 @@ fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
 }
 
 /// Decides on one message of the client.
-async fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     if (s.discarding || s.replies.is_skipping()) && !matches!(header.tag, front::SYNC | front::TERMINATE) {
         s.up.eat(header);
         return Ok(Flow::Next);
@@ -195,11 +233,11 @@ async fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         return Ok(hold(s, w));
     }
     match header.tag {
-        front::QUERY => on_query(s, w, header).await,
-        front::PARSE => extended::on_parse(s, w, header).await,
-        front::BIND => extended::on_bind(s, w, header).await,
-        front::DESCRIBE => extended::on_describe(s, w, header).await,
-        front::EXECUTE => extended::on_execute(s, w, header).await,
+        front::QUERY => on_query(s, w, header),
+        front::PARSE => extended::on_parse(s, w, header),
+        front::BIND => extended::on_bind(s, w, header),
+        front::DESCRIBE => extended::on_describe(s, w, header),
+        front::EXECUTE => extended::on_execute(s, w, header),
         front::CLOSE => extended::on_close(s, w, header),
         front::FLUSH => Ok(pass_if_linked(s, w, header)),
         front::SYNC => Ok(extended::on_sync(s, w, header)),
@@ -208,7 +246,7 @@ async fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
             s.replies.copy_ended();
             Ok(pass_if_linked(s, w, header))
         }
-        front::FUNCTION_CALL => on_function_call(s, w, header).await,
+        front::FUNCTION_CALL => on_function_call(s, w, header),
         front::TERMINATE => Ok(Flow::Close),
         other => Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {other}"))),
     }
@@ -233,7 +271,7 @@ pub fn hold(s: &mut Session, w: &Worker) -> Flow {
     Flow::Hold
 }
 
-async fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
     let statement = if header.body_bytes as usize > limit {
         Rc::new(statements::unknown())
@@ -248,7 +286,7 @@ async fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flo
         w.statements.borrow_mut().of_text(text)
     };
     s.entry.card.count_statement();
-    if let Some(local) = &statement.local {
+    if let Some(local) = answer::is_ours(s, &statement) {
         if !s.replies.is_empty() {
             return Ok(hold(s, w));
         }
@@ -268,14 +306,8 @@ async fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flo
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if let SessionVerb::Deallocate(name) = &statement.session {
-        if s.transaction != crate::session::FAILED && answer::deallocate(s, w, name) {
-            s.up.eat(header);
-            return Ok(Flow::Next);
-        }
-    }
-    if aim::at(s, w, &statement).await? == Aim::Wait {
-        return Ok(Flow::Hold);
+    if let Some(flow) = aim::at(s, w, &statement)? {
+        return Ok(flow);
     }
     w.count(Metric::StatementsSimple);
     if let Some(keeps) = statement.keeps {
@@ -307,9 +339,9 @@ fn log_statement(pools: &PoolSet, session: u32, w: &Worker, text: &[u8]) {
 }
 
 /// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
-async fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
-    if aim::at(s, w, &statements::unknown()).await? == Aim::Wait {
-        return Ok(Flow::Hold);
+fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    if let Some(flow) = aim::at(s, w, &statements::unknown())? {
+        return Ok(flow);
     }
     s.keep(w, Kept::State(Keeps::Unknown));
     s.replies.push(Expect::FunctionCall);
@@ -454,6 +486,12 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped) {
         return;
     }
     let report = weir_wire::back::read_report(s.down.whole(header).unwrap_or_default());
+    if matches!(report.sqlstate, b"0A000" | b"26000") {
+        // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
+        if let Some(link) = &mut s.link {
+            link.known.stale_all();
+        }
+    }
     if report.sqlstate == b"25006" {
         // Someone else may be the primary by now.
         w.shared.nudge_prober();

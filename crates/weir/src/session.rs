@@ -37,6 +37,8 @@ pub struct Session {
     pub transaction: u8,
     pub pools: Rc<PoolSet>,
     pub settings: Arc<Settings>,
+    /// Number of the settings that shape what a statement means: all but application_name.
+    pub meaning: u64,
     pub entry: Rc<Entry>,
     /// The client's prepared statements, by its names.
     pub named: HashMap<Box<[u8]>, Rc<Prepared>>,
@@ -118,7 +120,7 @@ pub struct Portal {
 }
 
 impl Session {
-    pub fn new(client: Socket, pools: Rc<PoolSet>, settings: Arc<Settings>, entry: Rc<Entry>) -> Session {
+    pub fn new(client: Socket, pools: Rc<PoolSet>, settings: Arc<Settings>, meaning: u64, entry: Rc<Entry>) -> Session {
         Session {
             client,
             up: Lane::default(),
@@ -128,6 +130,7 @@ impl Session {
             transaction: IDLE,
             pools,
             settings,
+            meaning,
             entry,
             named: HashMap::new(),
             unnamed: None,

@@ -7,12 +7,12 @@ use crate::reactor::TaskId;
 use crate::session_card::Cards;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::SystemTime;
 use weir_policy::cluster::ClusterView;
 use weir_policy::config::Config;
@@ -93,7 +93,8 @@ pub struct Shared {
     pub started_at: SystemTime,
     /// Wipes the difference between users that exist and those that do not; new at each start.
     pub salt_secret: [u8; 32],
-    settings: Mutex<HashSet<Arc<Settings>>>,
+    settings: Mutex<HashMap<Arc<Settings>, u64>>,
+    settings_made: AtomicU64,
     /// Someone saw a reason to ask the servers for their roles before the time.
     pub nudged: AtomicBool,
     /// Task of worker 0 that asks the servers for their roles.
@@ -127,24 +128,27 @@ impl Shared {
             started_at: now,
             salt_secret,
             settings: Mutex::default(),
+            settings_made: AtomicU64::new(0),
             nudged: AtomicBool::new(false),
             prober: AtomicU32::new(crate::reactor::NO_TASK),
         }
     }
 
-    /// One `Settings` for all sessions that asked for the same. Those nobody uses are dropped as new ones come.
-    pub fn intern_settings(&self, settings: Settings) -> Arc<Settings> {
+    /// One `Settings` for all sessions that asked for the same, and its number, never given twice. Those nobody uses are dropped as
+    /// new ones come.
+    pub fn intern_settings(&self, settings: Settings) -> (Arc<Settings>, u64) {
         const SWEEP_AT: usize = 1024;
         let mut known = self.settings.lock();
-        if let Some(found) = known.get(&settings) {
-            return found.clone();
+        if let Some((found, number)) = known.get_key_value(&settings) {
+            return (found.clone(), *number);
         }
         if known.len() >= SWEEP_AT {
-            known.retain(|settings| Arc::strong_count(settings) > 1);
+            known.retain(|settings, _| Arc::strong_count(settings) > 1);
         }
         let settings = Arc::new(settings);
-        known.insert(settings.clone());
-        settings
+        let number = self.settings_made.fetch_add(1, Ordering::Relaxed);
+        known.insert(settings.clone(), number);
+        (settings, number)
     }
 
     pub fn stop_mode(&self) -> Stop {

@@ -55,30 +55,19 @@ impl Welcomes {
     }
 }
 
-/// Receives one client and serves it until it leaves. Runs as the client's task.
+/// Receives one client; its session goes on as a task of its own, which is smaller than a login.
 pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
     w.count(Metric::ClientsAccepted);
-    // Boxed so that a served session does not carry the room its login took.
-    let entered = Box::pin(enter(&w, socket, peer)).await;
-    if let Some(session) = entered {
-        let who = session.entry.card.clone();
-        let config = w.config();
-        if config.log.connections {
-            log_client(&w, &who, "connection authorized");
+    match enter(&w, socket, peer).await {
+        Some(session) => {
+            if w.peek_config().log.connections {
+                w.log_client(&session.entry.card, "connection authorized");
+            }
+            let worker = w.clone();
+            w.reactor.spawn(relay::serve(Box::new(session), worker));
         }
-        drop(config);
-        Box::pin(relay::serve(session, w.clone())).await;
-        if w.config().log.disconnections {
-            log_client(&w, &who, "disconnection");
-        }
+        None => w.client_gone(),
     }
-    w.client_gone();
-}
-
-fn log_client(w: &Worker, card: &Card, what: &str) {
-    let who = Who { user: &card.user, database: &card.database, application: &card.application, client: &card.client_host, session: card.pid };
-    let text = format_args!("{what}: user={} database={} host={} port={}", card.user, card.database, card.client_host, card.client_port);
-    w.shared.log.write(Level::Log, &who, text);
 }
 
 /// The login of one client.
@@ -119,13 +108,14 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
 struct Admitted {
     pools: Rc<PoolSet>,
     settings: Arc<Settings>,
+    meaning: u64,
     entry: Rc<Entry>,
 }
 
 impl Door<'_> {
     fn into_session(self, admitted: Admitted) -> Session {
         let w = self.w;
-        let mut session = Session::new(self.socket, admitted.pools, admitted.settings, admitted.entry);
+        let mut session = Session::new(self.socket, admitted.pools, admitted.settings, admitted.meaning, admitted.entry);
         session.up.preload(&self.buffer, &mut w.buffers.borrow_mut());
         session
     }
@@ -214,8 +204,10 @@ impl Door<'_> {
         self.authenticate(user).await?;
         let pools = self.w.pool_set(user, database);
         let application = settings.get("application_name").unwrap_or_default().to_string();
-        let settings = self.w.shared.intern_settings(settings);
-        let reported = reported(self.w, &self.socket, &pools, &settings).await?;
+        // Any application_name is accepted as it is and changes nothing else, so clients that differ in it only share the rest.
+        let (nameless, meaning) = self.w.shared.intern_settings(settings.without("application_name"));
+        let (settings, _) = self.w.shared.intern_settings(settings);
+        let reported = reported(self.w, &self.socket, &pools, nameless).await?;
         write::authentication(&mut out, 0, &[]);
         for (name, value) in reported.iter() {
             let value = if name == "application_name" { &application } else { value };
@@ -230,7 +222,7 @@ impl Door<'_> {
             self.w.shared.cards.remove(entry.card.pid);
             return Err(fault);
         }
-        Ok(Admitted { pools, settings, entry })
+        Ok(Admitted { pools, settings, meaning, entry })
     }
 
     fn check_room(&self) -> Result<(), Fault> {
@@ -361,14 +353,13 @@ fn wrong_password(user: &str) -> Fault {
 }
 
 /// What a server reports to a client of this user and database with these settings: remembered, or asked of a server.
-async fn reported(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: &Arc<Settings>) -> Result<Rc<[(String, String)]>, Fault> {
-    // Any application_name is accepted as it is, so clients that differ in it only share a welcome.
-    let key_settings = if settings.get("application_name").is_some() {
-        w.shared.intern_settings(settings.without("application_name"))
-    } else {
-        settings.clone()
-    };
-    let key = (pools.user.clone(), pools.database.clone(), key_settings);
+async fn reported(
+    w: &Rc<Worker>,
+    client: &Socket,
+    pools: &PoolSet,
+    settings: Arc<Settings>,
+) -> Result<Rc<[(String, String)]>, Fault> {
+    let key = (pools.user.clone(), pools.database.clone(), settings);
     if let Some(known) = w.welcomes.borrow().0.get(&key) {
         return Ok(known.clone());
     }

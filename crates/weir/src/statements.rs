@@ -49,6 +49,7 @@ pub struct Statements {
     texts: Texts,
     parses: Parses,
     scratch: Vec<u8>,
+    key: Vec<u8>,
     next_id: StatementId,
     config: Arc<Config>,
     /// Texts that differ in literals only share an entry. Off when patterns look at the literals.
@@ -64,6 +65,7 @@ impl Statements {
             texts: Cache::with(TEXTS_MAX, TEXTS_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
             parses: Cache::with(PARSES_MAX, PARSES_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
             scratch: Vec::with_capacity(TEXT_KEPT_BYTES_MAX),
+            key: Vec::new(),
             next_id: first_id,
             by_skeleton: config.routing.primary_patterns.is_empty(),
             config,
@@ -96,17 +98,29 @@ impl Statements {
     }
 
     /// The number of a Parse message's text and types. `tail` is its body after the name; `None` when malformed.
-    pub fn of_parse(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
-        if let Some(found) = self.parses.get(tail) {
+    ///
+    /// `settings` keeps sessions with different settings apart: a server folds constants by TimeZone, DateStyle or search_path when it
+    /// analyses a statement, so the same text is not the same statement.
+    pub fn of_parse(&mut self, tail: &[u8], settings: u64) -> Option<Rc<Prepared>> {
+        self.key.clear();
+        self.key.extend_from_slice(&settings.to_le_bytes());
+        self.key.extend_from_slice(tail);
+        if let Some(found) = self.parses.get(self.key.as_slice()) {
             return Some(found.clone());
         }
+        let prepared = self.fresh_parse(tail)?;
+        if tail.len() <= TEXT_KEPT_BYTES_MAX {
+            self.parses.insert(self.key.as_slice().into(), prepared.clone());
+        }
+        Some(prepared)
+    }
+
+    /// The same under a number of its own: for a session whose settings are its own affair.
+    pub fn fresh_parse(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
         let (text, _) = weir_wire::frame::split_cstr(tail)?;
         let statement = self.of_text(text);
         let prepared = Rc::new(Prepared { id: self.next_id, tail: tail.into(), statement });
         self.next_id += 1;
-        if tail.len() <= TEXT_KEPT_BYTES_MAX {
-            self.parses.insert(tail.into(), prepared.clone());
-        }
         Some(prepared)
     }
 }

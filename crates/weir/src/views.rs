@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use weir_policy::cluster::{Health, NodeView, Role};
 use weir_policy::config;
 use weir_policy::route;
-use weir_sql::facts::{Effect, Facts};
+use weir_sql::facts::{Effect, Facts, SessionVerb};
 
 /// One list: its name after SHOW, its columns, and what makes its rows.
 pub struct View {
@@ -119,6 +119,8 @@ pub enum Local {
     View(usize),
     /// `PGPOOL SHOW name`.
     Parameter(String),
+    /// `DEALLOCATE name`, if the name is of a statement prepared by the protocol.
+    Deallocate(String),
     /// `PGPOOL` with something that is not built.
     Unknown(String),
 }
@@ -127,6 +129,9 @@ pub enum Local {
 pub fn local_of(facts: &Facts, text: &str) -> Option<Local> {
     if let Some(name) = &facts.show {
         return VIEWS.iter().position(|view| view.name == name).map(Local::View);
+    }
+    if let SessionVerb::Deallocate(name) = &facts.session {
+        return Some(Local::Deallocate(name.clone()));
     }
     if facts.effect != Effect::Refused {
         return None;
@@ -146,7 +151,7 @@ pub fn columns_of(w: &Worker, local: &Local) -> Result<Vec<Cow<'static, str>>, F
     match local {
         Local::View(at) => Ok(VIEWS[*at].columns.iter().map(|c| Cow::Borrowed(*c)).collect()),
         Local::Parameter(name) => parameter(w, name).map(|table| table.columns),
-        Local::Unknown(text) => Err(unknown(text)),
+        Local::Unknown(text) | Local::Deallocate(text) => Err(unknown(text)),
     }
 }
 
@@ -159,7 +164,7 @@ pub fn table_of(session: &Session, w: &Rc<Worker>, local: &Local) -> Result<Tabl
             Ok(Table { columns: view.columns.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
         }
         Local::Parameter(name) => parameter(w, name),
-        Local::Unknown(text) => Err(unknown(text)),
+        Local::Unknown(text) | Local::Deallocate(text) => Err(unknown(text)),
     }
 }
 

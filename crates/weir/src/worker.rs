@@ -104,7 +104,7 @@ impl Worker {
             config: RefCell::new(config),
             pool_sets: RefCell::default(),
             view_waiters: RefCell::default(),
-            no_settings: shared.intern_settings(Settings::default()),
+            no_settings: shared.intern_settings(Settings::default()).0,
             dice: Cell::new(seed | 1),
             serials: AtomicU64::new(1),
             reactor,
@@ -222,6 +222,13 @@ impl Worker {
 
     pub fn count_select(&self, node: u16) {
         self.shared.counters[usize::from(self.id)].count_select(node);
+    }
+
+    pub fn log_client(&self, card: &Card, what: &str) {
+        let (user, database, host) = (&*card.user, &*card.database, &*card.client_host);
+        let who = Who { user, database, application: &card.application, client: host, session: card.pid };
+        let text = format_args!("{what}: user={user} database={database} host={host} port={}", card.client_port);
+        self.shared.log.write(Level::Log, &who, text);
     }
 
     pub fn log_link(&self, address: &Address, text: std::fmt::Arguments<'_>) {

@@ -1,0 +1,11 @@
+//! The proxy end to end: the built program before real PostgreSQL servers. One module per feature.
+//!
+//! Tests run in parallel on one shared cluster (`support::ground`), each with a database and a proxy of its own; those that stop,
+//! promote or freeze a server make their own servers.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod pooling;
+mod prepared;
+mod routing;

@@ -1,0 +1,315 @@
+//! Prepared statements of the protocol, while server connections change hands.
+
+use crate::support::raw::{first_value, tags};
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use std::thread;
+
+fn prepare(client: &mut Raw, name: &str, text: &str) {
+    client.send(&[wire::parse(name, text), wire::sync()].concat());
+    assert_eq!(client.tags(), "1Z", "{text}");
+}
+
+fn run(client: &mut Raw, name: &str, values: &[&str]) -> Result<String, crate::support::Failure> {
+    client.send(&[wire::run(name, values), wire::sync()].concat());
+    first_value(&client.until_ready())
+}
+
+#[test]
+fn a_named_statement_works_on_every_server_it_is_sent_to() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    prepare(&mut client, "s", "select inet_server_port() + $1::int");
+    let mut ports: Vec<String> = (0..40).map(|_| run(&mut client, "s", &["0"]).unwrap()).collect();
+    ports.sort();
+    ports.dedup();
+    let mut standbys = ground.standby_ports();
+    standbys.sort();
+    assert_eq!(ports, standbys, "40 executions reach both standbys");
+    client.run("begin");
+    assert_eq!(run(&mut client, "s", &["0"]).unwrap(), ground.primary_port(), "and the primary within a transaction");
+    client.run("commit");
+}
+
+#[test]
+fn a_named_statement_survives_other_clients_on_the_same_connection() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    thread::scope(|scope| {
+        for number in 0..12 {
+            let (ground, proxy) = (&ground, &proxy);
+            scope.spawn(move || {
+                let mut client = ground.client(proxy);
+                // All use the same names for different statements.
+                prepare(&mut client, "s", &format!("select $1::int + {number}"));
+                prepare(&mut client, "t", "select $1::text");
+                for turn in 0..30 {
+                    assert_eq!(run(&mut client, "s", &[&turn.to_string()]).unwrap(), (turn + number).to_string());
+                    assert_eq!(run(&mut client, "t", &["x"]).unwrap(), "x");
+                }
+            });
+        }
+    });
+    assert_eq!(ground.server_connections().len(), 1);
+}
+
+#[test]
+fn a_full_connection_makes_room_for_another_statement() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\nprepared_statements_max = 2");
+    let mut client = ground.client(&proxy);
+    for number in 0..6 {
+        prepare(&mut client, &format!("s{number}"), &format!("select {number} + $1::int"));
+    }
+    for turn in 0..3 {
+        for number in 0..6 {
+            assert_eq!(run(&mut client, &format!("s{number}"), &[&turn.to_string()]).unwrap(), (number + turn).to_string());
+        }
+    }
+    let on_server = client.value("select count(*) from pg_prepared_statements");
+    assert!(on_server.parse::<u32>().unwrap() <= 2, "prepared_statements_max is 2, the server holds {on_server}");
+    // All in one pipeline: room is made while earlier ones are still due.
+    let mut bytes = Vec::new();
+    for number in 0..6 {
+        bytes.extend(wire::run(&format!("s{number}"), &["10"]));
+    }
+    client.send(&[bytes, wire::sync()].concat());
+    let messages = client.until_ready();
+    assert_eq!(tags(&messages), "2DC".repeat(6) + "Z");
+    let values: Vec<_> = messages.iter().filter(|m| m.tag == b'D').map(|m| m.row()[0].clone().unwrap()).collect();
+    assert_eq!(values, ["10", "11", "12", "13", "14", "15"]);
+}
+
+#[test]
+fn a_duplicate_name_is_an_error_and_the_old_statement_stays() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let mut client = ground.client(&proxy);
+    let mut direct = ground.direct();
+    prepare(&mut client, "s", "select 1");
+    prepare(&mut direct, "s", "select 1");
+    for text in ["select 2", "select 1"] {
+        let bytes = [wire::parse("s", text), wire::bind("", "s", &[]), wire::execute("", 0), wire::sync()].concat();
+        client.send(&bytes);
+        direct.send(&bytes);
+        let (through, own) = (client.until_ready(), direct.until_ready());
+        assert_eq!(tags(&through), tags(&own));
+        assert_eq!(through[0].failure().sqlstate, "42P05");
+        assert_eq!(through[0].failure(), own[0].failure());
+    }
+    assert_eq!(run(&mut client, "s", &[]).unwrap(), "1");
+    client.run("begin");
+    client.send(&[wire::parse("s", "select 2"), wire::sync()].concat());
+    let messages = client.until_ready();
+    assert_eq!((tags(&messages).as_str(), messages.last().unwrap().body.as_slice()), ("EZ", &b"E"[..]), "the transaction fails");
+    client.run("rollback");
+}
+
+#[test]
+fn a_name_whose_parse_failed_is_free() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    for text in ["selec 1", "select * from no_such_table"] {
+        client.send(&[wire::parse("s", text), wire::sync()].concat());
+        assert_eq!(client.tags(), "EZ", "{text}");
+        assert_eq!(run(&mut client, "s", &[]).unwrap_err().sqlstate, "26000", "{text}");
+    }
+    // The text that failed before is tried again when it may succeed.
+    client.run("create table no_such_table as select 5 as a");
+    prepare(&mut client, "s", "select * from no_such_table");
+    assert_eq!(run(&mut client, "s", &[]).unwrap(), "5");
+    // In one pipeline: the second Parse of the name is skipped with the rest.
+    client.send(&[wire::parse("x", "selec"), wire::parse("x", "select 1"), wire::sync()].concat());
+    assert_eq!(client.tags(), "EZ");
+    prepare(&mut client, "x", "select 3");
+    assert_eq!(run(&mut client, "x", &[]).unwrap(), "3");
+}
+
+#[test]
+fn a_statement_prepared_after_an_error_in_the_same_pipeline_does_not_exist() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    client.send(&[wire::unnamed("select 1/0", &[]), wire::parse("s", "select 1"), wire::sync()].concat());
+    assert_eq!(client.tags(), "1EZ", "the error comes when the unnamed statement is planned");
+    assert_eq!(run(&mut client, "s", &[]).unwrap_err().sqlstate, "26000");
+    prepare(&mut client, "s", "select 2");
+    assert_eq!(run(&mut client, "s", &[]).unwrap(), "2");
+}
+
+#[test]
+fn a_statement_prepared_before_an_error_in_the_same_pipeline_exists() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    client.send(&[wire::parse("s", "select 1"), wire::unnamed("select 1/0", &[]), wire::sync()].concat());
+    assert_eq!(client.tags(), "11EZ");
+    assert_eq!(run(&mut client, "s", &[]).unwrap(), "1");
+}
+
+#[test]
+fn deallocate_frees_one_name_or_all() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    let mut other = ground.client(&proxy);
+    prepare(&mut other, "s", "select 1");
+    for all in ["deallocate s", "deallocate prepare s", "deallocate all", "DEALLOCATE PREPARE ALL", "discard all"] {
+        prepare(&mut client, "s", "select 1");
+        assert_eq!(run(&mut client, "s", &[]).unwrap(), "1");
+        let tag = client.query(all)[0].text();
+        assert!(matches!(tag.as_str(), "DEALLOCATE" | "DEALLOCATE ALL" | "DISCARD ALL"), "{all}: {tag}");
+        assert_eq!(run(&mut client, "s", &[]).unwrap_err().sqlstate, "26000", "after {all}");
+        assert_eq!(run(&mut other, "s", &[]).unwrap(), "1", "another client's statement stays after {all}");
+    }
+    let failure = client.error("deallocate nothing_of_this_name");
+    assert_eq!(failure, ground.direct().error("deallocate nothing_of_this_name"));
+    prepare(&mut client, "s", "select 1");
+    client.extended("deallocate s", &[]).unwrap();
+    assert_eq!(run(&mut client, "s", &[]).unwrap_err().sqlstate, "26000", "DEALLOCATE through the extended protocol");
+    prepare(&mut client, "s", "select 1");
+    client.extended("deallocate all", &[]).unwrap();
+    assert_eq!(run(&mut client, "s", &[]).unwrap_err().sqlstate, "26000", "DEALLOCATE ALL through the extended protocol");
+    assert_eq!(run(&mut other, "s", &[]).unwrap(), "1");
+}
+
+#[test]
+fn close_frees_a_name_and_closing_what_is_not_there_is_no_error() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    let mut other = ground.client(&proxy);
+    prepare(&mut client, "s", "select 1");
+    prepare(&mut other, "s", "select 1");
+    client.send(&[wire::close(b'S', "s"), wire::close(b'S', "nothing"), wire::close(b'P', "nothing"), wire::sync()].concat());
+    assert_eq!(client.tags(), "333Z");
+    assert_eq!(run(&mut client, "s", &[]).unwrap_err().sqlstate, "26000");
+    assert_eq!(run(&mut other, "s", &[]).unwrap(), "1");
+    // Closed and prepared again within one pipeline, with another text.
+    client.send(&[
+        wire::parse("s", "select 1"),
+        wire::run("s", &[]),
+        wire::close(b'S', "s"),
+        wire::parse("s", "select 2"),
+        wire::run("s", &[]),
+        wire::sync(),
+    ].concat());
+    let messages = client.until_ready();
+    assert_eq!(tags(&messages), "12DC312DCZ");
+    let values: Vec<_> = messages.iter().filter(|m| m.tag == b'D').map(|m| m.row()[0].clone().unwrap()).collect();
+    assert_eq!(values, ["1", "2"]);
+}
+
+#[test]
+fn the_unnamed_statement_can_be_used_again_in_a_later_transaction() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    let mut other = ground.client(&proxy);
+    client.send(&[wire::parse("", "select $1::int + 1"), wire::sync()].concat());
+    assert_eq!(client.tags(), "1Z");
+    for turn in 0..10 {
+        assert_eq!(other.extended("select 'other'", &[]).unwrap(), "other");
+        assert_eq!(run(&mut client, "", &[&turn.to_string()]).unwrap(), (turn + 1).to_string());
+    }
+    // A simple query ends it, as PostgreSQL has it.
+    client.run("select 1");
+    assert_eq!(run(&mut client, "", &["1"]).unwrap_err().sqlstate, "26000");
+}
+
+#[test]
+fn after_discard_all_the_same_text_can_be_prepared_again() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    for _ in 0..3 {
+        prepare(&mut client, "s", "select 7");
+        assert_eq!(run(&mut client, "s", &[]).unwrap(), "7");
+        client.run("discard all");
+    }
+    prepare(&mut client, "s", "select 7");
+    client.extended("discard all", &[]).unwrap();
+    prepare(&mut client, "s", "select 7");
+    assert_eq!(run(&mut client, "s", &[]).unwrap(), "7");
+}
+
+#[test]
+fn a_statement_is_described_with_its_types_wherever_it_is() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    let mut direct = ground.direct();
+    let bytes = |name: &str| [wire::describe(b'S', name), wire::sync()].concat();
+    for client in [&mut client, &mut direct] {
+        prepare(client, "s", "select $1::int8 as number, $2::text as words");
+    }
+    for _ in 0..5 {
+        client.send(&bytes("s"));
+        direct.send(&bytes("s"));
+        assert_eq!(client.until_ready(), direct.until_ready());
+    }
+    client.send(&bytes("nothing"));
+    direct.send(&bytes("nothing"));
+    assert_eq!(client.until_ready()[0].failure(), direct.until_ready()[0].failure());
+}
+
+#[test]
+fn a_table_that_changed_under_a_statement_gives_postgresqls_own_error_and_no_more() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    prepare(&mut client, "s", "select * from t");
+    run(&mut client, "s", &[]).unwrap();
+    client.run("alter table t add b int");
+    assert_eq!(run(&mut client, "s", &[]).unwrap_err().sqlstate, "0A000", "cached plan must not change result type");
+    client.send(&[wire::close(b'S', "s"), wire::parse("s", "select * from t"), wire::run("s", &[]), wire::sync()].concat());
+    let messages = client.until_ready();
+    assert_eq!(tags(&messages), "312CZ", "the usual cure of a driver, closing and preparing again, works: {messages:?}");
+}
+
+#[test]
+fn statements_come_back_after_the_server_connection_was_lost() {
+    let ground = Ground::new();
+    let proxy: Proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    prepare(&mut client, "s", "select $1::int");
+    for turn in 0..5 {
+        assert_eq!(run(&mut client, "s", &[&turn.to_string()]).unwrap(), turn.to_string());
+        let pids = ground.server_connections();
+        ground.cluster.primary().query(&format!("select pg_terminate_backend({})", pids[0])).unwrap();
+        wait_until("the connection to be gone", || !ground.server_connections().contains(&pids[0]));
+    }
+}
+
+/// Constants are read, and names are looked up, when a statement is prepared: by the settings of whoever prepares it.
+#[test]
+fn the_same_text_means_to_each_client_what_its_own_settings_say() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create schema a; create table a.t as select 1 as x; create schema b; create table b.t as select 'two'::text as x, 2 as y",
+    );
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let settings = [
+        [("TimeZone", "UTC"), ("search_path", "a"), ("DateStyle", "ISO, MDY")],
+        [("TimeZone", "Asia/Tokyo"), ("search_path", "a"), ("DateStyle", "ISO, DMY")],
+        [("TimeZone", "UTC"), ("search_path", "b"), ("DateStyle", "ISO, MDY")],
+    ];
+    let texts = ["select extract(epoch from timestamptz '2024-01-01 00:00')::bigint", "select date '02/03/2024'", "select x from t"];
+    for round in 0..3 {
+        for settings in &settings {
+            let mut client = ground.client_with(&proxy, settings);
+            let direct = Raw::tcp(ground.cluster.primary().port()).log_in("postgres", &ground.database, settings);
+            let mut direct = direct.unwrap();
+            for text in texts {
+                let expected = direct.value(text);
+                prepare(&mut client, "s", text);
+                assert_eq!(run(&mut client, "s", &[]).as_deref(), Ok(expected.as_str()), "{text} with {settings:?}, round {round}");
+                client.send(&[wire::close(b'S', "s"), wire::sync()].concat());
+                client.tags();
+                assert_eq!(client.extended(text, &[]).as_deref(), Ok(expected.as_str()), "{text} unnamed with {settings:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Where statements go.
+
+use crate::support::{Ground, Raw, wire};
+use std::collections::BTreeMap;
+
+/// The port of the server that answers: a read like any other.
+const WHERE: &str = "select inet_server_port()";
+
+fn check_goes_to_primary(ground: &Ground, client: &mut Raw, texts: &[&str]) {
+    for text in texts {
+        // Several times: a read would reach a standby in one of them.
+        for _ in 0..3 {
+            let rows = client.try_rows(text).unwrap_or_else(|failure| panic!("{text}: {failure:?}"));
+            let port = rows.into_iter().flatten().flatten().next();
+            assert_eq!(port, Some(ground.primary_port()), "{text}");
+        }
+    }
+}
+
+fn check_goes_to_standby(ground: &Ground, client: &mut Raw, texts: &[&str]) {
+    let standbys = ground.standby_ports();
+    for text in texts {
+        for _ in 0..3 {
+            let port = client.value(text);
+            assert!(standbys.contains(&port), "{text} went to port {port}, standbys are {standbys:?}");
+        }
+    }
+}
+
+#[test]
+fn a_write_goes_to_the_primary() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int, port int)");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    let texts = [
+        "insert into t values (1, inet_server_port()) returning port",
+        "update t set port = inet_server_port() where a = 1 returning port",
+        "with w as (insert into t values (2, inet_server_port()) returning port) select port from w",
+        "with w as (delete from t where a = 7) select inet_server_port()",
+        "delete from t where a = 1 and false returning port",
+    ];
+    check_goes_to_primary(&ground, &mut client, &texts[..4]);
+    client.run(texts[4]);
+    client.run("create table u (a int); insert into u values (1); drop table u");
+    client.run("truncate t");
+    assert_eq!(client.value("begin; insert into t values (1); select inet_server_port()"), ground.primary_port());
+    client.run("commit");
+}
+
+#[test]
+fn reads_go_to_standbys_by_weight() {
+    let ground = Ground::new();
+    let more = "backend_weight0 = 0\nbackend_weight1 = 1\nbackend_weight2 = 3";
+    let proxy = ground.proxy(more);
+    let mut client = ground.client(&proxy);
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..400 {
+        *counts.entry(client.value(WHERE)).or_default() += 1;
+    }
+    let ports = ground.standby_ports();
+    assert_eq!(counts.keys().collect::<Vec<_>>(), { let mut p: Vec<_> = ports.iter().collect(); p.sort(); p });
+    // 300 are expected, with a deviation of 8.7: six of them are never seen by chance.
+    let heavy = counts[&ports[1]];
+    assert!((248..=352).contains(&heavy), "of 400 reads {heavy} went to the standby with 3/4 of the weight");
+}
+
+#[test]
+fn the_primary_takes_its_share_of_reads_if_it_has_weight() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("backend_weight0 = 1\nbackend_weight1 = 0\nbackend_weight2 = 1");
+    let mut client = ground.client(&proxy);
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..200 {
+        *counts.entry(client.value(WHERE)).or_default() += 1;
+    }
+    assert!(!counts.contains_key(&ground.standby_ports()[0]), "weight 0 takes none: {counts:?}");
+    assert!(counts.values().all(|count| (50..=150).contains(count)), "{counts:?}");
+}
+
+#[test]
+fn a_session_stays_with_one_standby_unless_every_statement_is_balanced() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("statement_level_load_balance = off");
+    let mut ports = Vec::new();
+    for _ in 0..20 {
+        let mut client = ground.client(&proxy);
+        let port = client.value(WHERE);
+        for _ in 0..5 {
+            assert_eq!(client.value(WHERE), port);
+        }
+        ports.push(port);
+    }
+    ports.sort();
+    ports.dedup();
+    assert_eq!(ports.len(), 2, "20 sessions are spread over both standbys");
+}
+
+#[test]
+fn locking_reads_go_to_the_primary() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    let texts = [
+        "select inet_server_port() from t for update",
+        "select inet_server_port() from t for share",
+        "select inet_server_port() from t for no key update",
+        "select inet_server_port() from t for key share skip locked",
+        "select * from (select inet_server_port() from t for update) s",
+        "with c as (select a from t for update) select inet_server_port() from c",
+    ];
+    check_goes_to_primary(&ground, &mut client, &texts);
+}
+
+#[test]
+fn functions_that_may_write_and_unknown_ones_go_to_the_primary() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create sequence s;
+         create function mine() returns int language sql immutable as 'select inet_server_port()';
+         create function now_mine(int) returns int language sql as 'select $1';",
+    );
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    let texts = [
+        "select inet_server_port(), nextval('s')",
+        "select inet_server_port(), setval('s', 5)",
+        "select mine()",
+        "select inet_server_port() where now_mine(1) = 1",
+        "select inet_server_port(), pg_notify('a', 'b')",
+        "select inet_server_port(), lo_creat(-1)",
+        "select inet_server_port(), txid_current()",
+        "select inet_server_port(), set_config('work_mem', '8MB', true)",
+        "select inet_server_port(), count(*) from pg_class",
+    ];
+    check_goes_to_primary(&ground, &mut client, &texts);
+}
+
+#[test]
+fn plain_reads_go_to_a_standby() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select i as a, 'text ' || i as b from generate_series(1, 100) i");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    let texts = [
+        WHERE,
+        "select inet_server_port(), count(*), max(b) from t where a between 3 and 50",
+        "select inet_server_port(), upper(b) || 'x', now(), a + 1 from t order by a desc limit 3",
+        "with c as (select a from t) select inet_server_port(), sum(a) over () from c",
+        "select inet_server_port() from t union select inet_server_port() from t",
+        "/* a comment */ select inet_server_port() -- and another",
+        "  \n\tSELECT inet_server_port();",
+        "values (inet_server_port())",
+        "select inet_server_port() where exists (select 1 from t where b like 'text%')",
+    ];
+    check_goes_to_standby(&ground, &mut client, &texts);
+    for text in texts {
+        let port = client.extended(text, &[]).unwrap();
+        assert!(ground.standby_ports().contains(&port), "{text} through the extended protocol went to {port}");
+    }
+}
+
+#[test]
+fn functions_an_operator_lists_as_reading_go_to_a_standby() {
+    let ground = Ground::new();
+    ground.prepare("create function mine() returns int language sql stable as 'select inet_server_port()'");
+    let proxy = ground.proxy("read_only_function_list = 'mine'");
+    check_goes_to_standby(&ground, &mut ground.client(&proxy), &["select mine()"]);
+}
+
+#[test]
+fn statements_an_operator_wants_on_the_primary_go_there() {
+    let ground = Ground::new();
+    ground.prepare("create table orders as select 1 as a");
+    let proxy = ground.proxy("primary_routing_query_pattern_list = '.*orders.*;select 7.*'");
+    let mut client = ground.client(&proxy);
+    check_goes_to_primary(&ground, &mut client, &["select inet_server_port() from orders", "SELECT inet_server_port() FROM Orders"]);
+    check_goes_to_standby(&ground, &mut client, &["select inet_server_port(), 8"]);
+}
+
+#[test]
+fn nothing_is_balanced_when_balancing_is_off() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("load_balance_mode = off");
+    check_goes_to_primary(&ground, &mut ground.client(&proxy), &[WHERE]);
+}
+
+#[test]
+fn a_transaction_runs_on_one_server_from_begin_to_end() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.run("begin");
+    for _ in 0..3 {
+        assert_eq!(client.value(WHERE), ground.primary_port(), "a read in a transaction that may write");
+    }
+    client.run("insert into t values (1)");
+    assert_eq!(client.value("select count(*) from t"), "1", "a transaction sees what it wrote");
+    let pid = client.value("select pg_backend_pid()");
+    client.run("savepoint s");
+    client.error("select 1/0");
+    client.run("rollback to s");
+    assert_eq!(client.value("select pg_backend_pid()"), pid);
+    assert_eq!(client.query("commit")[0].text(), "COMMIT");
+    assert!(ground.standby_ports().contains(&client.value(WHERE)), "after it, reads are spread again");
+}
+
+#[test]
+fn a_transaction_that_only_reads_runs_on_a_standby() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    for begin in ["begin read only", "start transaction read only", "begin isolation level repeatable read, read only"] {
+        client.run(begin);
+        let port = client.value(WHERE);
+        assert!(ground.standby_ports().contains(&port), "{begin}: {port}");
+        assert_eq!(client.value("select inet_server_port() from pg_class limit 1"), port, "all of it on one server");
+        let failure = client.error("insert into t values (1)");
+        assert_eq!(failure.sqlstate, "25006", "{failure:?}");
+        assert_eq!(client.query("commit")[0].text(), "ROLLBACK");
+    }
+    client.run("begin isolation level serializable, read only");
+    assert_eq!(client.value(WHERE), ground.primary_port(), "a standby knows no SERIALIZABLE");
+    client.run("rollback");
+    let port = client.extended("begin read only", &[]).and_then(|_| client.extended(WHERE, &[])).unwrap();
+    assert!(ground.standby_ports().contains(&port), "through the extended protocol: {port}");
+}
+
+#[test]
+fn a_failed_transaction_stays_failed_until_it_ends() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.run("begin");
+    assert_eq!(client.error("select 1/0").sqlstate, "22012");
+    let messages = client.query(WHERE);
+    assert_eq!(messages.last().unwrap().body, b"E", "ReadyForQuery says failed");
+    assert_eq!(messages[0].failure().sqlstate, "25P02");
+    assert_eq!(client.query("show pool_version").last().unwrap().body, b"E", "also after an answer of Weir's own");
+    assert_eq!(client.query("commit")[0].text(), "ROLLBACK");
+    client.run(WHERE);
+}
+
+#[test]
+fn what_the_parser_refuses_goes_to_the_primary_which_says_why() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    let mut direct = ground.direct();
+    let texts = [
+        "selec 1",
+        "select from where",
+        "select 'open",
+        "select 1 1 1; select 2",
+        "select \"\"",
+        "create table (",
+        "pgpol show all",
+        "select * from no_such_table",
+        "select no_such_column",
+        "select $1",
+    ];
+    for text in texts {
+        let through = client.error(text);
+        assert_eq!(through, direct.error(text), "{text}");
+        assert!(!through.message.is_empty());
+        assert_eq!(client.extended(text, &[]).unwrap_err(), direct.extended(text, &[]).unwrap_err(), "{text}");
+    }
+    assert_eq!(client.value("select 1"), "1", "the session goes on");
+}
+
+#[test]
+fn several_statements_in_one_string_run_on_one_server() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.send(&wire::query("select 1; insert into t values (1); select inet_server_port(); select a from t"));
+    let messages = client.until_ready();
+    let rows: Vec<_> = messages.iter().filter(|m| m.tag == b'D').map(|m| m.row()[0].clone().unwrap()).collect();
+    assert_eq!(rows, ["1", &ground.primary_port(), "1"]);
+    client.send(&wire::query("insert into t values (2); select 1/0"));
+    assert_eq!(client.tags(), "CEZ");
+    assert_eq!(client.value("select count(*) from t where a = 2 and pg_backend_pid() > 0"), "0", "all of it is undone");
+    client.send(&wire::query(""));
+    assert_eq!(client.tags(), "IZ", "an empty string");
+    client.send(&wire::query("; ;"));
+    assert_eq!(client.tags(), "IZ");
+}
+
+#[test]
+fn reads_after_a_write_in_the_same_string_and_after_commit_and_chain_stay_on_the_primary() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.run("begin");
+    client.run("insert into t values (1)");
+    client.run("commit and chain");
+    assert_eq!(client.value(WHERE), ground.primary_port());
+    client.run("rollback");
+    assert!(ground.standby_ports().contains(&client.value(WHERE)));
+}

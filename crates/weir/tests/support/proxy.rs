@@ -1,0 +1,249 @@
+//! Weir as operators run it: the built program, a configuration file, signals.
+
+use super::ground::LIMIT;
+use super::{Raw, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use weir_demo::{Cluster, ReservedPort, Server};
+
+/// Where one server is reached: a host or the folder of its socket, a port, a weight.
+pub struct Backend {
+    pub host: String,
+    pub port: u16,
+    pub weight: u32,
+}
+
+impl Backend {
+    pub fn tcp(port: u16, weight: u32) -> Backend {
+        Backend { host: "127.0.0.1".into(), port, weight }
+    }
+
+    pub fn unix(server: &Server, weight: u32) -> Backend {
+        Backend { host: server.socket_dir().display().to_string(), port: server.port(), weight }
+    }
+}
+
+/// A running proxy. Dropping it ends it; a test that fails prints its log first.
+pub struct Proxy {
+    process: Child,
+    folder: Folder,
+    port: ReservedPort,
+    ended: Option<ExitStatus>,
+}
+
+impl Proxy {
+    /// Before all servers of a cluster: reads on the standbys, each read on one chosen anew. `more`: lines of pgpool.conf.
+    pub fn start(cluster: &Cluster, more: &str) -> Proxy {
+        let servers: Vec<&Server> = cluster.servers().iter().collect();
+        Proxy::before(&servers, more)
+    }
+
+    /// Before these servers, the first of which takes no reads if there are others.
+    pub fn before(servers: &[&Server], more: &str) -> Proxy {
+        let weight = |at: usize| u32::from(at > 0 || servers.len() == 1);
+        let backends: Vec<Backend> =
+            servers.iter().enumerate().map(|(at, server)| Backend::tcp(server.port(), weight(at))).collect();
+        let proxy = Proxy::spawn(&backends, more);
+        proxy.wait_for_nodes(backends.len());
+        proxy
+    }
+
+    /// Before servers anywhere; returns when clients can connect.
+    pub fn spawn(backends: &[Backend], more: &str) -> Proxy {
+        let proxy = Proxy::spawn_unready(backends, more);
+        proxy.wait_accepting();
+        proxy
+    }
+
+    /// The same, without waiting.
+    pub fn spawn_unready(backends: &[Backend], more: &str) -> Proxy {
+        let folder = Folder::new();
+        let port = ReservedPort::any().unwrap();
+        fs::write(folder.0.join("pgpool.conf"), configuration(&folder.0, port.number(), backends, more)).unwrap();
+        let process = spawn(&folder.0, env!("CARGO_BIN_EXE_weir"), &["-f", &folder.0.join("pgpool.conf").to_string_lossy()]);
+        Proxy { process, folder, port, ended: None }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The folder of its files and of its unix socket.
+    pub fn folder(&self) -> &Path {
+        &self.folder.0
+    }
+
+    pub fn conf_path(&self) -> PathBuf {
+        self.folder.0.join("pgpool.conf")
+    }
+
+    /// Its configuration as it is in the file.
+    pub fn conf(&self) -> String {
+        fs::read_to_string(self.conf_path()).unwrap()
+    }
+
+    /// Appends lines to the configuration; later lines win. They count after a reload.
+    pub fn add_conf(&self, lines: &str) {
+        fs::write(self.conf_path(), format!("{}\n{lines}\n", self.conf())).unwrap();
+    }
+
+    /// What it has said.
+    pub fn log(&self) -> String {
+        fs::read(self.folder.0.join("log")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).expect("the proxy runs");
+    }
+
+    /// Makes it read its configuration again, and waits until it has.
+    pub fn reload(&self) {
+        let said = || self.log().matches("reloaded").count();
+        let before = said();
+        self.signal(Signal::HUP);
+        wait_until("the proxy to reload", || said() > before);
+    }
+
+    /// Resident memory.
+    pub fn rss_kb(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the proxy runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has resident memory");
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// Waits for its end.
+    pub fn wait_end(&mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("the proxy to end", || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        });
+        self.ended = status;
+        status.unwrap()
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.ended.is_none() && matches!(self.process.try_wait(), Ok(None))
+    }
+
+    /// A client for questions to the proxy itself.
+    pub fn console(&self) -> Raw {
+        let client = Raw::tcp(self.port()).log_in("postgres", "postgres", &[]);
+        client.unwrap_or_else(|failure| panic!("cannot log in: {failure:?}\n{}", self.log()))
+    }
+
+    /// One column of `SHOW pool_nodes`.
+    pub fn nodes(&self, column: &str) -> Vec<String> {
+        show(&mut self.console(), "pool_nodes", column)
+    }
+
+    pub fn wait_for_nodes(&self, count: usize) {
+        let mut console = self.console();
+        wait_until("all nodes to be up, one of them primary", || {
+            let up = show(&mut console, "pool_nodes", "status").iter().filter(|status| *status == "up").count();
+            let roles = show(&mut console, "pool_nodes", "pg_role");
+            up == count && roles.iter().filter(|role| *role == "primary").count() == 1
+        });
+    }
+
+    /// A counter of `SHOW pool_metrics`.
+    pub fn metric(&self, name: &str) -> u64 {
+        let rows = self.console().rows("SHOW pool_metrics");
+        let row = rows.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("no metric {name} in {rows:?}"));
+        row[1].parse().unwrap()
+    }
+
+    fn wait_accepting(&self) {
+        let accepts = weir_demo::wait_until("the proxy to accept", LIMIT, || {
+            let log = self.log();
+            anyhow::ensure!(!log.contains("not started:"), "the proxy did not start:\n{log}");
+            Ok(std::net::TcpStream::connect(("127.0.0.1", self.port())).is_ok())
+        });
+        accepts.unwrap_or_else(|error| panic!("{error:#}\n{}", self.log()));
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to kill.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let log = self.log();
+        let has_panicked = log.contains("panicked at");
+        if std::thread::panicking() || has_panicked {
+            eprintln!("--- log of the proxy on port {}:\n{log}---", self.port());
+        }
+        assert!(std::thread::panicking() || !has_panicked, "the proxy panicked");
+    }
+}
+
+/// One column of a SHOW command.
+pub fn show(client: &mut Raw, view: &str, column: &str) -> Vec<String> {
+    let messages = client.query(&format!("SHOW {view}"));
+    let head = messages.iter().find(|message| message.tag == b'T').unwrap_or_else(|| panic!("no columns: {messages:?}"));
+    let at = column_names(&head.body).iter().position(|name| name == column);
+    let at = at.unwrap_or_else(|| panic!("SHOW {view} has no column {column}"));
+    messages.iter().filter(|m| m.tag == b'D').map(|row| row.row()[at].clone().unwrap_or_default()).collect()
+}
+
+/// Names of the columns in a RowDescription: each is followed by 18 bytes of numbers.
+pub fn column_names(body: &[u8]) -> Vec<String> {
+    let mut rest = &body[2..];
+    let mut names = Vec::new();
+    while let Some(end) = rest.iter().position(|byte| *byte == 0) {
+        names.push(String::from_utf8_lossy(&rest[..end]).into_owned());
+        rest = &rest[end + 1 + 18..];
+    }
+    names
+}
+
+/// Starts a program whose words go to the file `log`. `setpriv` ends it with this program, should a test be killed.
+fn spawn(folder: &Path, program: &str, arguments: &[&str]) -> Child {
+    let log = File::create(folder.join("log")).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", program]).args(arguments);
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    command.spawn().unwrap_or_else(|e| panic!("cannot start {program}: {e}"))
+}
+
+/// The configuration file of a proxy under test.
+pub fn configuration(folder: &Path, port: u16, backends: &[Backend], more: &str) -> String {
+    let folder = folder.display();
+    let mut text = format!(
+        "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
+         pid_file_name = '{folder}/weir.pid'\nsr_check_user = 'postgres'\nsr_check_period = 1\nworker_threads = 2\n\
+         statement_level_load_balance = on\npool_wait_timeout = 20\nlog_min_messages = debug1\n"
+    );
+    for (at, backend) in backends.iter().enumerate() {
+        let Backend { host, port, weight } = backend;
+        let _ = write!(text, "backend_hostname{at} = '{host}'\nbackend_port{at} = {port}\nbackend_weight{at} = {weight}\n");
+    }
+    text + more + "\n"
+}
+
+/// A temporary folder, removed at the end. Its name is short: it holds a unix socket.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weir-e2e-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
