@@ -48,6 +48,17 @@ impl Known {
         self.used.contains_key(&id)
     }
 
+    /// Notes a use of a statement that is there; false when it is not.
+    pub fn use_if_known(&mut self, id: StatementId) -> bool {
+        self.clock += 1;
+        let known = self.used.get_mut(&id);
+        let is_known = known.is_some();
+        if let Some(used) = known {
+            *used = self.clock;
+        }
+        is_known
+    }
+
     /// Notes a use. After `Need::Parse` the statement counts as prepared: undo with `forget` if the Parse fails.
     pub fn touch(&mut self, id: StatementId, max: usize) -> Need {
         self.clock += 1;

@@ -1,8 +1,7 @@
 //! What a server still owes: one entry per message sent to it that is answered.
 //!
 //! The order of entries is the order of replies, so each server message is matched with the entry at the front. Entries the
-//! client did not cause (a Parse brought along, settings brought up to date) are eaten; entries the server never saw (a Parse it
-//! already has) are said when their turn comes.
+//! client did not cause (a Parse brought along, settings brought up to date) are eaten.
 //!
 //! Invariant: a link may go to another client only when `is_settled`.
 //! Source: PostgreSQL manual, "Message Flow"; `PostgresMain` and `SocketBackend` in postgres.c.
@@ -14,21 +13,22 @@ use weir_wire::frame::back;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     Query,
+    /// A query made to fail in place of one we refuse; the server's error is exchanged for ours.
+    QueryRefused,
     FunctionCall,
-    /// A Parse of the client's, sent on. `named` ones have a registration to undo on error.
-    Parse {
-        named: bool,
-    },
-    /// A Parse whose text the link already has: nothing was sent, ParseComplete is said in its turn.
-    ParseKnown,
-    /// A Parse made to fail in place of one we refuse; the server's error is exchanged for ours.
+    /// A Parse of the client's.
+    Parse,
+    /// A Parse made to fail in place of one we refuse.
     Refused,
     ParseOurs,
     Bind,
     Describe,
     Execute,
+    /// A Close of the client's.
     Close,
     CloseOurs,
+    /// CopyDone or CopyFail: never answered, but it ends what a server ignores while it reads CopyData.
+    CopyEnd,
     Sync,
     SyncOurs,
     /// A simple query that brings the session's settings; wholly eaten.
@@ -39,8 +39,8 @@ pub enum Expect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     Pass,
-    /// Pass; the ParseComplete of a Parse with a name.
-    PassNamed,
+    /// Pass; a Parse or Close of the client's has happened.
+    PassChange,
     Eat,
     /// A ReadyForQuery with this status; `ours`: eat it.
     Ready {
@@ -58,10 +58,10 @@ pub enum Reply {
 /// What an error took with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
-    /// Named Parses that will not happen, the failed one included.
-    pub named: u32,
-    /// An unnamed Parse will not happen.
-    pub unnamed: bool,
+    /// Parses and Closes of the client's that will not happen, the failed one included.
+    pub changes: u32,
+    /// The failed message is the first of `changes`: a Parse the server refused.
+    pub parse: bool,
     /// Parses of ours that will not happen.
     pub ours: u32,
     /// Refusals that come too late: an earlier error comes first.
@@ -100,11 +100,17 @@ pub struct Replies {
 pub const REPLIES_MAX: usize = 4096;
 
 impl Replies {
-    /// Notes that a message was sent (or, for `ParseKnown`, was not).
+    /// Notes that a message was sent.
     pub fn push(&mut self, expect: Expect) {
         match expect {
-            Expect::Query | Expect::FunctionCall | Expect::SettingsOurs if self.skipping => return,
-            Expect::Query | Expect::FunctionCall | Expect::SettingsOurs => self.unsynced = false,
+            Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::SettingsOurs if self.skipping => return,
+            Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::SettingsOurs => self.unsynced = false,
+            // A copy that nobody waits for has failed already: its end means nothing.
+            Expect::CopyEnd if self.copying_in || self.ring.is_empty() => {
+                self.copying_in = false;
+                return;
+            }
+            Expect::CopyEnd => {}
             Expect::Sync | Expect::SyncOurs if self.copying_in => return,
             Expect::Sync | Expect::SyncOurs => {
                 self.unsynced = false;
@@ -118,7 +124,7 @@ impl Replies {
 
     /// Nothing is due and no message is half-way: the link is the server's to rest.
     pub fn is_settled(&self) -> bool {
-        self.ring.is_empty() && !self.unsynced && !self.copying_in
+        self.ring.is_empty() && !self.unsynced && !self.skipping && !self.copying_in
     }
 
     /// Nothing is due (an unsynced implicit transaction may still be open).
@@ -126,8 +132,9 @@ impl Replies {
         self.ring.is_empty()
     }
 
-    pub fn is_full(&self) -> bool {
-        self.ring.len() >= REPLIES_MAX
+    /// Too much is due; until half of it has come (`filling` says that it had been too much).
+    pub fn is_full(&self, filling: bool) -> bool {
+        self.ring.len() >= if filling { REPLIES_MAX / 2 } else { REPLIES_MAX }
     }
 
     pub fn is_unsynced(&self) -> bool {
@@ -143,11 +150,6 @@ impl Replies {
         self.copying_in
     }
 
-    /// The client ended its CopyData, by CopyDone or CopyFail.
-    pub fn copy_ended(&mut self) {
-        self.copying_in = false;
-    }
-
     /// The next reply belongs to settings of ours.
     pub fn is_settings_turn(&self) -> bool {
         self.ring.front() == Some(&Expect::SettingsOurs)
@@ -155,22 +157,24 @@ impl Replies {
 
     /// What the client still waits for, when the link is gone.
     pub fn owed(&self) -> Owed {
-        let is_ready = |e: &&Expect| matches!(e, Expect::Query | Expect::FunctionCall | Expect::Sync);
+        let is_ready = |e: &&Expect| matches!(e, Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync);
         let readies = self.ring.iter().filter(is_ready).count() as u32;
         Owed { readies, unsynced: self.unsynced && !self.skipping, skipping: self.skipping }
     }
 
-    /// Entries said by us whose turn has come: true once for each ParseComplete to say.
-    pub fn take_due(&mut self) -> bool {
-        let due = self.ring.front() == Some(&Expect::ParseKnown);
-        if due {
-            self.ring.pop_front();
-        }
-        due
-    }
-
     /// Matches a server's message, `first` being the first byte of its body.
     pub fn on_server(&mut self, tag: u8, first: u8) -> Reply {
+        while self.ring.front() == Some(&Expect::CopyEnd) {
+            self.ring.pop_front();
+        }
+        let reply = self.match_front(tag, first);
+        while self.ring.front() == Some(&Expect::CopyEnd) {
+            self.ring.pop_front();
+        }
+        reply
+    }
+
+    fn match_front(&mut self, tag: u8, first: u8) -> Reply {
         let front = self.ring.front().copied();
         match tag {
             back::DATA_ROW | back::COPY_DATA => self.pass_or_eat(front),
@@ -181,14 +185,14 @@ impl Replies {
             back::READY => self.on_ready(front, first),
             back::ERROR => self.on_error(front),
             back::PARSE_COMPLETE => match front {
-                Some(Expect::Parse { named: true }) => self.pop(Reply::PassNamed),
-                Some(Expect::Parse { named: false }) => self.pop(Reply::Pass),
+                Some(Expect::Parse) => self.pop(Reply::PassChange),
                 Some(Expect::ParseOurs | Expect::Refused) => self.pop(Reply::Eat),
                 _ => Reply::Unasked,
             },
             back::BIND_COMPLETE => self.pop_if(front, Expect::Bind),
             back::CLOSE_COMPLETE if front == Some(Expect::CloseOurs) => self.pop(Reply::Eat),
-            back::CLOSE_COMPLETE => self.pop_if(front, Expect::Close),
+            back::CLOSE_COMPLETE if front == Some(Expect::Close) => self.pop(Reply::PassChange),
+            back::CLOSE_COMPLETE => Reply::Unasked,
             back::NO_DATA => self.pop_if(front, Expect::Describe),
             back::ROW_DESCRIPTION if front == Some(Expect::Describe) => self.pop(Reply::Pass),
             back::COMMAND_COMPLETE | back::PORTAL_SUSPENDED | back::EMPTY_QUERY if front == Some(Expect::Execute) => {
@@ -220,26 +224,34 @@ impl Replies {
     fn on_ready(&mut self, front: Option<Expect>, status: u8) -> Reply {
         self.copying_in = false;
         let ours = match front {
-            Some(Expect::Query | Expect::FunctionCall | Expect::Sync) => false,
+            Some(Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync) => false,
             Some(Expect::SyncOurs | Expect::SettingsOurs) => true,
             _ => return Reply::Unasked,
         };
         self.pop(Reply::Ready { status, ours })
     }
 
-    /// A server reading CopyData ignores Sync and Flush, so the Syncs sent so far get no answer.
+    /// A server reading CopyData ignores Sync and Flush, so the Syncs sent before the client ended its CopyData get no answer.
     fn on_copy_in(&mut self, front: Option<Expect>) -> Reply {
-        match front {
-            Some(Expect::Execute) => {
-                while matches!(self.ring.get(1), Some(Expect::Sync)) {
-                    self.ring.remove(1);
-                    self.unsynced = true;
-                }
-            }
-            Some(Expect::Query) => {}
-            _ => return Reply::Unasked,
+        if !matches!(front, Some(Expect::Execute | Expect::Query)) {
+            return Reply::Unasked;
         }
         self.copying_in = true;
+        let is_extended = front == Some(Expect::Execute);
+        while let Some(next) = self.ring.get(1) {
+            match next {
+                Expect::CopyEnd => {
+                    self.ring.remove(1);
+                    self.copying_in = false;
+                    break;
+                }
+                Expect::Sync => {
+                    self.ring.remove(1);
+                    self.unsynced |= is_extended && self.ring.len() == 1;
+                }
+                _ => break,
+            }
+        }
         Reply::Pass
     }
 
@@ -250,9 +262,11 @@ impl Replies {
             None => return Reply::Error(Dropped::default()),
             Some(Expect::SettingsOurs) => return Reply::SettingsRefused,
             Some(Expect::Query | Expect::FunctionCall) => return Reply::Error(Dropped::default()),
+            Some(Expect::QueryRefused) => return Reply::Error(Dropped { exchange: true, ..Dropped::default() }),
             Some(_) => {}
         }
-        let mut dropped = Dropped { exchange: front == Some(Expect::Refused), ..Dropped::default() };
+        let exchange = front == Some(Expect::Refused);
+        let mut dropped = Dropped { exchange, parse: front == Some(Expect::Parse), ..Dropped::default() };
         loop {
             match self.ring.front() {
                 Some(Expect::Sync) => break,
@@ -265,10 +279,9 @@ impl Replies {
                     self.skipping = true;
                     break;
                 }
-                Some(Expect::Parse { named: true }) => dropped.named += 1,
-                Some(Expect::Parse { named: false }) => dropped.unnamed = true,
+                Some(Expect::Parse | Expect::Close) => dropped.changes += 1,
                 Some(Expect::ParseOurs) => dropped.ours += 1,
-                Some(Expect::Refused) => dropped.refused += 1,
+                Some(Expect::Refused | Expect::QueryRefused) => dropped.refused += 1,
                 Some(_) => {}
             }
             self.ring.pop_front();
@@ -298,7 +311,6 @@ mod tests {
                 let state = match what {
                     "settled?" => replies.is_settled(),
                     "skipping?" => replies.is_skipping(),
-                    "due?" => replies.take_due(),
                     "copying?" => replies.is_copying_in(),
                     other => panic!("unknown line {other}"),
                 };
@@ -311,9 +323,8 @@ mod tests {
         match word {
             "Query" => Expect::Query,
             "Call" => Expect::FunctionCall,
-            "Parse" => Expect::Parse { named: true },
-            "ParseUnnamed" => Expect::Parse { named: false },
-            "ParseKnown" => Expect::ParseKnown,
+            "Parse" => Expect::Parse,
+            "CopyEnd" => Expect::CopyEnd,
             "ParseOurs" => Expect::ParseOurs,
             "Refused" => Expect::Refused,
             "Bind" => Expect::Bind,
@@ -330,17 +341,17 @@ mod tests {
     fn reply_name(reply: Reply) -> String {
         match reply {
             Reply::Pass => "pass".into(),
-            Reply::PassNamed => "pass named".into(),
+            Reply::PassChange => "pass change".into(),
             Reply::Eat => "eat".into(),
             Reply::Ready { status, ours } => format!("ready {}{}", char::from(status), if ours { " ours" } else { "" }),
             Reply::Error(d) => {
                 let mut name = "error".to_string();
-                for (count, what) in [(d.named, "named"), (d.ours, "ours"), (d.refused, "refused")] {
+                for (count, what) in [(d.changes, "changes"), (d.ours, "ours"), (d.refused, "refused")] {
                     if count > 0 {
                         name += &format!(" {what}={count}");
                     }
                 }
-                for (is, what) in [(d.unnamed, "unnamed"), (d.exchange, "exchange"), (d.discard, "discard")] {
+                for (is, what) in [(d.parse, "parse"), (d.exchange, "exchange"), (d.discard, "discard")] {
                     if is {
                         name += &format!(" {what}");
                     }
@@ -369,8 +380,8 @@ mod tests {
     #[test]
     fn a_pipeline_is_answered_in_order() {
         check_replies(
-            "> ParseUnnamed Bind Describe Execute Sync
-             < 1 -> pass
+            "> Parse Bind Describe Execute Sync
+             < 1 -> pass change
              < 2 -> pass
              < T -> pass
              < D -> pass
@@ -391,7 +402,7 @@ mod tests {
     fn an_error_drops_what_follows_up_to_the_sync() {
         check_replies(
             "> Parse Bind Execute ParseOurs Sync Query
-             < 1 -> pass named
+             < 1 -> pass change
              < E -> error ours=1
              < ZI -> ready I
              < C -> pass
@@ -403,8 +414,8 @@ mod tests {
     #[test]
     fn after_an_error_without_sync_all_is_skipped_until_it_comes() {
         check_replies(
-            "> ParseUnnamed Bind
-             < E -> error unnamed
+            "> Parse Bind
+             < E -> error changes=1 parse
              skipping? -> true
              > Bind Execute Query
              settled? -> false
@@ -416,28 +427,57 @@ mod tests {
     }
 
     #[test]
-    fn a_parse_the_link_has_is_said_in_its_turn() {
-        check_replies(
-            "> Parse ParseKnown Sync
-             due? -> false
-             < 1 -> pass named
-             due? -> true
-             due? -> false
-             < ZI -> ready I",
-        );
-    }
-
-    #[test]
     fn copy_in_swallows_the_syncs_sent_before_its_end() {
         check_replies(
-            "> ParseUnnamed Bind Execute Sync
-             < 1 -> pass
+            "> Parse Bind Execute Sync
+             < 1 -> pass change
              < 2 -> pass
              < G -> pass
              copying? -> true
              > Sync
              < C -> pass
              copying? -> false
+             > Sync
+             < ZI -> ready I
+             settled? -> true",
+        );
+    }
+
+    #[test]
+    fn a_copy_sent_whole_in_one_pipeline_ends_at_its_own_sync() {
+        check_replies(
+            "> Parse Bind Execute Sync CopyEnd Sync
+             < 1 -> pass change
+             < 2 -> pass
+             < G -> pass
+             copying? -> false
+             < C -> pass
+             < ZI -> ready I
+             settled? -> true
+             > Query CopyEnd
+             < G -> pass
+             < C -> pass
+             < ZI -> ready I
+             settled? -> true",
+        );
+    }
+
+    #[test]
+    fn a_copy_that_failed_before_it_began_leaves_no_trace() {
+        check_replies(
+            "> Query CopyEnd
+             < E -> error
+             < ZI -> ready I
+             settled? -> true",
+        );
+    }
+
+    #[test]
+    fn a_query_the_server_skips_does_not_settle_the_link() {
+        check_replies(
+            "> Parse Query
+             < E -> error changes=1 parse
+             settled? -> false
              > Sync
              < ZI -> ready I
              settled? -> true",
@@ -471,8 +511,8 @@ mod tests {
     #[test]
     fn an_error_before_our_sync_makes_us_discard() {
         check_replies(
-            "> ParseUnnamed Bind Execute SyncOurs
-             < E -> error unnamed discard
+            "> Parse Bind Execute SyncOurs
+             < E -> error changes=1 parse discard
              < ZI -> ready I ours
              settled? -> true",
         );

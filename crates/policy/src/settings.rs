@@ -59,6 +59,15 @@ impl Settings {
         Settings { pairs: self.pairs.iter().filter(|(n, _)| n != name).cloned().collect() }
     }
 
+    /// One statement that sets a name again to what the session asked for, after the session reset it.
+    pub fn again(&self, name: &str) -> String {
+        let mut sql = String::new();
+        if let Some(value) = self.get(name) {
+            push_call(&mut sql, name, Some(value));
+        }
+        sql
+    }
+
     /// One statement that brings a link that has `self` to `wanted`; empty when there is nothing to do.
     ///
     /// `set_config` and not `SET`: it takes a list (`search_path`) in the form the startup packet has it, and NULL resets.
@@ -68,6 +77,10 @@ impl Settings {
             push_call(&mut sql, name, None);
         }
         for (name, value) in wanted.pairs.iter().filter(|(name, value)| self.get(name) != Some(value)) {
+            // 'ISO' alone keeps the field order of the value before it, so that one must be the default.
+            if name == "datestyle" && self.get(name).is_some() {
+                push_call(&mut sql, name, None);
+            }
             push_call(&mut sql, name, Some(value));
         }
         sql

@@ -6,7 +6,7 @@ use crate::metrics::Metric;
 use crate::pool::{Lease, Limit, Pool, Refusal};
 use crate::reactor::parked;
 use crate::relay::Flow;
-use crate::session::{IDLE, Kept, Session};
+use crate::session::{FAILED, IDLE, Kept, Reset, Session};
 use crate::session_card::Doing;
 use crate::statements::Statement;
 use crate::worker::Worker;
@@ -32,9 +32,13 @@ pub struct Need {
 pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
     if let Some(link) = &s.link {
         if s.kept.is_some() || s.transaction != IDLE || statement.class.side == Side::Reader || is_primary(w, link) {
+            bring_again(s, w);
             return Ok(None);
         }
-        return Ok(Some(leave_reader(s, w)));
+        leave_reader(s, w);
+        if s.link.is_some() {
+            return Ok(Some(Flow::Hold));
+        }
     }
     let mut class = statement.class;
     if w.peek_config().pool.mode == PoolMode::Session {
@@ -71,14 +75,22 @@ fn is_primary(w: &Worker, link: &Link) -> bool {
 /// A pipeline began with reads and goes on with what only the primary may do: what was sent is brought to its end here first.
 ///
 /// Only reads ran so far, so that ending their implicit transaction early changes nothing a client could see.
-fn leave_reader(s: &mut Session, w: &Worker) -> Flow {
+fn leave_reader(s: &mut Session, w: &Worker) {
     if s.replies.is_unsynced() && !s.replies.is_skipping() {
         s.replies.push(Expect::SyncOurs);
         write::bare(s.up.extra(&mut w.buffers.borrow_mut()), front::SYNC);
     } else if s.replies.is_settled() {
         s.release_if_at_rest(w);
     }
-    Flow::Hold
+}
+
+/// Why a statement that only means something on the primary cannot run where the session's transaction is, if it is elsewhere.
+pub fn misplaced(s: &Session, w: &Worker, statement: &Statement) -> Option<Fault> {
+    let link = s.link.as_ref().filter(|_| statement.keeps.is_some() || statement.locks)?;
+    (!is_primary(w, link) && w.view().primary.is_some()).then(|| {
+        let text = "this statement leaves session state or takes a lock, which is not possible in a transaction on a standby";
+        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, text).hint("Run it before the transaction, or begin the transaction without READ ONLY.")
+    })
 }
 
 /// Chooses a node and takes a link to it: at rest, opened, or waited for. Not cancel safe.
@@ -114,18 +126,47 @@ pub async fn acquire(s: &mut Session, w: &Rc<Worker>, need: Need) -> Result<(), 
 /// Uses a link: brings it to the session's settings first if it has others. They travel with the statement in one write.
 fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) {
     s.take(w, link);
+    bring_settings(s, w);
+    if w.peek_config().pool.mode == PoolMode::Session {
+        s.keep(w, Kept::Mode);
+    }
+}
+
+fn bring_settings(s: &mut Session, w: &Worker) {
     let Some(link) = &mut s.link else { return };
     if !Arc::ptr_eq(&link.settings, &s.settings) {
         let sql = link.settings.change_to(&s.settings);
         link.settings = s.settings.clone();
-        if !sql.is_empty() {
-            w.count(Metric::SettingsSent);
-            write::query(s.up.extra(&mut w.buffers.borrow_mut()), &sql);
-            s.replies.push(Expect::SettingsOurs);
-        }
+        send_settings(s, w, &sql);
     }
-    if w.peek_config().pool.mode == PoolMode::Session {
-        s.keep(w, Kept::Mode);
+}
+
+fn send_settings(s: &mut Session, w: &Worker, sql: &str) {
+    if sql.is_empty() {
+        return;
+    }
+    w.count(Metric::SettingsSent);
+    write::query(s.up.extra(&mut w.buffers.borrow_mut()), sql);
+    s.replies.push(Expect::SettingsOurs);
+    // A simple query drops the unnamed statement.
+    if let Some(link) = &mut s.link {
+        link.unnamed = None;
+    }
+}
+
+/// After a RESET on a link that stays with the session: the server knows its own default only, not the session's.
+fn bring_again(s: &mut Session, w: &Worker) {
+    if !s.replies.is_settled() || s.transaction == FAILED {
+        return;
+    }
+    if let Some(again) = s.again.take() {
+        let sql = match again {
+            Reset::All => w.no_settings().change_to(&s.settings),
+            Reset::Name(name) => s.settings.again(&name),
+        };
+        send_settings(s, w, &sql);
+    } else if s.transaction == IDLE {
+        bring_settings(s, w);
     }
 }
 
@@ -170,7 +211,9 @@ async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<
     let pool = s.pools.of_node(w, node);
     s.entry.card.set_doing(Doing::WaitingForConnection);
     let (client, entry) = (&s.client, &s.entry);
-    lease_link(w, &pool, node, || client.is_closed() || entry.farewell.borrow().is_some()).await
+    // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
+    let was_closed = client.is_closed();
+    lease_link(w, &pool, node, || (client.is_closed() && !was_closed) || entry.farewell.borrow().is_some()).await
 }
 
 /// A link of a pool: at rest, opened, or waited for. Not cancel safe: a link may be on its way.

@@ -2,12 +2,11 @@
 
 use crate::fault::Fault;
 use crate::metrics::Metric;
-use crate::session::{FAILED, IDLE, Session};
+use crate::session::{FAILED, Session};
 use crate::statements::Statement;
 use crate::views::{self, Local, Table};
 use crate::worker::Worker;
 use std::rc::Rc;
-use weir_sql::facts::SessionVerb;
 use weir_wire::frame::{back, split_cstr};
 use weir_wire::write;
 
@@ -32,6 +31,9 @@ pub fn simple(s: &mut Session, w: &Rc<Worker>, local: &Local) {
 
 fn deallocate(s: &mut Session, w: &Worker, name: &str) {
     s.named.remove(name.as_bytes());
+    if s.portal.is_none() {
+        s.unnamed = None;
+    }
     write::command_complete(s.down.extra(&mut w.buffers.borrow_mut()), "DEALLOCATE");
 }
 
@@ -104,32 +106,6 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
     match local {
         Local::Deallocate(name) => (s.transaction != FAILED && s.named.contains_key(name.as_bytes())).then_some(local),
         Local::View(_) | Local::Parameter(_) | Local::Unknown(_) => Some(local),
-    }
-}
-
-/// A command on the whole session was carried out by the server.
-pub fn session_verb_done(s: &mut Session, w: &Worker, verb: &SessionVerb) {
-    match verb {
-        SessionVerb::DiscardAll => {
-            s.named.clear();
-            s.unnamed = None;
-            if let Some(link) = &mut s.link {
-                link.known.clear();
-                link.unnamed = None;
-                link.settings = w.no_settings();
-            }
-            if s.transaction == IDLE && s.kept != Some(crate::session::Kept::Mode) {
-                s.kept = None;
-            }
-            s.reported = false;
-        }
-        SessionVerb::DeallocateAll => {
-            s.named.clear();
-            if let Some(link) = &mut s.link {
-                link.known.clear();
-            }
-        }
-        SessionVerb::None | SessionVerb::Deallocate(_) | SessionVerb::ResetAll => {}
     }
 }
 

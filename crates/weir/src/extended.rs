@@ -8,7 +8,7 @@ use crate::answer;
 use crate::fault::{Fault, sqlstate};
 use crate::metrics::Metric;
 use crate::relay::{Flow, hold, refusal};
-use crate::session::{FAILED, Kept, Portal, Session};
+use crate::session::{Change, Kept, Portal, Session};
 use crate::statements::{self, Prepared};
 use crate::worker::Worker;
 use std::rc::Rc;
@@ -73,38 +73,41 @@ fn parse_unnamed(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepa
     if let Some(link) = &mut s.link {
         link.unnamed = Some(prepared.id);
     }
-    s.unnamed = Some(prepared);
-    s.replies.push(Expect::Parse { named: false });
+    s.unnamed_on_link = false;
+    s.journal.push_back(Change::Unnamed { before: s.unnamed.replace(prepared) });
+    s.replies.push(Expect::Parse);
     s.flushed = false;
     s.up.pass(header, &mut w.buffers.borrow_mut());
 }
 
+/// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
+/// forgotten that the link knows the statement.
 fn parse_named(s: &mut Session, w: &Worker, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
-    let Some(link) = &mut s.link else { return };
-    let mut buffers = w.buffers.borrow_mut();
     let id = prepared.id;
-    // In a failed transaction the server must be asked, so that it can refuse.
-    let has_it = link.known.contains(id) && s.transaction != FAILED;
-    s.named.insert(name.clone(), prepared.clone());
+    let before = s.named.insert(name.clone(), prepared.clone());
     s.up.eat(header);
+    prepare_on_link(s, w, &prepared);
+    s.journal.push_back(Change::Named { name, before, made: Some(id) });
+    s.replies.push(Expect::Parse);
     s.flushed = false;
-    if has_it {
-        link.known.touch(id, usize::MAX);
-        drop(buffers);
-        s.replies.push(Expect::ParseKnown);
-        s.say_due(w);
-        return;
-    }
+}
+
+/// Writes Close and Parse of a statement, and Close of the one that makes room for it. The caller notes what the Parse is.
+fn prepare_on_link(s: &mut Session, w: &Worker, prepared: &Prepared) {
+    let Some(link) = &mut s.link else { return };
     let max = w.peek_config().pool.prepared_max as usize;
-    let need = link.known.touch(id, max);
+    let need = link.known.touch(prepared.id, max);
+    let mut buffers = w.buffers.borrow_mut();
     let extra = s.up.extra(&mut buffers);
     if let Need::Parse { evict: Some(evict) } = need {
-        write_close(extra, evict);
-        s.replies.push(Expect::CloseOurs);
+        if evict != prepared.id {
+            write_close(extra, evict);
+            s.replies.push(Expect::CloseOurs);
+        }
     }
-    write_parse(extra, id, &prepared.tail);
-    s.naming.push_back(name);
-    s.replies.push(Expect::Parse { named: true });
+    write_close(extra, prepared.id);
+    s.replies.push(Expect::CloseOurs);
+    write_parse(extra, prepared.id, &prepared.tail);
 }
 
 fn write_parse(out: &mut Vec<u8>, id: StatementId, tail: &[u8]) {
@@ -139,12 +142,15 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
     }
     s.keep(w, Kept::State(weir_sql::facts::Keeps::Unknown));
     if is_unnamed {
-        s.unnamed = None;
+        s.journal.push_back(Change::Unnamed { before: s.unnamed.take() });
+        s.unnamed_on_link = true;
         if let Some(link) = &mut s.link {
             link.unnamed = None;
         }
+    } else {
+        s.journal.push_back(Change::Nothing);
     }
-    s.replies.push(Expect::Parse { named: false });
+    s.replies.push(Expect::Parse);
     s.flushed = false;
     s.up.pass(header, &mut w.buffers.borrow_mut());
     Ok(Flow::Next)
@@ -166,7 +172,7 @@ fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Result<F
 }
 
 fn parse_local(s: &mut Session, w: &Worker, header: Header, name: Option<Box<[u8]>>, prepared: Rc<Prepared>) -> Flow {
-    if !s.replies.is_empty() {
+    if !s.may_speak() {
         return hold(s, w);
     }
     match name {
@@ -190,8 +196,11 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     let is_unnamed = name.is_empty();
     let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
     let Some(prepared) = prepared else {
-        // The server knows better what to say of a statement that does not exist.
-        return pass_unknown(s, w, header, Expect::Bind);
+        if is_on_link_only(s, name) {
+            return pass_unknown(s, w, header, Expect::Bind);
+        }
+        let fault = no_such_statement(name);
+        return refuse(s, w, header, fault);
     };
     if prepared.statement.local.is_some() {
         return bind_local(s, w, header, prepared);
@@ -202,11 +211,15 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if portal_bytes == 0 {
         s.portal = None;
     }
+    if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
+        return refuse(s, w, header, fault);
+    }
     if let Some(keeps) = prepared.statement.keeps {
         s.keep(w, Kept::State(keeps));
     }
-    if prepared.statement.session != weir_sql::facts::SessionVerb::None {
-        s.verb = prepared.statement.session.clone();
+    if prepared.statement.is_barrier {
+        s.verb_bound = true;
+        s.resetting = prepared.statement.resets.clone();
     }
     bring(s, w, &prepared, is_unnamed);
     s.replies.push(Expect::Bind);
@@ -244,26 +257,37 @@ fn body_here(unseen: &[u8], header: Header) -> &[u8] {
 /// Prepares a statement on the link if the link lacks it.
 fn bring(s: &mut Session, w: &Worker, prepared: &Prepared, is_unnamed: bool) {
     let Some(link) = &mut s.link else { return };
-    let mut buffers = w.buffers.borrow_mut();
     if is_unnamed {
         if link.unnamed == Some(prepared.id) {
             return;
         }
         link.unnamed = Some(prepared.id);
-        write::parse(s.up.extra(&mut buffers), b"", &prepared.tail);
+        write::parse(s.up.extra(&mut w.buffers.borrow_mut()), b"", &prepared.tail);
     } else {
-        let max = w.peek_config().pool.prepared_max as usize;
-        let Need::Parse { evict } = link.known.touch(prepared.id, max) else { return };
-        let extra = s.up.extra(&mut buffers);
-        if let Some(evict) = evict {
-            write_close(extra, evict);
-            s.replies.push(Expect::CloseOurs);
+        if link.known.use_if_known(prepared.id) {
+            return;
         }
-        write_parse(extra, prepared.id, &prepared.tail);
+        prepare_on_link(s, w, prepared);
     }
     w.count(Metric::ParsesAdded);
     s.bringing.push_back(prepared.id);
     s.replies.push(Expect::ParseOurs);
+}
+
+/// Whether a name we do not know may be of a statement on a link that stays with the session: one prepared by SQL, or by a Parse too
+/// long to be kept here. On any other link it would be another client's.
+fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
+    let Some(Kept::State(_)) = s.kept else { return false };
+    if name.is_empty() { s.unnamed_on_link } else { !name.starts_with(NAME_PREFIX) }
+}
+
+fn no_such_statement(name: &[u8]) -> Fault {
+    let text = if name.is_empty() {
+        "unnamed prepared statement does not exist".to_string()
+    } else {
+        format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name))
+    };
+    Fault::error(sqlstate::UNDEFINED_STATEMENT, text)
 }
 
 /// Sends a message about something we do not know: to the link in use, else to the primary.
@@ -280,7 +304,7 @@ fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect)
 }
 
 fn bind_local(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared>) -> Result<Flow, Fault> {
-    if !s.replies.is_empty() {
+    if !s.may_speak() {
         return Ok(hold(s, w));
     }
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
@@ -292,7 +316,10 @@ fn bind_local(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared
 }
 
 pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
-    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    if !s.up.has_whole(header.frame_bytes()) {
+        return Ok(Flow::More);
+    }
+    let body = body_here(s.up.unseen(), header);
     let (kind, name) = read_kind(body).ok_or_else(|| malformed(header))?;
     if kind == b'P' {
         if name.is_empty() && s.portal.is_some() {
@@ -302,9 +329,15 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
     }
     let is_unnamed = name.is_empty();
     let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
-    let Some(prepared) = prepared else { return pass_unknown(s, w, header, Expect::Describe) };
+    let Some(prepared) = prepared else {
+        if is_on_link_only(s, name) {
+            return pass_unknown(s, w, header, Expect::Describe);
+        }
+        let fault = no_such_statement(name);
+        return refuse(s, w, header, fault);
+    };
     if let Some(local) = &prepared.statement.local {
-        if !s.replies.is_empty() {
+        if !s.may_speak() {
             return Ok(hold(s, w));
         }
         write::no_parameters(s.down.extra(&mut w.buffers.borrow_mut()));
@@ -333,7 +366,7 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
 }
 
 fn describe_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
-    if !s.replies.is_empty() {
+    if !s.may_speak() {
         return hold(s, w);
     }
     if let Some(portal) = s.portal.take() {
@@ -361,13 +394,19 @@ pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flo
             return Ok(execute_local(s, w, header));
         }
     }
-    s.entry.card.count_statement();
-    w.count(Metric::StatementsExtended);
-    pass_unknown(s, w, header, Expect::Execute)
+    if s.verb_bound {
+        s.barrier = true;
+    }
+    let flow = pass_unknown(s, w, header, Expect::Execute);
+    if flow == Ok(Flow::Next) {
+        s.entry.card.count_statement();
+        w.count(Metric::StatementsExtended);
+    }
+    flow
 }
 
 fn execute_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
-    if !s.replies.is_empty() {
+    if !s.may_speak() {
         return hold(s, w);
     }
     s.up.eat(header);
@@ -386,19 +425,27 @@ fn execute_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
 pub fn on_close(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fault> {
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
     let (kind, name) = read_kind(body).ok_or_else(|| malformed(header))?;
+    let name: &[u8] = &Box::<[u8]>::from(name);
     let mut passes = kind == b'P';
-    if kind == b'S' {
-        let is_ours = if name.is_empty() { s.unnamed.take().is_some() } else { s.named.remove(name).is_some() };
-        // A statement under the client's own name is there only on a link that stays (a Parse too long to be looked at).
-        passes = !is_ours && s.kept.is_some() && !name.starts_with(NAME_PREFIX);
-    } else if name.is_empty() && s.portal.take().is_some() && s.link.is_none() {
-        passes = false;
+    let mut change = Change::Nothing;
+    if kind == b'S' && name.is_empty() {
+        change = Change::Unnamed { before: s.unnamed.take() };
+        passes = s.unnamed_on_link;
+        s.unnamed_on_link = false;
+    } else if kind == b'S' {
+        let before = s.named.remove(name);
+        // A statement under the client's own name is there only on a link that stays.
+        passes = before.is_none() && is_on_link_only(s, name);
+        change = Change::Named { name: name.into(), before, made: None };
+    } else if name.is_empty() {
+        s.portal = None;
     }
     if s.link.is_none() {
         s.up.eat(header);
         s.say_bare(w, back::CLOSE_COMPLETE);
         return Ok(Flow::Next);
     }
+    s.journal.push_back(change);
     s.replies.push(Expect::Close);
     s.flushed = false;
     let mut buffers = w.buffers.borrow_mut();

@@ -155,6 +155,8 @@ pub async fn accept(w: Rc<Worker>, door: Door) {
         match caller {
             Ok(caller) => hand_over(&w, caller),
             Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => slot.clear(READ),
+            // Gone before we came to the door.
+            Err(cause) if matches!(cause.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
             Err(cause) => {
                 // Out of file descriptors, most likely: those waiting stay in the backlog until some are free.
                 w.shared.log.say(Level::Error, format_args!("cannot accept a client: {cause}"));

@@ -145,10 +145,6 @@ impl Pools {
         }
         None
     }
-
-    fn has_idle_elsewhere(&self, pool: &Pool) -> bool {
-        self.pools.lock().values().any(|p| p.key.node == pool.key.node && p.key != pool.key && !p.inner.lock().idle.is_empty())
-    }
 }
 
 impl Pool {
@@ -214,36 +210,20 @@ impl Pool {
     }
 
     fn try_lease(self: &Arc<Pool>, w: &Worker, open_max: u32, node_max: u32) -> Result<Lease, (Arc<Cell>, Limit)> {
-        let budget = w.shared.pools.budget(self.key.node);
+        let pools = &w.shared.pools;
+        let budget = pools.budget(self.key.node);
         let mut inner = self.inner.lock();
-        let mut counts = Counts {
+        let counts = Counts {
             idle: inner.idle.len() as u32,
             open: inner.open,
             waiting: inner.waiters.len() as u32,
             open_max,
             node_open: budget.open.load(Ordering::Relaxed),
             node_open_max: node_max,
+            // Looked for below, without this pool's lock.
             node_idle_elsewhere: 0,
         };
-        let mut granted = grant(counts);
-        if granted == Grant::Wait && counts.waiting == 0 && counts.open < open_max {
-            // Only the node's limit stands in the way. Looking at the other pools takes their locks, so ours is let go first.
-            drop(inner);
-            counts.node_idle_elsewhere = u32::from(w.shared.pools.has_idle_elsewhere(self));
-            if grant(counts) == Grant::OpenInPlaceOfAnother {
-                if let Some(link) = w.shared.pools.take_idle_elsewhere(self) {
-                    w.close_link(link);
-                }
-            }
-            inner = self.inner.lock();
-            counts.node_open = budget.open.load(Ordering::Relaxed);
-            counts.open = inner.open;
-            counts.idle = inner.idle.len() as u32;
-            counts.waiting = inner.waiters.len() as u32;
-            counts.node_idle_elsewhere = 0;
-            granted = grant(counts);
-        }
-        match granted {
+        match grant(counts) {
             Grant::Take => {
                 if let Some(link) = take_near(&mut inner.idle, w.id) {
                     return Ok(Lease::Link(link));
@@ -259,15 +239,21 @@ impl Pool {
         let cell = Arc::new(Cell::default());
         let task = w.reactor.current_task();
         inner.waiters.push_back(Waiter { worker: w.id, task, since: w.reactor.now(), cell: cell.clone() });
-        let limit = if inner.open < open_max {
-            drop(inner);
-            budget.starved.lock().push_back(self.clone());
-            budget.starved_count.fetch_add(1, Ordering::Relaxed);
-            Limit::Node(node_max)
-        } else {
-            Limit::PoolSize(open_max)
-        };
-        Err((cell, limit))
+        if inner.open >= open_max {
+            return Err((cell, Limit::PoolSize(open_max)));
+        }
+        // Only the node's limit stands in the way: another pool's link at rest makes room. What was freed between the look at the
+        // counts and this place in the queue is found here too.
+        drop(inner);
+        budget.starved.lock().push_back(self.clone());
+        budget.starved_count.fetch_add(1, Ordering::Relaxed);
+        if budget.open.load(Ordering::Relaxed) >= node_max {
+            if let Some(link) = pools.take_idle_elsewhere(self) {
+                w.close_link(link);
+            }
+        }
+        pools.feed_starved(w, self.key.node);
+        Err((cell, Limit::Node(node_max)))
     }
 
     /// Leaves the queue; what was given in the same moment goes to the next.
@@ -280,12 +266,11 @@ impl Pool {
         }
     }
 
-    /// Returns a clean link: to the longest waiter, else to rest.
+    /// Returns a clean link: to the longest waiter, of this pool or of one that only lacks the node's permission; else to rest.
     pub fn give_back(self: &Arc<Pool>, w: &Worker, link: Box<Link>) {
         let budget = w.shared.pools.budget(self.key.node);
         if budget.starved_count.load(Ordering::Relaxed) > 0 && self.yields_to_starved(budget) {
-            w.close_link(link);
-            return;
+            return w.close_link(link);
         }
         link.at_rest(w.reactor.now());
         let waiter = {
@@ -301,20 +286,14 @@ impl Pool {
         self.hand(w, waiter, Given::Link(link));
     }
 
-    /// Whether a pool that waits for the node's permission has waited longer than anyone here.
+    /// Whether a pool that lacks the node's permission has waited longer than anyone here.
     fn yields_to_starved(&self, budget: &NodeBudget) -> bool {
-        let starved_since = budget.starved.lock().front().and_then(|pool| {
-            if pool.key == self.key {
-                return None;
-            }
-            pool.inner.try_lock().and_then(|inner| inner.waiters.front().map(|waiter| waiter.since))
-        });
-        let ours = self.inner.lock().waiters.front().map(|waiter| waiter.since);
-        match (starved_since, ours) {
-            (Some(starved), Some(ours)) => starved < ours,
-            (Some(_), None) => true,
-            (None, _) => false,
+        let Some((pool, starved_since)) = budget.front_starved() else { return false };
+        if pool.key == self.key {
+            return false;
         }
+        let ours = self.inner.lock().waiters.front().map(|waiter| waiter.since);
+        ours.is_none_or(|ours| starved_since < ours)
     }
 
     fn hand(self: &Arc<Pool>, w: &Worker, waiter: Waiter, given: Given) {
@@ -340,23 +319,25 @@ impl Pool {
     /// A link is gone, or could not be opened: its place goes to whoever waited longest, here or at the node.
     pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
         let budget = w.shared.pools.budget(self.key.node);
+        let yields = budget.starved_count.load(Ordering::Relaxed) > 0 && self.yields_to_starved(budget);
         let waiter = {
             let mut inner = self.inner.lock();
-            let waiter = if self.is_starved_elsewhere(budget) { None } else { inner.waiters.pop_front() };
+            let waiter = if yields { None } else { inner.waiters.pop_front() };
             if waiter.is_none() {
                 inner.open -= 1;
                 budget.open.fetch_sub(1, Ordering::Relaxed);
+                if !inner.waiters.is_empty() {
+                    // Those who wait here now lack the node's permission, too.
+                    budget.starved.lock().push_back(self.clone());
+                    budget.starved_count.fetch_add(1, Ordering::Relaxed);
+                }
             }
             waiter
         };
         match waiter {
             Some(waiter) => self.hand(w, waiter, Given::Permit),
-            None => w.shared.pools.feed_starved(w, budget),
+            None => w.shared.pools.feed_starved(w, self.key.node),
         }
-    }
-
-    fn is_starved_elsewhere(&self, budget: &NodeBudget) -> bool {
-        budget.starved_count.load(Ordering::Relaxed) > 0 && budget.starved.lock().front().is_some_and(|pool| pool.key != self.key)
     }
 
     /// A link of this pool was closed.
@@ -374,30 +355,61 @@ impl Pool {
     }
 }
 
-impl Pools {
-    /// Lets the longest starved pool of a node open a link, as far as the node's limit allows.
-    fn feed_starved(&self, w: &Worker, budget: &NodeBudget) {
-        let node_max = w.config().pool.node_connections_max();
+impl NodeBudget {
+    /// The pool that has lacked the node's permission for longest, and since when its first session waits. Entries of pools where
+    /// nobody waits any more are dropped on the way.
+    fn front_starved(&self) -> Option<(Arc<Pool>, Instant)> {
         loop {
-            let Some(pool) = budget.starved.lock().pop_front() else { return };
-            budget.starved_count.fetch_sub(1, Ordering::Relaxed);
+            let pool = self.starved.lock().front().cloned()?;
+            let since = pool.inner.lock().waiters.front().map(|waiter| waiter.since);
+            if let Some(since) = since {
+                return Some((pool, since));
+            }
+            self.drop_starved(&pool);
+        }
+    }
+
+    fn drop_starved(&self, pool: &Arc<Pool>) {
+        let mut starved = self.starved.lock();
+        if starved.front().is_some_and(|front| Arc::ptr_eq(front, pool)) {
+            starved.pop_front();
+            self.starved_count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Pools {
+    /// Lets starved pools of a node open links, the longest waiting first, as far as the limits allow.
+    fn feed_starved(&self, w: &Worker, node: u16) {
+        let (size, node_max) = {
+            let config = w.peek_config();
+            (config.pool.size, config.pool.node_connections_max())
+        };
+        let budget = self.budget(node);
+        while budget.starved_count.load(Ordering::Relaxed) > 0 && budget.open.load(Ordering::Relaxed) < node_max {
+            let Some((pool, _)) = budget.front_starved() else { return };
+            budget.drop_starved(&pool);
             let waiter = {
                 let mut inner = pool.inner.lock();
-                let Some(waiter) = inner.waiters.pop_front() else { continue };
-                if budget.open.load(Ordering::Relaxed) >= node_max {
-                    inner.waiters.push_front(waiter);
-                    drop(inner);
-                    budget.starved.lock().push_front(pool);
-                    budget.starved_count.fetch_add(1, Ordering::Relaxed);
-                    return;
+                // At its own limit it is not the node that it lacks: its own links come back to it.
+                if inner.open >= size {
+                    continue;
                 }
+                let Some(waiter) = inner.waiters.pop_front() else { continue };
                 inner.open += 1;
                 budget.open.fetch_add(1, Ordering::Relaxed);
                 waiter
             };
             pool.hand(w, waiter, Given::Permit);
-            return;
         }
+    }
+
+    /// Forgets the pools of a user and database that no server let in, so that invented names leave nothing behind.
+    pub fn forget_unused(&self, user: &str, database: &str) {
+        self.pools.lock().retain(|key, pool| {
+            let inner = pool.inner.lock();
+            &*key.user != user || &*key.database != database || inner.open > 0 || !inner.waiters.is_empty()
+        });
     }
 }
 

@@ -78,6 +78,7 @@ pub struct Reactor {
     current: Cell<TaskId>,
     now: Cell<Instant>,
     woken: Cell<bool>,
+    panicked: RefCell<Vec<TaskId>>,
 }
 
 impl Reactor {
@@ -104,6 +105,7 @@ impl Reactor {
             current: Cell::new(NO_TASK),
             now: Cell::new(Instant::now()),
             woken: Cell::new(false),
+            panicked: RefCell::default(),
         })
     }
 
@@ -235,6 +237,9 @@ impl Reactor {
         // A fault in one session must not end the others: its task is dropped, and its sockets close. The panic hook has told the log.
         let poll = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
         self.current.set(NO_TASK);
+        if poll.is_err() {
+            self.panicked.borrow_mut().push(id);
+        }
         match poll.unwrap_or(Poll::Ready(())) {
             Poll::Pending => self.tasks.borrow_mut()[id as usize].future = Some(future),
             Poll::Ready(()) => {
@@ -242,6 +247,11 @@ impl Reactor {
                 self.free_tasks.borrow_mut().push(id);
             }
         }
+    }
+
+    /// Tasks that panicked since this was asked last.
+    pub fn take_panicked(&self) -> Vec<TaskId> {
+        self.panicked.take()
     }
 
     fn until_next_timer(&self) -> Option<Duration> {

@@ -20,7 +20,7 @@ use crate::worker::{PoolSet, Worker};
 use std::rc::Rc;
 use weir_policy::config::PoolMode;
 use weir_policy::replies::{Dropped, Expect, Reply};
-use weir_sql::facts::{Keeps, SessionVerb, Transaction};
+use weir_sql::facts::{Keeps, Transaction};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front};
 
 /// What to do after a message of the client.
@@ -34,9 +34,10 @@ pub enum Flow {
     Hold,
     /// This one needs a link that is not at hand; it is looked at again once there is one.
     Need(Need),
-    /// The client said goodbye.
-    Close,
 }
+
+/// Lengths of the command tags that are looked at: `RESET`, `DISCARD ALL`, `DEALLOCATE ALL`, each with its NUL.
+const SESSION_TAG_BYTES: [u32; 3] = [6, 12, 15];
 
 /// Why a session ends.
 pub enum End {
@@ -160,40 +161,59 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     if !drain_up(s, w)? {
         return Ok(Pumped::Nothing);
     }
-    let filled = s.up.fill(&s.client, &mut w.buffers.borrow_mut());
-    match filled {
-        Err(_) | Ok(Got::End) => return Ok(Pumped::Left),
-        Ok(Got::Bytes(_)) => s.entry.active_at.set(w.reactor.now()),
-        Ok(Got::Nothing) if !s.up.has_unseen() => {
-            s.release_if_at_rest(w);
-            return Ok(Pumped::Nothing);
-        }
-        Ok(Got::Nothing) => {}
+    let mut progressed = fill_up(s, w);
+    if !s.leaving && !progressed && !s.up.has_unseen() {
+        s.release_if_at_rest(w);
+        return Ok(Pumped::Nothing);
     }
-    let mut progressed = matches!(filled, Ok(Got::Bytes(_)));
-    let mut need = None;
+    let (mut need, mut held) = (None, false);
     loop {
         let header = s.up.peek(&mut w.buffers.borrow_mut());
         let header = header.map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
         let Some(header) = header else { break };
         match on_client(s, w, header)? {
             Flow::Next => progressed = true,
-            Flow::More | Flow::Hold => break,
+            Flow::More => break,
+            Flow::Hold => {
+                held = true;
+                break;
+            }
             Flow::Need(wanted) => {
                 need = Some(wanted);
                 break;
             }
-            Flow::Close => return Ok(Pumped::Left),
         }
     }
     s.up.rest_if_empty(&mut w.buffers.borrow_mut());
-    drain_up(s, w)?;
+    let is_sent = drain_up(s, w)?;
     drain_down(s, w)?;
+    // What a client sent before it left is carried out; a message it never finished is not.
+    if s.leaving && is_sent && !held && need.is_none() {
+        return Ok(Pumped::Left);
+    }
     Ok(match need {
         Some(need) => Pumped::Need(need),
         None if progressed => Pumped::Moved,
         None => Pumped::Nothing,
     })
+}
+
+/// Reads from the client. True when something came.
+fn fill_up(s: &mut Session, w: &Worker) -> bool {
+    if s.leaving {
+        return false;
+    }
+    match s.up.fill(&s.client, &mut w.buffers.borrow_mut()) {
+        Ok(Got::Bytes(_)) => {
+            s.entry.active_at.set(w.reactor.now());
+            true
+        }
+        Ok(Got::Nothing) => false,
+        Ok(Got::End) | Err(_) => {
+            s.leaving = true;
+            false
+        }
+    }
 }
 
 fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
@@ -220,6 +240,11 @@ fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
 
 fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
     let sent = s.down.drain(&s.client, &mut w.buffers.borrow_mut());
+    if s.leaving && sent.is_err() {
+        // Nobody reads the answers of a client that is gone.
+        s.down.forget_pending(&mut w.buffers.borrow_mut());
+        return Ok(true);
+    }
     sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
 }
 
@@ -229,7 +254,7 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if s.replies.is_full() {
+    if !matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL) && must_hold(s) {
         return Ok(hold(s, w));
     }
     match header.tag {
@@ -243,13 +268,28 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         front::SYNC => Ok(extended::on_sync(s, w, header)),
         front::COPY_DATA => Ok(pass_if_linked(s, w, header)),
         front::COPY_DONE | front::COPY_FAIL => {
-            s.replies.copy_ended();
+            s.replies.push(Expect::CopyEnd);
             Ok(pass_if_linked(s, w, header))
         }
         front::FUNCTION_CALL => on_function_call(s, w, header),
-        front::TERMINATE => Ok(Flow::Close),
+        front::TERMINATE => {
+            s.up.eat(header);
+            s.up.drop_unseen();
+            s.leaving = true;
+            Ok(Flow::Next)
+        }
         other => Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {other}"))),
     }
+}
+
+/// Whether messages wait: for a command on the whole session to end, or for replies to come in.
+fn must_hold(s: &mut Session) -> bool {
+    if s.barrier {
+        s.barrier = !s.replies.is_empty();
+        s.verb_bound &= s.barrier;
+    }
+    s.filling = s.replies.is_full(s.filling);
+    s.barrier || s.filling
 }
 
 /// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.
@@ -285,43 +325,64 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         }
         w.statements.borrow_mut().of_text(text)
     };
-    s.entry.card.count_statement();
     if let Some(local) = answer::is_ours(s, &statement) {
-        if !s.replies.is_empty() {
-            return Ok(hold(s, w));
+        if !s.may_speak() || s.replies.is_unsynced() {
+            return Ok(settle_first(s, w));
         }
         answer::simple(s, w, local);
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if statement.session != SessionVerb::None && !s.replies.is_empty() {
-        return Ok(hold(s, w));
-    }
     if let Some(fault) = refusal(w, &statement) {
-        if !s.replies.is_empty() {
-            return Ok(hold(s, w));
-        }
-        s.say_error(w, &fault);
-        s.say_ready(w);
-        s.up.eat(header);
-        return Ok(Flow::Next);
+        return Ok(refuse_query(s, w, header, fault));
     }
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
     }
+    if let Some(fault) = aim::misplaced(s, w, &statement) {
+        return Ok(refuse_query(s, w, header, fault));
+    }
+    s.entry.card.count_statement();
     w.count(Metric::StatementsSimple);
     if let Some(keeps) = statement.keeps {
         s.keep(w, Kept::State(keeps));
     }
-    s.verb = statement.session.clone();
+    s.barrier = statement.is_barrier;
+    s.resetting.clone_from(&statement.resets);
     s.replies.push(Expect::Query);
     s.unnamed = None;
+    s.unnamed_on_link = false;
     s.portal = None;
     if let Some(link) = &mut s.link {
         link.unnamed = None;
     }
     s.up.pass(header, &mut w.buffers.borrow_mut());
     Ok(Flow::Next)
+}
+
+/// A simple query ends the implicit transaction of a pipeline; one that never reaches the server must see to that by a Sync of ours.
+fn settle_first(s: &mut Session, w: &Worker) -> Flow {
+    if s.replies.is_unsynced() && !s.replies.is_skipping() && s.link.is_some() {
+        s.replies.push(Expect::SyncOurs);
+        weir_wire::write::bare(s.up.extra(&mut w.buffers.borrow_mut()), front::SYNC);
+    }
+    Flow::Hold
+}
+
+/// Fails a simple query. In a transaction the server is made to fail, so that the transaction fails too.
+fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Flow {
+    if s.link.is_some() && s.transaction != IDLE {
+        weir_wire::write::query(s.up.extra(&mut w.buffers.borrow_mut()), "refused by the proxy");
+        s.replies.push(Expect::QueryRefused);
+        s.refusals.push_back(fault);
+    } else if !s.may_speak() || s.replies.is_unsynced() {
+        return settle_first(s, w);
+    } else {
+        s.say_error(w, &fault);
+        s.say_ready(w);
+    }
+    s.up.eat(header);
+    Flow::Next
 }
 
 /// Statement pooling has no transactions of several statements.
@@ -396,6 +457,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
     let looks = match header.tag {
         back::READY => true,
         back::ERROR | back::PARAMETER_STATUS => header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::COMMAND_COMPLETE => SESSION_TAG_BYTES.contains(&header.body_bytes),
         _ => false,
     };
     if looks && !s.down.has_whole(header.frame_bytes()) {
@@ -404,17 +466,19 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
     match s.replies.on_server(header.tag, first) {
         Reply::Pass => {
-            if header.tag == back::PARAMETER_STATUS {
+            if header.tag == back::PARAMETER_STATUS && looks {
                 on_parameter(s, header);
+            } else if header.tag == back::COMMAND_COMPLETE && looks {
+                on_session_tag(s, w, header);
             }
             s.down.pass(header, &mut w.buffers.borrow_mut());
         }
-        Reply::PassNamed => {
-            s.naming.pop_front();
+        Reply::PassChange => {
+            s.journal.pop_front();
             s.down.pass(header, &mut w.buffers.borrow_mut());
         }
         Reply::Eat => {
-            if header.tag == back::PARAMETER_STATUS {
+            if header.tag == back::PARAMETER_STATUS && looks {
                 on_parameter(s, header);
             } else if header.tag == back::PARSE_COMPLETE {
                 s.bringing.pop_front();
@@ -422,9 +486,10 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
             s.down.eat(header);
         }
         Reply::Ready { status, ours } => on_ready(s, w, header, status, ours),
-        Reply::Error(dropped) => on_error(s, w, header, dropped),
+        Reply::Error(dropped) => on_error(s, w, header, dropped, looks),
         Reply::SettingsRefused => {
-            let report = weir_wire::back::read_report(s.down.whole(header).unwrap_or_default());
+            let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
+            let report = weir_wire::back::read_report(body);
             let text = String::from_utf8_lossy(report.message).into_owned();
             let code = String::from_utf8_lossy(report.sqlstate).into_owned();
             s.down.eat(header);
@@ -436,8 +501,18 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
             return Ok(false);
         }
     }
-    s.say_due(w);
     Ok(true)
+}
+
+/// The server says that it dropped what belonged to the whole session.
+fn on_session_tag(s: &mut Session, w: &Worker, header: Header) {
+    match s.down.whole(header) {
+        Some(b"DISCARD ALL\0") => s.discarded(w),
+        Some(b"DEALLOCATE ALL\0") => s.deallocated(),
+        Some(b"RESET\0") => s.again = s.resetting.take(),
+        // SET name TO DEFAULT says SET, 4 bytes: not looked at here, see `on_ready`.
+        _ => {}
+    }
 }
 
 fn on_parameter(s: &mut Session, header: Header) {
@@ -457,9 +532,8 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, ours: b
         return;
     }
     s.down.pass(header, &mut w.buffers.borrow_mut());
-    let verb = std::mem::take(&mut s.verb);
-    if verb != SessionVerb::None {
-        answer::session_verb_done(s, w, &verb);
+    if let Some(reset) = s.resetting.take() {
+        s.again = Some(reset);
     }
     if status == IDLE {
         // A function set a parameter unseen: what it was before is not known, so the link stays with this session.
@@ -472,8 +546,8 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, ours: b
     }
 }
 
-fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped) {
-    s.verb = SessionVerb::None;
+fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, looks: bool) {
+    s.resetting = None;
     s.undo(dropped);
     s.discarding |= dropped.discard;
     let refused = if dropped.exchange { s.refusals.pop_front() } else { None };
@@ -485,7 +559,8 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped) {
         s.say_error(w, &fault);
         return;
     }
-    let report = weir_wire::back::read_report(s.down.whole(header).unwrap_or_default());
+    let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
+    let report = weir_wire::back::read_report(body);
     if matches!(report.sqlstate, b"0A000" | b"26000") {
         // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
         if let Some(link) = &mut s.link {
@@ -521,11 +596,12 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
             .hint("The statement may or may not have taken effect.")
     });
     s.detach();
+    (s.barrier, s.verb_bound, s.resetting, s.again) = (false, false, None, None);
     let replies = std::mem::take(&mut s.replies);
     if lost_state || s.up.is_mid_message() {
         return Err(fault.as_fatal());
     }
-    s.naming_failed();
+    s.undo_all();
     let owed = replies.owed();
     for _ in 0..owed.readies {
         s.say_error(w, &fault);

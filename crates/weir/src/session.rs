@@ -16,7 +16,7 @@ use weir_policy::cluster::NodeIndex;
 use weir_policy::prepared::StatementId;
 use weir_policy::replies::{Dropped, Replies};
 use weir_policy::settings::Settings;
-use weir_sql::facts::{Keeps, SessionVerb};
+use weir_sql::facts::Keeps;
 use weir_wire::write;
 
 /// Transaction status of a link at rest. Source: PostgreSQL manual, `ReadyForQuery`.
@@ -43,8 +43,8 @@ pub struct Session {
     /// The client's prepared statements, by its names.
     pub named: HashMap<Box<[u8]>, Rc<Prepared>>,
     pub unnamed: Option<Rc<Prepared>>,
-    /// Names of Parses whose answer is due, in order.
-    pub naming: VecDeque<Box<[u8]>>,
+    /// Parses and Closes of the client's whose answer is due, in order, to be undone if they do not happen.
+    pub journal: VecDeque<Change>,
     /// Statements brought along whose ParseComplete is due, in order.
     pub bringing: VecDeque<StatementId>,
     /// What to say in place of the errors of Parses made to fail, in order.
@@ -53,8 +53,20 @@ pub struct Session {
     pub kept: Option<Kept>,
     /// The node its reads go to.
     pub favourite: Option<NodeIndex>,
-    /// A command on the whole session is on its way.
-    pub verb: SessionVerb,
+    /// A command on the whole session is on its way: what follows it waits until it is over.
+    pub barrier: bool,
+    /// Such a command was bound and not executed yet.
+    pub verb_bound: bool,
+    /// What a RESET under way takes back to what the session asked for at its start.
+    pub resetting: Option<Reset>,
+    /// Settings to bring again before the next statement.
+    pub again: Option<Reset>,
+    /// The client said goodbye or closed its side: what it sent before is still carried out.
+    pub leaving: bool,
+    /// Too many replies were due, and half of them still are.
+    pub filling: bool,
+    /// The unnamed statement was too long to be kept here: it is on the link only.
+    pub unnamed_on_link: bool,
     /// An error was told that the server does not know of: all is dropped until the client's Sync.
     pub discarding: bool,
     /// A Flush was sent for the replies waited for.
@@ -111,6 +123,28 @@ impl Kept {
     }
 }
 
+/// What a Parse or Close of the client's changed, to be taken back when an error before it made the server skip it.
+pub enum Change {
+    /// `made`: the statement a Parse prepared.
+    Named {
+        name: Box<[u8]>,
+        before: Option<Rc<Prepared>>,
+        made: Option<StatementId>,
+    },
+    Unnamed {
+        before: Option<Rc<Prepared>>,
+    },
+    /// Close of a portal.
+    Nothing,
+}
+
+/// What a RESET takes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reset {
+    All,
+    Name(Box<str>),
+}
+
 /// A bound statement that Weir answers itself.
 pub struct Portal {
     pub prepared: Rc<Prepared>,
@@ -134,12 +168,18 @@ impl Session {
             entry,
             named: HashMap::new(),
             unnamed: None,
-            naming: VecDeque::new(),
+            journal: VecDeque::new(),
             bringing: VecDeque::new(),
             refusals: VecDeque::new(),
             kept: None,
             favourite: None,
-            verb: SessionVerb::None,
+            barrier: false,
+            verb_bound: false,
+            resetting: None,
+            again: None,
+            leaving: false,
+            filling: false,
+            unnamed_on_link: false,
             discarding: false,
             flushed: false,
             reported: false,
@@ -159,24 +199,39 @@ impl Session {
         }
     }
 
-    /// Forgets what an error took with it: statements that were not prepared after all.
+    /// Takes back what an error kept from happening.
     pub fn undo(&mut self, dropped: Dropped) {
-        for _ in 0..dropped.named {
-            if let Some(prepared) = self.naming.pop_front().and_then(|name| self.named.remove(&name)) {
-                self.forget_on_link(prepared.id);
-            }
+        let count = (dropped.changes as usize).min(self.journal.len());
+        for at in (0..count).rev() {
+            let Some(change) = self.journal.remove(at) else { continue };
+            // A Parse that the server refused has dropped the unnamed statement all the same.
+            let refused = dropped.parse && at == 0;
+            self.take_back(change, refused);
         }
         for _ in 0..dropped.ours {
             if let Some(id) = self.bringing.pop_front() {
                 self.forget_on_link(id);
             }
         }
-        // Whether the unnamed statement came before or after the failed message is not known: it is sent again when used.
+        // Whether the link's unnamed statement came before or after the failed message is not known: it is sent again when used.
         if let Some(link) = &mut self.link {
             link.unnamed = None;
         }
-        if dropped.unnamed {
-            self.unnamed = None;
+    }
+
+    fn take_back(&mut self, change: Change, refused: bool) {
+        match change {
+            Change::Named { name, before, made } => {
+                if let Some(id) = made {
+                    self.forget_on_link(id);
+                }
+                match before {
+                    Some(before) => self.named.insert(name, before),
+                    None => self.named.remove(&name),
+                };
+            }
+            Change::Unnamed { before } => self.unnamed = if refused { None } else { before },
+            Change::Nothing => {}
         }
     }
 
@@ -189,13 +244,37 @@ impl Session {
         }
     }
 
-    /// The link is gone with Parses under way: their names are free again.
-    pub fn naming_failed(&mut self) {
-        for name in self.naming.drain(..) {
-            self.named.remove(&name);
+    /// The link is gone with Parses and Closes under way: none of them happened.
+    pub fn undo_all(&mut self) {
+        while let Some(change) = self.journal.pop_back() {
+            self.take_back(change, false);
         }
         self.bringing.clear();
         self.refusals.clear();
+    }
+
+    /// The server dropped everything of the session's.
+    pub fn discarded(&mut self, w: &Worker) {
+        self.deallocated();
+        self.unnamed = None;
+        self.portal = None;
+        if let Some(link) = &mut self.link {
+            link.unnamed = None;
+            link.settings = w.no_settings();
+        }
+        if self.kept != Some(Kept::Mode) {
+            self.kept = None;
+        }
+        self.again = None;
+        self.reported = false;
+    }
+
+    /// The server dropped all prepared statements of the link, whoever's they were.
+    pub fn deallocated(&mut self) {
+        self.named.clear();
+        if let Some(link) = &mut self.link {
+            link.known.clear();
+        }
     }
 
     /// Takes a link into use.
@@ -257,16 +336,8 @@ impl Session {
         write::bare(self.down.extra(&mut w.buffers.borrow_mut()), tag);
     }
 
-    /// Says the ParseCompletes whose turn has come.
-    #[inline]
-    pub fn say_due(&mut self, w: &Worker) {
-        while self.replies.take_due() {
-            self.say_bare(w, weir_wire::frame::back::PARSE_COMPLETE);
-        }
-    }
-
-    /// The limit on prepared statements of a link.
-    pub fn prepared_max(w: &Worker) -> usize {
-        w.peek_config().pool.prepared_max as usize
+    /// Whether something of our own may be said now: all that was asked before is answered, to its last byte.
+    pub fn may_speak(&self) -> bool {
+        self.replies.is_empty() && !self.down.is_mid_message()
     }
 }

@@ -58,15 +58,31 @@ impl Welcomes {
 /// Receives one client; its session goes on as a task of its own, which is smaller than a login.
 pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
     w.count(Metric::ClientsAccepted);
+    let mut counted = Counted { w: w.clone(), is_session: false };
     match enter(&w, socket, peer).await {
         Some(session) => {
+            counted.is_session = true;
             if w.peek_config().log.connections {
                 w.log_client(&session.entry.card, "connection authorized");
             }
             let worker = w.clone();
             w.reactor.spawn(relay::serve(Box::new(session), worker));
         }
-        None => w.client_gone(),
+        None => {}
+    }
+}
+
+/// Uncounts a client whose login ended without a session, however it ended.
+struct Counted {
+    w: Rc<Worker>,
+    is_session: bool,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if !self.is_session {
+            self.w.client_gone();
+        }
     }
 }
 
@@ -207,7 +223,8 @@ impl Door<'_> {
         // Any application_name is accepted as it is and changes nothing else, so clients that differ in it only share the rest.
         let (nameless, meaning) = self.w.shared.intern_settings(settings.without("application_name"));
         let (settings, _) = self.w.shared.intern_settings(settings);
-        let reported = reported(self.w, &self.socket, &pools, nameless).await?;
+        let reported = reported(self.w, &self.socket, &pools, nameless).await;
+        let reported = reported.inspect_err(|_| self.w.forget_pool_set(&pools))?;
         write::authentication(&mut out, 0, &[]);
         for (name, value) in reported.iter() {
             let value = if name == "application_name" { &application } else { value };
@@ -426,6 +443,7 @@ async fn configure(w: &Rc<Worker>, link: &mut Link, settings: &Arc<Settings>) ->
     }
     let sql = link.settings.change_to(settings);
     link.settings = settings.clone();
+    link.unnamed = None;
     if sql.is_empty() {
         return Ok(());
     }

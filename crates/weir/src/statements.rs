@@ -10,6 +10,7 @@ use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class};
 use weir_sql::facts::{Facts, Keeps, SessionVerb, Transaction};
 
+use crate::session::Reset;
 use crate::views::{self, Local};
 
 /// Texts a worker remembers.
@@ -25,9 +26,14 @@ pub struct Statement {
     pub class: Class,
     pub transaction: Transaction,
     pub keeps: Option<Keeps>,
-    pub session: SessionVerb,
     /// Answered by Weir itself.
     pub local: Option<Local>,
+    /// What follows must wait until it is over: it may drop prepared statements or settings.
+    pub is_barrier: bool,
+    /// Parameters it takes back to their defaults.
+    pub resets: Option<Reset>,
+    /// Takes a lock that only means something on the primary.
+    pub locks: bool,
     /// One plain read, as Pgpool's `select_cnt` counts them.
     pub is_read: bool,
 }
@@ -132,8 +138,10 @@ pub fn unknown() -> Statement {
         class: Class { side: route::Side::Primary, rule: "too_long" },
         transaction: Transaction::Many,
         keeps: facts.keeps,
-        session: SessionVerb::None,
         local: None,
+        is_barrier: true,
+        resets: None,
+        locks: false,
         is_read: false,
     }
 }
@@ -148,6 +156,39 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         transaction: facts.transaction,
         keeps: facts.keeps,
         is_read: facts.effect == weir_sql::facts::Effect::Reads,
-        session: facts.session,
+        is_barrier: is_barrier(&facts, &readable),
+        resets: resets(&facts, &readable),
+        locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
     }
+}
+
+fn is_barrier(facts: &Facts, text: &str) -> bool {
+    match facts.session {
+        SessionVerb::DiscardAll | SessionVerb::DeallocateAll | SessionVerb::ResetAll => true,
+        // Among several statements such a one is not told apart; its word is.
+        SessionVerb::None | SessionVerb::Deallocate(_) => {
+            let lower = text.to_ascii_lowercase();
+            let has_word = lower.contains("deallocate") || lower.contains("discard");
+            (facts.statements > 1 && has_word) || resets(facts, text).is_some()
+        }
+    }
+}
+
+/// `RESET name` and `SET name TO DEFAULT`, which take back to what the startup packet asked for.
+fn resets(facts: &Facts, text: &str) -> Option<Reset> {
+    if facts.session == SessionVerb::ResetAll {
+        return Some(Reset::All);
+    }
+    if facts.statements != 1 || facts.keeps != Some(Keeps::Setting) {
+        return None;
+    }
+    let lower = text.trim().trim_end_matches(';').to_ascii_lowercase();
+    let words: Vec<&str> = lower.split(|c: char| c.is_ascii_whitespace() || c == '=').filter(|word| !word.is_empty()).collect();
+    let name = match words.as_slice() {
+        ["reset", name] => name,
+        ["reset", "time", "zone"] | ["set", "time", "zone", "default" | "local"] => "timezone",
+        ["set", name, "to", "default"] | ["set", name, "default"] | ["set", "session", name, "to", "default"] => name,
+        _ => return None,
+    };
+    Some(Reset::Name(name.trim_matches('"').into()))
 }

@@ -7,7 +7,7 @@ use crate::log::{Level, Who};
 use crate::metrics::Metric;
 use crate::pool::{Pool, PoolKey};
 use crate::reactor::{Reactor, TaskId};
-use crate::session_card::Card;
+use crate::session_card::{Card, Doing};
 use crate::shared::{Mailbox, Message, Shared, Stop, WorkerId};
 use crate::statements::Statements;
 use crate::{cluster, listen, startup};
@@ -124,12 +124,29 @@ impl Worker {
             if self.reactor.turn()? {
                 self.read_mail();
             }
+            for task in self.reactor.take_panicked() {
+                self.after_panic(task);
+            }
             match self.shared.stop_mode() {
                 Stop::No => {}
                 Stop::Smart | Stop::Fast if self.mailbox().sessions.load(Ordering::Relaxed) > 0 => {}
                 Stop::Smart | Stop::Fast | Stop::Immediate => return Ok(()),
             }
         }
+    }
+
+    /// Gives back what the session of a task held that panicked: its place, and its link's place in the pool.
+    fn after_panic(&self, task: TaskId) {
+        let entry = self.entries.borrow().iter().flatten().find(|entry| entry.task.get() == task).cloned();
+        let Some(entry) = entry else { return };
+        self.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));
+        if let Some(link) = entry.link.take() {
+            let key = PoolKey { node: link.address.node, user: entry.card.user.clone(), database: entry.card.database.clone() };
+            self.shared.pools.get(key).forget(self, link.serial);
+        }
+        self.leave(&entry);
+        self.shared.cards.remove(entry.card.pid);
+        self.client_gone();
     }
 
     pub fn mailbox(&self) -> &Mailbox {
@@ -243,6 +260,12 @@ impl Worker {
             .clone()
     }
 
+    /// Forgets a user and database that no server let in.
+    pub fn forget_pool_set(&self, pools: &PoolSet) {
+        self.pool_sets.borrow_mut().remove(&(pools.user.clone(), pools.database.clone()));
+        self.shared.pools.forget_unused(&pools.user, &pools.database);
+    }
+
     /// Where a node of the view is.
     pub fn address_of(&self, node: usize) -> Option<Address> {
         let view = self.view();
@@ -347,7 +370,8 @@ impl Worker {
         let now = self.reactor.now();
         for entry in self.entries.borrow().iter().flatten() {
             let idle = now.saturating_duration_since(entry.active_at.get());
-            if entry.link.borrow().is_none() && idle >= Duration::from_millis(limit_ms) {
+            let is_idle = matches!(entry.card.doing(), Doing::Idle | Doing::IdleInTransaction);
+            if is_idle && idle >= Duration::from_millis(limit_ms) {
                 let fault = Fault::fatal(crate::fault::sqlstate::IDLE_TIMEOUT, "terminating connection due to client_idle_limit");
                 *entry.farewell.borrow_mut() = Some(fault);
                 self.reactor.wake(entry.task.get());

@@ -6,6 +6,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cancel;
+mod copy;
+mod messages;
+mod network;
+mod pipelines;
 mod pooling;
 mod prepared;
+mod protocol;
 mod routing;
+mod session_state;

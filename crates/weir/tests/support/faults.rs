@@ -1,1 +1,200 @@
-//! stub
+//! A network that fails: stands between two programs and delays, cuts, swallows or trickles what they say.
+
+use socket2::SockRef;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// One of the two directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Toward {
+    Server,
+    Client,
+}
+
+/// What happens to bytes of one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// Each piece arrives so much later.
+    Delay(Duration),
+    /// Nothing arrives, nobody is told.
+    BlackHole,
+    /// Every byte travels alone.
+    ByteByByte,
+    /// After so many more bytes both ends see a reset.
+    CutAfter(u64),
+    /// After so many more bytes the receiver sees a proper end, the sender nothing.
+    EndAfter(u64),
+}
+
+/// Longest time a thread sleeps before it looks whether it is still wanted.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+struct Plan {
+    toward_server: Mutex<Fault>,
+    toward_client: Mutex<Fault>,
+    /// Connections made before this changes are reset.
+    cuts: AtomicU64,
+    refuses: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Plan {
+    fn fault(&self, toward: Toward) -> &Mutex<Fault> {
+        match toward {
+            Toward::Server => &self.toward_server,
+            Toward::Client => &self.toward_client,
+        }
+    }
+}
+
+/// A port that leads to another one, through a network we can break.
+pub struct Network {
+    port: u16,
+    plan: Arc<Plan>,
+}
+
+impl Network {
+    /// To `port` on this machine.
+    pub fn to(port: u16) -> Network {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = listener.local_addr().unwrap().port();
+        let plan = Arc::new(Plan {
+            toward_server: Mutex::new(Fault::None),
+            toward_client: Mutex::new(Fault::None),
+            cuts: AtomicU64::new(0),
+            refuses: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        });
+        let target = SocketAddr::from(([127, 0, 0, 1], port));
+        let shared = plan.clone();
+        thread::spawn(move || accept(&listener, target, &shared));
+        Network { port: own, plan }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// From now on, also for connections that are there.
+    pub fn set(&self, toward: Toward, fault: Fault) {
+        *lock(self.plan.fault(toward)) = fault;
+    }
+
+    pub fn set_both(&self, fault: Fault) {
+        self.set(Toward::Server, fault);
+        self.set(Toward::Client, fault);
+    }
+
+    /// Resets all connections.
+    pub fn cut(&self) {
+        self.plan.cuts.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether new connections are reset at once.
+    pub fn refuse(&self, refuses: bool) {
+        self.plan.refuses.store(refuses, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.plan.over.store(true, Ordering::SeqCst);
+        self.cut();
+        // Wakes the thread that accepts; if it is gone already there is nothing to wake.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn accept(listener: &TcpListener, target: SocketAddr, plan: &Arc<Plan>) {
+    for client in listener.incoming() {
+        if plan.over.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok(client) = client else { continue };
+        let server = if plan.refuses.load(Ordering::SeqCst) { None } else { TcpStream::connect(target).ok() };
+        let Some(server) = server else {
+            reset(&client);
+            continue;
+        };
+        for socket in [&client, &server] {
+            socket.set_nodelay(true).unwrap();
+            socket.set_read_timeout(Some(LOOK_PERIOD)).unwrap();
+        }
+        let born = plan.cuts.load(Ordering::SeqCst);
+        let (client_twin, server_twin) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let (one, other) = (plan.clone(), plan.clone());
+        thread::spawn(move || carry(&client, &server, &one, Toward::Server, born));
+        thread::spawn(move || carry(&server_twin, &client_twin, &other, Toward::Client, born));
+    }
+}
+
+/// The socket's next close sends a reset and no proper end.
+fn reset(socket: &TcpStream) {
+    // A socket that is closed already needs none.
+    let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+    let _ = socket.shutdown(Shutdown::Both);
+}
+
+/// Carries bytes one way until an end, a cut, or the network is gone.
+fn carry(mut from: &TcpStream, mut to: &TcpStream, plan: &Plan, toward: Toward, born: u64) {
+    let mut piece = [0u8; 16 << 10];
+    loop {
+        if plan.cuts.load(Ordering::SeqCst) != born {
+            return cut(from, to);
+        }
+        let count = match from.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => continue,
+            Err(_) => return cut(from, to),
+        };
+        let fault = *lock(plan.fault(toward));
+        let sent = match fault {
+            Fault::None => to.write_all(&piece[..count]),
+            Fault::Delay(by) => {
+                thread::sleep(by);
+                to.write_all(&piece[..count])
+            }
+            Fault::BlackHole => Ok(()),
+            Fault::ByteByByte => piece[..count].iter().try_for_each(|byte| {
+                thread::sleep(Duration::from_micros(20));
+                to.write_all(&[*byte])
+            }),
+            Fault::CutAfter(left) | Fault::EndAfter(left) if count as u64 >= left => {
+                // What comes before the fault still arrives.
+                let _ = to.write_all(&piece[..left as usize]);
+                if matches!(fault, Fault::CutAfter(_)) {
+                    return cut(from, to);
+                }
+                let _ = to.shutdown(Shutdown::Write);
+                continue;
+            }
+            Fault::CutAfter(left) => {
+                *lock(plan.fault(toward)) = Fault::CutAfter(left - count as u64);
+                to.write_all(&piece[..count])
+            }
+            Fault::EndAfter(left) => {
+                *lock(plan.fault(toward)) = Fault::EndAfter(left - count as u64);
+                to.write_all(&piece[..count])
+            }
+        };
+        if sent.is_err() {
+            return cut(from, to);
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+fn cut(from: &TcpStream, to: &TcpStream) {
+    reset(from);
+    reset(to);
+}

@@ -112,10 +112,19 @@ impl Proxy {
         wait_until("the proxy to reload", || said() > before);
     }
 
-    /// Resident memory.
+    /// Resident memory now.
     pub fn rss_kb(&self) -> u64 {
+        self.memory_kb("VmRSS:")
+    }
+
+    /// The most memory that was ever resident.
+    pub fn peak_kb(&self) -> u64 {
+        self.memory_kb("VmHWM:")
+    }
+
+    fn memory_kb(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the proxy runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has resident memory");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a process has resident memory");
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Silence for this long fails a test; nothing tests do takes a quarter of it.
@@ -82,6 +83,7 @@ pub struct Failure {
 trait Stream: Read + Write + Send {
     fn limit(&self, limit: Option<Duration>) -> io::Result<()>;
     fn half_close(&self) -> io::Result<()>;
+    fn twin(&self) -> io::Result<Box<dyn Stream>>;
 }
 
 impl Stream for TcpStream {
@@ -91,6 +93,9 @@ impl Stream for TcpStream {
     fn half_close(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
     }
+    fn twin(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(Box::new(self.try_clone()?))
+    }
 }
 
 impl Stream for UnixStream {
@@ -99,6 +104,9 @@ impl Stream for UnixStream {
     }
     fn half_close(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
+    }
+    fn twin(&self) -> io::Result<Box<dyn Stream>> {
+        Ok(Box::new(self.try_clone()?))
     }
 }
 
@@ -345,9 +353,15 @@ impl Raw {
         first_value(&self.until_ready())
     }
 
-    /// Says no more, but still listens.
-    pub fn half_close(&self) {
-        self.stream.half_close().expect("an open connection");
+    /// Sends from a thread of its own, so that we can read meanwhile, or not.
+    pub fn send_aside(&self, bytes: Vec<u8>) -> JoinHandle<io::Result<()>> {
+        let mut stream = self.stream.twin().expect("a second handle of the connection");
+        thread::spawn(move || stream.write_all(&bytes))
+    }
+
+    /// Says no more, but still listens. The other side may have closed already.
+    pub fn half_close_if_open(&self) {
+        let _ = self.stream.half_close();
     }
 }
 

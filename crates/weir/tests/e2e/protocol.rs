@@ -1,0 +1,250 @@
+//! First packets, versions, and clients that do not speak the protocol.
+
+use crate::support::proxy::Backend;
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+
+/// A login packet of some version, with these parameters beside user and database.
+fn startup(ground: &Ground, version: u32, more: &[(&str, &str)]) -> Vec<u8> {
+    wire::startup(version, &[&[("user", "postgres"), ("database", &ground.database)], more].concat())
+}
+
+#[test]
+fn protocol_3_0_gets_a_short_key_and_3_2_a_long_one() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    for (version, key_bytes) in [(wire::V3_0, 4..=4), (wire::V3_2, 5..=256)] {
+        let mut client = Raw::tcp(proxy.port());
+        client.send(&startup(&ground, version, &[]));
+        client.finish_login().unwrap();
+        assert!(key_bytes.contains(&client.key.len()), "{} bytes", client.key.len());
+        assert_eq!(client.value("select 1"), "1");
+    }
+}
+
+#[test]
+fn newer_versions_and_unknown_options_are_negotiated_down() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let cases = [
+        (wire::V3_0, vec![("_pq_.something", "1"), ("_pq_.other", "2")], wire::V3_0),
+        (3 << 16 | 9, vec![], wire::V3_2),
+        (3 << 16 | 9999, vec![("_pq_.something", "1")], wire::V3_2),
+    ];
+    for (version, options, expected) in cases {
+        let mut client = Raw::tcp(proxy.port());
+        client.send(&startup(&ground, version, &options));
+        let message = client.read();
+        assert_eq!(message.tag, b'v', "{message:?}");
+        assert_eq!(message.body[..4], expected.to_be_bytes(), "the newest version we speak");
+        assert_eq!(message.body[4..8], (options.len() as u32).to_be_bytes());
+        let names: Vec<&str> = options.iter().map(|(name, _)| *name).collect();
+        assert_eq!(message.body[8..], wire::texts(&names), "the options we do not know");
+        client.finish_login().unwrap();
+        assert_eq!(client.value("select 1"), "1");
+    }
+}
+
+#[test]
+fn protocol_2_is_refused_with_a_text_it_can_show() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    for version in [2 << 16, 1 << 16] {
+        let mut client = Raw::tcp(proxy.port());
+        client.send(&wire::packet(version, &[0; 288]));
+        let bytes = client.bytes_to_end();
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.starts_with('E') && text.ends_with('\0'), "{text:?}: protocol 2 has no lengths in errors");
+        assert!(text.contains("unsupported frontend protocol"), "{text:?}");
+    }
+    let mut client = Raw::tcp(proxy.port());
+    client.send(&startup(&ground, 4 << 16, &[]));
+    assert!(client.read().failure().message.contains("unsupported frontend protocol 4.0"));
+}
+
+#[test]
+fn encryption_is_declined_and_the_login_goes_on() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    for requests in [vec![wire::ssl_request()], vec![wire::gss_request()], vec![wire::gss_request(), wire::ssl_request()]] {
+        let mut client = Raw::tcp(proxy.port());
+        for request in requests {
+            client.send(&request);
+            assert_eq!(client.read_bytes(1), b"N");
+        }
+        client.send(&startup(&ground, wire::V3_0, &[]));
+        client.finish_login().unwrap();
+        assert_eq!(client.value("select 1"), "1");
+    }
+    // What was slipped in behind the request, before encryption could begin, is not taken.
+    let mut client = Raw::tcp(proxy.port());
+    client.send(&[wire::ssl_request(), startup(&ground, wire::V3_0, &[])].concat());
+    let bytes = client.bytes_to_end();
+    assert!(!bytes.windows(4).any(|four| four == b"R\0\0\0"), "no login: {}", bytes.escape_ascii());
+}
+
+#[test]
+fn a_client_without_a_user_is_refused_and_a_database_defaults_to_the_user() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = Raw::tcp(proxy.port());
+    client.send(&wire::startup(wire::V3_0, &[("database", "postgres")]));
+    let failure = client.read().failure();
+    assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "28000"));
+    let mut client = Raw::tcp(proxy.port());
+    client.send(&wire::startup(wire::V3_0, &[("user", "postgres")]));
+    client.finish_login().unwrap();
+    assert_eq!(client.value("select current_database()"), "postgres");
+}
+
+#[test]
+fn an_unknown_database_or_user_gives_the_servers_own_error() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    for (user, database) in [("postgres", "no_such_database"), ("no_such_user", ground.database.as_str())] {
+        let through = Raw::tcp(proxy.port()).log_in(user, database, &[]).unwrap_err();
+        let direct = Raw::tcp(ground.cluster.primary().port()).log_in(user, database, &[]).unwrap_err();
+        assert_eq!((through.severity, through.sqlstate, through.message), (direct.severity, direct.sqlstate, direct.message));
+    }
+}
+
+#[test]
+fn replication_connections_are_refused_with_a_clear_text() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    for value in ["true", "database", "1"] {
+        let failure = Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[("replication", value)]).unwrap_err();
+        assert_eq!(failure.sqlstate, "0A000");
+        assert!(failure.message.contains("replication"), "{failure:?}");
+    }
+}
+
+#[test]
+fn garbage_on_the_port_harms_nobody() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut witness = ground.client(&proxy);
+    let garbage: Vec<Vec<u8>> = vec![
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(),
+        vec![0; 1000],
+        vec![0xff; 1000],
+        vec![0, 0, 0, 8, 0, 3, 0, 0],
+        wire::packet(wire::V3_0, b"user\0postgres\0"),
+        wire::packet(wire::V3_0, b"user\0\xff\xfe\0\0"),
+        wire::packet(wire::V3_0, &[b'x'; 9000]),
+        wire::packet(80_877_102, b""),
+        wire::packet(80_877_102, &[7; 400]),
+        [&20_000u32.to_be_bytes()[..], &wire::V3_0.to_be_bytes()].concat(),
+        b"".to_vec(),
+        b"\0".to_vec(),
+    ];
+    for bytes in &garbage {
+        let mut client = Raw::tcp(proxy.port());
+        // It may close on us before we are through.
+        let _ = client.try_send(bytes);
+        client.half_close_if_open();
+        let answer = client.bytes_to_end();
+        assert!(answer.is_empty() || answer[0] == b'E', "{}: {}", bytes.escape_ascii(), answer.escape_ascii());
+        assert_eq!(witness.value("select 1"), "1");
+    }
+}
+
+#[test]
+fn garbage_after_the_login_is_an_error_of_that_session_alone() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 2");
+    let mut witness = ground.client(&proxy);
+    let garbage: Vec<Vec<u8>> = vec![
+        wire::message(b'?', b""),
+        vec![b'Q', 0, 0, 0, 3],
+        vec![b'Q', 0xff, 0xff, 0xff, 0xff],
+        vec![0; 100],
+        wire::message(b'Q', b"select 1"),
+        wire::message(b'P', b"no end"),
+        wire::message(b'B', b""),
+        wire::message(b'D', b"X\0"),
+        wire::message(b'C', b""),
+        wire::message(b'E', b"x"),
+        wire::message(b'p', b"password\0"),
+        wire::message(b'F', b"\0"),
+        [wire::parse("", "select 1"), wire::message(b'B', b"\0\0\0")].concat(),
+    ];
+    for bytes in &garbage {
+        let mut client = ground.client(&proxy);
+        // It may close on us before we are through.
+        let _ = client.try_send(&[bytes.clone(), wire::sync()].concat());
+        let mut message = client.read();
+        while message.tag != b'E' {
+            assert!(matches!(message.tag, b'1' | b'2'), "{}: {message:?}", bytes.escape_ascii());
+            message = client.read();
+        }
+        assert_eq!(message.failure().sqlstate, "08P01", "{}: {message:?}", bytes.escape_ascii());
+        assert_eq!(witness.value("select 1"), "1");
+    }
+    wait_until("the connections to be few", || ground.server_connections().len() <= 2);
+}
+
+#[test]
+fn a_login_that_comes_byte_by_byte_is_taken() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = Raw::tcp(proxy.port());
+    for byte in wire::ssl_request() {
+        client.send(&[byte]);
+    }
+    assert_eq!(client.read_bytes(1), b"N");
+    for byte in startup(&ground, wire::V3_0, &[("application_name", "slow")]) {
+        client.send(&[byte]);
+    }
+    client.finish_login().unwrap();
+    assert_eq!(client.value("show application_name"), "slow");
+}
+
+#[test]
+fn a_query_may_come_with_the_login() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = Raw::tcp(proxy.port());
+    client.send(&[startup(&ground, wire::V3_0, &[]), wire::query("select 5")].concat());
+    client.finish_login().unwrap();
+    assert_eq!(client.tags(), "TDCZ");
+}
+
+#[test]
+fn a_client_that_never_logs_in_is_dismissed() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("authentication_timeout = 1");
+    let mut client = Raw::tcp(proxy.port());
+    client.send(b"\0\0");
+    client.bytes_to_end();
+    assert_eq!(ground.client(&proxy).value("select 1"), "1");
+}
+
+#[test]
+fn a_client_that_ends_its_sending_still_gets_its_answer() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    client.send(&wire::query("select 5"));
+    client.half_close_if_open();
+    // PostgreSQL answers what was asked before it sees the end.
+    let tags = crate::support::raw::tags(&client.until_end());
+    assert_eq!(tags, "TDCZ");
+    assert_eq!(ground.client(&proxy).value("select 1"), "1");
+}
+
+#[test]
+fn servers_and_clients_are_reached_over_unix_sockets() {
+    let ground = Ground::new();
+    let backends: Vec<Backend> =
+        ground.cluster.servers().iter().enumerate().map(|(at, server)| Backend::unix(server, u32::from(at > 0))).collect();
+    let proxy = Proxy::spawn(&backends, "");
+    proxy.wait_for_nodes(3);
+    let mut client = Raw::unix(proxy.folder(), proxy.port()).log_in("postgres", &ground.database, &[]).unwrap();
+    for _ in 0..5 {
+        assert_eq!(client.value("select inet_server_port() is null"), "t", "no TCP between Weir and the server");
+    }
+    client.run("create table t (a int)");
+    client.run("insert into t values (1)");
+    assert_eq!(client.extended("select $1::int", &["7"]).unwrap(), "7");
+}

@@ -1,0 +1,368 @@
+//! What a session set, made or locked stays with it, and with nobody else, while server connections are shared.
+
+use crate::support::proxy::show;
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+const OTHERS: usize = 20;
+
+/// Runs `story` while other clients use the same pool without a pause.
+fn among_others(ground: &Ground, proxy: &Proxy, story: impl FnOnce(&mut Raw)) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for number in 0..OTHERS {
+            let over = &over;
+            scope.spawn(move || {
+                let mut client = ground.client(proxy);
+                while !over.load(Ordering::Relaxed) {
+                    assert_eq!(client.value(&format!("select {number}")), number.to_string());
+                    assert_eq!(client.value("show work_mem"), "4MB");
+                    assert_eq!(client.extended("select to_regclass('pg_temp.mine') is null", &[]).unwrap(), "t");
+                }
+            });
+        }
+        let _end = Ends(&over);
+        story(&mut ground.client(proxy));
+    });
+}
+
+/// Ends the other clients, also when the story fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether the server connections of this database are all free of state now.
+fn is_all_free(ground: &Ground, proxy: &Proxy) -> bool {
+    let mut console = proxy.console();
+    let (databases, states) = (show(&mut console, "pool_pools", "database"), show(&mut console, "pool_pools", "status"));
+    !databases.iter().zip(&states).any(|(database, state)| *database == ground.database && state.contains("kept"))
+}
+
+#[test]
+fn a_setting_stays_with_its_session() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 4");
+    among_others(&ground, &proxy, |client| {
+        client.run("set work_mem = '13MB'");
+        client.run("set session characteristics as transaction isolation level repeatable read");
+        for _ in 0..50 {
+            assert_eq!(client.value("show work_mem"), "13MB");
+            assert_eq!(client.value("show transaction_isolation"), "repeatable read");
+        }
+        client.run("reset all");
+        assert_eq!(client.value("show work_mem"), "4MB");
+    });
+}
+
+#[test]
+fn a_temporary_table_stays_with_its_session() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("pool_size = 4");
+    among_others(&ground, &proxy, |client| {
+        client.run("create temporary table mine (a int)");
+        for number in 1..50 {
+            client.run(&format!("insert into mine values ({number})"));
+            assert_eq!(client.value("select count(*) from mine"), number.to_string());
+        }
+    });
+    wait_until("the temporary table to be gone", || {
+        ground.direct().value("select count(*) from pg_class where relname = 'mine'") == "0"
+    });
+}
+
+#[test]
+fn a_temporary_table_made_by_select_into_or_in_pg_temp_stays_with_its_session() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("pool_size = 4");
+    for make in ["select 1 as a into temp mine", "create table pg_temp.mine as select 1 as a", "create temp view mine as select 1 as a"] {
+        let mut client = ground.client(&proxy);
+        let mut other = ground.client(&proxy);
+        client.run(make);
+        for _ in 0..10 {
+            assert_eq!(other.error("select a from mine").sqlstate, "42P01", "{make}");
+            assert_eq!(client.value("select a from mine"), "1", "{make}");
+        }
+    }
+}
+
+#[test]
+fn an_advisory_lock_stays_with_its_session() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 4");
+    among_others(&ground, &proxy, |client| {
+        client.run("select pg_advisory_lock(7)");
+        let mut direct = ground.direct();
+        for _ in 0..20 {
+            assert_eq!(direct.value("select pg_try_advisory_lock(7)"), "f", "somebody else got the lock");
+            client.run("select 1");
+        }
+        assert_eq!(client.value("select pg_advisory_unlock(7)"), "t", "the lock is ours to give back");
+        assert_eq!(direct.value("select pg_try_advisory_lock(7)"), "t");
+    });
+}
+
+#[test]
+fn an_advisory_lock_ends_with_its_session() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 4");
+    let mut client = ground.client(&proxy);
+    client.extended("select pg_advisory_lock($1)", &["8"]).unwrap();
+    let mut direct = ground.direct();
+    assert_eq!(direct.value("select pg_try_advisory_lock(8)"), "f");
+    drop(client);
+    wait_until("the lock to be free", || direct.value("select pg_try_advisory_lock(8)") == "t");
+}
+
+#[test]
+fn notifications_come_to_the_session_that_listens() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 4");
+    among_others(&ground, &proxy, |client| {
+        client.run("listen news");
+        let mut other = ground.client(&proxy);
+        for number in 0..10 {
+            other.run(&format!("notify news, 'number {number}'"));
+            // It comes by itself, without a question.
+            let message = client.read();
+            assert_eq!(message.tag, b'A', "{message:?}");
+            assert!(message.body.ends_with(format!("news\0number {number}\0").as_bytes()), "{message:?}");
+        }
+        client.run("unlisten news");
+        other.run("notify news");
+        assert_eq!(crate::support::raw::tags(&client.query("select 1")), "TDCZ", "no more news");
+    });
+}
+
+#[test]
+fn statements_prepared_by_sql_stay_with_their_session() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 4");
+    among_others(&ground, &proxy, |client| {
+        let mut other = ground.client(&proxy);
+        client.run("prepare mine(int) as select $1 + 1");
+        for number in 0..30 {
+            assert_eq!(client.value(&format!("execute mine({number})")), (number + 1).to_string());
+            assert_eq!(other.error("execute mine(1)").sqlstate, "26000");
+        }
+        client.run("deallocate mine");
+        assert_eq!(client.error("execute mine(1)").sqlstate, "26000");
+        assert_eq!(client.value("select 1"), "1");
+    });
+}
+
+#[test]
+fn a_cursor_with_hold_stays_with_its_session() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 4");
+    among_others(&ground, &proxy, |client| {
+        client.run("begin; declare c cursor with hold for select generate_series(1, 100)");
+        client.run("commit");
+        for number in 1..50 {
+            assert_eq!(client.value("fetch c"), number.to_string());
+        }
+        client.run("close c");
+    });
+}
+
+#[test]
+fn settings_for_one_transaction_end_with_it_and_keep_no_connection() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    let mut other = ground.client(&proxy);
+    client.run("begin");
+    client.run("set local work_mem = '13MB'");
+    assert_eq!(client.value("show work_mem"), "13MB");
+    client.run("commit");
+    assert_eq!(other.value("show work_mem"), "4MB", "with one connection, the other client could not run otherwise");
+    assert!(is_all_free(&ground, &proxy));
+}
+
+#[test]
+fn a_setting_changed_within_a_function_stays_with_its_session() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create function tricky() returns void language plpgsql as $$ begin set work_mem = '13MB'; set application_name = 'tricky'; end $$",
+    );
+    let proxy = ground.primary_proxy("pool_size = 2");
+    let mut client = ground.client(&proxy);
+    let mut other = ground.client(&proxy);
+    client.run("select tricky()");
+    assert_eq!(client.value("show work_mem"), "13MB");
+    for _ in 0..10 {
+        assert_eq!(other.value("show work_mem"), "4MB");
+    }
+    client.run("select set_config('work_mem', '14MB', false)");
+    assert_eq!(client.value("show work_mem"), "14MB");
+}
+
+#[test]
+fn a_setting_changed_within_a_do_block_stays_with_its_session() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 2");
+    let mut client = ground.client(&proxy);
+    client.run("do $$ begin set work_mem = '15MB'; create temporary table mine (a int); end $$");
+    for _ in 0..10 {
+        let mut other = ground.client(&proxy);
+        assert_eq!(other.value("show work_mem"), "4MB");
+        assert_eq!(other.value("select to_regclass('pg_temp.mine') is null"), "t");
+        assert_eq!(client.value("show work_mem"), "15MB");
+        assert_eq!(client.value("select count(*) from mine"), "0");
+    }
+}
+
+#[test]
+fn discard_all_gives_the_connection_back() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 10");
+    let mut client = ground.client(&proxy);
+    let mut other = ground.client(&proxy);
+    for text in ["set work_mem = '13MB'", "create temp table mine (a int)", "listen news", "prepare p as select 1"] {
+        client.run(text);
+        assert!(!is_all_free(&ground, &proxy), "{text} keeps the connection");
+        client.run("discard all");
+        assert_eq!(other.value("show work_mem"), "4MB", "with one connection, the other client can run only after it is free");
+        assert_eq!(other.value("select count(*) from pg_prepared_statements"), "0");
+        assert!(is_all_free(&ground, &proxy));
+    }
+}
+
+#[test]
+fn what_a_session_left_is_gone_for_the_next_one() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 10");
+    let leave = "set work_mem = '13MB'; set search_path = nowhere; create temp table mine (a int); listen news; \
+                 prepare p as select 1; select pg_advisory_lock(9); set role pg_monitor";
+    for polite in [true, false] {
+        let mut client = ground.client(&proxy);
+        for text in leave.split(';') {
+            client.run(text);
+        }
+        if polite {
+            client.send(&wire::terminate());
+            client.until_end();
+        }
+        drop(client);
+        let mut next = ground.client(&proxy);
+        assert_eq!(next.value("show work_mem"), "4MB");
+        assert_eq!(next.value("show search_path"), "\"$user\", public");
+        assert_eq!(next.value("select current_user"), "postgres");
+        assert_eq!(next.value("select count(*) from pg_prepared_statements"), "0");
+        assert_eq!(next.value("select count(*) from pg_listening_channels()"), "0");
+        assert_eq!(next.value("select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()"), "0");
+        assert_eq!(next.value("select to_regclass('pg_temp.mine') is null"), "t");
+    }
+}
+
+#[test]
+fn startup_parameters_hold_on_every_server() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let parameters = [
+        ("application_name", "my app"),
+        ("options", "-c work_mem=17MB --enable-seqscan=off"),
+        ("TimeZone", "Asia/Tokyo"),
+        ("client_encoding", "LATIN1"),
+        ("search_path", "pg_catalog,public"),
+        ("DateStyle", "German"),
+        ("extra_float_digits", "3"),
+    ];
+    let mut client = ground.client_with(&proxy, &parameters);
+    let mut plain = ground.client(&proxy);
+    let expected = [
+        ("application_name", "my app"),
+        ("work_mem", "17MB"),
+        ("enable_seqscan", "off"),
+        ("TimeZone", "Asia/Tokyo"),
+        ("client_encoding", "LATIN1"),
+        ("search_path", "pg_catalog,public"),
+        ("DateStyle", "German, DMY"),
+        ("extra_float_digits", "3"),
+    ];
+    for _ in 0..10 {
+        for (name, value) in expected {
+            let on_standby = client.value(&format!("select current_setting('{name}') from (select inet_server_port()) s"));
+            assert_eq!(on_standby, value, "{name} on a standby");
+        }
+        client.run("begin");
+        for (name, value) in expected {
+            assert_eq!(client.value(&format!("select current_setting('{name}')")), value, "{name} on the primary");
+        }
+        client.run("commit");
+        assert_eq!(plain.value("select current_setting('work_mem')"), "4MB");
+        assert_ne!(plain.value("select current_setting('application_name')"), "my app");
+        assert_eq!(plain.value("select current_setting('client_encoding')"), "UTF8");
+    }
+    // The letter é as LATIN1 has it: converted on the way, on whatever server.
+    client.send(&wire::message(b'Q', b"select '\xe9'\0"));
+    let messages = client.until_ready();
+    assert!(messages.iter().any(|m| m.body.ends_with(b"\xe9")), "{messages:?}");
+}
+
+#[test]
+fn a_client_is_welcomed_with_the_parameters_the_server_reports() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    for parameters in [&[][..], &[("TimeZone", "Asia/Tokyo"), ("application_name", "a")][..], &[("DateStyle", "SQL, DMY")][..]] {
+        for _ in 0..3 {
+            let mut through = ground.client_with(&proxy, parameters).parameters;
+            let direct = Raw::tcp(ground.cluster.primary().port()).log_in("postgres", &ground.database, parameters).unwrap();
+            let mut direct = direct.parameters;
+            // The only one that is different on a standby.
+            through.retain(|(name, _)| name != "in_hot_standby");
+            direct.retain(|(name, _)| name != "in_hot_standby");
+            through.sort();
+            direct.sort();
+            assert_eq!(through, direct);
+        }
+    }
+}
+
+#[test]
+fn a_setting_no_server_takes_is_refused_at_login_as_the_server_does() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    for parameters in [("work_mem", "much"), ("no_such_parameter", "1"), ("TimeZone", "Nowhere/Land"), ("options", "-c nope=1")] {
+        let through = Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[parameters]).unwrap_err();
+        let direct = Raw::tcp(ground.cluster.primary().port()).log_in("postgres", &ground.database, &[parameters]).unwrap_err();
+        assert_eq!((through.severity.as_str(), &through.sqlstate), ("FATAL", &direct.sqlstate), "{through:?} {direct:?}");
+        assert_eq!(through.message, direct.message);
+    }
+    assert_eq!(ground.client(&proxy).value("select 1"), "1");
+}
+
+#[test]
+fn a_changed_parameter_is_reported_to_the_client() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.run("set application_name = 'other'");
+    assert_eq!(client.parameter("application_name"), Some("other"));
+    client.run("set TimeZone = 'Asia/Tokyo'");
+    assert_eq!(client.parameter("TimeZone"), Some("Asia/Tokyo"));
+    client.run("discard all");
+    assert_eq!(client.parameter("application_name"), Some(""));
+}
+
+#[test]
+fn after_reset_or_discard_a_session_has_its_startup_parameters_again() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let parameters = [("work_mem", "17MB"), ("TimeZone", "Asia/Tokyo")];
+    let mut client = ground.client_with(&proxy, &parameters);
+    let direct = Raw::tcp(ground.cluster.primary().port()).log_in("postgres", &ground.database, &parameters);
+    let mut direct = direct.unwrap();
+    for end in ["reset all", "reset work_mem", "set work_mem to default", "discard all"] {
+        for client in [&mut client, &mut direct] {
+            client.run("set work_mem = '18MB'");
+            client.run(end);
+        }
+        assert_eq!(client.value("show work_mem"), direct.value("show work_mem"), "work_mem after {end}");
+        assert_eq!(client.value("show TimeZone"), direct.value("show TimeZone"), "TimeZone after {end}");
+    }
+}
