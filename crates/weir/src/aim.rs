@@ -164,6 +164,7 @@ fn bring_again(s: &mut Session, w: &Worker) {
             Reset::All => w.no_settings().change_to(&s.settings),
             Reset::Name(name) => s.settings.again(&name),
         };
+        s.telling = !sql.is_empty();
         send_settings(s, w, &sql);
     } else if s.transaction == IDLE {
         bring_settings(s, w);

@@ -36,9 +36,15 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     if header.body_bytes as usize > limit {
         return on_long_parse(s, w, header);
     }
-    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    if !s.up.has_whole(header.frame_bytes()) {
+        return Ok(Flow::More);
+    }
+    let body = body_here(s.up.unseen(), header);
     let (name, tail) = split_cstr(body).ok_or_else(|| malformed(header))?;
     let is_named = !name.is_empty();
+    if is_named && s.is_in_doubt(name) {
+        return Ok(Flow::Hold);
+    }
     let is_taken = is_named && s.named.contains_key(name);
     let name: Option<Box<[u8]>> = is_named.then(|| name.into());
     let mut statements = w.statements.borrow_mut();
@@ -51,6 +57,15 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     let prepared = prepared.ok_or_else(|| malformed(header))?;
     if let (true, Some(name)) = (is_taken, &name) {
         let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
+        if prepared.statement.local.is_none() {
+            if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+                return Ok(flow);
+            }
+            // PostgreSQL looks at the text before it looks at the name.
+            prepare_on_link(s, w, &prepared);
+            s.bringing.push_back(prepared.id);
+            s.replies.push(Expect::ParseOurs);
+        }
         return refuse(s, w, header, Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
     }
     if let Some(fault) = refusal(w, &prepared.statement) {
@@ -74,7 +89,8 @@ fn parse_unnamed(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepa
         link.unnamed = Some(prepared.id);
     }
     s.unnamed_on_link = false;
-    s.journal.push_back(Change::Unnamed { before: s.unnamed.replace(prepared) });
+    let before = s.unnamed.replace(prepared);
+    s.enter(Change::Unnamed { before });
     s.replies.push(Expect::Parse);
     s.flushed = false;
     s.up.pass(header, &mut w.buffers.borrow_mut());
@@ -87,7 +103,7 @@ fn parse_named(s: &mut Session, w: &Worker, header: Header, name: Box<[u8]>, pre
     let before = s.named.insert(name.clone(), prepared.clone());
     s.up.eat(header);
     prepare_on_link(s, w, &prepared);
-    s.journal.push_back(Change::Named { name, before, made: Some(id) });
+    s.enter(Change::Named { name, before, made: Some(id) });
     s.replies.push(Expect::Parse);
     s.flushed = false;
 }
@@ -142,13 +158,14 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
     }
     s.keep(w, Kept::State(weir_sql::facts::Keeps::Unknown));
     if is_unnamed {
-        s.journal.push_back(Change::Unnamed { before: s.unnamed.take() });
+        let before = s.unnamed.take();
+        s.enter(Change::Unnamed { before });
         s.unnamed_on_link = true;
         if let Some(link) = &mut s.link {
             link.unnamed = None;
         }
     } else {
-        s.journal.push_back(Change::Nothing);
+        s.enter(Change::Nothing);
     }
     s.replies.push(Expect::Parse);
     s.flushed = false;
@@ -193,6 +210,9 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         return s.want_names(header, body_here.len());
     };
     let (portal_bytes, name_bytes) = (portal.len(), name.len());
+    if s.is_in_doubt(name) {
+        return Ok(Flow::Hold);
+    }
     let is_unnamed = name.is_empty();
     let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
     let Some(prepared) = prepared else {
@@ -327,6 +347,9 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         }
         return pass_unknown(s, w, header, Expect::Describe);
     }
+    if s.is_in_doubt(name) {
+        return Ok(Flow::Hold);
+    }
     let is_unnamed = name.is_empty();
     let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
     let Some(prepared) = prepared else {
@@ -426,6 +449,9 @@ pub fn on_close(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fau
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
     let (kind, name) = read_kind(body).ok_or_else(|| malformed(header))?;
     let name: &[u8] = &Box::<[u8]>::from(name);
+    if kind == b'S' && s.is_in_doubt(name) {
+        return Ok(Flow::Hold);
+    }
     let mut passes = kind == b'P';
     let mut change = Change::Nothing;
     if kind == b'S' && name.is_empty() {
@@ -445,7 +471,7 @@ pub fn on_close(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fau
         s.say_bare(w, back::CLOSE_COMPLETE);
         return Ok(Flow::Next);
     }
-    s.journal.push_back(change);
+    s.enter(change);
     s.replies.push(Expect::Close);
     s.flushed = false;
     let mut buffers = w.buffers.borrow_mut();
@@ -472,6 +498,7 @@ pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
         return Flow::Hold;
     }
     s.discarding = false;
+    s.segment = s.segment.wrapping_add(1);
     s.replies.push(Expect::Sync);
     s.up.pass(header, &mut w.buffers.borrow_mut());
     Flow::Next

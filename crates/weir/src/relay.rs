@@ -168,6 +168,11 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     }
     let (mut need, mut held) = (None, false);
     loop {
+        // Only answers of our own wait here: one at a time, so that asking without reading piles nothing up.
+        if s.down.has_pending() && !drain_down(s, w)? {
+            held = true;
+            break;
+        }
         let header = s.up.peek(&mut w.buffers.borrow_mut());
         let header = header.map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
         let Some(header) = header else { break };
@@ -468,6 +473,10 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         Reply::Pass => {
             if header.tag == back::PARAMETER_STATUS && looks {
                 on_parameter(s, header);
+                if s.barrier && comes_again(s, header) {
+                    s.down.eat(header);
+                    return Ok(true);
+                }
             } else if header.tag == back::COMMAND_COMPLETE && looks {
                 on_session_tag(s, w, header);
             }
@@ -483,7 +492,11 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
             } else if header.tag == back::PARSE_COMPLETE {
                 s.bringing.pop_front();
             }
-            s.down.eat(header);
+            if header.tag == back::PARAMETER_STATUS && s.telling {
+                s.down.pass(header, &mut w.buffers.borrow_mut());
+            } else {
+                s.down.eat(header);
+            }
         }
         Reply::Ready { status, ours } => on_ready(s, w, header, status, ours),
         Reply::Error(dropped) => on_error(s, w, header, dropped, looks),
@@ -515,6 +528,13 @@ fn on_session_tag(s: &mut Session, w: &Worker, header: Header) {
     }
 }
 
+/// Whether a parameter that a RESET took back is one the session's start had set: its value is brought again, and told then.
+fn comes_again(s: &mut Session, header: Header) -> bool {
+    let settings = s.settings.clone();
+    let name = s.down.whole(header).and_then(weir_wire::back::read_parameter).map(|(name, _)| name.to_ascii_lowercase());
+    name.and_then(|name| String::from_utf8(name).ok()).is_some_and(|name| settings.get(&name).is_some())
+}
+
 fn on_parameter(s: &mut Session, header: Header) {
     let Some(link) = &mut s.link else { return };
     let ours = s.replies.is_settings_turn();
@@ -528,6 +548,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, ours: b
     s.transaction = status;
     s.flushed = false;
     if ours {
+        s.telling = false;
         s.down.eat(header);
         return;
     }

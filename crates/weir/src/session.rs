@@ -44,7 +44,9 @@ pub struct Session {
     pub named: HashMap<Box<[u8]>, Rc<Prepared>>,
     pub unnamed: Option<Rc<Prepared>>,
     /// Parses and Closes of the client's whose answer is due, in order, to be undone if they do not happen.
-    pub journal: VecDeque<Change>,
+    pub journal: VecDeque<Entered>,
+    /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
+    pub segment: u32,
     /// Statements brought along whose ParseComplete is due, in order.
     pub bringing: VecDeque<StatementId>,
     /// What to say in place of the errors of Parses made to fail, in order.
@@ -59,6 +61,8 @@ pub struct Session {
     pub verb_bound: bool,
     /// What a RESET under way takes back to what the session asked for at its start.
     pub resetting: Option<Reset>,
+    /// Settings are being brought again, and the client is to hear what becomes of its parameters.
+    pub telling: bool,
     /// Settings to bring again before the next statement.
     pub again: Option<Reset>,
     /// The client said goodbye or closed its side: what it sent before is still carried out.
@@ -138,6 +142,23 @@ pub enum Change {
     Nothing,
 }
 
+impl Change {
+    /// Whether it is about this statement; the unnamed one has the empty name.
+    fn is_of(&self, statement: &[u8]) -> bool {
+        match self {
+            Change::Named { name, .. } => **name == *statement,
+            Change::Unnamed { .. } => statement.is_empty(),
+            Change::Nothing => false,
+        }
+    }
+}
+
+/// A change and the segment of the client's stream it came in.
+pub struct Entered {
+    pub segment: u32,
+    pub change: Change,
+}
+
 /// What a RESET takes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reset {
@@ -169,6 +190,7 @@ impl Session {
             named: HashMap::new(),
             unnamed: None,
             journal: VecDeque::new(),
+            segment: 0,
             bringing: VecDeque::new(),
             refusals: VecDeque::new(),
             kept: None,
@@ -177,6 +199,7 @@ impl Session {
             verb_bound: false,
             resetting: None,
             again: None,
+            telling: false,
             leaving: false,
             filling: false,
             unnamed_on_link: false,
@@ -203,10 +226,10 @@ impl Session {
     pub fn undo(&mut self, dropped: Dropped) {
         let count = (dropped.changes as usize).min(self.journal.len());
         for at in (0..count).rev() {
-            let Some(change) = self.journal.remove(at) else { continue };
+            let Some(entered) = self.journal.remove(at) else { continue };
             // A Parse that the server refused has dropped the unnamed statement all the same.
             let refused = dropped.parse && at == 0;
-            self.take_back(change, refused);
+            self.take_back(at, entered.change, refused);
         }
         for _ in 0..dropped.ours {
             if let Some(id) = self.bringing.pop_front() {
@@ -219,18 +242,44 @@ impl Session {
         }
     }
 
-    fn take_back(&mut self, change: Change, refused: bool) {
+    /// Notes a change that is on its way.
+    pub fn enter(&mut self, change: Change) {
+        self.journal.push_back(Entered { segment: self.segment, change });
+    }
+
+    /// Whether it is not known yet what a name stands for: a change of an earlier segment may still turn out not to have happened.
+    pub fn is_in_doubt(&self, statement: &[u8]) -> bool {
+        let last = self.journal.iter().rev().find(|entered| entered.change.is_of(statement));
+        last.is_some_and(|entered| entered.segment != self.segment)
+    }
+
+    /// Undoes the change that stood at `at` in the journal. If the name was changed again since, that change is what now began from
+    /// the state before.
+    fn take_back(&mut self, at: usize, change: Change, refused: bool) {
         match change {
             Change::Named { name, before, made } => {
                 if let Some(id) = made {
                     self.forget_on_link(id);
                 }
-                match before {
-                    Some(before) => self.named.insert(name, before),
-                    None => self.named.remove(&name),
-                };
+                let later = self.journal.iter_mut().skip(at).find(|entered| entered.change.is_of(&name));
+                match (later.map(|entered| &mut entered.change), before) {
+                    (Some(Change::Named { before: later, .. }), before) => *later = before,
+                    (_, Some(before)) => {
+                        self.named.insert(name, before);
+                    }
+                    (_, None) => {
+                        self.named.remove(&name);
+                    }
+                }
             }
-            Change::Unnamed { before } => self.unnamed = if refused { None } else { before },
+            Change::Unnamed { before } => {
+                let restored = if refused { None } else { before };
+                let later = self.journal.iter_mut().skip(at).find(|entered| entered.change.is_of(b""));
+                match later.map(|entered| &mut entered.change) {
+                    Some(Change::Unnamed { before: later }) => *later = restored,
+                    _ => self.unnamed = restored,
+                }
+            }
             Change::Nothing => {}
         }
     }
@@ -246,8 +295,8 @@ impl Session {
 
     /// The link is gone with Parses and Closes under way: none of them happened.
     pub fn undo_all(&mut self) {
-        while let Some(change) = self.journal.pop_back() {
-            self.take_back(change, false);
+        while let Some(entered) = self.journal.pop_back() {
+            self.take_back(self.journal.len(), entered.change, false);
         }
         self.bringing.clear();
         self.refusals.clear();
