@@ -1,7 +1,8 @@
 //! `cargo xtask layers`: who may use whom.
 //!
 //! Two tables say it: one of crates, one of the modules of `crates/weir`. A module may use modules of lower layers,
-//! itself, and those its row names besides. Tests may use everything.
+//! itself, and those its row excepts with a reason. Tests may use everything. A row for a module that is gone and an
+//! exception that nothing needs any more are findings too, so the tables stay true.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +18,6 @@ const CRATES: &[(&str, &[&str])] = &[
     ("crates/sql", &[]),
     ("crates/demo", &[]),
     ("crates/policy", &["weir-wire", "weir-sql"]),
-    ("crates/sim", &["weir-policy", "weir-wire"]),
     ("crates/weir", &["weir-wire", "weir-sql", "weir-policy", "weir-demo"]),
     ("xtask", &["weir-demo"]),
 ];
@@ -27,46 +27,69 @@ struct Module {
     name: &'static str,
     /// 0 is the lowest.
     layer: u8,
-    /// Modules of its own layer or above that it may use all the same.
-    besides: &'static [&'static str],
+    /// Modules of its own layer or above that it uses all the same, each with the reason.
+    except: &'static [(&'static str, &'static str)],
 }
 
-const fn row(layer: u8, name: &'static str, besides: &'static [&'static str]) -> Module {
-    Module { name, layer, besides }
+const fn row(layer: u8, name: &'static str, except: &'static [(&'static str, &'static str)]) -> Module {
+    Module { name, layer, except }
 }
 
+/// From the top to the bottom. `worker` stands low: it is the context that all of a session's code is handed.
 const MODULES: &[Module] = &[
-    row(10, "main", &["cli"]),
-    row(10, "cli", &[]),
-    row(9, "supervisor", &[]),
-    row(8, "worker", &["cluster"]),
-    row(8, "cluster", &[]),
-    row(8, "watchdog", &[]),
-    row(8, "console", &[]),
-    row(8, "pcp", &[]),
-    row(8, "web", &[]),
-    row(7, "startup", &["relay"]),
-    row(7, "relay", &[]),
-    row(7, "probe", &[]),
-    row(7, "hooks", &[]),
-    row(7, "vip", &[]),
-    row(6, "scatter", &[]),
+    row(14, "main", &[]),
+    row(13, "cli", &[]),
+    // What a command runs.
+    row(12, "demo", &[]),
+    row(12, "docs", &[]),
+    row(11, "supervisor", &[]),
+    row(10, "listen", &[]),
+    // What tasks are made of: a login, the asking for roles.
+    row(9, "startup", &[]),
+    row(9, "cluster", &[]),
+    // The hot path.
+    row(8, "relay", &[]),
+    row(7, "extended", &[("relay", "returns its Flow; shares `hold` and `refusal` with simple queries")]),
+    row(6, "aim", &[("relay", "returns its Flow")]),
     row(6, "answer", &[]),
-    row(6, "extended", &[]),
-    row(6, "aim", &[]),
-    row(6, "session", &[]),
-    row(5, "views", &[]),
-    row(5, "pool", &[]),
-    row(5, "cache", &[]),
-    row(5, "catalog", &[]),
-    row(5, "statements", &[]),
-    row(4, "link", &[]),
-    row(3, "lane", &[]),
-    row(2, "socket", &[]),
-    row(2, "shared", &[]),
-    row(1, "reactor", &[]),
-    row(1, "tls", &[]),
-    row(1, "session_card", &[]),
+    row(5, "views", &[("session", "SHOW pool_nodes marks the node of the session that asks; the code of `Kept`")]),
+    row(5, "session", &[("statements", "holds its prepared statements")]),
+    row(
+        5,
+        "statements",
+        &[
+            ("session", "the type `Reset`: what a RESET takes back"),
+            ("views", "a text's judgement says whether Weir answers it itself"),
+        ],
+    ),
+    // One thread and its server connections. The worker is handed to all code above it, and starts the tasks there.
+    row(
+        4,
+        "worker",
+        &[
+            ("link", "closes links, forwards cancel requests"),
+            ("pool", "finds a session's pools"),
+            ("statements", "owns the table of seen statements"),
+            ("startup", "owns the remembered welcomes"),
+            ("cluster", "starts the task on the first thread"),
+            ("listen", "is handed clients by mail"),
+        ],
+    ),
+    row(4, "pool", &[("link", "holds links"), ("worker", "the context")]),
+    row(
+        4,
+        "link",
+        &[
+            ("pool", "knows the pool it returns to"),
+            ("worker", "the context"),
+            ("session", "the type `Kept`: why a link stays with a session"),
+        ],
+    ),
+    row(3, "shared", &[("pool", "all pools are shared by all threads")]),
+    row(2, "lane", &[]),
+    row(1, "socket", &[]),
+    row(0, "reactor", &[]),
+    row(0, "session_card", &[]),
     row(0, "fault", &[]),
     row(0, "metrics", &[]),
     row(0, "log", &[]),
@@ -91,10 +114,32 @@ pub fn find(root: &Path) -> Result<Vec<Finding>> {
         let text = fs::read_to_string(root.join(&path)).with_context(|| format!("cannot read {path}"))?;
         findings.extend(check_manifest(&path, &text, allowed));
     }
-    for source in sources_below(root, MODULES_FOLDER)? {
-        findings.extend(check_module(&source));
+    let sources = sources_below(root, MODULES_FOLDER)?;
+    for source in &sources {
+        findings.extend(check_module(source));
     }
+    findings.extend(check_rows(&sources));
     Ok(findings)
+}
+
+/// Rows without a module, and exceptions nothing needs.
+fn check_rows(sources: &[Source]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let complain = |text: String| Finding::new("xtask/src/layers.rs", 1, text);
+    for row in MODULES {
+        let own: Vec<&Source> = sources.iter().filter(|source| module_name(inside(source)) == row.name).collect();
+        if own.is_empty() {
+            findings.push(complain(format!("the row of {} has no module", row.name)));
+            continue;
+        }
+        let used: Vec<String> = own.iter().flat_map(|source| uses_of(source, is_top(source))).map(|(_, name)| name).collect();
+        for (name, _) in row.except {
+            if !used.iter().any(|used| used == name) {
+                findings.push(complain(format!("{} no longer uses {name}: remove the exception", row.name)));
+            }
+        }
+    }
+    findings
 }
 
 fn check_manifest(path: &str, text: &str, allowed: &[&str]) -> Vec<Finding> {
@@ -115,8 +160,7 @@ fn check_manifest(path: &str, text: &str, allowed: &[&str]) -> Vec<Finding> {
 }
 
 fn check_module(source: &Source) -> Vec<Finding> {
-    let inside = source.path.strip_prefix(MODULES_FOLDER).unwrap_or(&source.path).trim_start_matches('/');
-    let name = inside.split('/').next().unwrap_or("").trim_end_matches(".rs");
+    let name = module_name(inside(source));
     // `lib.rs` names all modules; programs of `bin/` stand above all of them.
     if matches!(name, "lib" | "bin") {
         return vec![];
@@ -124,19 +168,31 @@ fn check_module(source: &Source) -> Vec<Finding> {
     let Some(own) = module(name) else {
         return vec![Finding::new(&source.path, 1, format!("module {name} has no row in xtask/src/layers.rs"))];
     };
-    let is_top = !inside.contains('/');
-    let uses = uses_of(source, is_top);
+    let uses = uses_of(source, is_top(source));
     let wrong = uses.into_iter().filter_map(|(line, used)| {
         let other = module(&used)?;
-        let fine = other.name == own.name || other.layer < own.layer || own.besides.contains(&other.name);
+        let fine = other.name == own.name || other.layer < own.layer || own.except.iter().any(|(name, _)| *name == other.name);
         (!fine).then(|| Finding::new(&source.path, line, complaint(own, other)))
     });
     wrong.collect()
 }
 
+/// A file's path from the folder of the modules.
+fn inside(source: &Source) -> &str {
+    source.path.strip_prefix(MODULES_FOLDER).unwrap_or(&source.path).trim_start_matches('/')
+}
+
+fn is_top(source: &Source) -> bool {
+    !inside(source).contains('/')
+}
+
+fn module_name(inside: &str) -> &str {
+    inside.split('/').next().unwrap_or("").trim_end_matches(".rs")
+}
+
 fn complaint(own: &Module, other: &Module) -> String {
     let lower = MODULES.iter().filter(|module| module.layer < own.layer).map(|module| module.name);
-    let allowed: Vec<&str> = lower.chain(own.besides.iter().copied()).collect();
+    let allowed: Vec<&str> = lower.chain(own.except.iter().map(|(name, _)| *name)).collect();
     let (own_layer, other_layer) = (own.layer, other.layer);
     let head = format!("{} (layer {own_layer}) uses {} (layer {other_layer})", own.name, other.name);
     format!("{head}; allowed: {}", list(&allowed))
@@ -223,8 +279,21 @@ mod tests {
         check_lines(lane, "use crate::{\n    log::Log,\n    pool::{self, worker},\n    relay,\n};\n", &[3, 4]);
         check_lines(lane, "use super::relay;\n", &[1]);
         check_lines(lane, "#[cfg(test)]\nmod tests {\n    use crate::worker::Worker;\n}\n", &[]);
-        check_lines("crates/weir/src/cache/store.rs", "use super::relay;\nuse crate::pool::Pool;\n", &[2]);
-        check_lines("crates/weir/src/worker.rs", "use crate::cluster;\n", &[]);
+        check_lines("crates/weir/src/lane/part.rs", "use super::relay;\nuse crate::pool::Pool;\n", &[2]);
+    }
+
+    #[test]
+    fn an_exception_holds_for_the_module_it_names_only() {
+        check_lines("crates/weir/src/worker.rs", "use crate::cluster;\nuse crate::relay;\n", &[2]);
+        check_lines("crates/weir/src/views.rs", "use crate::statements;\n", &[1]);
+    }
+
+    #[test]
+    fn rows_and_exceptions_that_nothing_needs_are_named() {
+        let found = check_rows(&[Source::new("crates/weir/src/shared.rs", "use crate::pool::Pools;\n")]);
+        assert_eq!(found.len(), MODULES.len() - 1, "all modules but `shared` are missing: {found:?}");
+        let found = check_rows(&[Source::new("crates/weir/src/shared.rs", "use crate::log::Log;\n")]);
+        assert_eq!(found.len(), MODULES.len(), "and its exception is not used: {found:?}");
     }
 
     #[test]
@@ -242,9 +311,12 @@ mod tests {
     }
 
     #[test]
-    fn every_module_named_besides_has_a_row() {
-        for name in MODULES.iter().flat_map(|module| module.besides) {
-            assert!(module(name).is_some(), "{name}");
+    fn every_exception_names_a_module_that_is_not_below() {
+        for own in MODULES {
+            for (name, why) in own.except {
+                let other = module(name).unwrap_or_else(|| panic!("{name} has no row"));
+                assert!(other.layer >= own.layer && !why.is_empty(), "{} may use {name} anyway", own.name);
+            }
         }
     }
 }

@@ -1,4 +1,7 @@
 //! `cargo xtask test`: the checks, then all tests, then the fuzz targets for some seconds each.
+//!
+//! The last line of its output is `N passed, N failed`, summed over cargo's own results. A failure that is no test's (a
+//! check, a build, a fuzz target) shows in the exit code and in the line before.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -34,7 +37,7 @@ pub struct Arguments {
 /// Runs all; a failure of one part does not keep the others from running.
 pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     let mut failed: Vec<String> = Vec::new();
-    let mut summary: Vec<String> = Vec::new();
+    let mut summary = Summary::default();
     if !arguments.no_check
         && let Err(error) = check::run(root)
     {
@@ -45,7 +48,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
         if arguments.pg.is_empty() { vec![None] } else { arguments.pg.iter().copied().map(Some).collect() };
     for version in versions {
         let name = version.map_or("tests".to_owned(), |version| format!("tests on PostgreSQL {version}"));
-        summary.push(format!("{name}:"));
+        summary.lines.push(format!("{name}:"));
         if let Err(error) = all_tests(version, &arguments.rest, &mut summary) {
             println!("{error:#}");
             failed.push(name);
@@ -58,15 +61,43 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
         failed.push("fuzz".to_owned());
     }
     println!("\nsummary");
-    summary.iter().for_each(|line| println!("{line}"));
+    summary.lines.iter().for_each(|line| println!("{line}"));
+    if !failed.is_empty() {
+        println!("failed: {}", failed.join(", "));
+    }
+    println!("{} passed, {} failed", summary.passed, summary.failed);
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }
     Ok(())
 }
 
+/// What is said at the end.
+#[derive(Default)]
+struct Summary {
+    lines: Vec<String>,
+    passed: u32,
+    failed: u32,
+}
+
+impl Summary {
+    /// Adds cargo's result of one test program.
+    fn add_result(&mut self, program: &str, line: &str) {
+        self.lines.push(format!("  {program}: {line}"));
+        self.passed += count_of(line, "passed");
+        self.failed += count_of(line, "failed");
+    }
+}
+
+/// The number before a word: 3 in `test result: ok. 3 passed; 0 failed; ...`.
+fn count_of(line: &str, word: &str) -> u32 {
+    let words: Vec<&str> = line.split([' ', ';']).filter(|word| !word.is_empty()).collect();
+    let pair = words.windows(2).find(|pair| pair[1] == word);
+    pair.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
+}
+
 /// Runs cargo's tests and keeps its own summary lines, each with the program it belongs to.
-fn all_tests(version: Option<u32>, rest: &[String], summary: &mut Vec<String>) -> Result<()> {
+fn all_tests(version: Option<u32>, rest: &[String], summary: &mut Summary) -> Result<()> {
     let mut command = cargo(&["test", "--workspace", "--no-fail-fast"]);
     if !rest.is_empty() {
         command.arg("--").args(rest);
@@ -88,7 +119,7 @@ fn all_tests(version: Option<u32>, rest: &[String], summary: &mut Vec<String>) -
         if let Some(name) = program_of(&text) {
             program = name.to_owned();
         } else if text.starts_with("test result:") {
-            summary.push(format!("  {program}: {text}"));
+            summary.add_result(&program, &text);
         }
     }
     let status = child.wait()?;
@@ -106,14 +137,14 @@ fn program_of(line: &str) -> Option<&str> {
 }
 
 /// Runs every fuzz target for `seconds`. The fuzzer needs flags of the nightly compiler, which the variable allows.
-fn fuzz(root: &Path, seconds: u32, summary: &mut Vec<String>) -> Result<()> {
+fn fuzz(root: &Path, seconds: u32, summary: &mut Summary) -> Result<()> {
     if !root.join("fuzz").is_dir() {
-        summary.push("fuzz targets: skipped: there is no folder fuzz".to_owned());
+        summary.lines.push("fuzz targets: skipped: there is no folder fuzz".to_owned());
         return Ok(());
     }
     let listed = cargo(&["fuzz", "list"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
     let Some(listed) = listed.ok().filter(|output| output.status.success()) else {
-        summary.push("fuzz targets: skipped: cargo-fuzz is not installed (cargo install cargo-fuzz)".to_owned());
+        summary.lines.push("fuzz targets: skipped: cargo-fuzz is not installed (cargo install cargo-fuzz)".to_owned());
         return Ok(());
     };
     let targets = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -121,7 +152,7 @@ fn fuzz(root: &Path, seconds: u32, summary: &mut Vec<String>) -> Result<()> {
     for target in targets.split_whitespace() {
         let result = run_to_end(&mut fuzz_command(target, seconds));
         let word = if result.is_ok() { "ok" } else { "FAILED" };
-        summary.push(format!("fuzz {target}: {seconds} s: {word}"));
+        summary.lines.push(format!("fuzz {target}: {seconds} s: {word}"));
         if result.is_err() {
             failed.push(target);
         }
@@ -141,6 +172,15 @@ fn fuzz_command(target: &str, seconds: u32) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_are_summed() {
+        let mut summary = Summary::default();
+        let ok = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.02s";
+        summary.add_result("a", ok);
+        summary.add_result("b", "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        assert_eq!((summary.passed, summary.failed), (15, 2));
+    }
 
     #[test]
     fn the_program_of_a_result_is_known() {

@@ -118,8 +118,19 @@ fn reduce(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
 
 /// Whether a byte continues an identifier or a number: `ident_cont` in PostgreSQL's scan.l.
 fn is_word(byte: u8) -> bool {
-    matches!(CLASSES[byte as usize], Class::Letter | Class::Digit | Class::Dollar)
+    WORD[byte as usize]
 }
+
+/// `is_word` as a table: this is asked for most bytes of most statements.
+const WORD: [bool; 256] = {
+    let mut words = [false; 256];
+    let mut byte = 0;
+    while byte < words.len() {
+        words[byte] = matches!(CLASSES[byte], Class::Letter | Class::Digit | Class::Dollar);
+        byte += 1;
+    }
+    words
+};
 
 fn next_is_digit(text: &[u8], at: usize) -> bool {
     text.get(at + 1).is_some_and(u8::is_ascii_digit)
@@ -129,7 +140,12 @@ fn next_is_digit(text: &[u8], at: usize) -> bool {
 fn after_word(text: &[u8], at: usize) -> usize {
     let mut at = at;
     loop {
-        at += text[at..].iter().take_while(|b| is_word(**b)).count();
+        while let Some(&byte) = text.get(at) {
+            if !WORD[byte as usize] {
+                break;
+            }
+            at += 1;
+        }
         if text.get(at) != Some(&b'.') || !next_is_digit(text, at) {
             return at;
         }

@@ -78,7 +78,7 @@ fn is_primary(w: &Worker, link: &Link) -> bool {
 fn leave_reader(s: &mut Session, w: &Worker) {
     if s.replies.is_unsynced() && !s.replies.is_skipping() {
         s.replies.push(Expect::SyncOurs);
-        write::bare(s.up.extra(&mut w.buffers.borrow_mut()), front::SYNC);
+        write::bare(s.up.extra(&w.buffers), front::SYNC);
     } else if s.replies.is_settled() {
         s.release_if_at_rest(w);
     }
@@ -146,7 +146,7 @@ fn send_settings(s: &mut Session, w: &Worker, sql: &str) {
         return;
     }
     w.count(Metric::SettingsSent);
-    write::query(s.up.extra(&mut w.buffers.borrow_mut()), sql);
+    write::query(s.up.extra(&w.buffers), sql);
     s.replies.push(Expect::SettingsOurs);
     // A simple query drops the unnamed statement.
     if let Some(link) = &mut s.link {

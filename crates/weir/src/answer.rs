@@ -19,8 +19,7 @@ pub fn simple(s: &mut Session, w: &Rc<Worker>, local: &Local) {
     w.count(Metric::StatementsAnswered);
     match views::table_of(s, w, local) {
         Ok(table) => {
-            let mut buffers = w.buffers.borrow_mut();
-            let out = s.down.extra(&mut buffers);
+                let out = s.down.extra(&w.buffers);
             write::row_description(out, table.columns.iter().map(|c| c.as_ref()), &[]);
             rows(out, &table);
         }
@@ -34,7 +33,7 @@ fn deallocate(s: &mut Session, w: &Worker, name: &str) {
     if s.portal.is_none() {
         s.unnamed = None;
     }
-    write::command_complete(s.down.extra(&mut w.buffers.borrow_mut()), "DEALLOCATE");
+    write::command_complete(s.down.extra(&w.buffers), "DEALLOCATE");
 }
 
 fn rows(out: &mut Vec<u8>, table: &Table) {
@@ -51,8 +50,7 @@ pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16])
     }
     match views::columns_of(w, local) {
         Ok(columns) => {
-            let mut buffers = w.buffers.borrow_mut();
-            write::row_description(s.down.extra(&mut buffers), columns.iter().map(|c| c.as_ref()), formats);
+                write::row_description(s.down.extra(&w.buffers), columns.iter().map(|c| c.as_ref()), formats);
         }
         Err(fault) => {
             s.say_error(w, &fault);
@@ -72,7 +70,7 @@ pub fn execute(s: &mut Session, w: &Rc<Worker>, local: &Local, done: bool) -> Re
     if done {
         table.rows.clear();
     }
-    rows(s.down.extra(&mut w.buffers.borrow_mut()), &table);
+    rows(s.down.extra(&w.buffers), &table);
     Ok(())
 }
 

@@ -93,7 +93,7 @@ fn parse_unnamed(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepa
     s.enter(Change::Unnamed { before });
     s.replies.push(Expect::Parse);
     s.flushed = false;
-    s.up.pass(header, &mut w.buffers.borrow_mut());
+    s.up.pass(header, &w.buffers);
 }
 
 /// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
@@ -113,8 +113,7 @@ fn prepare_on_link(s: &mut Session, w: &Worker, prepared: &Prepared) {
     let Some(link) = &mut s.link else { return };
     let max = w.peek_config().pool.prepared_max as usize;
     let need = link.known.touch(prepared.id, max);
-    let mut buffers = w.buffers.borrow_mut();
-    let extra = s.up.extra(&mut buffers);
+    let extra = s.up.extra(&w.buffers);
     if let Need::Parse { evict: Some(evict) } = need {
         if evict != prepared.id {
             write_close(extra, evict);
@@ -169,7 +168,7 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
     }
     s.replies.push(Expect::Parse);
     s.flushed = false;
-    s.up.pass(header, &mut w.buffers.borrow_mut());
+    s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
 }
 
@@ -177,7 +176,7 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
 fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Result<Flow, Fault> {
     s.up.eat(header);
     if s.link.is_some() {
-        write::parse(s.up.extra(&mut w.buffers.borrow_mut()), b"", FAILING_PARSE);
+        write::parse(s.up.extra(&w.buffers), b"", FAILING_PARSE);
         s.replies.push(Expect::Refused);
         s.flushed = false;
         s.refusals.push_back(fault);
@@ -244,13 +243,12 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     bring(s, w, &prepared, is_unnamed);
     s.replies.push(Expect::Bind);
     s.flushed = false;
-    let mut buffers = w.buffers.borrow_mut();
     if is_unnamed {
-        s.up.pass(header, &mut buffers);
+        s.up.pass(header, &w.buffers);
         return Ok(Flow::Next);
     }
     let head_bytes = HEADER_BYTES + portal_bytes + 1 + name_bytes + 1;
-    s.up.pass_with_head(header, head_bytes, &mut buffers, |head, out| {
+    s.up.pass_with_head(header, head_bytes, &w.buffers, |head, out| {
         rename_bind(head, portal_bytes, header.frame_bytes() - head_bytes, prepared.id, out);
     });
     Ok(Flow::Next)
@@ -282,7 +280,7 @@ fn bring(s: &mut Session, w: &Worker, prepared: &Prepared, is_unnamed: bool) {
             return;
         }
         link.unnamed = Some(prepared.id);
-        write::parse(s.up.extra(&mut w.buffers.borrow_mut()), b"", &prepared.tail);
+        write::parse(s.up.extra(&w.buffers), b"", &prepared.tail);
     } else {
         if link.known.use_if_known(prepared.id) {
             return;
@@ -319,7 +317,7 @@ fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect)
     }
     s.replies.push(expect);
     s.flushed = false;
-    s.up.pass(header, &mut w.buffers.borrow_mut());
+    s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
 }
 
@@ -363,7 +361,7 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         if !s.may_speak() {
             return Ok(hold(s, w));
         }
-        write::no_parameters(s.down.extra(&mut w.buffers.borrow_mut()));
+        write::no_parameters(s.down.extra(&w.buffers));
         answer::describe(s, w, local, &[]);
         s.up.eat(header);
         return Ok(Flow::Next);
@@ -374,12 +372,11 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
     bring(s, w, &prepared, is_unnamed);
     s.replies.push(Expect::Describe);
     s.flushed = false;
-    let mut buffers = w.buffers.borrow_mut();
     if is_unnamed {
-        s.up.pass(header, &mut buffers);
+        s.up.pass(header, &w.buffers);
     } else {
         s.up.eat(header);
-        write::message(s.up.extra(&mut buffers), front::DESCRIBE, |out| {
+        write::message(s.up.extra(&w.buffers), front::DESCRIBE, |out| {
             out.push(b'S');
             push_name(out, prepared.id);
             out.push(0);
@@ -474,13 +471,12 @@ pub fn on_close(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fau
     s.enter(change);
     s.replies.push(Expect::Close);
     s.flushed = false;
-    let mut buffers = w.buffers.borrow_mut();
     if passes {
-        s.up.pass(header, &mut buffers);
+        s.up.pass(header, &w.buffers);
     } else {
         // The statement stays for others; the server only says CloseComplete in its turn.
         s.up.eat(header);
-        write::named(s.up.extra(&mut buffers), front::CLOSE, b'S', NO_STATEMENT);
+        write::named(s.up.extra(&w.buffers), front::CLOSE, b'S', NO_STATEMENT);
     }
     Ok(Flow::Next)
 }
@@ -500,7 +496,7 @@ pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
     s.discarding = false;
     s.segment = s.segment.wrapping_add(1);
     s.replies.push(Expect::Sync);
-    s.up.pass(header, &mut w.buffers.borrow_mut());
+    s.up.pass(header, &w.buffers);
     Flow::Next
 }
 

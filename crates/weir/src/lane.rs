@@ -10,13 +10,14 @@
 //! An idle lane holds no memory: both buffers go back to the worker's `Buffers`.
 
 use crate::socket::{Got, Socket};
+use std::cell::RefCell;
 use std::io;
 use weir_wire::frame::{Header, WireError, read_header};
 
 /// Buffers of a worker that no session uses now.
 pub struct Buffers {
-    bulk: Vec<Box<[u8]>>,
-    extra: Vec<Vec<u8>>,
+    bulk: RefCell<Vec<Box<[u8]>>>,
+    extra: RefCell<Vec<Vec<u8>>>,
     buffer_bytes: usize,
 }
 
@@ -28,27 +29,30 @@ const EXTRA_KEPT_BYTES_MAX: usize = 64 << 10;
 
 impl Buffers {
     pub fn new(buffer_bytes: usize) -> Buffers {
-        Buffers { bulk: Vec::with_capacity(KEPT_MAX), extra: Vec::with_capacity(KEPT_MAX), buffer_bytes }
+        let (bulk, extra) = (RefCell::new(Vec::with_capacity(KEPT_MAX)), RefCell::new(Vec::with_capacity(KEPT_MAX)));
+        Buffers { bulk, extra, buffer_bytes }
     }
 
-    fn take_bulk(&mut self) -> Box<[u8]> {
-        self.bulk.pop().unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
+    fn take_bulk(&self) -> Box<[u8]> {
+        self.bulk.borrow_mut().pop().unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
     }
 
-    fn put_bulk(&mut self, buffer: Box<[u8]>) {
-        if buffer.len() == self.buffer_bytes && self.bulk.len() < KEPT_MAX {
-            self.bulk.push(buffer);
+    fn put_bulk(&self, buffer: Box<[u8]>) {
+        let mut bulk = self.bulk.borrow_mut();
+        if buffer.len() == self.buffer_bytes && bulk.len() < KEPT_MAX {
+            bulk.push(buffer);
         }
     }
 
-    fn take_extra(&mut self) -> Vec<u8> {
-        self.extra.pop().unwrap_or_else(|| Vec::with_capacity(1024))
+    fn take_extra(&self) -> Vec<u8> {
+        self.extra.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(1024))
     }
 
-    fn put_extra(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() <= EXTRA_KEPT_BYTES_MAX && self.extra.len() < KEPT_MAX {
+    fn put_extra(&self, mut buffer: Vec<u8>) {
+        let mut extra = self.extra.borrow_mut();
+        if buffer.capacity() <= EXTRA_KEPT_BYTES_MAX && extra.len() < KEPT_MAX {
             buffer.clear();
-            self.extra.push(buffer);
+            extra.push(buffer);
         }
     }
 }
@@ -112,7 +116,7 @@ impl Lane {
 
     /// Reads once from a socket. Makes room first; grows only for a message that must be looked at whole.
     #[inline]
-    pub fn fill(&mut self, socket: &Socket, buffers: &mut Buffers) -> io::Result<Got> {
+    pub fn fill(&mut self, socket: &Socket, buffers: &Buffers) -> io::Result<Got> {
         if !socket.is_readable() {
             return Ok(Got::Nothing);
         }
@@ -130,7 +134,7 @@ impl Lane {
         Ok(got)
     }
 
-    fn make_room(&mut self, buffers: &mut Buffers) {
+    fn make_room(&mut self, buffers: &Buffers) {
         let buffer = self.buffer.get_or_insert_with(|| buffers.take_bulk());
         if self.start == self.mark && self.seen > 0 && (self.end == buffer.len() || self.want > buffer.len() - self.seen) {
             buffer.copy_within(self.seen..self.end, 0);
@@ -145,7 +149,7 @@ impl Lane {
     }
 
     /// Gives bytes to the lane as if they had been read: what a handshake read too far.
-    pub fn preload(&mut self, bytes: &[u8], buffers: &mut Buffers) {
+    pub fn preload(&mut self, bytes: &[u8], buffers: &Buffers) {
         if bytes.is_empty() {
             return;
         }
@@ -160,7 +164,7 @@ impl Lane {
 
     /// The next message's header, after moving on what is here of the last one.
     #[inline]
-    pub fn peek(&mut self, buffers: &mut Buffers) -> Result<Option<Header>, WireError> {
+    pub fn peek(&mut self, buffers: &Buffers) -> Result<Option<Header>, WireError> {
         if self.rest_bytes > 0 {
             let here = self.rest_bytes.min(self.end - self.seen);
             self.rest_bytes -= here;
@@ -197,7 +201,7 @@ impl Lane {
 
     /// Sends the next message on as it is; what is not here yet follows by itself.
     #[inline]
-    pub fn pass(&mut self, header: Header, buffers: &mut Buffers) {
+    pub fn pass(&mut self, header: Header, buffers: &Buffers) {
         let total = header.frame_bytes();
         let here = total.min(self.end - self.seen);
         self.forward(here, buffers);
@@ -219,7 +223,7 @@ impl Lane {
         &mut self,
         header: Header,
         head_bytes: usize,
-        buffers: &mut Buffers,
+        buffers: &Buffers,
         write: impl FnOnce(&[u8], &mut Vec<u8>),
     ) {
         let total = header.frame_bytes();
@@ -235,7 +239,7 @@ impl Lane {
     }
 
     #[inline]
-    fn forward(&mut self, bytes: usize, buffers: &mut Buffers) {
+    fn forward(&mut self, bytes: usize, buffers: &Buffers) {
         if self.extra.is_none() && self.start == self.mark {
             self.start = self.seen;
             self.mark = self.seen;
@@ -252,13 +256,13 @@ impl Lane {
     }
 
     /// Where to write what we say ourselves, after all that was decided on so far.
-    pub fn extra(&mut self, buffers: &mut Buffers) -> &mut Vec<u8> {
+    pub fn extra(&mut self, buffers: &Buffers) -> &mut Vec<u8> {
         self.extra.get_or_insert_with(|| buffers.take_extra())
     }
 
     /// Sends what it can, in one call to the kernel. True when all is sent.
     #[inline]
-    pub fn drain(&mut self, socket: &Socket, buffers: &mut Buffers) -> io::Result<bool> {
+    pub fn drain(&mut self, socket: &Socket, buffers: &Buffers) -> io::Result<bool> {
         if !self.has_pending() {
             return Ok(true);
         }
@@ -283,7 +287,7 @@ impl Lane {
     }
 
     /// Drops what waits to be sent: there is nobody to send it to any more.
-    pub fn forget_pending(&mut self, buffers: &mut Buffers) {
+    pub fn forget_pending(&mut self, buffers: &Buffers) {
         self.start = self.mark;
         self.extra_sent = 0;
         if let Some(extra) = self.extra.take() {
@@ -299,7 +303,7 @@ impl Lane {
     }
 
     /// Gives the buffer back when it holds nothing.
-    pub fn rest_if_empty(&mut self, buffers: &mut Buffers) {
+    pub fn rest_if_empty(&mut self, buffers: &Buffers) {
         if self.start == self.mark && self.seen == self.end && self.extra.is_none() {
             (self.start, self.mark, self.seen, self.end) = (0, 0, 0, 0);
             if let Some(buffer) = self.buffer.take() {
@@ -319,21 +323,21 @@ mod tests {
     use super::*;
 
     /// Loads `bytes` in pieces of `step`, decides on each message with `decide`, and returns all that would be sent.
-    fn run(bytes: &[u8], step: usize, mut decide: impl FnMut(&mut Lane, Header, &mut Buffers) -> bool) -> Vec<u8> {
-        let mut buffers = Buffers::new(64);
+    fn run(bytes: &[u8], step: usize, mut decide: impl FnMut(&mut Lane, Header, &Buffers) -> bool) -> Vec<u8> {
+        let buffers = Buffers::new(64);
         let mut lane = Lane::default();
         let mut sent = Vec::new();
         let mut left = bytes;
         while !left.is_empty() {
-            lane.make_room(&mut buffers);
+            lane.make_room(&buffers);
             let buffer = lane.buffer.as_mut().unwrap();
             let taken = step.min(left.len()).min(buffer.len() - lane.end);
             assert!(taken > 0, "no room");
             buffer[lane.end..lane.end + taken].copy_from_slice(&left[..taken]);
             lane.end += taken;
             left = &left[taken..];
-            while let Some(header) = lane.peek(&mut buffers).unwrap() {
-                if !decide(&mut lane, header, &mut buffers) {
+            while let Some(header) = lane.peek(&buffers).unwrap() {
+                if !decide(&mut lane, header, &buffers) {
                     break;
                 }
             }
@@ -344,7 +348,7 @@ mod tests {
             if let Some(extra) = lane.extra.take() {
                 sent.extend(extra);
             }
-            lane.rest_if_empty(&mut buffers);
+            lane.rest_if_empty(&buffers);
         }
         assert!(!lane.has_unseen() && lane.held_bytes() == 0);
         sent

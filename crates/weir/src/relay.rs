@@ -82,7 +82,7 @@ pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
         if !s.down.is_mid_message() {
             s.say_error(&w, fault);
         }
-        let _ = s.down.drain(&s.client, &mut w.buffers.borrow_mut());
+        let _ = s.down.drain(&s.client, &w.buffers);
     }
     dismiss(*s, &w);
 }
@@ -135,12 +135,22 @@ fn step_on(s: &mut Session, w: &Rc<Worker>) -> Step {
             Err(fault) => return Step::End(End::Fault(fault)),
         };
         match pump_server(s, w) {
-            Ok(from_server) if from_client || from_server => {}
+            Ok(from_server) if (from_client || from_server) && has_more(s, from_server) => {}
             Ok(_) => return Step::Park,
             Err(fault) => return Step::End(End::Fault(fault)),
         }
     }
     Step::Yield
+}
+
+/// Whether another round can move something: bytes have arrived since, or what waited for replies may go on.
+fn has_more(s: &Session, from_server: bool) -> bool {
+    if s.down.has_pending() {
+        return false;
+    }
+    let server_spoke = s.link.as_ref().is_some_and(|link| link.socket.is_readable());
+    let client_spoke = !s.leaving && s.client.is_readable();
+    server_spoke || (!s.up.has_pending() && (client_spoke || s.leaving || (from_server && s.up.has_unseen())))
 }
 
 /// What became of the client's bytes.
@@ -154,6 +164,10 @@ enum Pumped {
 
 /// Moves all the client has sent as far as it can go.
 fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
+    if s.is_quiet() {
+        s.release_if_at_rest(w);
+        return Ok(Pumped::Nothing);
+    }
     // A client that does not read is not listened to either, as PostgreSQL does: nothing we say can pile up.
     if s.down.has_pending() && !drain_down(s, w)? {
         return Ok(Pumped::Nothing);
@@ -173,7 +187,7 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
             held = true;
             break;
         }
-        let header = s.up.peek(&mut w.buffers.borrow_mut());
+        let header = s.up.peek(&w.buffers);
         let header = header.map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
         let Some(header) = header else { break };
         match on_client(s, w, header)? {
@@ -189,7 +203,7 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
             }
         }
     }
-    s.up.rest_if_empty(&mut w.buffers.borrow_mut());
+    s.up.rest_if_empty(&w.buffers);
     let is_sent = drain_up(s, w)?;
     drain_down(s, w)?;
     // What a client sent before it left is carried out; a message it never finished is not.
@@ -208,7 +222,7 @@ fn fill_up(s: &mut Session, w: &Worker) -> bool {
     if s.leaving {
         return false;
     }
-    match s.up.fill(&s.client, &mut w.buffers.borrow_mut()) {
+    match s.up.fill(&s.client, &w.buffers) {
         Ok(Got::Bytes(_)) => {
             s.entry.active_at.set(w.reactor.now());
             true
@@ -226,14 +240,14 @@ fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
         return Ok(true);
     }
     let sent = match &s.link {
-        Some(link) => s.up.drain(&link.socket, &mut w.buffers.borrow_mut()),
+        Some(link) => s.up.drain(&link.socket, &w.buffers),
         None => return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "no server connection for what was to be sent")),
     };
     match sent {
         Ok(all) => Ok(all),
         // What the server said before it went is read first; the end of file follows.
         Err(_) => {
-            s.up.forget_pending(&mut w.buffers.borrow_mut());
+            s.up.forget_pending(&w.buffers);
             pump_server(s, w)?;
             if s.link.is_some() {
                 link_lost(s, w, "the connection broke")?;
@@ -244,10 +258,10 @@ fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
 }
 
 fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
-    let sent = s.down.drain(&s.client, &mut w.buffers.borrow_mut());
+    let sent = s.down.drain(&s.client, &w.buffers);
     if s.leaving && sent.is_err() {
         // Nobody reads the answers of a client that is gone.
-        s.down.forget_pending(&mut w.buffers.borrow_mut());
+        s.down.forget_pending(&w.buffers);
         return Ok(true);
     }
     sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
@@ -300,7 +314,7 @@ fn must_hold(s: &mut Session) -> bool {
 /// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.
 fn pass_if_linked(s: &mut Session, w: &Worker, header: Header) -> Flow {
     if s.link.is_some() {
-        s.up.pass(header, &mut w.buffers.borrow_mut());
+        s.up.pass(header, &w.buffers);
     } else {
         s.up.eat(header);
     }
@@ -310,7 +324,7 @@ fn pass_if_linked(s: &mut Session, w: &Worker, header: Header) -> Flow {
 /// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
 pub fn hold(s: &mut Session, w: &Worker) -> Flow {
     if s.replies.is_unsynced() && !s.flushed && s.link.is_some() {
-        weir_wire::write::bare(s.up.extra(&mut w.buffers.borrow_mut()), front::FLUSH);
+        weir_wire::write::bare(s.up.extra(&w.buffers), front::FLUSH);
         s.flushed = true;
     }
     Flow::Hold
@@ -361,7 +375,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     if let Some(link) = &mut s.link {
         link.unnamed = None;
     }
-    s.up.pass(header, &mut w.buffers.borrow_mut());
+    s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
 }
 
@@ -369,7 +383,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
 fn settle_first(s: &mut Session, w: &Worker) -> Flow {
     if s.replies.is_unsynced() && !s.replies.is_skipping() && s.link.is_some() {
         s.replies.push(Expect::SyncOurs);
-        weir_wire::write::bare(s.up.extra(&mut w.buffers.borrow_mut()), front::SYNC);
+        weir_wire::write::bare(s.up.extra(&w.buffers), front::SYNC);
     }
     Flow::Hold
 }
@@ -377,7 +391,7 @@ fn settle_first(s: &mut Session, w: &Worker) -> Flow {
 /// Fails a simple query. In a transaction the server is made to fail, so that the transaction fails too.
 fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Flow {
     if s.link.is_some() && s.transaction != IDLE {
-        weir_wire::write::query(s.up.extra(&mut w.buffers.borrow_mut()), "refused by the proxy");
+        weir_wire::write::query(s.up.extra(&w.buffers), "refused by the proxy");
         s.replies.push(Expect::QueryRefused);
         s.refusals.push_back(fault);
     } else if !s.may_speak() || s.replies.is_unsynced() {
@@ -411,17 +425,17 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
     }
     s.keep(w, Kept::State(Keeps::Unknown));
     s.replies.push(Expect::FunctionCall);
-    s.up.pass(header, &mut w.buffers.borrow_mut());
+    s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
 }
 
 /// Moves all the server has sent as far as it can go. Says whether anything moved.
 pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
-    if !drain_down(s, w)? {
+    if s.down.has_pending() && !drain_down(s, w)? {
         return Ok(false);
     }
     let Some(link) = &s.link else { return Ok(false) };
-    let got = s.down.fill(&link.socket, &mut w.buffers.borrow_mut());
+    let got = s.down.fill(&link.socket, &w.buffers);
     match got {
         Ok(Got::Bytes(_)) => {}
         Ok(Got::Nothing) => return Ok(false),
@@ -437,7 +451,7 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
         }
     }
     loop {
-        let peeked = s.down.peek(&mut w.buffers.borrow_mut());
+        let peeked = s.down.peek(&w.buffers);
         let header = match peeked {
             Ok(Some(header)) => header,
             Ok(None) => break,
@@ -450,7 +464,7 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
             break;
         }
     }
-    s.down.rest_if_empty(&mut w.buffers.borrow_mut());
+    s.down.rest_if_empty(&w.buffers);
     drain_down(s, w)?;
     s.release_if_at_rest(w);
     Ok(true)
@@ -480,11 +494,11 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
             } else if header.tag == back::COMMAND_COMPLETE && looks {
                 on_session_tag(s, w, header);
             }
-            s.down.pass(header, &mut w.buffers.borrow_mut());
+            s.down.pass(header, &w.buffers);
         }
         Reply::PassChange => {
             s.journal.pop_front();
-            s.down.pass(header, &mut w.buffers.borrow_mut());
+            s.down.pass(header, &w.buffers);
         }
         Reply::Eat => {
             if header.tag == back::PARAMETER_STATUS && looks {
@@ -493,7 +507,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
                 s.bringing.pop_front();
             }
             if header.tag == back::PARAMETER_STATUS && s.telling {
-                s.down.pass(header, &mut w.buffers.borrow_mut());
+                s.down.pass(header, &w.buffers);
             } else {
                 s.down.eat(header);
             }
@@ -552,7 +566,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, ours: b
         s.down.eat(header);
         return;
     }
-    s.down.pass(header, &mut w.buffers.borrow_mut());
+    s.down.pass(header, &w.buffers);
     if let Some(reset) = s.resetting.take() {
         s.again = Some(reset);
     }
@@ -598,7 +612,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         s.down.eat(header);
         return;
     }
-    s.down.pass(header, &mut w.buffers.borrow_mut());
+    s.down.pass(header, &w.buffers);
 }
 
 /// The link is gone. A session that had nothing on it goes on: each statement under way gets its error. Else it ends.
@@ -611,7 +625,7 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
     w.close_link(link);
     let lost_state = s.transaction != IDLE || s.kept.is_some() || s.down.is_mid_message();
     s.down.drop_unseen();
-    s.up.forget_pending(&mut w.buffers.borrow_mut());
+    s.up.forget_pending(&w.buffers);
     let fault = s.farewell.take().unwrap_or_else(|| {
         Fault::error(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost: {cause}"))
             .hint("The statement may or may not have taken effect.")

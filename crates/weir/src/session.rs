@@ -351,6 +351,12 @@ impl Session {
             && !self.down.is_mid_message()
     }
 
+    /// Nothing is there to be moved from the client or to it.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        !self.client.is_readable() && !self.up.has_unseen() && !self.up.has_pending() && !self.down.has_pending() && !self.leaving
+    }
+
     /// Gives the link to whoever needs it, if this session is through with it.
     pub fn release_if_at_rest(&mut self, w: &Worker) {
         if self.link.is_none() || !self.is_at_rest() || self.entry.cancels.get() > 0 {
@@ -372,17 +378,17 @@ impl Session {
 
     /// Appends an error for the client. Must not be called in the middle of a server's message.
     pub fn say_error(&mut self, w: &Worker, fault: &Fault) {
-        fault.write(self.down.extra(&mut w.buffers.borrow_mut()));
+        fault.write(self.down.extra(&w.buffers));
     }
 
     pub fn say_ready(&mut self, w: &Worker) {
         let status = self.transaction;
-        write::ready(self.down.extra(&mut w.buffers.borrow_mut()), status);
+        write::ready(self.down.extra(&w.buffers), status);
     }
 
     /// Appends a message without a body for the client.
     pub fn say_bare(&mut self, w: &Worker, tag: u8) {
-        write::bare(self.down.extra(&mut w.buffers.borrow_mut()), tag);
+        write::bare(self.down.extra(&w.buffers), tag);
     }
 
     /// Whether something of our own may be said now: all that was asked before is answered, to its last byte.

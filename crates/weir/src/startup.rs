@@ -132,7 +132,7 @@ impl Door<'_> {
     fn into_session(self, admitted: Admitted) -> Session {
         let w = self.w;
         let mut session = Session::new(self.socket, admitted.pools, admitted.settings, admitted.meaning, admitted.entry);
-        session.up.preload(&self.buffer, &mut w.buffers.borrow_mut());
+        session.up.preload(&self.buffer, &w.buffers);
         session
     }
 

@@ -72,7 +72,7 @@ pub struct Worker {
     pub id: WorkerId,
     pub shared: Arc<Shared>,
     pub reactor: Reactor,
-    pub buffers: RefCell<Buffers>,
+    pub buffers: Buffers,
     pub statements: RefCell<Statements>,
     pub entries: RefCell<Vec<Option<Rc<Entry>>>>,
     free_entries: RefCell<Vec<usize>>,
@@ -95,7 +95,7 @@ impl Worker {
         let seed = u64::from_le_bytes(crate::random());
         Rc::new(Worker {
             id,
-            buffers: RefCell::new(Buffers::new(config.memory_buffer_bytes)),
+            buffers: Buffers::new(config.memory_buffer_bytes),
             statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48)),
             entries: RefCell::default(),
             free_entries: RefCell::default(),

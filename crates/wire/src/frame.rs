@@ -50,7 +50,8 @@ pub fn read_header(bytes: &[u8]) -> Result<Option<Header>, WireError> {
 
 /// The string that ends at the first NUL, and what follows it; `None` while the NUL is not here.
 pub fn split_cstr(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = bytes.iter().position(|&b| b == 0)?;
+    // `CStr` searches a word at a time.
+    let end = std::ffi::CStr::from_bytes_until_nul(bytes).ok()?.count_bytes();
     Some((&bytes[..end], &bytes[end + 1..]))
 }
 
