@@ -50,10 +50,7 @@ pub struct ClusterView {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Probe {
     Unreachable,
-    Answered {
-        in_recovery: bool,
-        lag_bytes: Option<u64>,
-    },
+    Answered { in_recovery: bool, lag_bytes: Option<u64> },
 }
 
 impl ClusterView {
@@ -118,18 +115,15 @@ impl ClusterView {
 /// says so, else the lowest number, as Pgpool-II takes it.
 fn find_primary(nodes: &[NodeView], before: Option<NodeIndex>) -> Option<NodeIndex> {
     let is_primary = |n: &NodeView| n.health == Health::Up(Role::Primary);
-    before
-        .filter(|&at| nodes.get(at).is_some_and(is_primary))
-        .or_else(|| nodes.iter().position(is_primary))
+    before.filter(|&at| nodes.get(at).is_some_and(is_primary)).or_else(|| nodes.iter().position(is_primary))
 }
 
 /// Picks the node for a read by weight. `dice` is a random word.
 ///
 /// Only nodes that are up and have weight take part; `None` when there is none, and the primary must do.
 pub fn pick_reader(view: &ClusterView, dice: u32) -> Option<NodeIndex> {
-    let takes_part = |at: usize, node: &NodeView| {
-        node.weight > 0.0 && (node.health == Health::Up(Role::Standby) || view.primary == Some(at))
-    };
+    let takes_part =
+        |at: usize, node: &NodeView| node.weight > 0.0 && (node.health == Health::Up(Role::Standby) || view.primary == Some(at));
     let total: f64 = view.nodes.iter().enumerate().filter(|(at, n)| takes_part(*at, n)).map(|(_, n)| n.weight).sum();
     let mut left = f64::from(dice) / (f64::from(u32::MAX) + 1.0) * total;
     let mut last = None;

@@ -1,11 +1,11 @@
 //! Every decision Weir takes, as pure functions of facts, time and dice. No IO, no clock, no randomness.
+pub mod builtin;
+pub mod cluster;
 pub mod config;
 pub mod params;
 pub mod passwd;
-pub mod cluster;
 pub mod pool;
 pub mod prepared;
 pub mod replies;
 pub mod route;
 pub mod settings;
-pub mod builtin;

@@ -100,7 +100,8 @@ fn push_call(sql: &mut String, name: &str, value: Option<&str>) {
 
 /// Parameter names fold their ASCII case. Source: `guc_name_compare` in guc.c.
 fn canonical(name: &str) -> Result<String, SettingsError> {
-    let valid = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$') || !c.is_ascii());
+    let valid =
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$') || !c.is_ascii());
     if valid { Ok(name.to_ascii_lowercase()) } else { Err(SettingsError::Name(name.to_string())) }
 }
 
@@ -116,7 +117,8 @@ mod tests {
 
     #[test]
     fn the_startup_packet_says_what_is_set() {
-        let s = settings(&[("user", "joe"), ("TimeZone", "UTC"), ("options", "-c timezone=GMT -c work_mem=4MB"), ("database", "d")]);
+        let s =
+            settings(&[("user", "joe"), ("TimeZone", "UTC"), ("options", "-c timezone=GMT -c work_mem=4MB"), ("database", "d")]);
         assert_eq!((s.get("timezone"), s.get("work_mem"), s.get("user")), (Some("UTC"), Some("4MB"), None));
     }
 

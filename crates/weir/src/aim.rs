@@ -89,7 +89,8 @@ pub fn misplaced(s: &Session, w: &Worker, statement: &Statement) -> Option<Fault
     let link = s.link.as_ref().filter(|_| statement.keeps.is_some() || statement.locks)?;
     (!is_primary(w, link) && w.view().primary.is_some()).then(|| {
         let text = "this statement leaves session state or takes a lock, which is not possible in a transaction on a standby";
-        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, text).hint("Run it before the transaction, or begin the transaction without READ ONLY.")
+        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
+            .hint("Run it before the transaction, or begin the transaction without READ ONLY.")
     })
 }
 

@@ -19,7 +19,7 @@ pub fn simple(s: &mut Session, w: &Rc<Worker>, local: &Local) {
     w.count(Metric::StatementsAnswered);
     match views::table_of(s, w, local) {
         Ok(table) => {
-                let out = s.down.extra(&w.buffers);
+            let out = s.down.extra(&w.buffers);
             write::row_description(out, table.columns.iter().map(|c| c.as_ref()), &[]);
             rows(out, &table);
         }
@@ -50,7 +50,7 @@ pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16])
     }
     match views::columns_of(w, local) {
         Ok(columns) => {
-                write::row_description(s.down.extra(&w.buffers), columns.iter().map(|c| c.as_ref()), formats);
+            write::row_description(s.down.extra(&w.buffers), columns.iter().map(|c| c.as_ref()), formats);
         }
         Err(fault) => {
             s.say_error(w, &fault);

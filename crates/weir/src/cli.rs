@@ -130,7 +130,8 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 /// Runs what the command line asks for. The name it is called by decides whose command line it is.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
-    let outcome = if name == "pgpool" { pgpool(&Pgpool::parse_from(&arguments), &arguments) } else { weir(Weir::parse_from(&arguments)) };
+    let outcome =
+        if name == "pgpool" { pgpool(&Pgpool::parse_from(&arguments), &arguments) } else { weir(Weir::parse_from(&arguments)) };
     match outcome {
         Ok(code) => code,
         Err(error) => {
@@ -242,8 +243,8 @@ fn running(config: &Config) -> Option<Pid> {
 }
 
 fn signal(config: &Config, signal: Signal) -> anyhow::Result<Pid> {
-    let pid = running(config)
-        .with_context(|| format!("no running proxy: {} names no living process", config.pid_file.display()))?;
+    let pid =
+        running(config).with_context(|| format!("no running proxy: {} names no living process", config.pid_file.display()))?;
     kill_process(pid, signal).with_context(|| format!("cannot signal process {}", pid.as_raw_nonzero()))?;
     Ok(pid)
 }

@@ -102,8 +102,12 @@ async fn ask_all(w: &Rc<Worker>, config: &Arc<Config>, lines: &[Line]) -> Vec<Re
     let answers: Rc<RefCell<Vec<Option<Result<Answer, OpenError>>>>> =
         Rc::new(RefCell::new(config.nodes.iter().map(|_| None).collect()));
     for (at, node) in config.nodes.iter().enumerate() {
-        let address =
-            Address { node: node.id, hostname: node.hostname.clone(), port: node.port, connect_timeout_ms: node.connect_timeout_ms };
+        let address = Address {
+            node: node.id,
+            hostname: node.hostname.clone(),
+            port: node.port,
+            connect_timeout_ms: node.connect_timeout_ms,
+        };
         let (w, config, line) = (w.clone(), config.clone(), lines[at].clone());
         let (left, answers) = (left.clone(), answers.clone());
         let reactor = w.clone();
@@ -227,7 +231,10 @@ fn report(w: &Worker, view: &ClusterView, at: usize, before: Health, error: Opti
     if primaries > 1 {
         w.shared.log.say(
             Level::Warning,
-            format_args!("{primaries} nodes call themselves primary; writes go to node {}", view.primary.map_or(0, |p| view.nodes[p].id)),
+            format_args!(
+                "{primaries} nodes call themselves primary; writes go to node {}",
+                view.primary.map_or(0, |p| view.nodes[p].id)
+            ),
         );
     }
 }

@@ -61,7 +61,12 @@ pub fn check(folder: &Path) -> anyhow::Result<ExitCode> {
         let found = std::fs::read_to_string(&path).unwrap_or_default();
         if found != text {
             stale = true;
-            let _ = writeln!(std::io::stderr(), "{} is stale: run `cargo run -p weir -- docs --write {}`", path.display(), folder.display());
+            let _ = writeln!(
+                std::io::stderr(),
+                "{} is stale: run `cargo run -p weir -- docs --write {}`",
+                path.display(),
+                folder.display()
+            );
         }
     }
     Ok(if stale { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -115,7 +115,9 @@ impl OpenError {
     /// What the client is told. A server's own refusal keeps its SQLSTATE.
     pub fn fault(&self) -> Fault {
         match self {
-            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::Gone { .. } => Fault::error(sqlstate::CANNOT_CONNECT, self.to_string()),
+            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::Gone { .. } => {
+                Fault::error(sqlstate::CANNOT_CONNECT, self.to_string())
+            }
             OpenError::Refused { sqlstate, message, .. } => Fault::error(sqlstate, message.clone()),
             OpenError::Secret { .. } => Fault::error(sqlstate::INVALID_AUTHORIZATION, self.to_string())
                 .hint("Add the user's password to pool_passwd in a form that answers the server's method."),
@@ -180,7 +182,8 @@ impl Link {
 
 /// Opens a link for a pool and logs in. Not cancel safe: the permit it was opened under must be released on error.
 pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<'_>) -> Result<Box<Link>, OpenError> {
-    let deadline = Instant::now() + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
+    let deadline = Instant::now()
+        + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let mut talk = Talk::connect(w, address, deadline).await?;
     let greeting = match log_in(w, &mut talk, address, login).await {
         Ok(greeting) => greeting,

@@ -77,7 +77,10 @@ pub enum Lease {
 /// Why a session got nothing.
 #[derive(Debug)]
 pub enum Refusal {
-    TimedOut { waited_ms: u64, limit: Limit },
+    TimedOut {
+        waited_ms: u64,
+        limit: Limit,
+    },
     /// The condition the caller gave came true.
     GaveUp,
 }

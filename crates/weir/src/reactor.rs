@@ -262,9 +262,6 @@ impl Reactor {
 
     fn collect(&self, timeout: Option<Duration>) -> io::Result<()> {
         let (poll, events) = &mut *self.poll.borrow_mut();
-        if timeout != Some(Duration::ZERO) {
-            std::thread::yield_now();
-        }
         match poll.poll(events, timeout) {
             Err(cause) if cause.kind() == io::ErrorKind::Interrupted => return Ok(()),
             other => other?,

@@ -9,12 +9,12 @@ use crate::link::Link;
 use crate::log::{Level, Who};
 use crate::metrics::Metric;
 use crate::reactor::parked;
+use crate::relay;
 use crate::session::Session;
 use crate::session_card::Card;
 use crate::shared::{Stop, seconds};
 use crate::socket::Socket;
 use crate::worker::{Entry, PoolSet, Worker};
-use crate::relay;
 use quick_cache::unsync::Cache;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -188,8 +188,7 @@ impl Door<'_> {
     }
 
     async fn refuse_version(&self, version: Version) {
-        let text =
-            format!("unsupported frontend protocol {}.{}: server supports 3.0 to 3.2", version.major(), version.minor());
+        let text = format!("unsupported frontend protocol {}.{}: server supports 3.0 to 3.2", version.major(), version.minor());
         if version.major() >= 3 {
             return self.refuse(&Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text)).await;
         }
@@ -289,7 +288,8 @@ impl Door<'_> {
             }
             Some(Secret::Scram(verifier)) => self.ask_scram(user, verifier.clone()).await,
             Some(Secret::Aes(_)) => {
-                let text = format!("the password of user \"{user}\" in pool_passwd is encrypted (AES), which is not supported yet");
+                let text =
+                    format!("the password of user \"{user}\" in pool_passwd is encrypted (AES), which is not supported yet");
                 self.w.shared.log.say(Level::Warning, format_args!("{text}"));
                 Err(wrong_password(user))
             }
@@ -360,7 +360,9 @@ impl Door<'_> {
 
 fn broke(cause: &io::Error) -> Fault {
     match cause.kind() {
-        io::ErrorKind::TimedOut => Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "canceling authentication due to timeout (authentication_timeout)"),
+        io::ErrorKind::TimedOut => {
+            Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "canceling authentication due to timeout (authentication_timeout)")
+        }
         _ => Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("the client went away during login: {cause}")),
     }
 }
@@ -452,7 +454,8 @@ async fn configure(w: &Rc<Worker>, link: &mut Link, settings: &Arc<Settings>) ->
     write::query(&mut out, &sql);
     let address = link.card.address.clone();
     let deadline = Some(Instant::now() + Duration::from_secs(60));
-    let lost = |cause: io::Error| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost: {cause}"));
+    let lost =
+        |cause: io::Error| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost: {cause}"));
     link.socket.write_all(&w.reactor, &out, deadline).await.map_err(lost)?;
     let mut buffer = Vec::new();
     let mut refused = None;

@@ -48,7 +48,12 @@ pub const VIEWS: &[View] = &[
     View { name: "pool_processes", help: "Clients, one per row.", columns: POOL_PROCESSES, rows: pool_processes },
     View { name: "pool_status", help: "Parameters and their values.", columns: SETTING, rows: pool_status },
     View { name: "pool_metrics", help: "Counters since start.", columns: &["name", "value", "help"], rows: pool_metrics },
-    View { name: "pool_rules", help: "Routing rules in the order they are asked.", columns: &["position", "rule"], rows: pool_rules },
+    View {
+        name: "pool_rules",
+        help: "Routing rules in the order they are asked.",
+        columns: &["position", "rule"],
+        rows: pool_rules,
+    },
     View { name: "pool_help", help: "These commands.", columns: &["command", "description"], rows: pool_help },
 ];
 

@@ -24,7 +24,6 @@ use weir_policy::config::Config;
 use weir_policy::pool::retire;
 use weir_policy::settings::Settings;
 
-
 /// Time between two rounds of housekeeping: links at rest, idle clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -182,7 +181,8 @@ impl Worker {
         if self.shared.stop_mode() < Stop::Fast {
             return;
         }
-        let farewell = Fault::fatal(crate::fault::sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+        let farewell =
+            Fault::fatal(crate::fault::sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
         for entry in self.entries.borrow().iter().flatten() {
             *entry.farewell.borrow_mut() = Some(farewell.clone());
             self.reactor.wake(entry.task.get());

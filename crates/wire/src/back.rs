@@ -47,7 +47,9 @@ pub fn read_key(body: &[u8]) -> Option<(u32, &[u8])> {
 pub enum Auth<'a> {
     Ok,
     Cleartext,
-    Md5 { salt: [u8; 4] },
+    Md5 {
+        salt: [u8; 4],
+    },
     /// Mechanisms, in the server's order of preference.
     Sasl(Vec<&'a [u8]>),
     SaslContinue(&'a [u8]),

@@ -35,7 +35,10 @@ const CANCEL_KEY_BYTES_MAX: usize = 256;
 pub enum First {
     Ssl,
     GssEnc,
-    Cancel { pid: u32, key: Vec<u8> },
+    Cancel {
+        pid: u32,
+        key: Vec<u8>,
+    },
     Startup(Startup),
     /// A version whose major is not 3: refuse, in the form that version understands.
     Unsupported(Version),

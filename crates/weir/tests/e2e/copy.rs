@@ -45,7 +45,8 @@ fn copy_in_through_the_extended_protocol() {
         client.send(&rest);
         assert_eq!(client.tags(), "CZ");
         // At once; a Sync that comes before CopyDone is ignored by the server, so drivers send it after.
-        client.send(&[wire::unnamed("copy t from stdin", &[]), wire::copy_data(b"3\n"), wire::copy_done(), wire::sync()].concat());
+        client
+            .send(&[wire::unnamed("copy t from stdin", &[]), wire::copy_data(b"3\n"), wire::copy_done(), wire::sync()].concat());
         assert_eq!(client.tags(), "12GCZ");
         // And with a Sync right behind Execute, as libpq and others do: the server ignores it while it copies.
         client.send(&[wire::unnamed("copy t from stdin", &[]), wire::sync()].concat());
@@ -116,7 +117,9 @@ fn data_sent_after_a_copy_has_failed_is_dropped() {
         client.send(&bytes.concat());
         assert_eq!(client.tags(), "12EZ", "round {round}");
         assert_eq!(client.tags(), "Z", "round {round}");
-        client.send(&[wire::unnamed("copy t from stdin", &[]), wrong.clone(), data.clone(), wire::copy_done(), wire::sync()].concat());
+        client.send(
+            &[wire::unnamed("copy t from stdin", &[]), wrong.clone(), data.clone(), wire::copy_done(), wire::sync()].concat(),
+        );
         assert_eq!(client.tags(), "12GEZ", "round {round}");
     }
     assert_eq!(client.value("select count(*) from t"), "0");

@@ -155,7 +155,8 @@ fn rows_of_every_shape_are_the_same_through_the_proxy() {
         "select from generate_series(1, 1000)".to_string(),
         "select i, repeat('x', i % 3000) from generate_series(1, 20000) i".to_string(),
         "select 1; select 2; select 3 where false".to_string(),
-        "begin; create temp table q (a int); insert into q select generate_series(1, 10); drop table q; commit; select 1".to_string(),
+        "begin; create temp table q (a int); insert into q select generate_series(1, 10); drop table q; commit; select 1"
+            .to_string(),
     ];
     for text in &texts {
         assert_eq!(client.query(text), direct.query(text), "{}", &text[..text.len().min(60)]);

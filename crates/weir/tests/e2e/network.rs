@@ -63,7 +63,11 @@ fn a_session_that_had_nothing_on_the_lost_connection_goes_on() {
         let messages = client.until_ready();
         assert_eq!(tags(&messages), "EZ");
         assert_eq!(messages[0].failure().sqlstate, "08006");
-        ground.cluster.primary().query("select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'").unwrap();
+        ground
+            .cluster
+            .primary()
+            .query("select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'")
+            .unwrap();
         client.send(&[wire::run("s", &["7"]), wire::sync()].concat());
         assert_eq!(client.tags(), "2DCZ", "its prepared statements are still its own");
     }
@@ -190,7 +194,9 @@ fn a_primary_whose_packets_are_dropped_gives_an_error_and_comes_back() {
     network.set_both(Fault::None);
     network.cut();
     wait_until("the proxy to go on", || {
-        Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[]).is_ok_and(|mut client| client.try_value("select 1").is_ok())
+        Raw::tcp(proxy.port())
+            .log_in("postgres", &ground.database, &[])
+            .is_ok_and(|mut client| client.try_value("select 1").is_ok())
     });
 }
 

@@ -89,7 +89,8 @@ fn all_pools_of_a_node_together_keep_to_its_limit() {
     let ground = Ground::new();
     let other = format!("{}_user", ground.database);
     ground.prepare(&format!("create role {other} login"));
-    let proxy = ground.primary_proxy("num_init_children = 3\nmax_pool = 1\npool_size = 3\npool_wait_timeout = 1\nsr_check_period = 0");
+    let proxy =
+        ground.primary_proxy("num_init_children = 3\nmax_pool = 1\npool_size = 3\npool_wait_timeout = 1\nsr_check_period = 0");
     let client = |user: &str| Raw::tcp(proxy.port()).log_in(user, &ground.database, &[]);
     let mut holders: Vec<Raw> = (0..3).map(|_| client("postgres").unwrap()).collect();
     holders.iter_mut().for_each(|holder| holder.run("begin"));

@@ -187,14 +187,17 @@ fn close_frees_a_name_and_closing_what_is_not_there_is_no_error() {
     assert_eq!(run(&mut client, "s", &[]).unwrap_err().sqlstate, "26000");
     assert_eq!(run(&mut other, "s", &[]).unwrap(), "1");
     // Closed and prepared again within one pipeline, with another text.
-    client.send(&[
-        wire::parse("s", "select 1"),
-        wire::run("s", &[]),
-        wire::close(b'S', "s"),
-        wire::parse("s", "select 2"),
-        wire::run("s", &[]),
-        wire::sync(),
-    ].concat());
+    client.send(
+        &[
+            wire::parse("s", "select 1"),
+            wire::run("s", &[]),
+            wire::close(b'S', "s"),
+            wire::parse("s", "select 2"),
+            wire::run("s", &[]),
+            wire::sync(),
+        ]
+        .concat(),
+    );
     let messages = client.until_ready();
     assert_eq!(tags(&messages), "12DC312DCZ");
     let values: Vec<_> = messages.iter().filter(|m| m.tag == b'D').map(|m| m.row()[0].clone().unwrap()).collect();
@@ -296,7 +299,8 @@ fn the_same_text_means_to_each_client_what_its_own_settings_say() {
         [("TimeZone", "Asia/Tokyo"), ("search_path", "a"), ("DateStyle", "ISO, DMY")],
         [("TimeZone", "UTC"), ("search_path", "b"), ("DateStyle", "ISO, MDY")],
     ];
-    let texts = ["select extract(epoch from timestamptz '2024-01-01 00:00')::bigint", "select date '02/03/2024'", "select x from t"];
+    let texts =
+        ["select extract(epoch from timestamptz '2024-01-01 00:00')::bigint", "select date '02/03/2024'", "select x from t"];
     for round in 0..3 {
         for settings in &settings {
             let mut client = ground.client_with(&proxy, settings);
@@ -305,7 +309,11 @@ fn the_same_text_means_to_each_client_what_its_own_settings_say() {
             for text in texts {
                 let expected = direct.value(text);
                 prepare(&mut client, "s", text);
-                assert_eq!(run(&mut client, "s", &[]).as_deref(), Ok(expected.as_str()), "{text} with {settings:?}, round {round}");
+                assert_eq!(
+                    run(&mut client, "s", &[]).as_deref(),
+                    Ok(expected.as_str()),
+                    "{text} with {settings:?}, round {round}"
+                );
                 client.send(&[wire::close(b'S', "s"), wire::sync()].concat());
                 client.tags();
                 assert_eq!(client.extended(text, &[]).as_deref(), Ok(expected.as_str()), "{text} unnamed with {settings:?}");

@@ -59,7 +59,11 @@ fn reads_go_to_standbys_by_weight() {
         *counts.entry(client.value(WHERE)).or_default() += 1;
     }
     let ports = ground.standby_ports();
-    assert_eq!(counts.keys().collect::<Vec<_>>(), { let mut p: Vec<_> = ports.iter().collect(); p.sort(); p });
+    assert_eq!(counts.keys().collect::<Vec<_>>(), {
+        let mut p: Vec<_> = ports.iter().collect();
+        p.sort();
+        p
+    });
     // 300 are expected, with a deviation of 8.7: six of them are never seen by chance.
     let heavy = counts[&ports[1]];
     assert!((248..=352).contains(&heavy), "of 400 reads {heavy} went to the standby with 3/4 of the weight");
@@ -175,7 +179,11 @@ fn statements_an_operator_wants_on_the_primary_go_there() {
     ground.prepare("create table orders as select 1 as a");
     let proxy = ground.proxy("primary_routing_query_pattern_list = '.*orders.*;select 7.*'");
     let mut client = ground.client(&proxy);
-    check_goes_to_primary(&ground, &mut client, &["select inet_server_port() from orders", "SELECT inet_server_port() FROM Orders"]);
+    check_goes_to_primary(
+        &ground,
+        &mut client,
+        &["select inet_server_port() from orders", "SELECT inet_server_port() FROM Orders"],
+    );
     check_goes_to_standby(&ground, &mut client, &["select inet_server_port(), 8"]);
 }
 

@@ -79,7 +79,9 @@ fn a_temporary_table_stays_with_its_session() {
 fn a_temporary_table_made_by_select_into_or_in_pg_temp_stays_with_its_session() {
     let ground = Ground::new();
     let proxy = ground.proxy("pool_size = 4");
-    for make in ["select 1 as a into temp mine", "create table pg_temp.mine as select 1 as a", "create temp view mine as select 1 as a"] {
+    for make in
+        ["select 1 as a into temp mine", "create table pg_temp.mine as select 1 as a", "create temp view mine as select 1 as a"]
+    {
         let mut client = ground.client(&proxy);
         let mut other = ground.client(&proxy);
         client.run(make);
