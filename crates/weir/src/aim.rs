@@ -239,6 +239,10 @@ pub async fn lease_link(
 
 /// Makes a link that was at rest usable here: not dead, and in this worker's event loop.
 fn fit(w: &Worker, mut link: Box<Link>) -> Option<Box<Link>> {
+    if !link.is_of_these_passwords(w) {
+        w.close_link(link);
+        return None;
+    }
     if !link.is_fresh(w.reactor.now()) {
         w.count(Metric::LinksLost);
         w.close_link(link);
@@ -261,9 +265,15 @@ async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16) -> Result<Box<Link>, 
     let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
     let opened = match address {
         Some(address) => {
+            // First the number, then the passwords: a reload in between makes the link old at once.
+            let generation = w.shared.passwords_generation.load(std::sync::atomic::Ordering::Acquire);
             let passwords = w.shared.passwords.load_full();
-            let login =
-                Login { user: &pool.key.user, database: &pool.key.database, secret: passwords.get(pool.key.user.as_bytes()) };
+            let login = Login {
+                user: &pool.key.user,
+                database: &pool.key.database,
+                secret: passwords.get(pool.key.user.as_bytes()),
+                generation,
+            };
             let opened = link::open(w, pool.clone(), &address, &login).await;
             if let Err(error) = &opened {
                 w.log_link(&address, format_args!("not opened: {error}"));

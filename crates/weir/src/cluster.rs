@@ -44,6 +44,9 @@ struct Answer {
 /// The connection kept to a node for asking.
 type Line = Rc<RefCell<Option<Talk>>>;
 
+/// What a node said, once it has.
+type Answered = Option<Result<Answer, OpenError>>;
+
 /// Runs for the proxy's life.
 pub async fn watch(w: Rc<Worker>) {
     let mut config = w.shared.config.load_full();
@@ -99,8 +102,7 @@ async fn wait(w: &Worker, config: &Config, started: Instant, has_primary: bool) 
 async fn ask_all(w: &Rc<Worker>, config: &Arc<Config>, lines: &[Line]) -> Vec<Result<Answer, OpenError>> {
     let waiting = w.reactor.current_task();
     let left = Rc::new(Cell::new(config.nodes.len()));
-    let answers: Rc<RefCell<Vec<Option<Result<Answer, OpenError>>>>> =
-        Rc::new(RefCell::new(config.nodes.iter().map(|_| None).collect()));
+    let answers: Rc<RefCell<Vec<Answered>>> = Rc::new(RefCell::new(config.nodes.iter().map(|_| None).collect()));
     for (at, node) in config.nodes.iter().enumerate() {
         let address = Address {
             node: node.id,
@@ -144,7 +146,7 @@ async fn ask(w: &Worker, config: &Config, address: &Address, line: &Line) -> Res
     let passwords = w.shared.passwords.load_full();
     let own = Secret::parse(check.password.as_bytes()).ok();
     let secret = own.as_ref().or_else(|| passwords.get(user.as_bytes()));
-    let login = crate::link::Login { user, database: &check.database, secret };
+    let login = crate::link::Login { user, database: &check.database, secret, generation: 0 };
     let mut talk = Talk::log_in(w, address, &login, deadline).await?;
     let answer = question(w, address, &mut talk).await?;
     *line.borrow_mut() = Some(talk);

@@ -63,7 +63,7 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
             }
             // PostgreSQL looks at the text before it looks at the name.
             prepare_on_link(s, w, &prepared);
-            s.bringing.push_back(prepared.id);
+            s.bringing.push_back((s.segment, prepared.id));
             s.replies.push(Expect::ParseOurs);
         }
         return refuse(s, w, header, Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
@@ -114,11 +114,11 @@ fn prepare_on_link(s: &mut Session, w: &Worker, prepared: &Prepared) {
     let max = w.peek_config().pool.prepared_max as usize;
     let need = link.known.touch(prepared.id, max);
     let extra = s.up.extra(&w.buffers);
-    if let Need::Parse { evict: Some(evict) } = need {
-        if evict != prepared.id {
-            write_close(extra, evict);
-            s.replies.push(Expect::CloseOurs);
-        }
+    if let Need::Parse { evict: Some(evict) } = need
+        && evict != prepared.id
+    {
+        write_close(extra, evict);
+        s.replies.push(Expect::CloseOurs);
     }
     write_close(extra, prepared.id);
     s.replies.push(Expect::CloseOurs);
@@ -176,7 +176,8 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
 fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Result<Flow, Fault> {
     s.up.eat(header);
     if s.link.is_some() {
-        write::parse(s.up.extra(&w.buffers), b"", FAILING_PARSE);
+        // Under a name: a Parse without one would drop the unnamed statement before it fails.
+        write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
         s.replies.push(Expect::Refused);
         s.flushed = false;
         s.refusals.push_back(fault);
@@ -221,7 +222,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         let fault = no_such_statement(name);
         return refuse(s, w, header, fault);
     };
-    if prepared.statement.local.is_some() {
+    if answer::is_ours(s, &prepared.statement).is_some() {
         return bind_local(s, w, header, prepared);
     }
     if let Some(flow) = aim::at(s, w, &prepared.statement)? {
@@ -274,21 +275,22 @@ fn body_here(unseen: &[u8], header: Header) -> &[u8] {
 
 /// Prepares a statement on the link if the link lacks it.
 fn bring(s: &mut Session, w: &Worker, prepared: &Prepared, is_unnamed: bool) {
+    let is_doubtful = s.is_parse_in_doubt(prepared.id);
     let Some(link) = &mut s.link else { return };
     if is_unnamed {
-        if link.unnamed == Some(prepared.id) {
+        if link.unnamed == Some(prepared.id) && !is_doubtful {
             return;
         }
         link.unnamed = Some(prepared.id);
         write::parse(s.up.extra(&w.buffers), b"", &prepared.tail);
     } else {
-        if link.known.use_if_known(prepared.id) {
+        if link.known.use_if_known(prepared.id) && !is_doubtful {
             return;
         }
         prepare_on_link(s, w, prepared);
     }
     w.count(Metric::ParsesAdded);
-    s.bringing.push_back(prepared.id);
+    s.bringing.push_back((s.segment, prepared.id));
     s.replies.push(Expect::ParseOurs);
 }
 
@@ -310,10 +312,10 @@ fn no_such_statement(name: &[u8]) -> Fault {
 
 /// Sends a message about something we do not know: to the link in use, else to the primary.
 fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect) -> Result<Flow, Fault> {
-    if s.link.is_none() {
-        if let Some(flow) = aim::at(s, w, &statements::unknown())? {
-            return Ok(flow);
-        }
+    if s.link.is_none()
+        && let Some(flow) = aim::at(s, w, &statements::unknown())?
+    {
+        return Ok(flow);
     }
     s.replies.push(expect);
     s.flushed = false;
@@ -357,7 +359,7 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         let fault = no_such_statement(name);
         return refuse(s, w, header, fault);
     };
-    if let Some(local) = &prepared.statement.local {
+    if let Some(local) = answer::is_ours(s, &prepared.statement) {
         if !s.may_speak() {
             return Ok(hold(s, w));
         }
@@ -431,10 +433,10 @@ fn execute_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
     }
     s.up.eat(header);
     if let Some(mut portal) = s.portal.take() {
-        if let Some(local) = &portal.prepared.statement.local {
-            if answer::execute(s, w, local, portal.done).is_err() {
-                s.discarding = true;
-            }
+        if let Some(local) = &portal.prepared.statement.local
+            && answer::execute(s, w, local, portal.done).is_err()
+        {
+            s.discarding = true;
         }
         portal.done = true;
         s.portal = Some(portal);

@@ -81,6 +81,7 @@ pub struct Link {
     opened_at: Instant,
     rested_at: Cell<Instant>,
     jitter: u8,
+    passwords_generation: u64,
 }
 
 /// Why a link could not be opened.
@@ -131,6 +132,8 @@ pub struct Login<'a> {
     pub user: &'a str,
     pub database: &'a str,
     pub secret: Option<&'a Secret>,
+    /// Which reading of the password file the secret is from.
+    pub generation: u64,
 }
 
 impl Link {
@@ -138,6 +141,11 @@ impl Link {
     pub fn ages_ms(&self, now: Instant) -> (u64, u64) {
         let ms = |since: Instant| now.saturating_duration_since(since).as_millis() as u64;
         (ms(self.opened_at), ms(self.rested_at.get()))
+    }
+
+    /// Whether it was opened with the passwords in force.
+    pub fn is_of_these_passwords(&self, w: &Worker) -> bool {
+        self.passwords_generation == w.shared.passwords_generation.load(Ordering::Relaxed)
     }
 
     pub fn jitter(&self) -> u8 {
@@ -222,6 +230,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         opened_at: now,
         rested_at: Cell::new(now),
         jitter: (w.dice() & 0xff) as u8,
+        passwords_generation: login.generation,
     }))
 }
 

@@ -35,9 +35,12 @@ pub struct Pool {
     inner: Mutex<Inner>,
 }
 
+/// Boxed, since a link moves between sessions, waiters and rest as one pointer.
+type Idle = Vec<Box<Link>>;
+
 #[derive(Default)]
 struct Inner {
-    idle: Vec<Box<Link>>,
+    idle: Idle,
     open: u32,
     waiters: VecDeque<Waiter>,
     cards: HashMap<u64, Arc<LinkCard>>,
@@ -250,10 +253,10 @@ impl Pool {
         drop(inner);
         budget.starved.lock().push_back(self.clone());
         budget.starved_count.fetch_add(1, Ordering::Relaxed);
-        if budget.open.load(Ordering::Relaxed) >= node_max {
-            if let Some(link) = pools.take_idle_elsewhere(self) {
-                w.close_link(link);
-            }
+        if budget.open.load(Ordering::Relaxed) >= node_max
+            && let Some(link) = pools.take_idle_elsewhere(self)
+        {
+            w.close_link(link);
         }
         pools.feed_starved(w, self.key.node);
         Err((cell, Limit::Node(node_max)))
@@ -273,6 +276,9 @@ impl Pool {
     pub fn give_back(self: &Arc<Pool>, w: &Worker, link: Box<Link>) {
         let budget = w.shared.pools.budget(self.key.node);
         if budget.starved_count.load(Ordering::Relaxed) > 0 && self.yields_to_starved(budget) {
+            return w.close_link(link);
+        }
+        if !link.is_of_these_passwords(w) {
             return w.close_link(link);
         }
         link.at_rest(w.reactor.now());
@@ -417,7 +423,7 @@ impl Pools {
 }
 
 /// The link used last, of this worker if there is one: its server's caches are the warmest.
-fn take_near(idle: &mut Vec<Box<Link>>, worker: WorkerId) -> Option<Box<Link>> {
+fn take_near(idle: &mut Idle, worker: WorkerId) -> Option<Box<Link>> {
     match idle.iter().rposition(|link| link.home == worker) {
         Some(at) => Some(idle.remove(at)),
         None => idle.pop(),

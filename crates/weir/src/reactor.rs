@@ -145,11 +145,11 @@ impl Reactor {
     #[inline]
     pub fn wake(&self, id: TaskId) {
         let mut tasks = self.tasks.borrow_mut();
-        if let Some(task) = tasks.get_mut(id as usize) {
-            if !task.queued {
-                task.queued = true;
-                self.runnable.borrow_mut().push_back(id);
-            }
+        if let Some(task) = tasks.get_mut(id as usize)
+            && !task.queued
+        {
+            task.queued = true;
+            self.runnable.borrow_mut().push_back(id);
         }
     }
 

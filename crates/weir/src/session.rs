@@ -48,7 +48,7 @@ pub struct Session {
     /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
     pub segment: u32,
     /// Statements brought along whose ParseComplete is due, in order.
-    pub bringing: VecDeque<StatementId>,
+    pub bringing: VecDeque<(u32, StatementId)>,
     /// What to say in place of the errors of Parses made to fail, in order.
     pub refusals: VecDeque<Fault>,
     /// State was left on the link that cannot move: it stays with this session.
@@ -232,7 +232,7 @@ impl Session {
             self.take_back(at, entered.change, refused);
         }
         for _ in 0..dropped.ours {
-            if let Some(id) = self.bringing.pop_front() {
+            if let Some((_, id)) = self.bringing.pop_front() {
                 self.forget_on_link(id);
             }
         }
@@ -251,6 +251,13 @@ impl Session {
     pub fn is_in_doubt(&self, statement: &[u8]) -> bool {
         let last = self.journal.iter().rev().find(|entered| entered.change.is_of(statement));
         last.is_some_and(|entered| entered.segment != self.segment)
+    }
+
+    /// Whether the link may turn out not to have a statement after all: its Parse is on its way behind something that may fail.
+    pub fn is_parse_in_doubt(&self, id: StatementId) -> bool {
+        let made = |entered: &Entered| matches!(&entered.change, Change::Named { made: Some(made), .. } if *made == id);
+        self.bringing.iter().any(|(segment, brought)| *brought == id && *segment != self.segment)
+            || self.journal.iter().any(|entered| entered.segment != self.segment && made(entered))
     }
 
     /// Undoes the change that stood at `at` in the journal. If the name was changed again since, that change is what now began from

@@ -47,7 +47,6 @@ pub struct Card {
 }
 
 impl Card {
-    #[expect(clippy::too_many_arguments, reason = "a record of what the startup packet and the socket said")]
     pub fn new(
         pid: u32,
         user: Arc<str>,

@@ -81,6 +81,9 @@ pub struct Shared {
     pub config_path: Option<PathBuf>,
     /// Given on the command line, to be used again at reload.
     pub passwords: ArcSwap<Passwords>,
+    /// Moves when the passwords were read again: links opened with older ones are closed instead of used, since they prove nothing
+    /// about who may log in now.
+    pub passwords_generation: AtomicU64,
     pub view: ArcSwap<ClusterView>,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
@@ -118,6 +121,7 @@ impl Shared {
             config: ArcSwap::from_pointee(config),
             config_path,
             passwords: ArcSwap::from_pointee(passwords),
+            passwords_generation: AtomicU64::new(0),
             mailboxes,
             pools: Pools::default(),
             cards: Cards::default(),

@@ -79,16 +79,16 @@ impl Socket {
             if reactor.now() >= deadline {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            if socket.slot.ready() & (WRITE | CLOSED) != 0 {
-                if let Stream::Tcp(stream) = &socket.stream {
-                    if let Some(cause) = stream.take_error()? {
-                        return Err(cause);
-                    }
-                    if stream.peer_addr().is_ok() {
-                        stream.set_nodelay(true)?;
-                        socket2::SockRef::from(stream).set_keepalive(true)?;
-                        return Ok(socket);
-                    }
+            if socket.slot.ready() & (WRITE | CLOSED) != 0
+                && let Stream::Tcp(stream) = &socket.stream
+            {
+                if let Some(cause) = stream.take_error()? {
+                    return Err(cause);
+                }
+                if stream.peer_addr().is_ok() {
+                    stream.set_nodelay(true)?;
+                    socket2::SockRef::from(stream).set_keepalive(true)?;
+                    return Ok(socket);
                 }
             }
             parked().await;

@@ -59,16 +59,13 @@ impl Welcomes {
 pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
     w.count(Metric::ClientsAccepted);
     let mut counted = Counted { w: w.clone(), is_session: false };
-    match enter(&w, socket, peer).await {
-        Some(session) => {
-            counted.is_session = true;
-            if w.peek_config().log.connections {
-                w.log_client(&session.entry.card, "connection authorized");
-            }
-            let worker = w.clone();
-            w.reactor.spawn(relay::serve(Box::new(session), worker));
+    if let Some(session) = enter(&w, socket, peer).await {
+        counted.is_session = true;
+        if w.peek_config().log.connections {
+            w.log_client(&session.entry.card, "connection authorized");
         }
-        None => {}
+        let worker = w.clone();
+        w.reactor.spawn(relay::serve(Box::new(session), worker));
     }
 }
 

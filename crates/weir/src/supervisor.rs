@@ -175,6 +175,7 @@ pub fn reload(files: &Files, shared: &Arc<Shared>) {
     let passwords = files.passwords(&merged, &mut |text| shared.log.say(Level::Warning, format_args!("{text}")));
     shared.log.set(merged.log.min_messages, &merged.log.line_prefix);
     shared.passwords.store(Arc::new(passwords));
+    shared.passwords_generation.fetch_add(1, Ordering::Release);
     shared.config.store(Arc::new(merged));
     shared.tell_all(|| Message::Refresh);
     shared.nudge_prober();

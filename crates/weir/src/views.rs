@@ -20,12 +20,15 @@ use weir_policy::config;
 use weir_policy::route;
 use weir_sql::facts::{Effect, Facts, SessionVerb};
 
+/// Lines of text values.
+type Rows = Vec<Vec<String>>;
+
 /// One list: its name after SHOW, its columns, and what makes its rows.
 pub struct View {
     pub name: &'static str,
     pub help: &'static str,
     columns: &'static [&'static str],
-    rows: fn(&Asker<'_>) -> Vec<Vec<String>>,
+    rows: fn(&Asker<'_>) -> Rows,
 }
 
 impl View {
@@ -181,10 +184,10 @@ fn unknown(text: &str) -> Fault {
 fn parameter(w: &Worker, name: &str) -> Result<Table, Fault> {
     let config = w.config();
     let shown = config::show_one(&config, name).map_err(|error| Fault::error(sqlstate::UNDEFINED_OBJECT, error.to_string()))?;
-    if let [only] = shown.as_slice() {
-        if only.name == name {
-            return Ok(Table { columns: vec![Cow::Owned(only.name.clone())], rows: vec![vec![only.value.clone()]] });
-        }
+    if let [only] = shown.as_slice()
+        && only.name == name
+    {
+        return Ok(Table { columns: vec![Cow::Owned(only.name.clone())], rows: vec![vec![only.value.clone()]] });
     }
     let rows = shown.into_iter().map(|s| vec![s.name, s.value, s.description.to_string()]).collect();
     Ok(Table { columns: SETTING.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })

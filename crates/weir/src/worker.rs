@@ -66,6 +66,9 @@ impl PoolSet {
     }
 }
 
+/// By user and database.
+type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
+
 /// One worker thread's own.
 pub struct Worker {
     pub id: WorkerId,
@@ -78,7 +81,7 @@ pub struct Worker {
     pub welcomes: RefCell<startup::Welcomes>,
     config: RefCell<Arc<Config>>,
     view: RefCell<Arc<ClusterView>>,
-    pool_sets: RefCell<HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>>,
+    pool_sets: RefCell<PoolSets>,
     view_waiters: RefCell<Vec<TaskId>>,
     no_settings: Arc<Settings>,
     dice: Cell<u64>,

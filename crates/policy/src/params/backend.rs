@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Share of the balanced reads that goes to a node, relative to the weights of the others. 0: none.", ..BUILT },
     Param { name: "backend_data_directory", kind: Kind::Text, default: "", applies: Applies::NewNodeOnReload, indexed: Indexed::Node,
         set: |c, n, v| c.node(n).data_directory = v.text(),
-        help: "Data directory of a node, handed to failover and recovery commands.", ..BUILT },
+        help: "Data directory of a node, handed to failover and recovery commands.", ..ROW },
     Param { name: "backend_flag", kind: Kind::Words { separator: '|', values: &["ALLOW_TO_FAILOVER", "DISALLOW_TO_FAILOVER", "ALWAYS_PRIMARY"] }, default: "", applies: Applies::OnReload, indexed: Indexed::Node,
         set: |c, n, v| c.node(n).set_flags(&v.list()),
         help: "Properties of a node, with bars between them. DISALLOW_TO_FAILOVER: never detach it because it failed (ALLOW_TO_FAILOVER is the default). ALWAYS_PRIMARY: take it for the primary without asking it.", ..BUILT },

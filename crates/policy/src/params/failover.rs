@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Detach a node when it says that it shuts down.", ..ROW },
     Param { name: "search_primary_node_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "300", applies: Applies::OnReload,
         set: |c, _, v| c.search_primary_timeout_ms = v.millis(),
-        help: "Time to look for a primary at the start and after a failover. 0: for ever.", ..BUILT },
+        help: "Time to look for a primary at the start and after a failover. 0: for ever.", ..ROW },
     Param { name: "detach_false_primary", kind: Kind::Bool, default: "off", applies: Applies::OnReload,
         help: "Detach a primary that the standbys do not follow.", ..ROW },
     Param { name: "auto_failback", kind: Kind::Bool, default: "off", applies: Applies::OnReload,

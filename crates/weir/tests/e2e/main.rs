@@ -6,13 +6,21 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod auth;
 mod cancel;
+mod commands;
 mod copy;
+mod drivers;
+mod hostile;
+mod limits;
 mod messages;
 mod network;
 mod pipelines;
 mod pooling;
 mod prepared;
 mod protocol;
+mod roles;
 mod routing;
 mod session_state;
+mod show;
+mod signals;

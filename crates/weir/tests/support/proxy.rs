@@ -155,7 +155,13 @@ impl Proxy {
     }
 
     pub fn wait_for_nodes(&self, count: usize) {
-        let mut console = self.console();
+        let mut console = None;
+        // With a small limit on clients, the one that only asked whether we accept may still take a place.
+        wait_until("the proxy to let us in", || {
+            console = Raw::tcp(self.port()).log_in("postgres", "postgres", &[]).ok();
+            console.is_some()
+        });
+        let mut console = console.unwrap();
         wait_until("all nodes to be up, one of them primary", || {
             let up = show(&mut console, "pool_nodes", "status").iter().filter(|status| *status == "up").count();
             let roles = show(&mut console, "pool_nodes", "pg_role");

@@ -132,9 +132,14 @@ impl fmt::Debug for Raw {
 impl Raw {
     /// A connection that has said nothing yet.
     pub fn tcp(port: u16) -> Raw {
-        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap_or_else(|e| panic!("cannot connect to port {port}: {e}"));
+        Raw::try_tcp(port).unwrap_or_else(|| panic!("nobody accepts on port {port}"))
+    }
+
+    /// The same; `None` when nobody accepts.
+    pub fn try_tcp(port: u16) -> Option<Raw> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         stream.set_nodelay(true).unwrap();
-        Raw::over(Box::new(stream))
+        Some(Raw::over(Box::new(stream)))
     }
 
     /// The same over the unix socket of `port` in `folder`.

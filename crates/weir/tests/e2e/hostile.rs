@@ -1,0 +1,158 @@
+//! Statements made to bring a parser down. The proxy must give the server's own answer, and live.
+
+use crate::support::{Ground, Raw, wire};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Runs a statement on both; answers must be the same, except that a stack limit may be met at another depth.
+fn check_same(client: &mut Raw, direct: &mut Raw, text: &str) {
+    let shown = &text[..text.len().min(60)];
+    let (through, own) = (client.try_rows(text), direct.try_rows(text));
+    match (&through, &own) {
+        (Ok(_), Ok(_)) => assert_eq!(through, own, "{shown}"),
+        (Err(through), Err(own)) => assert_eq!((&through.sqlstate, &through.message), (&own.sqlstate, &own.message), "{shown}"),
+        _ => panic!("{shown}: through the proxy {through:?}, directly {own:?}"),
+    }
+}
+
+fn repeated(before: &str, piece: &str, count: usize, middle: &str, after: &str) -> String {
+    [before, &piece.repeat(count), middle, &after.repeat(count)].concat()
+}
+
+fn statements() -> Vec<String> {
+    let mut texts = vec![
+        format!("select length('{}')", "x".repeat(1_000_000)),
+        repeated("select 1", " + 1", 100_000, "", ""),
+        repeated("select 1 where true", " and true", 30_000, "", ""),
+        repeated("select 1 where 1 in (1", ", 1", 200_000, ")", ""),
+        repeated("select 'a'", " || 'a'", 50_000, "", ""),
+        repeated("select ", "-", 1, " 1", ""),
+        repeated("select ", "- ", 50_000, "1", ""),
+        repeated("select ", "not ", 50_000, "true", ""),
+        repeated("select 1", "::int", 50_000, "", ""),
+        repeated("select '{}'::int[]", "[1]", 50_000, "", ""),
+        repeated("select a", ".a", 50_000, "", ""),
+        repeated("select 1", " union all select 1", 500, "", ""),
+        repeated("select ", "array[", 50_000, "1", "]"),
+        repeated("select ", "case when true then ", 20_000, "1", " end"),
+        repeated("select ", "(select ", 20_000, "1", ")"),
+        repeated("select * from ", "(select * from ", 20_000, "t", ") s"),
+        repeated("select ", "abs(", 50_000, "1", ")"),
+        repeated("", "/*", 2_000, "", "*/") + "select 5",
+        repeated("select 5", ";", 500_000, "", ""),
+        repeated("", "with a as (", 20_000, "select 1", ") select 1"),
+        repeated("select 1 -- ", "x", 1_000_000, "", ""),
+        repeated("", "explain ", 100_000, "select 1", ""),
+        repeated("select $x$", "y", 900_000, "$x$", ""),
+        "((((((((((".to_string(),
+        "$$".to_string(),
+        "/*".to_string(),
+        "select E'\\".to_string(),
+        "U&'\\".to_string(),
+    ];
+    for count in [1_000, 10_000, 50_000, 100_000, 1_000_000] {
+        texts.push(repeated("select ", "(", count, "1", ")"));
+        texts.push(repeated("select ", "(", count, "", ""));
+    }
+    texts
+}
+
+/// The limit on what is analysed is high, so that all of it meets the parser.
+#[test]
+fn statements_of_a_megabyte_or_of_a_million_parentheses_get_the_servers_own_answer() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.primary_proxy("statement_analysis_max = 64MB");
+    let mut witness = ground.client(&proxy);
+    for text in statements() {
+        // New sessions: a server may end one that runs out of memory or stack.
+        check_same(&mut ground.client(&proxy), &mut ground.direct(), &text);
+        assert_eq!(witness.value("select 7"), "7");
+    }
+}
+
+#[test]
+fn the_same_statements_through_the_extended_protocol() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.primary_proxy("");
+    for text in statements() {
+        let through = ground.client(&proxy).extended(&text, &[]).map_err(|failure| failure.sqlstate);
+        let own = ground.direct().extended(&text, &[]).map_err(|failure| failure.sqlstate);
+        assert_eq!(through, own, "{}", &text[..text.len().min(60)]);
+    }
+}
+
+/// PostgreSQL's own scanner takes quadratic time for some texts: a minute for these. They do not get as far as the server here, since its
+/// only connection is taken.
+#[test]
+fn a_statement_that_is_slow_to_read_holds_no_other_client_up() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\nworker_threads = 1");
+    let mut holder = ground.client(&proxy);
+    holder.run("begin");
+    for (before, piece) in [("", "/*"), ("select *&*", "/*"), ("select 1 ~", "*/*"), ("select 1 ", "+"), ("select 1", " -")] {
+        let mut hostile = ground.client(&proxy);
+        hostile.send(&wire::query(&(before.to_string() + &piece.repeat(250_000 / piece.len()))));
+        let started = Instant::now();
+        for _ in 0..5 {
+            proxy.console().run("show pool_version");
+        }
+        assert_eq!(holder.value("select 7"), "7");
+        assert!(started.elapsed() < Duration::from_secs(5), "{before}{piece}{piece}{piece}...: {:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_in_any_encoding_are_refused_by_the_server() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    let mut direct = ground.direct();
+    for bytes in [&b"select '\xff\xfe'\0"[..], b"\xff\0", b"select \xc3(\0", b"select '\xf0\x9f\x98'\0", b"\x01\x02\x03\0"] {
+        let message = wire::message(b'Q', bytes);
+        client.send(&message);
+        direct.send(&message);
+        assert_eq!(client.until_ready()[0].failure(), direct.until_ready()[0].failure(), "{}", bytes.escape_ascii());
+    }
+    assert_eq!(client.value("select 1"), "1");
+}
+
+#[test]
+fn tens_of_thousands_of_different_statements_do_not_fill_the_memory() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("prepared_statements_max = 50\npool_size = 2");
+    let mut client = ground.client(&proxy);
+    let words = |n: usize| format!("select {n} as column_{n}_{}", "x".repeat(40));
+    (0..6_000).for_each(|n| client.run(&words(n)));
+    let before = proxy.rss_kb();
+    for n in 6_000..14_000 {
+        client.run(&words(n));
+        client.extended(&words(n), &[]).unwrap();
+    }
+    let growth = proxy.rss_kb().saturating_sub(before);
+    assert!(growth < 20_000, "{growth} kB more after 8,000 more texts");
+}
+
+#[test]
+fn many_hostile_clients_at_once_disturb_no_other() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("statement_analysis_max = 64MB\npool_size = 6");
+    let texts: Vec<String> = statements().into_iter().filter(|text| text.len() < 300_000).collect();
+    thread::scope(|scope| {
+        let (ground, proxy, texts) = (&ground, &proxy, &texts);
+        for _ in 0..3 {
+            scope.spawn(move || {
+                for text in texts {
+                    let _ = ground.client(proxy).try_rows(text);
+                }
+            });
+        }
+        scope.spawn(move || {
+            let mut client = ground.client(proxy);
+            for number in 0..200 {
+                assert_eq!(client.value(&format!("select {number}")), number.to_string());
+            }
+        });
+    });
+}

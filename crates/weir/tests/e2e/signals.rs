@@ -1,0 +1,171 @@
+//! Signals, the pid file, reloads.
+
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use rustix::process::Signal;
+use std::fs;
+
+/// Whether a new client gets no session: its connection is refused, or ended, or told why.
+fn refuses_new_clients(proxy: &Proxy) -> bool {
+    let Some(mut client) = Raw::try_tcp(proxy.port()) else { return true };
+    // What is sent to a connection that is being reset is lost; the answer tells.
+    let _ = client.try_send(&wire::startup(wire::V3_0, &[("user", "postgres"), ("database", "postgres")]));
+    match client.try_read() {
+        Ok(Some(message)) => message.tag == b'E' && message.failure().sqlstate == "57P03",
+        Ok(None) | Err(_) => true,
+    }
+}
+
+#[test]
+fn sigterm_lets_clients_finish_and_takes_no_new_ones() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let mut proxy = ground.primary_proxy("");
+    let mut busy = ground.client(&proxy);
+    let mut idle = ground.client(&proxy);
+    busy.run("begin");
+    proxy.signal(Signal::TERM);
+    wait_until("new clients to be refused", || refuses_new_clients(&proxy));
+    busy.run("insert into t values (1)");
+    busy.run("commit");
+    assert_eq!(idle.value("select count(*) from t"), "1", "a client that was there before is served");
+    assert!(proxy.is_running());
+    busy.send(&wire::terminate());
+    drop(busy);
+    drop(idle);
+    assert!(proxy.wait_end().success());
+    assert!(!proxy.folder().join("weir.pid").exists());
+    assert!(!proxy.folder().join(format!(".s.PGSQL.{}", proxy.port())).exists(), "its unix socket is gone");
+}
+
+#[test]
+fn sigint_tells_clients_and_ends() {
+    let ground = Ground::new();
+    let mut proxy = ground.primary_proxy("");
+    let mut idle = ground.client(&proxy);
+    let mut inside = ground.client(&proxy);
+    let mut busy = ground.client(&proxy);
+    inside.run("begin");
+    busy.send(&wire::query("select pg_sleep(50)"));
+    let text = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+    wait_until("the query to run", || ground.direct().value(text) == "1");
+    proxy.signal(Signal::INT);
+    for client in [&mut idle, &mut inside, &mut busy] {
+        let messages = client.until_end();
+        let failure = messages.iter().find(|m| m.tag == b'E').expect("clients are told").failure();
+        assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "57P01"));
+    }
+    assert!(proxy.wait_end().success());
+    assert!(!proxy.folder().join("weir.pid").exists());
+}
+
+#[test]
+fn sigint_after_sigterm_does_not_wait_any_more() {
+    let ground = Ground::new();
+    let mut proxy = ground.primary_proxy("");
+    let mut client = ground.client(&proxy);
+    client.run("begin");
+    proxy.signal(Signal::TERM);
+    wait_until("new clients to be refused", || refuses_new_clients(&proxy));
+    proxy.signal(Signal::INT);
+    assert_eq!(client.until_end()[0].failure().sqlstate, "57P01");
+    assert!(proxy.wait_end().success());
+}
+
+#[test]
+fn sigquit_ends_at_once() {
+    let ground = Ground::new();
+    let mut proxy = ground.primary_proxy("");
+    let mut client = ground.client(&proxy);
+    client.send(&wire::query("select pg_sleep(50)"));
+    proxy.signal(Signal::QUIT);
+    proxy.wait_end();
+    client.until_end();
+    assert!(!proxy.folder().join("weir.pid").exists());
+}
+
+#[test]
+fn the_pid_file_names_the_process() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let text = fs::read_to_string(proxy.folder().join("weir.pid")).unwrap();
+    assert_eq!(text, format!("{}\n", proxy.pid()));
+}
+
+#[test]
+fn a_reload_takes_new_values_without_disturbing_clients() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 1");
+    let mut holder = ground.client(&proxy);
+    let mut waiter = ground.client(&proxy);
+    holder.run("begin");
+    assert!(waiter.error("select 1").message.contains("pool_size = 1"));
+    proxy.add_conf("pool_size = 2\npool_wait_timeout = 20");
+    proxy.reload();
+    assert_eq!(ground.client(&proxy).value("select 1"), "1", "there is room for a second connection now");
+    holder.run("commit");
+    assert_eq!(holder.value("pgpool show pool_size"), "2");
+    proxy.add_conf("pool_size = 1");
+    proxy.reload();
+    for _ in 0..5 {
+        ground.client(&proxy).run("select 1");
+    }
+}
+
+#[test]
+fn a_reload_changes_weights_for_sessions_that_are_there() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.run("select 1");
+    proxy.add_conf("backend_weight0 = 1\nbackend_weight1 = 0\nbackend_weight2 = 0");
+    proxy.reload();
+    wait_until("reads to go to the primary", || client.value("select inet_server_port()") == ground.primary_port());
+    for _ in 0..20 {
+        assert_eq!(client.value("select inet_server_port()"), ground.primary_port());
+    }
+}
+
+#[test]
+fn a_wrong_file_changes_nothing_at_reload_and_the_log_says_what_is_wrong() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 3");
+    let mut client = ground.client(&proxy);
+    let good = proxy.conf();
+    proxy.add_conf("pool_size = 4\npool_wait_timeout = many");
+    proxy.reload();
+    let log = proxy.log();
+    let line = good.lines().count() + 3;
+    assert!(log.contains(&format!("pgpool.conf:{line}: error: ")), "line {line} is wrong: {log}");
+    assert!(log.contains("not reloaded"), "{log}");
+    assert_eq!(client.value("pgpool show pool_size"), "3");
+    fs::remove_file(proxy.conf_path()).unwrap();
+    proxy.reload();
+    assert_eq!(client.value("pgpool show pool_size"), "3");
+    fs::write(proxy.conf_path(), good.replace("pool_size = 3", "pool_size = 5")).unwrap();
+    proxy.reload();
+    assert_eq!(client.value("pgpool show pool_size"), "5");
+}
+
+#[test]
+fn what_needs_a_restart_is_named_at_reload_and_stays() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    proxy.add_conf("max_client_connections = 77");
+    proxy.reload();
+    assert!(proxy.log().contains("\"max_client_connections\" cannot be changed without a restart"), "{}", proxy.log());
+    assert_eq!(proxy.console().value("pgpool show max_client_connections"), "10000");
+}
+
+#[test]
+fn a_node_is_added_by_a_reload() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let standby = &ground.standby_ports()[0];
+    proxy.add_conf(&format!(
+        "backend_hostname1 = '127.0.0.1'\nbackend_port1 = {standby}\nbackend_weight1 = 1\nbackend_weight0 = 0"
+    ));
+    proxy.reload();
+    proxy.wait_for_nodes(2);
+    let mut client = ground.client(&proxy);
+    wait_until("reads to go to the new node", || client.value("select inet_server_port()") == *standby);
+}
