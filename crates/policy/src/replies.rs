@@ -132,6 +132,11 @@ impl Replies {
         self.ring.is_empty()
     }
 
+    /// Answers are on their way that come without anything more from the client.
+    pub fn will_answer(&self) -> bool {
+        !self.ring.is_empty() && !self.unsynced && !self.copying_in
+    }
+
     /// Too much is due; until half of it has come (`filling` says that it had been too much).
     pub fn is_full(&self, filling: bool) -> bool {
         self.ring.len() >= if filling { REPLIES_MAX / 2 } else { REPLIES_MAX }
@@ -157,9 +162,26 @@ impl Replies {
 
     /// What the client still waits for, when the link is gone.
     pub fn owed(&self) -> Owed {
-        let is_ready = |e: &&Expect| matches!(e, Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync);
-        let readies = self.ring.iter().filter(is_ready).count() as u32;
-        Owed { readies, unsynced: self.unsynced && !self.skipping, skipping: self.skipping }
+        let mut readies = 0;
+        // Messages of the client's that only a Sync of ours ends: it waits for their answers all the same.
+        let (mut open, mut orphaned) = (false, false);
+        for expect in &self.ring {
+            match expect {
+                Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync => {
+                    readies += 1;
+                    open = false;
+                }
+                Expect::Parse | Expect::Refused | Expect::Bind | Expect::Describe | Expect::Execute | Expect::Close => {
+                    open = true
+                }
+                Expect::SyncOurs => {
+                    orphaned |= open;
+                    open = false;
+                }
+                Expect::ParseOurs | Expect::CloseOurs | Expect::CopyEnd | Expect::SettingsOurs => {}
+            }
+        }
+        Owed { readies, unsynced: (self.unsynced && !self.skipping) || orphaned, skipping: self.skipping }
     }
 
     /// Matches a server's message, `first` being the first byte of its body.

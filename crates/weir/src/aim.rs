@@ -215,7 +215,14 @@ async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<
     let (client, entry) = (&s.client, &s.entry);
     // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
     let was_closed = client.is_closed();
-    lease_link(w, &pool, node, || (client.is_closed() && !was_closed) || entry.farewell.borrow().is_some()).await
+    entry.wait_cancelled.set(false);
+    let gives_up = || (client.is_closed() && !was_closed) || entry.farewell.borrow().is_some() || entry.wait_cancelled.get();
+    let leased = lease_link(w, &pool, node, gives_up).await;
+    if leased.is_err() && entry.wait_cancelled.take() {
+        entry.card.set_doing(Doing::Idle);
+        return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
+    }
+    leased
 }
 
 /// A link of a pool: at rest, opened, or waited for. Not cancel safe: a link may be on its way.

@@ -34,6 +34,7 @@ pub mod sqlstate {
     pub const UNDEFINED_OBJECT: &str = "42704";
     pub const SYNTAX_ERROR: &str = "42601";
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
+    pub const QUERY_CANCELED: &str = "57014";
     pub const ADMIN_SHUTDOWN: &str = "57P01";
     pub const CANNOT_CONNECT_NOW: &str = "57P03";
     pub const IDLE_TIMEOUT: &str = "57P05";

@@ -58,6 +58,8 @@ pub struct LinkCard {
     /// Sessions that used it.
     pub uses: AtomicU64,
     pub kept: AtomicU8,
+    /// Must be closed after this use: a cancel request may still be on its way to it.
+    pub doomed: AtomicBool,
     /// Seconds since 1970 of the last hand-over.
     pub handed_at_s: AtomicU64,
     pub version: Box<str>,
@@ -208,6 +210,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         session: AtomicU32::new(0),
         uses: AtomicU64::new(0),
         kept: AtomicU8::new(0),
+        doomed: AtomicBool::new(false),
         handed_at_s: AtomicU64::new(0),
         version: greeting
             .reported
@@ -501,20 +504,28 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut link: Box<Link>) {
     pool.give_back(&w, link);
 }
 
-/// Sends a CancelRequest and waits until the server has closed the connection: then the signal was sent. Errors are only logged.
-pub async fn cancel(w: &Worker, card: &LinkCard) {
+/// Sends a CancelRequest and waits until the server has closed the connection: then the signal was sent.
+///
+/// False: it was sent, but when the server will act on it is not known.
+pub async fn cancel(w: &Worker, card: &LinkCard) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
-    let outcome = async {
-        let mut talk = Talk::connect(w, &card.address, deadline).await?;
-        let mut out = Vec::new();
-        write::cancel_request(&mut out, card.pid, &card.key);
-        let sent = talk.send(w, &card.address, &out).await;
-        let mut byte = [0];
-        // The server says nothing and closes; an end of file is the good answer.
-        let _ = talk.socket.read(&w.reactor, &mut byte, Some(deadline)).await;
-        sent
+    let mut talk = match Talk::connect(w, &card.address, deadline).await {
+        Ok(talk) => talk,
+        Err(error) => {
+            w.log_link(&card.address, format_args!("cancel request failed: {error}"));
+            return true;
+        }
     };
-    if let Err(error) = outcome.await {
+    let mut out = Vec::new();
+    write::cancel_request(&mut out, card.pid, &card.key);
+    if let Err(error) = talk.send(w, &card.address, &out).await {
         w.log_link(&card.address, format_args!("cancel request failed: {error}"));
+        return false;
+    }
+    let mut byte = [0];
+    // The server says nothing and closes.
+    match talk.socket.read(&w.reactor, &mut byte, Some(deadline)).await {
+        Ok(_) => false,
+        Err(cause) => cause.kind() == io::ErrorKind::UnexpectedEof,
     }
 }

@@ -278,7 +278,7 @@ impl Pool {
         if budget.starved_count.load(Ordering::Relaxed) > 0 && self.yields_to_starved(budget) {
             return w.close_link(link);
         }
-        if !link.is_of_these_passwords(w) {
+        if !link.is_of_these_passwords(w) || link.card.doomed.load(Ordering::Relaxed) {
             return w.close_link(link);
         }
         link.at_rest(w.reactor.now());

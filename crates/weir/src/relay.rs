@@ -6,12 +6,12 @@
 use crate::aim::{self, Need};
 use crate::answer;
 use crate::extended;
-use crate::fault::{Fault, sqlstate};
+use crate::fault::{Fault, Severity, sqlstate};
 use crate::link;
 use crate::log::{Level, Who};
 use crate::metrics::Metric;
 use crate::reactor::parked;
-use crate::session::{IDLE, Kept, Session};
+use crate::session::{FAILED, IDLE, Kept, Session};
 use crate::session_card::Doing;
 use crate::shared::Stop;
 use crate::socket::Got;
@@ -67,6 +67,11 @@ pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
             // Boxed: the room a wait takes is not held by sessions that do not wait.
             Step::Need(need) => match Box::pin(aim::acquire(&mut s, &w, need)).await {
                 Ok(()) => continue,
+                // The wait was cancelled: only the statement that waited fails.
+                Err(fault) if fault.severity == Severity::Error => match fail_next(&mut s, &w, &fault) {
+                    Ok(()) => continue,
+                    Err(fault) => break End::Fault(fault),
+                },
                 Err(fault) => break End::Fault(fault),
             },
             Step::End(end) => break end,
@@ -111,6 +116,20 @@ fn dismiss(mut s: Session, w: &Rc<Worker>) {
         w.log_client(card, "disconnection");
     }
     w.client_gone();
+}
+
+/// Fails the message that is next, which no server has seen.
+fn fail_next(s: &mut Session, w: &Worker, fault: &Fault) -> Result<(), Fault> {
+    let header = s.up.peek(&w.buffers).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
+    let Some(header) = header else { return Ok(()) };
+    s.up.eat(header);
+    s.say_error(w, fault);
+    if matches!(header.tag, front::QUERY | front::FUNCTION_CALL) {
+        s.say_ready(w);
+    } else {
+        s.discarding = true;
+    }
+    Ok(())
 }
 
 /// What a session's task does next.
@@ -206,10 +225,13 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     s.up.rest_if_empty(&w.buffers);
     let is_sent = drain_up(s, w)?;
     drain_down(s, w)?;
-    // What a client sent before it left is carried out; a message it never finished is not.
-    if s.leaving && is_sent && !held && need.is_none() {
+    // What a client sent before it left is carried out, and answered, since it may only have ended its own sending; a message it
+    // never finished is not.
+    let waits = (held && !s.replies.is_copying_in()) || s.replies.will_answer();
+    if s.leaving && is_sent && !waits && need.is_none() && !s.down.has_pending() {
         return Ok(Pumped::Left);
     }
+    s.release_if_at_rest(w);
     Ok(match need {
         Some(need) => Pumped::Need(need),
         None if progressed => Pumped::Moved,
@@ -259,11 +281,6 @@ fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
 
 fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
     let sent = s.down.drain(&s.client, &w.buffers);
-    if s.leaving && sent.is_err() {
-        // Nobody reads the answers of a client that is gone.
-        s.down.forget_pending(&w.buffers);
-        return Ok(true);
-    }
     sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
 }
 
@@ -569,6 +586,9 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, ours: b
     s.down.pass(header, &w.buffers);
     if let Some(reset) = s.resetting.take() {
         s.again = Some(reset);
+    }
+    if status == FAILED {
+        s.again = None;
     }
     if status == IDLE {
         // A function set a parameter unseen: what it was before is not known, so the link stays with this session.

@@ -266,6 +266,7 @@ impl Door<'_> {
             task: Cell::new(self.w.reactor.current_task()),
             link: RefCell::default(),
             cancels: Cell::new(0),
+            wait_cancelled: Cell::new(false),
             active_at: Cell::new(self.w.reactor.now()),
             farewell: RefCell::default(),
         });

@@ -37,6 +37,8 @@ pub struct Entry {
     pub link: RefCell<Option<Arc<LinkCard>>>,
     /// Cancel requests on their way to the server: the link must not go to another client meanwhile.
     pub cancels: Cell<u32>,
+    /// The wait for a link was cancelled.
+    pub wait_cancelled: Cell<bool>,
     /// Last time the client sent something.
     pub active_at: Cell<Instant>,
     /// The session is to end, with this word to its client.
@@ -326,12 +328,25 @@ impl Worker {
             let text = format_args!("wrong key in cancel request for process {pid}");
             return self.shared.log.say(Level::Log, text);
         };
-        let Some(link) = entry.link.borrow().clone() else { return };
+        let Some(link) = entry.link.borrow().clone() else {
+            if entry.card.doing() == Doing::WaitingForConnection {
+                entry.wait_cancelled.set(true);
+                self.reactor.wake(entry.task.get());
+            }
+            return;
+        };
+        // One at a time: the statement that runs is being cancelled already.
+        if entry.cancels.get() > 0 {
+            return;
+        }
         self.count(Metric::CancelsForwarded);
         entry.cancels.set(entry.cancels.get() + 1);
         let (w, entry) = (self.clone(), entry.clone());
         self.reactor.spawn(async move {
-            link::cancel(&w, &link).await;
+            if !link::cancel(&w, &link).await {
+                // It may still reach the server later, and must not hit another client's statement then.
+                link.doomed.store(true, Ordering::Relaxed);
+            }
             entry.cancels.set(entry.cancels.get() - 1);
             w.reactor.wake(entry.task.get());
         });

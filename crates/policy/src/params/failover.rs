@@ -1,10 +1,8 @@
 //! What happens when a node fails or returns.
-use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use super::{Applies, Group, INT_MAX, Kind, Param};
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Failover, ..super::ROW };
-/// A row of this area that does what its help says.
-const BUILT: Param = Param { effect: Effect::Built, ..ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
