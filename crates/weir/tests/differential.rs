@@ -6,6 +6,8 @@
 //!
 //! `WEIR_DIFF_ROUNDS`: scripts for each way to run the proxy (a bounded number without it); `WEIR_DIFF_SEED`: the first seed.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "differential/connection.rs"]
 mod connection;
 #[path = "differential/dice.rs"]

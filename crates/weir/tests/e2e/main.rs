@@ -3,6 +3,8 @@
 //! Tests run in parallel on one shared cluster (`support::ground`), each with a database and a proxy of its own; those that stop,
 //! promote or freeze a server make their own servers.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -94,11 +94,6 @@ impl Network {
     pub fn cut(&self) {
         self.plan.cuts.fetch_add(1, Ordering::SeqCst);
     }
-
-    /// Whether new connections are reset at once.
-    pub fn refuse(&self, refuses: bool) {
-        self.plan.refuses.store(refuses, Ordering::SeqCst);
-    }
 }
 
 impl Drop for Network {
