@@ -239,7 +239,18 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
 fn running(config: &Config) -> Option<Pid> {
     let text = std::fs::read_to_string(&config.pid_file).ok()?;
     let pid = Pid::from_raw(text.trim().parse().ok()?)?;
-    test_kill_process(pid).is_ok().then_some(pid)
+    lives(pid).then_some(pid)
+}
+
+/// Whether a process runs. One that ended and was not yet collected by its parent can still be signalled, but is gone.
+fn lives(pid: Pid) -> bool {
+    if test_kill_process(pid).is_err() {
+        return false;
+    }
+    // The state is the letter after the command's name, which stands in parentheses and may hold any character.
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state != Some('Z')
 }
 
 fn signal(config: &Config, signal: Signal) -> anyhow::Result<Pid> {
@@ -259,7 +270,7 @@ fn stop(config: &Config, mode: Mode) -> anyhow::Result<ExitCode> {
     let pid = signal(config, by)?;
     let mut stderr = std::io::stderr();
     let _ = writeln!(stderr, "stop request sent to weir (pid: {}). waiting for termination...", pid.as_raw_nonzero());
-    while test_kill_process(pid).is_ok() {
+    while lives(pid) {
         std::thread::sleep(LOOK_PERIOD);
     }
     let _ = writeln!(stderr, "done.");

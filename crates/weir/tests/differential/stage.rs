@@ -196,9 +196,11 @@ fn only_reads(units: &[Unit]) -> bool {
 /// Two errors that PostgreSQL itself gives for the same fault, depending on what it looks at first.
 ///
 /// In a failed transaction it looks at the number of a Bind's parameters before it looks at the transaction, unless the proxy must
-/// prepare the statement first; and of a portal that a failed simple query left it reads the statements from memory it has freed.
+/// prepare the statement first; of a portal that a failed simple query left it reads the statements from memory it has freed; and a
+/// standby refuses a write for its own reason.
 fn is_same_refusal(direct: Option<&Reply>, proxied: Option<&Reply>) -> bool {
-    const SAME: [(&str, &str); 3] = [("C08P01|Mbind", "C25P02|"), ("C25P02|", "C55000|Mportal"), ("C55000|Mportal", "C25P02|")];
+    const SAME: [(&str, &str); 4] =
+        [("C08P01|Mbind", "C25P02|"), ("C25P02|", "C55000|Mportal"), ("C55000|Mportal", "C25P02|"), ("C25006|", "C25006|")];
     let holds = |reply: Option<&Reply>, what: &str| reply.is_some_and(|reply| reply.tag == b'E' && reply.text.contains(what));
     SAME.iter().any(|(of_direct, of_proxied)| holds(direct, of_direct) && holds(proxied, of_proxied))
 }

@@ -1,14 +1,14 @@
 //! Who gets in, and with what proof, on both sides.
 
 use crate::support::driver::{self, Login};
-use crate::support::ground::cluster_with;
+use crate::support::ground::{Owned, cluster_with};
 use crate::support::proxy::Folder;
 use crate::support::{Proxy, wait_until};
 use std::fs;
-use weir_demo::{Auth, Cluster, HbaMethod, Options, User};
+use weir_demo::{Auth, HbaMethod, Options, User};
 
 /// One server: scram for all, but md5 for `old`, and trust for `guest` and for the tests' own `postgres`.
-fn guarded() -> Cluster {
+fn guarded() -> Owned {
     let user = |name: &str, password: &str| User { name: name.into(), password: password.into() };
     let users = vec![
         user("anna", "secret of anna"),

@@ -134,7 +134,7 @@ fn a_cancel_that_comes_late_harms_nobody() {
 #[test]
 fn a_client_that_waits_for_a_connection_can_cancel() {
     let ground = Ground::new();
-    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 50");
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 10");
     let mut holder = ground.client(&proxy);
     let mut waiter = ground.client(&proxy);
     holder.run("begin");

@@ -1,10 +1,10 @@
 //! Servers that are promoted, killed, restarted and frozen. Each test has servers of its own.
 
-use crate::support::ground::cluster;
+use crate::support::ground::{Owned, cluster};
 use crate::support::proxy::Backend;
 use crate::support::{Proxy, Raw, wait_until, wire};
 use std::time::{Duration, Instant};
-use weir_demo::{Cluster, Mode, Server};
+use weir_demo::{Mode, Server};
 
 const WHERE: &str = "select inet_server_port()";
 
@@ -27,7 +27,7 @@ fn reads_reach(proxy: &Proxy, server: &Server) -> bool {
     (0..20).any(|_| client.try_value(WHERE).ok() == Some(server.port().to_string()))
 }
 
-fn with_table(standbys: usize) -> Cluster {
+fn with_table(standbys: usize) -> Owned {
     let cluster = cluster(standbys);
     cluster.primary().query("create table t (a int)").unwrap();
     cluster.wait_caught_up().unwrap();

@@ -39,7 +39,6 @@ struct Plan {
     toward_client: Mutex<Fault>,
     /// Connections made before this changes are reset.
     cuts: AtomicU64,
-    refuses: AtomicBool,
     over: AtomicBool,
 }
 
@@ -67,7 +66,6 @@ impl Network {
             toward_server: Mutex::new(Fault::None),
             toward_client: Mutex::new(Fault::None),
             cuts: AtomicU64::new(0),
-            refuses: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
         let target = SocketAddr::from(([127, 0, 0, 1], port));
@@ -115,8 +113,7 @@ fn accept(listener: &TcpListener, target: SocketAddr, plan: &Arc<Plan>) {
             return;
         }
         let Ok(client) = client else { continue };
-        let server = if plan.refuses.load(Ordering::SeqCst) { None } else { TcpStream::connect(target).ok() };
-        let Some(server) = server else {
+        let Ok(server) = TcpStream::connect(target) else {
             reset(&client);
             continue;
         };
