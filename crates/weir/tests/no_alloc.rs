@@ -1,0 +1,185 @@
+//! A statement that was seen before, for which a server connection is at rest, costs the proxy no allocation.
+//!
+//! The proxy runs in this process, so that its allocations can be counted; those of all threads are, and the client here makes none.
+//! One test only: signals belong to the process, and so does the counter.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use rustix::process::{Signal, getpid, kill_process};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use std::alloc::System;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+use weir::supervisor::{self, Files};
+use weir_demo::{Cluster, Options, ReservedPort};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Statements in one round.
+const STATEMENTS: usize = 100;
+/// Rounds measured.
+const ROUNDS: usize = 10;
+/// Rounds that must cost nothing: what the proxy does once a second may fall into some of the others.
+const CLEAN_ROUNDS_MIN: usize = 5;
+/// Statements before the first round: buffers and tables grow to their size.
+const WARM_UP: usize = 200;
+/// An exchange that takes longer fails the test.
+const READ_LIMIT: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_seen_statement_costs_no_allocation() {
+    let cluster = Cluster::start(Options { standbys: 1, ..Options::default() }).unwrap();
+    cluster.primary().query("create table t (a int primary key, b int); insert into t values (1, 0)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let port = ReservedPort::any().unwrap();
+    let file = cluster.dir().join("pgpool.conf");
+    std::fs::write(&file, configuration(&cluster, port.number())).unwrap();
+    let files = Files { config: Some(file), settings: Vec::new() };
+    let config = files.read().config.expect("the configuration is right");
+    let (tell, ready) = channel();
+    let proxy = thread::Builder::new().name("proxy".into());
+    let proxy = proxy.spawn(move || supervisor::run(&files, config, |_| tell.send(()).unwrap())).unwrap();
+    ready.recv().unwrap();
+    let measured = thread::spawn(move || measure_all(port.number())).join();
+    kill_process(getpid(), Signal::INT).unwrap();
+    proxy.join().unwrap().unwrap();
+    let measured = measured.unwrap();
+    let is_clean = |counts: &[usize]| counts.iter().filter(|count| **count == 0).count() >= CLEAN_ROUNDS_MIN;
+    let bad: Vec<&(String, Vec<usize>)> = measured.iter().filter(|(_, counts)| !is_clean(counts)).collect();
+    assert!(bad.is_empty(), "allocations in rounds of {STATEMENTS} statements: {bad:?}");
+}
+
+fn configuration(cluster: &Cluster, port: u16) -> String {
+    let folder = cluster.dir().display();
+    let mut text = format!(
+        "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\npid_file_name = '{folder}/weir.pid'\n\
+         sr_check_user = 'postgres'\nsr_check_period = 0\nworker_threads = 1\nstatement_level_load_balance = on\n"
+    );
+    for (at, server) in cluster.servers().iter().enumerate() {
+        let (port, weight) = (server.port(), u8::from(at > 0));
+        let _ = write!(text, "backend_hostname{at} = '127.0.0.1'\nbackend_port{at} = {port}\nbackend_weight{at} = {weight}\n");
+    }
+    text
+}
+
+fn measure_all(port: u16) -> Vec<(String, Vec<usize>)> {
+    let mut client = Client::log_in(port);
+    let mut other = Client::log_in(port);
+    let read = "select b from t where a = 1";
+    let write = "update t set b = b + 1 where a = 1";
+    let run_read = [bind("s"), execute(), sync()].concat();
+    let run_write = [bind("w"), execute(), sync()].concat();
+    client.exchange(&[parse("s", read), parse("w", write), sync()].concat());
+    let transaction = [query("begin"), query(write), query("commit")];
+    let cases: Vec<(&str, Vec<Vec<u8>>)> = vec![
+        ("a read on a standby", vec![query(read)]),
+        ("a write on the primary", vec![query(write)]),
+        ("reads that differ in their numbers", (0..4).map(|n| query(&format!("select b from t where a = {n}"))).collect()),
+        ("a transaction", transaction.to_vec()),
+        ("a named read", vec![run_read.clone()]),
+        ("a named write", vec![run_write]),
+        ("an unnamed read", vec![[parse("", read), bind(""), execute(), sync()].concat()]),
+        ("an unnamed write", vec![[parse("", write), bind(""), execute(), sync()].concat()]),
+        ("a pipeline of ten", vec![[run_read[..run_read.len() - 5].repeat(10), sync()].concat()]),
+        ("a failing statement", vec![query("select 1/0")]),
+    ];
+    let mut measured = Vec::new();
+    for (name, messages) in &cases {
+        for at in 0..WARM_UP {
+            client.exchange(&messages[at % messages.len()]);
+            // Another client uses the same connections in between.
+            other.exchange(&query(read));
+        }
+        client.finish(messages);
+        let counts = (0..ROUNDS).map(|_| round(&mut client, messages)).collect();
+        measured.push((name.to_string(), counts));
+    }
+    measured
+}
+
+/// Allocations of all threads while so many statements run.
+fn round(client: &mut Client, messages: &[Vec<u8>]) -> usize {
+    let before = ALLOCATOR.stats();
+    for at in 0..STATEMENTS - STATEMENTS % messages.len() {
+        client.exchange(&messages[at % messages.len()]);
+    }
+    let after = ALLOCATOR.stats();
+    after.allocations + after.reallocations - before.allocations - before.reallocations
+}
+
+/// A client that allocates nothing once it is connected.
+struct Client {
+    stream: TcpStream,
+    buffer: Box<[u8; 1 << 16]>,
+}
+
+impl Client {
+    fn log_in(port: u16) -> Client {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(READ_LIMIT)).unwrap();
+        let mut client = Client { stream, buffer: Box::new([0; 1 << 16]) };
+        let body = b"\0\x03\0\0user\0postgres\0database\0postgres\0\0";
+        client.exchange(&[&(body.len() as u32 + 4).to_be_bytes()[..], body].concat());
+        client
+    }
+
+    /// Runs the rest of a story whose warm-up may have stopped in the middle.
+    fn finish(&mut self, messages: &[Vec<u8>]) {
+        for message in &messages[WARM_UP % messages.len()..] {
+            self.exchange(message);
+        }
+    }
+
+    /// Sends, and reads to the next ReadyForQuery.
+    fn exchange(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+        let (mut filled, mut at) = (0, 0);
+        loop {
+            filled += match self.stream.read(&mut self.buffer[filled..]).unwrap() {
+                0 => panic!("the proxy closed the connection"),
+                count => count,
+            };
+            while let Some(&[tag, a, b, c, d]) = self.buffer[at..filled].first_chunk::<5>() {
+                let end = at + 1 + u32::from_be_bytes([a, b, c, d]) as usize;
+                if end > filled {
+                    break;
+                }
+                if tag == b'Z' {
+                    return;
+                }
+                at = end;
+            }
+        }
+    }
+}
+
+fn message(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let body = parts.concat();
+    [&[tag], &(body.len() as u32 + 4).to_be_bytes()[..], &body].concat()
+}
+
+fn query(text: &str) -> Vec<u8> {
+    message(b'Q', &[text.as_bytes(), b"\0"])
+}
+
+fn parse(name: &str, text: &str) -> Vec<u8> {
+    message(b'P', &[name.as_bytes(), b"\0", text.as_bytes(), b"\0\0\0"])
+}
+
+fn bind(name: &str) -> Vec<u8> {
+    message(b'B', &[b"\0", name.as_bytes(), b"\0\0\0\0\0\0\0"])
+}
+
+fn execute() -> Vec<u8> {
+    message(b'E', &[b"\0\0\0\0\0"])
+}
+
+fn sync() -> Vec<u8> {
+    message(b'S', &[])
+}
