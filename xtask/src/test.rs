@@ -14,13 +14,16 @@ use crate::check;
 
 /// Tells the end-to-end tests which major version of PostgreSQL they run on.
 const VERSION_VARIABLE: &str = "WEIR_TEST_PG";
+/// The newest version of PostgreSQL that can be fetched.
+const NEWEST: u32 = 18;
 /// Tells `weir-demo` where that version's programs are.
 const PROGRAMS_VARIABLE: &str = "WEIR_PG_BIN";
 
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Major versions of PostgreSQL (comma separated), fetched when missing; without it the newest installed one
+    /// Major versions of PostgreSQL (comma separated), fetched when missing; without it all tests run on the newest installed one,
+    /// and the proxy's once more on version 18 if npm can fetch it
     #[arg(long, value_delimiter = ',')]
     pg: Vec<u32>,
     /// Seconds for each fuzz target; 0 leaves them out
@@ -49,10 +52,13 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     for version in versions {
         let name = version.map_or("tests".to_owned(), |version| format!("tests on PostgreSQL {version}"));
         summary.lines.push(format!("{name}:"));
-        if let Err(error) = all_tests(version, &arguments.rest, &mut summary) {
+        if let Err(error) = all_tests(version, "--workspace", &arguments.rest, &mut summary) {
             println!("{error:#}");
             failed.push(name);
         }
+    }
+    if arguments.pg.is_empty() {
+        newest_too(&arguments.rest, &mut summary, &mut failed);
     }
     if arguments.fuzz_seconds > 0
         && let Err(error) = fuzz(root, arguments.fuzz_seconds, &mut summary)
@@ -96,9 +102,23 @@ fn count_of(line: &str, word: &str) -> u32 {
     pair.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
 }
 
+/// Runs the proxy's tests on the newest version once more. A machine that cannot fetch it is told so, and that is no failure.
+fn newest_too(rest: &[String], summary: &mut Summary, failed: &mut Vec<String>) {
+    if let Err(error) = crate::pg::fetch(NEWEST) {
+        summary.lines.push(format!("tests of the proxy on PostgreSQL {NEWEST}: left out, it cannot be fetched: {error:#}"));
+        return;
+    }
+    let name = format!("tests of the proxy on PostgreSQL {NEWEST}");
+    summary.lines.push(format!("{name}:"));
+    if let Err(error) = all_tests(Some(NEWEST), "--package=weir", rest, summary) {
+        println!("{error:#}");
+        failed.push(name);
+    }
+}
+
 /// Runs cargo's tests and keeps its own summary lines, each with the program it belongs to.
-fn all_tests(version: Option<u32>, rest: &[String], summary: &mut Summary) -> Result<()> {
-    let mut command = cargo(&["test", "--workspace", "--no-fail-fast"]);
+fn all_tests(version: Option<u32>, packages: &str, rest: &[String], summary: &mut Summary) -> Result<()> {
+    let mut command = cargo(&["test", packages, "--no-fail-fast"]);
     if !rest.is_empty() {
         command.arg("--").args(rest);
     }

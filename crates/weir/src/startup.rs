@@ -280,8 +280,13 @@ impl Door<'_> {
             None => Ok(()),
             Some(Secret::Md5(secret)) => self.ask_md5(user, secret).await,
             Some(Secret::Plain(password)) => {
-                let salt = steady_salt(&self.w.shared.salt_secret, user.as_bytes());
-                let verifier = Verifier::from_password(password, &salt);
+                let known = self.w.verifiers.borrow().get(user).cloned();
+                let verifier = known.unwrap_or_else(|| {
+                    let salt = steady_salt(&self.w.shared.salt_secret, user.as_bytes());
+                    let verifier = Verifier::from_password(password, &salt);
+                    self.w.verifiers.borrow_mut().insert(user.into(), verifier.clone());
+                    verifier
+                });
                 self.ask_scram(user, verifier).await
             }
             Some(Secret::Scram(verifier)) => self.ask_scram(user, verifier.clone()).await,
