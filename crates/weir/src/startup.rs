@@ -275,16 +275,17 @@ impl Door<'_> {
 
     /// Asks for the proof that the entry in pool_passwd allows. A user without an entry is let in as far as the servers trust him.
     async fn authenticate(&mut self, user: &str) -> Result<(), Fault> {
+        let generation = self.w.shared.passwords_generation.load(std::sync::atomic::Ordering::Acquire);
         let passwords = self.w.shared.passwords.load_full();
         match passwords.get(user.as_bytes()) {
             None => Ok(()),
             Some(Secret::Md5(secret)) => self.ask_md5(user, secret).await,
             Some(Secret::Plain(password)) => {
-                let known = self.w.verifiers.borrow().get(user).cloned();
+                let known = self.w.verifiers.borrow().get(user).filter(|(of, _)| *of == generation).map(|(_, v)| v.clone());
                 let verifier = known.unwrap_or_else(|| {
                     let salt = steady_salt(&self.w.shared.salt_secret, user.as_bytes());
                     let verifier = Verifier::from_password(password, &salt);
-                    self.w.verifiers.borrow_mut().insert(user.into(), verifier.clone());
+                    self.w.verifiers.borrow_mut().insert(user.into(), (generation, verifier.clone()));
                     verifier
                 });
                 self.ask_scram(user, verifier).await

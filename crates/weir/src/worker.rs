@@ -83,7 +83,8 @@ pub struct Worker {
     free_entries: RefCell<Vec<usize>>,
     pub welcomes: RefCell<startup::Welcomes>,
     /// Verifiers of plain passwords: making one takes thousands of hashes, which must not be spent on every login.
-    pub verifiers: RefCell<HashMap<Box<str>, Verifier>>,
+    /// Each with the reading of the password file it is from.
+    pub verifiers: RefCell<HashMap<Box<str>, (u64, Verifier)>>,
     config: RefCell<Arc<Config>>,
     view: RefCell<Arc<ClusterView>>,
     pool_sets: RefCell<PoolSets>,
