@@ -269,11 +269,13 @@ impl Replies {
                 }
                 Expect::Sync => {
                     self.ring.remove(1);
-                    self.unsynced |= is_extended && self.ring.len() == 1;
                 }
                 _ => break,
             }
         }
+        // With the Syncs gone, the implicit transaction stays open beyond the copy.
+        let ends = |e: &Expect| !matches!(e, Expect::Sync | Expect::SyncOurs | Expect::Query | Expect::FunctionCall);
+        self.unsynced |= is_extended && self.ring.iter().skip(1).all(ends);
         Reply::Pass
     }
 
@@ -499,6 +501,22 @@ mod tests {
         check_replies(
             "> Parse Query
              < E -> error changes=1 parse
+             settled? -> false
+             > Sync
+             < ZI -> ready I
+             settled? -> true",
+        );
+    }
+
+    #[test]
+    fn a_copy_whose_sync_was_swallowed_leaves_its_transaction_open() {
+        check_replies(
+            "> Parse Bind Execute Sync CopyEnd
+             < 1 -> pass change
+             < 2 -> pass
+             < G -> pass
+             copying? -> false
+             < C -> pass
              settled? -> false
              > Sync
              < ZI -> ready I

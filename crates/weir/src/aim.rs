@@ -79,6 +79,8 @@ fn leave_reader(s: &mut Session, w: &Worker) {
     if s.replies.is_unsynced() && !s.replies.is_skipping() {
         s.replies.push(Expect::SyncOurs);
         write::bare(s.up.extra(&w.buffers), front::SYNC);
+        // Nothing may follow it before its answer: an error may still change what the held message means.
+        s.barrier = true;
     } else if s.replies.is_settled() {
         s.release_if_at_rest(w);
     }

@@ -401,6 +401,8 @@ fn settle_first(s: &mut Session, w: &Worker) -> Flow {
     if s.replies.is_unsynced() && !s.replies.is_skipping() && s.link.is_some() {
         s.replies.push(Expect::SyncOurs);
         weir_wire::write::bare(s.up.extra(&w.buffers), front::SYNC);
+        // Nothing may follow it before its answer: an error may still change what the held message means.
+        s.barrier = true;
     }
     Flow::Hold
 }
