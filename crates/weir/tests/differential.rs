@@ -4,7 +4,8 @@
 //! clients use the same few server connections. Not compared: numbers of processes and objects, places in the server's source
 //! code, names of statements within messages. A failure is printed with its seed and made as small as it will go.
 //!
-//! `WEIR_DIFF_ROUNDS`: scripts for each way to run the proxy (a bounded number without it); `WEIR_DIFF_SEED`: the first seed.
+//! `WEIR_DIFF_ROUNDS`: scripts for each way to run the proxy (a bounded number without it); `WEIR_DIFF_SEED`: the first seed, or
+//! `fresh` for one that was never tried. Without it the scripts are the same in every run, so that a failure is news.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -72,14 +73,13 @@ fn number_of(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
 }
 
-/// Plays the fixed scripts and as many fresh ones.
+/// Plays the scripts of one setup.
 fn check(setup: Setup) {
     let rounds = number_of("WEIR_DIFF_ROUNDS").unwrap_or(ROUNDS);
     let fresh = UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64);
-    let seeds: Vec<u64> = match number_of("WEIR_DIFF_SEED") {
-        Some(seed) => (seed..seed + rounds).collect(),
-        None => (FIXED_SEED..).take(rounds.div_ceil(2) as usize).chain((fresh..).take((rounds / 2) as usize)).collect(),
-    };
+    let is_fresh = std::env::var("WEIR_DIFF_SEED").is_ok_and(|seed| seed == "fresh");
+    let first = if is_fresh { fresh } else { number_of("WEIR_DIFF_SEED").unwrap_or(FIXED_SEED) };
+    let seeds: Vec<u64> = (first..first + rounds).collect();
     let mut stage = Stage::new(setup);
     let noise = Noise::start(stage.proxy_port(), 3, seeds[0]);
     let limits = Limits { with_standby: setup.standbys > 0 };
