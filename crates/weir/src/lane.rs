@@ -24,6 +24,9 @@ pub struct Buffers {
 /// Buffers kept for reuse; more than this are given back to the allocator.
 const KEPT_MAX: usize = 256;
 
+/// First size of an `extra` buffer: what a usual pipeline says fits without growing.
+const EXTRA_BYTES: usize = 8 << 10;
+
 /// An `extra` buffer that grew beyond this is not kept.
 const EXTRA_KEPT_BYTES_MAX: usize = 64 << 10;
 
@@ -45,7 +48,7 @@ impl Buffers {
     }
 
     fn take_extra(&self) -> Vec<u8> {
-        self.extra.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(1024))
+        self.extra.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(EXTRA_BYTES))
     }
 
     fn put_extra(&self, mut buffer: Vec<u8>) {
