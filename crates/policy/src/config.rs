@@ -23,7 +23,7 @@ pub use problem::{Outcome, Problem, Severity};
 pub use read::{read, read_with};
 pub use reload::{SetError, reload};
 pub use show::{ShowError, Shown, show_all, show_one};
-pub use types::{CheckConfig, ClusteringMode, LogConfig, LogLevel, NodeConfig, PoolConfig, PoolMode, RoutingConfig};
+pub use types::{CheckConfig, ClusteringMode, IoMethod, LogConfig, LogLevel, NodeConfig, PoolConfig, PoolMode, RoutingConfig};
 
 /// Everything the proxy is told by its operator.
 #[derive(Debug, Clone)]
@@ -44,6 +44,8 @@ pub struct Config {
     pub authentication_timeout_ms: u64,
     /// Time without a request after which a client is disconnected; 0 for never.
     pub client_idle_limit_ms: u64,
+    /// By what system calls connections are served.
+    pub io_method: IoMethod,
     /// Threads that move data; 0 for half of the cores. See [`Config::workers`].
     pub worker_threads: u32,
     /// Memory that holds a message while it moves.
@@ -191,6 +193,7 @@ impl Config {
             listen_backlog_multiplier: 0,
             authentication_timeout_ms: 0,
             client_idle_limit_ms: 0,
+            io_method: IoMethod::Auto,
             worker_threads: 0,
             memory_buffer_bytes: 0,
             clustering_mode: ClusteringMode::StreamingReplication,

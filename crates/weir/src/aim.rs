@@ -8,6 +8,7 @@ use crate::reactor::parked;
 use crate::relay::Flow;
 use crate::session::{FAILED, IDLE, Kept, Reset, Session};
 use crate::session_card::Doing;
+use crate::shared::Message;
 use crate::statements::Statement;
 use crate::worker::Worker;
 use std::rc::Rc;
@@ -19,6 +20,9 @@ use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
 use weir_wire::frame::front;
 use weir_wire::write;
+
+/// Time the worker that has a link gets to let go of it.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a statement needs that is not at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +52,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
     let need = Need { class, is_read: statement.is_read };
     let (Some((_, node)), _) = choose(s, w, class) else { return Ok(Some(Flow::Need(need))) };
     let pool = s.pools.of_node(w, node);
-    match pool.take_idle(w).and_then(|link| fit(w, link)) {
+    match pool.take_idle(w).and_then(|link| fit_near(w, link)) {
         Some(link) => {
             count(w, need, node);
             settle_in(s, w, link);
@@ -237,7 +241,7 @@ pub async fn lease_link(
     loop {
         match pool.lease(w, &give_up).await.map_err(|refusal| wait_fault(pool, refusal))? {
             Lease::Link(link) => {
-                if let Some(link) = fit(w, link) {
+                if let Some(link) = fit(w, link).await {
                     return Ok(Ok(link));
                 }
             }
@@ -246,27 +250,58 @@ pub async fn lease_link(
     }
 }
 
-/// Makes a link that was at rest usable here: not dead, and in this worker's event loop.
-fn fit(w: &Worker, mut link: Box<Link>) -> Option<Box<Link>> {
+/// Whether a link that was at rest can be used; one that cannot is closed.
+fn is_usable(w: &Worker, link: &Link) -> bool {
     if !link.is_of_these_passwords(w) {
-        w.close_link(link);
-        return None;
+        return false;
     }
-    if !link.is_fresh(w.reactor.now()) {
+    let is_fresh = link.is_fresh(w.reactor.now());
+    if !is_fresh {
         w.count(Metric::LinksLost);
-        w.close_link(link);
-        return None;
     }
-    if link.home != w.id {
-        let from = &w.shared.mailboxes[usize::from(link.home)].registry;
-        if link.socket.rehome(from, &w.reactor).is_err() || link.socket.peek() {
-            w.close_link(link);
-            return None;
+    is_fresh
+}
+
+/// The same for a link of this worker, without waiting.
+fn fit_near(w: &Worker, link: Box<Link>) -> Option<Box<Link>> {
+    if is_usable(w, &link) {
+        return Some(link);
+    }
+    w.close_link(link);
+    None
+}
+
+/// Makes a link that was at rest usable here: not dead, and in this worker's event loop. Not cancel safe.
+async fn fit(w: &Worker, mut link: Box<Link>) -> Option<Box<Link>> {
+    let is_here = link.home == w.id || fetch(w, &mut link).await;
+    if is_here && is_usable(w, &link) {
+        return Some(link);
+    }
+    w.close_link(link);
+    None
+}
+
+/// Moves a link from the event loop of the worker that had it into this one's.
+async fn fetch(w: &Worker, link: &mut Link) -> bool {
+    let deadline = Instant::now() + FETCH_TIMEOUT;
+    let ticket = link.socket.ticket();
+    let slot = ticket.watch();
+    let message = Message::Release { ticket, worker: w.id, task: w.reactor.current_task() };
+    w.shared.mailboxes[usize::from(link.home)].send(message);
+    while !slot.is_released() {
+        if w.reactor.now() >= deadline {
+            return false;
         }
-        link.home = w.id;
-        w.count(Metric::LinksLent);
+        w.reactor.wake_at(deadline);
+        parked().await;
     }
-    Some(link)
+    // What arrived there before it left was not asked for, or is the end.
+    if link.socket.is_readable() || link.socket.join(&w.reactor).is_err() {
+        return false;
+    }
+    link.home = w.id;
+    w.count(Metric::LinksLent);
+    true
 }
 
 /// Opens a link under a permit of its pool.

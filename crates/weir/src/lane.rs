@@ -9,56 +9,12 @@
 //! Invariant: while `extra` holds something, nothing is added before it (`mark` stands still), so order is kept.
 //! An idle lane holds no memory: both buffers go back to the worker's `Buffers`.
 
+use crate::buffers::Buffers;
+use crate::reactor::Reactor;
 use crate::socket::{Got, Socket};
-use std::cell::RefCell;
 use std::io;
+use weir_ring::{Bytes, Chunk, Piece};
 use weir_wire::frame::{Header, WireError, read_header};
-
-/// Buffers of a worker that no session uses now.
-pub struct Buffers {
-    bulk: RefCell<Vec<Box<[u8]>>>,
-    extra: RefCell<Vec<Vec<u8>>>,
-    buffer_bytes: usize,
-}
-
-/// Buffers kept for reuse; more than this are given back to the allocator.
-const KEPT_MAX: usize = 256;
-
-/// First size of an `extra` buffer: what a usual pipeline says fits without growing.
-const EXTRA_BYTES: usize = 8 << 10;
-
-/// An `extra` buffer that grew beyond this is not kept.
-const EXTRA_KEPT_BYTES_MAX: usize = 64 << 10;
-
-impl Buffers {
-    pub fn new(buffer_bytes: usize) -> Buffers {
-        let (bulk, extra) = (RefCell::new(Vec::with_capacity(KEPT_MAX)), RefCell::new(Vec::with_capacity(KEPT_MAX)));
-        Buffers { bulk, extra, buffer_bytes }
-    }
-
-    fn take_bulk(&self) -> Box<[u8]> {
-        self.bulk.borrow_mut().pop().unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
-    }
-
-    fn put_bulk(&self, buffer: Box<[u8]>) {
-        let mut bulk = self.bulk.borrow_mut();
-        if buffer.len() == self.buffer_bytes && bulk.len() < KEPT_MAX {
-            bulk.push(buffer);
-        }
-    }
-
-    fn take_extra(&self) -> Vec<u8> {
-        self.extra.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(EXTRA_BYTES))
-    }
-
-    fn put_extra(&self, mut buffer: Vec<u8>) {
-        let mut extra = self.extra.borrow_mut();
-        if buffer.capacity() <= EXTRA_KEPT_BYTES_MAX && extra.len() < KEPT_MAX {
-            buffer.clear();
-            extra.push(buffer);
-        }
-    }
-}
 
 /// What becomes of the rest of a message whose head was decided on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,22 +75,49 @@ impl Lane {
 
     /// Reads once from a socket. Makes room first; grows only for a message that must be looked at whole.
     #[inline]
-    pub fn fill(&mut self, socket: &Socket, buffers: &Buffers) -> io::Result<Got> {
+    pub fn fill(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<Got> {
         if !socket.is_readable() {
             return Ok(Got::Nothing);
         }
+        if socket.is_ringed() {
+            return self.adopt(socket, reactor);
+        }
+        let buffers = &reactor.buffers;
         self.make_room(buffers);
         let Some(buffer) = self.buffer.as_mut() else { return Ok(Got::Nothing) };
         if self.end == buffer.len() {
             return Ok(Got::Nothing);
         }
-        let got = socket.try_read(&mut buffer[self.end..])?;
+        let got = socket.try_read(reactor, &mut buffer[self.end..])?;
         if let Got::Bytes(bytes) = got {
             self.end += bytes;
         } else {
             self.rest_if_empty(buffers);
         }
         Ok(got)
+    }
+
+    /// Takes what the ring has received. An empty lane takes the buffer itself; else the bytes are added to what is here.
+    fn adopt(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<Got> {
+        let Some(mut chunk) = socket.take(reactor)? else { return Ok(Got::Nothing) };
+        let here = chunk.end - chunk.start;
+        if here == 0 {
+            return Ok(Got::End);
+        }
+        if self.buffer.is_none() && self.want <= chunk.buffer.len() - chunk.start {
+            let Chunk { buffer, start, end } = chunk;
+            self.buffer = Some(buffer);
+            (self.start, self.mark, self.seen, self.end) = (start, start, start, end);
+            return Ok(Got::Bytes(here));
+        }
+        self.make_room(&reactor.buffers);
+        let room = self.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer[self.end..]);
+        let taken = here.min(room.len());
+        room[..taken].copy_from_slice(&chunk.buffer[chunk.start..chunk.start + taken]);
+        self.end += taken;
+        chunk.start += taken;
+        socket.put_back(reactor, chunk);
+        Ok(if taken > 0 { Got::Bytes(taken) } else { Got::Nothing })
     }
 
     fn make_room(&mut self, buffers: &Buffers) {
@@ -263,15 +246,19 @@ impl Lane {
         self.extra.get_or_insert_with(|| buffers.take_extra())
     }
 
-    /// Sends what it can, in one call to the kernel. True when all is sent.
+    /// Sends what it can, in one call to the kernel. True when all is sent, or given to the ring to be sent with the next turn.
     #[inline]
-    pub fn drain(&mut self, socket: &Socket, buffers: &Buffers) -> io::Result<bool> {
+    pub fn drain(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<bool> {
         if !self.has_pending() {
             return Ok(true);
         }
+        if socket.is_ringed() {
+            return self.give(socket, reactor);
+        }
+        let buffers = &reactor.buffers;
         let direct: &[u8] = self.buffer.as_ref().map_or(&[], |b| &b[self.start..self.mark]);
         let extra: &[u8] = self.extra.as_ref().map_or(&[], |e| &e[self.extra_sent..]);
-        let written = socket.try_write(direct, extra)?;
+        let written = socket.try_write(reactor, direct, extra)?;
         let of_direct = written.min(self.mark - self.start);
         self.start += of_direct;
         self.extra_sent += written - of_direct;
@@ -287,6 +274,53 @@ impl Lane {
         }
         self.rest_if_empty(buffers);
         Ok(true)
+    }
+
+    /// Moves what is to be sent into the ring, which owns it until the kernel has it.
+    fn give(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<bool> {
+        if self.start < self.mark {
+            if !socket.can_send(reactor)? {
+                return Ok(false);
+            }
+            if let Some(piece) = self.cut(&reactor.buffers) {
+                socket.send(reactor, piece);
+            }
+        }
+        if let Some(extra) = self.extra.take() {
+            if !socket.can_send(reactor)? {
+                self.extra = Some(extra);
+                return Ok(false);
+            }
+            let (start, end) = (std::mem::take(&mut self.extra_sent), extra.len());
+            socket.send(reactor, Piece { bytes: Bytes::Vector(extra), start, end });
+        }
+        self.rest_if_empty(&reactor.buffers);
+        Ok(true)
+    }
+
+    /// Takes what is to be sent as it is out of the buffer. Of that and of what is still to be looked at, the smaller one is copied.
+    fn cut(&mut self, buffers: &Buffers) -> Option<Piece> {
+        let (start, end) = (self.start, self.mark);
+        let left = self.end - self.seen;
+        let buffer = self.buffer.as_ref()?;
+        if left > end - start {
+            let mut copy = buffers.take_extra();
+            copy.extend_from_slice(&buffer[start..end]);
+            self.start = self.mark;
+            return Some(Piece { end: copy.len(), bytes: Bytes::Vector(copy), start: 0 });
+        }
+        let rest = (left > 0).then(|| {
+            let mut rest = buffers.take_bulk();
+            if rest.len() <= left {
+                // What is here is of a message for which the buffer was made larger.
+                rest = vec![0; buffer.len()].into_boxed_slice();
+            }
+            rest[..left].copy_from_slice(&buffer[self.seen..self.end]);
+            rest
+        });
+        let sent = std::mem::replace(&mut self.buffer, rest)?;
+        (self.start, self.mark, self.seen, self.end) = (0, 0, 0, left);
+        Some(Piece { bytes: Bytes::Buffer(sent), start, end })
     }
 
     /// Drops what waits to be sent: there is nobody to send it to any more.

@@ -4,6 +4,7 @@
 
 pub mod aim;
 pub mod answer;
+pub mod buffers;
 pub mod cli;
 pub mod cluster;
 pub mod demo;

@@ -206,7 +206,7 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
     let caller = match message {
         Message::Tcp(stream, peer) => Caller::Tcp(stream, peer),
         Message::Unix(stream) => Caller::Unix(stream),
-        Message::Wake(_) | Message::Cancel { .. } | Message::Refresh | Message::Stop => return,
+        Message::Wake(_) | Message::Release { .. } | Message::Cancel { .. } | Message::Refresh | Message::Stop => return,
     };
     let worker = w.clone();
     w.reactor.spawn(async move { receive(worker, caller).await });

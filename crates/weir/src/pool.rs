@@ -208,11 +208,15 @@ impl Pool {
         }
     }
 
-    /// A link at rest, if there is one and nobody waits for it.
+    /// A link of this worker at rest, if there is one and nobody waits for it.
     #[inline]
     pub fn take_idle(&self, w: &Worker) -> Option<Box<Link>> {
         let mut inner = self.inner.lock();
-        if inner.waiters.is_empty() { take_near(&mut inner.idle, w.id) } else { None }
+        if !inner.waiters.is_empty() {
+            return None;
+        }
+        let at = inner.idle.iter().rposition(|link| link.home == w.id)?;
+        Some(inner.idle.remove(at))
     }
 
     fn try_lease(self: &Arc<Pool>, w: &Worker, open_max: u32, node_max: u32) -> Result<Lease, (Arc<Cell>, Limit)> {

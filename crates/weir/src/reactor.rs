@@ -5,30 +5,33 @@
 //! reference counts or channels. Everything a task waits for (a socket, a timer, a hand-over of a link) ends in `wake`.
 //!
 //! Wake-ups may be spurious: whoever awaits `parked` looks at its condition again.
+//!
+//! Where the kernel has io_uring, connections live in a ring (`weir_ring`): the loop's one system call sends what this round's tasks
+//! gave it, and brings what arrived. Doors, the waker and connections being made stay with epoll, which the ring watches. Without
+//! io_uring all of it is epoll.
 
+use crate::buffers::Buffers;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::Future;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use weir_ring::{Bytes, Chunk, Host, Ring, Token};
+pub use weir_ring::{CLOSED, READ, WRITE};
 
 /// Number of a task on its worker.
 pub type TaskId = u32;
 
 /// No task: events of the socket are only remembered.
 pub const NO_TASK: TaskId = u32::MAX;
-
-/// Bits of `Slot::ready`.
-pub const READ: u8 = 1;
-pub const WRITE: u8 = 2;
-/// The peer closed its side or the socket failed: reading goes on to the end of file even after a short read.
-pub const CLOSED: u8 = 4;
 
 /// Token of the thread's own waker.
 const WAKE: mio::Token = mio::Token(usize::MAX);
@@ -41,9 +44,20 @@ const EVENTS_MAX: usize = 512;
 pub struct Slot {
     task: AtomicU32,
     ready: AtomicU8,
+    /// The ring it was in has let go of it.
+    released: AtomicBool,
 }
 
 impl Slot {
+    fn new(task: TaskId) -> Slot {
+        Slot { task: AtomicU32::new(task), ready: AtomicU8::new(WRITE), released: AtomicBool::new(false) }
+    }
+
+    /// Whether the ring it was in has let go of it.
+    pub fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
+    }
+
     #[inline]
     pub fn ready(&self) -> u8 {
         self.ready.load(Ordering::Relaxed)
@@ -68,6 +82,8 @@ struct Task {
 /// The event loop of one worker thread.
 pub struct Reactor {
     poll: RefCell<(mio::Poll, mio::Events)>,
+    ring: Option<RefCell<Ring<Arc<Slot>>>>,
+    pub buffers: Rc<Buffers>,
     registry: mio::Registry,
     slots: RefCell<Vec<Option<Arc<Slot>>>>,
     free_slots: RefCell<Vec<usize>>,
@@ -90,11 +106,19 @@ impl Reactor {
         Ok((poll, waker))
     }
 
-    /// The event loop, on the thread that will run it.
-    pub fn new(poll: mio::Poll) -> io::Result<Reactor> {
+    /// The event loop, on the thread that will run it; with a ring if that is wished for. Error: also if it cannot be had.
+    pub fn new(poll: mio::Poll, buffers: Buffers, with_ring: bool) -> io::Result<Reactor> {
         let registry = poll.registry().try_clone()?;
+        let mut ring = None;
+        if with_ring {
+            let mut made = Ring::new(|| buffers.take_bulk())?;
+            made.watch(&poll);
+            ring = Some(RefCell::new(made));
+        }
         Ok(Reactor {
             poll: RefCell::new((poll, mio::Events::with_capacity(EVENTS_MAX))),
+            ring,
+            buffers: Rc::new(buffers),
             registry,
             slots: RefCell::default(),
             free_slots: RefCell::default(),
@@ -179,7 +203,7 @@ impl Reactor {
 
     /// Watches a socket for the current task. Readiness to write is assumed until a write says otherwise.
     pub fn register(&self, source: &mut dyn mio::event::Source) -> io::Result<Arc<Slot>> {
-        let slot = Arc::new(Slot { task: AtomicU32::new(self.current.get()), ready: AtomicU8::new(WRITE) });
+        let slot = Arc::new(Slot::new(self.current.get()));
         let token = match self.free_slots.borrow_mut().pop() {
             Some(token) => token,
             None => {
@@ -203,6 +227,68 @@ impl Reactor {
                 free.push(token);
             }
         }
+        drop(free);
+        if let Some(ring) = &self.ring {
+            ring.borrow_mut().close_where(|slot| Arc::strong_count(slot) == 1, self);
+        }
+    }
+
+    pub fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Watches a connected socket for the current task: in the ring, by its token, or with epoll.
+    pub fn receive<S: AsFd + Send + Sync + 'static>(&self, stream: Arc<S>) -> io::Result<(Arc<Slot>, Option<Token>)> {
+        let Some(ring) = &self.ring else {
+            let fd = stream.as_fd().as_raw_fd();
+            return Ok((self.register(&mut mio::unix::SourceFd(&fd))?, None));
+        };
+        let slot = Arc::new(Slot::new(self.current.get()));
+        let token = ring.borrow_mut().add(stream, slot.clone());
+        Ok((slot, Some(token)))
+    }
+
+    /// Asks the ring, if there is one.
+    #[inline]
+    pub fn with_ring<T>(&self, without: T, ask: impl FnOnce(&mut Ring<Arc<Slot>>) -> T) -> T {
+        match &self.ring {
+            Some(ring) => ask(&mut ring.borrow_mut()),
+            None => without,
+        }
+    }
+
+    /// What the ring has received next for a socket.
+    #[inline]
+    pub fn take(&self, token: Token, slot: &Slot) -> io::Result<Option<Chunk>> {
+        self.with_ring(Ok(None), |ring| {
+            let taken = ring.take(token);
+            if !ring.has_unread(token) {
+                slot.clear(READ);
+            }
+            taken
+        })
+    }
+
+    /// Gives back what was not used of a chunk.
+    pub fn put_back(&self, token: Token, slot: &Slot, chunk: Chunk) {
+        slot.ready.store(slot.ready() | READ, Ordering::Relaxed);
+        self.with_ring((), |ring| ring.put_back(token, chunk));
+    }
+
+    /// Closes a socket of the ring; what was given to it to send is tried once.
+    pub fn close(&self, token: Token) {
+        self.with_ring((), |ring| ring.close(token, self));
+    }
+
+    /// Lets go of a socket that epoll watches. It was registered, so only a closed epoll could refuse.
+    pub fn forget(&self, stream: &impl AsRawFd, slot: &Slot) {
+        let _ = self.registry.deregister(&mut mio::unix::SourceFd(&stream.as_raw_fd()));
+        slot.released.store(true, Ordering::Release);
+    }
+
+    /// Lets go of a socket of the ring: see `Slot::is_released`.
+    pub fn release(&self, token: Token) {
+        self.with_ring((), |ring| ring.release(token, self));
     }
 
     /// Runs what is runnable, then waits for events (at most until the next timer) and notes them.
@@ -214,6 +300,11 @@ impl Reactor {
         self.collect(timeout)?;
         self.fire_timers();
         Ok(self.woken.replace(false))
+    }
+
+    /// Sends what is still to be sent.
+    pub fn last_turn(&self) -> io::Result<()> {
+        self.collect(Some(Duration::ZERO))
     }
 
     fn run_tasks(&self) {
@@ -261,16 +352,34 @@ impl Reactor {
     }
 
     fn collect(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let (poll, events) = &mut *self.poll.borrow_mut();
-        match poll.poll(events, timeout) {
-            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            other => other?,
+        let Some(ring) = &self.ring else { return self.collect_epoll(timeout) };
+        if ring.borrow_mut().turn(timeout, self)? {
+            self.collect_epoll(Some(Duration::ZERO))?;
         }
         self.now.set(Instant::now());
-        for event in events.iter() {
-            self.note(event);
-        }
         Ok(())
+    }
+
+    fn collect_epoll(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let (poll, events) = &mut *self.poll.borrow_mut();
+        let mut timeout = timeout;
+        loop {
+            match poll.poll(events, timeout) {
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => return Ok(()),
+                other => other?,
+            }
+            self.now.set(Instant::now());
+            let mut seen = 0;
+            for event in events.iter() {
+                self.note(event);
+                seen += 1;
+            }
+            // The ring hears of new events only.
+            if seen < EVENTS_MAX {
+                return Ok(());
+            }
+            timeout = Some(Duration::ZERO);
+        }
     }
 
     fn note(&self, event: &mio::event::Event) {
@@ -280,17 +389,22 @@ impl Reactor {
         }
         let slots = self.slots.borrow();
         let Some(Some(slot)) = slots.get(event.token().0) else { return };
-        let mut ready = slot.ready();
+        let mut bits = 0;
         if event.is_readable() {
-            ready |= READ;
+            bits |= READ;
         }
         if event.is_writable() {
-            ready |= WRITE;
+            bits |= WRITE;
         }
         if event.is_read_closed() || event.is_error() {
-            ready |= READ | CLOSED;
+            bits |= READ | CLOSED;
         }
-        slot.ready.store(ready, Ordering::Relaxed);
+        self.raise(slot, bits);
+    }
+
+    #[inline]
+    fn raise(&self, slot: &Slot, bits: u8) {
+        slot.ready.store(slot.ready() | bits, Ordering::Relaxed);
         let task = slot.task.load(Ordering::Relaxed);
         if task != NO_TASK {
             self.wake(task);
@@ -313,6 +427,23 @@ impl Reactor {
                 self.wake(id);
             }
         }
+    }
+}
+
+impl Host for Reactor {
+    type Mark = Arc<Slot>;
+    fn buffer(&self) -> Box<[u8]> {
+        self.buffers.take_bulk()
+    }
+    fn spent(&self, bytes: Bytes) {
+        self.buffers.put(bytes);
+    }
+    fn ready(&self, slot: &Arc<Slot>, bits: u8) {
+        self.raise(slot, bits);
+    }
+    fn released(&self, slot: Arc<Slot>) {
+        slot.released.store(true, Ordering::Release);
+        self.raise(&slot, 0);
     }
 }
 
@@ -340,12 +471,11 @@ impl Future for Parked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::rc::Rc;
 
     #[test]
     fn tasks_sleep_and_wake_one_another() {
         let (poll, _waker) = Reactor::parts().unwrap();
-        let reactor = Rc::new(Reactor::new(poll).unwrap());
+        let reactor = Rc::new(Reactor::new(poll, Buffers::new(4096), true).unwrap());
         let seen = Rc::new(RefCell::new(Vec::new()));
         let (r, s) = (reactor.clone(), seen.clone());
         let waiting = reactor.spawn(async move {

@@ -87,7 +87,7 @@ pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
         if !s.down.is_mid_message() {
             s.say_error(&w, fault);
         }
-        let _ = s.down.drain(&s.client, &w.buffers);
+        let _ = s.down.drain(&s.client, &w.reactor);
     }
     dismiss(*s, &w);
 }
@@ -109,6 +109,7 @@ fn dismiss(mut s: Session, w: &Rc<Worker>) {
             pool.give_back(w, link);
         }
     }
+    s.client.close(&w.reactor);
     w.leave(&s.entry);
     let card = &s.entry.card;
     w.shared.cards.remove(card.pid);
@@ -228,7 +229,7 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     // What a client sent before it left is carried out, and answered, since it may only have ended its own sending; a message it
     // never finished is not.
     let waits = (held && !s.replies.is_copying_in()) || s.replies.will_answer();
-    if s.leaving && is_sent && !waits && need.is_none() && !s.down.has_pending() {
+    if s.leaving && is_sent && !waits && need.is_none() && !s.down.has_pending() && s.client.is_sent(&w.reactor) {
         return Ok(Pumped::Left);
     }
     s.release_if_at_rest(w);
@@ -244,7 +245,7 @@ fn fill_up(s: &mut Session, w: &Worker) -> bool {
     if s.leaving {
         return false;
     }
-    match s.up.fill(&s.client, &w.buffers) {
+    match s.up.fill(&s.client, &w.reactor) {
         Ok(Got::Bytes(_)) => {
             s.entry.active_at.set(w.reactor.now());
             true
@@ -262,7 +263,7 @@ fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
         return Ok(true);
     }
     let sent = match &s.link {
-        Some(link) => s.up.drain(&link.socket, &w.buffers),
+        Some(link) => s.up.drain(&link.socket, &w.reactor),
         None => return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "no server connection for what was to be sent")),
     };
     match sent {
@@ -280,7 +281,7 @@ fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
 }
 
 fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
-    let sent = s.down.drain(&s.client, &w.buffers);
+    let sent = s.down.drain(&s.client, &w.reactor);
     sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
 }
 
@@ -454,7 +455,7 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
         return Ok(false);
     }
     let Some(link) = &s.link else { return Ok(false) };
-    let got = s.down.fill(&link.socket, &w.buffers);
+    let got = s.down.fill(&link.socket, &w.reactor);
     match got {
         Ok(Got::Bytes(_)) => {}
         Ok(Got::Nothing) => return Ok(false),

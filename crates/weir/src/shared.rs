@@ -5,6 +5,7 @@ use crate::metrics::Counters;
 use crate::pool::Pools;
 use crate::reactor::TaskId;
 use crate::session_card::Cards;
+use crate::socket::Ticket;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -40,6 +41,12 @@ pub enum Message {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
     Wake(TaskId),
+    /// Let go of a link's socket, which goes to another worker's event loop; wake the task there that waits for it.
+    Release {
+        ticket: Ticket,
+        worker: WorkerId,
+        task: TaskId,
+    },
     Cancel {
         pid: u32,
         key: Vec<u8>,
@@ -52,16 +59,14 @@ pub enum Message {
 /// The way to a worker from other threads.
 pub struct Mailbox {
     waker: mio::Waker,
-    /// To take a link out of that worker's event loop when it is lent to another.
-    pub registry: mio::Registry,
     messages: Mutex<Vec<Message>>,
     /// Sessions of that worker, to place new ones evenly.
     pub sessions: AtomicU32,
 }
 
 impl Mailbox {
-    pub fn new(waker: mio::Waker, registry: mio::Registry) -> Mailbox {
-        Mailbox { waker, registry, messages: Mutex::default(), sessions: AtomicU32::new(0) }
+    pub fn new(waker: mio::Waker) -> Mailbox {
+        Mailbox { waker, messages: Mutex::default(), sessions: AtomicU32::new(0) }
     }
 
     pub fn send(&self, message: Message) {

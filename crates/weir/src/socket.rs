@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+use weir_ring::{Chunk, Piece, Token};
 
 enum Stream {
     Tcp(mio::net::TcpStream),
@@ -24,19 +25,22 @@ impl Stream {
             Stream::Unix(stream) => stream.as_fd(),
         }
     }
+}
 
-    fn source(&mut self) -> &mut dyn mio::event::Source {
-        match self {
-            Stream::Tcp(stream) => stream,
-            Stream::Unix(stream) => stream,
-        }
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
     }
 }
 
 /// An open socket and what the event loop knows of it.
+///
+/// In a ring (`token`), what arrives is received by the kernel unasked, and what a session sends goes out with the loop's next system
+/// call. Without one, readiness is waited for, and both are calls of their own.
 pub struct Socket {
-    stream: Stream,
+    stream: Arc<Stream>,
     slot: Arc<Slot>,
+    token: Option<Token>,
 }
 
 /// What a read brought.
@@ -49,66 +53,135 @@ pub enum Got {
     End,
 }
 
+/// Never waits, whatever the socket's mode.
+const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
+const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
 impl Socket {
     /// Watches an accepted TCP connection.
     pub fn accepted_tcp(reactor: &Reactor, stream: std::net::TcpStream) -> io::Result<Socket> {
-        stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         socket2::SockRef::from(&stream).set_keepalive(true)?;
-        Socket::watch(reactor, Stream::Tcp(mio::net::TcpStream::from_std(stream)))
+        Socket::adopt(reactor, Stream::Tcp(mio::net::TcpStream::from_std(stream)))
     }
 
     /// Watches an accepted unix connection.
     pub fn accepted_unix(reactor: &Reactor, stream: std::os::unix::net::UnixStream) -> io::Result<Socket> {
-        stream.set_nonblocking(true)?;
-        Socket::watch(reactor, Stream::Unix(mio::net::UnixStream::from_std(stream)))
+        Socket::adopt(reactor, Stream::Unix(mio::net::UnixStream::from_std(stream)))
     }
 
-    fn watch(reactor: &Reactor, mut stream: Stream) -> io::Result<Socket> {
-        let slot = reactor.register(stream.source())?;
-        Ok(Socket { stream, slot })
+    /// Watches a connected socket.
+    fn adopt(reactor: &Reactor, stream: Stream) -> io::Result<Socket> {
+        // The ring waits only for sockets that may be waited for.
+        rustix::io::ioctl_fionbio(stream.fd(), !reactor.has_ring())?;
+        let stream = Arc::new(stream);
+        let (slot, token) = reactor.receive(stream.clone())?;
+        Ok(Socket { stream, slot, token })
     }
 
     /// Connects over TCP. Cancel safe: a dropped attempt closes its socket.
     pub async fn connect_tcp(reactor: &Reactor, address: std::net::SocketAddr, deadline: Instant) -> io::Result<Socket> {
-        let stream = mio::net::TcpStream::connect(address)?;
-        let socket = Socket::watch(reactor, Stream::Tcp(stream))?;
-        socket.slot.clear(WRITE);
+        let mut stream = mio::net::TcpStream::connect(address)?;
+        let slot = reactor.register(&mut stream)?;
+        slot.clear(WRITE);
         loop {
             reactor.wake_at(deadline);
             if reactor.now() >= deadline {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            if socket.slot.ready() & (WRITE | CLOSED) != 0
-                && let Stream::Tcp(stream) = &socket.stream
-            {
+            if slot.ready() & (WRITE | CLOSED) != 0 {
                 if let Some(cause) = stream.take_error()? {
                     return Err(cause);
                 }
                 if stream.peer_addr().is_ok() {
-                    stream.set_nodelay(true)?;
-                    socket2::SockRef::from(stream).set_keepalive(true)?;
-                    return Ok(socket);
+                    break;
                 }
             }
             parked().await;
         }
+        stream.set_nodelay(true)?;
+        socket2::SockRef::from(&stream).set_keepalive(true)?;
+        if reactor.has_ring() {
+            reactor.registry().deregister(&mut stream)?;
+            return Socket::adopt(reactor, Stream::Tcp(stream));
+        }
+        Ok(Socket { stream: Arc::new(Stream::Tcp(stream)), slot, token: None })
     }
 
     /// Connects over a unix socket: done or failed at once.
     pub fn connect_unix(reactor: &Reactor, path: &Path) -> io::Result<Socket> {
-        Socket::watch(reactor, Stream::Unix(mio::net::UnixStream::connect(path)?))
+        Socket::adopt(reactor, Stream::Unix(mio::net::UnixStream::connect(path)?))
+    }
+
+    /// Whether a ring receives and sends for it.
+    #[inline]
+    pub fn is_ringed(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// What the ring has received next: an empty chunk is the end.
+    #[inline]
+    pub fn take(&self, reactor: &Reactor) -> io::Result<Option<Chunk>> {
+        match self.token {
+            Some(token) => reactor.take(token, &self.slot),
+            None => Ok(None),
+        }
+    }
+
+    /// Gives back what was not used of a chunk.
+    pub fn put_back(&self, reactor: &Reactor, chunk: Chunk) {
+        match self.token {
+            Some(token) if chunk.start < chunk.end => reactor.put_back(token, &self.slot, chunk),
+            _ => reactor.buffers.put_bulk(chunk.buffer),
+        }
+    }
+
+    /// Whether the ring takes something to send; if not, the task is woken when it does.
+    #[inline]
+    pub fn can_send(&self, reactor: &Reactor) -> io::Result<bool> {
+        self.token.map_or(Ok(false), |token| reactor.with_ring(Ok(false), |ring| ring.can_send(token)))
+    }
+
+    /// Sends with the loop's next turn. To be called after `can_send`.
+    #[inline]
+    pub fn send(&self, reactor: &Reactor, piece: Piece) {
+        if let Some(token) = self.token {
+            reactor.with_ring((), |ring| ring.send(token, piece));
+        }
+    }
+
+    /// Whether nothing given to `send` is still on its way into the kernel's buffers. If something is, the task is woken at its end.
+    pub fn is_sent(&self, reactor: &Reactor) -> bool {
+        let Some(token) = self.token else { return true };
+        reactor.with_ring(true, |ring| {
+            let sent = ring.is_sent(token);
+            if !sent {
+                ring.tell_when_sent(token);
+            }
+            sent
+        })
     }
 
     /// Reads what is here. Asks the kernel only when the event loop saw something; after a short read it asks no more.
     #[inline]
-    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<Got> {
+    pub fn try_read(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
         let ready = self.slot.ready();
         if ready & READ == 0 {
             return Ok(Got::Nothing);
         }
+        if self.is_ringed() {
+            let Some(mut chunk) = self.take(reactor)? else { return Ok(Got::Nothing) };
+            let taken = buffer.len().min(chunk.end - chunk.start);
+            if taken == 0 {
+                return Ok(Got::End);
+            }
+            buffer[..taken].copy_from_slice(&chunk.buffer[chunk.start..chunk.start + taken]);
+            chunk.start += taken;
+            self.put_back(reactor, chunk);
+            return Ok(Got::Bytes(taken));
+        }
         loop {
-            return match rustix::net::recv(self.stream.fd(), &mut *buffer, RecvFlags::empty()) {
+            return match rustix::net::recv(self.stream.fd(), &mut *buffer, RECEIVE) {
                 Ok((0, _)) => Ok(Got::End),
                 Ok((bytes, _)) => {
                     // Edge triggered: less than asked for means drained, and the next arrival is a new event. An end of file
@@ -128,26 +201,29 @@ impl Socket {
         }
     }
 
-    /// Writes what fits of two pieces, in one call; 0 when the socket is full.
+    /// Writes what fits of two pieces, in one call of its own; 0 when the socket is full, or when a ring still sends what came before.
     #[inline]
-    pub fn try_write(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {
-        if self.slot.ready() & WRITE == 0 {
+    pub fn try_write(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        if self.slot.ready() & WRITE == 0 || !self.is_sent(reactor) {
             return Ok(0);
         }
         let fd = self.stream.fd();
         loop {
             let written = match (first.is_empty(), second.is_empty()) {
-                (_, true) => rustix::net::send(fd, first, SendFlags::NOSIGNAL),
-                (true, _) => rustix::net::send(fd, second, SendFlags::NOSIGNAL),
+                (_, true) => rustix::net::send(fd, first, SEND),
+                (true, _) => rustix::net::send(fd, second, SEND),
                 (false, false) => {
                     let pieces = [IoSlice::new(first), IoSlice::new(second)];
-                    rustix::net::sendmsg(fd, &pieces, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+                    rustix::net::sendmsg(fd, &pieces, &mut SendAncillaryBuffer::default(), SEND)
                 }
             };
             return match written {
                 Ok(bytes) => Ok(bytes),
                 Err(Errno::AGAIN) => {
                     self.slot.clear(WRITE);
+                    if let Some(token) = self.token {
+                        reactor.with_ring((), |ring| ring.poll_writable(token));
+                    }
                     Ok(0)
                 }
                 Err(Errno::INTR) => continue,
@@ -177,25 +253,32 @@ impl Socket {
 
     /// Asks the kernel whether anything arrived or the peer is gone, whatever the event loop saw so far.
     pub fn peek(&self) -> bool {
-        let mut byte = [std::mem::MaybeUninit::uninit(); 1];
-        let peeked = match &self.stream {
-            Stream::Tcp(stream) => socket2::SockRef::from(stream).peek(&mut byte),
-            Stream::Unix(stream) => socket2::SockRef::from(stream).peek(&mut byte),
-        };
-        !matches!(peeked, Err(cause) if cause.kind() == io::ErrorKind::WouldBlock)
+        let mut byte = [0u8; 1];
+        !matches!(rustix::net::recv(self.stream.fd(), &mut byte, RECEIVE | RecvFlags::PEEK), Err(Errno::AGAIN))
     }
 
-    /// Moves the socket to another worker's event loop. Registering anew reports what is already here, so nothing is lost.
-    pub fn rehome(&mut self, from: &mio::Registry, to: &Reactor) -> io::Result<()> {
-        from.deregister(self.stream.source())?;
-        self.slot = to.register(self.stream.source())?;
+    /// What the event loop it is in needs to let go of it.
+    pub fn ticket(&self) -> Ticket {
+        Ticket { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token }
+    }
+
+    /// Puts the socket into another event loop, after its ticket was released. What is already here is reported there.
+    pub fn join(&mut self, reactor: &Reactor) -> io::Result<()> {
+        (self.slot, self.token) = reactor.receive(self.stream.clone())?;
         Ok(())
+    }
+
+    /// Closes it at once. A drop does, too, but a ring then learns of it only at its next sweep.
+    pub fn close(mut self, reactor: &Reactor) {
+        if let Some(token) = self.token.take() {
+            reactor.close(token);
+        }
     }
 
     /// Waits for bytes. Cancel safe. `TimedOut` at the deadline.
     pub async fn read(&self, reactor: &Reactor, buffer: &mut [u8], deadline: Option<Instant>) -> io::Result<usize> {
         loop {
-            match self.try_read(buffer)? {
+            match self.try_read(reactor, buffer)? {
                 Got::Bytes(bytes) => return Ok(bytes),
                 Got::End => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Got::Nothing => {}
@@ -213,7 +296,7 @@ impl Socket {
     /// Writes all of it. Not cancel safe: a part may be on its way.
     pub async fn write_all(&self, reactor: &Reactor, mut bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
         while !bytes.is_empty() {
-            let written = self.try_write(bytes, &[])?;
+            let written = self.try_write(reactor, bytes, &[])?;
             bytes = &bytes[written..];
             if bytes.is_empty() {
                 break;
@@ -229,5 +312,40 @@ impl Socket {
             }
         }
         Ok(())
+    }
+}
+
+/// Lets a socket leave the event loop it is in. Used on that loop's thread, while another owns the socket and waits.
+pub struct Ticket {
+    stream: Arc<Stream>,
+    slot: Arc<Slot>,
+    token: Option<Token>,
+}
+
+impl Ticket {
+    /// For whoever waits on another thread.
+    pub fn watch(&self) -> Arc<Slot> {
+        self.slot.clone()
+    }
+
+    /// Takes the socket out of the event loop; `Slot::is_released` then holds. Not cancel safe.
+    pub async fn release(self, reactor: &Reactor) {
+        self.slot.set_task(reactor.current_task());
+        match self.token {
+            Some(token) => reactor.release(token),
+            None => reactor.forget(&self.stream.fd(), &self.slot),
+        }
+        while !self.slot.is_released() {
+            parked().await;
+        }
+    }
+}
+
+impl Drop for Socket {
+    /// The ring still has the socket open: its peer must learn now that it is over.
+    fn drop(&mut self) {
+        if self.token.is_some() {
+            let _ = rustix::net::shutdown(self.stream.fd(), rustix::net::Shutdown::Both);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Builds what threads share, starts them, and obeys signals until all is over.
 
+use crate::buffers::Buffers;
 use crate::listen::{self, Door};
 use crate::log::Level;
 use crate::reactor::Reactor;
@@ -11,7 +12,7 @@ use signal_hook::iterator::{Handle, Signals};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_policy::config::{self, Config, Outcome, Severity};
+use weir_policy::config::{self, Config, IoMethod, Outcome, Severity};
 use weir_policy::passwd::Passwords;
 
 /// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.
@@ -69,14 +70,14 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
     let (mut polls, mut mailboxes) = (Vec::new(), Vec::new());
     for _ in 0..config.workers(cores).clamp(1, 127) {
         let (poll, waker) = Reactor::parts().context("cannot create an event loop")?;
-        mailboxes.push(Mailbox::new(waker, poll.registry().try_clone()?));
+        mailboxes.push(Mailbox::new(waker));
         polls.push(poll);
     }
     let pid_file = PidFile::write(&config.pid_file)?;
     let shared = Arc::new(Shared::new(config, files.config.clone(), passwords, mailboxes, crate::random()));
     announce(&shared, &warnings);
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP]).context("cannot watch signals")?;
-    let workers = start_workers(&shared, polls, doors)?;
+    let workers = start_workers(&shared, polls, doors, uses_ring(&shared)?)?;
     let closer = signals.handle();
     let joiner = std::thread::Builder::new().name("joiner".into()).spawn(move || join(workers, &closer))?;
     ready(&shared);
@@ -94,14 +95,33 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
 
 type Worker0 = std::thread::JoinHandle<std::io::Result<()>>;
 
-fn start_workers(shared: &Arc<Shared>, polls: Vec<mio::Poll>, doors: Vec<Door>) -> anyhow::Result<Vec<Worker0>> {
+/// Whether connections are served by io_uring. Error: the configuration insists on it and the kernel refuses.
+fn uses_ring(shared: &Shared) -> anyhow::Result<bool> {
+    let method = shared.config.load().io_method;
+    if method == IoMethod::Epoll {
+        return Ok(false);
+    }
+    match weir_ring::available() {
+        Ok(()) => Ok(true),
+        Err(cause) if method == IoMethod::IoUring => Err(anyhow::Error::new(cause)
+            .context("io_method = io_uring: the kernel does not allow it (Linux 6.1 or later is needed)")),
+        Err(cause) => {
+            let text = format_args!("io_method = auto: epoll is used, since io_uring cannot be had: {cause}");
+            shared.log.say(Level::Log, text);
+            Ok(false)
+        }
+    }
+}
+
+fn start_workers(shared: &Arc<Shared>, polls: Vec<mio::Poll>, doors: Vec<Door>, ring: bool) -> anyhow::Result<Vec<Worker0>> {
     let mut doors = Some(doors);
     let mut threads = Vec::new();
     for (id, poll) in polls.into_iter().enumerate() {
         let (shared, doors) = (shared.clone(), doors.take().unwrap_or_default());
         let thread = std::thread::Builder::new().name(format!("worker {id}")).stack_size(WORKER_STACK_BYTES);
         threads.push(thread.spawn(move || {
-            let worker = Worker::new(id as u8, shared, Reactor::new(poll)?);
+            let buffers = Buffers::new(shared.config.load().memory_buffer_bytes);
+            let worker = Worker::new(id as u8, shared, Reactor::new(poll, buffers, ring)?);
             for door in doors {
                 worker.reactor.spawn(listen::accept(worker.clone(), door));
             }

@@ -1,7 +1,7 @@
 //! One thread: an event loop, its sessions, and what they share without locks.
 
+use crate::buffers::Buffers;
 use crate::fault::Fault;
-use crate::lane::Buffers;
 use crate::link::{self, Address, Link, LinkCard};
 use crate::log::{Level, Who};
 use crate::metrics::Metric;
@@ -77,7 +77,7 @@ pub struct Worker {
     pub id: WorkerId,
     pub shared: Arc<Shared>,
     pub reactor: Reactor,
-    pub buffers: Buffers,
+    pub buffers: Rc<Buffers>,
     pub statements: RefCell<Statements>,
     pub entries: RefCell<Vec<Option<Rc<Entry>>>>,
     free_entries: RefCell<Vec<usize>>,
@@ -103,7 +103,7 @@ impl Worker {
         let seed = u64::from_le_bytes(crate::random());
         Rc::new(Worker {
             id,
-            buffers: Buffers::new(config.memory_buffer_bytes),
+            buffers: reactor.buffers.clone(),
             statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48)),
             entries: RefCell::default(),
             free_entries: RefCell::default(),
@@ -139,7 +139,7 @@ impl Worker {
             match self.shared.stop_mode() {
                 Stop::No => {}
                 Stop::Smart | Stop::Fast if self.mailbox().sessions.load(Ordering::Relaxed) > 0 => {}
-                Stop::Smart | Stop::Fast | Stop::Immediate => return Ok(()),
+                Stop::Smart | Stop::Fast | Stop::Immediate => return self.reactor.last_turn(),
             }
         }
     }
@@ -167,6 +167,13 @@ impl Worker {
             match message {
                 Message::Tcp(..) | Message::Unix(_) => listen::receive_mail(self, message),
                 Message::Wake(task) => self.reactor.wake(task),
+                Message::Release { ticket, worker, task } => {
+                    let w = self.clone();
+                    self.reactor.spawn(async move {
+                        ticket.release(&w.reactor).await;
+                        w.shared.mailboxes[usize::from(worker)].send(Message::Wake(task));
+                    });
+                }
                 Message::Cancel { pid, key } => self.cancel(pid, &key),
                 Message::Refresh => self.refresh(),
                 Message::Stop => self.stop_sessions(),
@@ -290,8 +297,10 @@ impl Worker {
     pub fn close_link(&self, link: Box<Link>) {
         let (pool, serial) = (link.pool.clone(), link.card.serial);
         // The farewell is a courtesy: it saves the server a log line about an unexpected end of file.
-        let _ = link.socket.try_write(&[b'X', 0, 0, 0, 4], &[]);
-        drop(link);
+        let _ = link.socket.try_write(&self.reactor, &[b'X', 0, 0, 0, 4], &[]);
+        if link.home == self.id {
+            link.socket.close(&self.reactor);
+        }
         pool.forget(self, serial);
     }
 

@@ -126,6 +126,17 @@ pub enum PoolMode {
     Statement,
 }
 
+/// By what system calls connections are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IoMethod {
+    /// io_uring where the kernel has and allows it, else epoll.
+    Auto,
+    /// io_uring, or no start.
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
 /// Severity of a log message, least severe first; `Log` stands where PostgreSQL puts it for the server's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
@@ -269,6 +280,17 @@ impl PoolMode {
             "session" => PoolMode::Session,
             "statement" => PoolMode::Statement,
             _ => PoolMode::Transaction,
+        }
+    }
+}
+
+impl IoMethod {
+    /// From a word of the table.
+    pub(crate) fn from_word(word: &str) -> IoMethod {
+        match word {
+            "io_uring" => IoMethod::IoUring,
+            "epoll" => IoMethod::Epoll,
+            _ => IoMethod::Auto,
         }
     }
 }

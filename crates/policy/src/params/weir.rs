@@ -1,5 +1,5 @@
 //! Parameters that Pgpool-II does not have.
-use crate::config::PoolMode;
+use crate::config::{IoMethod, PoolMode};
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 
@@ -26,6 +26,9 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "worker_threads", kind: Kind::Int { min: 0, max: 1024 }, default: "0", applies: Applies::AtStart, since: "Weir 0.1",
         set: |c, _, v| c.worker_threads = v.count(),
         help: "Threads that move data. 0: half of the cores, at least 1.", ..BUILT },
+    Param { name: "io_method", kind: Kind::Enum { values: &["auto", "io_uring", "epoll"], also: &[] }, default: "auto", applies: Applies::AtStart, since: "Weir 0.1",
+        set: |c, _, v| c.io_method = IoMethod::from_word(v.word()),
+        help: "System calls that serve connections. auto: io_uring where the kernel has it (Linux 6.1) and allows it, else epoll. io_uring costs less.", ..BUILT },
     Param { name: "prepared_statements_max", kind: Kind::Int { min: 1, max: 1_000_000 }, default: "500", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.prepared_max = v.count(),
         help: "Prepared statements kept on one server connection; the one unused for longest makes room.", ..BUILT },

@@ -1,0 +1,95 @@
+//! Bytes on their way to a socket, owned until the kernel has taken them.
+
+use crate::token::{Op, Token};
+use io_uring::{opcode, squeue, types};
+use std::os::fd::RawFd;
+
+/// Pieces one system call can send.
+pub const PIECES_MAX: usize = 4;
+
+/// Memory that can be sent from.
+#[derive(Debug)]
+pub enum Bytes {
+    /// A buffer of fixed size.
+    Buffer(Box<[u8]>),
+    /// A buffer that grows.
+    Vector(Vec<u8>),
+}
+
+impl Bytes {
+    fn all(&self) -> &[u8] {
+        match self {
+            Bytes::Buffer(buffer) => buffer,
+            Bytes::Vector(vector) => vector,
+        }
+    }
+}
+
+/// A part of some memory.
+#[derive(Debug)]
+pub struct Piece {
+    pub bytes: Bytes,
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Piece {
+    /// What is to be sent; empty when the bounds are wrong.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes.all().get(self.start..self.end).unwrap_or_default()
+    }
+}
+
+/// What goes to one socket in one call.
+pub struct Outgoing {
+    pieces: Vec<Piece>,
+    vectors: [libc::iovec; PIECES_MAX],
+    message: libc::msghdr,
+}
+
+impl Default for Outgoing {
+    fn default() -> Outgoing {
+        let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        // SAFETY: all of a msghdr's fields are numbers and pointers, for which zero is a value.
+        let message = unsafe { std::mem::zeroed() };
+        Outgoing { pieces: Vec::with_capacity(PIECES_MAX), vectors: [empty; PIECES_MAX], message }
+    }
+}
+
+impl Outgoing {
+    pub fn has_room(&self) -> bool {
+        self.pieces.len() < PIECES_MAX
+    }
+
+    pub fn push(&mut self, piece: Piece) {
+        self.pieces.push(piece);
+    }
+
+    pub fn total(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.as_slice().len()).sum()
+    }
+
+    /// The pieces, for reuse of their memory.
+    pub fn take_pieces(&mut self) -> impl Iterator<Item = Piece> + '_ {
+        self.pieces.drain(..)
+    }
+
+    /// The request that sends all of it. It points into `self`, which must stay where it is and as it is until the request is over.
+    pub fn request(self: &mut Box<Outgoing>, fd: RawFd, token: Token) -> squeue::Entry {
+        // All or an error: the kernel goes on by itself when the socket was full.
+        const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+        if let [piece] = &self.pieces[..] {
+            let bytes = piece.as_slice();
+            let send = opcode::Send::new(types::Fd(fd), bytes.as_ptr(), bytes.len() as u32).flags(FLAGS);
+            return send.build().user_data(token.with(Op::Send));
+        }
+        for (vector, piece) in self.vectors.iter_mut().zip(&self.pieces) {
+            let bytes = piece.as_slice();
+            *vector = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        }
+        self.message.msg_iov = self.vectors.as_mut_ptr();
+        self.message.msg_iovlen = self.pieces.len().min(PIECES_MAX) as _;
+        let send = opcode::SendMsg::new(types::Fd(fd), &raw const self.message).flags(FLAGS as u32);
+        send.build().user_data(token.with(Op::Send))
+    }
+}

@@ -1,0 +1,493 @@
+//! The ring: sockets by token, what arrived for them, and what is on its way.
+
+use crate::outgoing::{Bytes, Outgoing, Piece};
+use crate::provided::{GROUP, Provided};
+use crate::token::{Op, Token};
+use crate::{CLOSED, READ, WRITE};
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Requests handed to the kernel at once.
+const REQUESTS: u32 = 512;
+
+/// Completions that fit without the kernel having to keep them aside.
+const COMPLETIONS: u32 = 8192;
+
+/// Buffers the kernel has to receive into. More arrivals than this in one round end their receiving, which then begins anew.
+const BUFFERS: u16 = 128;
+
+/// Chunks a socket may have unread before its receiving is stopped.
+const UNREAD_MAX: usize = 3;
+
+/// What the event loop supplies and is told.
+pub trait Host {
+    /// By what it knows a socket.
+    type Mark;
+    /// A buffer to receive into.
+    fn buffer(&self) -> Box<[u8]>;
+    /// Memory that was sent.
+    fn spent(&self, bytes: Bytes);
+    /// `READ`, `WRITE` and `CLOSED` bits that became true of a socket.
+    fn ready(&self, mark: &Self::Mark, bits: u8);
+    /// A socket that was to be let go is free of this ring.
+    fn released(&self, mark: Self::Mark);
+}
+
+/// Bytes that arrived: a part of a buffer.
+#[derive(Debug)]
+pub struct Chunk {
+    pub buffer: Box<[u8]>,
+    pub start: usize,
+    pub end: usize,
+}
+
+/// How receiving ended.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Closed,
+    Failed(i32),
+}
+
+/// What is to become of a socket once nothing of it is in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Stay,
+    Close,
+    Release,
+}
+
+struct Place<M> {
+    mark: M,
+    /// Keeps the socket open as long as a request may name it.
+    _file: Arc<dyn AsFd + Send + Sync>,
+    fd: RawFd,
+    unread: VecDeque<Chunk>,
+    end: Option<End>,
+    receiving: bool,
+    cancelling: bool,
+    /// Collected in this round.
+    next: Option<Box<Outgoing>>,
+    /// In the kernel.
+    sending: Option<Box<Outgoing>>,
+    failed: Option<i32>,
+    wants_write: bool,
+    polling: bool,
+    fate: Fate,
+}
+
+/// Whether the kernel has what a ring needs. Error: why not.
+pub fn available() -> io::Result<()> {
+    build().map(drop)
+}
+
+fn build() -> io::Result<IoUring> {
+    IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_submit_all()
+        .setup_clamp()
+        .setup_cqsize(COMPLETIONS)
+        .build(REQUESTS)
+}
+
+impl<M> Place<M> {
+    fn is_busy(&self) -> bool {
+        self.receiving || self.polling || self.sending.is_some() || self.next.is_some()
+    }
+}
+
+/// Sockets of one thread. Must be used on the thread that made it.
+pub struct Ring<M> {
+    uring: IoUring,
+    provided: Provided,
+    places: Vec<Option<Place<M>>>,
+    free: Vec<u32>,
+    /// Have something in `next`.
+    dirty: Vec<Token>,
+    spare: Vec<Box<Outgoing>>,
+    completions: Vec<(u64, i32, u32)>,
+    watched: Option<RawFd>,
+    watch_due: bool,
+}
+
+impl<M> Ring<M> {
+    /// Error: the kernel is too old or does not allow it.
+    pub fn new(buffer: impl FnMut() -> Box<[u8]>) -> io::Result<Ring<M>> {
+        let uring = build()?;
+        let provided = Provided::register(&uring, BUFFERS, buffer)?;
+        // Only saves a look-up; older kernels cannot.
+        let _ = uring.submitter().register_ring_fd();
+        Ok(Ring {
+            uring,
+            provided,
+            places: Vec::new(),
+            free: Vec::new(),
+            dirty: Vec::new(),
+            spare: Vec::new(),
+            completions: Vec::new(),
+            watched: None,
+            watch_due: false,
+        })
+    }
+
+    /// Waits for another event queue, too: [`Ring::turn`] returns true when it has something. The caller keeps it open as long as the
+    /// ring; a closed one only never has anything.
+    pub fn watch(&mut self, queue: &impl AsRawFd) {
+        self.watched = Some(queue.as_raw_fd());
+        self.watch_due = true;
+    }
+
+    /// Takes a socket in, and begins to receive. The socket must be in blocking mode: in the other one the kernel does not wait.
+    pub fn add(&mut self, file: Arc<dyn AsFd + Send + Sync>, mark: M) -> Token {
+        let fd = file.as_fd().as_raw_fd();
+        let place = Place {
+            mark,
+            _file: file,
+            fd,
+            unread: VecDeque::new(),
+            end: None,
+            receiving: false,
+            cancelling: false,
+            next: None,
+            sending: None,
+            failed: None,
+            wants_write: false,
+            polling: false,
+            fate: Fate::Stay,
+        };
+        let token = match self.free.pop() {
+            Some(at) => {
+                self.places[at as usize] = Some(place);
+                Token(at)
+            }
+            None => {
+                self.places.push(Some(place));
+                Token((self.places.len() - 1) as u32)
+            }
+        };
+        self.receive(token);
+        token
+    }
+
+    fn place(&mut self, token: Token) -> Option<&mut Place<M>> {
+        self.places.get_mut(token.0 as usize)?.as_mut()
+    }
+
+    fn push(&mut self, request: &squeue::Entry) {
+        loop {
+            // SAFETY: what the request points to is owned by this ring until its completion: provided buffers for ever, what is sent in
+            // `Place::sending`, sockets by `Place::_file`.
+            if unsafe { self.uring.submission().push(request) }.is_ok() {
+                return;
+            }
+            if self.uring.submit().is_err() {
+                // Cannot happen with a sound ring; the socket will find out by its timeout.
+                return;
+            }
+        }
+    }
+
+    fn receive(&mut self, token: Token) {
+        let Some(place) = self.place(token) else { return };
+        if place.receiving || place.end.is_some() || place.fate != Fate::Stay {
+            return;
+        }
+        place.receiving = true;
+        let request = opcode::RecvMulti::new(types::Fd(place.fd), GROUP).build().user_data(token.with(Op::Receive));
+        self.push(&request);
+    }
+
+    fn stop_receiving(&mut self, token: Token) {
+        let Some(place) = self.place(token) else { return };
+        if place.receiving && !place.cancelling {
+            place.cancelling = true;
+            self.cancel(token, Op::Receive);
+        }
+    }
+
+    fn cancel(&mut self, token: Token, op: Op) {
+        let request = opcode::AsyncCancel::new(token.with(op)).build().user_data(token.with(Op::Cancel));
+        self.push(&request);
+    }
+
+    /// The next bytes that arrived. `Ok(None)`: none yet; an error, or an empty chunk for the end, after all were taken.
+    pub fn take(&mut self, token: Token) -> io::Result<Option<Chunk>> {
+        let Some(place) = self.place(token) else { return Ok(None) };
+        let chunk = place.unread.pop_front();
+        if place.unread.is_empty() && !place.receiving {
+            self.receive(token);
+        }
+        if chunk.is_some() {
+            return Ok(chunk);
+        }
+        let Some(place) = self.place(token) else { return Ok(None) };
+        match (place.end, place.failed) {
+            (Some(End::Closed), None) => Ok(Some(Chunk { buffer: Box::default(), start: 0, end: 0 })),
+            (Some(End::Failed(errno)), _) | (_, Some(errno)) => Err(io::Error::from_raw_os_error(errno)),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Puts back what is left of a chunk, as the next to be taken.
+    pub fn put_back(&mut self, token: Token, chunk: Chunk) {
+        if let Some(place) = self.place(token) {
+            place.unread.push_front(chunk);
+        }
+    }
+
+    /// Whether anything is to be had from `take`.
+    pub fn has_unread(&mut self, token: Token) -> bool {
+        self.place(token).is_some_and(|place| !place.unread.is_empty() || place.end.is_some() || place.failed.is_some())
+    }
+
+    /// Whether all that was given to `send` has left for the kernel's buffers.
+    pub fn is_sent(&mut self, token: Token) -> bool {
+        self.place(token).is_none_or(|place| (place.next.is_none() && place.sending.is_none()) || place.failed.is_some())
+    }
+
+    /// Whether `send` takes a piece now. If not, `ready` will tell when it may.
+    pub fn can_send(&mut self, token: Token) -> io::Result<bool> {
+        let Some(place) = self.place(token) else { return Err(io::ErrorKind::NotConnected.into()) };
+        if let Some(errno) = place.failed {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        let can = place.sending.is_none() && place.next.as_ref().is_none_or(|next| next.has_room());
+        place.wants_write |= !can;
+        Ok(can)
+    }
+
+    /// Wishes to hear when all is sent.
+    pub fn tell_when_sent(&mut self, token: Token) {
+        if let Some(place) = self.place(token) {
+            place.wants_write = true;
+        }
+    }
+
+    /// Sends a piece with the next turn, after those given before. To be called after `can_send`.
+    pub fn send(&mut self, token: Token, piece: Piece) {
+        let Some(place) = self.places.get_mut(token.0 as usize).and_then(Option::as_mut) else { return };
+        match &mut place.next {
+            Some(next) => next.push(piece),
+            None => {
+                let mut next = self.spare.pop().unwrap_or_default();
+                next.push(piece);
+                place.next = Some(next);
+                self.dirty.push(token);
+            }
+        }
+    }
+
+    /// Tells by `ready` when the socket takes bytes again: for whoever writes to it directly.
+    pub fn poll_writable(&mut self, token: Token) {
+        let Some(place) = self.place(token) else { return };
+        if place.polling || place.fate != Fate::Stay {
+            return;
+        }
+        place.polling = true;
+        let request = opcode::PollAdd::new(types::Fd(place.fd), libc::POLLOUT as u32);
+        let request = request.build().user_data(token.with(Op::Writable));
+        self.push(&request);
+    }
+
+    /// Closes a socket: what was given to `send` is tried once, what else is under way ends.
+    pub fn close(&mut self, token: Token, host: &impl Host<Mark = M>) {
+        self.part(token, Fate::Close, host);
+    }
+
+    /// Lets go of a socket without closing it; `Host::released` tells when nothing of it is in this ring any more.
+    pub fn release(&mut self, token: Token, host: &impl Host<Mark = M>) {
+        self.part(token, Fate::Release, host);
+    }
+
+    /// Closes the sockets of which `is_over` says so.
+    pub fn close_where(&mut self, is_over: impl Fn(&M) -> bool, host: &impl Host<Mark = M>) {
+        for at in 0..self.places.len() {
+            if self.places[at].as_ref().is_some_and(|place| is_over(&place.mark)) {
+                self.close(Token(at as u32), host);
+            }
+        }
+    }
+
+    fn part(&mut self, token: Token, fate: Fate, host: &impl Host<Mark = M>) {
+        let Some(place) = self.place(token) else { return };
+        if place.fate != Fate::Stay {
+            return;
+        }
+        place.fate = fate;
+        self.flush(host);
+        self.stop_receiving(token);
+        let Some(place) = self.place(token) else { return };
+        let (sending, polling) = (place.sending.is_some(), place.polling);
+        if sending {
+            self.cancel(token, Op::Send);
+        }
+        if polling {
+            self.cancel(token, Op::Writable);
+        }
+        self.settle(token, host);
+    }
+
+    /// Frees the place of a socket that is to go, once nothing of it is in the kernel.
+    fn settle(&mut self, token: Token, host: &impl Host<Mark = M>) {
+        let Some(place) = self.places.get_mut(token.0 as usize) else { return };
+        if !place.as_ref().is_some_and(|place| place.fate != Fate::Stay && !place.is_busy()) {
+            return;
+        }
+        let Some(gone) = place.take() else { return };
+        self.free.push(token.0);
+        for chunk in gone.unread {
+            host.spent(Bytes::Buffer(chunk.buffer));
+        }
+        if gone.fate == Fate::Release {
+            host.released(gone.mark);
+        }
+    }
+
+    /// Makes requests of what was collected.
+    fn flush(&mut self, host: &impl Host<Mark = M>) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for token in dirty.drain(..) {
+            let Some(place) = self.place(token) else { continue };
+            let Some(mut next) = place.next.take() else { continue };
+            if place.failed.is_some() {
+                self.recycle(next, host);
+                continue;
+            }
+            let request = next.request(place.fd, token);
+            place.sending = Some(next);
+            self.push(&request);
+        }
+        self.dirty = dirty;
+    }
+
+    fn recycle(&mut self, mut outgoing: Box<Outgoing>, host: &impl Host<Mark = M>) {
+        for piece in outgoing.take_pieces() {
+            host.spent(piece.bytes);
+        }
+        self.spare.push(outgoing);
+    }
+
+    /// Sends what was collected, waits for something to happen (`None`: for as long as it takes), and tells the host. True when the
+    /// watched event queue has something.
+    pub fn turn(&mut self, wait: Option<Duration>, host: &impl Host<Mark = M>) -> io::Result<bool> {
+        self.flush(host);
+        if self.watch_due
+            && let Some(fd) = self.watched
+        {
+            self.watch_due = false;
+            let request = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
+            self.push(&request.user_data(Token(0).with(Op::Watch)));
+        }
+        self.enter(wait)?;
+        let mut completions = std::mem::take(&mut self.completions);
+        completions.extend(self.uring.completion().map(|done| (done.user_data(), done.result(), done.flags())));
+        let mut watched = false;
+        for (user_data, result, flags) in completions.drain(..) {
+            match Token::split(user_data) {
+                Some((token, Op::Receive)) => self.received(token, result, flags, host),
+                Some((token, Op::Send)) => self.sent(token, result, host),
+                Some((token, Op::Writable)) => self.writable(token, host),
+                Some((_, Op::Watch)) => {
+                    self.watch_due = true;
+                    watched = true;
+                }
+                Some((_, Op::Cancel)) | None => {}
+            }
+        }
+        self.completions = completions;
+        Ok(watched)
+    }
+
+    fn enter(&mut self, wait: Option<Duration>) -> io::Result<()> {
+        let entered = match wait {
+            None => self.uring.submit_and_wait(1),
+            Some(time) if time.is_zero() => {
+                let due = self.uring.submission().len() as u32;
+                // Deferred work is done only if asked for.
+                const GETEVENTS: u32 = 1;
+                // SAFETY: no argument is passed, and all that the requests point to is owned (see `push`).
+                unsafe { self.uring.submitter().enter::<libc::sigset_t>(due, 0, GETEVENTS, None) }
+            }
+            Some(time) => {
+                let until = Timespec::new().sec(time.as_secs()).nsec(time.subsec_nanos());
+                self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&until))
+            }
+        };
+        match entered {
+            Ok(_) => Ok(()),
+            Err(cause) => match cause.raw_os_error() {
+                // Time is up, a signal came, or completions are to be taken first.
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                _ => Err(cause),
+            },
+        }
+    }
+
+    fn received(&mut self, token: Token, result: i32, flags: u32, host: &impl Host<Mark = M>) {
+        let filled = cqueue::buffer_select(flags).and_then(|number| self.provided.swap(number, host.buffer()));
+        let Some(place) = self.place(token) else { return };
+        if !cqueue::more(flags) {
+            place.receiving = false;
+            place.cancelling = false;
+        }
+        match (result, filled) {
+            (bytes @ 1.., Some(buffer)) => {
+                let end = (bytes as usize).min(buffer.len());
+                place.unread.push_back(Chunk { buffer, start: 0, end });
+                host.ready(&place.mark, READ);
+            }
+            (_, Some(unused)) => host.spent(Bytes::Buffer(unused)),
+            (_, None) => {}
+        }
+        match -result {
+            ..0 | libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
+            errno => {
+                place.end = Some(if errno == 0 { End::Closed } else { End::Failed(errno) });
+                host.ready(&place.mark, READ | CLOSED);
+            }
+        }
+        let unread = place.unread.len();
+        if place.fate != Fate::Stay {
+            return self.settle(token, host);
+        }
+        if unread >= UNREAD_MAX {
+            self.stop_receiving(token);
+        } else {
+            self.receive(token);
+        }
+    }
+
+    fn sent(&mut self, token: Token, result: i32, host: &impl Host<Mark = M>) {
+        let Some(place) = self.place(token) else { return };
+        let Some(outgoing) = place.sending.take() else { return };
+        if result < 0 || (result as usize) < outgoing.total() {
+            place.failed = Some(if result < 0 { -result } else { libc::EPIPE });
+            host.ready(&place.mark, READ | WRITE | CLOSED);
+        } else if std::mem::take(&mut place.wants_write) {
+            host.ready(&place.mark, WRITE);
+        }
+        self.recycle(outgoing, host);
+        self.settle(token, host);
+    }
+
+    fn writable(&mut self, token: Token, host: &impl Host<Mark = M>) {
+        let Some(place) = self.place(token) else { return };
+        place.polling = false;
+        host.ready(&place.mark, WRITE);
+        self.settle(token, host);
+    }
+}
+
+impl<M> Drop for Ring<M> {
+    /// The kernel may still read what is being sent while the ring's file is closed, so that memory is not freed.
+    fn drop(&mut self) {
+        for place in self.places.iter_mut().flatten() {
+            std::mem::forget(place.sending.take());
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Buffers of a worker that nobody uses now.
+
+use std::cell::RefCell;
+use weir_ring::Bytes;
+
+/// Buffers kept for reuse; more than this are given back to the allocator.
+const KEPT_MAX: usize = 256;
+
+/// First size of an `extra` buffer: what a usual pipeline says fits without growing.
+const EXTRA_BYTES: usize = 8 << 10;
+
+/// An `extra` buffer that grew beyond this is not kept.
+const EXTRA_KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// Buffers that wait to be used again: `bulk` of one size to receive into, `extra` that grow to write into.
+pub struct Buffers {
+    bulk: RefCell<Vec<Box<[u8]>>>,
+    extra: RefCell<Vec<Vec<u8>>>,
+    buffer_bytes: usize,
+}
+
+impl Buffers {
+    pub fn new(buffer_bytes: usize) -> Buffers {
+        let (bulk, extra) = (RefCell::new(Vec::with_capacity(KEPT_MAX)), RefCell::new(Vec::with_capacity(KEPT_MAX)));
+        Buffers { bulk, extra, buffer_bytes }
+    }
+
+    pub fn take_bulk(&self) -> Box<[u8]> {
+        self.bulk.borrow_mut().pop().unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
+    }
+
+    pub fn put_bulk(&self, buffer: Box<[u8]>) {
+        let mut bulk = self.bulk.borrow_mut();
+        if buffer.len() == self.buffer_bytes && bulk.len() < KEPT_MAX {
+            bulk.push(buffer);
+        }
+    }
+
+    pub fn take_extra(&self) -> Vec<u8> {
+        self.extra.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(EXTRA_BYTES))
+    }
+
+    pub fn put_extra(&self, mut buffer: Vec<u8>) {
+        let mut extra = self.extra.borrow_mut();
+        if buffer.capacity() <= EXTRA_KEPT_BYTES_MAX && extra.len() < KEPT_MAX {
+            buffer.clear();
+            extra.push(buffer);
+        }
+    }
+
+    /// Takes back memory of either kind.
+    pub fn put(&self, bytes: Bytes) {
+        match bytes {
+            Bytes::Buffer(buffer) => self.put_bulk(buffer),
+            Bytes::Vector(vector) => self.put_extra(vector),
+        }
+    }
+}
