@@ -15,10 +15,11 @@ use crate::source::{Source, sources_below};
 /// A crate and the crates of this workspace it may depend on (tests may depend on more).
 const CRATES: &[(&str, &[&str])] = &[
     ("crates/wire", &[]),
+    ("crates/ring", &[]),
     ("crates/sql", &[]),
     ("crates/demo", &[]),
     ("crates/policy", &["weir-wire", "weir-sql"]),
-    ("crates/weir", &["weir-wire", "weir-sql", "weir-policy", "weir-demo"]),
+    ("crates/weir", &["weir-wire", "weir-ring", "weir-sql", "weir-policy", "weir-demo"]),
     ("xtask", &["weir-demo"]),
 ];
 
@@ -86,9 +87,10 @@ const MODULES: &[Module] = &[
         ],
     ),
     row(3, "shared", &[("pool", "all pools are shared by all threads")]),
-    row(2, "lane", &[]),
-    row(1, "socket", &[]),
-    row(0, "reactor", &[]),
+    row(3, "lane", &[]),
+    row(2, "socket", &[]),
+    row(1, "reactor", &[]),
+    row(0, "buffers", &[]),
     row(0, "session_card", &[]),
     row(0, "fault", &[]),
     row(0, "metrics", &[]),

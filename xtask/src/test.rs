@@ -14,6 +14,8 @@ use crate::check;
 
 /// Tells the end-to-end tests which major version of PostgreSQL they run on.
 const VERSION_VARIABLE: &str = "WEIR_TEST_PG";
+/// Tells the tests by what system calls the proxy is to work.
+const IO_VARIABLE: &str = "WEIR_TEST_IO";
 /// The newest version of PostgreSQL that can be fetched.
 const NEWEST: u32 = 18;
 /// Tells `weir-demo` where that version's programs are.
@@ -124,6 +126,10 @@ fn all_tests(version: Option<u32>, packages: &str, rest: &[String], summary: &mu
     }
     if let Some(version) = version {
         command.env(VERSION_VARIABLE, version.to_string()).env(PROGRAMS_VARIABLE, crate::pg::fetch(version)?);
+        if version == NEWEST {
+            // The proxy works by io_uring where it can; this run sees to the other way.
+            command.env(IO_VARIABLE, "epoll");
+        }
     }
     // Cargo names the programs on stderr and their results come on stdout: one pipe keeps them in order.
     let (reader, writer) = std::io::pipe()?;

@@ -109,6 +109,8 @@ pub struct Ring<M> {
     free: Vec<u32>,
     /// Have something in `next`.
     dirty: Vec<Token>,
+    /// Boxed already, as they are needed: see `Outgoing::request`.
+    #[allow(clippy::vec_box)]
     spare: Vec<Box<Outgoing>>,
     completions: Vec<(u64, i32, u32)>,
     watched: Option<RawFd>,

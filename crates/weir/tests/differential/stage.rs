@@ -172,8 +172,12 @@ fn configuration(setup: &Setup, cluster: &Cluster, port: u16, folder: &str) -> S
     let mut text = format!(
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
          pid_file_name = '{folder}/weir.pid'\nsr_check_user = 'postgres'\nstatement_level_load_balance = on\n\
-         worker_threads = {}\npool_size = {}\nprepared_statements_max = {}\nmemory_buffer_size = {}kB\npool_wait_timeout = 60\n",
-        setup.worker_threads, setup.pool_size, setup.prepared_statements_max, setup.memory_buffer_kb
+         worker_threads = {}\npool_size = {}\nprepared_statements_max = {}\nmemory_buffer_size = {}kB\npool_wait_timeout = 60\n{}",
+        setup.worker_threads,
+        setup.pool_size,
+        setup.prepared_statements_max,
+        setup.memory_buffer_kb,
+        std::env::var("WEIR_TEST_IO").map_or_else(|_| String::new(), |method| format!("io_method = {method}\n"))
     );
     for (at, server) in cluster.servers().iter().enumerate() {
         let weight = u8::from(at > 0 || setup.standbys == 0);

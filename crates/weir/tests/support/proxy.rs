@@ -229,13 +229,19 @@ fn spawn(folder: &Path, program: &str, arguments: &[&str]) -> Child {
     command.spawn().unwrap_or_else(|e| panic!("cannot start {program}: {e}"))
 }
 
+/// The line that chooses by what system calls the proxy under test works, if `WEIR_TEST_IO` says so.
+pub fn io_method() -> String {
+    std::env::var("WEIR_TEST_IO").map_or_else(|_| String::new(), |method| format!("io_method = {method}\n"))
+}
+
 /// The configuration file of a proxy under test.
 pub fn configuration(folder: &Path, port: u16, backends: &[Backend], more: &str) -> String {
     let folder = folder.display();
     let mut text = format!(
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
          pid_file_name = '{folder}/weir.pid'\nsr_check_user = 'postgres'\nsr_check_period = 1\nworker_threads = 2\n\
-         statement_level_load_balance = on\npool_wait_timeout = 20\nlog_min_messages = debug1\n"
+         statement_level_load_balance = on\npool_wait_timeout = 20\nlog_min_messages = debug1\n{}",
+        io_method()
     );
     for (at, backend) in backends.iter().enumerate() {
         let Backend { host, port, weight } = backend;
