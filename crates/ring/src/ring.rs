@@ -22,7 +22,7 @@ const COMPLETIONS: u32 = 8192;
 const BUFFERS: u16 = 128;
 
 /// Chunks a socket may have unread before its receiving is stopped.
-const UNREAD_MAX: usize = 3;
+const UNREAD_MAX: usize = 4;
 
 /// What the event loop supplies and is told.
 pub trait Host {

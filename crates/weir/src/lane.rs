@@ -14,7 +14,7 @@ use crate::reactor::Reactor;
 use crate::socket::{Got, Socket};
 use std::io;
 use weir_ring::{Bytes, Chunk, Piece};
-use weir_wire::frame::{Header, WireError, read_header};
+use weir_wire::frame::{Header, WireError, read_header, run_bytes};
 
 /// What becomes of the rest of a message whose head was decided on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +193,15 @@ impl Lane {
         self.forward(here, buffers);
         self.rest_bytes = total - here;
         self.rest = Rest::Forward;
+    }
+
+    /// Sends on the whole messages of one kind that come next.
+    #[inline]
+    pub fn pass_run(&mut self, tag: u8, buffers: &Buffers) {
+        if self.rest_bytes == 0 {
+            let bytes = run_bytes(self.unseen(), tag);
+            self.forward(bytes, buffers);
+        }
     }
 
     /// Drops the next message.

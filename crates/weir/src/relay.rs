@@ -303,7 +303,13 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         front::CLOSE => extended::on_close(s, w, header),
         front::FLUSH => Ok(pass_if_linked(s, w, header)),
         front::SYNC => Ok(extended::on_sync(s, w, header)),
-        front::COPY_DATA => Ok(pass_if_linked(s, w, header)),
+        front::COPY_DATA => {
+            let flow = pass_if_linked(s, w, header);
+            if s.link.is_some() {
+                s.up.pass_run(front::COPY_DATA, &w.buffers);
+            }
+            Ok(flow)
+        }
         front::COPY_DONE | front::COPY_FAIL => {
             s.replies.push(Expect::CopyEnd);
             Ok(pass_if_linked(s, w, header))
@@ -515,6 +521,10 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
                 on_session_tag(s, w, header);
             }
             s.down.pass(header, &w.buffers);
+            if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) {
+                // What holds for one holds for all that follow it: nothing a server owes changes by them.
+                s.down.pass_run(header.tag, &w.buffers);
+            }
         }
         Reply::PassChange => {
             s.journal.pop_front();

@@ -48,6 +48,20 @@ pub fn read_header(bytes: &[u8]) -> Result<Option<Header>, WireError> {
     Ok(Some(Header { tag, body_bytes: length - 4 }))
 }
 
+/// Bytes of the whole messages of one kind at the beginning of `bytes`: rows of a result, data of a copy.
+pub fn run_bytes(bytes: &[u8], tag: u8) -> usize {
+    let mut at = 0;
+    while let Some((&[found, a, b, c, d], _)) = bytes[at..].split_first_chunk::<HEADER_BYTES>() {
+        let length = u32::from_be_bytes([a, b, c, d]);
+        let end = at + 1 + length as usize;
+        if found != tag || length < 4 || end > bytes.len() {
+            break;
+        }
+        at = end;
+    }
+    at
+}
+
 /// The string that ends at the first NUL, and what follows it; `None` while the NUL is not here.
 pub fn split_cstr(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     // `CStr` searches a word at a time.
@@ -119,6 +133,17 @@ mod tests {
             bytes.extend(length.to_be_bytes());
             assert_eq!(read_header(&bytes), Err(WireError::BadLength { length, limit: BODY_BYTES_MAX }));
         }
+    }
+
+    #[test]
+    fn a_run_ends_at_another_kind_at_a_part_and_at_nonsense() {
+        let row = b"D\0\0\0\x06ab";
+        let run = |tail: &[u8]| run_bytes(&[&row[..], row, tail].concat(), b'D');
+        for tail in [&b""[..], b"D\0\0", b"D\0\0\0\x06a", b"C\0\0\0\x04", b"D\0\0\0\x03", b"D\xff\xff\xff\xff"] {
+            assert_eq!(run(tail), 14, "{tail:?}");
+        }
+        assert_eq!(run(row), 21);
+        assert_eq!(run_bytes(b"", b'D'), 0);
     }
 
     #[test]
