@@ -6,6 +6,7 @@
 //! Needs Linux 6.1 (deferred task work; multishot receive is 6.0): [`Ring::new`] fails where it is missing or forbidden, and the event loop
 //! then works with epoll alone.
 
+mod door;
 mod outgoing;
 mod provided;
 mod ring;

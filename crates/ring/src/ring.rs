@@ -1,5 +1,6 @@
 //! The ring: sockets by token, what arrived for them, and what is on its way.
 
+use crate::door::Door;
 use crate::outgoing::{Bytes, Outgoing, Piece};
 use crate::provided::{GROUP, Provided};
 use crate::token::{Op, Token};
@@ -8,7 +9,7 @@ use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,6 +108,7 @@ pub struct Ring<M> {
     provided: Provided,
     places: Vec<Option<Place<M>>>,
     free: Vec<u32>,
+    doors: Vec<Door<M>>,
     /// Have something in `next`.
     dirty: Vec<Token>,
     /// Boxed already, as they are needed: see `Outgoing::request`.
@@ -129,6 +131,7 @@ impl<M> Ring<M> {
             provided,
             places: Vec::new(),
             free: Vec::new(),
+            doors: Vec::new(),
             dirty: Vec::new(),
             spare: Vec::new(),
             completions: Vec::new(),
@@ -174,6 +177,53 @@ impl<M> Ring<M> {
         };
         self.receive(token);
         token
+    }
+
+    /// Accepts at a listening socket, which must be in blocking mode. `Host::ready` tells of callers.
+    pub fn listen(&mut self, file: Arc<dyn AsFd + Send + Sync>, mark: M) -> Token {
+        self.doors.push(Door::new(file, mark));
+        let door = Token((self.doors.len() - 1) as u32);
+        self.accept(door);
+        door
+    }
+
+    fn accept(&mut self, token: Token) {
+        if let Some(request) = self.doors.get_mut(token.0 as usize).and_then(|door| door.request(token)) {
+            self.push(&request);
+        }
+    }
+
+    /// Who came in first at a door of those not taken yet. Error: why nobody can come in; asking again tries again.
+    pub fn accepted(&mut self, token: Token) -> io::Result<Option<OwnedFd>> {
+        let Some(door) = self.doors.get_mut(token.0 as usize) else { return Ok(None) };
+        let came = door.take();
+        if matches!(came, Ok(None)) {
+            self.accept(token);
+        }
+        came
+    }
+
+    /// Whether anything is to be had from `accepted`.
+    pub fn has_callers(&self, token: Token) -> bool {
+        self.doors.get(token.0 as usize).is_some_and(Door::has_callers)
+    }
+
+    /// Accepts nobody any more and gives the socket up: with the next turn it is closed, if nobody else has it.
+    pub fn shut(&mut self, token: Token) {
+        if self.doors.get_mut(token.0 as usize).is_some_and(Door::shut) {
+            self.cancel(token, Op::Accept);
+        }
+    }
+
+    fn came(&mut self, token: Token, result: i32, more: bool, host: &impl Host<Mark = M>) {
+        let Some(door) = self.doors.get_mut(token.0 as usize) else { return };
+        door.note(result, more);
+        if door.has_callers() {
+            host.ready(&door.mark, READ);
+        }
+        if door.goes_on() {
+            self.accept(token);
+        }
     }
 
     fn place(&mut self, token: Token) -> Option<&mut Place<M>> {
@@ -393,6 +443,7 @@ impl<M> Ring<M> {
             match Token::split(user_data) {
                 Some((token, Op::Receive)) => self.received(token, result, flags, host),
                 Some((token, Op::Send)) => self.sent(token, result, host),
+                Some((token, Op::Accept)) => self.came(token, result, cqueue::more(flags), host),
                 Some((token, Op::Writable)) => self.writable(token, host),
                 Some((_, Op::Watch)) => {
                     self.watch_due = true;

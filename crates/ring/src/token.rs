@@ -15,6 +15,8 @@ pub enum Op {
     Cancel = 4,
     /// Waits for the other event queue.
     Watch = 5,
+    /// Takes in who knocks at a door.
+    Accept = 6,
 }
 
 impl Token {
@@ -30,6 +32,7 @@ impl Token {
             3 => Op::Writable,
             4 => Op::Cancel,
             5 => Op::Watch,
+            6 => Op::Accept,
             _ => return None,
         };
         Some((Token(user_data as u32), op))

@@ -293,3 +293,22 @@ fn another_event_queue_is_heard_of() {
         (&watched).read_exact(&mut [0]).unwrap();
     }
 }
+
+#[test]
+fn callers_come_in_until_the_door_is_shut() {
+    let Some(mut bed) = Bed::new() else { return };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let door = bed.ring.listen(Arc::new(listener), 3);
+    for _ in 0..2 {
+        let mut caller = std::net::TcpStream::connect(address).unwrap();
+        bed.turn_until("the caller", |bed| bed.ring.has_callers(door));
+        assert!(bed.was_told(3, READ));
+        let ours = bed.ring.accepted(door).unwrap().unwrap();
+        std::net::TcpStream::from(ours).write_all(b"hello").unwrap();
+        caller.read_exact(&mut [0; 5]).unwrap();
+        assert!(bed.ring.accepted(door).unwrap().is_none());
+    }
+    bed.ring.shut(door);
+    bed.turn_until("the closing", |_| std::net::TcpStream::connect(address).is_err());
+}

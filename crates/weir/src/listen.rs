@@ -1,20 +1,25 @@
 //! The doors: TCP and unix sockets, watched by the first worker, which hands new clients to the worker with the fewest.
 
 use crate::log::Level;
-use crate::reactor::{READ, parked};
+use crate::reactor::{READ, Reactor, Slot, parked};
 use crate::shared::{Message, Shared, Stop};
 use crate::socket::Socket;
 use crate::startup;
 use crate::worker::Worker;
 use anyhow::{Context, bail};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, SockAddr, Type};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::config::Config;
+use weir_ring::Token;
 
 /// Largest backlog asked of the kernel, which cuts it at `net.core.somaxconn` anyway.
 const BACKLOG_MAX: u32 = 65_535;
@@ -69,8 +74,10 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<Door> {
         socket.set_only_v6(true)?;
     }
     socket.bind(&address.into())?;
+    // Those who come in inherit these.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_keepalive(true)?;
     socket.listen(backlog)?;
-    socket.set_nonblocking(true)?;
     Ok(Door::Tcp(socket.into()))
 }
 
@@ -86,7 +93,6 @@ fn open_unix(path: &Path, config: &Config) -> anyhow::Result<Door> {
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     socket.listen(backlog)?;
-    socket.set_nonblocking(true)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(config.unix_socket_permissions))?;
     if !config.unix_socket_group.is_empty() {
         let gid = group_id(&config.unix_socket_group)?;
@@ -122,45 +128,88 @@ enum Caller {
     Unix(std::os::unix::net::UnixStream),
 }
 
-enum Watched {
-    Tcp(mio::net::TcpListener),
-    Unix(mio::net::UnixListener),
+/// An open door in the event loop of the first worker.
+struct Watched {
+    door: Arc<Listener>,
+    slot: Arc<Slot>,
+    token: Option<Token>,
+}
+
+enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Watched {
+    fn new(reactor: &Reactor, door: Door) -> io::Result<Watched> {
+        let door = Arc::new(match door {
+            Door::Tcp(listener) => Listener::Tcp(listener),
+            Door::Unix(listener, _) => Listener::Unix(listener),
+        });
+        let (slot, token) = reactor.listen(door.clone())?;
+        Ok(Watched { door, slot, token })
+    }
+
+    /// The next client, if one is there.
+    fn accept(&self, reactor: &Reactor) -> io::Result<Option<Caller>> {
+        if self.slot.ready() & READ == 0 {
+            return Ok(None);
+        }
+        let came = match self.token {
+            Some(token) => reactor.accepted(token, &self.slot)?,
+            None => match rustix::net::accept_with(self.door.as_fd(), SocketFlags::CLOEXEC) {
+                Ok(came) => Some(came),
+                Err(Errno::AGAIN) => {
+                    self.slot.clear(READ);
+                    None
+                }
+                Err(errno) => return Err(errno.into()),
+            },
+        };
+        let Some(came) = came else { return Ok(None) };
+        Ok(Some(match &*self.door {
+            Listener::Tcp(_) => {
+                let stream = std::net::TcpStream::from(came);
+                // Error: gone before we came to the door.
+                let peer = stream.peer_addr().map_err(|_| io::ErrorKind::ConnectionAborted)?;
+                Caller::Tcp(stream, peer)
+            }
+            Listener::Unix(_) => Caller::Unix(came.into()),
+        }))
+    }
 }
 
 /// Accepts clients at one door until the proxy stops. Runs as a task of the first worker.
 pub async fn accept(w: Rc<Worker>, door: Door) {
-    let mut watched = match door {
-        Door::Tcp(listener) => Watched::Tcp(mio::net::TcpListener::from_std(listener)),
-        Door::Unix(listener, _) => Watched::Unix(mio::net::UnixListener::from_std(listener)),
-    };
-    let registered = match &mut watched {
-        Watched::Tcp(listener) => w.reactor.register(listener),
-        Watched::Unix(listener) => w.reactor.register(listener),
-    };
-    let slot = match registered {
-        Ok(slot) => slot,
+    let watched = match Watched::new(&w.reactor, door) {
+        Ok(watched) => watched,
         Err(cause) => return w.shared.log.say(Level::Error, format_args!("cannot watch a listening socket: {cause}")),
     };
     let mut accepted = 0;
     while w.shared.stop_mode() == Stop::No {
-        if slot.ready() & READ == 0 {
-            accepted = 0;
-            parked().await;
-            continue;
-        }
-        let caller = match &watched {
-            Watched::Tcp(listener) => listener.accept().map(|(stream, peer)| Caller::Tcp(stream.into(), peer)),
-            Watched::Unix(listener) => listener.accept().map(|(stream, _)| Caller::Unix(stream.into())),
-        };
-        match caller {
-            Ok(caller) => hand_over(&w, caller),
-            Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => slot.clear(READ),
+        match watched.accept(&w.reactor) {
+            Ok(Some(caller)) => hand_over(&w, caller),
+            Ok(None) => {
+                accepted = 0;
+                parked().await;
+                continue;
+            }
             // Gone before we came to the door.
             Err(cause) if matches!(cause.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
             Err(cause) => {
                 // Out of file descriptors, most likely: those waiting stay in the backlog until some are free.
                 w.shared.log.say(Level::Error, format_args!("cannot accept a client: {cause}"));
                 w.reactor.sleep(std::time::Duration::from_millis(100)).await;
+                w.reactor.retry(&watched.slot);
             }
         }
         accepted += 1;
@@ -168,6 +217,9 @@ pub async fn accept(w: Rc<Worker>, door: Door) {
             w.reactor.wake(w.reactor.current_task());
             parked().await;
         }
+    }
+    if let Some(token) = watched.token {
+        w.reactor.with_ring((), |ring| ring.shut(token));
     }
 }
 

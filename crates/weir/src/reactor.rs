@@ -16,7 +16,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::future::Future;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -38,6 +38,10 @@ const WAKE: mio::Token = mio::Token(usize::MAX);
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 512;
+
+/// Times that tasks woken by tasks run before the kernel is asked again: no task can starve the sockets, and a task that only starts
+/// another one costs no system call.
+const PASSES_MAX: u32 = 3;
 
 /// What the event loop knows of one socket. Written by the loop's thread; a link at rest is looked at by others.
 #[derive(Debug)]
@@ -248,6 +252,35 @@ impl Reactor {
         Ok((slot, Some(token)))
     }
 
+    /// Accepts at a listening socket for the current task: in the ring, by its token, or with epoll, which only tells when to.
+    pub fn listen<S: AsFd + Send + Sync + 'static>(&self, door: Arc<S>) -> io::Result<(Arc<Slot>, Option<Token>)> {
+        // The ring waits only for sockets that may be waited for.
+        rustix::io::ioctl_fionbio(&door, !self.has_ring())?;
+        let Some(ring) = &self.ring else {
+            let fd = door.as_fd().as_raw_fd();
+            return Ok((self.register(&mut mio::unix::SourceFd(&fd))?, None));
+        };
+        let slot = Arc::new(Slot::new(self.current.get()));
+        let token = ring.borrow_mut().listen(door, slot.clone());
+        Ok((slot, Some(token)))
+    }
+
+    /// Has the current task look at a socket again though nothing new was told of it.
+    pub fn retry(&self, slot: &Slot) {
+        self.raise(slot, READ);
+    }
+
+    /// Who came in at a door of the ring.
+    pub fn accepted(&self, door: Token, slot: &Slot) -> io::Result<Option<OwnedFd>> {
+        self.with_ring(Ok(None), |ring| {
+            let came = ring.accepted(door);
+            if !ring.has_callers(door) {
+                slot.clear(READ);
+            }
+            came
+        })
+    }
+
     /// Asks the ring, if there is one.
     #[inline]
     pub fn with_ring<T>(&self, without: T, ask: impl FnOnce(&mut Ring<Arc<Slot>>) -> T) -> T {
@@ -308,11 +341,12 @@ impl Reactor {
     }
 
     fn run_tasks(&self) {
-        // Tasks woken by this round's tasks run in the next round, after the kernel was asked: no task can starve the sockets.
-        let round = self.runnable.borrow().len();
-        for _ in 0..round {
-            let Some(id) = self.runnable.borrow_mut().pop_front() else { return };
-            self.run_task(id);
+        for _ in 0..PASSES_MAX {
+            let round = self.runnable.borrow().len();
+            for _ in 0..round {
+                let Some(id) = self.runnable.borrow_mut().pop_front() else { return };
+                self.run_task(id);
+            }
         }
     }
 

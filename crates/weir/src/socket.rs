@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_ring::{Chunk, Piece, Token};
+use weir_ring::{Bytes, Chunk, Piece, Token};
 
 enum Stream {
     Tcp(mio::net::TcpStream),
@@ -58,10 +58,8 @@ const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
 const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 impl Socket {
-    /// Watches an accepted TCP connection.
+    /// Watches an accepted TCP connection. It has its options from the listening socket.
     pub fn accepted_tcp(reactor: &Reactor, stream: std::net::TcpStream) -> io::Result<Socket> {
-        stream.set_nodelay(true)?;
-        socket2::SockRef::from(&stream).set_keepalive(true)?;
         Socket::adopt(reactor, Stream::Tcp(mio::net::TcpStream::from_std(stream)))
     }
 
@@ -70,10 +68,9 @@ impl Socket {
         Socket::adopt(reactor, Stream::Unix(mio::net::UnixStream::from_std(stream)))
     }
 
-    /// Watches a connected socket.
+    /// Watches a connected socket. In blocking mode, as those accepted are: the ring waits only for sockets that may be waited for, and
+    /// our own calls say that they do not wait.
     fn adopt(reactor: &Reactor, stream: Stream) -> io::Result<Socket> {
-        // The ring waits only for sockets that may be waited for.
-        rustix::io::ioctl_fionbio(stream.fd(), !reactor.has_ring())?;
         let stream = Arc::new(stream);
         let (slot, token) = reactor.receive(stream.clone())?;
         Ok(Socket { stream, slot, token })
@@ -103,6 +100,7 @@ impl Socket {
         socket2::SockRef::from(&stream).set_keepalive(true)?;
         if reactor.has_ring() {
             reactor.registry().deregister(&mut stream)?;
+            rustix::io::ioctl_fionbio(&stream, false)?;
             return Socket::adopt(reactor, Stream::Tcp(stream));
         }
         Ok(Socket { stream: Arc::new(Stream::Tcp(stream)), slot, token: None })
@@ -110,7 +108,9 @@ impl Socket {
 
     /// Connects over a unix socket: done or failed at once.
     pub fn connect_unix(reactor: &Reactor, path: &Path) -> io::Result<Socket> {
-        Socket::adopt(reactor, Stream::Unix(mio::net::UnixStream::connect(path)?))
+        let stream = mio::net::UnixStream::connect(path)?;
+        rustix::io::ioctl_fionbio(&stream, false)?;
+        Socket::adopt(reactor, Stream::Unix(stream))
     }
 
     /// Whether a ring receives and sends for it.
@@ -291,6 +291,18 @@ impl Socket {
             }
             parked().await;
         }
+    }
+
+    /// Writes all of it with the loop's next turn, where a ring sends; else at once. What fails shows at the next read. Not cancel safe.
+    /// Who closes the socket after it must do so by `close`.
+    pub async fn write_soon(&self, reactor: &Reactor, bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+        if !self.is_ringed() || !self.can_send(reactor)? {
+            return self.write_all(reactor, bytes, deadline).await;
+        }
+        let mut copy = reactor.buffers.take_extra();
+        copy.extend_from_slice(bytes);
+        self.send(reactor, Piece { start: 0, end: copy.len(), bytes: Bytes::Vector(copy) });
+        Ok(())
     }
 
     /// Writes all of it. Not cancel safe: a part may be on its way.

@@ -142,7 +142,7 @@ impl Door<'_> {
     }
 
     async fn send(&self, bytes: &[u8]) -> Result<(), Fault> {
-        self.socket.write_all(&self.w.reactor, bytes, self.deadline).await.map_err(|e| broke(&e))
+        self.socket.write_soon(&self.w.reactor, bytes, self.deadline).await.map_err(|e| broke(&e))
     }
 
     async fn read_more(&mut self) -> Result<(), Fault> {
