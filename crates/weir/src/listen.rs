@@ -32,11 +32,8 @@ pub enum Door {
 pub fn open(config: &Config) -> anyhow::Result<Vec<Door>> {
     let backlog = (config.pool.num_init_children * config.listen_backlog_multiplier).clamp(128, BACKLOG_MAX) as i32;
     let mut doors = Vec::new();
-    for name in &config.listen_addresses {
-        for address in addresses(name, config.port).with_context(|| format!("listen_addresses: cannot resolve \"{name}\""))? {
-            let door = open_tcp(address, backlog).with_context(|| format!("cannot listen on {address}"))?;
-            doors.push(door);
-        }
+    for listener in open_all(&config.listen_addresses, config.port, backlog, "listen_addresses")? {
+        doors.push(Door::Tcp(listener));
     }
     for directory in &config.unix_socket_directories {
         let path = directory.join(format!(".s.PGSQL.{}", config.port));
@@ -46,6 +43,17 @@ pub fn open(config: &Config) -> anyhow::Result<Vec<Door>> {
         bail!("neither listen_addresses nor unix_socket_directories names a place to listen");
     }
     Ok(doors)
+}
+
+/// Opens a port on all addresses that `names` stand for; `parameter` is what they are called.
+pub fn open_all(names: &[String], port: u16, backlog: i32, parameter: &str) -> anyhow::Result<Vec<std::net::TcpListener>> {
+    let mut listeners = Vec::new();
+    for name in names {
+        for address in addresses(name, port).with_context(|| format!("{parameter}: cannot resolve \"{name}\""))? {
+            listeners.push(open_tcp(address, backlog).with_context(|| format!("cannot listen on {address}"))?);
+        }
+    }
+    Ok(listeners)
 }
 
 fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
@@ -62,7 +70,7 @@ fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<Door> {
+fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListener> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
@@ -71,7 +79,7 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<Door> {
     socket.bind(&address.into())?;
     socket.listen(backlog)?;
     socket.set_nonblocking(true)?;
-    Ok(Door::Tcp(socket.into()))
+    Ok(socket.into())
 }
 
 fn open_unix(path: &Path, config: &Config) -> anyhow::Result<Door> {
@@ -206,7 +214,13 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
     let caller = match message {
         Message::Tcp(stream, peer) => Caller::Tcp(stream, peer),
         Message::Unix(stream) => Caller::Unix(stream),
-        Message::Wake(_) | Message::Release { .. } | Message::Cancel { .. } | Message::Refresh | Message::Stop => return,
+        Message::Wake(_)
+        | Message::Release { .. }
+        | Message::Cancel { .. }
+        | Message::Refresh
+        | Message::Stop
+        | Message::Kill(_)
+        | Message::Close(_) => return,
     };
     let worker = w.clone();
     w.reactor.spawn(async move { receive(worker, caller).await });
