@@ -23,7 +23,9 @@ pub use problem::{Outcome, Problem, Severity};
 pub use read::{read, read_with};
 pub use reload::{SetError, reload};
 pub use show::{ShowError, Shown, show_all, show_one};
-pub use types::{CheckConfig, ClusteringMode, IoMethod, LogConfig, LogLevel, NodeConfig, PoolConfig, PoolMode, RoutingConfig};
+pub use types::{
+    AdminConfig, CheckConfig, ClusteringMode, IoMethod, LogConfig, LogLevel, NodeConfig, PoolConfig, PoolMode, RoutingConfig,
+};
 
 /// Everything the proxy is told by its operator.
 #[derive(Debug, Clone)]
@@ -64,6 +66,8 @@ pub struct Config {
     pub check: CheckConfig,
     /// Time to look for a primary; 0 for ever.
     pub search_primary_timeout_ms: u64,
+    /// The administration console and monitoring.
+    pub admin: AdminConfig,
     /// What is logged.
     pub log: LogConfig,
     /// File with the process number.
@@ -203,6 +207,7 @@ impl Config {
             routing: RoutingConfig::empty(),
             check: CheckConfig::empty(),
             search_primary_timeout_ms: 0,
+            admin: AdminConfig::empty(),
             log: LogConfig::empty(),
             pid_file: PathBuf::new(),
             work_dir: PathBuf::new(),

@@ -10,6 +10,8 @@ use crate::session::{FAILED, IDLE, Kept, Reset, Session};
 use crate::session_card::Doing;
 use crate::shared::Message;
 use crate::statements::Statement;
+use crate::stats::Stat;
+use crate::timing;
 use crate::worker::Worker;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -102,8 +104,14 @@ pub fn misplaced(s: &Session, w: &Worker, statement: &Statement) -> Option<Fault
 
 /// Chooses a node and takes a link to it: at rest, opened, or waited for. Not cancel safe.
 pub async fn acquire(s: &mut Session, w: &Rc<Worker>, need: Need) -> Result<(), Fault> {
-    let mut class = need.class;
     let started = w.reactor.now();
+    let acquired = acquire_since(s, w, need, started).await;
+    timing::waited(s, w, started);
+    acquired
+}
+
+async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instant) -> Result<(), Fault> {
+    let mut class = need.class;
     loop {
         let (node, at) = match choose(s, w, class) {
             (Some((at, node)), _) => (node, at),
@@ -132,6 +140,7 @@ pub async fn acquire(s: &mut Session, w: &Rc<Worker>, need: Need) -> Result<(), 
 
 /// Uses a link: brings it to the session's settings first if it has others. They travel with the statement in one write.
 fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) {
+    s.pools.stats.add(Stat::Assignments, 1);
     s.take(w, link);
     bring_settings(s, w);
     if w.peek_config().pool.mode == PoolMode::Session {
@@ -218,6 +227,7 @@ async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: &str)
 async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<Link>, OpenError>, Fault> {
     let pool = s.pools.of_node(w, node);
     s.entry.card.set_doing(Doing::WaitingForConnection);
+    s.entry.card.waiting_ms.store(w.millis(w.reactor.now()), std::sync::atomic::Ordering::Relaxed);
     let (client, entry) = (&s.client, &s.entry);
     // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
     let was_closed = client.is_closed();
@@ -345,6 +355,14 @@ fn wait_fault(pool: &Pool, refusal: Refusal) -> Fault {
             let which = match limit {
                 Limit::PoolSize(size) => {
                     format!("pool_size = {size} connections of user \"{}\" to database \"{}\"", pool.key.user, pool.key.database)
+                }
+                Limit::Paused => {
+                    let message = format!(
+                        "database \"{}\" is paused by an administrator, and was for {waited_ms} ms (pool_wait_timeout)",
+                        pool.key.database
+                    );
+                    return Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, message)
+                        .hint("RESUME in the administration console ends the pause.");
                 }
                 Limit::Node(max) => format!("num_init_children * max_pool = {max} connections"),
             };

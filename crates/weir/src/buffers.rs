@@ -25,6 +25,11 @@ impl Buffers {
         Buffers { bulk, extra, buffer_bytes }
     }
 
+    /// Buffers at rest.
+    pub fn kept(&self) -> usize {
+        self.bulk.borrow().len()
+    }
+
     pub fn take_bulk(&self) -> Box<[u8]> {
         self.bulk.borrow_mut().pop().unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
     }

@@ -35,7 +35,8 @@ fn columns(names: &[&str]) -> String {
 
 fn metrics_page() -> String {
     let mut page = String::from(
-        "# Metrics\n\nGenerated from the table in `crates/weir/src/metrics.rs`; `SHOW pool_metrics` lists them with their values.\n\n\
+        "# Metrics\n\nGenerated from the table in `crates/weir/src/metrics.rs`; `SHOW pool_metrics` lists them with their values,\n\
+         `/metrics` with `weir_` before their names, beside those of [Monitoring](monitoring.md).\n\n\
          | name | meaning |\n|---|---|\n",
     );
     for row in METRICS {

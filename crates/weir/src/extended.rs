@@ -10,6 +10,8 @@ use crate::metrics::Metric;
 use crate::relay::{Flow, hold, refusal};
 use crate::session::{Change, Kept, Portal, Session};
 use crate::statements::{self, Prepared};
+use crate::stats::Stat;
+use crate::timing;
 use crate::worker::Worker;
 use std::rc::Rc;
 use weir_policy::prepared::{NAME_PREFIX, Need, StatementId, push_name};
@@ -99,6 +101,7 @@ fn parse_unnamed(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepa
 /// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
 /// forgotten that the link knows the statement.
 fn parse_named(s: &mut Session, w: &Worker, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
+    s.pools.stats.add(Stat::ClientParses, 1);
     let id = prepared.id;
     let before = s.named.insert(name.clone(), prepared.clone());
     s.up.eat(header);
@@ -111,6 +114,7 @@ fn parse_named(s: &mut Session, w: &Worker, header: Header, name: Box<[u8]>, pre
 /// Writes Close and Parse of a statement, and Close of the one that makes room for it. The caller notes what the Parse is.
 fn prepare_on_link(s: &mut Session, w: &Worker, prepared: &Prepared) {
     let Some(link) = &mut s.link else { return };
+    s.pools.stats.add(Stat::ServerParses, 1);
     let max = w.peek_config().pool.prepared_max as usize;
     let need = link.known.touch(prepared.id, max);
     let extra = s.up.extra(&w.buffers);
@@ -248,6 +252,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         s.up.pass(header, &w.buffers);
         return Ok(Flow::Next);
     }
+    s.pools.stats.add(Stat::Binds, 1);
     let head_bytes = HEADER_BYTES + portal_bytes + 1 + name_bytes + 1;
     s.up.pass_with_head(header, head_bytes, &w.buffers, |head, out| {
         rename_bind(head, portal_bytes, header.frame_bytes() - head_bytes, prepared.id, out);
@@ -421,7 +426,7 @@ pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flo
     }
     let flow = pass_unknown(s, w, header, Expect::Execute);
     if flow == Ok(Flow::Next) {
-        s.entry.card.count_statement();
+        timing::sent(s, w);
         w.count(Metric::StatementsExtended);
     }
     flow

@@ -32,6 +32,12 @@ pub mod sqlstate {
     pub const UNDEFINED_STATEMENT: &str = "26000";
     pub const DUPLICATE_STATEMENT: &str = "42P05";
     pub const UNDEFINED_OBJECT: &str = "42704";
+    pub const UNDEFINED_CURSOR: &str = "34000";
+    pub const INSUFFICIENT_PRIVILEGE: &str = "42501";
+    pub const INVALID_VALUE: &str = "22023";
+    pub const NOT_IN_STATE: &str = "55000";
+    pub const CANNOT_CHANGE_NOW: &str = "55P02";
+    pub const CONFIGURATION_ERROR: &str = "F0000";
     pub const SYNTAX_ERROR: &str = "42601";
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     pub const QUERY_CANCELED: &str = "57014";

@@ -5,12 +5,18 @@
 pub mod aim;
 pub mod answer;
 pub mod buffers;
+pub mod census;
 pub mod cli;
 pub mod cluster;
+pub mod console;
 pub mod demo;
 pub mod docs;
+pub mod exposition;
 pub mod extended;
 pub mod fault;
+pub mod gates;
+pub mod histogram;
+pub mod http;
 pub mod lane;
 pub mod link;
 pub mod listen;
@@ -25,7 +31,9 @@ pub mod shared;
 pub mod socket;
 pub mod startup;
 pub mod statements;
+pub mod stats;
 pub mod supervisor;
+pub mod timing;
 pub mod views;
 pub mod worker;
 

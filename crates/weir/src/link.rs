@@ -60,8 +60,10 @@ pub struct LinkCard {
     pub kept: AtomicU8,
     /// Must be closed after this use: a cancel request may still be on its way to it.
     pub doomed: AtomicBool,
-    /// Seconds since 1970 of the last hand-over.
-    pub handed_at_s: AtomicU64,
+    /// Begin of the last statement, in milliseconds since the start of the proxy.
+    pub used_ms: AtomicU64,
+    /// Statements prepared on it.
+    pub prepared: AtomicU32,
     pub version: Box<str>,
     pub protocol: Version,
 }
@@ -211,7 +213,8 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         uses: AtomicU64::new(0),
         kept: AtomicU8::new(0),
         doomed: AtomicBool::new(false),
-        handed_at_s: AtomicU64::new(0),
+        used_ms: AtomicU64::new(0),
+        prepared: AtomicU32::new(0),
         version: greeting
             .reported
             .iter()

@@ -37,11 +37,8 @@ pub enum Door {
 pub fn open(config: &Config) -> anyhow::Result<Vec<Door>> {
     let backlog = (config.pool.num_init_children * config.listen_backlog_multiplier).clamp(128, BACKLOG_MAX) as i32;
     let mut doors = Vec::new();
-    for name in &config.listen_addresses {
-        for address in addresses(name, config.port).with_context(|| format!("listen_addresses: cannot resolve \"{name}\""))? {
-            let door = open_tcp(address, backlog).with_context(|| format!("cannot listen on {address}"))?;
-            doors.push(door);
-        }
+    for listener in open_all(&config.listen_addresses, config.port, backlog, "listen_addresses")? {
+        doors.push(Door::Tcp(listener));
     }
     for directory in &config.unix_socket_directories {
         let path = directory.join(format!(".s.PGSQL.{}", config.port));
@@ -51,6 +48,17 @@ pub fn open(config: &Config) -> anyhow::Result<Vec<Door>> {
         bail!("neither listen_addresses nor unix_socket_directories names a place to listen");
     }
     Ok(doors)
+}
+
+/// Opens a port on all addresses that `names` stand for; `parameter` is what they are called.
+pub fn open_all(names: &[String], port: u16, backlog: i32, parameter: &str) -> anyhow::Result<Vec<std::net::TcpListener>> {
+    let mut listeners = Vec::new();
+    for name in names {
+        for address in addresses(name, port).with_context(|| format!("{parameter}: cannot resolve \"{name}\""))? {
+            listeners.push(open_tcp(address, backlog).with_context(|| format!("cannot listen on {address}"))?);
+        }
+    }
+    Ok(listeners)
 }
 
 fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
@@ -67,7 +75,7 @@ fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
-fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<Door> {
+fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListener> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
@@ -78,7 +86,7 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<Door> {
     socket.set_tcp_nodelay(true)?;
     socket.set_keepalive(true)?;
     socket.listen(backlog)?;
-    Ok(Door::Tcp(socket.into()))
+    Ok(socket.into())
 }
 
 fn open_unix(path: &Path, config: &Config) -> anyhow::Result<Door> {
@@ -123,13 +131,13 @@ impl Door {
 }
 
 /// A client that came in.
-enum Caller {
+pub enum Caller {
     Tcp(std::net::TcpStream, SocketAddr),
     Unix(std::os::unix::net::UnixStream),
 }
 
 /// An open door in the event loop of the first worker.
-struct Watched {
+pub struct Watched {
     door: Arc<Listener>,
     slot: Arc<Slot>,
     token: Option<Token>,
@@ -150,7 +158,7 @@ impl AsFd for Listener {
 }
 
 impl Watched {
-    fn new(reactor: &Reactor, door: Door) -> io::Result<Watched> {
+    pub fn new(reactor: &Reactor, door: Door) -> io::Result<Watched> {
         let door = Arc::new(match door {
             Door::Tcp(listener) => Listener::Tcp(listener),
             Door::Unix(listener, _) => Listener::Unix(listener),
@@ -160,7 +168,7 @@ impl Watched {
     }
 
     /// The next client, if one is there.
-    fn accept(&self, reactor: &Reactor) -> io::Result<Option<Caller>> {
+    pub fn accept(&self, reactor: &Reactor) -> io::Result<Option<Caller>> {
         if self.slot.ready() & READ == 0 {
             return Ok(None);
         }
@@ -188,6 +196,13 @@ impl Watched {
     }
 }
 
+impl Watched {
+    /// After a failure: looks again though nothing new was told.
+    pub fn retry(&self, reactor: &Reactor) {
+        reactor.retry(&self.slot);
+    }
+}
+
 /// Accepts clients at one door until the proxy stops. Runs as a task of the first worker.
 pub async fn accept(w: Rc<Worker>, door: Door) {
     let watched = match Watched::new(&w.reactor, door) {
@@ -209,7 +224,7 @@ pub async fn accept(w: Rc<Worker>, door: Door) {
                 // Out of file descriptors, most likely: those waiting stay in the backlog until some are free.
                 w.shared.log.say(Level::Error, format_args!("cannot accept a client: {cause}"));
                 w.reactor.sleep(std::time::Duration::from_millis(100)).await;
-                w.reactor.retry(&watched.slot);
+                watched.retry(&w.reactor);
             }
         }
         accepted += 1;
@@ -258,7 +273,13 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
     let caller = match message {
         Message::Tcp(stream, peer) => Caller::Tcp(stream, peer),
         Message::Unix(stream) => Caller::Unix(stream),
-        Message::Wake(_) | Message::Release { .. } | Message::Cancel { .. } | Message::Refresh | Message::Stop => return,
+        Message::Wake(_)
+        | Message::Release { .. }
+        | Message::Cancel { .. }
+        | Message::Refresh
+        | Message::Stop
+        | Message::Kill(_)
+        | Message::Close(_) => return,
     };
     let worker = w.clone();
     w.reactor.spawn(async move { receive(worker, caller).await });

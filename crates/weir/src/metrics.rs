@@ -1,5 +1,6 @@
 //! What is counted. One row of `METRICS` per counter; each worker has its own, summed when asked for.
 
+use crate::histogram::{Counted, Histogram, add};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Highest node number plus one. Source: Pgpool-II `MAX_NUM_BACKENDS`.
@@ -65,26 +66,81 @@ pub struct Counters {
     values: [AtomicU64; METRICS.len()],
     /// Reads by node, as Pgpool's `select_cnt` counts them.
     selects: [AtomicU64; NODES_MAX],
+    /// Statements by node, and their times.
+    statements: [AtomicU64; NODES_MAX],
+    times: Vec<Histogram>,
+    /// Errors of servers by class; the last place is for all others.
+    errors: [AtomicU64; ERROR_CLASSES.len() + 1],
 }
+
+/// First two letters of SQLSTATEs, in order. Source: PostgreSQL manual, appendix "PostgreSQL Error Codes".
+pub const ERROR_CLASSES: &[&str; 40] = &[
+    "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "20", "21", "22", "23", "24", "25", "26", "27", "28", "2B", "2D", "2F",
+    "34", "38", "39", "3B", "3D", "3F", "40", "42", "44", "53", "54", "55", "57", "58", "72", "F0", "HV", "P0", "XX",
+];
 
 impl Default for Counters {
     fn default() -> Counters {
-        Counters { values: [const { AtomicU64::new(0) }; METRICS.len()], selects: [const { AtomicU64::new(0) }; NODES_MAX] }
+        Counters {
+            values: [const { AtomicU64::new(0) }; METRICS.len()],
+            selects: [const { AtomicU64::new(0) }; NODES_MAX],
+            statements: [const { AtomicU64::new(0) }; NODES_MAX],
+            times: (0..NODES_MAX).map(|_| Histogram::default()).collect(),
+            errors: [const { AtomicU64::new(0) }; ERROR_CLASSES.len() + 1],
+        }
     }
 }
 
 impl Counters {
     #[inline]
     pub fn count(&self, metric: Metric) {
-        bump(&self.values[metric as usize]);
+        add(&self.values[metric as usize], 1);
     }
 
     /// A read on the node with this number.
     #[inline]
     pub fn count_select(&self, node: u16) {
         if let Some(counter) = self.selects.get(usize::from(node)) {
-            bump(counter);
+            add(counter, 1);
         }
+    }
+
+    /// A statement sent to the node with this number.
+    #[inline]
+    pub fn count_statement(&self, node: u16) {
+        if let Some(counter) = self.statements.get(usize::from(node)) {
+            add(counter, 1);
+        }
+    }
+
+    /// How long a statement took on the node with this number.
+    #[inline]
+    pub fn note_time(&self, node: u16, us: u64) {
+        if let Some(times) = self.times.get(usize::from(node)) {
+            times.note(us);
+        }
+    }
+
+    /// An error a server reported.
+    pub fn count_error(&self, sqlstate: &[u8]) {
+        let class = sqlstate.get(..2).unwrap_or_default();
+        let at = ERROR_CLASSES.binary_search_by(|known| known.as_bytes().cmp(class)).unwrap_or(ERROR_CLASSES.len());
+        add(&self.errors[at], 1);
+    }
+
+    /// Statements of a node.
+    pub fn statements(&self, node: u16) -> u64 {
+        self.statements.get(usize::from(node)).map_or(0, |v| v.load(Ordering::Relaxed))
+    }
+
+    /// Times of the statements of a node.
+    pub fn times(&self, node: u16) -> Counted {
+        self.times.get(usize::from(node)).map_or_else(Counted::default, Histogram::counted)
+    }
+
+    /// Errors by class, in the order of `ERROR_CLASSES`, then all others.
+    pub fn errors(&self) -> impl Iterator<Item = u64> {
+        self.errors.iter().map(|v| v.load(Ordering::Relaxed))
     }
 
     pub fn get(&self, row: usize) -> u64 {
@@ -96,14 +152,18 @@ impl Counters {
     }
 }
 
-#[inline]
-fn bump(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_are_counted_by_class() {
+        assert!(ERROR_CLASSES.is_sorted());
+        let counters = Counters::default();
+        [&b"42P01"[..], b"42601", b"ZZ123", b""].iter().for_each(|code| counters.count_error(code));
+        let counted: Vec<(&str, u64)> = ERROR_CLASSES.iter().copied().chain(["other"]).zip(counters.errors()).collect();
+        assert_eq!(counted.into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(), [("42", 2), ("other", 2)]);
+    }
 
     #[test]
     fn every_counter_has_its_row() {

@@ -6,6 +6,7 @@
 //! Invariant: `open` counts the links of a pool that exist or are permitted to be opened. A link or permit is always in one
 //! place: at rest, with a session, or in a waiter's cell.
 
+use crate::gates::Gates;
 use crate::link::{Link, LinkCard};
 use crate::metrics::Metric;
 use crate::shared::{Message, WorkerId};
@@ -43,6 +44,8 @@ struct Inner {
     idle: Idle,
     open: u32,
     waiters: VecDeque<Waiter>,
+    /// An administrator wants no links here: they are closed as they come back, and nobody gets one.
+    paused: bool,
     cards: HashMap<u64, Arc<LinkCard>>,
 }
 
@@ -93,6 +96,7 @@ pub enum Refusal {
 pub enum Limit {
     PoolSize(u32),
     Node(u32),
+    Paused,
 }
 
 /// All pools, and how many links each node has.
@@ -116,9 +120,22 @@ impl Default for Pools {
 }
 
 impl Pools {
-    pub fn get(&self, key: PoolKey) -> Arc<Pool> {
+    /// The pool of a key, made if there is none. The gates are looked at under the lock, so that a pool made while its database is
+    /// being paused is paused too.
+    pub fn get(&self, key: PoolKey, gates: &Gates) -> Arc<Pool> {
         let mut pools = self.pools.lock();
-        pools.entry(key.clone()).or_insert_with(|| Arc::new(Pool { key, inner: Mutex::default() })).clone()
+        let make = || {
+            let inner = Inner { paused: gates.is_paused(&key.database), ..Inner::default() };
+            Arc::new(Pool { key: key.clone(), inner: Mutex::new(inner) })
+        };
+        pools.entry(key.clone()).or_insert_with(make).clone()
+    }
+
+    /// The pools of one database, or all.
+    pub fn of_database(&self, database: Option<&str>) -> Vec<Arc<Pool>> {
+        let mut pools = self.all();
+        pools.retain(|pool| database.is_none_or(|database| *pool.key.database == *database));
+        pools
     }
 
     /// All pools, by node, database and user.
@@ -199,6 +216,7 @@ impl Pool {
                     return Err(Refusal::GaveUp);
                 }
                 w.count(Metric::WaitTimeouts);
+                let limit = if self.inner.lock().paused { Limit::Paused } else { limit };
                 return Err(Refusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
             }
             if let Some(at) = deadline {
@@ -212,7 +230,7 @@ impl Pool {
     #[inline]
     pub fn take_idle(&self, w: &Worker) -> Option<Box<Link>> {
         let mut inner = self.inner.lock();
-        if !inner.waiters.is_empty() {
+        if !inner.waiters.is_empty() || inner.paused {
             return None;
         }
         let at = inner.idle.iter().rposition(|link| link.home == w.id)?;
@@ -233,7 +251,8 @@ impl Pool {
             // Looked for below, without this pool's lock.
             node_idle_elsewhere: 0,
         };
-        match grant(counts) {
+        let granted = if inner.paused { Grant::Wait } else { grant(counts) };
+        match granted {
             Grant::Take => {
                 if let Some(link) = take_near(&mut inner.idle, w.id) {
                     return Ok(Lease::Link(link));
@@ -249,6 +268,9 @@ impl Pool {
         let cell = Arc::new(Cell::default());
         let task = w.reactor.current_task();
         inner.waiters.push_back(Waiter { worker: w.id, task, since: w.reactor.now(), cell: cell.clone() });
+        if inner.paused {
+            return Err((cell, Limit::Paused));
+        }
         if inner.open >= open_max {
             return Err((cell, Limit::PoolSize(open_max)));
         }
@@ -288,6 +310,10 @@ impl Pool {
         link.at_rest(w.reactor.now());
         let waiter = {
             let mut inner = self.inner.lock();
+            if inner.paused {
+                drop(inner);
+                return w.close_link(link);
+            }
             match inner.waiters.pop_front() {
                 Some(waiter) => waiter,
                 None => {
@@ -335,11 +361,11 @@ impl Pool {
         let yields = budget.starved_count.load(Ordering::Relaxed) > 0 && self.yields_to_starved(budget);
         let waiter = {
             let mut inner = self.inner.lock();
-            let waiter = if yields { None } else { inner.waiters.pop_front() };
+            let waiter = if yields || inner.paused { None } else { inner.waiters.pop_front() };
             if waiter.is_none() {
                 inner.open -= 1;
                 budget.open.fetch_sub(1, Ordering::Relaxed);
-                if !inner.waiters.is_empty() {
+                if !inner.waiters.is_empty() && !inner.paused {
                     // Those who wait here now lack the node's permission, too.
                     budget.starved.lock().push_back(self.clone());
                     budget.starved_count.fetch_add(1, Ordering::Relaxed);
@@ -359,6 +385,46 @@ impl Pool {
         self.release_permit(w);
     }
 
+    /// Closes the pool: links at rest go now, the others when they come back. Who asks for one waits.
+    pub fn pause(self: &Arc<Pool>, w: &Worker) {
+        self.inner.lock().paused = true;
+        self.retire(|_| true).into_iter().for_each(|link| w.close_link(link));
+    }
+
+    /// Opens the pool again, for those who wait too.
+    pub fn resume(self: &Arc<Pool>, w: &Worker) {
+        let waiting = {
+            let mut inner = self.inner.lock();
+            inner.paused = false;
+            inner.waiters.len()
+        };
+        // One entry for each, as if all had come just now: as many links are opened at once as the limits allow.
+        let budget = w.shared.pools.budget(self.key.node);
+        budget.starved.lock().extend(std::iter::repeat_n(self, waiting).cloned());
+        budget.starved_count.fetch_add(waiting as u32, Ordering::Relaxed);
+        w.shared.pools.feed_starved(w, self.key.node);
+    }
+
+    /// Has every link closed: those at rest now, the others when they come back.
+    pub fn renew(self: &Arc<Pool>, w: &Worker) {
+        let gone = {
+            let mut inner = self.inner.lock();
+            inner.cards.values().for_each(|card| card.doomed.store(true, Ordering::Relaxed));
+            std::mem::take(&mut inner.idle)
+        };
+        gone.into_iter().for_each(|link| w.close_link(link));
+    }
+
+    /// Whether a link waits to be closed.
+    pub fn has_doomed(&self) -> bool {
+        self.inner.lock().cards.values().any(|card| card.doomed.load(Ordering::Relaxed))
+    }
+
+    /// Since when the first one waits.
+    pub fn waits_since(&self) -> Option<Instant> {
+        self.inner.lock().waiters.front().map(|waiter| waiter.since)
+    }
+
     /// Takes the links at rest that `retire` says are to go.
     pub fn retire(&self, mut retire: impl FnMut(&Link) -> bool) -> Vec<Box<Link>> {
         let mut inner = self.inner.lock();
@@ -374,7 +440,10 @@ impl NodeBudget {
     fn front_starved(&self) -> Option<(Arc<Pool>, Instant)> {
         loop {
             let pool = self.starved.lock().front().cloned()?;
-            let since = pool.inner.lock().waiters.front().map(|waiter| waiter.since);
+            let since = {
+                let inner = pool.inner.lock();
+                inner.waiters.front().filter(|_| !inner.paused).map(|waiter| waiter.since)
+            };
             if let Some(since) = since {
                 return Some((pool, since));
             }
@@ -405,7 +474,7 @@ impl Pools {
             let waiter = {
                 let mut inner = pool.inner.lock();
                 // At its own limit it is not the node that it lacks: its own links come back to it.
-                if inner.open >= size {
+                if inner.paused || inner.open >= size {
                     continue;
                 }
                 let Some(waiter) = inner.waiters.pop_front() else { continue };

@@ -16,6 +16,8 @@ use crate::session_card::Doing;
 use crate::shared::Stop;
 use crate::socket::Got;
 use crate::statements::{self, Statement};
+use crate::stats::Stat;
+use crate::timing;
 use crate::worker::{PoolSet, Worker};
 use std::rc::Rc;
 use weir_policy::config::PoolMode;
@@ -246,7 +248,8 @@ fn fill_up(s: &mut Session, w: &Worker) -> bool {
         return false;
     }
     match s.up.fill(&s.client, &w.reactor) {
-        Ok(Got::Bytes(_)) => {
+        Ok(Got::Bytes(bytes)) => {
+            s.pools.stats.add(Stat::Received, bytes as u64);
             s.entry.active_at.set(w.reactor.now());
             true
         }
@@ -385,7 +388,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     if let Some(fault) = aim::misplaced(s, w, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
-    s.entry.card.count_statement();
+    timing::sent(s, w);
     w.count(Metric::StatementsSimple);
     if let Some(keeps) = statement.keeps {
         s.keep(w, Kept::State(keeps));
@@ -450,6 +453,7 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
         return Ok(flow);
     }
     s.keep(w, Kept::State(Keeps::Unknown));
+    timing::sent(s, w);
     s.replies.push(Expect::FunctionCall);
     s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
@@ -463,7 +467,7 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
     let Some(link) = &s.link else { return Ok(false) };
     let got = s.down.fill(&link.socket, &w.reactor);
     match got {
-        Ok(Got::Bytes(_)) => {}
+        Ok(Got::Bytes(bytes)) => s.pools.stats.add(Stat::Sent, bytes as u64),
         Ok(Got::Nothing) => return Ok(false),
         Ok(Got::End) => {
             link_lost(s, w, "the server closed the connection")?;
@@ -597,6 +601,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, ours: b
         return;
     }
     s.down.pass(header, &w.buffers);
+    timing::ready(s, w, status);
     if let Some(reset) = s.resetting.take() {
         s.again = Some(reset);
     }
@@ -629,6 +634,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     }
     let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
     let report = weir_wire::back::read_report(body);
+    w.counters().count_error(report.sqlstate);
     if matches!(report.sqlstate, b"0A000" | b"26000") {
         // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
         if let Some(link) = &mut s.link {
@@ -664,6 +670,7 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
             .hint("The statement may or may not have taken effect.")
     });
     s.detach();
+    timing::lost(s);
     (s.barrier, s.verb_bound, s.resetting, s.again) = (false, false, None, None);
     let replies = std::mem::take(&mut s.replies);
     if lost_state || s.up.is_mid_message() {

@@ -37,6 +37,8 @@ pub struct Card {
     /// Host and port, or `[local]` and nothing.
     pub client_host: Box<str>,
     pub client_port: u16,
+    /// The address it reached us by; empty if not known.
+    pub local_host: Box<str>,
     /// Seconds since 1970.
     pub connected_at_s: u64,
     doing: AtomicU8,
@@ -44,41 +46,48 @@ pub struct Card {
     pub favourite: AtomicU32,
     /// Messages a statement began with (Query, Execute).
     pub statements: AtomicU64,
+    /// Begin of its last statement, in milliseconds since the start of the proxy.
+    pub active_ms: AtomicU64,
+    /// Begin of its wait for a server connection, in milliseconds since the start of the proxy.
+    pub waiting_ms: AtomicU64,
+    /// Statements it has prepared by the protocol.
+    pub prepared: AtomicU32,
+}
+
+/// The two ends of a client's connection.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    /// `[local]` for a unix socket.
+    pub client_host: Box<str>,
+    /// 0 for a unix socket.
+    pub client_port: u16,
+    /// Empty if not known.
+    pub local_host: Box<str>,
 }
 
 impl Card {
-    pub fn new(
-        pid: u32,
-        user: Arc<str>,
-        database: Arc<str>,
-        application: &str,
-        client_host: &str,
-        client_port: u16,
-        connected_at_s: u64,
-    ) -> Card {
+    pub fn new(pid: u32, user: Arc<str>, database: Arc<str>, application: &str, ends: Ends, connected_at_s: u64) -> Card {
         Card {
             pid,
             user,
             database,
             application: application.into(),
-            client_host: client_host.into(),
-            client_port,
+            client_host: ends.client_host,
+            client_port: ends.client_port,
+            local_host: ends.local_host,
             connected_at_s,
             doing: AtomicU8::new(Doing::Idle as u8),
             favourite: AtomicU32::new(u32::MAX),
             statements: AtomicU64::new(0),
+            active_ms: AtomicU64::new(0),
+            waiting_ms: AtomicU64::new(0),
+            prepared: AtomicU32::new(0),
         }
     }
 
     #[inline]
     pub fn set_doing(&self, doing: Doing) {
         self.doing.store(doing as u8, Ordering::Relaxed);
-    }
-
-    /// Counts a statement of this session's; only its own worker does.
-    #[inline]
-    pub fn count_statement(&self) {
-        self.statements.store(self.statements.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     pub fn doing(&self) -> Doing {

@@ -1,20 +1,23 @@
 //! The only things two threads see. Passed as an argument; nothing here is a `static`.
 
-use crate::log::Log;
+use crate::gates::Gates;
+use crate::link::Link;
+use crate::log::{Level, Log};
 use crate::metrics::Counters;
 use crate::pool::Pools;
 use crate::reactor::TaskId;
 use crate::session_card::Cards;
 use crate::socket::Ticket;
+use crate::stats::Table;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime};
 use weir_policy::cluster::ClusterView;
 use weir_policy::config::Config;
 use weir_policy::passwd::Passwords;
@@ -54,6 +57,17 @@ pub enum Message {
     /// Configuration or cluster view changed.
     Refresh,
     Stop,
+    Kill(Victim),
+    /// A link in that worker's event loop that is to be closed.
+    Close(Box<Link>),
+}
+
+/// Whom an administrator wants gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Victim {
+    Client(u32),
+    Database(Arc<str>),
+    All,
 }
 
 /// The way to a worker from other threads.
@@ -62,11 +76,13 @@ pub struct Mailbox {
     messages: Mutex<Vec<Message>>,
     /// Sessions of that worker, to place new ones evenly.
     pub sessions: AtomicU32,
+    /// When that worker last kept house, in milliseconds since the start of the proxy: one that is stuck does not.
+    pub beat_ms: AtomicU64,
 }
 
 impl Mailbox {
     pub fn new(waker: mio::Waker) -> Mailbox {
-        Mailbox { waker, messages: Mutex::default(), sessions: AtomicU32::new(0) }
+        Mailbox { waker, messages: Mutex::default(), sessions: AtomicU32::new(0), beat_ms: AtomicU64::new(0) }
     }
 
     pub fn send(&self, message: Message) {
@@ -79,6 +95,9 @@ impl Mailbox {
         std::mem::take(&mut *self.messages.lock())
     }
 }
+
+/// Reads the configuration and the passwords again, and takes them. Error: why nothing changed.
+pub type Reader = Box<dyn Fn(&Shared) -> Result<(), String> + Send + Sync>;
 
 /// Everything shared by the threads of one proxy.
 pub struct Shared {
@@ -93,12 +112,20 @@ pub struct Shared {
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
     pub cards: Cards,
+    /// Databases an administrator closed.
+    pub gates: Gates,
     pub counters: Vec<Counters>,
+    /// Numbers by user and database.
+    pub stats: Table,
     pub log: Log,
     /// Clients connected, over all workers.
     pub clients: AtomicU32,
+    /// Administrators among them.
+    pub consoles: AtomicU32,
     pub stop: AtomicU8,
     pub started_at: SystemTime,
+    /// The same on the clock that never jumps.
+    pub begun: Instant,
     /// Wipes the difference between users that exist and those that do not; new at each start.
     pub salt_secret: [u8; 32],
     settings: Mutex<HashMap<Arc<Settings>, u64>>,
@@ -107,6 +134,8 @@ pub struct Shared {
     pub nudged: AtomicBool,
     /// Task of worker 0 that asks the servers for their roles.
     pub prober: AtomicU32,
+    /// Reads the files again; set by who knows them.
+    pub reader: OnceLock<Reader>,
 }
 
 impl Shared {
@@ -130,16 +159,21 @@ impl Shared {
             mailboxes,
             pools: Pools::default(),
             cards: Cards::default(),
+            gates: Gates::default(),
             counters,
+            stats: Table::default(),
             log,
             clients: AtomicU32::new(0),
+            consoles: AtomicU32::new(0),
             stop: AtomicU8::new(Stop::No as u8),
             started_at: now,
+            begun: Instant::now(),
             salt_secret,
             settings: Mutex::default(),
             settings_made: AtomicU64::new(0),
             nudged: AtomicBool::new(false),
             prober: AtomicU32::new(crate::reactor::NO_TASK),
+            reader: OnceLock::new(),
         }
     }
 
@@ -176,6 +210,27 @@ impl Shared {
         if let Some(mailbox) = self.mailboxes.first() {
             mailbox.send(Message::Wake(task));
         }
+    }
+
+    /// Takes a configuration into use.
+    pub fn adopt(&self, config: Config) {
+        self.log.set(config.log.min_messages, &config.log.line_prefix);
+        self.config.store(Arc::new(config));
+        self.tell_all(|| Message::Refresh);
+        self.nudge_prober();
+    }
+
+    /// Reads the files again. Blocks: not for a worker's thread.
+    pub fn reload(&self) -> Result<(), String> {
+        self.reader.get().map_or_else(|| Err("there is no configuration file".to_string()), |read| read(self))
+    }
+
+    /// Begins to stop; a stronger mode overrides a weaker one that is under way.
+    pub fn begin_stop(&self, mode: Stop) {
+        self.log.say(Level::Log, format_args!("stopping: {mode:?}"));
+        self.stop.fetch_max(mode as u8, Ordering::Relaxed);
+        self.tell_all(|| Message::Stop);
+        self.nudge_prober();
     }
 
     /// Tells all workers.

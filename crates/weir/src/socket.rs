@@ -76,6 +76,22 @@ impl Socket {
         Ok(Socket { stream, slot, token })
     }
 
+    /// The system user at the other end of a unix socket.
+    pub fn peer_uid(&self) -> Option<u32> {
+        match &*self.stream {
+            Stream::Tcp(_) => None,
+            Stream::Unix(stream) => rustix::net::sockopt::socket_peercred(stream).ok().map(|peer| peer.uid.as_raw()),
+        }
+    }
+
+    /// The address at which the peer reached us; none for a unix socket.
+    pub fn local_ip(&self) -> Option<std::net::IpAddr> {
+        match &*self.stream {
+            Stream::Tcp(stream) => stream.local_addr().ok().map(|address| address.ip()),
+            Stream::Unix(_) => None,
+        }
+    }
+
     /// Connects over TCP. Cancel safe: a dropped attempt closes its socket.
     pub async fn connect_tcp(reactor: &Reactor, address: std::net::SocketAddr, deadline: Instant) -> io::Result<Socket> {
         let mut stream = mio::net::TcpStream::connect(address)?;

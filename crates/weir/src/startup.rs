@@ -4,6 +4,7 @@
 //! waits for a server; the others cost none.
 
 use crate::aim;
+use crate::console;
 use crate::fault::{Fault, sqlstate};
 use crate::link::Link;
 use crate::log::{Level, Who};
@@ -11,10 +12,11 @@ use crate::metrics::Metric;
 use crate::reactor::parked;
 use crate::relay;
 use crate::session::Session;
-use crate::session_card::Card;
+use crate::session_card::{Card, Ends};
 use crate::shared::{Stop, seconds};
 use crate::socket::Socket;
-use crate::worker::{Entry, PoolSet, Worker};
+use crate::stats::Stat;
+use crate::worker::{Clock, Entry, PoolSet, Worker};
 use quick_cache::unsync::Cache;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -98,7 +100,8 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
     let mut door = Door { w, socket, peer, buffer: Vec::new(), deadline };
     match door.first_packet().await {
         Ok(Some(startup)) => match door.log_in(&startup).await {
-            Ok(session) => Some(door.into_session(session)),
+            Ok(Some(session)) => Some(door.into_session(session)),
+            Ok(None) => None,
             Err(fault) => {
                 w.count(Metric::LoginsFailed);
                 let user = startup.get("user").unwrap_or_default();
@@ -194,7 +197,8 @@ impl Door<'_> {
         let _ = self.socket.write_all(&self.w.reactor, &out, self.deadline).await;
     }
 
-    async fn log_in(&mut self, startup: &Startup) -> Result<Admitted, Fault> {
+    /// `None`: it was an administrator, who has left.
+    async fn log_in(&mut self, startup: &Startup) -> Result<Option<Admitted>, Fault> {
         self.check_room()?;
         let user = startup.get("user").filter(|user| !user.is_empty());
         let user = user.ok_or_else(|| {
@@ -213,6 +217,10 @@ impl Door<'_> {
             self.send(&out).await?;
             out.clear();
         }
+        if console::is_console(self.w, database) {
+            return self.administer(user, database, startup).await.map(|()| None);
+        }
+        self.check_gate(database)?;
         self.authenticate(user).await?;
         let pools = self.w.pool_set(user, database);
         let application = settings.get("application_name").unwrap_or_default().to_string();
@@ -226,7 +234,7 @@ impl Door<'_> {
             let value = if name == "application_name" { &application } else { value };
             write::parameter_status(&mut out, name, value);
         }
-        let entry = self.entry(&pools, &application, startup.version)?;
+        let entry = self.entry(pools.user.clone(), pools.database.clone(), &application, startup.version)?;
         write::backend_key_data(&mut out, entry.card.pid, &entry.key);
         write::ready(&mut out, crate::session::IDLE);
         self.w.shared.cards.add(entry.card.clone());
@@ -235,7 +243,27 @@ impl Door<'_> {
             self.w.shared.cards.remove(entry.card.pid);
             return Err(fault);
         }
-        Ok(Admitted { pools, settings, meaning, entry })
+        pools.stats.add(Stat::Logins, 1);
+        Ok(Some(Admitted { pools, settings, meaning, entry }))
+    }
+
+    async fn administer(&mut self, user: &str, database: &str, startup: &Startup) -> Result<(), Fault> {
+        let right = console::admit(self.w, &self.socket, user)?;
+        if !console::is_proven(&self.socket) {
+            self.authenticate(user).await?;
+        }
+        let application = startup.get("application_name").unwrap_or_default();
+        let entry = self.entry(user.into(), database.into(), application, startup.version)?;
+        console::serve(self.w, &self.socket, std::mem::take(&mut self.buffer), right, entry).await
+    }
+
+    /// Whether an administrator closed the database to new clients.
+    fn check_gate(&self, database: &str) -> Result<(), Fault> {
+        if self.w.shared.gates.own(database).disabled {
+            let text = format!("database \"{database}\" takes no new clients: it was disabled by an administrator");
+            return Err(Fault::fatal(sqlstate::NOT_IN_STATE, text));
+        }
+        Ok(())
     }
 
     fn check_room(&self) -> Result<(), Fault> {
@@ -253,21 +281,23 @@ impl Door<'_> {
         Ok(())
     }
 
-    fn entry(&self, pools: &PoolSet, application: &str, version: Version) -> Result<Rc<Entry>, Fault> {
-        let (host, port) = self.peer.map_or(("[local]".to_string(), 0), |peer| (peer.ip().to_string(), peer.port()));
+    fn entry(&self, user: Arc<str>, database: Arc<str>, application: &str, version: Version) -> Result<Rc<Entry>, Fault> {
+        let (host, client_port) = self.peer.map_or(("[local]".to_string(), 0), |peer| (peer.ip().to_string(), peer.port()));
+        let local_host = self.socket.local_ip().map(|ip| ip.to_string()).unwrap_or_default();
+        let ends = Ends { client_host: host.into(), client_port, local_host: local_host.into() };
         let now_s = seconds(SystemTime::now());
         // Longer keys came with protocol 3.2.
         let key: Box<[u8]> =
             if version >= Version::V3_2 { Box::new(crate::random::<32>()) } else { Box::new(crate::random::<4>()) };
-        let (user, database) = (pools.user.clone(), pools.database.clone());
         let entry = self.w.enter(|pid| Entry {
-            card: Arc::new(Card::new(pid, user, database, application, &host, port, now_s)),
+            card: Arc::new(Card::new(pid, user, database, application, ends, now_s)),
             key,
             task: Cell::new(self.w.reactor.current_task()),
             link: RefCell::default(),
             cancels: Cell::new(0),
             wait_cancelled: Cell::new(false),
             active_at: Cell::new(self.w.reactor.now()),
+            clock: Clock::new(self.w.reactor.now()),
             farewell: RefCell::default(),
         });
         entry.ok_or_else(|| Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, "no more sessions can be numbered on this worker"))

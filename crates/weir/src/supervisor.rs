@@ -1,14 +1,17 @@
 //! Builds what threads share, starts them, and obeys signals until all is over.
 
 use crate::buffers::Buffers;
+use crate::http;
 use crate::listen::{self, Door};
 use crate::log::Level;
 use crate::reactor::Reactor;
-use crate::shared::{Mailbox, Message, Shared, Stop};
+use crate::shared::{Mailbox, Shared, Stop};
 use crate::worker::Worker;
 use anyhow::Context;
+use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -65,6 +68,7 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
     let mut warnings = Vec::new();
     let passwords = files.passwords(&config, &mut |text| warnings.push(text));
     let doors = listen::open(&config)?;
+    let readers = http::open(&config)?;
     let paths: Vec<PathBuf> = doors.iter().filter_map(Door::path).collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (mut polls, mut mailboxes) = (Vec::new(), Vec::new());
@@ -76,13 +80,21 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
     let pid_file = PidFile::write(&config.pid_file)?;
     let shared = Arc::new(Shared::new(config, files.config.clone(), passwords, mailboxes, crate::random()));
     announce(&shared, &warnings);
+    let (known, reading) = (files.clone(), Mutex::new(()));
+    let reader = move |shared: &Shared| {
+        // A signal and an administrator may ask at once: one after the other, so that the later one's files stand.
+        let _one = reading.lock();
+        reload(&known, shared)
+    };
+    // Nobody else sets it.
+    let _ = shared.reader.set(Box::new(reader));
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP]).context("cannot watch signals")?;
-    let workers = start_workers(&shared, polls, doors, uses_ring(&shared)?)?;
+    let workers = start_workers(&shared, polls, doors, readers, uses_ring(&shared)?)?;
     let closer = signals.handle();
     let joiner = std::thread::Builder::new().name("joiner".into()).spawn(move || join(workers, &closer))?;
     ready(&shared);
     for signal in signals.forever() {
-        obey(signal, files, &shared);
+        obey(signal, &shared);
     }
     let outcome = joiner.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker thread panicked")));
     for path in paths {
@@ -113,17 +125,26 @@ fn uses_ring(shared: &Shared) -> anyhow::Result<bool> {
     }
 }
 
-fn start_workers(shared: &Arc<Shared>, polls: Vec<mio::Poll>, doors: Vec<Door>, ring: bool) -> anyhow::Result<Vec<Worker0>> {
-    let mut doors = Some(doors);
+fn start_workers(
+    shared: &Arc<Shared>,
+    polls: Vec<mio::Poll>,
+    doors: Vec<Door>,
+    readers: Vec<TcpListener>,
+    ring: bool,
+) -> anyhow::Result<Vec<Worker0>> {
+    let mut doors = Some((doors, readers));
     let mut threads = Vec::new();
     for (id, poll) in polls.into_iter().enumerate() {
-        let (shared, doors) = (shared.clone(), doors.take().unwrap_or_default());
+        let (shared, (doors, readers)) = (shared.clone(), doors.take().unwrap_or_default());
         let thread = std::thread::Builder::new().name(format!("worker {id}")).stack_size(WORKER_STACK_BYTES);
         threads.push(thread.spawn(move || {
             let buffers = Buffers::new(shared.config.load().memory_buffer_bytes);
             let worker = Worker::new(id as u8, shared, Reactor::new(poll, buffers, ring)?);
             for door in doors {
                 worker.reactor.spawn(listen::accept(worker.clone(), door));
+            }
+            for reader in readers {
+                worker.reactor.spawn(http::accept(worker.clone(), reader));
             }
             worker.run()
         })?);
@@ -165,41 +186,43 @@ fn announce(shared: &Shared, warnings: &[String]) {
     );
 }
 
-fn obey(signal: i32, files: &Files, shared: &Arc<Shared>) {
+fn obey(signal: i32, shared: &Shared) {
     let mode = match signal {
-        SIGHUP => return reload(files, shared),
+        SIGHUP => {
+            // What went wrong is in the log already.
+            let _ = shared.reload();
+            return;
+        }
         SIGTERM => Stop::Smart,
         SIGINT => Stop::Fast,
         _ => Stop::Immediate,
     };
-    shared.log.say(Level::Log, format_args!("stopping: {mode:?}"));
-    shared.stop.fetch_max(mode as u8, Ordering::Relaxed);
-    shared.tell_all(|| Message::Stop);
-    shared.nudge_prober();
+    shared.begin_stop(mode);
 }
 
 /// Reads the configuration again. A wrong one changes nothing.
-pub fn reload(files: &Files, shared: &Arc<Shared>) {
+fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
     let outcome = files.read();
     for problem in &outcome.problems {
         let level = if problem.severity == Severity::Error { Level::Error } else { Level::Warning };
         shared.log.say(level, format_args!("{problem}"));
     }
     let Some(new) = outcome.config else {
-        return shared.log.say(Level::Error, format_args!("configuration not reloaded: it has errors"));
+        let text = "configuration not reloaded: it has errors";
+        shared.log.say(Level::Error, format_args!("{text}"));
+        let first = outcome.problems.iter().find(|problem| problem.severity == Severity::Error);
+        return Err(first.map_or_else(|| text.to_string(), |problem| format!("{text}: {problem}")));
     };
     let (merged, unchanged) = config::reload(&shared.config.load(), new);
     for name in unchanged {
         shared.log.say(Level::Warning, format_args!("parameter \"{name}\" cannot be changed without a restart"));
     }
     let passwords = files.passwords(&merged, &mut |text| shared.log.say(Level::Warning, format_args!("{text}")));
-    shared.log.set(merged.log.min_messages, &merged.log.line_prefix);
     shared.passwords.store(Arc::new(passwords));
     shared.passwords_generation.fetch_add(1, Ordering::Release);
-    shared.config.store(Arc::new(merged));
-    shared.tell_all(|| Message::Refresh);
-    shared.nudge_prober();
+    shared.adopt(merged);
     shared.log.say(Level::Log, format_args!("configuration reloaded"));
+    Ok(())
 }
 
 /// Each client takes one file descriptor: as many as the system allows are asked for.

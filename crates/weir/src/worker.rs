@@ -4,12 +4,13 @@ use crate::buffers::Buffers;
 use crate::fault::Fault;
 use crate::link::{self, Address, Link, LinkCard};
 use crate::log::{Level, Who};
-use crate::metrics::Metric;
+use crate::metrics::{Counters, Metric};
 use crate::pool::{Pool, PoolKey};
 use crate::reactor::{Reactor, TaskId};
 use crate::session_card::{Card, Doing};
-use crate::shared::{Mailbox, Message, Shared, Stop, WorkerId};
+use crate::shared::{Mailbox, Message, Shared, Stop, Victim, WorkerId};
 use crate::statements::Statements;
+use crate::stats::Stats;
 use crate::{cluster, listen, startup};
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashMap;
@@ -28,6 +29,22 @@ use weir_wire::scram::Verifier;
 /// Time between two rounds of housekeeping: links at rest, idle clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
+/// Since when a session does what it does; see `timing`.
+pub struct Clock {
+    /// Begin of the statement that runs.
+    pub busy_since: Cell<Option<Instant>>,
+    /// Begin of the transaction that is open.
+    pub transaction_since: Cell<Option<Instant>>,
+    /// End of the last statement.
+    pub ready_at: Cell<Instant>,
+}
+
+impl Clock {
+    pub fn new(now: Instant) -> Clock {
+        Clock { busy_since: Cell::new(None), transaction_since: Cell::new(None), ready_at: Cell::new(now) }
+    }
+}
+
 /// A session as its worker sees it, for cancel and stop.
 pub struct Entry {
     pub card: Arc<Card>,
@@ -42,6 +59,7 @@ pub struct Entry {
     pub wait_cancelled: Cell<bool>,
     /// Last time the client sent something.
     pub active_at: Cell<Instant>,
+    pub clock: Clock,
     /// The session is to end, with this word to its client.
     pub farewell: RefCell<Option<Fault>>,
 }
@@ -50,6 +68,7 @@ pub struct Entry {
 pub struct PoolSet {
     pub user: Arc<str>,
     pub database: Arc<str>,
+    pub stats: Arc<Stats>,
     pools: RefCell<Vec<Option<Arc<Pool>>>>,
 }
 
@@ -63,7 +82,7 @@ impl PoolSet {
         pools[at]
             .get_or_insert_with(|| {
                 let key = PoolKey { node, user: self.user.clone(), database: self.database.clone() };
-                w.shared.pools.get(key)
+                w.shared.pools.get(key, &w.shared.gates)
             })
             .clone()
     }
@@ -151,7 +170,7 @@ impl Worker {
         self.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));
         if let Some(link) = entry.link.take() {
             let key = PoolKey { node: link.address.node, user: entry.card.user.clone(), database: entry.card.database.clone() };
-            self.shared.pools.get(key).forget(self, link.serial);
+            self.shared.pools.get(key, &self.shared.gates).forget(self, link.serial);
         }
         self.leave(&entry);
         self.shared.cards.remove(entry.card.pid);
@@ -177,6 +196,8 @@ impl Worker {
                 Message::Cancel { pid, key } => self.cancel(pid, &key),
                 Message::Refresh => self.refresh(),
                 Message::Stop => self.stop_sessions(),
+                Message::Kill(victim) => self.kill(&victim),
+                Message::Close(link) => self.close_link(link),
             }
         }
     }
@@ -204,6 +225,24 @@ impl Worker {
         for entry in self.entries.borrow().iter().flatten() {
             *entry.farewell.borrow_mut() = Some(farewell.clone());
             self.reactor.wake(entry.task.get());
+        }
+    }
+
+    /// Ends sessions because an administrator said so. The console's own are not meant by the name of a database.
+    fn kill(&self, victim: &Victim) {
+        let farewell =
+            Fault::fatal(crate::fault::sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+        let console = self.peek_config().admin.database.clone();
+        for entry in self.entries.borrow().iter().flatten() {
+            let is_meant = match victim {
+                Victim::Client(pid) => entry.card.pid == *pid,
+                Victim::Database(database) => entry.card.database == *database && *database.as_ref() != *console,
+                Victim::All => *entry.card.database != *console,
+            };
+            if is_meant {
+                *entry.farewell.borrow_mut() = Some(farewell.clone());
+                self.reactor.wake(entry.task.get());
+            }
         }
     }
 
@@ -252,11 +291,23 @@ impl Worker {
 
     #[inline]
     pub fn count(&self, metric: Metric) {
-        self.shared.counters[usize::from(self.id)].count(metric);
+        self.counters().count(metric);
+    }
+
+    /// This worker's counters.
+    #[inline]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters[usize::from(self.id)]
+    }
+
+    /// A time as milliseconds since the start of the proxy, for others to read.
+    #[inline]
+    pub fn millis(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.shared.begun).as_millis() as u64
     }
 
     pub fn count_select(&self, node: u16) {
-        self.shared.counters[usize::from(self.id)].count_select(node);
+        self.counters().count_select(node);
     }
 
     pub fn log_client(&self, card: &Card, what: &str) {
@@ -274,13 +325,17 @@ impl Worker {
         let mut sets = self.pool_sets.borrow_mut();
         let key = (Arc::<str>::from(user), Arc::<str>::from(database));
         sets.entry(key.clone())
-            .or_insert_with(|| Rc::new(PoolSet { user: key.0, database: key.1, pools: RefCell::default() }))
+            .or_insert_with(|| {
+                let stats = self.shared.stats.open(&key.0, &key.1);
+                Rc::new(PoolSet { user: key.0, database: key.1, stats, pools: RefCell::default() })
+            })
             .clone()
     }
 
     /// Forgets a user and database that no server let in.
     pub fn forget_pool_set(&self, pools: &PoolSet) {
         self.pool_sets.borrow_mut().remove(&(pools.user.clone(), pools.database.clone()));
+        self.shared.stats.close(&pools.stats);
         self.shared.pools.forget_unused(&pools.user, &pools.database);
     }
 
@@ -295,12 +350,14 @@ impl Worker {
 
     /// Closes a link and gives its place to whoever waits.
     pub fn close_link(&self, link: Box<Link>) {
+        if link.home != self.id {
+            // Only the event loop it is in can let go of it.
+            return self.shared.mailboxes[usize::from(link.home)].send(Message::Close(link));
+        }
         let (pool, serial) = (link.pool.clone(), link.card.serial);
         // The farewell is a courtesy: it saves the server a log line about an unexpected end of file.
         let _ = link.socket.try_write(&self.reactor, &[b'X', 0, 0, 0, 4], &[]);
-        if link.home == self.id {
-            link.socket.close(&self.reactor);
-        }
+        link.socket.close(&self.reactor);
         pool.forget(self, serial);
     }
 
@@ -372,6 +429,10 @@ impl Worker {
             self.reactor.sleep(HOUSEKEEPING).await;
             self.retire_links();
             self.end_idle_clients();
+            self.mailbox().beat_ms.store(self.millis(Instant::now()), Ordering::Relaxed);
+            if self.id == 0 {
+                self.shared.stats.roll(self.reactor.now(), self.peek_config().admin.stats_period_ms);
+            }
             self.reactor.sweep();
         }
     }

@@ -117,20 +117,40 @@ pub fn negotiate_version(out: &mut Vec<u8>, newest: Version, unknown: &[String])
     });
 }
 
-/// Text columns only: what `SHOW` answers consist of. Type 25 is `text`, so that drivers that look types up can read it.
+/// Type of a column, and its size; -1 for one that varies. Source: `pg_type.dat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Type {
+    pub oid: u32,
+    pub bytes: i16,
+}
+
+pub const TEXT: Type = Type { oid: 25, bytes: -1 };
+pub const INT4: Type = Type { oid: 23, bytes: 4 };
+pub const INT8: Type = Type { oid: 20, bytes: 8 };
+pub const NUMERIC: Type = Type { oid: 1700, bytes: -1 };
+
+/// Text columns only: what `SHOW` answers consist of. Type `text`, so that drivers that look types up can read it.
 pub fn row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<Item = &'a str>, formats: &[u16]) {
-    const TEXT_OID: u32 = 25;
+    typed_row_description(out, columns.map(|name| (name, TEXT)), formats);
+}
+
+/// The format of a column by what a Bind asked for: none for text, one for all, or one each. 0 is text.
+pub fn format_of(formats: &[u16], column: usize) -> u16 {
+    formats.get(column).or(formats.first().filter(|_| formats.len() == 1)).copied().unwrap_or(0)
+}
+
+/// Columns of any type; `formats` are those asked for in Bind.
+pub fn typed_row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<Item = (&'a str, Type)>, formats: &[u16]) {
     message(out, back::ROW_DESCRIPTION, |out| {
         out.extend((columns.len() as u16).to_be_bytes());
-        for (at, name) in columns.enumerate() {
+        for (at, (name, kind)) in columns.enumerate() {
             cstr(out, name.as_bytes());
             out.extend(0u32.to_be_bytes());
             out.extend(0u16.to_be_bytes());
-            out.extend(TEXT_OID.to_be_bytes());
-            out.extend((-1i16).to_be_bytes());
+            out.extend(kind.oid.to_be_bytes());
+            out.extend(kind.bytes.to_be_bytes());
             out.extend((-1i32).to_be_bytes());
-            let format = formats.get(at).or(formats.first().filter(|_| formats.len() == 1)).copied().unwrap_or(0);
-            out.extend(format.to_be_bytes());
+            out.extend(format_of(formats, at).to_be_bytes());
         }
     });
 }
@@ -144,6 +164,38 @@ pub fn data_row<S: AsRef<str>>(out: &mut Vec<u8>, values: &[S]) {
             out.extend_from_slice(value);
         }
     });
+}
+
+/// A row of values in whatever form; `None` is NULL.
+pub fn data_row_of<'a>(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = Option<&'a [u8]>>) {
+    message(out, back::DATA_ROW, |out| {
+        out.extend((values.len() as u16).to_be_bytes());
+        for value in values {
+            match value {
+                Some(value) => {
+                    out.extend((value.len() as u32).to_be_bytes());
+                    out.extend_from_slice(value);
+                }
+                None => out.extend((-1i32).to_be_bytes()),
+            }
+        }
+    });
+}
+
+/// The binary form of a whole number as `numeric`: digits to the base of 10,000. Source: `numeric_send` in numeric.c.
+pub fn numeric(out: &mut Vec<u8>, mut number: u64) {
+    let mut digits = Vec::new();
+    while number > 0 {
+        digits.push((number % 10_000) as u16);
+        number /= 10_000;
+    }
+    let weight = digits.len().saturating_sub(1) as u16;
+    let zeros = digits.iter().take_while(|digit| **digit == 0).count();
+    let shown = &digits[zeros..];
+    // Number of digits, weight of the first, sign, digits after the point.
+    for word in [shown.len() as u16, weight, 0, 0].iter().chain(shown.iter().rev()) {
+        out.extend(word.to_be_bytes());
+    }
 }
 
 /// A ParameterDescription without parameters.
@@ -243,6 +295,19 @@ mod tests {
         assert_eq!(written(|o| query(o, "x")), b"Q\0\0\0\x06x\0");
         assert_eq!(written(|o| named(o, b'C', b'S', b"a")), b"C\0\0\0\x07Sa\0");
         assert_eq!(written(|o| cancel_request(o, 1, b"\0\0\0\x02")), b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x01\0\0\0\x02");
+    }
+
+    #[test]
+    fn numbers_are_written_as_numeric() {
+        for (number, words) in [
+            (0, &[0, 0, 0, 0][..]),
+            (7, &[1, 0, 0, 0, 7]),
+            (10_000, &[1, 1, 0, 0, 1]),
+            (120_034_005, &[3, 2, 0, 0, 1, 2003, 4005]),
+        ] {
+            let expected: Vec<u8> = words.iter().flat_map(|word: &u16| word.to_be_bytes()).collect();
+            assert_eq!(written(|o| numeric(o, number)), expected, "{number}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What changes when the file is read again, or when a session sets something for itself.
-use super::{Config, Given, Setting, Source, place};
+use super::problem::Severity;
+use super::{Config, Given, Setting, Source, check, place};
 use crate::params::{self, Applies, Indexed, Named, Param, ValueError};
 
 /// Takes from `new` what may change while running, and names what must wait for a restart.
@@ -62,6 +63,12 @@ pub enum SetError {
     /// Not for one session. 55P02.
     #[error("parameter \"{0}\" cannot be changed for one session")]
     NotPerSession(String),
+    /// Not while the proxy runs. 55P02.
+    #[error("parameter \"{0}\" cannot be changed without a restart")]
+    AtStart(String),
+    /// With the others it makes no sense. 22023.
+    #[error("{0}")]
+    Refused(String),
     /// Not a value of it. 22023.
     #[error(transparent)]
     Value(#[from] ValueError),
@@ -76,6 +83,30 @@ impl Config {
         let setting = Setting { param, index: None, raw: value.to_string(), source: Source::Session };
         given.insert((place(param), None), setting);
         Ok(Config::build(&given))
+    }
+
+    /// This configuration with one parameter changed for the whole proxy, until the file is read again (the console's SET).
+    ///
+    /// The same as a reload of a file that says so, which is what decides whether it may.
+    pub fn set_while_running(&self, name: &str, value: &str) -> Result<Config, SetError> {
+        let (param, index) = match params::resolve(name) {
+            Named::Found { param, index, .. } => (param, index),
+            Named::NumberMissing(_) | Named::NumberTooHigh(_) | Named::Unknown => return Err(SetError::Unknown(name.into())),
+        };
+        let must_restart = matches!(param.applies, Applies::AtStart | Applies::NewNodeOnReload);
+        if must_restart {
+            return Err(SetError::AtStart(name.into()));
+        }
+        param.kind.parse(param.name, value)?;
+        let mut given = self.given();
+        given.insert((place(param), index), Setting { param, index, raw: value.to_string(), source: Source::Session });
+        let changed = Config::build(&given);
+        let mut problems = Vec::new();
+        check::check(&changed, &given, &mut problems);
+        match problems.into_iter().find(|problem| problem.severity == Severity::Error) {
+            Some(problem) => Err(SetError::Refused(problem.message)),
+            None => Ok(changed),
+        }
     }
 
     /// This configuration with one parameter, or all of them, as in `base` again (`PGPOOL RESET name | ALL`).

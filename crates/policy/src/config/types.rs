@@ -81,6 +81,23 @@ pub struct CheckConfig {
     pub database: String,
 }
 
+/// The administration console and what monitoring reads.
+#[derive(Debug, Clone)]
+pub struct AdminConfig {
+    /// Name of the console's database; empty for no console.
+    pub database: String,
+    /// Users who may do everything in the console.
+    pub users: Vec<String>,
+    /// Users who may look.
+    pub stats_users: Vec<String>,
+    /// Time over which averages are taken.
+    pub stats_period_ms: u64,
+    /// Addresses of the HTTP responder; `*` stands for all.
+    pub metrics_addresses: Vec<String>,
+    /// Its port; 0 for none.
+    pub metrics_port: u16,
+}
+
 /// What is logged.
 #[derive(Debug, Clone)]
 pub struct LogConfig {
@@ -227,6 +244,20 @@ impl PoolConfig {
             prepared_max: 0,
             reset_query_list: Vec::new(),
             max_clients: 0,
+        }
+    }
+}
+
+impl AdminConfig {
+    /// All zero: the table sets every field.
+    pub(super) fn empty() -> AdminConfig {
+        AdminConfig {
+            database: String::new(),
+            users: Vec::new(),
+            stats_users: Vec::new(),
+            stats_period_ms: 0,
+            metrics_addresses: Vec::new(),
+            metrics_port: 0,
         }
     }
 }

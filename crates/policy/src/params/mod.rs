@@ -6,6 +6,7 @@
 //! there and is outside of its own range.
 use crate::config::Config;
 
+mod admin;
 mod auth;
 mod backend;
 mod cache;
@@ -100,6 +101,8 @@ pub enum Group {
     Cache,
     /// Logging and files.
     Log,
+    /// The administration console and monitoring.
+    Admin,
     /// Parameters that Pgpool-II does not have.
     Weir,
 }
@@ -149,7 +152,7 @@ const ROW: Param = Param {
 };
 
 /// Every area, in the order of the sample file.
-const TABLES: [(Group, &[Param]); 13] = [
+const TABLES: [(Group, &[Param]); 14] = [
     (Group::Listen, listen::ROWS),
     (Group::Pool, pool::ROWS),
     (Group::Backend, backend::ROWS),
@@ -162,6 +165,7 @@ const TABLES: [(Group, &[Param]); 13] = [
     (Group::Watchdog, watchdog::ROWS),
     (Group::Cache, cache::ROWS),
     (Group::Log, log::ROWS),
+    (Group::Admin, admin::ROWS),
     (Group::Weir, weir::ROWS),
 ];
 
@@ -283,6 +287,7 @@ impl Group {
             Group::Watchdog => "Watchdog",
             Group::Cache => "Query cache",
             Group::Log => "Logging and files",
+            Group::Admin => "Administration console and monitoring",
             Group::Weir => "Parameters of Weir that Pgpool-II does not have",
         }
     }

@@ -1,0 +1,230 @@
+//! The language of the administration console, PgBouncer's: one command per message.
+//!
+//! In: a text. Out: a `Command`, or what is wrong with it. What a command does is done elsewhere.
+
+/// One command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `SHOW name`, in lower case.
+    Show(String),
+    /// `SET name = value`.
+    Set {
+        name: String,
+        value: String,
+    },
+    Reload,
+    /// Of one database, or of all.
+    Pause(Option<String>),
+    Resume(Option<String>),
+    Disable(String),
+    Enable(String),
+    Reconnect(Option<String>),
+    Kill(Option<String>),
+    KillClient(u32),
+    WaitClose(Option<String>),
+    Shutdown(Shutdown),
+}
+
+/// How the proxy is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    Now,
+    /// When every server connection has come back.
+    WaitForServers,
+    /// When the last client has left.
+    WaitForClients,
+}
+
+/// Why a text is no command; always the administrator's fault. 42601.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    #[error("invalid command \"{0}\", use SHOW HELP")]
+    Unknown(String),
+    #[error("{0} needs the name of a database")]
+    NoDatabase(&'static str),
+    #[error("\"{0}\" is not the id of a client, see SHOW CLIENTS")]
+    BadClient(String),
+    #[error("SUSPEND is not supported, PAUSE is")]
+    Suspend,
+}
+
+/// Longest part of a text that is repeated in an error.
+const SHOWN_CHARS: usize = 80;
+
+impl Command {
+    /// Reads one command; a semicolon may follow it.
+    pub fn parse(text: &str) -> Result<Command, CommandError> {
+        let unknown = || CommandError::Unknown(text.trim().chars().take(SHOWN_CHARS).collect());
+        let words = words(text).ok_or_else(unknown)?;
+        let plain: Vec<&str> = words.iter().map(String::as_str).collect();
+        let Some((verb, rest)) = plain.split_first() else { return Err(unknown()) };
+        let verb = verb.to_ascii_lowercase();
+        if verb == "set" {
+            return match rest {
+                [name, sign, value] if *sign == "=" || sign.eq_ignore_ascii_case("to") => {
+                    Ok(Command::Set { name: name.to_ascii_lowercase(), value: value.to_string() })
+                }
+                _ => Err(unknown()),
+            };
+        }
+        let ([] | [_]) = rest else { return Err(unknown()) };
+        let argument = rest.first().map(|word| word.to_string());
+        let needed = |verb| argument.clone().ok_or(CommandError::NoDatabase(verb));
+        match (verb.as_str(), &argument) {
+            ("show", Some(name)) => Ok(Command::Show(name.to_ascii_lowercase())),
+            ("reload", None) => Ok(Command::Reload),
+            ("pause", _) => Ok(Command::Pause(argument)),
+            ("resume", _) => Ok(Command::Resume(argument)),
+            ("disable", _) => needed("DISABLE").map(Command::Disable),
+            ("enable", _) => needed("ENABLE").map(Command::Enable),
+            ("reconnect", _) => Ok(Command::Reconnect(argument)),
+            ("kill", _) => Ok(Command::Kill(argument)),
+            ("kill_client", _) => {
+                let id = argument.unwrap_or_default();
+                id.parse().map(Command::KillClient).map_err(|_| CommandError::BadClient(id))
+            }
+            ("wait_close", _) => Ok(Command::WaitClose(argument)),
+            ("suspend", None) => Err(CommandError::Suspend),
+            ("shutdown", None) => Ok(Command::Shutdown(Shutdown::Now)),
+            ("shutdown", Some(how)) if how.eq_ignore_ascii_case("wait_for_servers") => {
+                Ok(Command::Shutdown(Shutdown::WaitForServers))
+            }
+            ("shutdown", Some(how)) if how.eq_ignore_ascii_case("wait_for_clients") => {
+                Ok(Command::Shutdown(Shutdown::WaitForClients))
+            }
+            _ => Err(unknown()),
+        }
+    }
+
+    /// Whether it only looks.
+    pub fn is_show(&self) -> bool {
+        matches!(self, Command::Show(_))
+    }
+}
+
+/// Splits a text at blanks and around `=`; quotes keep what is between them. `None`: a quote is not closed, or a semicolon is not
+/// the last.
+fn words(text: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut chars = text.chars().peekable();
+    while let Some(&c) = chars.peek() {
+        match c {
+            ';' => {
+                chars.next();
+                return chars.all(|c| c.is_whitespace() || c == ';' || c == '\0').then_some(words);
+            }
+            '=' => {
+                chars.next();
+                words.push("=".to_string());
+            }
+            '\'' | '"' => {
+                chars.next();
+                words.push(quoted(&mut chars, c)?);
+            }
+            _ if c.is_whitespace() => {
+                chars.next();
+            }
+            _ => {
+                let mut word = String::new();
+                while let Some(c) = chars.next_if(|c| !c.is_whitespace() && !matches!(c, ';' | '=' | '\'' | '"')) {
+                    word.push(c);
+                }
+                words.push(word);
+            }
+        }
+    }
+    Some(words)
+}
+
+/// The text up to a closing quote; a doubled one stands for itself.
+fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, quote: char) -> Option<String> {
+    let mut text = String::new();
+    loop {
+        let c = chars.next()?;
+        if c != quote {
+            text.push(c);
+        } else if chars.next_if_eq(&quote).is_some() {
+            text.push(quote);
+        } else {
+            return Some(text);
+        }
+    }
+}
+
+/// PgBouncer's name of a setting, and the parameter that means the same.
+pub const SETTINGS: &[(&str, &str)] = &[
+    ("client_idle_timeout", "client_idle_limit"),
+    ("default_pool_size", "pool_size"),
+    ("listen_addr", "listen_addresses"),
+    ("listen_port", "port"),
+    ("max_client_conn", "max_client_connections"),
+    ("max_prepared_statements", "prepared_statements_max"),
+    ("pidfile", "pid_file_name"),
+    ("pkt_buf", "memory_buffer_size"),
+    ("query_wait_timeout", "pool_wait_timeout"),
+    ("server_lifetime", "connection_life_time"),
+    ("server_reset_query", "reset_query_list"),
+    ("unix_socket_dir", "unix_socket_directories"),
+    ("unix_socket_mode", "unix_socket_permissions"),
+];
+
+/// The parameter a name of PgBouncer's stands for; other names stay.
+pub fn parameter_of(name: &str) -> &str {
+    SETTINGS.iter().find(|(theirs, _)| *theirs == name).map_or(name, |(_, ours)| ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_read_as_pgbouncer_reads_them() {
+        let database = || Some("My db".to_string());
+        for (text, expected) in [
+            ("SHOW pools", Command::Show("pools".into())),
+            (" show  STATS_TOTALS ; ", Command::Show("stats_totals".into())),
+            ("PAUSE", Command::Pause(None)),
+            ("pause \"My db\";", Command::Pause(database())),
+            ("RESUME shop", Command::Resume(Some("shop".into()))),
+            ("KILL 'My db'", Command::Kill(database())),
+            ("kill", Command::Kill(None)),
+            ("KILL_CLIENT 1048577", Command::KillClient(1_048_577)),
+            ("DISABLE a-b.c", Command::Disable("a-b.c".into())),
+            ("SHUTDOWN wait_for_clients", Command::Shutdown(Shutdown::WaitForClients)),
+            ("shutdown", Command::Shutdown(Shutdown::Now)),
+            ("SET Query_Timeout=5", Command::Set { name: "query_timeout".into(), value: "5".into() }),
+            ("set a to 'b''c; d'", Command::Set { name: "a".into(), value: "b'c; d".into() }),
+            ("RECONNECT;;", Command::Reconnect(None)),
+        ] {
+            assert_eq!(Command::parse(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_is_named() {
+        for (text, expected) in [
+            ("", "invalid command \"\", use SHOW HELP"),
+            (";", "invalid command \";\", use SHOW HELP"),
+            ("SELECT 1", "invalid command \"SELECT 1\", use SHOW HELP"),
+            ("SHOW a b", "invalid command \"SHOW a b\", use SHOW HELP"),
+            ("SHOW HELP; SHOW VERSION", "invalid command \"SHOW HELP; SHOW VERSION\", use SHOW HELP"),
+            ("PAUSE \"a", "invalid command \"PAUSE \"a\", use SHOW HELP"),
+            ("SET a b", "invalid command \"SET a b\", use SHOW HELP"),
+            ("RELOAD x", "invalid command \"RELOAD x\", use SHOW HELP"),
+            ("DISABLE", "DISABLE needs the name of a database"),
+            ("KILL_CLIENT x", "\"x\" is not the id of a client, see SHOW CLIENTS"),
+            ("SUSPEND", "SUSPEND is not supported, PAUSE is"),
+        ] {
+            assert_eq!(Command::parse(text).unwrap_err().to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_name_of_pgbouncers_stands_for_a_parameter() {
+        for (theirs, ours) in SETTINGS {
+            assert!(crate::params::find(ours).is_some(), "{theirs} -> {ours}");
+        }
+        assert_eq!(parameter_of("max_client_conn"), "max_client_connections");
+        assert_eq!(parameter_of("pool_mode"), "pool_mode");
+    }
+}

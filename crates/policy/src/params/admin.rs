@@ -1,0 +1,28 @@
+//! The administration console and what monitoring reads.
+use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+
+/// What the rows of this area have in common.
+const ROW: Param = Param { group: Group::Admin, since: "Weir 0.1", effect: Effect::Built, ..super::ROW };
+
+/// The rows, related ones together.
+#[rustfmt::skip] // two or three lines a row keep the table readable as one
+pub(super) const ROWS: &[Param] = &[
+    Param { name: "admin_database", kind: Kind::Text, default: "pgbouncer", applies: Applies::OnReload,
+        set: |c, _, v| c.admin.database = v.text(),
+        help: "Name of the database that is no database but the administration console. Empty: no console.", ..ROW },
+    Param { name: "admin_users", kind: Kind::List { separator: ',' }, default: "", applies: Applies::OnReload,
+        set: |c, _, v| c.admin.users = v.list(),
+        help: "Users who may look at everything in the console and change it, with commas between them. They must have an entry in pool_passwd.", ..ROW },
+    Param { name: "stats_users", kind: Kind::List { separator: ',' }, default: "", applies: Applies::OnReload,
+        set: |c, _, v| c.admin.stats_users = v.list(),
+        help: "Users who may use the console's SHOW commands, with commas between them.", ..ROW },
+    Param { name: "stats_period", kind: Kind::Seconds { min: 1, max: INT_MAX }, default: "60", applies: Applies::OnReload,
+        set: |c, _, v| c.admin.stats_period_ms = v.millis(),
+        help: "Time over which the console's averages are taken.", ..ROW },
+    Param { name: "metrics_listen_addresses", kind: Kind::List { separator: ',' }, default: "localhost", applies: Applies::AtStart,
+        set: |c, _, v| c.admin.metrics_addresses = v.list(),
+        help: "Addresses on which metrics are served over HTTP, with commas between them. * stands for all. Whoever reaches them may read.", ..ROW },
+    Param { name: "metrics_port", kind: Kind::Int { min: 0, max: 65535 }, default: "0", applies: Applies::AtStart,
+        set: |c, _, v| c.admin.metrics_port = v.port(),
+        help: "Port of that: /metrics for Prometheus, /healthz and /readyz. 0: not served.", ..ROW },
+];

@@ -1,0 +1,145 @@
+//! Tables with types: PgBouncer's columns are numbers, which drivers read as such.
+
+use weir_wire::write::{self, INT4, INT8, NUMERIC, TEXT, Type};
+
+/// A column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    pub name: &'static str,
+    pub kind: Type,
+}
+
+pub const fn text(name: &'static str) -> Column {
+    Column { name, kind: TEXT }
+}
+
+pub const fn int(name: &'static str) -> Column {
+    Column { name, kind: INT4 }
+}
+
+pub const fn long(name: &'static str) -> Column {
+    Column { name, kind: INT8 }
+}
+
+pub const fn numeric(name: &'static str) -> Column {
+    Column { name, kind: NUMERIC }
+}
+
+/// A value; numbers are never negative.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    Text(String),
+    Number(u64),
+    Null,
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_string())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Value {
+        Value::Number(number)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Value {
+        Value::Number(u64::from(number))
+    }
+}
+
+impl From<u16> for Value {
+    fn from(number: u16) -> Value {
+        Value::Number(u64::from(number))
+    }
+}
+
+impl From<usize> for Value {
+    fn from(number: usize) -> Value {
+        Value::Number(number as u64)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(truth: bool) -> Value {
+        Value::Number(u64::from(truth))
+    }
+}
+
+/// Lines of values.
+pub type Rows = Vec<Vec<Value>>;
+
+/// An answer.
+pub struct Table {
+    pub columns: Vec<Column>,
+    pub rows: Rows,
+}
+
+impl Table {
+    pub fn describe(&self, out: &mut Vec<u8>, formats: &[u16]) {
+        describe(out, &self.columns, formats);
+    }
+
+    /// Writes `count` rows from the one at `from` on.
+    pub fn write(&self, out: &mut Vec<u8>, formats: &[u16], from: usize, count: usize) {
+        for row in self.rows.iter().skip(from).take(count) {
+            let values: Vec<Option<Vec<u8>>> = row
+                .iter()
+                .zip(&self.columns)
+                .enumerate()
+                .map(|(at, (value, column))| encode(value, column.kind, write::format_of(formats, at)))
+                .collect();
+            write::data_row_of(out, values.iter().map(Option::as_deref));
+        }
+    }
+}
+
+pub fn describe(out: &mut Vec<u8>, columns: &[Column], formats: &[u16]) {
+    write::typed_row_description(out, columns.iter().map(|column| (column.name, column.kind)), formats);
+}
+
+/// A value in the format asked for: 0 is text, 1 binary.
+fn encode(value: &Value, kind: Type, format: u16) -> Option<Vec<u8>> {
+    match value {
+        Value::Null => None,
+        Value::Text(text) => Some(text.clone().into_bytes()),
+        Value::Number(number) if format == 0 || kind == TEXT => Some(number.to_string().into_bytes()),
+        // What does not fit is cut to the largest that does: a counter at its end, not a wrong small number.
+        Value::Number(number) if kind == INT4 => Some(i32::try_from(*number).unwrap_or(i32::MAX).to_be_bytes().to_vec()),
+        Value::Number(number) if kind == INT8 => Some(i64::try_from(*number).unwrap_or(i64::MAX).to_be_bytes().to_vec()),
+        Value::Number(number) => {
+            let mut out = Vec::new();
+            write::numeric(&mut out, *number);
+            Some(out)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_in_the_format_asked_for() {
+        for (value, kind, format, expected) in [
+            (Value::Number(7), INT4, 0, Some(b"7".to_vec())),
+            (Value::Number(7), INT4, 1, Some(vec![0, 0, 0, 7])),
+            (Value::Number(u64::MAX), INT4, 1, Some(vec![0x7f, 0xff, 0xff, 0xff])),
+            (Value::Number(7), INT8, 1, Some(vec![0, 0, 0, 0, 0, 0, 0, 7])),
+            (Value::Number(7), NUMERIC, 1, Some(vec![0, 1, 0, 0, 0, 0, 0, 0, 0, 7])),
+            (Value::from("a"), TEXT, 1, Some(b"a".to_vec())),
+            (Value::Null, INT4, 1, None),
+        ] {
+            assert_eq!(encode(&value, kind, format), expected, "{value:?} {kind:?} {format}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! How long things take, counted in buckets that double. One thread writes, so that noting a time costs no lock and no allocation.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Buckets: up to 2^5 µs, then doubling up to 2^26 µs (67 s), and what takes longer.
+pub const BUCKETS: usize = 23;
+
+/// Power of two of the first bucket's limit, in microseconds.
+const FIRST_POWER: u32 = 5;
+
+/// Times in buckets, and their sum.
+#[derive(Debug)]
+pub struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    sum_us: AtomicU64,
+}
+
+/// What was counted up to now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    pub buckets: [u64; BUCKETS],
+    pub sum_us: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { buckets: [const { AtomicU64::new(0) }; BUCKETS], sum_us: AtomicU64::new(0) }
+    }
+}
+
+impl Histogram {
+    #[inline]
+    pub fn note(&self, us: u64) {
+        add(&self.buckets[bucket_of(us)], 1);
+        add(&self.sum_us, us);
+    }
+
+    pub fn counted(&self) -> Counted {
+        let mut counted = Counted { sum_us: self.sum_us.load(Ordering::Relaxed), ..Counted::default() };
+        for (value, bucket) in counted.buckets.iter_mut().zip(&self.buckets) {
+            *value = bucket.load(Ordering::Relaxed);
+        }
+        counted
+    }
+}
+
+impl Counted {
+    pub fn add(&mut self, other: &Counted) {
+        for (value, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *value += more;
+        }
+        self.sum_us += other.sum_us;
+    }
+
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+}
+
+/// Upper limit of a bucket in microseconds; `None`: it has none.
+pub fn limit_us(bucket: usize) -> Option<u64> {
+    (bucket + 1 < BUCKETS).then(|| 1 << (FIRST_POWER + bucket as u32))
+}
+
+fn bucket_of(us: u64) -> usize {
+    // The number of bits of (us - 1) is the power of two that is not below us.
+    let power = 64 - us.saturating_sub(1).leading_zeros();
+    (power.saturating_sub(FIRST_POWER) as usize).min(BUCKETS - 1)
+}
+
+/// Adds to a counter that only one thread writes: a load and a store, no locked instruction.
+#[inline]
+pub fn add(counter: &AtomicU64, amount: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_lies_in_the_first_bucket_whose_limit_is_not_below_it() {
+        for us in [0, 1, 31, 32, 33, 64, 65, 1_000, 67_108_864, 67_108_865, u64::MAX] {
+            let at = bucket_of(us);
+            assert!(limit_us(at).is_none_or(|limit| us <= limit), "{us} in {at}");
+            assert!(at == 0 || limit_us(at - 1).is_some_and(|limit| us > limit), "{us} not in {}", at - 1);
+        }
+    }
+
+    #[test]
+    fn counts_and_sums_add_up() {
+        let (a, b) = (Histogram::default(), Histogram::default());
+        [10, 100, 1_000_000].iter().for_each(|us| a.note(*us));
+        b.note(1 << 40);
+        let mut counted = a.counted();
+        counted.add(&b.counted());
+        assert_eq!((counted.count(), counted.sum_us, counted.buckets[BUCKETS - 1]), (4, 1_000_110 + (1 << 40), 1));
+    }
+}

@@ -1,0 +1,81 @@
+//! When a session's statements and transactions began and ended: for counters, for limits on time, for SHOW.
+//!
+//! Times are those of the event loop's rounds (`Reactor::now`), so that no statement asks the clock for itself.
+
+use crate::histogram::add;
+use crate::session::{IDLE, Session};
+use crate::session_card::Doing;
+use crate::stats::Stat;
+use crate::worker::Worker;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// A statement was sent to the server of the session's link.
+#[inline]
+pub fn sent(s: &mut Session, w: &Worker) {
+    let now = w.reactor.now();
+    let clock = &s.entry.clock;
+    if clock.busy_since.get().is_none() {
+        clock.busy_since.set(Some(now));
+        s.entry.card.set_doing(Doing::Executing);
+    }
+    if clock.transaction_since.get().is_none() {
+        clock.transaction_since.set(Some(now));
+    }
+    let card = &s.entry.card;
+    add(&card.statements, 1);
+    card.active_ms.store(w.millis(now), Ordering::Relaxed);
+    card.prepared.store(s.named.len() as u32, Ordering::Relaxed);
+    s.pools.stats.add(Stat::Statements, 1);
+    if let Some(link) = &s.link {
+        w.counters().count_statement(link.card.address.node);
+        link.card.used_ms.store(w.millis(now), Ordering::Relaxed);
+        link.card.prepared.store(link.known.len() as u32, Ordering::Relaxed);
+    }
+}
+
+/// The server is ready for the next statement, with this transaction status.
+#[inline]
+pub fn ready(s: &mut Session, w: &Worker, status: u8) {
+    let now = w.reactor.now();
+    let has_more = !s.replies.is_settled();
+    let clock = &s.entry.clock;
+    clock.ready_at.set(now);
+    let Some(since) = clock.busy_since.replace(has_more.then_some(now)) else {
+        // Only a Parse or a failed Bind: no statement ran.
+        if status == IDLE && !has_more {
+            clock.transaction_since.set(None);
+        }
+        return;
+    };
+    let stats = &s.pools.stats;
+    let us = micros(since, now);
+    stats.add(Stat::StatementUs, us);
+    stats.statements.note(us);
+    if let Some(link) = &s.link {
+        w.counters().note_time(link.card.address.node, us);
+    }
+    if status == IDLE
+        && let Some(since) = clock.transaction_since.replace(has_more.then_some(now))
+    {
+        stats.add(Stat::Transactions, 1);
+        stats.add(Stat::TransactionUs, micros(since, now));
+    }
+}
+
+/// The link is gone, and with it what ran on it.
+pub fn lost(s: &Session) {
+    s.entry.clock.busy_since.set(None);
+    s.entry.clock.transaction_since.set(None);
+}
+
+/// A wait for a link is over, however it ended.
+pub fn waited(s: &Session, w: &Worker, since: Instant) {
+    let us = micros(since, w.reactor.now());
+    s.pools.stats.add(Stat::WaitUs, us);
+    s.pools.stats.waits.note(us);
+}
+
+fn micros(since: Instant, now: Instant) -> u64 {
+    now.saturating_duration_since(since).as_micros() as u64
+}
