@@ -2,6 +2,7 @@
 pub mod builtin;
 pub mod cluster;
 pub mod config;
+pub mod hba;
 pub mod params;
 pub mod passwd;
 pub mod pool;
