@@ -4,10 +4,15 @@
 //! One line is `user:credential`; what follows a second colon is ignored. A backslash makes the next byte ordinary, so
 //! `\:` is a colon and `\\` a backslash. Lines that are empty or begin with `#` mean nothing. Of two lines for one user
 //! the first counts. Source: Pgpool-II's manual, "pool_passwd", and how its `pool_get_user_credentials` reads the file.
-//! A bad line does not spoil the others: Pgpool-II skips it silently, we skip it and say so.
+//! A bad line does not spoil the others: Pgpool-II skips it silently, we skip it and say so, and refuse its user.
 
-use std::collections::HashMap;
+mod aes;
+
+pub use aes::PoolKey;
+
+use aes::DecryptError;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use subtle::ConstantTimeEq;
 use weir_wire::md5::Md5Secret;
@@ -29,8 +34,15 @@ pub enum Secret {
     Md5(Md5Secret),
     /// A SCRAM verifier: enough to check a client, not to log in to a server.
     Scram(Verifier),
-    /// Encrypted by `pg_enc`; recognised, so that nobody's cipher text is taken for a password. Cannot be used yet.
-    Aes(Zeroizing<Vec<u8>>),
+}
+
+/// How most users of a file are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usual {
+    /// By md5.
+    Md5,
+    /// By SCRAM-SHA-256.
+    Scram,
 }
 
 /// How a server can ask for a password.
@@ -45,8 +57,8 @@ pub enum Asked {
 }
 
 impl Secret {
-    /// Reads one credential: also those of `*_password` parameters in the configuration file.
-    pub fn parse(text: &[u8]) -> Result<Secret, SecretError> {
+    /// Reads one credential: also those of `*_password` parameters in the configuration file. `key` decrypts those of `pg_enc`.
+    pub fn parse(text: &[u8], key: Option<&PoolKey>) -> Result<Secret, SecretError> {
         if text.is_empty() {
             return Err(SecretError::Empty);
         }
@@ -54,7 +66,8 @@ impl Secret {
             return Ok(Secret::Md5(md5));
         }
         if let Some(cipher) = text.strip_prefix(b"AES") {
-            return Ok(Secret::Aes(cipher.to_vec().into()));
+            let key = key.ok_or(SecretError::NoKey)?;
+            return Ok(Secret::Plain(key.decrypt(cipher)?));
         }
         if text.starts_with(SCRAM_PREFIX) {
             return Ok(Secret::Scram(Verifier::parse(text)?));
@@ -75,7 +88,6 @@ impl Secret {
             (Secret::Scram(_), Asked::Cleartext) => Some("a scram verifier cannot be sent as clear text"),
             (Secret::Scram(_), Asked::Md5) => Some("a scram verifier cannot answer md5"),
             (Secret::Scram(_), Asked::Scram) => Some("a scram verifier can check a client but not log in to a server"),
-            (Secret::Aes(_), _) => Some("passwords encrypted by pg_enc (AES) cannot be decrypted by this version"),
         }
     }
 
@@ -100,7 +112,6 @@ impl Secret {
             Secret::Plain(known) => known.ct_eq(password).into(),
             Secret::Md5(known) => known.matches(password, user),
             Secret::Scram(known) => known.matches(password),
-            Secret::Aes(_) => false,
         }
     }
 }
@@ -111,7 +122,6 @@ impl fmt::Debug for Secret {
             Secret::Plain(_) => "Plain(*****)",
             Secret::Md5(_) => "Md5(*****)",
             Secret::Scram(_) => "Scram(*****)",
-            Secret::Aes(_) => "Aes(*****)",
         })
     }
 }
@@ -125,6 +135,12 @@ pub enum SecretError {
     /// Begins like a verifier and is none. Taken as a password it would be one that nobody knows.
     #[error("bad scram verifier: {0}")]
     Verifier(#[from] ScramError),
+    /// Encrypted, and we have no key.
+    #[error("password is encrypted by pg_enc (AES) and there is no key file")]
+    NoKey,
+    /// Encrypted with another key, or damaged.
+    #[error(transparent)]
+    Decrypt(#[from] DecryptError),
 }
 
 /// A line that was left out. The operator's fault: log it as a warning.
@@ -172,6 +188,8 @@ pub enum LineError {
 #[derive(Debug, Clone, Default)]
 pub struct Passwords {
     by_user: HashMap<Vec<u8>, Known>,
+    /// Users whose only lines have a credential that cannot be read.
+    spoiled: HashSet<Vec<u8>>,
 }
 
 #[derive(Debug, Clone)]
@@ -182,12 +200,12 @@ struct Known {
 
 impl Passwords {
     /// Reads the whole file. What cannot be used is left out and named in the second value.
-    pub fn read(text: &[u8]) -> (Passwords, Vec<BadLine>) {
+    pub fn read(text: &[u8], key: Option<&PoolKey>) -> (Passwords, Vec<BadLine>) {
         let mut passwords = Passwords::default();
         let mut bad = Vec::new();
         for (index, bytes) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = index + 1;
-            if let Err(cause) = passwords.add(line, bytes.strip_suffix(b"\r").unwrap_or(bytes)) {
+            if let Err(cause) = passwords.add(line, bytes.strip_suffix(b"\r").unwrap_or(bytes), key) {
                 bad.push(BadLine { line, cause });
             }
         }
@@ -197,6 +215,17 @@ impl Passwords {
     /// What is known of this user; names are compared byte by byte.
     pub fn get(&self, user: impl AsRef<[u8]>) -> Option<&Secret> {
         self.by_user.get(user.as_ref()).map(|known| &known.secret)
+    }
+
+    /// Whether the user has a line that cannot be used. Nobody knows what was meant, so he must not count as one without a line.
+    pub fn is_spoiled(&self, user: impl AsRef<[u8]>) -> bool {
+        self.spoiled.contains(user.as_ref())
+    }
+
+    /// How most users can be asked for a proof: what an unknown one must be asked by, too.
+    pub fn usual(&self) -> Usual {
+        let md5 = self.by_user.values().filter(|known| matches!(known.secret, Secret::Md5(_))).count();
+        if md5 * 2 > self.by_user.len() { Usual::Md5 } else { Usual::Scram }
     }
 
     /// Number of users.
@@ -209,7 +238,7 @@ impl Passwords {
         self.by_user.is_empty()
     }
 
-    fn add(&mut self, line: usize, bytes: &[u8]) -> Result<(), LineError> {
+    fn add(&mut self, line: usize, bytes: &[u8], key: Option<&PoolKey>) -> Result<(), LineError> {
         if bytes.len() > LINE_BYTES_MAX {
             return Err(LineError::TooLong { bytes: bytes.len() });
         }
@@ -221,10 +250,19 @@ impl Passwords {
         if user.is_empty() {
             return Err(LineError::NoUser);
         }
-        let secret = Secret::parse(&read_credential(rest))?;
+        let secret = match Secret::parse(&read_credential(rest), key) {
+            Ok(secret) => secret,
+            Err(cause) => {
+                if !self.by_user.contains_key(user.as_slice()) {
+                    self.spoiled.insert(user.to_vec());
+                }
+                return Err(cause.into());
+            }
+        };
         match self.by_user.entry(user.to_vec()) {
             Entry::Occupied(earlier) => Err(LineError::Duplicate { earlier: earlier.get().line }),
             Entry::Vacant(place) => {
+                self.spoiled.remove(user.as_slice());
                 place.insert(Known { line, secret });
                 Ok(())
             }
@@ -282,7 +320,7 @@ mod tests {
 
     /// Reads one line and returns what it says of user `u`.
     fn check_line(line: &str) -> Result<Option<Secret>, String> {
-        let (passwords, bad) = Passwords::read(line.as_bytes());
+        let (passwords, bad) = Passwords::read(line.as_bytes(), None);
         match bad.first() {
             Some(bad) => Err(bad.to_string()),
             None => Ok(passwords.get("u").cloned()),
@@ -307,8 +345,6 @@ mod tests {
             ("u:secret:", plain("secret")),
             ("u:a\\:b\\\\c\\d\\", plain("a:b\\cd")),
             ("\\u:secret", plain("secret")),
-            ("u:AESxyz==", Some(Secret::Aes(b"xyz==".to_vec().into()))),
-            ("u:AES", Some(Secret::Aes(Vec::new().into()))),
             ("other:secret", None),
             ("U:secret", None),
             (" u:secret", None),
@@ -340,6 +376,7 @@ mod tests {
             ("u:", "line 1: password is empty"),
             ("u::hunter2", "line 1: password is empty"),
             ("u:TEXT", "line 1: password is empty"),
+            ("u:AEShunter2", "line 1: password is encrypted by pg_enc (AES) and there is no key file"),
             (
                 "u:SCRAM-SHA-256$hunter2",
                 "line 1: bad scram verifier: malformed scram message: verifier does not have three parts",
@@ -355,13 +392,28 @@ mod tests {
 
     #[test]
     fn a_bad_line_leaves_the_other_users_alone_and_the_first_of_two_lines_counts() {
-        let (passwords, bad) = Passwords::read(b"a:1\nnonsense\nb:\nb:2\na:3\n\xff\xfe:4\n");
+        let (passwords, bad) = Passwords::read(b"a:1\nnonsense\nb:\nb:2\na:3\n\xff\xfe:4\n", None);
         assert_eq!(bad.iter().map(|bad| bad.line).collect::<Vec<_>>(), [2, 3, 5]);
         assert_eq!(passwords.len(), 3);
         assert!(passwords.get("a") == plain("1").as_ref());
         assert!(passwords.get("b") == plain("2").as_ref());
         assert!(passwords.get(b"\xff\xfe") == plain("4").as_ref());
-        assert!(Passwords::read(b"").0.is_empty());
+        assert!(Passwords::read(b"", None).0.is_empty());
+    }
+
+    #[test]
+    fn a_user_whose_line_cannot_be_read_is_not_one_without_a_line() {
+        let (passwords, _) = Passwords::read(b"a:AESxyz==\nb:SCRAM-SHA-256$x\nc:\nd:1\nd:\ne:\ne:1\n", None);
+        for (user, expected) in [("a", true), ("b", true), ("c", true), ("d", false), ("e", false), ("f", false)] {
+            assert_eq!(passwords.is_spoiled(user), expected, "{user}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_user_is_asked_as_most_users_are() {
+        for (text, expected) in [("", Usual::Scram), ("a:1", Usual::Scram), ("a:MD5\nb:MD5\nc:1", Usual::Md5), ("a:MD5\nb:1", Usual::Scram)] {
+            assert_eq!(Passwords::read(text.replace("MD5", MD5).as_bytes(), None).0.usual(), expected, "{text}");
+        }
     }
 
     #[test]
@@ -370,32 +422,30 @@ mod tests {
             ("u:secret", [true, true, true]),
             (&format!("u:{MD5}"), [false, true, false]),
             (&format!("u:{SCRAM}"), [false, false, false]),
-            ("u:AESxyz==", [false, false, false]),
         ];
         for (line, expected) in cases {
             let secret = check_line(line).unwrap().unwrap();
             let found = [secret.can_answer_cleartext(), secret.can_answer_md5(), secret.can_answer_scram()];
             assert_eq!(found, expected, "{secret:?}");
         }
-        let aes = Secret::parse(b"AESxyz==").unwrap();
-        assert!(aes.refusal(Asked::Md5).unwrap().contains("pg_enc (AES)"));
+        let verifier = Secret::parse(SCRAM.as_bytes(), None).unwrap();
+        assert!(verifier.refusal(Asked::Md5).unwrap().contains("scram verifier"));
     }
 
     #[test]
     fn a_clear_text_password_is_checked_against_every_form() {
-        let cases = [("secret word", true), (MD5, true), ("AESxyz==", false)];
-        for (credential, expected) in cases {
-            let secret = Secret::parse(credential.as_bytes()).unwrap();
-            assert_eq!(secret.matches(b"m", b"secret word"), expected, "{secret:?}");
+        for credential in ["secret word", MD5] {
+            let secret = Secret::parse(credential.as_bytes(), None).unwrap();
+            assert!(secret.matches(b"m", b"secret word"), "{secret:?}");
             assert!(!secret.matches(b"m", b"secret wore") && !secret.matches(b"m", b""), "{secret:?}");
         }
-        assert!(Secret::parse(SCRAM.as_bytes()).unwrap().matches(b"a", b"pencil"));
+        assert!(Secret::parse(SCRAM.as_bytes(), None).unwrap().matches(b"a", b"pencil"));
     }
 
     #[test]
     fn secrets_are_never_printed() {
         let text = format!("u:hunter2\nv:{MD5}\nw:{SCRAM}\nx:AEShunter2");
-        let printed = format!("{:?}", Passwords::read(text.as_bytes()));
+        let printed = format!("{:?}", Passwords::read(text.as_bytes(), None));
         for word in ["hunter2", "104, 117", "ff1938", "M5tT"] {
             assert!(!printed.contains(word), "{printed}");
         }

@@ -25,7 +25,7 @@ enum Outside {
     Pattern(Regex),
 }
 
-/// Reads the maps of a file. A file that is not there is an empty one.
+/// Reads the maps of a file and of those it includes.
 pub(super) fn read(path: &Path, loader: &mut Loader<'_>, problems: &mut Vec<Problem>) -> IdentMaps {
     let mut maps = IdentMaps::default();
     for line in tokens::lines(path, loader, problems) {
