@@ -10,3 +10,4 @@ pub mod prepared;
 pub mod replies;
 pub mod route;
 pub mod settings;
+pub mod throttle;

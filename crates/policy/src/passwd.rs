@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use subtle::ConstantTimeEq;
 use weir_wire::md5::Md5Secret;
-use weir_wire::scram::{ScramError, Verifier};
+use weir_wire::scram::{Challenge, SaltedKeys, ScramError, Verifier};
 use zeroize::Zeroizing;
 
 /// Longest line read. A line holds two names and two credentials; a SCRAM verifier has about 140 bytes.
@@ -34,14 +34,21 @@ pub enum Secret {
     Md5(Md5Secret),
     /// A SCRAM verifier: enough to check a client, not to log in to a server.
     Scram(Verifier),
+    /// Keys seen as a client proved that it knows the password of a verifier: enough to log in to servers that have the same
+    /// one. Never read from a file.
+    Keys(Challenge, SaltedKeys),
 }
 
-/// How most users of a file are asked.
+/// What most users of a file have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usual {
-    /// By md5.
+    /// Nothing: there are no users.
+    Nothing,
+    /// Passwords.
+    Plain,
+    /// md5.
     Md5,
-    /// By SCRAM-SHA-256.
+    /// SCRAM verifiers.
     Scram,
 }
 
@@ -82,12 +89,26 @@ impl Secret {
     /// Why this secret cannot answer a server that asks like this; `None` if it can.
     pub fn refusal(&self, asked: Asked) -> Option<&'static str> {
         match (self, asked) {
-            (Secret::Plain(_), _) | (Secret::Md5(_), Asked::Md5) => None,
+            (Secret::Plain(_), _) | (Secret::Md5(_), Asked::Md5) | (Secret::Keys(..), Asked::Scram) => None,
             (Secret::Md5(_), Asked::Cleartext) => Some("an md5 password cannot be sent as clear text"),
             (Secret::Md5(_), Asked::Scram) => Some("an md5 password cannot answer scram-sha-256"),
-            (Secret::Scram(_), Asked::Cleartext) => Some("a scram verifier cannot be sent as clear text"),
-            (Secret::Scram(_), Asked::Md5) => Some("a scram verifier cannot answer md5"),
-            (Secret::Scram(_), Asked::Scram) => Some("a scram verifier can check a client but not log in to a server"),
+            (Secret::Scram(_) | Secret::Keys(..), Asked::Cleartext) => Some("a scram verifier cannot be sent as clear text"),
+            (Secret::Scram(_) | Secret::Keys(..), Asked::Md5) => Some("a scram verifier cannot answer md5"),
+            (Secret::Scram(_), Asked::Scram) => {
+                Some("no client has proved yet that it knows the password of this scram verifier")
+            }
+        }
+    }
+
+    /// Whether these are the keys of this verifier.
+    pub fn is_of(&self, verifier: &Verifier) -> bool {
+        match self {
+            Secret::Keys(challenge, keys) => {
+                keys.stored_key == verifier.stored_key
+                    && challenge.salt == verifier.salt
+                    && challenge.iterations == verifier.iterations
+            }
+            Secret::Plain(_) | Secret::Md5(_) | Secret::Scram(_) => false,
         }
     }
 
@@ -112,6 +133,7 @@ impl Secret {
             Secret::Plain(known) => known.ct_eq(password).into(),
             Secret::Md5(known) => known.matches(password, user),
             Secret::Scram(known) => known.matches(password),
+            Secret::Keys(challenge, keys) => *keys == SaltedKeys::derive(password, &challenge.salt, challenge.iterations),
         }
     }
 }
@@ -122,6 +144,7 @@ impl fmt::Debug for Secret {
             Secret::Plain(_) => "Plain(*****)",
             Secret::Md5(_) => "Md5(*****)",
             Secret::Scram(_) => "Scram(*****)",
+            Secret::Keys(..) => "Keys(*****)",
         })
     }
 }
@@ -190,6 +213,15 @@ pub struct Passwords {
     by_user: HashMap<Vec<u8>, Known>,
     /// Users whose only lines have a credential that cannot be read.
     spoiled: HashSet<Vec<u8>>,
+    counts: Counts,
+}
+
+/// Users by what they have.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    plain: usize,
+    md5: usize,
+    scram: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -222,10 +254,15 @@ impl Passwords {
         self.spoiled.contains(user.as_ref())
     }
 
-    /// How most users can be asked for a proof: what an unknown one must be asked by, too.
+    /// What most users have. Someone unknown is asked as they are, or he would learn that he is unknown.
     pub fn usual(&self) -> Usual {
-        let md5 = self.by_user.values().filter(|known| matches!(known.secret, Secret::Md5(_))).count();
-        if md5 * 2 > self.by_user.len() { Usual::Md5 } else { Usual::Scram }
+        let Counts { plain, md5, scram } = self.counts;
+        match () {
+            () if plain + md5 + scram == 0 => Usual::Nothing,
+            () if scram > plain.max(md5) => Usual::Scram,
+            () if md5 > plain => Usual::Md5,
+            () => Usual::Plain,
+        }
     }
 
     /// Number of users.
@@ -263,6 +300,11 @@ impl Passwords {
             Entry::Occupied(earlier) => Err(LineError::Duplicate { earlier: earlier.get().line }),
             Entry::Vacant(place) => {
                 self.spoiled.remove(user.as_slice());
+                match secret {
+                    Secret::Plain(_) => self.counts.plain += 1,
+                    Secret::Md5(_) => self.counts.md5 += 1,
+                    Secret::Scram(_) | Secret::Keys(..) => self.counts.scram += 1,
+                }
                 place.insert(Known { line, secret });
                 Ok(())
             }
@@ -411,8 +453,17 @@ mod tests {
 
     #[test]
     fn an_unknown_user_is_asked_as_most_users_are() {
-        for (text, expected) in [("", Usual::Scram), ("a:1", Usual::Scram), ("a:MD5\nb:MD5\nc:1", Usual::Md5), ("a:MD5\nb:1", Usual::Scram)] {
-            assert_eq!(Passwords::read(text.replace("MD5", MD5).as_bytes(), None).0.usual(), expected, "{text}");
+        let cases = [
+            ("", Usual::Nothing),
+            ("a:", Usual::Nothing),
+            ("a:1", Usual::Plain),
+            ("a:MD5\nb:MD5\nc:1", Usual::Md5),
+            ("a:MD5\nb:1", Usual::Plain),
+            ("a:MD5\nb:1\nc:SCRAM\nd:SCRAM", Usual::Scram),
+        ];
+        for (text, expected) in cases {
+            let text = text.replace("MD5", MD5).replace("SCRAM", SCRAM);
+            assert_eq!(Passwords::read(text.as_bytes(), None).0.usual(), expected, "{text}");
         }
     }
 

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 /// Reads files of these names and texts, `main` first, with the maps of `ident` if it is among them.
 fn read(files: &[(&str, &str)]) -> (Option<Hba>, Vec<String>) {
     let texts: HashMap<PathBuf, &str> = files.iter().map(|(name, text)| (PathBuf::from(name), *text)).collect();
-    let mut file =
-        |path: &Path| texts.get(path).map(|text| text.as_bytes().to_vec()).ok_or(LoadError::NotFound);
+    let mut file = |path: &Path| texts.get(path).map(|text| text.as_bytes().to_vec()).ok_or(LoadError::NotFound);
     let mut folder = |path: &Path| {
         let inside: Vec<PathBuf> = texts.keys().filter(|name| name.parent() == Some(path)).cloned().collect();
         if inside.is_empty() { Err(LoadError::NotFound) } else { Ok(inside) }
