@@ -59,15 +59,17 @@ pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Logi
     }
 }
 
-/// A server's refusal in its own words. One without an SQLSTATE gets one: clients look at nothing else.
+/// A server's refusal in its own words. One without SQLSTATE or text gets them: drivers cannot do without.
 pub fn refused(address: &Address, body: &[u8]) -> OpenError {
     let report = server::read_report(body);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let sqlstate = match report.sqlstate.len() {
-        5 => text(report.sqlstate),
-        _ => crate::fault::sqlstate::CONNECTION_FAILURE.to_string(),
+    let is_state = report.sqlstate.len() == 5 && report.sqlstate.iter().all(u8::is_ascii_alphanumeric);
+    let sqlstate = if is_state { text(report.sqlstate) } else { crate::fault::sqlstate::CONNECTION_FAILURE.to_string() };
+    let message = match report.message {
+        b"" => "the server gave no reason".to_string(),
+        message => text(message),
     };
-    OpenError::Refused { address: address.clone(), sqlstate, message: text(report.message) }
+    OpenError::Refused { address: address.clone(), sqlstate, message }
 }
 
 /// A server that says what it must not.

@@ -172,7 +172,7 @@ impl Door<'_> {
 
     async fn host_name(&self) -> Result<Option<Arc<str>>, Fault> {
         let Some(peer) = self.peer else { return Ok(None) };
-        forge::host_name(self.w, peer.ip().to_canonical(), self.deadline).await.map_err(|error| busy(error))
+        forge::host_name(self.w, peer.ip().to_canonical(), self.deadline).await.map_err(busy)
     }
 
     /// Asks for the proof a rule wants.

@@ -9,14 +9,18 @@
 mod support;
 
 mod auth;
+mod auth_query;
 mod cancel;
 mod commands;
 mod copy;
 mod drivers;
+mod hba;
 mod hostile;
 mod limits;
+mod logins;
 mod messages;
 mod network;
+mod pass_through;
 mod pipelines;
 mod pooling;
 mod prepared;
