@@ -24,7 +24,8 @@ pub use read::{read, read_with};
 pub use reload::{SetError, reload};
 pub use show::{ShowError, Shown, show_all, show_one};
 pub use types::{
-    AdminConfig, CheckConfig, ClusteringMode, IoMethod, LogConfig, LogLevel, NodeConfig, PoolConfig, PoolMode, RoutingConfig,
+    AdminConfig, AuthConfig, CheckConfig, ClusteringMode, IoMethod, LogConfig, LogLevel, NodeConfig, PoolConfig, PoolMode,
+    RoutingConfig,
 };
 
 /// Everything the proxy is told by its operator.
@@ -42,8 +43,6 @@ pub struct Config {
     pub unix_socket_permissions: u32,
     /// Factor of `pool.num_init_children` that gives the backlog.
     pub listen_backlog_multiplier: u32,
-    /// Time a client has to log in; 0 for no limit.
-    pub authentication_timeout_ms: u64,
     /// Time without a request after which a client is disconnected; 0 for never.
     pub client_idle_limit_ms: u64,
     /// By what system calls connections are served.
@@ -56,8 +55,8 @@ pub struct Config {
     pub clustering_mode: ClusteringMode,
     /// The nodes that have a host name, ordered by id. Ids may have gaps.
     pub nodes: Vec<NodeConfig>,
-    /// File with users and passwords, relative to the directory of the configuration file.
-    pub passwd_file: Option<PathBuf>,
+    /// Who may log in.
+    pub auth: AuthConfig,
     /// Server connections.
     pub pool: PoolConfig,
     /// Which statement goes where.
@@ -195,14 +194,13 @@ impl Config {
             unix_socket_group: String::new(),
             unix_socket_permissions: 0,
             listen_backlog_multiplier: 0,
-            authentication_timeout_ms: 0,
             client_idle_limit_ms: 0,
             io_method: IoMethod::Auto,
             worker_threads: 0,
             memory_buffer_bytes: 0,
             clustering_mode: ClusteringMode::StreamingReplication,
             nodes: Vec::new(),
-            passwd_file: None,
+            auth: AuthConfig::empty(),
             pool: PoolConfig::empty(),
             routing: RoutingConfig::empty(),
             check: CheckConfig::empty(),

@@ -4,14 +4,19 @@
 //! One line is `user:credential`; what follows a second colon is ignored. A backslash makes the next byte ordinary, so
 //! `\:` is a colon and `\\` a backslash. Lines that are empty or begin with `#` mean nothing. Of two lines for one user
 //! the first counts. Source: Pgpool-II's manual, "pool_passwd", and how its `pool_get_user_credentials` reads the file.
-//! A bad line does not spoil the others: Pgpool-II skips it silently, we skip it and say so.
+//! A bad line does not spoil the others: Pgpool-II skips it silently, we skip it and say so, and refuse its user.
 
-use std::collections::HashMap;
+mod aes;
+
+pub use aes::PoolKey;
+
+use aes::DecryptError;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use subtle::ConstantTimeEq;
 use weir_wire::md5::Md5Secret;
-use weir_wire::scram::{ScramError, Verifier};
+use weir_wire::scram::{Challenge, SaltedKeys, ScramError, Verifier};
 use zeroize::Zeroizing;
 
 /// Longest line read. A line holds two names and two credentials; a SCRAM verifier has about 140 bytes.
@@ -29,8 +34,22 @@ pub enum Secret {
     Md5(Md5Secret),
     /// A SCRAM verifier: enough to check a client, not to log in to a server.
     Scram(Verifier),
-    /// Encrypted by `pg_enc`; recognised, so that nobody's cipher text is taken for a password. Cannot be used yet.
-    Aes(Zeroizing<Vec<u8>>),
+    /// Keys seen as a client proved that it knows the password of a verifier: enough to log in to servers that have the same
+    /// one. Never read from a file.
+    Keys(Challenge, SaltedKeys),
+}
+
+/// What most users of a file have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usual {
+    /// Nothing: there are no users.
+    Nothing,
+    /// Passwords.
+    Plain,
+    /// md5.
+    Md5,
+    /// SCRAM verifiers.
+    Scram,
 }
 
 /// How a server can ask for a password.
@@ -45,8 +64,8 @@ pub enum Asked {
 }
 
 impl Secret {
-    /// Reads one credential: also those of `*_password` parameters in the configuration file.
-    pub fn parse(text: &[u8]) -> Result<Secret, SecretError> {
+    /// Reads one credential: also those of `*_password` parameters in the configuration file. `key` decrypts those of `pg_enc`.
+    pub fn parse(text: &[u8], key: Option<&PoolKey>) -> Result<Secret, SecretError> {
         if text.is_empty() {
             return Err(SecretError::Empty);
         }
@@ -54,7 +73,8 @@ impl Secret {
             return Ok(Secret::Md5(md5));
         }
         if let Some(cipher) = text.strip_prefix(b"AES") {
-            return Ok(Secret::Aes(cipher.to_vec().into()));
+            let key = key.ok_or(SecretError::NoKey)?;
+            return Ok(Secret::Plain(key.decrypt(cipher)?));
         }
         if text.starts_with(SCRAM_PREFIX) {
             return Ok(Secret::Scram(Verifier::parse(text)?));
@@ -69,13 +89,26 @@ impl Secret {
     /// Why this secret cannot answer a server that asks like this; `None` if it can.
     pub fn refusal(&self, asked: Asked) -> Option<&'static str> {
         match (self, asked) {
-            (Secret::Plain(_), _) | (Secret::Md5(_), Asked::Md5) => None,
+            (Secret::Plain(_), _) | (Secret::Md5(_), Asked::Md5) | (Secret::Keys(..), Asked::Scram) => None,
             (Secret::Md5(_), Asked::Cleartext) => Some("an md5 password cannot be sent as clear text"),
             (Secret::Md5(_), Asked::Scram) => Some("an md5 password cannot answer scram-sha-256"),
-            (Secret::Scram(_), Asked::Cleartext) => Some("a scram verifier cannot be sent as clear text"),
-            (Secret::Scram(_), Asked::Md5) => Some("a scram verifier cannot answer md5"),
-            (Secret::Scram(_), Asked::Scram) => Some("a scram verifier can check a client but not log in to a server"),
-            (Secret::Aes(_), _) => Some("passwords encrypted by pg_enc (AES) cannot be decrypted by this version"),
+            (Secret::Scram(_) | Secret::Keys(..), Asked::Cleartext) => Some("a scram verifier cannot be sent as clear text"),
+            (Secret::Scram(_) | Secret::Keys(..), Asked::Md5) => Some("a scram verifier cannot answer md5"),
+            (Secret::Scram(_), Asked::Scram) => {
+                Some("no client has proved yet that it knows the password of this scram verifier")
+            }
+        }
+    }
+
+    /// Whether these are the keys of this verifier.
+    pub fn is_of(&self, verifier: &Verifier) -> bool {
+        match self {
+            Secret::Keys(challenge, keys) => {
+                keys.stored_key == verifier.stored_key
+                    && challenge.salt == verifier.salt
+                    && challenge.iterations == verifier.iterations
+            }
+            Secret::Plain(_) | Secret::Md5(_) | Secret::Scram(_) => false,
         }
     }
 
@@ -100,7 +133,7 @@ impl Secret {
             Secret::Plain(known) => known.ct_eq(password).into(),
             Secret::Md5(known) => known.matches(password, user),
             Secret::Scram(known) => known.matches(password),
-            Secret::Aes(_) => false,
+            Secret::Keys(challenge, keys) => *keys == SaltedKeys::derive(password, &challenge.salt, challenge.iterations),
         }
     }
 }
@@ -111,7 +144,7 @@ impl fmt::Debug for Secret {
             Secret::Plain(_) => "Plain(*****)",
             Secret::Md5(_) => "Md5(*****)",
             Secret::Scram(_) => "Scram(*****)",
-            Secret::Aes(_) => "Aes(*****)",
+            Secret::Keys(..) => "Keys(*****)",
         })
     }
 }
@@ -125,6 +158,12 @@ pub enum SecretError {
     /// Begins like a verifier and is none. Taken as a password it would be one that nobody knows.
     #[error("bad scram verifier: {0}")]
     Verifier(#[from] ScramError),
+    /// Encrypted, and we have no key.
+    #[error("password is encrypted by pg_enc (AES) and there is no key file")]
+    NoKey,
+    /// Encrypted with another key, or damaged.
+    #[error(transparent)]
+    Decrypt(#[from] DecryptError),
 }
 
 /// A line that was left out. The operator's fault: log it as a warning.
@@ -172,6 +211,17 @@ pub enum LineError {
 #[derive(Debug, Clone, Default)]
 pub struct Passwords {
     by_user: HashMap<Vec<u8>, Known>,
+    /// Users whose only lines have a credential that cannot be read.
+    spoiled: HashSet<Vec<u8>>,
+    counts: Counts,
+}
+
+/// Users by what they have.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    plain: usize,
+    md5: usize,
+    scram: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -182,12 +232,12 @@ struct Known {
 
 impl Passwords {
     /// Reads the whole file. What cannot be used is left out and named in the second value.
-    pub fn read(text: &[u8]) -> (Passwords, Vec<BadLine>) {
+    pub fn read(text: &[u8], key: Option<&PoolKey>) -> (Passwords, Vec<BadLine>) {
         let mut passwords = Passwords::default();
         let mut bad = Vec::new();
         for (index, bytes) in text.split(|byte| *byte == b'\n').enumerate() {
             let line = index + 1;
-            if let Err(cause) = passwords.add(line, bytes.strip_suffix(b"\r").unwrap_or(bytes)) {
+            if let Err(cause) = passwords.add(line, bytes.strip_suffix(b"\r").unwrap_or(bytes), key) {
                 bad.push(BadLine { line, cause });
             }
         }
@@ -197,6 +247,22 @@ impl Passwords {
     /// What is known of this user; names are compared byte by byte.
     pub fn get(&self, user: impl AsRef<[u8]>) -> Option<&Secret> {
         self.by_user.get(user.as_ref()).map(|known| &known.secret)
+    }
+
+    /// Whether the user has a line that cannot be used. Nobody knows what was meant, so he must not count as one without a line.
+    pub fn is_spoiled(&self, user: impl AsRef<[u8]>) -> bool {
+        self.spoiled.contains(user.as_ref())
+    }
+
+    /// What most users have. Someone unknown is asked as they are, or he would learn that he is unknown.
+    pub fn usual(&self) -> Usual {
+        let Counts { plain, md5, scram } = self.counts;
+        match () {
+            () if plain + md5 + scram == 0 => Usual::Nothing,
+            () if scram > plain.max(md5) => Usual::Scram,
+            () if md5 > plain => Usual::Md5,
+            () => Usual::Plain,
+        }
     }
 
     /// Number of users.
@@ -209,7 +275,7 @@ impl Passwords {
         self.by_user.is_empty()
     }
 
-    fn add(&mut self, line: usize, bytes: &[u8]) -> Result<(), LineError> {
+    fn add(&mut self, line: usize, bytes: &[u8], key: Option<&PoolKey>) -> Result<(), LineError> {
         if bytes.len() > LINE_BYTES_MAX {
             return Err(LineError::TooLong { bytes: bytes.len() });
         }
@@ -221,10 +287,24 @@ impl Passwords {
         if user.is_empty() {
             return Err(LineError::NoUser);
         }
-        let secret = Secret::parse(&read_credential(rest))?;
+        let secret = match Secret::parse(&read_credential(rest), key) {
+            Ok(secret) => secret,
+            Err(cause) => {
+                if !self.by_user.contains_key(user.as_slice()) {
+                    self.spoiled.insert(user.to_vec());
+                }
+                return Err(cause.into());
+            }
+        };
         match self.by_user.entry(user.to_vec()) {
             Entry::Occupied(earlier) => Err(LineError::Duplicate { earlier: earlier.get().line }),
             Entry::Vacant(place) => {
+                self.spoiled.remove(user.as_slice());
+                match secret {
+                    Secret::Plain(_) => self.counts.plain += 1,
+                    Secret::Md5(_) => self.counts.md5 += 1,
+                    Secret::Scram(_) | Secret::Keys(..) => self.counts.scram += 1,
+                }
                 place.insert(Known { line, secret });
                 Ok(())
             }
@@ -282,7 +362,7 @@ mod tests {
 
     /// Reads one line and returns what it says of user `u`.
     fn check_line(line: &str) -> Result<Option<Secret>, String> {
-        let (passwords, bad) = Passwords::read(line.as_bytes());
+        let (passwords, bad) = Passwords::read(line.as_bytes(), None);
         match bad.first() {
             Some(bad) => Err(bad.to_string()),
             None => Ok(passwords.get("u").cloned()),
@@ -307,8 +387,6 @@ mod tests {
             ("u:secret:", plain("secret")),
             ("u:a\\:b\\\\c\\d\\", plain("a:b\\cd")),
             ("\\u:secret", plain("secret")),
-            ("u:AESxyz==", Some(Secret::Aes(b"xyz==".to_vec().into()))),
-            ("u:AES", Some(Secret::Aes(Vec::new().into()))),
             ("other:secret", None),
             ("U:secret", None),
             (" u:secret", None),
@@ -340,6 +418,7 @@ mod tests {
             ("u:", "line 1: password is empty"),
             ("u::hunter2", "line 1: password is empty"),
             ("u:TEXT", "line 1: password is empty"),
+            ("u:AEShunter2", "line 1: password is encrypted by pg_enc (AES) and there is no key file"),
             (
                 "u:SCRAM-SHA-256$hunter2",
                 "line 1: bad scram verifier: malformed scram message: verifier does not have three parts",
@@ -355,13 +434,37 @@ mod tests {
 
     #[test]
     fn a_bad_line_leaves_the_other_users_alone_and_the_first_of_two_lines_counts() {
-        let (passwords, bad) = Passwords::read(b"a:1\nnonsense\nb:\nb:2\na:3\n\xff\xfe:4\n");
+        let (passwords, bad) = Passwords::read(b"a:1\nnonsense\nb:\nb:2\na:3\n\xff\xfe:4\n", None);
         assert_eq!(bad.iter().map(|bad| bad.line).collect::<Vec<_>>(), [2, 3, 5]);
         assert_eq!(passwords.len(), 3);
         assert!(passwords.get("a") == plain("1").as_ref());
         assert!(passwords.get("b") == plain("2").as_ref());
         assert!(passwords.get(b"\xff\xfe") == plain("4").as_ref());
-        assert!(Passwords::read(b"").0.is_empty());
+        assert!(Passwords::read(b"", None).0.is_empty());
+    }
+
+    #[test]
+    fn a_user_whose_line_cannot_be_read_is_not_one_without_a_line() {
+        let (passwords, _) = Passwords::read(b"a:AESxyz==\nb:SCRAM-SHA-256$x\nc:\nd:1\nd:\ne:\ne:1\n", None);
+        for (user, expected) in [("a", true), ("b", true), ("c", true), ("d", false), ("e", false), ("f", false)] {
+            assert_eq!(passwords.is_spoiled(user), expected, "{user}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_user_is_asked_as_most_users_are() {
+        let cases = [
+            ("", Usual::Nothing),
+            ("a:", Usual::Nothing),
+            ("a:1", Usual::Plain),
+            ("a:MD5\nb:MD5\nc:1", Usual::Md5),
+            ("a:MD5\nb:1", Usual::Plain),
+            ("a:MD5\nb:1\nc:SCRAM\nd:SCRAM", Usual::Scram),
+        ];
+        for (text, expected) in cases {
+            let text = text.replace("MD5", MD5).replace("SCRAM", SCRAM);
+            assert_eq!(Passwords::read(text.as_bytes(), None).0.usual(), expected, "{text}");
+        }
     }
 
     #[test]
@@ -370,32 +473,30 @@ mod tests {
             ("u:secret", [true, true, true]),
             (&format!("u:{MD5}"), [false, true, false]),
             (&format!("u:{SCRAM}"), [false, false, false]),
-            ("u:AESxyz==", [false, false, false]),
         ];
         for (line, expected) in cases {
             let secret = check_line(line).unwrap().unwrap();
             let found = [secret.can_answer_cleartext(), secret.can_answer_md5(), secret.can_answer_scram()];
             assert_eq!(found, expected, "{secret:?}");
         }
-        let aes = Secret::parse(b"AESxyz==").unwrap();
-        assert!(aes.refusal(Asked::Md5).unwrap().contains("pg_enc (AES)"));
+        let verifier = Secret::parse(SCRAM.as_bytes(), None).unwrap();
+        assert!(verifier.refusal(Asked::Md5).unwrap().contains("scram verifier"));
     }
 
     #[test]
     fn a_clear_text_password_is_checked_against_every_form() {
-        let cases = [("secret word", true), (MD5, true), ("AESxyz==", false)];
-        for (credential, expected) in cases {
-            let secret = Secret::parse(credential.as_bytes()).unwrap();
-            assert_eq!(secret.matches(b"m", b"secret word"), expected, "{secret:?}");
+        for credential in ["secret word", MD5] {
+            let secret = Secret::parse(credential.as_bytes(), None).unwrap();
+            assert!(secret.matches(b"m", b"secret word"), "{secret:?}");
             assert!(!secret.matches(b"m", b"secret wore") && !secret.matches(b"m", b""), "{secret:?}");
         }
-        assert!(Secret::parse(SCRAM.as_bytes()).unwrap().matches(b"a", b"pencil"));
+        assert!(Secret::parse(SCRAM.as_bytes(), None).unwrap().matches(b"a", b"pencil"));
     }
 
     #[test]
     fn secrets_are_never_printed() {
         let text = format!("u:hunter2\nv:{MD5}\nw:{SCRAM}\nx:AEShunter2");
-        let printed = format!("{:?}", Passwords::read(text.as_bytes()));
+        let printed = format!("{:?}", Passwords::read(text.as_bytes(), None));
         for word in ["hunter2", "104, 117", "ff1938", "M5tT"] {
             assert!(!printed.contains(word), "{printed}");
         }

@@ -127,10 +127,10 @@ fn the_defaults_are_those_of_pgpool() {
     assert_eq!(config.unix_socket_directories, [Path::new("/tmp")]);
     assert_eq!(config.unix_socket_permissions, 0o777);
     assert_eq!(config.listen_backlog_multiplier, 2);
-    assert_eq!(config.authentication_timeout_ms, 60_000);
+    assert_eq!(config.auth.timeout_ms, 60_000);
     assert_eq!(config.clustering_mode, ClusteringMode::StreamingReplication);
     assert!(config.nodes.is_empty());
-    assert_eq!(config.passwd_file.as_deref(), Some(Path::new("pool_passwd")));
+    assert_eq!(config.auth.passwd_file.as_deref(), Some(Path::new("pool_passwd")));
     let pool = &config.pool;
     assert_eq!((pool.mode, pool.size, pool.num_init_children, pool.max_pool), (PoolMode::Transaction, 32, 32, 4));
     assert_eq!(pool.node_connections_max(), 128);

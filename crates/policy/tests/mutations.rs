@@ -2,6 +2,8 @@
 
 #[path = "../../../fuzz/bodies/config.rs"]
 mod config;
+#[path = "../../../fuzz/bodies/hba.rs"]
+mod hba;
 #[path = "../../../fuzz/bodies/mutate.rs"]
 mod mutate;
 #[path = "../../../fuzz/bodies/passwd.rs"]
@@ -15,4 +17,9 @@ fn no_bytes_upset_the_reader_of_configuration_files() {
 #[test]
 fn no_bytes_upset_the_reader_of_password_files() {
     mutate::run("passwd", 20_000, passwd::run);
+}
+
+#[test]
+fn no_bytes_upset_the_reader_of_rules() {
+    mutate::run("hba", 300, hba::run);
 }

@@ -319,15 +319,10 @@ async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16) -> Result<Box<Link>, 
     let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
     let opened = match address {
         Some(address) => {
-            // First the number, then the passwords: a reload in between makes the link old at once.
-            let generation = w.shared.passwords_generation.load(std::sync::atomic::Ordering::Acquire);
-            let passwords = w.shared.passwords.load_full();
-            let login = Login {
-                user: &pool.key.user,
-                database: &pool.key.database,
-                secret: passwords.get(pool.key.user.as_bytes()),
-                generation,
-            };
+            // First the number, then the secret: a reload in between makes the link old at once.
+            let generation = w.shared.access.generation();
+            let secret = w.shared.access.secret_for_server(&pool.key.user);
+            let login = Login { user: &pool.key.user, database: &pool.key.database, secret: secret.as_ref(), generation };
             let opened = link::open(w, pool.clone(), &address, &login).await;
             if let Err(error) = &opened {
                 w.log_link(&address, format_args!("not opened: {error}"));

@@ -1,6 +1,7 @@
 //! The command line: `weir` with its commands, and Pgpool-II's when called by the name `pgpool`.
 
-use crate::supervisor::{self, Files};
+use crate::files::Files;
+use crate::supervisor;
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process, setsid, test_kill_process};
@@ -39,6 +40,12 @@ struct Run {
     /// A parameter that wins over the file.
     #[arg(short = 'c', long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
     settings: Vec<(String, String)>,
+    /// Rules of who may connect, used with enable_pool_hba; by default pool_hba.conf beside the configuration file.
+    #[arg(short = 'a', long = "hba-file", value_name = "FILE")]
+    hba_file: Option<PathBuf>,
+    /// File with the key of encrypted passwords; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
+    #[arg(short = 'k', long = "key-file", value_name = "FILE")]
+    key_file: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -74,10 +81,10 @@ struct Pgpool {
     /// pcp.conf: accepted, has no effect yet.
     #[arg(short = 'F', long = "pcp-file", value_name = "FILE")]
     pcp_file: Option<PathBuf>,
-    /// pool_hba.conf: accepted, has no effect yet.
+    /// pool_hba.conf, if it is not beside the configuration file.
     #[arg(short = 'a', long = "hba-file", value_name = "FILE")]
     hba_file: Option<PathBuf>,
-    /// File with the key of pool_passwd: accepted, has no effect yet.
+    /// File with the key of pool_passwd; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
     #[arg(short = 'k', long = "key-file", value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Do not become a daemon.
@@ -165,7 +172,12 @@ fn say(text: &str) -> anyhow::Result<ExitCode> {
 
 impl Run {
     fn files(&self) -> Files {
-        Files { config: self.file.clone(), settings: self.settings.clone() }
+        Files {
+            config: self.file.clone(),
+            settings: self.settings.clone(),
+            hba: self.hba_file.clone(),
+            key: self.key_file.clone(),
+        }
     }
 }
 
@@ -190,7 +202,16 @@ fn run(options: &Run) -> anyhow::Result<ExitCode> {
 }
 
 fn check(options: &Run) -> anyhow::Result<ExitCode> {
-    let (config, errors) = read(&options.files());
+    let files = options.files();
+    let (config, mut errors) = read(&files);
+    let config = config.filter(|config| {
+        let (access, problems) = files.read_access(config);
+        for problem in &problems {
+            let _ = writeln!(std::io::stderr(), "{problem}");
+        }
+        errors += problems.iter().filter(|p| p.severity == Severity::Error).count();
+        access.is_some()
+    });
     match config {
         Some(config) => say(&format!("configuration is valid: {} nodes, port {}\n", config.nodes.len(), config.port)),
         None => {
@@ -214,7 +235,8 @@ fn show_config(options: &Run) -> anyhow::Result<ExitCode> {
 
 fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let settings = if options.debug { vec![("log_min_messages".to_string(), "debug1".to_string())] } else { Vec::new() };
-    let files = Files { config: Some(options.file.clone()), settings };
+    let files =
+        Files { config: Some(options.file.clone()), settings, hba: options.hba_file.clone(), key: options.key_file.clone() };
     let (config, _) = read(&files);
     let config = config.with_context(|| format!("{} has errors", options.file.display()))?;
     match options.verb {

@@ -143,9 +143,9 @@ async fn ask(w: &Worker, config: &Config, address: &Address, line: &Line) -> Res
     }
     let check = &config.check;
     let user = if check.user.is_empty() { "postgres" } else { &check.user };
-    let passwords = w.shared.passwords.load_full();
-    let own = Secret::parse(check.password.as_bytes()).ok();
-    let secret = own.as_ref().or_else(|| passwords.get(user.as_bytes()));
+    let files = w.shared.access.files();
+    let own = Secret::parse(check.password.as_bytes(), files.key.as_ref()).ok();
+    let secret = own.as_ref().or_else(|| files.passwords.get(user.as_bytes()));
     let login = crate::link::Login { user, database: &check.database, secret, generation: 0 };
     let mut talk = Talk::log_in(w, address, &login, deadline).await?;
     let answer = question(w, address, &mut talk).await?;

@@ -77,14 +77,13 @@ pub fn admit(w: &Worker, socket: &Socket, user: &str) -> Result<Right, Fault> {
         let text = format!("user \"{user}\" may not use the administration console");
         Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text).hint("admin_users and stats_users name those who may.")
     };
-    let right = right_of(w, socket, user).ok_or_else(refused)?;
-    let is_known = w.shared.passwords.load().get(user.as_bytes()).is_some();
-    if is_known || is_proven(socket) {
-        return Ok(right);
-    }
+    right_of(w, socket, user).ok_or_else(refused)
+}
+
+/// Why a user may not enter of whom nothing is known that he could prove.
+pub fn unproven(user: &str) -> Fault {
     let text = format!("user \"{user}\" has no password in pool_passwd, which the administration console needs");
-    Err(Fault::fatal(sqlstate::INVALID_PASSWORD, text)
-        .hint("Or connect by the unix socket as the system user that runs the proxy."))
+    Fault::fatal(sqlstate::INVALID_PASSWORD, text).hint("Or connect by the unix socket as the system user that runs the proxy.")
 }
 
 /// Serves an administrator who was let in, until he leaves. `before`: what he sent already.

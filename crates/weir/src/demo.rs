@@ -1,6 +1,7 @@
 //! `weir demo`: a PostgreSQL primary with standbys, and Weir before them, in one command.
 
-use crate::supervisor::{self, Files};
+use crate::files::Files;
+use crate::supervisor;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::fmt::Write as _;
@@ -40,7 +41,7 @@ pub fn run(demo: &Demo) -> anyhow::Result<ExitCode> {
     }
     let file = cluster.dir().join("pgpool.conf");
     std::fs::write(&file, configuration(demo, &cluster)).with_context(|| format!("cannot write {}", file.display()))?;
-    let files = Files { config: Some(file.clone()), settings: Vec::new() };
+    let files = Files { config: Some(file.clone()), ..Files::default() };
     let outcome = files.read();
     let Some(config) = outcome.config else {
         let problems: Vec<String> = outcome.problems.iter().map(ToString::to_string).collect();

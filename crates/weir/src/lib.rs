@@ -2,6 +2,7 @@
 //!
 //! Layers, each using only those below it (checked by `cargo xtask layers`): see ARCHITECTURE.md.
 
+pub mod access;
 pub mod aim;
 pub mod answer;
 pub mod buffers;
@@ -11,16 +12,21 @@ pub mod cluster;
 pub mod console;
 pub mod demo;
 pub mod docs;
+pub mod errand;
 pub mod exposition;
 pub mod extended;
 pub mod fault;
+pub mod files;
+pub mod forge;
 pub mod gates;
 pub mod histogram;
 pub mod http;
+pub mod inquiry;
 pub mod lane;
 pub mod link;
 pub mod listen;
 pub mod log;
+pub mod login;
 pub mod metrics;
 pub mod pool;
 pub mod reactor;

@@ -1,6 +1,7 @@
 //! One server connection: opened, logged in, brought to a session's settings, reset, cancelled.
 
 use crate::fault::{Fault, sqlstate};
+use crate::login::{self, protocol, refused};
 use crate::pool::Pool;
 use crate::session::Kept;
 use crate::shared::WorkerId;
@@ -14,12 +15,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
-use weir_policy::passwd::{Asked, Secret};
+use weir_policy::passwd::Secret;
 use weir_policy::prepared::{Known, StatementId};
 use weir_policy::settings::Settings;
-use weir_wire::back::{self as server, Auth};
-use weir_wire::frame::{HEADER_BYTES, back, front, read_header};
-use weir_wire::scram::{Binding, Client, ClientSecret, Nonce};
+use weir_wire::back as server;
+use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::startup::Version;
 use weir_wire::write;
 
@@ -149,7 +149,7 @@ impl Link {
 
     /// Whether it was opened with the passwords in force.
     pub fn is_of_these_passwords(&self, w: &Worker) -> bool {
-        self.passwords_generation == w.shared.passwords_generation.load(Ordering::Relaxed)
+        self.passwords_generation == w.shared.access.generation()
     }
 
     pub fn jitter(&self) -> u8 {
@@ -197,7 +197,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
     let deadline = Instant::now()
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let mut talk = Talk::connect(w, address, deadline).await?;
-    let greeting = match log_in(w, &mut talk, address, login).await {
+    let greeting = match login::log_in(w, &mut talk, address, login).await {
         Ok(greeting) => greeting,
         Err(error) => {
             return Err(error);
@@ -240,124 +240,6 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
     }))
 }
 
-/// What a server says once the login is through.
-struct Greeting {
-    pid: u32,
-    key: Vec<u8>,
-    reported: Vec<(String, String)>,
-    protocol: Version,
-}
-
-async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Login<'_>) -> Result<Greeting, OpenError> {
-    let mut out = Vec::with_capacity(256);
-    write::startup(&mut out, Version::V3_2, [("user", login.user), ("database", login.database)].into_iter());
-    talk.send(w, address, &out).await?;
-    let mut greeting = Greeting { pid: 0, key: Vec::new(), reported: Vec::new(), protocol: Version::V3_2 };
-    let mut scram: Option<Client> = None;
-    loop {
-        let (tag, body) = talk.next(w, address).await?;
-        match tag {
-            back::AUTHENTICATION => {
-                let answer = answer_auth(&body, &mut scram, address, login)?;
-                if !answer.is_empty() {
-                    talk.send(w, address, &answer).await?;
-                }
-            }
-            back::NEGOTIATE_VERSION => {
-                let newest = body.first_chunk::<4>().map_or(Version::V3_0, |word| Version(u32::from_be_bytes(*word)));
-                greeting.protocol = newest;
-            }
-            back::BACKEND_KEY_DATA => {
-                if let Some((pid, key)) = server::read_key(&body) {
-                    greeting.pid = pid;
-                    greeting.key = key.to_vec();
-                }
-            }
-            back::PARAMETER_STATUS => {
-                if let Some((name, value)) = server::read_parameter(&body) {
-                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                    greeting.reported.push((text(name), text(value)));
-                }
-            }
-            back::ERROR => return Err(refused(address, &body)),
-            back::NOTICE => {}
-            back::READY => return Ok(greeting),
-            other => return Err(protocol(address, format!("unexpected message \"{}\" during login", other.escape_ascii()))),
-        }
-    }
-}
-
-fn refused(address: &Address, body: &[u8]) -> OpenError {
-    let report = server::read_report(body);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    OpenError::Refused { address: address.clone(), sqlstate: text(report.sqlstate), message: text(report.message) }
-}
-
-fn protocol(address: &Address, what: impl Into<String>) -> OpenError {
-    OpenError::Protocol { address: address.clone(), what: what.into() }
-}
-
-/// The answer to an authentication request; empty when none is due.
-fn answer_auth(body: &[u8], scram: &mut Option<Client>, address: &Address, login: &Login<'_>) -> Result<Vec<u8>, OpenError> {
-    let secret = |asked: Asked, method: &str| -> Result<&Secret, OpenError> {
-        let reason = match login.secret {
-            None => format!("the server asks for {method} and pool_passwd has no entry for user \"{}\"", login.user),
-            Some(secret) => match secret.refusal(asked) {
-                None => return Ok(secret),
-                Some(why) => format!("the server asks for {method}, but {why} (user \"{}\")", login.user),
-            },
-        };
-        Err(OpenError::Secret { address: address.clone(), reason })
-    };
-    let mut out = Vec::new();
-    match server::read_auth(body).ok_or_else(|| protocol(address, "malformed authentication request"))? {
-        Auth::Ok => {}
-        Auth::Cleartext => {
-            if let Secret::Plain(password) = secret(Asked::Cleartext, "a password")? {
-                write::message(&mut out, front::PASSWORD, |out| write::cstr(out, password));
-            }
-        }
-        Auth::Md5 { salt } => {
-            let secret = match secret(Asked::Md5, "md5")? {
-                Secret::Plain(password) => weir_wire::md5::Md5Secret::from_password(password, login.user.as_bytes()),
-                Secret::Md5(secret) => secret.clone(),
-                Secret::Scram(_) | Secret::Aes(_) => return Err(protocol(address, "no md5 secret")),
-            };
-            write::message(&mut out, front::PASSWORD, |out| write::cstr(out, &secret.response(salt)));
-        }
-        Auth::Sasl(mechanisms) => {
-            if !mechanisms.contains(&&b"SCRAM-SHA-256"[..]) {
-                return Err(protocol(address, "the server offers no SASL mechanism that is supported here"));
-            }
-            let Secret::Plain(password) = secret(Asked::Scram, "scram-sha-256")? else {
-                return Err(protocol(address, "no password"));
-            };
-            let nonce = Nonce::from_random(&crate::random());
-            let (client, first) = Client::new(ClientSecret::Password(password.clone()), &nonce, Binding::None);
-            *scram = Some(client);
-            write::message(&mut out, front::PASSWORD, |out| {
-                write::cstr(out, b"SCRAM-SHA-256");
-                out.extend((first.len() as u32).to_be_bytes());
-                out.extend(first);
-            });
-        }
-        Auth::SaslContinue(message) => {
-            let client = scram.as_mut().ok_or_else(|| protocol(address, "SASL out of order"))?;
-            let last = client.on_server_first(message).map_err(|e| protocol(address, e.to_string()))?;
-            write::message(&mut out, front::PASSWORD, |out| out.extend(last));
-        }
-        Auth::SaslFinal(message) => {
-            let client = scram.as_mut().ok_or_else(|| protocol(address, "SASL out of order"))?;
-            client.on_server_final(message).map_err(|e| protocol(address, e.to_string()))?;
-        }
-        Auth::Other(code) => {
-            let reason = format!("the server asks for authentication method {code}, which is not supported");
-            return Err(OpenError::Secret { address: address.clone(), reason });
-        }
-    }
-    Ok(out)
-}
-
 /// Message by message, for everything but a session's relay.
 pub struct Talk {
     pub socket: Socket,
@@ -384,8 +266,13 @@ impl Talk {
     /// Connects and logs in, outside of any pool.
     pub async fn log_in(w: &Worker, address: &Address, login: &Login<'_>, deadline: Instant) -> Result<Talk, OpenError> {
         let mut talk = Talk::connect(w, address, deadline).await?;
-        log_in(w, &mut talk, address, login).await?;
+        login::log_in(w, &mut talk, address, login).await?;
         Ok(talk)
+    }
+
+    /// When what is under way must be over.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     /// Goes on under another deadline and, perhaps, in another task.

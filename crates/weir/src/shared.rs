@@ -1,5 +1,6 @@
 //! The only things two threads see. Passed as an argument; nothing here is a `static`.
 
+use crate::access::{Access, AccessFiles};
 use crate::gates::Gates;
 use crate::link::Link;
 use crate::log::{Level, Log};
@@ -20,7 +21,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 use weir_policy::cluster::ClusterView;
 use weir_policy::config::Config;
-use weir_policy::passwd::Passwords;
 use weir_policy::settings::Settings;
 
 /// Number of a worker thread.
@@ -103,11 +103,7 @@ pub type Reader = Box<dyn Fn(&Shared) -> Result<(), String> + Send + Sync>;
 pub struct Shared {
     pub config: ArcSwap<Config>,
     pub config_path: Option<PathBuf>,
-    /// Given on the command line, to be used again at reload.
-    pub passwords: ArcSwap<Passwords>,
-    /// Moves when the passwords were read again: links opened with older ones are closed instead of used, since they prove nothing
-    /// about who may log in now.
-    pub passwords_generation: AtomicU64,
+    pub access: Access,
     pub view: ArcSwap<ClusterView>,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
@@ -126,8 +122,6 @@ pub struct Shared {
     pub started_at: SystemTime,
     /// The same on the clock that never jumps.
     pub begun: Instant,
-    /// Wipes the difference between users that exist and those that do not; new at each start.
-    pub salt_secret: [u8; 32],
     settings: Mutex<HashMap<Arc<Settings>, u64>>,
     settings_made: AtomicU64,
     /// Someone saw a reason to ask the servers for their roles before the time.
@@ -142,7 +136,7 @@ impl Shared {
     pub fn new(
         config: Config,
         config_path: Option<PathBuf>,
-        passwords: Passwords,
+        access: AccessFiles,
         mailboxes: Vec<Mailbox>,
         salt_secret: [u8; 32],
     ) -> Shared {
@@ -154,8 +148,7 @@ impl Shared {
             view: ArcSwap::from_pointee(view),
             config: ArcSwap::from_pointee(config),
             config_path,
-            passwords: ArcSwap::from_pointee(passwords),
-            passwords_generation: AtomicU64::new(0),
+            access: Access::new(access, salt_secret),
             mailboxes,
             pools: Pools::default(),
             cards: Cards::default(),
@@ -168,7 +161,6 @@ impl Shared {
             stop: AtomicU8::new(Stop::No as u8),
             started_at: now,
             begun: Instant::now(),
-            salt_secret,
             settings: Mutex::default(),
             settings_made: AtomicU64::new(0),
             nudged: AtomicBool::new(false),

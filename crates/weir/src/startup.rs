@@ -3,10 +3,13 @@
 //! A client is welcomed with the parameters a server reported for the same user, database and settings. The first such client
 //! waits for a server; the others cost none.
 
+mod gate;
+mod proof;
+
 use crate::aim;
 use crate::console;
 use crate::fault::{Fault, sqlstate};
-use crate::link::Link;
+use crate::link::{Link, OpenError};
 use crate::log::{Level, Who};
 use crate::metrics::Metric;
 use crate::reactor::parked;
@@ -17,6 +20,7 @@ use crate::shared::{Stop, seconds};
 use crate::socket::Socket;
 use crate::stats::Stat;
 use crate::worker::{Clock, Entry, PoolSet, Worker};
+use gate::{Caller, Turn, wrong_password};
 use quick_cache::unsync::Cache;
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -24,19 +28,15 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use weir_policy::passwd::Secret;
+use weir_policy::hba::Replication;
 use weir_policy::settings::Settings;
-use weir_wire::frame::{HEADER_BYTES, back, front, read_header};
-use weir_wire::md5::Md5Secret;
-use weir_wire::scram::{Binding, Nonce, Server, ServerSecret, Verifier, steady_salt};
+use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::startup::{First, Startup, Version, read_first};
 use weir_wire::write;
+use zeroize::Zeroizing;
 
 /// Welcomes a worker remembers.
 const WELCOMES_MAX: usize = 256;
-
-/// Longest message of a login. Source: `PG_MAX_AUTH_TOKEN_LENGTH` is 65535; passwords and SCRAM messages are far shorter.
-const LOGIN_MESSAGE_BYTES_MAX: usize = 16 << 10;
 
 /// Parameters reported to clients of one user, database and settings.
 type Key = (Arc<str>, Arc<str>, Arc<Settings>);
@@ -90,24 +90,41 @@ struct Door<'a> {
     w: &'a Rc<Worker>,
     socket: Socket,
     peer: Option<SocketAddr>,
-    buffer: Vec<u8>,
+    /// What the client has sent and nobody has read yet; may be a password.
+    buffer: Zeroizing<Vec<u8>>,
     deadline: Option<Instant>,
+    /// What the TLS session shows; `None` without one.
+    tls: Option<TlsFacts>,
+    /// When the last answer to a question about the user arrived.
+    answered_at: Option<Instant>,
+    /// What failed logins before cost this one; none are counted without.
+    turn: Option<Turn>,
+}
+
+/// What a client's TLS session shows of it: names of a certificate that was signed by an authority we trust.
+#[derive(Clone, Debug, Default)]
+pub struct TlsFacts {
+    pub common_name: Option<String>,
+    pub distinguished_name: Option<String>,
 }
 
 async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Option<Session> {
-    let timeout_ms = w.peek_config().authentication_timeout_ms;
+    let timeout_ms = w.peek_config().auth.timeout_ms;
     let deadline = (timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(timeout_ms));
-    let mut door = Door { w, socket, peer, buffer: Vec::new(), deadline };
+    let mut door = Door { w, socket, peer, buffer: Zeroizing::default(), deadline, tls: None, answered_at: None, turn: None };
     match door.first_packet().await {
         Ok(Some(startup)) => match door.log_in(&startup).await {
-            Ok(Some(session)) => Some(door.into_session(session)),
-            Ok(None) => None,
+            Ok(admitted) => {
+                door.settle(None).await;
+                admitted.map(|admitted| door.into_session(admitted))
+            }
             Err(fault) => {
                 w.count(Metric::LoginsFailed);
                 let user = startup.get("user").unwrap_or_default();
                 let database = startup.get("database").unwrap_or(user);
                 let who = Who { user, database, ..Who::default() };
                 w.shared.log.write(Level::Log, &who, format_args!("login refused: {fault}"));
+                door.settle(Some(&fault)).await;
                 door.refuse(&fault).await;
                 None
             }
@@ -148,13 +165,6 @@ impl Door<'_> {
         self.socket.write_soon(&self.w.reactor, bytes, self.deadline).await.map_err(|e| broke(&e))
     }
 
-    async fn read_more(&mut self) -> Result<(), Fault> {
-        let mut piece = [0u8; 2048];
-        let bytes = self.socket.read(&self.w.reactor, &mut piece, self.deadline).await.map_err(|e| broke(&e))?;
-        self.buffer.extend_from_slice(&piece[..bytes]);
-        Ok(())
-    }
-
     /// Reads packets without a tag until the one that begins a session. `None`: the connection had another purpose or ended.
     async fn first_packet(&mut self) -> Result<Option<Startup>, Fault> {
         loop {
@@ -167,7 +177,7 @@ impl Door<'_> {
             };
             // What follows an encryption request was sent by someone in between, before encryption could begin.
             let had_more = self.buffer.len() > bytes;
-            self.buffer.drain(..bytes);
+            self.forget(bytes);
             match first {
                 First::Ssl | First::GssEnc if had_more => {
                     let text = "received unencrypted data after an encryption request";
@@ -205,8 +215,9 @@ impl Door<'_> {
             Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
         })?;
         let database = startup.get("database").filter(|name| !name.is_empty()).unwrap_or(user);
-        if let Some(value) = startup.get("replication").filter(|v| !matches!(*v, "false" | "off" | "no" | "0")) {
-            let text = format!("replication connections are not supported yet (replication={value})");
+        let replication = replication(startup);
+        if replication != Replication::No {
+            let text = "replication connections are not supported yet";
             return Err(Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text).hint("Connect to the server itself."));
         }
         let settings = Settings::of_startup(startup).map_err(|e| Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, e.to_string()))?;
@@ -218,17 +229,27 @@ impl Door<'_> {
             out.clear();
         }
         if console::is_console(self.w, database) {
-            return self.administer(user, database, startup).await.map(|()| None);
+            return self.administer(Caller { user, database, replication }, startup).await.map(|()| None);
         }
         self.check_gate(database)?;
-        self.authenticate(user).await?;
+        let admission = self.authenticate(Caller { user, database, replication }).await?;
+        out.extend(admission.message);
         let pools = self.w.pool_set(user, database);
         let application = settings.get("application_name").unwrap_or_default().to_string();
         // Any application_name is accepted as it is and changes nothing else, so clients that differ in it only share the rest.
         let (nameless, meaning) = self.w.shared.intern_settings(settings.without("application_name"));
         let (settings, _) = self.w.shared.intern_settings(settings);
-        let reported = reported(self.w, &self.socket, &pools, nameless).await;
-        let reported = reported.inspect_err(|_| self.w.forget_pool_set(&pools))?;
+        let reported = match reported(self.w, &self.socket, &pools, nameless).await {
+            Ok(reported) => reported,
+            Err(fault) => {
+                self.w.forget_pool_set(&pools);
+                if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
+                    // No server trusts him: he fails as one does who has an entry and a wrong password.
+                    self.by_nothing(&self.w.shared.access.files(), user).await?;
+                }
+                return Err(fault);
+            }
+        };
         write::authentication(&mut out, 0, &[]);
         for (name, value) in reported.iter() {
             let value = if name == "application_name" { &application } else { value };
@@ -247,14 +268,21 @@ impl Door<'_> {
         Ok(Some(Admitted { pools, settings, meaning, entry }))
     }
 
-    async fn administer(&mut self, user: &str, database: &str, startup: &Startup) -> Result<(), Fault> {
+    async fn administer(&mut self, caller: Caller<'_>, startup: &Startup) -> Result<(), Fault> {
+        let Caller { user, database, .. } = caller;
         let right = console::admit(self.w, &self.socket, user)?;
         if !console::is_proven(&self.socket) {
-            self.authenticate(user).await?;
+            let admission = self.authenticate(caller).await?;
+            if admission.is_unproved {
+                // No server is asked here, and nobody else could say who this is.
+                return Err(console::unproven(user));
+            }
+            self.send(&admission.message).await?;
         }
+        self.settle(None).await;
         let application = startup.get("application_name").unwrap_or_default();
         let entry = self.entry(user.into(), database.into(), application, startup.version)?;
-        console::serve(self.w, &self.socket, std::mem::take(&mut self.buffer), right, entry).await
+        console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await
     }
 
     /// Whether an administrator closed the database to new clients.
@@ -302,107 +330,25 @@ impl Door<'_> {
         });
         entry.ok_or_else(|| Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, "no more sessions can be numbered on this worker"))
     }
+}
 
-    /// Asks for the proof that the entry in pool_passwd allows. A user without an entry is let in as far as the servers trust him.
-    async fn authenticate(&mut self, user: &str) -> Result<(), Fault> {
-        let generation = self.w.shared.passwords_generation.load(std::sync::atomic::Ordering::Acquire);
-        let passwords = self.w.shared.passwords.load_full();
-        match passwords.get(user.as_bytes()) {
-            None => Ok(()),
-            Some(Secret::Md5(secret)) => self.ask_md5(user, secret).await,
-            Some(Secret::Plain(password)) => {
-                let known = self.w.verifiers.borrow().get(user).filter(|(of, _)| *of == generation).map(|(_, v)| v.clone());
-                let verifier = known.unwrap_or_else(|| {
-                    let salt = steady_salt(&self.w.shared.salt_secret, user.as_bytes());
-                    let verifier = Verifier::from_password(password, &salt);
-                    self.w.verifiers.borrow_mut().insert(user.into(), (generation, verifier.clone()));
-                    verifier
-                });
-                self.ask_scram(user, verifier).await
-            }
-            Some(Secret::Scram(verifier)) => self.ask_scram(user, verifier.clone()).await,
-            Some(Secret::Aes(_)) => {
-                let text =
-                    format!("the password of user \"{user}\" in pool_passwd is encrypted (AES), which is not supported yet");
-                self.w.shared.log.say(Level::Warning, format_args!("{text}"));
-                Err(wrong_password(user))
-            }
-        }
-    }
-
-    async fn ask_md5(&mut self, user: &str, secret: &Md5Secret) -> Result<(), Fault> {
-        let salt: [u8; 4] = crate::random();
-        let mut out = Vec::new();
-        write::authentication(&mut out, 5, &salt);
-        self.send(&out).await?;
-        let body = self.password_message().await?;
-        let response = body.strip_suffix(&[0]).unwrap_or(&body);
-        if secret.verify(salt, response) { Ok(()) } else { Err(wrong_password(user)) }
-    }
-
-    async fn ask_scram(&mut self, user: &str, verifier: Verifier) -> Result<(), Fault> {
-        let mut out = Vec::new();
-        write::authentication(&mut out, 10, b"SCRAM-SHA-256\0\0");
-        self.send(&out).await?;
-        let malformed = || Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "malformed SASLInitialResponse");
-        let body = self.password_message().await?;
-        let (mechanism, rest) = weir_wire::frame::split_cstr(&body).ok_or_else(malformed)?;
-        if mechanism != b"SCRAM-SHA-256" {
-            return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "client selected an invalid SASL authentication mechanism"));
-        }
-        let (length, first) = rest.split_first_chunk::<4>().ok_or_else(malformed)?;
-        if u32::from_be_bytes(*length) as usize != first.len() {
-            return Err(malformed());
-        }
-        let nonce = Nonce::from_random(&crate::random());
-        let mut server = Server::new(ServerSecret::Known(verifier), nonce, Binding::None);
-        let protocol = |e: weir_wire::scram::ScramError| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string());
-        let challenge = server.on_client_first(first).map_err(protocol)?;
-        out.clear();
-        write::authentication(&mut out, 11, &challenge);
-        self.send(&out).await?;
-        let body = self.password_message().await?;
-        let accepted = server.on_client_final(&body).map_err(|error| match error {
-            weir_wire::scram::ScramError::Proof => wrong_password(user),
-            other => protocol(other),
-        })?;
-        out.clear();
-        write::authentication(&mut out, 12, &accepted.message);
-        self.send(&out).await
-    }
-
-    async fn password_message(&mut self) -> Result<Vec<u8>, Fault> {
-        loop {
-            let protocol = |text: String| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text);
-            if let Some(header) = read_header(&self.buffer).map_err(|e| protocol(e.to_string()))? {
-                if header.tag != front::PASSWORD {
-                    return Err(protocol(format!("expected password response, got message type {}", header.tag)));
-                }
-                if header.frame_bytes() > LOGIN_MESSAGE_BYTES_MAX {
-                    return Err(protocol(format!("password message of {} bytes", header.frame_bytes())));
-                }
-                if self.buffer.len() >= header.frame_bytes() {
-                    let body = self.buffer[HEADER_BYTES..header.frame_bytes()].to_vec();
-                    self.buffer.drain(..header.frame_bytes());
-                    return Ok(body);
-                }
-            }
-            self.read_more().await?;
-        }
+/// What the startup packet says the connection is for. Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
+fn replication(startup: &Startup) -> Replication {
+    match startup.get("replication") {
+        None | Some("false" | "off" | "no" | "0") => Replication::No,
+        Some("database") => Replication::Logical,
+        Some(_) => Replication::Physical,
     }
 }
 
 fn broke(cause: &io::Error) -> Fault {
     match cause.kind() {
         io::ErrorKind::TimedOut => {
-            Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "canceling authentication due to timeout (authentication_timeout)")
+            // PostgreSQL's own code for it: `ProcessInterrupts` in postgres.c.
+            Fault::fatal(sqlstate::QUERY_CANCELED, "canceling authentication due to timeout (authentication_timeout)")
         }
         _ => Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("the client went away during login: {cause}")),
     }
-}
-
-fn wrong_password(user: &str) -> Fault {
-    Fault::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
 }
 
 /// What a server reports to a client of this user and database with these settings: remembered, or asked of a server.
@@ -463,7 +409,7 @@ async fn lease_for_login(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, node:
         w.shared.nudge_prober();
         match &error {
             // A user without an entry in pool_passwd is let in if the servers trust him; they do not.
-            crate::link::OpenError::Secret { .. } => {
+            OpenError::Secret { .. } => {
                 w.shared.log.say(Level::Log, format_args!("{error}"));
                 wrong_password(&pools.user)
             }

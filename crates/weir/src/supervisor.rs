@@ -1,72 +1,30 @@
 //! Builds what threads share, starts them, and obeys signals until all is over.
 
 use crate::buffers::Buffers;
+use crate::files::Files;
 use crate::http;
 use crate::listen::{self, Door};
 use crate::log::Level;
 use crate::reactor::Reactor;
 use crate::shared::{Mailbox, Shared, Stop};
 use crate::worker::Worker;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use weir_policy::config::{self, Config, IoMethod, Outcome, Severity};
-use weir_policy::passwd::Passwords;
+use weir_policy::config::{self, Config, IoMethod, Problem, Severity};
 
 /// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.
 const WORKER_STACK_BYTES: usize = 16 << 20;
 
-/// What the command line said about files.
-#[derive(Clone, Debug, Default)]
-pub struct Files {
-    pub config: Option<PathBuf>,
-    /// `name = value` pairs that win over the file.
-    pub settings: Vec<(String, String)>,
-}
-
-impl Files {
-    /// Reads the configuration, or the defaults without a file.
-    pub fn read(&self) -> Outcome {
-        let mut load = |path: &Path| std::fs::read(path).map_err(|cause| cause.to_string());
-        let path = self.config.clone().unwrap_or_default();
-        if self.config.is_none() {
-            let mut empty = |_: &Path| Ok(Vec::new());
-            return config::read_with(&path, &self.settings, &mut empty);
-        }
-        config::read_with(&path, &self.settings, &mut load)
-    }
-
-    /// The password file, relative to the configuration's folder. A file that is not there is no file.
-    fn passwords(&self, config: &Config, complain: &mut dyn FnMut(String)) -> Passwords {
-        let Some(file) = &config.passwd_file else { return Passwords::default() };
-        let folder = self.config.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
-        let path = folder.join(file);
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Passwords::default(),
-            Err(cause) => {
-                complain(format!("cannot read {}: {cause}", path.display()));
-                return Passwords::default();
-            }
-        };
-        let (passwords, bad) = Passwords::read(&text);
-        for line in bad {
-            complain(format!("{}: {line}", path.display()));
-        }
-        passwords
-    }
-}
-
 /// Runs the proxy until it is told to stop. `ready` is called once clients can connect.
 pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> anyhow::Result<()> {
     raise_file_limit();
-    let mut warnings = Vec::new();
-    let passwords = files.passwords(&config, &mut |text| warnings.push(text));
+    let (access, problems) = files.read_access(&config);
+    let Some(access) = access else { bail!("not started: {}", list(&problems)) };
     let doors = listen::open(&config)?;
     let readers = http::open(&config)?;
     let paths: Vec<PathBuf> = doors.iter().filter_map(Door::path).collect();
@@ -78,8 +36,8 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
         polls.push(poll);
     }
     let pid_file = PidFile::write(&config.pid_file)?;
-    let shared = Arc::new(Shared::new(config, files.config.clone(), passwords, mailboxes, crate::random()));
-    announce(&shared, &warnings);
+    let shared = Arc::new(Shared::new(config, files.config.clone(), access, mailboxes, crate::random()));
+    announce(&shared, &problems);
     let (known, reading) = (files.clone(), Mutex::new(()));
     let reader = move |shared: &Shared| {
         // A signal and an administrator may ask at once: one after the other, so that the later one's files stand.
@@ -166,7 +124,12 @@ fn join(workers: Vec<Worker0>, signals: &Handle) -> anyhow::Result<()> {
     outcome
 }
 
-fn announce(shared: &Shared, warnings: &[String]) {
+/// Problems in one line.
+fn list(problems: &[Problem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn announce(shared: &Shared, warnings: &[Problem]) {
     let config = shared.config.load();
     for warning in warnings {
         shared.log.say(Level::Warning, format_args!("{warning}"));
@@ -201,12 +164,15 @@ fn obey(signal: i32, shared: &Shared) {
 }
 
 /// Reads the configuration again. A wrong one changes nothing.
-fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
+pub fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
+    let say = |problems: &[Problem]| {
+        for problem in problems {
+            let level = if problem.severity == Severity::Error { Level::Error } else { Level::Warning };
+            shared.log.say(level, format_args!("{problem}"));
+        }
+    };
     let outcome = files.read();
-    for problem in &outcome.problems {
-        let level = if problem.severity == Severity::Error { Level::Error } else { Level::Warning };
-        shared.log.say(level, format_args!("{problem}"));
-    }
+    say(&outcome.problems);
     let Some(new) = outcome.config else {
         let text = "configuration not reloaded: it has errors";
         shared.log.say(Level::Error, format_args!("{text}"));
@@ -214,12 +180,17 @@ fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
         return Err(first.map_or_else(|| text.to_string(), |problem| format!("{text}: {problem}")));
     };
     let (merged, unchanged) = config::reload(&shared.config.load(), new);
+    let (access, problems) = files.read_access(&merged);
+    say(&problems);
+    let Some(access) = access else {
+        let text = "configuration not reloaded: pool_hba.conf has errors";
+        shared.log.say(Level::Error, format_args!("{text}"));
+        return Err(text.to_string());
+    };
     for name in unchanged {
         shared.log.say(Level::Warning, format_args!("parameter \"{name}\" cannot be changed without a restart"));
     }
-    let passwords = files.passwords(&merged, &mut |text| shared.log.say(Level::Warning, format_args!("{text}")));
-    shared.passwords.store(Arc::new(passwords));
-    shared.passwords_generation.fetch_add(1, Ordering::Release);
+    shared.access.replace(access);
     shared.adopt(merged);
     shared.log.say(Level::Log, format_args!("configuration reloaded"));
     Ok(())

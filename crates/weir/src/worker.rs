@@ -2,6 +2,7 @@
 
 use crate::buffers::Buffers;
 use crate::fault::Fault;
+use crate::inquiry::Inquiry;
 use crate::link::{self, Address, Link, LinkCard};
 use crate::log::{Level, Who};
 use crate::metrics::{Counters, Metric};
@@ -24,7 +25,6 @@ use weir_policy::cluster::ClusterView;
 use weir_policy::config::Config;
 use weir_policy::pool::retire;
 use weir_policy::settings::Settings;
-use weir_wire::scram::Verifier;
 
 /// Time between two rounds of housekeeping: links at rest, idle clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -101,9 +101,8 @@ pub struct Worker {
     pub entries: RefCell<Vec<Option<Rc<Entry>>>>,
     free_entries: RefCell<Vec<usize>>,
     pub welcomes: RefCell<startup::Welcomes>,
-    /// Verifiers of plain passwords: making one takes thousands of hashes, which must not be spent on every login.
-    /// Each with the reading of the password file it is from.
-    pub verifiers: RefCell<HashMap<Box<str>, (u64, Verifier)>>,
+    /// The connection over which servers are asked about users.
+    pub inquiry: Inquiry,
     config: RefCell<Arc<Config>>,
     view: RefCell<Arc<ClusterView>>,
     pool_sets: RefCell<PoolSets>,
@@ -130,7 +129,7 @@ impl Worker {
             view: RefCell::new(shared.view.load_full()),
             config: RefCell::new(config),
             pool_sets: RefCell::default(),
-            verifiers: RefCell::default(),
+            inquiry: Inquiry::default(),
             view_waiters: RefCell::default(),
             no_settings: shared.intern_settings(Settings::default()).0,
             dice: Cell::new(seed | 1),
@@ -210,7 +209,6 @@ impl Worker {
         }
         *self.view.borrow_mut() = self.shared.view.load_full();
         self.welcomes.borrow_mut().clear();
-        self.verifiers.borrow_mut().clear();
         for task in self.view_waiters.take() {
             self.reactor.wake(task);
         }

@@ -14,7 +14,8 @@ use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
-use weir::supervisor::{self, Files};
+use weir::files::Files;
+use weir::supervisor;
 use weir_demo::{Cluster, Options, ReservedPort};
 
 #[global_allocator]
@@ -39,7 +40,7 @@ fn a_seen_statement_costs_no_allocation() {
     let port = ReservedPort::any().unwrap();
     let file = cluster.dir().join("pgpool.conf");
     std::fs::write(&file, configuration(&cluster, port.number())).unwrap();
-    let files = Files { config: Some(file), settings: Vec::new() };
+    let files = Files { config: Some(file), ..Files::default() };
     let config = files.read().config.expect("the configuration is right");
     let (tell, ready) = channel();
     let proxy = thread::Builder::new().name("proxy".into());

@@ -11,7 +11,7 @@ mod keys;
 mod server;
 
 pub use client::{Challenge, Client, ClientSecret};
-pub use keys::{Key, SaltedKeys, Verifier, steady_salt};
+pub use keys::{Key, SaltedKeys, Verifier, fingerprint, steady_salt};
 pub use server::{Accepted, Server, ServerSecret};
 
 use base64::Engine;

@@ -1,5 +1,6 @@
 //! The parts of a [`Config`](super::Config), as typed fields. Only the setters of the parameter table write them.
 use std::fmt;
+use std::path::PathBuf;
 
 use regex::Regex;
 
@@ -96,6 +97,33 @@ pub struct AdminConfig {
     pub metrics_addresses: Vec<String>,
     /// Its port; 0 for none.
     pub metrics_port: u16,
+}
+
+/// Who may log in, and how that is found out.
+#[derive(Debug, Clone)]
+pub struct AuthConfig {
+    /// Rules of `pool_hba.conf` decide.
+    pub use_hba: bool,
+    /// File with maps of user names, relative to the directory of the configuration file.
+    pub ident_file: Option<PathBuf>,
+    /// File with users and passwords, relative to the directory of the configuration file.
+    pub passwd_file: Option<PathBuf>,
+    /// Ask those of whom nothing is known for a password in clear text.
+    pub allow_clear_text: bool,
+    /// Time a client has to log in; 0 for no limit.
+    pub timeout_ms: u64,
+    /// Who asks servers about users; empty for the user who asks for roles.
+    pub ask_user: String,
+    /// What asks a server for a user's verifier; empty if servers are not asked.
+    pub ask_query: String,
+    /// Database in which servers are asked about users.
+    pub ask_database: String,
+    /// Time to wait for the answer.
+    pub ask_timeout_ms: u64,
+    /// Time an answer is believed.
+    pub cache_ms: u64,
+    /// Failed logins of one user from one address before more are slowed down; 0 for no limit.
+    pub failures_max: u32,
 }
 
 /// What is logged.
@@ -272,6 +300,25 @@ impl RoutingConfig {
             write_functions: Vec::new(),
             primary_patterns: Vec::new(),
             statement_analysis_bytes_max: 0,
+        }
+    }
+}
+
+impl AuthConfig {
+    /// All zero: the table sets every field.
+    pub(super) fn empty() -> AuthConfig {
+        AuthConfig {
+            use_hba: false,
+            ident_file: None,
+            passwd_file: None,
+            allow_clear_text: false,
+            timeout_ms: 0,
+            ask_user: String::new(),
+            ask_query: String::new(),
+            ask_database: String::new(),
+            ask_timeout_ms: 0,
+            cache_ms: 0,
+            failures_max: 0,
         }
     }
 }

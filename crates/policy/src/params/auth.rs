@@ -3,22 +3,43 @@ use std::path::PathBuf;
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 
-/// A row of this area that nothing reads yet.
-const ROW: Param = Param { group: Group::Auth, ..super::ROW };
 /// A row of this area that does what its help says.
-const BUILT: Param = Param { effect: Effect::Built, ..ROW };
+const BUILT: Param = Param { group: Group::Auth, effect: Effect::Built, ..super::ROW };
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[Param] = &[
     Param { name: "enable_pool_hba", kind: Kind::Bool, default: "off", applies: Applies::OnReload,
-        help: "Decide by pool_hba.conf who may connect and how.", ..ROW },
+        set: |c, _, v| c.auth.use_hba = v.bool(),
+        help: "Decide by pool_hba.conf who may connect and how. The file lies beside the configuration file, or where -a says.", ..BUILT },
+    Param { name: "ident_file", kind: Kind::Text, default: "pool_ident.conf", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.auth.ident_file = Some(v.text()).filter(|name| !name.is_empty()).map(PathBuf::from),
+        help: "File with the maps of user names that rules of pool_hba.conf name, relative to the directory of the configuration file.", ..BUILT },
     Param { name: "pool_passwd", kind: Kind::Text, default: "pool_passwd", applies: Applies::AtStart,
-        set: |c, _, v| c.passwd_file = Some(v.text()).filter(|name| !name.is_empty()).map(PathBuf::from),
+        set: |c, _, v| c.auth.passwd_file = Some(v.text()).filter(|name| !name.is_empty()).map(PathBuf::from),
         help: "File with users and passwords, relative to the directory of the configuration file. Empty: no such file.", ..BUILT },
     Param { name: "allow_clear_text_frontend_auth", kind: Kind::Bool, default: "off", applies: Applies::OnReload,
-        help: "Ask a client for its password in clear text when pool_passwd has no usable entry. Not with pool_hba.conf.", ..ROW },
+        set: |c, _, v| c.auth.allow_clear_text = v.bool(),
+        help: "Ask a client for its password in clear text when nothing is known of its user, and let the servers judge it. Not with pool_hba.conf, which has the method password for it.", ..BUILT },
     Param { name: "authentication_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "60", applies: Applies::AtStart,
-        set: |c, _, v| c.authentication_timeout_ms = v.millis(),
+        set: |c, _, v| c.auth.timeout_ms = v.millis(),
         help: "Time a client has to log in. 0: no limit.", ..BUILT },
+    Param { name: "auth_user", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.auth.ask_user = v.text(),
+        help: "User who asks servers about other users: runs auth_query, and looks up groups for pool_hba.conf. Empty: there is no auth_query, and sr_check_user looks up groups.", ..BUILT },
+    Param { name: "auth_query", kind: Kind::Text, default: "SELECT rolname, rolpassword FROM pg_authid WHERE rolname = $1", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.auth.ask_query = v.text(),
+        help: "What auth_user runs to get name and verifier (md5 or SCRAM-SHA-256) of a user who has no entry in pool_passwd; $1 is the name. Only pg_catalog is searched. VALID UNTIL and NOLOGIN count whatever the query says.", ..BUILT },
+    Param { name: "auth_dbname", kind: Kind::Text, default: "postgres", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.auth.ask_database = v.text(),
+        help: "Database in which servers are asked about users.", ..BUILT },
+    Param { name: "auth_query_timeout", kind: Kind::Seconds { min: 1, max: 3600 }, default: "5", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.auth.ask_timeout_ms = v.millis(),
+        help: "Time a login waits for what a server says about its user; after that it is refused.", ..BUILT },
+    Param { name: "auth_cache_time", kind: Kind::Seconds { min: 0, max: 86_400 }, default: "10", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.auth.cache_ms = v.millis(),
+        help: "Time for which what a server said about a user (verifier, groups) is believed without asking again. 0: ask at every login.", ..BUILT },
+    Param { name: "login_failure_limit", kind: Kind::Int { min: 0, max: 1_000_000 }, default: "20", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.auth.failures_max = v.count(),
+        help: "Failed logins of one user from one address before more of them are slowed down to one a second. All users of an address together have ten times as many. Unix sockets are not limited. 0: no limit.", ..BUILT },
 ];

@@ -8,7 +8,7 @@ use std::fs;
 use weir_demo::{Auth, HbaMethod, Options, User};
 
 /// One server: scram for all, but md5 for `old`, and trust for `guest` and for the tests' own `postgres`.
-fn guarded() -> Owned {
+pub fn guarded() -> Owned {
     let user = |name: &str, password: &str| User { name: name.into(), password: password.into() };
     let users = vec![
         user("anna", "secret of anna"),

@@ -9,16 +9,20 @@
 mod support;
 
 mod auth;
+mod auth_query;
 mod cancel;
 mod commands;
 mod console;
 mod copy;
 mod drivers;
+mod hba;
 mod hostile;
 mod limits;
+mod logins;
 mod messages;
 mod monitoring;
 mod network;
+mod pass_through;
 mod pipelines;
 mod pooling;
 mod prepared;

@@ -5,6 +5,7 @@ use super::{Raw, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write as _;
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -52,6 +53,28 @@ impl Proxy {
         proxy
     }
 
+    /// The same, with files of these names and texts beside the configuration, and these arguments.
+    ///
+    /// `FOLDER` in lines and arguments stands for the folder of all that.
+    pub fn with_files(servers: &[&Server], more: &str, files: &[(&str, &str)], arguments: &[&str]) -> Proxy {
+        let backends: Vec<Backend> = servers.iter().map(|server| Backend::tcp(server.port(), 1)).collect();
+        let proxy = Proxy::spawn_with_files(&backends, more, files, arguments);
+        proxy.wait_accepting();
+        proxy.wait_for_nodes(backends.len());
+        proxy
+    }
+
+    /// The same before servers anywhere, without waiting.
+    pub fn spawn_with_files(backends: &[Backend], more: &str, files: &[(&str, &str)], arguments: &[&str]) -> Proxy {
+        let folder = Folder::new();
+        for (name, text) in files {
+            write_private(&folder.0.join(name), text);
+        }
+        let shown = folder.0.display().to_string();
+        let arguments: Vec<String> = arguments.iter().map(|argument| argument.replace("FOLDER", &shown)).collect();
+        Proxy::spawn_in(folder, backends, &more.replace("FOLDER", &shown), &arguments)
+    }
+
     /// Before servers anywhere; returns when clients can connect.
     pub fn spawn(backends: &[Backend], more: &str) -> Proxy {
         let proxy = Proxy::spawn_unready(backends, more);
@@ -61,11 +84,21 @@ impl Proxy {
 
     /// The same, without waiting.
     pub fn spawn_unready(backends: &[Backend], more: &str) -> Proxy {
-        let folder = Folder::new();
+        Proxy::spawn_in(Folder::new(), backends, more, &[])
+    }
+
+    fn spawn_in(folder: Folder, backends: &[Backend], more: &str, arguments: &[String]) -> Proxy {
         let port = ReservedPort::any().unwrap();
-        fs::write(folder.0.join("pgpool.conf"), configuration(&folder.0, port.number(), backends, more)).unwrap();
-        let process = spawn(&folder.0, env!("CARGO_BIN_EXE_weir"), &["-f", &folder.0.join("pgpool.conf").to_string_lossy()]);
+        let file = folder.0.join("pgpool.conf").display().to_string();
+        fs::write(&file, configuration(&folder.0, port.number(), backends, more)).unwrap();
+        let arguments: Vec<&str> = ["-f", &file].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+        let process = spawn(&folder.0, env!("CARGO_BIN_EXE_weir"), &arguments);
         Proxy { process, folder, port, ended: None }
+    }
+
+    /// Writes a file beside the configuration, as `with_files` does.
+    pub fn write_file(&self, name: &str, text: &str) {
+        write_private(&self.folder.0.join(name), text);
     }
 
     pub fn port(&self) -> u16 {
@@ -198,6 +231,12 @@ impl Drop for Proxy {
         }
         assert!(std::thread::panicking() || !has_panicked, "the proxy panicked");
     }
+}
+
+/// Writes a file that only its owner may read.
+fn write_private(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 /// One column of a SHOW command.

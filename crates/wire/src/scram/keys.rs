@@ -168,6 +168,11 @@ pub fn steady_salt(secret: &[u8], user: &[u8]) -> [u8; SALT_BYTES] {
     salt
 }
 
+/// A digest that stands for a password in tables: under a secret of the process it says nothing about the password.
+pub fn fingerprint(secret: &[u8], password: &[u8]) -> [u8; 32] {
+    *hmac_sha256(secret, &[b"password:", password]).0
+}
+
 fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> Key {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
     for part in parts {

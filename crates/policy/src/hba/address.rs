@@ -1,0 +1,103 @@
+//! The address field of a rule. Source: `check_same_host_or_net`, `check_hostname` and `parse_hba_line` in PostgreSQL's hba.c.
+
+use super::{Fit, Known, Origin, Question, Visit};
+use core::net::IpAddr;
+
+/// Which hosts a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Address {
+    /// Every one, and unix sockets.
+    All,
+    /// The addresses of this machine.
+    SameHost,
+    /// The networks this machine is in.
+    SameNet,
+    /// These addresses.
+    Network(Network),
+    /// The host with this name, or all below `.name`.
+    Host(String),
+}
+
+/// A range of addresses. The mask may have holes, as PostgreSQL's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    mask: u128,
+}
+
+impl Network {
+    /// An address and the mask of its network, both of one family; `None` if they are not.
+    pub fn new(address: IpAddr, mask: IpAddr) -> Option<Network> {
+        (address.is_ipv4() == mask.is_ipv4()).then_some(Network { address, mask: bits(mask) })
+    }
+
+    /// An address and the number of bits that count; `None` if there are more than it has.
+    pub fn with_prefix(address: IpAddr, prefix: u32) -> Option<Network> {
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let all = u128::MAX >> (128 - width);
+        let low = u128::MAX.checked_shr(128 - width + prefix).unwrap_or(0);
+        (prefix <= width).then_some(Network { address, mask: all & !low })
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        self.address.is_ipv4() == address.is_ipv4() && (bits(self.address) ^ bits(address)) & self.mask == 0
+    }
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+impl Address {
+    pub fn fit(&self, visit: &Visit<'_>) -> Fit {
+        let Origin::Address(from) = visit.origin else {
+            return matches!(self, Address::All).into();
+        };
+        match self {
+            Address::All => Fit::Yes,
+            Address::SameHost => visit.networks.iter().any(|network| network.address == from).into(),
+            Address::SameNet => visit.networks.iter().any(|network| network.contains(from)).into(),
+            Address::Network(network) => network.contains(from).into(),
+            Address::Host(name) => match visit.host {
+                Known::NotAsked => Fit::Ask(Question::HostName),
+                Known::Nothing => Fit::No,
+                Known::Is(host) => is_host(name, host).into(),
+            },
+        }
+    }
+}
+
+/// Capital and small letters count as the same; `.example.com` stands for every host below it.
+fn is_host(wanted: &str, host: &str) -> bool {
+    if !wanted.starts_with('.') {
+        return wanted.eq_ignore_ascii_case(host);
+    }
+    let at = host.len().checked_sub(wanted.len());
+    at.filter(|at| *at > 0).and_then(|at| host.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(wanted))
+}
+
+/// Reads the field. Error: what is wrong with it. `Ok(None)`: an address alone, whose mask must follow.
+pub(super) fn parse(text: &str) -> Result<(IpAddr, Option<Network>), Option<String>> {
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (text, None),
+    };
+    // An IPv6 address of a link may carry the link's name.
+    let bare = address.split('%').next().unwrap_or(address);
+    let Ok(ip) = bare.parse::<IpAddr>() else {
+        return match prefix {
+            // No number: the name of a host.
+            None => Err(None),
+            Some(_) => Err(Some(format!("specifying both host name and CIDR mask is invalid: \"{text}\""))),
+        };
+    };
+    let Some(prefix) = prefix else { return Ok((ip, None)) };
+    let network = prefix.parse().ok().and_then(|prefix| Network::with_prefix(ip, prefix));
+    match network {
+        Some(network) => Ok((ip, Some(network))),
+        None => Err(Some(format!("invalid CIDR mask in address \"{text}\""))),
+    }
+}

@@ -1,0 +1,160 @@
+//! Users whose verifiers are asked of the servers.
+
+use super::auth::guarded;
+use crate::support::driver::{self, Login};
+use crate::support::{Proxy, Raw, wait_until, wire};
+use weir_demo::Server;
+
+const WRONG: &str = "28P01: password authentication failed for user";
+
+fn asking(server: &Server, more: &str) -> Proxy {
+    server.query("create role asker login superuser password 'secret of asker'").unwrap();
+    let files = [("pool_passwd", "asker:secret of asker\n"), ("pool_hba.conf", HBA)];
+    Proxy::with_files(&[server], &format!("enable_pool_hba = on\nauth_user = 'asker'\n{more}"), &files, &[])
+}
+
+const HBA: &str = "host all postgres all trust\nhost all all all scram-sha-256\n";
+
+fn current_user(proxy: &Proxy, user: &str, password: &str) -> Result<String, String> {
+    driver::value(&Login::new(proxy.port(), user, password), "select current_user::text")
+}
+
+#[test]
+fn a_user_without_an_entry_is_asked_for_at_the_server() {
+    let cluster = guarded();
+    let proxy = asking(cluster.primary(), "auth_cache_time = 0\n");
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+    assert_eq!(current_user(&proxy, "ünï", "pässwörd 密"), Ok("ünï".into()));
+    for user in ["anna", "nobody", "guest", "O'Brien\\"] {
+        assert_eq!(current_user(&proxy, user, "wrong"), Err(format!("{WRONG} \"{user}\"")));
+    }
+    // A changed password counts at once without a cache.
+    cluster.primary().query("alter role anna password 'another'").unwrap();
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Err(format!("{WRONG} \"anna\"")));
+    assert_eq!(current_user(&proxy, "anna", "another"), Ok("anna".into()));
+}
+
+#[test]
+fn without_rules_users_are_asked_for_as_well_and_md5_works_with_servers_that_ask_for_it() {
+    let cluster = guarded();
+    cluster.primary().query("create role asker login superuser password 'secret of asker'").unwrap();
+    let files = [("pool_passwd", "asker:secret of asker\npostgres:none of your business\n")];
+    let backends = [crate::support::proxy::Backend::tcp(cluster.primary().port(), 1)];
+    let proxy = Proxy::spawn_with_files(&backends, "auth_user = 'asker'\n", &files, &[]);
+    wait_until("the proxy to let anna in", || current_user(&proxy, "anna", "secret of anna").is_ok());
+    assert_eq!(current_user(&proxy, "old", "secret of old"), Ok("old".into()));
+    for user in ["old", "anna", "nobody", "guest"] {
+        assert_eq!(current_user(&proxy, user, "wrong"), Err(format!("{WRONG} \"{user}\"")));
+    }
+}
+
+/// PgBouncer's CVE-2025-2291: the query looked at the password only.
+#[test]
+fn a_password_that_has_expired_or_a_role_that_may_not_log_in_lets_nobody_in() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    let proxy = asking(primary, "auth_cache_time = 3600\n");
+    primary
+        .query(
+            "create role late login password 'x' valid until '2001-01-01'; create role always login password 'x' valid until 'infinity';
+             create role soon login password 'x' valid until '2100-01-01'; create role locked nologin password 'x';
+             create role never login password 'x' valid until '-infinity'; create role empty login",
+        )
+        .unwrap();
+    for user in ["always", "soon"] {
+        assert_eq!(current_user(&proxy, user, "x"), Ok(user.into()));
+    }
+    for user in ["late", "never", "locked", "empty"] {
+        assert_eq!(current_user(&proxy, user, "x"), Err(format!("{WRONG} \"{user}\"")), "{user}");
+    }
+    // An end within the time for which answers are believed ends that time.
+    primary.query("create role brief login password 'x'; select 1").unwrap();
+    primary.query("do $$ begin execute format('alter role brief valid until %L', now() + interval '2 s'); end $$").unwrap();
+    assert_eq!(current_user(&proxy, "brief", "x"), Ok("brief".into()));
+    wait_until("the password to expire", || current_user(&proxy, "brief", "x") == Err(format!("{WRONG} \"brief\"")));
+}
+
+/// PgBouncer's CVE-2025-12819: a client's search_path reached the connection the query runs on.
+#[test]
+fn nothing_a_client_or_a_user_sets_changes_what_the_query_means() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    primary
+        .query(
+            "create schema evil; grant usage on schema evil to public;
+             create table evil.pg_authid as select 'anna'::name as rolname, 'md5' || md5('guess' || 'anna') as rolpassword;
+             create table evil.pg_roles as select 'anna'::name as rolname, true as rolcanlogin, null::timestamptz as rolvaliduntil;
+             create function evil.now() returns timestamptz language sql as $$ select pg_catalog.now() - interval '99 years' $$;
+             create function evil.eq(name, name) returns bool language sql as $$ select true $$;
+             create operator evil.= (leftarg = name, rightarg = name, function = evil.eq);
+             grant all on all tables in schema evil to public",
+        )
+        .unwrap();
+    let proxy = asking(primary, "auth_cache_time = 0\n");
+    primary
+        .query("alter role asker set search_path = evil, pg_catalog; alter database postgres set search_path = evil, pg_catalog")
+        .unwrap();
+    primary.query("alter role anna set search_path = evil, pg_catalog").unwrap();
+    for parameters in [
+        vec![("search_path", "evil, pg_catalog")],
+        vec![("options", "-c search_path=evil,pg_catalog")],
+        vec![("options", "--search_path=evil"), ("application_name", "'; drop table x; --")],
+    ] {
+        let mut client = Raw::tcp(proxy.port());
+        let parameters = [vec![("user", "anna"), ("database", "postgres")], parameters].concat();
+        client.send(&wire::startup(wire::V3_0, &parameters));
+        assert_eq!(client.read().body[..4], [0, 0, 0, 10], "SCRAM, and not the md5 of the false table");
+    }
+    assert_eq!(current_user(&proxy, "anna", "guess"), Err(format!("{WRONG} \"anna\"")));
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+}
+
+#[test]
+fn the_query_may_be_a_function_and_is_asked_once_in_the_time_an_answer_is_believed() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    primary
+        .query(
+            "create schema weir; create sequence weir.asked; create role plain login password 'secret of plain';
+             create function weir.look_up(text, out name, out text) language sql security definer as
+             $$ select rolname, rolpassword from pg_authid, nextval('weir.asked') where rolname = $1 $$;
+             revoke all on function weir.look_up from public; grant usage on schema weir to plain;
+             grant execute on function weir.look_up to plain",
+        )
+        .unwrap();
+    let files = [("pool_passwd", "plain:secret of plain\n"), ("pool_hba.conf", HBA)];
+    let more = "enable_pool_hba = on\nauth_user = 'plain'\nauth_query = 'select * from weir.look_up($1)'\nauth_cache_time = 3600\nworker_threads = 1\n";
+    let proxy = Proxy::with_files(&[primary], more, &files, &[]);
+    for _ in 0..10 {
+        assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+    }
+    assert_eq!(primary.value("select last_value from weir.asked").unwrap(), "1");
+    proxy.reload();
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+    assert_eq!(primary.value("select last_value from weir.asked").unwrap(), "2");
+}
+
+#[test]
+fn a_query_that_fails_or_a_server_that_is_silent_refuses_the_login_in_time_and_the_log_says_why() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    let proxy = asking(primary, "auth_query = 'select 1/0, $1::text'\nauth_query_timeout = 1\n");
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Err("57P03: the user cannot be looked up now".into()));
+    assert!(proxy.log().contains("auth_query for user \"anna\" failed"), "{}", proxy.log());
+    for (query, said) in [
+        ("select 'joe', $1::text", "a row of another user"),
+        ("select $1::text, 'hunter2'", "neither md5 nor a SCRAM-SHA-256 verifier"),
+        ("select $1::text, 'x' from generate_series(1, 2)", "more than one row"),
+        ("select $1::text", "a row without name and verifier"),
+    ] {
+        proxy.add_conf(&format!("auth_query = '{}'", query.replace('\'', "''")));
+        proxy.reload();
+        let refused = current_user(&proxy, "anna", "secret of anna");
+        assert_eq!(refused, Err("28000: the user cannot be looked up now".into()), "{query}");
+        let log = proxy.log();
+        assert!(log.contains(said) && !log.contains("hunter2"), "{said} in {log}");
+    }
+    primary.freeze();
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Err("57P03: the user cannot be looked up now".into()));
+    primary.thaw();
+}

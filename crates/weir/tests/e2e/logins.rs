@@ -1,0 +1,365 @@
+//! Logins under attack: storms, guesses, malformed messages, servers that lie. And that no secret is ever shown.
+
+use super::auth::guarded;
+use crate::support::driver::{self, Login};
+use crate::support::proxy::Backend;
+use crate::support::{Proxy, Raw, wait_until, wire};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const WRONG: &str = "28P01: password authentication failed for user";
+
+fn current_user(proxy: &Proxy, user: &str, password: &str) -> Result<String, String> {
+    driver::value(&Login::new(proxy.port(), user, password), "select current_user::text")
+}
+
+/// CPU time the proxy has used.
+fn cpu_ms(proxy: &Proxy) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", proxy.pid())).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    // User and system time, in hundredths of a second.
+    (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()) * 10
+}
+
+#[test]
+fn a_storm_of_logins_derives_each_password_once() {
+    let cluster = guarded();
+    let passwords = [("pool_passwd", "anna:secret of anna\n")];
+    let proxy = Proxy::with_files(&[cluster.primary()], "pool_size = 4\nworker_threads = 2\n", &passwords, &[]);
+    let before = cpu_ms(&proxy);
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+    let first = (cpu_ms(&proxy) - before).max(10);
+    let before = cpu_ms(&proxy);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+                }
+            });
+        }
+    });
+    let storm = cpu_ms(&proxy) - before;
+    // Forty derivations would be forty times the first login, which has two of them.
+    assert!(storm < first * 8, "one login took {first} ms, forty more took {storm} ms");
+}
+
+#[test]
+fn deriving_keys_holds_up_nobody() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    // A verifier that takes a hundred times as long as usual. The password behind it does not matter.
+    let verifier =
+        primary.value("select replace(rolpassword, '$4096:', '$400000:') from pg_authid where rolname = 'anna'").unwrap();
+    let files = [
+        ("pool_passwd", format!("anna:{verifier}\n")),
+        ("pool_hba.conf", "host all postgres all trust\nhost all all all password\n".to_string()),
+    ];
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    let proxy = Proxy::with_files(&[primary], "enable_pool_hba = on\nworker_threads = 1\n", &files, &[]);
+    let mut other = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap();
+    let mut slow = Raw::tcp(proxy.port());
+    slow.send(&wire::startup(wire::V3_0, &[("user", "anna"), ("database", "postgres")]));
+    assert_eq!(slow.read().body, [0, 0, 0, 3]);
+    let begun = Instant::now();
+    slow.send(&wire::message(b'p', b"some password\0"));
+    let mut answers = 0;
+    let mut longest = Duration::ZERO;
+    // As long as the keys are being derived, statements go on as ever.
+    while slow.is_silent_for(Duration::from_millis(1)) {
+        let asked = Instant::now();
+        assert_eq!(other.value("select 7"), "7");
+        longest = longest.max(asked.elapsed());
+        answers += 1;
+    }
+    let took = begun.elapsed();
+    assert!(answers >= 3 && longest * 4 < took, "{answers} answers, the longest in {longest:?}, while keys took {took:?}");
+}
+
+/// So many wrong guesses at once: all are asked before the first is wrong.
+fn guess(proxy: &Proxy, user: &str, count: usize) {
+    let mut guesses: Vec<Raw> = (0..count)
+        .map(|_| {
+            let mut guess = Raw::tcp(proxy.port());
+            guess.send(&wire::startup(wire::V3_0, &[("user", user), ("database", "postgres")]));
+            assert_eq!(guess.read().body[..4], [0, 0, 0, 10]);
+            guess
+        })
+        .collect();
+    for guess in &mut guesses {
+        guess.send(&wire::message(b'p', &sasl_initial("SCRAM-SHA-256", b"n,,n=,r=abc")));
+        let challenge = guess.read();
+        let nonce = String::from_utf8_lossy(&challenge.body[4..]).split(',').next().unwrap().to_string();
+        guess.send(&wire::message(b'p', format!("c=biws,{nonce},p={}", "A".repeat(43) + "=").as_bytes()));
+    }
+    for guess in &mut guesses {
+        assert_eq!(guess.read().failure().sqlstate, "28P01");
+    }
+}
+
+#[test]
+fn who_is_wrong_too_often_waits_and_others_do_not() {
+    let cluster = guarded();
+    let passwords = [("pool_passwd", "anna:secret of anna\nünï:pässwörd 密\n")];
+    let proxy = Proxy::with_files(&[cluster.primary()], "login_failure_limit = 3\n", &passwords, &[]);
+    guess(&proxy, "anna", 10);
+    assert_eq!(current_user(&proxy, "ünï", "pässwörd 密"), Ok("ünï".into()));
+    assert_eq!(proxy.metric("logins_slowed_total"), 0);
+    let begun = Instant::now();
+    // The right password waits as a wrong one does, or the wait would tell them apart.
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+    assert_eq!(proxy.metric("logins_slowed_total"), 1);
+    assert!(begun.elapsed() > Duration::from_millis(100), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn many_guesses_at_once_are_sent_away_and_a_unix_socket_is_not_counted() {
+    let cluster = guarded();
+    let passwords = [("pool_passwd", "anna:secret of anna\n")];
+    let proxy = Proxy::with_files(&[cluster.primary()], "login_failure_limit = 1\n", &passwords, &[]);
+    guess(&proxy, "anna", 60);
+    let refused = current_user(&proxy, "anna", "secret of anna").unwrap_err();
+    assert!(refused.starts_with("53300: too many failed logins from this address, try again in "), "{refused}");
+    let mut local = Raw::unix(proxy.folder(), proxy.port());
+    local.send(&wire::startup(wire::V3_0, &[("user", "anna"), ("database", "postgres")]));
+    assert_eq!(local.read().body[..4], [0, 0, 0, 10]);
+}
+
+fn sasl_initial(mechanism: &str, first: &[u8]) -> Vec<u8> {
+    [wire::texts(&[mechanism]).as_slice(), &(first.len() as u32).to_be_bytes(), first].concat()
+}
+
+#[test]
+fn a_client_that_is_silent_is_sent_away_in_time() {
+    let cluster = guarded();
+    let passwords = [("pool_passwd", "anna:secret of anna\n")];
+    let proxy = Proxy::with_files(&[cluster.primary()], "authentication_timeout = 1\n", &passwords, &[]);
+    let mut client = Raw::tcp(proxy.port());
+    client.send(&wire::startup(wire::V3_0, &[("user", "anna"), ("database", "postgres")]));
+    assert_eq!(client.read().body[..4], [0, 0, 0, 10]);
+    let refused = client.read().failure();
+    assert_eq!(refused.sqlstate, "57014");
+    assert!(refused.message.starts_with("canceling authentication due to timeout"), "{refused:?}");
+}
+
+#[test]
+fn an_unknown_user_cannot_be_told_from_a_known_one_by_the_challenge() {
+    let cluster = guarded();
+    let hba = ("pool_hba.conf", "host all postgres all trust\nhost all all all scram-sha-256\n");
+    let files = [("pool_passwd", "anna:secret of anna\n"), hba];
+    let proxy = Proxy::with_files(&[cluster.primary()], "enable_pool_hba = on\n", &files, &[]);
+    let challenge = |user: &str| {
+        let mut client = Raw::tcp(proxy.port());
+        client.send(&wire::startup(wire::V3_0, &[("user", user), ("database", "postgres")]));
+        let mechanisms = client.read().body;
+        client.send(&wire::message(b'p', &sasl_initial("SCRAM-SHA-256", b"n,,n=,r=abc")));
+        let body = client.read().body;
+        let text = String::from_utf8_lossy(&body[4..]).into_owned();
+        let (_, salt) = text.split_once(",s=").unwrap();
+        (mechanisms, salt.to_string())
+    };
+    let (known, unknown) = (challenge("anna"), challenge("nobody"));
+    assert_eq!(known.0, unknown.0);
+    assert_eq!(known.1.len(), unknown.1.len());
+    assert!(known.1.ends_with(",i=4096") && unknown.1.ends_with(",i=4096"));
+    // A salt that changed from time to time for one of them only would tell.
+    assert_eq!(challenge("anna").1, known.1);
+    assert_eq!(challenge("nobody").1, unknown.1);
+    assert_ne!(known.1, unknown.1);
+    let refusal_time = |user: &str| {
+        let begun = Instant::now();
+        assert_eq!(current_user(&proxy, user, "wrong"), Err(format!("{WRONG} \"{user}\"")));
+        begun.elapsed()
+    };
+    for user in ["anna", "nobody"] {
+        assert!(refusal_time(user) >= Duration::from_millis(20));
+    }
+}
+
+/// PgBouncer's CVE-2026-6664 and -6665 and their like: lengths and numbers made to overflow.
+#[test]
+fn malformed_proofs_are_refused_with_an_error_and_harm_nobody() {
+    let cluster = guarded();
+    let passwords = [("pool_passwd", "anna:secret of anna\n")];
+    let proxy = Proxy::with_files(&[cluster.primary()], "login_failure_limit = 0\n", &passwords, &[]);
+    let long_nonce = [b"n,,n=,r=".as_slice(), &[b'x'; 15_000]].concat();
+    let most_of_a_nonce = [b"n,,n=,r=".as_slice(), &[b'x'; 4000]].concat();
+    let with_length = |length: u32| [wire::texts(&["SCRAM-SHA-256"]).as_slice(), &length.to_be_bytes(), b"n,,n=,r=abc"].concat();
+    let bodies = [
+        with_length(0xffff_ffff),
+        with_length(0x7fff_ffff),
+        with_length(0x8000_0000),
+        with_length(0),
+        with_length(12),
+        sasl_initial("SCRAM-SHA-256", b""),
+        sasl_initial("SCRAM-SHA-256", &long_nonce),
+        sasl_initial("SCRAM-SHA-256", &most_of_a_nonce),
+        sasl_initial("SCRAM-SHA-256", b"n,,n=,r="),
+        sasl_initial("SCRAM-SHA-256", b"n,,n=,r=\0abc"),
+        sasl_initial("SCRAM-SHA-256", b"p=tls-server-end-point,,n=,r=abc"),
+        sasl_initial("SCRAM-SHA-256-PLUS", b"p=tls-server-end-point,,n=,r=abc"),
+        sasl_initial("SCRAM-SHA-256", b"n,a=postgres,n=,r=abc"),
+        b"SCRAM-SHA-256".to_vec(),
+        Vec::new(),
+    ];
+    for body in bodies {
+        let mut client = Raw::tcp(proxy.port());
+        client.send(&wire::startup(wire::V3_0, &[("user", "anna"), ("database", "postgres")]));
+        assert_eq!(client.read().body[..4], [0, 0, 0, 10]);
+        client.send(&wire::message(b'p', &body));
+        assert_eq!(client.read().failure().sqlstate, "08P01", "{}", body[..body.len().min(60)].escape_ascii());
+    }
+    for (tag, length) in [(b'p', 0u32), (b'p', 3), (b'p', 0xffff_ffff), (b'p', 0x7fff_ffff), (b'Q', 8)] {
+        let mut client = Raw::tcp(proxy.port());
+        client.send(&wire::startup(wire::V3_0, &[("user", "anna"), ("database", "postgres")]));
+        assert_eq!(client.read().body[..4], [0, 0, 0, 10]);
+        client.send(&[[tag].as_slice(), &length.to_be_bytes(), b"abcd"].concat());
+        assert_eq!(client.read().failure().sqlstate, "08P01", "{length}");
+    }
+    let finals = ["c=biws,r=other,p=AAAA", "p=", "c=biws", "c=biws,r=abc", "", "c=eSws,NONCE,p=AAAA", "c=biws,NONCE,p=AAAA,x=y"];
+    for last in finals {
+        let mut client = Raw::tcp(proxy.port());
+        client.send(&wire::startup(wire::V3_0, &[("user", "anna"), ("database", "postgres")]));
+        client.read();
+        client.send(&wire::message(b'p', &sasl_initial("SCRAM-SHA-256", b"n,,n=,r=abc")));
+        let nonce = String::from_utf8_lossy(&client.read().body[4..]).split(',').next().unwrap().to_string();
+        client.send(&wire::message(b'p', last.replace("NONCE", &nonce).as_bytes()));
+        assert_eq!(client.read().failure().sqlstate, "08P01", "{last}");
+    }
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+}
+
+/// A server that answers each connection by the same messages, whatever it is sent.
+fn liar(answers: Vec<Vec<u8>>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let answers = answers.clone();
+            thread::spawn(move || lie(&mut stream, &answers));
+        }
+    });
+    port
+}
+
+/// `NONCE` in an answer stands for the nonce of the client's first SCRAM message.
+fn lie(stream: &mut TcpStream, answers: &[Vec<u8>]) {
+    let mut nonce = String::new();
+    for answer in answers {
+        let mut heard = [0u8; 8192];
+        let Ok(bytes @ 1..) = stream.read(&mut heard) else { return };
+        let text = String::from_utf8_lossy(&heard[..bytes]).into_owned();
+        if let Some((_, rest)) = text.split_once(",r=") {
+            nonce = rest.split(',').next().unwrap_or_default().to_string();
+        }
+        let body = String::from_utf8_lossy(answer.get(5..).unwrap_or_default()).into_owned();
+        let answer =
+            if body.contains("NONCE") { wire::message(b'R', body.replace("NONCE", &nonce).as_bytes()) } else { answer.clone() };
+        if stream.write_all(&answer).is_err() {
+            return;
+        }
+    }
+    // Stays until the other side has had enough.
+    let _ = stream.read(&mut [0u8; 64]);
+}
+
+/// PgBouncer's CVE-2026-6664, -6665 and -6666, from the side of the servers: an error without an SQLSTATE, SCRAM messages made to overflow.
+#[test]
+fn a_server_that_lies_during_the_login_harms_nobody_and_is_named() {
+    let sasl = wire::message(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0");
+    let challenge = |text: &str| vec![sasl.clone(), wire::message(b'R', format!("\0\0\0\x0b{text}").as_bytes())];
+    let long = "x".repeat(100_000);
+    let ok = wire::message(b'R', &[0, 0, 0, 0]);
+    let last = wire::message(b'R', format!("\0\0\0\x0cv={}=", "A".repeat(43)).as_bytes());
+    let normal = "r=NONCEabc,s=QUJDREVGR0hJSktMTU5PUA==,i=4096";
+    let cases = [
+        (vec![wire::message(b'E', b"SFATAL\0Mno code\0\0")], "no code"),
+        (vec![wire::message(b'E', b"\0")], "08006"),
+        (vec![wire::message(b'E', b"")], "08006"),
+        (vec![wire::message(b'E', b"C1\0Mshort code\0\0")], "short code"),
+        (challenge(&format!("r=NONCE{long},s=QUJD,i=4096")), "scram message of"),
+        (challenge(&format!("r=NONCEabc,s={long},i=4096")), "scram message of"),
+        (challenge("r=NONCEabc,s=QUJD,i=4294967297"), "iteration count"),
+        (challenge("r=NONCEabc,s=QUJD,i=99999999999999999999"), "iteration count"),
+        (challenge("r=NONCEabc,s=QUJD,i=-1"), "iteration count"),
+        (challenge("r=NONCEabc,s=QUJD,i=0"), "iteration count"),
+        (challenge("r=NONCE,s=QUJD,i=4096"), "nonce"),
+        (challenge("r=other,s=QUJD,i=4096"), "nonce"),
+        ([challenge(normal), vec![last.clone()]].concat(), "signature of the server does not match"),
+        ([challenge(normal), vec![ok.clone()]].concat(), "SCRAM ended before its end"),
+        (vec![sasl.clone(), ok], "SCRAM ended before its end"),
+        (vec![last], "SASL out of order"),
+        (vec![wire::message(b'R', b"\0\0")], "malformed authentication request"),
+        (vec![wire::message(b'R', b"\0\0\0\x05\x01")], "malformed authentication request"),
+        (vec![wire::message(b'R', b"\0\0\0\x0aOTHER\0\0")], "no SASL mechanism"),
+    ];
+    let passwords = [("pool_passwd", "anna:secret of anna\n")];
+    for (answers, said) in cases {
+        let backends = [Backend::tcp(liar(answers), 1)];
+        let more = "log_min_messages = debug5\nsr_check_password = 'x'\n";
+        let proxy = Proxy::spawn_with_files(&backends, more, &passwords, &[]);
+        wait_until("the proxy to accept", || Raw::try_tcp(proxy.port()).is_some());
+        let refused = current_user(&proxy, "anna", "secret of anna").unwrap_err();
+        let (sqlstate, _) = refused.split_once(": ").unwrap_or_else(|| panic!("{said}: no SQLSTATE in {refused}"));
+        assert!(matches!(sqlstate, "08006" | "08P01" | "28000"), "{said}: {refused}");
+        assert!(refused.contains(said) || proxy.log().contains(said), "{said}: {refused}\n{}", proxy.log());
+    }
+}
+
+#[test]
+fn no_secret_is_logged_or_shown() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    primary
+        .query("create role asker login superuser password 'secret of asker'; create role aes login password 'secret word'")
+        .unwrap();
+    let verifier = primary.value("select rolpassword from pg_authid where rolname = 'anna'").unwrap();
+    let other = primary.value("select rolpassword from pg_authid where rolname = 'ünï'").unwrap();
+    let md5 = primary.value("select 'md5' || md5('secret of old' || 'old')").unwrap();
+    let passwords = format!(
+        "asker:secret of asker\nanna:{verifier}\nold:{md5}\naes:AESlk1/GsZX1rit4U3t5At8EQ==\nspoiled:AESspoiledspoiled\nbroken hunter2\n"
+    );
+    let hba = "host all postgres all trust\nhost all ünï all md5\nhost all old all md5\nhost all aes all password\nhost all all all scram-sha-256\n";
+    let files = [("pool_passwd", passwords.as_str()), ("pool_hba.conf", hba), ("key", "mykey\n")];
+    let more = "enable_pool_hba = on\nauth_user = 'asker'\nsr_check_user = 'check'\nsr_check_password = 'secret of check'\n\
+                wd_authkey = 'secret of watchdog'\nlog_min_messages = debug5\nlog_connections = on\nlog_statement = on\n";
+    let proxy = Proxy::with_files(&[primary], more, &files, &["-k", "FOLDER/key"]);
+    let users = [
+        ("anna", "secret of anna"),
+        ("old", "secret of old"),
+        ("aes", "secret word"),
+        ("ünï", "pässwörd 密"),
+        ("nobody", "hunter3"),
+    ];
+    for (user, password) in users {
+        assert_eq!(current_user(&proxy, user, password).is_ok(), user != "nobody", "{user}");
+        assert!(current_user(&proxy, user, "hunter4").is_err());
+    }
+    proxy.reload();
+    let mut shown = proxy.log();
+    let mut console = proxy.console();
+    for view in ["pool_status", "pool_pools", "pool_processes", "pool_metrics", "pool_nodes"] {
+        shown += &format!("{:?}", console.rows(&format!("SHOW {view}")));
+    }
+    shown += &format!("{:?}", console.rows("PGPOOL SHOW ALL"));
+    for command in ["show-config", "check"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_weir")).args([command, "-f"]).arg(proxy.conf_path()).output().unwrap();
+        shown += &String::from_utf8_lossy(&output.stdout);
+        shown += &String::from_utf8_lossy(&output.stderr);
+    }
+    assert!(shown.contains("sr_check_password") && shown.contains("auth_user") && shown.contains("login refused"), "{shown}");
+    let keys = |verifier: &str| verifier.split(['$', ':']).skip(2).map(str::to_string).collect::<Vec<_>>();
+    let mut secrets = vec![verifier.clone(), other.clone(), md5[3..].to_string()];
+    secrets.extend(keys(&verifier));
+    secrets.extend(keys(&other));
+    let words = ["secret of", "secret word", "hunter", "pässwörd", "mykey", "lk1/GsZX1rit4U3t5At8EQ", "spoiledspoiled"];
+    secrets.extend(words.map(str::to_string));
+    for secret in secrets {
+        assert!(!shown.contains(&secret), "{secret} is shown");
+    }
+}

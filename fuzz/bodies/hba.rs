@@ -1,0 +1,44 @@
+//! `pool_hba.conf` and the maps of names.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use weir_policy::hba::{Hba, Known, LoadError, Loader, Origin, Replication, Tls, Verdict, Visit};
+
+/// Reads the bytes as rules, as maps and as whatever they include, and lets some clients in.
+pub fn run(bytes: &[u8]) {
+    let mut file = |path: &Path| match path.to_str() {
+        Some("nothing") => Err(LoadError::NotFound),
+        _ => Ok(bytes.to_vec()),
+    };
+    let mut folder = |_: &Path| Ok(vec![PathBuf::from("a.conf"), PathBuf::from("b")]);
+    let mut loader = Loader { file: &mut file, folder: &mut folder };
+    let (hba, problems) = Hba::read(Path::new("hba"), Some(Path::new("ident")), &mut loader);
+    assert!(problems.iter().all(|problem| problem.path.is_some() && problem.line != Some(0)));
+    let Some(hba) = hba.or_else(|| only_rules(bytes)) else { return };
+    let groups = BTreeSet::from(["joe".to_string(), "staff".to_string()]);
+    let origins = [Origin::Local, Origin::Address([10, 0, 0, 1].into()), Origin::Address([0u16, 0, 0, 0, 0, 0, 0, 1].into())];
+    for origin in origins {
+        for groups in [Known::NotAsked, Known::Nothing, Known::Is(&groups)] {
+            let visit = Visit {
+                user: "joe",
+                database: "db",
+                replication: Replication::No,
+                origin,
+                tls: Some(Tls { common_name: Some("joe"), distinguished_name: None }),
+                networks: &[],
+                groups,
+                host: Known::Is("app.example.com"),
+            };
+            if let Verdict::Apply(rule) = hba.decide(&visit) {
+                let _ = hba.accepts_certificate(rule, &visit);
+            }
+        }
+    }
+}
+
+/// The bytes as rules alone.
+fn only_rules(bytes: &[u8]) -> Option<Hba> {
+    let mut file = |path: &Path| if path == Path::new("hba") { Ok(bytes.to_vec()) } else { Err(LoadError::NotFound) };
+    let mut folder = |_: &Path| Err(LoadError::NotFound);
+    Hba::read(Path::new("hba"), None, &mut Loader { file: &mut file, folder: &mut folder }).0
+}
