@@ -3,6 +3,7 @@ pub mod builtin;
 pub mod cluster;
 pub mod config;
 pub mod params;
+pub mod inventory;
 pub mod passwd;
 pub mod pool;
 pub mod prepared;
