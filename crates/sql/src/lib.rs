@@ -26,7 +26,7 @@ mod statement;
 mod walk;
 
 #[cfg(feature = "parser")]
-pub use parse::facts;
+pub use parse::{facts, prepare_named};
 #[cfg(feature = "parser")]
 pub use settings::{Names, names_set};
 

@@ -29,6 +29,23 @@ pub fn facts(text: &[u8]) -> Facts {
     catch_unwind(|| look(text)).unwrap_or_else(|_| refused(Leaves::of(Keeps::Unread)))
 }
 
+/// The `PREPARE` of this name within a text, which may hold other statements. `None`: there is none, or the text cannot be read.
+pub fn prepare_named<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    if text.len() > TEXT_BYTES_MAX || is_slow_to_scan(text.as_bytes()) {
+        return None;
+    }
+    let (start, length) = catch_unwind(|| place_of_prepare(text, name)).ok()??;
+    if length == 0 { text.get(start..) } else { text.get(start..start + length) }
+}
+
+/// Where the last `PREPARE` of this name stands; a length of 0 is up to the end.
+fn place_of_prepare(text: &str, name: &str) -> Option<(usize, usize)> {
+    let tree = pg_raw_parse::parse(text).ok()?;
+    let is_it = |raw: &&RawStmt| matches!(raw.stmt(), Node::PrepareStmt(prepare) if prepare.name() == Some(name));
+    let place = |raw: &RawStmt| (raw.stmt_location.max(0) as usize, raw.stmt_len.max(0) as usize);
+    tree.iter().filter(is_it).last().map(place)
+}
+
 /// How many steps of PostgreSQL's scanner may go to long runs of operator characters; 2 to 5 ns each.
 const SCAN_STEPS_MAX: usize = 4_000_000;
 
@@ -109,4 +126,19 @@ fn add(facts: &mut Facts, verdict: Verdict) {
         (_, Transaction::None, Transaction::None) => Transaction::None,
         _ => Transaction::Many,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prepare_is_found_among_other_statements() {
+        let text = "select 'ä'; prepare a as select 1; prepare \"B\" (int) as select $1 ";
+        assert_eq!(prepare_named(text, "a"), Some("prepare a as select 1"));
+        assert_eq!(prepare_named(text, "B"), Some("prepare \"B\" (int) as select $1 "));
+        assert_eq!(prepare_named(text, "b"), None);
+        assert_eq!(prepare_named("prepare a as select 1;", "a"), Some("prepare a as select 1"));
+        assert_eq!(prepare_named("prepare a as selec", "a"), None);
+    }
 }

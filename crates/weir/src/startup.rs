@@ -14,6 +14,7 @@ use crate::session::Session;
 use crate::session_card::Card;
 use crate::shared::{Stop, seconds};
 use crate::socket::Socket;
+use crate::state::State;
 use crate::worker::{Entry, PoolSet, Worker};
 use quick_cache::unsync::Cache;
 use std::cell::{Cell, RefCell};
@@ -120,15 +121,14 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
 /// A session that may begin.
 struct Admitted {
     pools: Rc<PoolSet>,
-    settings: Arc<Settings>,
-    meaning: u64,
+    state: State,
     entry: Rc<Entry>,
 }
 
 impl Door<'_> {
     fn into_session(self, admitted: Admitted) -> Session {
         let w = self.w;
-        let mut session = Session::new(self.socket, admitted.pools, admitted.settings, admitted.meaning, admitted.entry);
+        let mut session = Session::new(self.socket, admitted.pools, admitted.state, admitted.entry);
         session.up.preload(&self.buffer, &w.buffers);
         session
     }
@@ -217,7 +217,8 @@ impl Door<'_> {
         let pools = self.w.pool_set(user, database);
         let application = settings.get("application_name").unwrap_or_default().to_string();
         // Any application_name is accepted as it is and changes nothing else, so clients that differ in it only share the rest.
-        let (nameless, meaning) = self.w.shared.intern_settings(settings.without("application_name"));
+        let nameless = self.w.shared.intern_settings(settings.without("application_name")).0;
+        let meaning = self.w.shared.intern_settings(settings.meaning()).1;
         let (settings, _) = self.w.shared.intern_settings(settings);
         let reported = reported(self.w, &self.socket, &pools, nameless).await;
         let reported = reported.inspect_err(|_| self.w.forget_pool_set(&pools))?;
@@ -235,7 +236,8 @@ impl Door<'_> {
             self.w.shared.cards.remove(entry.card.pid);
             return Err(fault);
         }
-        Ok(Admitted { pools, settings, meaning, entry })
+        let state = State::new(settings, meaning, self.w.shared.no_statements.clone());
+        Ok(Admitted { pools, state, entry })
     }
 
     fn check_room(&self) -> Result<(), Fault> {
@@ -266,6 +268,8 @@ impl Door<'_> {
             task: Cell::new(self.w.reactor.current_task()),
             link: RefCell::default(),
             cancels: Cell::new(0),
+            is_ours: Cell::new(false),
+            cancel_waits: Cell::new(false),
             wait_cancelled: Cell::new(false),
             active_at: Cell::new(self.w.reactor.now()),
             farewell: RefCell::default(),
