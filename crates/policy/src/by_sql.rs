@@ -39,6 +39,10 @@ impl BySql {
         self.entries.iter().fold(Leaves::NONE, |all, entry| all.and(entry.later))
     }
 
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.text.as_str())
+    }
+
     /// What the server listed. An entry that was known stays as it was made.
     pub fn of_list(&self, listed: impl Iterator<Item = (String, String)>, mut make: impl FnMut(String, String) -> Entry) -> BySql {
         let entries = listed.map(|(name, text)| {

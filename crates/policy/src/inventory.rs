@@ -30,6 +30,11 @@ impl Ask {
         self.kinds.is_empty()
     }
 
+    /// Nothing is known of what ran.
+    pub fn is_about_all(&self) -> bool {
+        self.kinds.has(Keeps::Unknown) || self.kinds.has(Keeps::Unread)
+    }
+
     /// Adds the names that look like parameters of an application in any text: a word, a dot, a word.
     pub fn add_custom_names(&mut self, text: &[u8]) {
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.');
@@ -45,7 +50,7 @@ impl Ask {
     /// The question: one query, rows of three texts.
     pub fn question(&self) -> String {
         let mut sql = String::new();
-        let any = self.kinds.has(Keeps::Unknown) || self.kinds.has(Keeps::Unread);
+        let any = self.is_about_all();
         if any || self.kinds.has(Keeps::Setting) {
             self.ask_settings(&mut sql, any || self.any_setting);
         }
@@ -64,7 +69,9 @@ impl Ask {
         if any || WHO.iter().any(|name| self.names.contains(*name)) {
             push_part(sql, SESSION_USERS);
         }
-        let names: Vec<&String> = self.names.iter().filter(|name| !WHO.contains(&name.as_str())).collect();
+        // Of those the server lists, only what the session has set counts then.
+        let is_asked = |name: &&String| if any { name.contains('.') } else { !WHO.contains(&name.as_str()) };
+        let names: Vec<&String> = self.names.iter().filter(is_asked).collect();
         if !names.is_empty() {
             push_part(sql, "SELECT 's', n, pg_catalog.current_setting(n, true) FROM pg_catalog.unnest(");
             push_array(sql, names.into_iter(), "text");
@@ -170,7 +177,7 @@ impl Answer {
 
 /// The kinds an ask tells about: what is not found of them is not there.
 pub fn told_by(ask: &Ask) -> Leaves {
-    if ask.kinds.has(Keeps::Unknown) || ask.kinds.has(Keeps::Unread) {
+    if ask.is_about_all() {
         return Keeps::ALL.into_iter().fold(Leaves::NONE, Leaves::with).without(Leaves::of(Keeps::Library));
     }
     ask.kinds
@@ -185,7 +192,7 @@ pub struct Outcome {
 
 /// The settings after an answer. `had`: the session's before, which the link was brought to; `user` logged in to the server.
 pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Settings, user: &str) -> Outcome {
-    let any = ask.any_setting || ask.kinds.has(Keeps::Unknown) || ask.kinds.has(Keeps::Unread);
+    let any = ask.any_setting || ask.is_about_all();
     let mut of_link = if any { Settings::default() } else { had.clone() };
     if any {
         for name in had.custom_names().chain(WHO) {

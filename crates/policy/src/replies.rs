@@ -200,6 +200,11 @@ impl Replies {
         self.ring.front().is_some_and(|front| front.is_query_of_ours())
     }
 
+    /// Nothing of the client's is due and no transaction of a pipeline is open.
+    pub fn is_only_ours(&self) -> bool {
+        !self.unsynced && !self.skipping && !self.copying_in && self.ring.iter().all(|expect| expect.is_query_of_ours())
+    }
+
     /// One reply is due and nothing behind it.
     pub fn is_last(&self) -> bool {
         self.ring.len() <= 1

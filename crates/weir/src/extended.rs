@@ -436,10 +436,11 @@ pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flo
             return Ok(execute_local(s, w, header));
         }
     }
-    if s.verb_bound {
-        s.barrier = true;
-    }
     let flow = pass_unknown(s, w, header, Expect::Execute);
+    if s.verb_bound && flow == Ok(Flow::Next) {
+        s.barrier = true;
+        s.state.resetting = s.state.bound_reset.take();
+    }
     if flow == Ok(Flow::Next) {
         s.entry.card.count_statement();
         w.count(Metric::StatementsExtended);

@@ -16,7 +16,7 @@ use weir_policy::by_sql::{Change, Entry};
 use weir_policy::inventory::{settings_after, told_by};
 use weir_policy::replies::Expect;
 use weir_policy::settings::Settings;
-use weir_sql::facts::{Keeps, Leaves, Reset};
+use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::frame::{Header, split_cstr};
 use weir_wire::write;
 
@@ -26,7 +26,7 @@ pub fn note_query(s: &mut Session, statement: &Statement, header: Header) {
     if is_harmless(s, statement) {
         return;
     }
-    let is_alone = s.transaction == IDLE && s.replies.is_settled() && !s.state.by_mode;
+    let is_alone = s.transaction == IDLE && s.replies.is_only_ours() && !s.state.by_mode;
     if let (Some(plain), true) = (&statement.plain, is_alone) {
         s.state.plain = Some(plain.clone());
         s.state.resetting.clone_from(&statement.resets);
@@ -51,7 +51,7 @@ pub fn note_bind(s: &mut Session, statement: &Statement, tail: &[u8], header: He
     let values = &here[..here.len().min(header.frame_bytes())];
     note(&mut s.state, statement, text, values);
     if statement.resets.is_some() {
-        s.state.resetting.clone_from(&statement.resets);
+        s.state.bound_reset.clone_from(&statement.resets);
     }
 }
 
@@ -65,6 +65,12 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
 
 fn note(state: &mut state::State, statement: &Statement, text: &[u8], values: &[u8]) {
     let executed = if statement.executes { state.by_sql.later() } else { Leaves::NONE };
+    if executed.has(Keeps::Setting) || executed.has(Keeps::Unknown) {
+        // What it sets stands in the text of the statement that was prepared.
+        state.due.any_setting = true;
+        let by_sql = state.by_sql.clone();
+        by_sql.texts().for_each(|text| state.due.add_custom_names(text.as_bytes()));
+    }
     let leaves = statement.may_change.and(statement.frees.common(state.found)).and(executed);
     // DISCARD ALL is told by its own answer.
     if !leaves.is_empty() {
@@ -109,6 +115,8 @@ fn ask(s: &mut Session, w: &Worker) {
     }
     w.count(Metric::Inventories);
     send(s, w, &ask.question(), Expect::InventoryOurs);
+    // If a function has reset what the startup packet asked for, the next statement must not run without it.
+    s.barrier |= ask.is_about_all() && !s.state.startup.is_empty();
     s.state.asking = Some(Box::new(Asking { ask, ..Asking::default() }));
 }
 
@@ -162,6 +170,12 @@ pub fn on_answer(s: &mut Session, w: &Worker) {
         }
     }
     show_kept(s, w, had);
+    let lacks = |link: &link::Link| !Arc::ptr_eq(&link.settings, &s.state.settings);
+    if s.link.as_deref().is_some_and(lacks) && s.replies.is_settled() {
+        // A function reset what the startup packet asked for. The client has heard of that, and must hear that it is not so.
+        bring_settings(s, w);
+        s.state.telling = true;
+    }
 }
 
 /// The session's settings are these from now on.
@@ -278,21 +292,31 @@ pub fn restores(s: &mut Session, w: &Worker) -> bool {
     if s.transaction == FAILED || !s.replies.is_settled() {
         return false;
     }
-    let sql = match &s.link {
-        // DISCARD ALL: the link has nothing any more.
-        Some(link) if !Arc::ptr_eq(&link.settings, &s.state.settings) && reset == Reset::All => {
-            link.settings.change_to(&s.state.settings)
-        }
-        Some(_) => s.state.startup.again(&reset),
-        None => return false,
+    let Some(link) = &mut s.link else { return false };
+    let sql = if s.state.was_discarded {
+        // The link has nothing any more.
+        let had = std::mem::replace(&mut link.settings, s.state.settings.clone());
+        had.change_to(&s.state.settings)
+    } else {
+        s.state.startup.again(&reset)
     };
+    s.state.was_discarded = false;
     if sql.is_empty() {
         return false;
     }
     send_settings(s, w, &sql);
-    s.state.telling = true;
+    (s.state.telling, s.state.owes_ready) = (true, true);
     s.barrier = true;
     true
+}
+
+/// The startup's values are there again. True: a ReadyForQuery waited for that.
+pub fn restored(s: &mut Session, w: &Worker) -> bool {
+    if !std::mem::take(&mut s.state.telling) {
+        return false;
+    }
+    before_ready(s, w);
+    std::mem::take(&mut s.state.owes_ready)
 }
 
 /// A ReadyForQuery of the client's is about to be said: what a statement known from its text did to the settings is so now, and
@@ -358,5 +382,6 @@ pub fn discarded(s: &mut Session, w: &Worker) {
         link.unnamed = None;
         link.settings = w.no_settings();
     }
+    s.state.was_discarded = true;
     show_kept(s, w, had);
 }

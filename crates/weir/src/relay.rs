@@ -611,9 +611,7 @@ fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose) {
             w.forward_cancel(&s.entry);
         }
     }
-    if whose == Whose::Settings && s.state.telling && s.replies.is_settled() {
-        s.state.telling = false;
-        inventory::before_ready(s, w);
+    if whose == Whose::Settings && inventory::restored(s, w) {
         s.say_ready(w);
         show_doing(s);
     }
@@ -629,7 +627,7 @@ fn show_doing(s: &Session) {
 
 fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, looks: bool) {
     if !s.replies.has_work_behind_error() {
-        (s.state.resetting, s.state.plain) = (None, None);
+        (s.state.bound_reset, s.state.resetting, s.state.plain) = (None, None, None);
     }
     s.undo(dropped);
     s.discarding |= dropped.discard;
@@ -680,7 +678,7 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
     });
     s.detach();
     (s.barrier, s.verb_bound) = (false, false);
-    let was_telling = s.state.telling;
+    let was_telling = s.state.owes_ready;
     s.state.link_lost();
     let replies = std::mem::take(&mut s.replies);
     if lost_state || s.up.is_mid_message() {

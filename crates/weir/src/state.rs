@@ -42,10 +42,16 @@ pub struct State {
     /// `pool_mode = session`: the link stays anyway, and nothing is asked.
     pub by_mode: bool,
     pub plain: Option<Plain>,
+    /// What a RESET takes back that was bound and not executed yet.
+    pub bound_reset: Option<Reset>,
     /// What a RESET under way takes back to what the session asked for at its start.
     pub resetting: Option<Reset>,
-    /// The ReadyForQuery of a RESET waits until the startup's values are there again.
+    /// DISCARD ALL has run, and the session's settings are not on the link yet.
+    pub was_discarded: bool,
+    /// The startup's values are being set again after a reset.
     pub telling: bool,
+    /// The ReadyForQuery of the reset waits for that.
+    pub owes_ready: bool,
     /// Parameters whose reports were held back meanwhile, each with the value the client knows.
     pub untold: Vec<(String, String)>,
     /// Not all of the session's statements could be brought to this link: it must be cleaned before another's use.
@@ -65,8 +71,11 @@ impl State {
             stuck: Leaves::NONE,
             by_mode: false,
             plain: None,
+            bound_reset: None,
             resetting: None,
+            was_discarded: false,
             telling: false,
+            owes_ready: false,
             untold: Vec::new(),
             is_link_off: false,
         }
@@ -145,8 +154,11 @@ impl State {
         self.due = Ask::default();
         self.asking = None;
         self.plain = None;
+        self.bound_reset = None;
         self.resetting = None;
+        self.was_discarded = false;
         self.telling = false;
+        self.owes_ready = false;
         self.untold.clear();
         self.is_link_off = false;
     }

@@ -26,3 +26,4 @@ mod routing;
 mod session_state;
 mod show;
 mod signals;
+mod transparent;
