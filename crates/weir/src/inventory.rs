@@ -82,7 +82,7 @@ fn note(state: &mut state::State, statement: &Statement, text: &[u8], values: &[
 /// needs it.
 #[inline]
 pub fn settle(s: &mut Session, w: &Rc<Worker>) {
-    if s.link.is_none() || !s.is_at_rest() || s.entry.cancels.get() > 0 {
+    if s.link.is_none() || !s.is_at_rest() || s.entry.cancels.get() > 0 || s.state.is_claimed {
         return;
     }
     if !s.state.due.is_empty() {
@@ -260,7 +260,10 @@ fn bring_settings(s: &mut Session, w: &Worker) {
     let needs_answer = link.settings.has_role() || s.state.settings.has_role();
     link.settings = s.state.settings.clone();
     send_settings(s, w, &sql);
-    s.barrier |= needs_answer && !s.replies.is_empty();
+    if needs_answer && !s.replies.is_empty() {
+        s.barrier = true;
+        s.state.is_claimed = true;
+    }
 }
 
 fn send_settings(s: &mut Session, w: &Worker, sql: &str) {

@@ -318,6 +318,7 @@ fn must_hold(s: &mut Session) -> bool {
     if s.barrier {
         s.barrier = !s.replies.is_empty();
         s.verb_bound &= s.barrier;
+        s.state.is_claimed &= s.barrier;
     }
     s.filling = s.replies.is_full(s.filling);
     s.barrier || s.filling

@@ -48,6 +48,8 @@ pub struct State {
     pub resetting: Option<Reset>,
     /// DISCARD ALL has run, and the session's settings are not on the link yet.
     pub was_discarded: bool,
+    /// The link has been brought to this session for a statement that waits for it: it is not at rest.
+    pub is_claimed: bool,
     /// The startup's values are being set again after a reset.
     pub telling: bool,
     /// The ReadyForQuery of the reset waits for that.
@@ -74,6 +76,7 @@ impl State {
             bound_reset: None,
             resetting: None,
             was_discarded: false,
+            is_claimed: false,
             telling: false,
             owes_ready: false,
             untold: Vec::new(),
@@ -157,6 +160,7 @@ impl State {
         self.bound_reset = None;
         self.resetting = None;
         self.was_discarded = false;
+        self.is_claimed = false;
         self.telling = false;
         self.owes_ready = false;
         self.untold.clear();
