@@ -44,7 +44,11 @@ impl BySql {
     }
 
     /// What the server listed. An entry that was known stays as it was made.
-    pub fn of_list(&self, listed: impl Iterator<Item = (String, String)>, mut make: impl FnMut(String, String) -> Entry) -> BySql {
+    pub fn of_list(
+        &self,
+        listed: impl Iterator<Item = (String, String)>,
+        mut make: impl FnMut(String, String) -> Entry,
+    ) -> BySql {
         let entries = listed.map(|(name, text)| {
             let known = self.entries.iter().find(|entry| entry.name == name && entry.text == text);
             known.cloned().unwrap_or_else(|| Arc::new(make(name, text)))

@@ -212,7 +212,8 @@ impl Replies {
 
     /// A Query or Execute is under way, not counting the one whose error came just now.
     pub fn has_work_behind_error(&self) -> bool {
-        let is_work = |expect: &Expect| matches!(expect, Expect::Query | Expect::QueryChange | Expect::Execute | Expect::FunctionCall);
+        let is_work =
+            |expect: &Expect| matches!(expect, Expect::Query | Expect::QueryChange | Expect::Execute | Expect::FunctionCall);
         let fails = matches!(self.ring.front(), Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall));
         let skip = usize::from(fails);
         self.ring.iter().skip(skip).any(is_work)
@@ -444,11 +445,15 @@ mod tests {
             Reply::Row => "row".into(),
             Reply::OursRefused => "ours refused".into(),
             Reply::Ready { status, whose } => {
-                format!("ready {}{}", char::from(status), match whose {
-                    Whose::Client => "",
-                    Whose::ClientChange => " change",
-                    Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare => " ours",
-                })
+                format!(
+                    "ready {}{}",
+                    char::from(status),
+                    match whose {
+                        Whose::Client => "",
+                        Whose::ClientChange => " change",
+                        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare => " ours",
+                    }
+                )
             }
             Reply::Error(d) => {
                 let mut name = "error".to_string();

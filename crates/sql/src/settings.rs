@@ -128,7 +128,9 @@ impl Names {
 
     fn of_call(&mut self, call: &FuncCall) {
         let name = match (qualified(call.funcname().iter()).1, call.args().get(0)) {
-            ("set_config", Some(Node::A_Const(value))) => value.val().and_then(|value| value.string_value().map(str::to_ascii_lowercase)),
+            ("set_config", Some(Node::A_Const(value))) => {
+                value.val().and_then(|value| value.string_value().map(str::to_ascii_lowercase))
+            }
             ("set_limit", _) => Some("pg_trgm.similarity_threshold".to_owned()),
             ("set_config", _) => None,
             _ => return,

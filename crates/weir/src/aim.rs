@@ -1,12 +1,12 @@
 //! Gives a session the link its next statement needs.
 
 use crate::fault::{Fault, sqlstate};
+use crate::flow::{Flow, Need};
+use crate::inventory;
 use crate::link::{self, Link, Login, OpenError};
 use crate::metrics::Metric;
 use crate::pool::{Lease, Limit, Pool, Refusal};
 use crate::reactor::parked;
-use crate::flow::{Flow, Need};
-use crate::inventory;
 use crate::session::{IDLE, Session};
 use crate::session_card::Doing;
 use crate::shared::Message;

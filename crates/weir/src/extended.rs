@@ -6,9 +6,9 @@
 use crate::aim;
 use crate::answer;
 use crate::fault::{Fault, sqlstate};
-use crate::metrics::Metric;
 use crate::flow::Flow;
 use crate::inventory;
+use crate::metrics::Metric;
 use crate::relay::{hold, refusal};
 use crate::session::{Change, Portal, Session};
 use crate::statements::{self, Prepared};
@@ -52,8 +52,7 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     let name: Option<Box<[u8]>> = is_named.then(|| name.into());
     let mut statements = w.statements.borrow_mut();
     // While it is not known what a session has set, no statement analysed for others means the same to it.
-    let prepared =
-        if s.state.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning) };
+    let prepared = if s.state.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning) };
     drop(statements);
     let prepared = prepared.ok_or_else(|| malformed(header))?;
     if let (true, Some(name)) = (is_taken, &name) {
@@ -273,8 +272,7 @@ fn body_here(unseen: &[u8], header: Header) -> &[u8] {
 fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, is_unnamed: bool) -> Rc<Prepared> {
     let is_doubtful = s.is_parse_in_doubt(prepared.id);
     let Some(link) = &mut s.link else { return prepared };
-    let is_there =
-        if is_unnamed { link.unnamed == Some(prepared.id) } else { link.known.use_if_known(prepared.id) };
+    let is_there = if is_unnamed { link.unnamed == Some(prepared.id) } else { link.known.use_if_known(prepared.id) };
     if is_there && !is_doubtful {
         return prepared;
     }

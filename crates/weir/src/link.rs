@@ -1,8 +1,8 @@
 //! One server connection: opened, logged in, brought to a session's settings, reset, cancelled.
 
 use crate::fault::{Fault, sqlstate};
-use crate::pool::Pool;
 use crate::flow::Kept;
+use crate::pool::Pool;
 use crate::shared::WorkerId;
 use crate::socket::Socket;
 use crate::worker::Worker;

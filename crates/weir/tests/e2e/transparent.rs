@@ -63,14 +63,8 @@ fn say(client: &mut Raw, protocol: Protocol, text: &str) -> Vec<String> {
     let is_simple = protocol == Protocol::Simple || text.contains(';');
     client.send(&match is_simple {
         true => wire::query(text),
-        false => [
-            wire::parse("", text),
-            wire::bind("", "", &[]),
-            wire::describe(b'P', ""),
-            wire::execute("", 0),
-            wire::sync(),
-        ]
-        .concat(),
+        false => [wire::parse("", text), wire::bind("", "", &[]), wire::describe(b'P', ""), wire::execute("", 0), wire::sync()]
+            .concat(),
     });
     client.until_ready().iter().map(shown).collect()
 }
@@ -595,8 +589,7 @@ fn check_messages(rounds: &[Vec<u8>], readies: &[usize]) {
     let mut played = Vec::new();
     for is_direct in [true, false] {
         ground.prepare(FIXTURE);
-        let mut client =
-            if is_direct { ground.direct() } else { ground.client_with(&proxy, &[("application_name", "direct")]) };
+        let mut client = if is_direct { ground.direct() } else { ground.client_with(&proxy, &[("application_name", "direct")]) };
         let mut replies = Vec::new();
         for (at, (bytes, readies)) in rounds.iter().zip(readies).enumerate() {
             neighbours.shuffle("a message");
