@@ -19,7 +19,7 @@ use weir_policy::cluster::NodeIndex;
 use weir_policy::config::PoolMode;
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
-use weir_sql::facts::{Keeps, Leaves};
+use weir_sql::facts::{Keeps, Leaves, Transaction};
 use weir_wire::frame::front;
 use weir_wire::write;
 
@@ -94,6 +94,25 @@ pub fn misplaced(s: &Session, w: &Worker, statement: &Statement) -> Option<Fault
         let text = "this statement leaves session state or takes a lock, which is not possible in a transaction on a standby";
         Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
             .hint("Run it before the transaction, or begin the transaction without READ ONLY.")
+    })
+}
+
+/// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
+pub fn hold(s: &mut Session, w: &Worker) -> Flow {
+    if s.replies.is_unsynced() && !s.flushed && s.link.is_some() {
+        weir_wire::write::bare(s.up.extra(&w.buffers), front::FLUSH);
+        s.flushed = true;
+    }
+    Flow::Hold
+}
+
+/// Statement pooling has no transactions of several statements.
+pub fn refusal(w: &Worker, statement: &Statement) -> Option<Fault> {
+    // Among several statements, what stands between BEGIN and COMMIT is not told apart.
+    let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
+    (begins && w.peek_config().pool.mode == PoolMode::Statement).then(|| {
+        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
+            .hint("Set pool_mode to transaction.")
     })
 }
 

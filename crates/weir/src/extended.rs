@@ -3,13 +3,12 @@
 //! A named statement lives on the servers under a name of ours, one per distinct text, so that clients share it. A Parse of a text
 //! the link has already costs the server nothing. Bind and Describe bring the statement along when the link lacks it.
 
-use crate::aim;
+use crate::aim::{self, hold, refusal};
 use crate::answer;
 use crate::fault::{Fault, sqlstate};
 use crate::flow::Flow;
 use crate::inventory;
 use crate::metrics::Metric;
-use crate::relay::{hold, refusal};
 use crate::session::{Change, Portal, Session};
 use crate::statements::{self, Prepared};
 use crate::worker::Worker;

@@ -20,9 +20,8 @@ use crate::socket::Got;
 use crate::statements::{self, Statement};
 use crate::worker::{PoolSet, Worker};
 use std::rc::Rc;
-use weir_policy::config::PoolMode;
 use weir_policy::replies::{Dropped, Expect, Reply, Whose};
-use weir_sql::facts::{Keeps, Leaves, Transaction};
+use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front};
 
 /// Lengths of the command tags that are looked at: `DISCARD ALL`, `DEALLOCATE ALL`, each with its NUL.
@@ -280,7 +279,7 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         return Ok(Flow::Next);
     }
     if !matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL) && must_hold(s) {
-        return Ok(hold(s, w));
+        return Ok(aim::hold(s, w));
     }
     match header.tag {
         front::QUERY => on_query(s, w, header),
@@ -334,15 +333,6 @@ fn pass_if_linked(s: &mut Session, w: &Worker, header: Header) -> Flow {
     Flow::Next
 }
 
-/// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
-pub fn hold(s: &mut Session, w: &Worker) -> Flow {
-    if s.replies.is_unsynced() && !s.flushed && s.link.is_some() {
-        weir_wire::write::bare(s.up.extra(&w.buffers), front::FLUSH);
-        s.flushed = true;
-    }
-    Flow::Hold
-}
-
 fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
     let statement = if header.body_bytes as usize > limit {
@@ -367,7 +357,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if let Some(fault) = refusal(w, &statement) {
+    if let Some(fault) = aim::refusal(w, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
     if let Some(flow) = aim::at(s, w, &statement)? {
@@ -423,15 +413,6 @@ fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Fl
     }
     s.up.eat(header);
     Flow::Next
-}
-
-/// Statement pooling has no transactions of several statements.
-pub fn refusal(w: &Worker, statement: &Statement) -> Option<Fault> {
-    let begins = matches!(statement.transaction, Transaction::Begin(_));
-    (begins && w.peek_config().pool.mode == PoolMode::Statement).then(|| {
-        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
-            .hint("Set pool_mode to transaction.")
-    })
 }
 
 fn log_statement(pools: &PoolSet, session: u32, w: &Worker, text: &[u8]) {

@@ -154,7 +154,7 @@ pub fn unknown() -> Statement {
     let leaves = Leaves::of(Keeps::Unread);
     Statement {
         class: Class { side: route::Side::Primary, rule: "too_long" },
-        transaction: Transaction::Many,
+        transaction: Transaction::None,
         leaves,
         may_change: leaves,
         frees: Leaves::NONE,
