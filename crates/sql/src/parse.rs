@@ -43,7 +43,7 @@ fn place_of_prepare(text: &str, name: &str) -> Option<(usize, usize)> {
     let tree = pg_raw_parse::parse(text).ok()?;
     let is_it = |raw: &&RawStmt| matches!(raw.stmt(), Node::PrepareStmt(prepare) if prepare.name() == Some(name));
     let place = |raw: &RawStmt| (raw.stmt_location.max(0) as usize, raw.stmt_len.max(0) as usize);
-    tree.iter().filter(is_it).next_back().map(place)
+    tree.iter().rfind(is_it).map(place)
 }
 
 /// How many steps of PostgreSQL's scanner may go to long runs of operator characters; 2 to 5 ns each.

@@ -17,7 +17,7 @@ use crate::session::{Change, IDLE, Session};
 use crate::session_card::Doing;
 use crate::shared::Stop;
 use crate::socket::Got;
-use crate::statements::{self, Statement};
+use crate::statements;
 use crate::worker::{PoolSet, Worker};
 use std::rc::Rc;
 use weir_policy::replies::{Dropped, Expect, Reply, Whose};
