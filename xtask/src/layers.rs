@@ -38,37 +38,31 @@ const fn row(layer: u8, name: &'static str, except: &'static [(&'static str, &'s
 
 /// From the top to the bottom. `worker` stands low: it is the context that all of a session's code is handed.
 const MODULES: &[Module] = &[
-    row(14, "main", &[]),
-    row(13, "cli", &[]),
+    row(15, "main", &[]),
+    row(14, "cli", &[]),
     // What a command runs.
-    row(12, "demo", &[]),
-    row(12, "docs", &[]),
-    row(11, "supervisor", &[("http", "starts its tasks")]),
-    row(11, "http", &[]),
-    row(10, "files", &[]),
-    row(10, "listen", &[]),
+    row(13, "demo", &[]),
+    row(13, "docs", &[]),
+    row(12, "supervisor", &[("http", "starts its tasks")]),
+    row(12, "http", &[]),
+    row(11, "files", &[]),
+    row(11, "listen", &[]),
     // What tasks are made of: a login, the asking for roles.
-    row(9, "startup", &[]),
-    row(9, "cluster", &[]),
+    row(10, "startup", &[]),
+    row(10, "cluster", &[]),
     // The hot path.
-    row(8, "console", &[]),
-    row(8, "relay", &[]),
-    row(7, "extended", &[("relay", "returns its Flow; shares `hold` and `refusal` with simple queries")]),
-    row(6, "aim", &[("relay", "returns its Flow"), ("timing", "says when a wait was over")]),
-    row(6, "answer", &[]),
+    row(9, "console", &[]),
+    row(9, "relay", &[]),
+    row(8, "extended", &[]),
+    row(7, "aim", &[]),
+    row(7, "answer", &[]),
+    row(7, "exposition", &[]),
     row(6, "timing", &[]),
-    row(6, "exposition", &[]),
+    row(6, "inventory", &[]),
     row(5, "inquiry", &[]),
-    row(5, "views", &[("session", "SHOW pool_nodes marks the node of the session that asks; the code of `Kept`")]),
+    row(5, "views", &[("session", "SHOW pool_nodes marks the node of the session that asks")]),
     row(5, "session", &[("statements", "holds its prepared statements")]),
-    row(
-        5,
-        "statements",
-        &[
-            ("session", "the type `Reset`: what a RESET takes back"),
-            ("views", "a text's judgement says whether Weir answers it itself"),
-        ],
-    ),
+    row(5, "statements", &[("views", "a text's judgement says whether Weir answers it itself")]),
     // One thread and its server connections. The worker is handed to all code above it, and starts the tasks there.
     row(
         4,
@@ -84,16 +78,7 @@ const MODULES: &[Module] = &[
         ],
     ),
     row(4, "pool", &[("link", "holds links"), ("worker", "the context")]),
-    row(
-        4,
-        "link",
-        &[
-            ("pool", "knows the pool it returns to"),
-            ("worker", "the context"),
-            ("session", "the type `Kept`: why a link stays with a session"),
-            ("login", "is logged in by it"),
-        ],
-    ),
+    row(4, "link", &[("pool", "knows the pool it returns to"), ("worker", "the context"), ("login", "is logged in by it")]),
     row(
         4,
         "login",
@@ -107,6 +92,8 @@ const MODULES: &[Module] = &[
     row(2, "socket", &[]),
     row(1, "errand", &[]),
     row(1, "reactor", &[]),
+    row(1, "state", &[]),
+    row(0, "flow", &[]),
     row(0, "buffers", &[]),
     row(0, "session_card", &[]),
     row(0, "fault", &[]),

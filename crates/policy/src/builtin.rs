@@ -12,6 +12,33 @@ pub fn may_run_on_standby(name: &str) -> bool {
     FUNCTIONS.binary_search(&name).is_ok()
 }
 
+/// Whether a function is PostgreSQL's own and leaves nothing on the session. For names without a schema or in `pg_catalog`; those
+/// that a text's facts name as leaving something are not asked for here.
+///
+/// Not those that run a text as SQL.
+pub fn leaves_nothing(name: &str) -> bool {
+    const FAMILIES: [&str; 6] = ["pg_", "txid_", "lo_", "brin_", "inet_", "has_"];
+    may_run_on_standby(name) || FAMILIES.iter().any(|family| name.starts_with(family)) || OTHERS.contains(&name)
+}
+
+/// Those that may not run on a standby but leave nothing, outside of the families above.
+const OTHERS: [&str; 14] = [
+    "current_query",
+    "current_setting",
+    "currval",
+    "gin_clean_pending_list",
+    "lastval",
+    "loread",
+    "lowrite",
+    "mxid_age",
+    "nextval",
+    "schema_to_xml",
+    "setval",
+    "set_config",
+    "table_to_xml",
+    "version",
+];
+
 /// Whether this operator exists in `pg_catalog` and none of the functions behind it is volatile.
 pub fn is_standard_operator(name: &str) -> bool {
     OPERATORS.binary_search(&name).is_ok()

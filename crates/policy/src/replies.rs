@@ -13,6 +13,8 @@ use weir_wire::frame::back;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     Query,
+    /// The same behind messages that may still fail: that it drops the unnamed statement stands in the journal.
+    QueryChange,
     /// A query made to fail in place of one we refuse; the server's error is exchanged for ours.
     QueryRefused,
     FunctionCall,
@@ -33,6 +35,30 @@ pub enum Expect {
     SyncOurs,
     /// A simple query that brings the session's settings; wholly eaten.
     SettingsOurs,
+    /// A simple query that asks what the session left; its rows are read and eaten.
+    InventoryOurs,
+    /// A simple query that brings or removes a statement prepared by SQL; wholly eaten.
+    PrepareOurs,
+}
+
+impl Expect {
+    /// A simple query of ours.
+    const fn is_query_of_ours(self) -> bool {
+        matches!(self, Expect::SettingsOurs | Expect::InventoryOurs | Expect::PrepareOurs)
+    }
+}
+
+/// Who asked for what a ReadyForQuery ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    Client,
+    /// The same, and a change of the client's has happened.
+    ClientChange,
+    /// A Sync of ours.
+    Sync,
+    Settings,
+    Inventory,
+    Prepare,
 }
 
 /// What to do with a server's message.
@@ -42,15 +68,19 @@ pub enum Reply {
     /// Pass; a Parse or Close of the client's has happened.
     PassChange,
     Eat,
-    /// A ReadyForQuery with this status; `ours`: eat it.
+    /// A row of an inventory: read and eat it.
+    Row,
+    /// A ReadyForQuery with this status; eat it if it is not the client's.
     Ready {
         status: u8,
-        ours: bool,
+        whose: Whose,
     },
     /// An ErrorResponse. What was asked after the failed message, up to the next Sync, will not be answered.
     Error(Dropped),
     /// The server refuses the settings of this session.
     SettingsRefused,
+    /// The server refuses a question of ours, or a statement prepared by SQL before.
+    OursRefused,
     /// The server said something it was not asked for: it and we no longer agree, the link must go.
     Unasked,
 }
@@ -103,8 +133,18 @@ impl Replies {
     /// Notes that a message was sent.
     pub fn push(&mut self, expect: Expect) {
         match expect {
-            Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::SettingsOurs if self.skipping => return,
-            Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::SettingsOurs => self.unsynced = false,
+            Expect::Query
+            | Expect::QueryChange
+            | Expect::QueryRefused
+            | Expect::FunctionCall
+            | Expect::SettingsOurs
+            | Expect::InventoryOurs
+            | Expect::PrepareOurs => {
+                if self.skipping {
+                    return;
+                }
+                self.unsynced = false;
+            }
             // A copy that nobody waits for has failed already: its end means nothing.
             Expect::CopyEnd if self.copying_in || self.ring.is_empty() => {
                 self.copying_in = false;
@@ -155,9 +195,28 @@ impl Replies {
         self.copying_in
     }
 
-    /// The next reply belongs to settings of ours.
-    pub fn is_settings_turn(&self) -> bool {
-        self.ring.front() == Some(&Expect::SettingsOurs)
+    /// The next reply belongs to a simple query of ours.
+    pub fn is_our_turn(&self) -> bool {
+        self.ring.front().is_some_and(|front| front.is_query_of_ours())
+    }
+
+    /// Nothing of the client's is due and no transaction of a pipeline is open.
+    pub fn is_only_ours(&self) -> bool {
+        !self.unsynced && !self.skipping && !self.copying_in && self.ring.iter().all(|expect| expect.is_query_of_ours())
+    }
+
+    /// One reply is due and nothing behind it.
+    pub fn is_last(&self) -> bool {
+        self.ring.len() <= 1
+    }
+
+    /// A Query or Execute is under way, not counting the one whose error came just now.
+    pub fn has_work_behind_error(&self) -> bool {
+        let is_work =
+            |expect: &Expect| matches!(expect, Expect::Query | Expect::QueryChange | Expect::Execute | Expect::FunctionCall);
+        let fails = matches!(self.ring.front(), Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall));
+        let skip = usize::from(fails);
+        self.ring.iter().skip(skip).any(is_work)
     }
 
     /// What the client still waits for, when the link is gone.
@@ -167,7 +226,7 @@ impl Replies {
         let (mut open, mut orphaned) = (false, false);
         for expect in &self.ring {
             match expect {
-                Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync => {
+                Expect::Query | Expect::QueryChange | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync => {
                     readies += 1;
                     open = false;
                 }
@@ -178,7 +237,12 @@ impl Replies {
                     orphaned |= open;
                     open = false;
                 }
-                Expect::ParseOurs | Expect::CloseOurs | Expect::CopyEnd | Expect::SettingsOurs => {}
+                Expect::ParseOurs
+                | Expect::CloseOurs
+                | Expect::CopyEnd
+                | Expect::SettingsOurs
+                | Expect::InventoryOurs
+                | Expect::PrepareOurs => {}
             }
         }
         Owed { readies, unsynced: (self.unsynced && !self.skipping) || orphaned, skipping: self.skipping }
@@ -199,9 +263,10 @@ impl Replies {
     fn match_front(&mut self, tag: u8, first: u8) -> Reply {
         let front = self.ring.front().copied();
         match tag {
+            back::DATA_ROW if front == Some(Expect::InventoryOurs) => Reply::Row,
             back::DATA_ROW | back::COPY_DATA => self.pass_or_eat(front),
             back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS => match front {
-                Some(Expect::SettingsOurs) if tag != back::NOTIFICATION => Reply::Eat,
+                Some(front) if front.is_query_of_ours() && tag != back::NOTIFICATION => Reply::Eat,
                 _ => Reply::Pass,
             },
             back::READY => self.on_ready(front, first),
@@ -229,7 +294,7 @@ impl Replies {
     fn pass_or_eat(&self, front: Option<Expect>) -> Reply {
         match front {
             None => Reply::Unasked,
-            Some(Expect::SettingsOurs) => Reply::Eat,
+            Some(front) if front.is_query_of_ours() => Reply::Eat,
             Some(_) => Reply::Pass,
         }
     }
@@ -245,17 +310,21 @@ impl Replies {
 
     fn on_ready(&mut self, front: Option<Expect>, status: u8) -> Reply {
         self.copying_in = false;
-        let ours = match front {
-            Some(Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync) => false,
-            Some(Expect::SyncOurs | Expect::SettingsOurs) => true,
+        let whose = match front {
+            Some(Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync) => Whose::Client,
+            Some(Expect::QueryChange) => Whose::ClientChange,
+            Some(Expect::SyncOurs) => Whose::Sync,
+            Some(Expect::SettingsOurs) => Whose::Settings,
+            Some(Expect::InventoryOurs) => Whose::Inventory,
+            Some(Expect::PrepareOurs) => Whose::Prepare,
             _ => return Reply::Unasked,
         };
-        self.pop(Reply::Ready { status, ours })
+        self.pop(Reply::Ready { status, whose })
     }
 
     /// A server reading CopyData ignores Sync and Flush, so the Syncs sent before the client ended its CopyData get no answer.
     fn on_copy_in(&mut self, front: Option<Expect>) -> Reply {
-        if !matches!(front, Some(Expect::Execute | Expect::Query)) {
+        if !matches!(front, Some(Expect::Execute | Expect::Query | Expect::QueryChange)) {
             return Reply::Unasked;
         }
         self.copying_in = true;
@@ -274,8 +343,10 @@ impl Replies {
             }
         }
         // With the Syncs gone, the implicit transaction stays open beyond the copy.
-        let ends = |e: &Expect| !matches!(e, Expect::Sync | Expect::SyncOurs | Expect::Query | Expect::FunctionCall);
-        self.unsynced |= is_extended && self.ring.iter().skip(1).all(ends);
+        let ends = |e: &Expect| {
+            matches!(e, Expect::Sync | Expect::SyncOurs | Expect::Query | Expect::QueryChange | Expect::FunctionCall)
+        };
+        self.unsynced |= is_extended && !self.ring.iter().skip(1).any(ends);
         Reply::Pass
     }
 
@@ -285,7 +356,8 @@ impl Replies {
             // An error nobody asked for is the server's farewell; let the client have it.
             None => return Reply::Error(Dropped::default()),
             Some(Expect::SettingsOurs) => return Reply::SettingsRefused,
-            Some(Expect::Query | Expect::FunctionCall) => return Reply::Error(Dropped::default()),
+            Some(Expect::InventoryOurs | Expect::PrepareOurs) => return Reply::OursRefused,
+            Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall) => return Reply::Error(Dropped::default()),
             Some(Expect::QueryRefused) => return Reply::Error(Dropped { exchange: true, ..Dropped::default() }),
             Some(_) => {}
         }
@@ -303,7 +375,7 @@ impl Replies {
                     self.skipping = true;
                     break;
                 }
-                Some(Expect::Parse | Expect::Close) => dropped.changes += 1,
+                Some(Expect::Parse | Expect::Close | Expect::QueryChange) => dropped.changes += 1,
                 Some(Expect::ParseOurs) => dropped.ours += 1,
                 Some(Expect::Refused | Expect::QueryRefused) => dropped.refused += 1,
                 Some(_) => {}
@@ -346,6 +418,7 @@ mod tests {
     fn expect_named(word: &str) -> Expect {
         match word {
             "Query" => Expect::Query,
+            "QueryChange" => Expect::QueryChange,
             "Call" => Expect::FunctionCall,
             "Parse" => Expect::Parse,
             "CopyEnd" => Expect::CopyEnd,
@@ -358,6 +431,8 @@ mod tests {
             "Sync" => Expect::Sync,
             "SyncOurs" => Expect::SyncOurs,
             "Settings" => Expect::SettingsOurs,
+            "Inventory" => Expect::InventoryOurs,
+            "PrepareOurs" => Expect::PrepareOurs,
             other => panic!("unknown entry {other}"),
         }
     }
@@ -367,7 +442,19 @@ mod tests {
             Reply::Pass => "pass".into(),
             Reply::PassChange => "pass change".into(),
             Reply::Eat => "eat".into(),
-            Reply::Ready { status, ours } => format!("ready {}{}", char::from(status), if ours { " ours" } else { "" }),
+            Reply::Row => "row".into(),
+            Reply::OursRefused => "ours refused".into(),
+            Reply::Ready { status, whose } => {
+                format!(
+                    "ready {}{}",
+                    char::from(status),
+                    match whose {
+                        Whose::Client => "",
+                        Whose::ClientChange => " change",
+                        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare => " ours",
+                    }
+                )
+            }
             Reply::Error(d) => {
                 let mut name = "error".to_string();
                 for (count, what) in [(d.changes, "changes"), (d.ours, "ours"), (d.refused, "refused")] {
@@ -536,6 +623,39 @@ mod tests {
              < ZI -> ready I
              > Settings
              < E -> settings refused",
+        );
+    }
+
+    #[test]
+    fn a_query_behind_an_error_changes_nothing() {
+        check_replies(
+            "> Parse Parse QueryChange Sync QueryChange
+             < 1 -> pass change
+             < E -> error changes=2 parse
+             < ZI -> ready I
+             < C -> pass
+             < ZI -> ready I change
+             settled? -> true",
+        );
+    }
+
+    #[test]
+    fn an_inventory_is_read_and_eaten() {
+        check_replies(
+            "> Inventory Query
+             < T -> eat
+             < D -> row
+             < S -> eat
+             < C -> eat
+             < ZI -> ready I ours
+             < T -> pass
+             < D -> pass
+             < C -> pass
+             < ZI -> ready I
+             > PrepareOurs
+             < E -> ours refused
+             < ZI -> ready I ours
+             settled? -> true",
         );
     }
 

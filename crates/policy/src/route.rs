@@ -42,7 +42,7 @@ const TEXT_RULES: &[TextRule] = &[
     TextRule { name: "write", decide: |ask| primary_if(ask.facts.effect == Effect::Writes) },
     TextRule { name: "not_known_to_read", decide: |ask| primary_if(ask.facts.effect != Effect::Reads) },
     TextRule { name: "locks_rows", decide: |ask| primary_if(ask.facts.locks_rows) },
-    TextRule { name: "session_state", decide: |ask| primary_if(ask.facts.keeps.is_some()) },
+    TextRule { name: "session_state", decide: |ask| primary_if(!ask.facts.keeps.is_empty()) },
     TextRule { name: "primary_routing_pattern", decide: |ask| primary_if(matches_pattern(ask)) },
     TextRule { name: "catalog", decide: |ask| primary_if(ask.facts.relations.iter().any(is_catalog)) },
     TextRule { name: "function", decide: |ask| primary_if(ask.facts.functions.iter().any(|f| !only_reads(f, ask.config))) },

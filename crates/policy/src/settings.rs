@@ -1,8 +1,10 @@
-//! The settings a session asked for in its startup packet, and the SQL that brings a link from one session's to another's.
+//! A session's settings: what it asked for in its startup packet and what it has set since, and the SQL that brings a link from one
+//! session's to another's.
 //!
-//! A link starts with none. Two sessions that asked for the same share one `Settings`, so that "the link already has them" is a
+//! A link starts with none. Two sessions that want the same share one `Settings`, so that "the link already has them" is a
 //! comparison of pointers.
 
+use weir_sql::facts::Reset;
 use weir_wire::startup::{Startup, split_options};
 use weir_wire::write::literal;
 
@@ -50,6 +52,11 @@ impl Settings {
         self.pairs.is_empty()
     }
 
+    /// Names and values, sorted by name.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     pub fn get(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
@@ -59,33 +66,134 @@ impl Settings {
         Settings { pairs: self.pairs.iter().filter(|(n, _)| n != name).cloned().collect() }
     }
 
-    /// One statement that sets a name again to what the session asked for, after the session reset it.
-    pub fn again(&self, name: &str) -> String {
-        let mut sql = String::new();
-        if let Some(value) = self.get(name) {
-            push_call(&mut sql, name, Some(value));
+    /// The same with one value set; the name is lower case.
+    pub fn with(&self, name: &str, value: &str) -> Settings {
+        let mut pairs = self.pairs.clone();
+        match pairs.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
+            Ok(at) => pairs[at].1 = value.to_owned(),
+            Err(at) => pairs.insert(at, (name.to_owned(), value.to_owned())),
         }
-        sql
+        Settings { pairs }
+    }
+
+    /// Those that change what a statement means when the server analyses it. Not: names, limits, and parameters of applications
+    /// and extensions (their names hold a dot), which a server reads only when it runs a statement.
+    pub fn meaning(&self) -> Settings {
+        let shapes = |name: &str| !name.contains('.') && !SHAPELESS.contains(&name);
+        Settings { pairs: self.pairs.iter().filter(|(name, _)| shapes(name)).cloned().collect() }
+    }
+
+    /// Who runs the session's statements is not who logged in.
+    pub fn has_role(&self) -> bool {
+        WHO.iter().any(|name| self.get(name).is_some())
+    }
+
+    /// A hot standby refuses all statements of such a session.
+    pub fn needs_primary(&self) -> bool {
+        self.get("default_transaction_isolation").is_some_and(|level| level.eq_ignore_ascii_case("serializable"))
+    }
+
+    /// What a session has after a reset, which began with `startup`.
+    pub fn after(&self, reset: &Reset, startup: &Settings) -> Settings {
+        match reset {
+            // RESET ALL leaves these two alone. Source: GUC_NO_RESET_ALL.
+            Reset::All => WHO.iter().fold(startup.without_who(), |settings, name| match self.get(name) {
+                Some(value) => settings.with(name, value),
+                None => settings,
+            }),
+            Reset::Name(name) => match startup.get(name) {
+                Some(value) => self.with(name, value),
+                None => self.without(name),
+            },
+        }
+    }
+
+    /// The same without role and session_authorization.
+    pub fn without_who(&self) -> Settings {
+        Settings { pairs: self.pairs.iter().filter(|(name, _)| !WHO.contains(&name.as_str())).cloned().collect() }
+    }
+
+    /// Whether a reset takes something back that this startup asked for: the server does not know it.
+    pub fn is_hit_by(&self, reset: &Reset) -> bool {
+        match reset {
+            Reset::All => !self.is_empty(),
+            Reset::Name(name) => self.get(name).is_some(),
+        }
+    }
+
+    /// Names that applications chose: a server lists them nowhere.
+    pub fn custom_names(&self) -> impl Iterator<Item = &str> {
+        self.pairs.iter().map(|(name, _)| name.as_str()).filter(|name| name.contains('.'))
+    }
+
+    /// One statement that sets again what a reset took back, after the server did it.
+    pub fn again(&self, reset: &Reset) -> String {
+        match reset {
+            Reset::All => Settings::default().change_to(&self.without_who()),
+            Reset::Name(name) => {
+                let mut sql = String::new();
+                if let Some(value) = self.get(name) {
+                    push_call(&mut sql, name, Some(value));
+                }
+                sql
+            }
+        }
     }
 
     /// One statement that brings a link that has `self` to `wanted`; empty when there is nothing to do.
     ///
-    /// `set_config` and not `SET`: it takes a list (`search_path`) in the form the startup packet has it, and NULL resets.
+    /// `set_config` and not `SET`: it takes a list (`search_path`) in the form the startup packet has it, and NULL resets. Other
+    /// settings are changed as the user who logged in, since another role may not be allowed to.
     pub fn change_to(&self, wanted: &Settings) -> String {
         let mut sql = String::new();
-        for (name, _) in self.pairs.iter().filter(|(name, _)| wanted.get(name).is_none()) {
+        let is_plain = |(name, _): &&(String, String)| !WHO.contains(&name.as_str());
+        for (name, _) in self.pairs.iter().filter(is_plain).filter(|(name, _)| wanted.get(name).is_none()) {
             push_call(&mut sql, name, None);
         }
-        for (name, value) in wanted.pairs.iter().filter(|(name, value)| self.get(name) != Some(value)) {
+        for (name, value) in wanted.pairs.iter().filter(is_plain).filter(|(name, value)| self.get(name) != Some(value)) {
             // 'ISO' alone keeps the field order of the value before it, so that one must be the default.
             if name == "datestyle" && self.get(name).is_some() {
                 push_call(&mut sql, name, None);
             }
             push_call(&mut sql, name, Some(value));
         }
-        sql
+        let is_same_user = WHO.iter().all(|name| self.get(name) == wanted.get(name));
+        if is_same_user && (sql.is_empty() || !self.has_role()) {
+            return sql;
+        }
+        let mut whole = String::new();
+        if self.has_role() {
+            push_call(&mut whole, SESSION_AUTHORIZATION, None);
+            push_call(&mut whole, ROLE, Some("none"));
+        }
+        if !sql.is_empty() {
+            whole = if whole.is_empty() { sql } else { whole + &sql.replacen("SELECT ", ", ", 1) };
+        }
+        for name in WHO {
+            if let Some(value) = wanted.get(name) {
+                push_call(&mut whole, name, Some(value));
+            }
+        }
+        whole
     }
 }
+
+const SESSION_AUTHORIZATION: &str = "session_authorization";
+const ROLE: &str = "role";
+
+/// Who runs statements, in the order in which they are set: a new session user begins without a role.
+pub const WHO: [&str; 2] = [SESSION_AUTHORIZATION, ROLE];
+
+/// Parameters that leave the meaning of a statement alone.
+const SHAPELESS: [&str; 7] = [
+    "application_name",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "lock_timeout",
+    "statement_timeout",
+    "transaction_timeout",
+    "work_mem",
+];
 
 fn push_call(sql: &mut String, name: &str, value: Option<&str>) {
     sql.push_str(if sql.is_empty() { "SELECT pg_catalog.set_config(" } else { ", pg_catalog.set_config(" });
@@ -137,6 +245,40 @@ mod tests {
         ] {
             assert_eq!(from.change_to(to), expected);
         }
+    }
+
+    #[test]
+    fn roles_change_around_the_others() {
+        let (none, joe) = (Settings::default(), settings(&[("role", "joe"), ("b", "2")]));
+        let su = settings(&[("session_authorization", "sue"), ("role", "joe"), ("b", "3")]);
+        let call = |name: &str, value: &str| format!("pg_catalog.set_config('{name}',{value},false)");
+        let (b2, b3) = (call("b", "'2'"), call("b", "'3'"));
+        let (who, no_role) = (call("session_authorization", "NULL"), call("role", "'none'"));
+        let (is_joe, is_sue) = (call("role", "'joe'"), call("session_authorization", "'sue'"));
+        assert_eq!(none.change_to(&joe), format!("SELECT {b2}, {is_joe}"));
+        assert_eq!(joe.change_to(&none), format!("SELECT {who}, {no_role}, {}", call("b", "NULL")));
+        assert_eq!(joe.change_to(&su), format!("SELECT {who}, {no_role}, {b3}, {is_sue}, {is_joe}"));
+        assert_eq!(joe.change_to(&joe), "");
+        assert_eq!(none.change_to(&settings(&[("role", "joe")])), format!("SELECT {is_joe}"));
+    }
+
+    #[test]
+    fn a_reset_takes_back_to_the_start() {
+        let startup = settings(&[("a", "1"), ("b", "2")]);
+        let now = startup.with("b", "3").with("c", "4").with("role", "joe");
+        assert_eq!(now.after(&Reset::All, &startup), startup.with("role", "joe"));
+        assert_eq!(now.after(&Reset::Name("b".into()), &startup), now.with("b", "2"));
+        assert_eq!(now.after(&Reset::Name("c".into()), &startup), now.without("c"));
+        assert!(startup.is_hit_by(&Reset::Name("a".into())) && !startup.is_hit_by(&Reset::Name("c".into())));
+        assert_eq!(startup.again(&Reset::Name("a".into())), "SELECT pg_catalog.set_config('a','1',false)");
+        assert_eq!(startup.again(&Reset::Name("c".into())), "");
+    }
+
+    #[test]
+    fn what_shapes_a_statement_is_told_apart() {
+        let all = settings(&[("application_name", "a"), ("app.user", "7"), ("datestyle", "German"), ("work_mem", "1MB")]);
+        assert_eq!(all.meaning(), settings(&[("datestyle", "German")]));
+        assert_eq!(all.custom_names().collect::<Vec<_>>(), ["app.user"]);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Nothing here decides. `policy::route` weighs the facts against configuration and catalog.
 
+pub use crate::leaves::{Keeps, Leaves};
+
 /// Everything Weir remembers of one query string (which may hold several statements).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -12,7 +14,17 @@ pub struct Facts {
     /// What it does to the transaction. `Many` when one of several statements is a transaction verb.
     pub transaction: Transaction,
     /// Session state that outlives the transaction, left on the server connection by some statement.
-    pub keeps: Option<Keeps>,
+    pub keeps: Leaves,
+    /// Kinds of such state of which it may take something away: `DROP`, `CLOSE`, `UNLISTEN`, `DISCARD`.
+    pub frees: Leaves,
+    /// What the statements that it prepares by SQL will leave when they are executed.
+    pub later: Leaves,
+    /// It runs, makes, removes or shows statements prepared by SQL.
+    pub prepared: bool,
+    /// Parameters it takes back to what they were at the session's start.
+    pub resets: Option<Reset>,
+    /// The string is one `SET name = constant` whose effect is known from the text: name, lower case, and value.
+    pub sets: Option<(String, String)>,
     /// SQL-level commands that touch prepared statements or the whole session and that the pooler itself must follow.
     pub session: SessionVerb,
     /// A row lock (`FOR UPDATE` and its kin) somewhere in the tree.
@@ -87,37 +99,6 @@ pub enum Isolation {
     Serializable,
 }
 
-/// Why a server connection cannot be given to another client after this statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Keeps {
-    /// `SET` (not `SET LOCAL`, not `SET TRANSACTION`), `RESET`, `set_config`, `SET ROLE`, `SET SESSION AUTHORIZATION`.
-    Setting,
-    /// SQL-level `PREPARE`.
-    Prepare,
-    /// `LISTEN`.
-    Listen,
-    /// A session-level advisory lock.
-    AdvisoryLock,
-    /// `CREATE TEMP ...`, `SELECT INTO TEMP`, any name in `pg_temp`.
-    Temporary,
-    /// `DECLARE ... WITH HOLD`.
-    HoldCursor,
-    /// `LOAD`, `setseed`, `dblink_connect`, procedural code (`DO`, `CALL`) is *not* here: it is unknown, see `Unknown`.
-    Library,
-    /// Text that could not be looked at, so that it may have left anything; or several of the above in one text.
-    Unknown,
-}
-
-impl Keeps {
-    /// Both of two findings: a kind met twice stays what it is, two kinds are `Unknown`, lest one be forgotten.
-    pub fn both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
-        match (one, other) {
-            (Some(one), Some(other)) if one != other => Some(Self::Unknown),
-            _ => one.or(other),
-        }
-    }
-}
-
 /// Commands on the session as a whole. Set only when the string is that one statement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SessionVerb {
@@ -129,4 +110,13 @@ pub enum SessionVerb {
     /// `DEALLOCATE [PREPARE] name`
     Deallocate(String),
     ResetAll,
+}
+
+/// What a `RESET` takes back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// `RESET ALL`, `DISCARD ALL`; or several parameters, or some among several statements.
+    All,
+    /// `RESET name`, `SET name TO DEFAULT`; lower case.
+    Name(String),
 }

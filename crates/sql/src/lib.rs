@@ -7,6 +7,7 @@
 //! What the parser assumes and the caller must know: the text is UTF-8, and `standard_conforming_strings` is on. In a
 //! session where either is untrue, plain strings that hold a backslash may end elsewhere than they do here.
 pub mod facts;
+pub mod leaves;
 pub mod skeleton;
 
 #[cfg(feature = "parser")]
@@ -18,12 +19,16 @@ mod parse;
 #[cfg(feature = "parser")]
 mod refused;
 #[cfg(feature = "parser")]
+mod settings;
+#[cfg(feature = "parser")]
 mod statement;
 #[cfg(feature = "parser")]
 mod walk;
 
 #[cfg(feature = "parser")]
-pub use parse::facts;
+pub use parse::{facts, prepare_named};
+#[cfg(feature = "parser")]
+pub use settings::{Names, names_set};
 
 /// The longest text that is parsed, in bytes; a longer one is `Refused` and `Unknown`.
 ///

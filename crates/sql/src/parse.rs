@@ -6,7 +6,7 @@ use pg_raw_parse::Node;
 use pg_raw_parse::nodes::RawStmt;
 
 use crate::TEXT_BYTES_MAX;
-use crate::facts::{Effect, Facts, Keeps, SessionVerb, Transaction};
+use crate::facts::{Effect, Facts, Keeps, Leaves, Reset, SessionVerb, Transaction};
 use crate::refused;
 use crate::skeleton::skeleton;
 use crate::statement::{self, Verdict};
@@ -15,18 +15,35 @@ use crate::walk::Walk;
 /// What `text` says, for any bytes whatever; about 1.5 us for a short statement.
 ///
 /// A text that is not UTF-8, too long, or refused by the parser has the effect `Refused`: pass it to the primary and
-/// let PostgreSQL complain. `keeps` is then `Unknown` when it may have left something behind nevertheless.
+/// let PostgreSQL complain. `keeps` is then `Unread` when it may have left something behind nevertheless.
 pub fn facts(text: &[u8]) -> Facts {
     if text.len() > TEXT_BYTES_MAX {
-        return refused(Some(Keeps::Unknown));
+        return refused(Leaves::of(Keeps::Unread));
     }
-    let Ok(text) = std::str::from_utf8(text) else { return refused(Some(Keeps::Unknown)) };
+    let Ok(text) = std::str::from_utf8(text) else { return refused(Leaves::of(Keeps::Unread)) };
     if is_slow_to_scan(text.as_bytes()) {
-        return refused(Some(Keeps::Unknown));
+        return refused(Leaves::of(Keeps::Unread));
     }
     // The binding panics where a node is not of the type that a comment in PostgreSQL's header promises. No text is
     // known to do that; should one be found, it is a text that could not be looked at and not the end of the process.
-    catch_unwind(|| look(text)).unwrap_or_else(|_| refused(Some(Keeps::Unknown)))
+    catch_unwind(|| look(text)).unwrap_or_else(|_| refused(Leaves::of(Keeps::Unread)))
+}
+
+/// The `PREPARE` of this name within a text, which may hold other statements. `None`: there is none, or the text cannot be read.
+pub fn prepare_named<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    if text.len() > TEXT_BYTES_MAX || is_slow_to_scan(text.as_bytes()) {
+        return None;
+    }
+    let (start, length) = catch_unwind(|| place_of_prepare(text, name)).ok()??;
+    if length == 0 { text.get(start..) } else { text.get(start..start + length) }
+}
+
+/// Where the last `PREPARE` of this name stands; a length of 0 is up to the end.
+fn place_of_prepare(text: &str, name: &str) -> Option<(usize, usize)> {
+    let tree = pg_raw_parse::parse(text).ok()?;
+    let is_it = |raw: &&RawStmt| matches!(raw.stmt(), Node::PrepareStmt(prepare) if prepare.name() == Some(name));
+    let place = |raw: &RawStmt| (raw.stmt_location.max(0) as usize, raw.stmt_len.max(0) as usize);
+    tree.iter().rfind(is_it).map(place)
 }
 
 /// How many steps of PostgreSQL's scanner may go to long runs of operator characters; 2 to 5 ns each.
@@ -55,7 +72,7 @@ fn is_slow_to_scan(text: &[u8]) -> bool {
         && !(skeleton(text, &mut without_literals) && scan_steps(&without_literals) <= SCAN_STEPS_MAX)
 }
 
-fn refused(keeps: Option<Keeps>) -> Facts {
+fn refused(keeps: Leaves) -> Facts {
     Facts { effect: Effect::Refused, keeps, ..Facts::default() }
 }
 
@@ -72,9 +89,11 @@ fn look(text: &str) -> Facts {
         // The pooler follows these only when nothing else stands beside them.
         facts.session = SessionVerb::None;
         facts.show = None;
+        facts.sets = None;
     }
     facts.locks_rows = walk.locks_rows;
-    facts.keeps = Keeps::both(facts.keeps, walk.keeps);
+    facts.keeps = facts.keeps.and(walk.keeps);
+    facts.prepared |= walk.executes;
     facts.functions = walk.functions.into_names();
     facts.relations = walk.relations.into_names();
     facts.operators = walk.operators.into_names();
@@ -89,13 +108,37 @@ fn look_at_one<'a>(raw: &'a RawStmt, walk: &mut Walk<'a>) -> Verdict {
 
 fn add(facts: &mut Facts, verdict: Verdict) {
     facts.effect = facts.effect.max(verdict.effect);
-    facts.keeps = Keeps::both(facts.keeps, verdict.keeps);
+    facts.keeps = facts.keeps.and(verdict.keeps);
+    facts.frees = facts.frees.and(verdict.frees);
+    facts.later = facts.later.and(verdict.later);
+    facts.prepared |= verdict.prepared;
+    facts.sets = verdict.sets;
     facts.explain |= verdict.explain;
     facts.session = verdict.session;
     facts.show = verdict.show;
+    facts.resets = match (facts.resets.take(), verdict.resets) {
+        (None, only) if facts.statements == 1 => only,
+        (None, None) => None,
+        _ => Some(Reset::All),
+    };
     facts.transaction = match (facts.statements, facts.transaction, verdict.transaction) {
         (1, _, only) => only,
         (_, Transaction::None, Transaction::None) => Transaction::None,
         _ => Transaction::Many,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prepare_is_found_among_other_statements() {
+        let text = "select 'ä'; prepare a as select 1; prepare \"B\" (int) as select $1 ";
+        assert_eq!(prepare_named(text, "a"), Some("prepare a as select 1"));
+        assert_eq!(prepare_named(text, "B"), Some("prepare \"B\" (int) as select $1 "));
+        assert_eq!(prepare_named(text, "b"), None);
+        assert_eq!(prepare_named("prepare a as select 1;", "a"), Some("prepare a as select 1"));
+        assert_eq!(prepare_named("prepare a as selec", "a"), None);
+    }
 }

@@ -4,23 +4,23 @@
 //! or newer than this parser and know an option that is not known here. So the first word of each statement is asked
 //! whether such a statement can leave anything at all; a plain mistake in a `SELECT` costs the pooler nothing.
 
-use crate::facts::Keeps;
+use crate::facts::{Keeps, Leaves};
 use crate::skeleton::skeleton;
 
 /// The commands that can leave something on the session. Since PostgreSQL 8.3 there has been no new one.
 const LEAVING: [&str; 12] =
     ["call", "create", "declare", "discard", "do", "execute", "listen", "load", "lock", "prepare", "reset", "set"];
 
-/// `Unknown` when some statement of the text begins with a command that can leave session state.
+/// `Unread` when some statement of the text begins with a command that can leave session state.
 ///
 /// The text is cut at every `;`, also at those within strings: a statement too many is looked at, none too few. But a
 /// text that has a skeleton is one query whatever its strings hold, and texts of one skeleton must have equal facts.
-pub(crate) fn keeps(text: &[u8]) -> Option<Keeps> {
+pub(crate) fn keeps(text: &[u8]) -> Leaves {
     if skeleton(text, &mut Vec::new()) {
-        return None;
+        return Leaves::NONE;
     }
     let leaving = text.split(|&byte| byte == b';').map(first_word).any(is_leaving);
-    leaving.then_some(Keeps::Unknown)
+    if leaving { Leaves::of(Keeps::Unread) } else { Leaves::NONE }
 }
 
 fn is_leaving(word: &[u8]) -> bool {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn check_keeps(text: &str, unknown: bool) {
-        assert_eq!(keeps(text.as_bytes()).is_some(), unknown, "{text}");
+        assert_eq!(!keeps(text.as_bytes()).is_empty(), unknown, "{text}");
     }
 
     #[test]

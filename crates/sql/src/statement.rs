@@ -3,12 +3,12 @@
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{
     CopyStmt, DefElem, DiscardMode, DropStmt, ExplainStmt, GrantStmt, ObjectType, TransactionStmt, TransactionStmtKind,
-    VariableSetKind, VariableSetStmt,
 };
 use pg_raw_parse::raw::NodeTag;
 
-use crate::facts::{Begin, Effect, Isolation, Keeps, SessionVerb, Transaction};
+use crate::facts::{Begin, Effect, Isolation, Keeps, Leaves, Reset, SessionVerb, Transaction};
 use crate::names::qualified;
+use crate::settings;
 use crate::walk::{Run, Walk};
 
 /// `DECLARE ... WITH HOLD`: `CURSOR_OPT_HOLD` in PostgreSQL's parsenodes.h.
@@ -19,26 +19,35 @@ const CURSOR_HOLD: i32 = 0x20;
 pub(crate) struct Verdict {
     pub(crate) effect: Effect,
     pub(crate) transaction: Transaction,
-    pub(crate) keeps: Option<Keeps>,
+    pub(crate) keeps: Leaves,
+    pub(crate) frees: Leaves,
+    pub(crate) later: Leaves,
+    pub(crate) prepared: bool,
+    pub(crate) resets: Option<Reset>,
+    pub(crate) sets: Option<(String, String)>,
     pub(crate) session: SessionVerb,
     pub(crate) show: Option<String>,
     pub(crate) explain: bool,
 }
 
 impl Verdict {
-    fn effect(effect: Effect) -> Self {
+    pub(crate) fn effect(effect: Effect) -> Self {
         Self { effect, ..Self::default() }
     }
 
-    fn keeping(keeps: Keeps) -> Self {
-        Self { effect: Effect::Unsure, keeps: Some(keeps), ..Self::default() }
+    pub(crate) fn keeping(keeps: Keeps) -> Self {
+        Self { effect: Effect::Unsure, keeps: Leaves::of(keeps), ..Self::default() }
     }
 
-    fn session(session: SessionVerb) -> Self {
+    fn freeing(effect: Effect, frees: Keeps) -> Self {
+        Self { effect, frees: Leaves::of(frees), ..Self::default() }
+    }
+
+    pub(crate) fn session(session: SessionVerb) -> Self {
         Self { effect: Effect::Unsure, session, ..Self::default() }
     }
 
-    fn transaction(effect: Effect, transaction: Transaction) -> Self {
+    pub(crate) fn transaction(effect: Effect, transaction: Transaction) -> Self {
         Self { effect, transaction, ..Self::default() }
     }
 }
@@ -56,17 +65,29 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
         Node::SelectStmt(_) => Verdict::effect(nested.max(Effect::Reads)),
         Node::CopyStmt(copy) => Verdict::effect(copy_effect(copy, nested)),
         Node::TransactionStmt(verb) => judge_transaction(verb),
-        Node::VariableSetStmt(set) => judge_set(set),
+        Node::VariableSetStmt(set) => settings::judge_set(set),
         Node::VariableShowStmt(show) => {
             let name = show.name().map(str::to_ascii_lowercase);
             Verdict { effect: Effect::Unsure, show: name, ..Verdict::default() }
         }
-        Node::DiscardStmt(discard) if discard.target == DiscardMode::DISCARD_ALL => Verdict::session(SessionVerb::DiscardAll),
-        Node::DeallocateStmt(gone) => Verdict::session(match gone.name() {
-            Some(name) if !gone.isall => SessionVerb::Deallocate(name.to_owned()),
-            _ => SessionVerb::DeallocateAll,
-        }),
-        Node::PrepareStmt(_) => Verdict::keeping(Keeps::Prepare),
+        Node::DiscardStmt(discard) if discard.target == DiscardMode::DISCARD_ALL => {
+            Verdict { resets: Some(Reset::All), ..Verdict::session(SessionVerb::DiscardAll) }
+        }
+        Node::DiscardStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::Temporary),
+        Node::ClosePortalStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::HoldCursor),
+        Node::UnlistenStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::Listen),
+        Node::DropStmt(_) => Verdict::freeing(Effect::Writes, Keeps::Temporary),
+        Node::DeallocateStmt(gone) => {
+            let session = match gone.name() {
+                Some(name) if !gone.isall => SessionVerb::Deallocate(name.to_owned()),
+                _ => SessionVerb::DeallocateAll,
+            };
+            Verdict { prepared: true, keeps: Leaves::of(Keeps::Prepare), ..Verdict::session(session) }
+        }
+        Node::PrepareStmt(prepare) => {
+            let later = left_by(prepare.query(), walk.place_of_start());
+            Verdict { prepared: true, later, ..Verdict::keeping(Keeps::Prepare) }
+        }
         Node::ListenStmt(_) => Verdict::keeping(Keeps::Listen),
         Node::LoadStmt(_) => Verdict::keeping(Keeps::Library),
         Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => Verdict::keeping(Keeps::HoldCursor),
@@ -173,25 +194,12 @@ fn isolation(level: &str) -> Isolation {
     }
 }
 
-fn judge_set(set: &VariableSetStmt) -> Verdict {
-    let name = set.name().unwrap_or_default();
-    if set.kind == VariableSetKind::VAR_RESET_ALL {
-        return Verdict { keeps: Some(Keeps::Setting), ..Verdict::session(SessionVerb::ResetAll) };
-    }
-    if is_of_transaction(name) {
-        return Verdict::transaction(Effect::Unsure, Transaction::Within);
-    }
-    match set.is_local {
-        true => Verdict::effect(Effect::Unsure),
-        false => Verdict::keeping(Keeps::Setting),
-    }
-}
-
-/// Settings that every transaction starts anew, whichever way they are spelled.
-fn is_of_transaction(name: &str) -> bool {
-    const NAMES: [&str; 5] =
-        ["TRANSACTION", "TRANSACTION SNAPSHOT", "transaction_isolation", "transaction_read_only", "transaction_deferrable"];
-    NAMES.iter().any(|known| known.eq_ignore_ascii_case(name))
+/// What a statement that is only prepared now leaves once it runs.
+fn left_by(query: Node<'_>, start: i32) -> Leaves {
+    let mut walk = Walk::default();
+    walk.start(start);
+    walk.visit(query, Run::Now);
+    walk.keeps
 }
 
 /// Relations of a `DROP` are lists of names.

@@ -6,7 +6,7 @@ use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, WithClause};
 
 use crate::children::push_children;
-use crate::facts::{Effect, Keeps};
+use crate::facts::{Effect, Keeps, Leaves};
 use crate::names::{Names, is_temporary_schema, qualified};
 
 /// How many CTE names outwards a relation is looked for. Beyond, it counts as a relation: the catalog will not know it,
@@ -63,7 +63,11 @@ pub(crate) struct Walk<'a> {
     pub(crate) relations: Names<'a>,
     pub(crate) operators: Names<'a>,
     pub(crate) locks_rows: bool,
-    pub(crate) keeps: Option<Keeps>,
+    pub(crate) keeps: Leaves,
+    /// An `EXECUTE` was met, or the view of prepared statements.
+    pub(crate) executes: bool,
+    /// Calls of functions that leave something.
+    pub(crate) calls: Vec<&'a FuncCall>,
     scopes: Vec<Scope<'a>>,
     start: i32,
 }
@@ -74,6 +78,11 @@ impl<'a> Walk<'a> {
         self.start = location.max(0);
         self.scopes.clear();
         self.scopes.push(Scope { around: 0, name: "" });
+    }
+
+    /// Where the statement begins that is walked over.
+    pub(crate) fn place_of_start(&self) -> i32 {
+        self.start
     }
 
     /// Visits everything below and including `root`. The result is the effect of what is nested: `Writes` for DML and
@@ -125,7 +134,7 @@ impl<'a> Walk<'a> {
     }
 
     fn keep(&mut self, keeps: Keeps) {
-        self.keeps = Keeps::both(self.keeps, Some(keeps));
+        self.keeps.add(keeps);
     }
 
     fn place(&self, location: i32) -> i32 {
@@ -175,6 +184,7 @@ impl<'a> Walk<'a> {
             Node::MergeStmt(write) => return self.write(write.relation(), run),
             Node::CreateStmt(create) => self.created(create.relation(), create.oncommit, run),
             Node::CreateTableAsStmt(create) => self.into(create.into(), run),
+            Node::ExecuteStmt(_) => self.executes = true,
             Node::RangeVar(relation) => self.relation(relation, scope, run),
             Node::FuncCall(call) => self.call(call, run),
             Node::RangeTableSample(sample) => self.method(qualified(sample.method().iter()), sample.location),
@@ -198,6 +208,7 @@ impl<'a> Walk<'a> {
         if schema.is_empty() && self.is_cte(name, scope) {
             return;
         }
+        self.executes |= name == "pg_prepared_statements";
         self.owner(schema, run);
         if run != Run::Never && relation.relpersistence as u8 == b't' {
             self.keep(Keeps::Temporary);
@@ -223,10 +234,12 @@ impl<'a> Walk<'a> {
     fn call(&mut self, call: &'a FuncCall, run: Run) {
         let name = qualified(call.funcname().iter());
         self.functions.add(name, self.place(call.location));
+        self.executes |= name.1 == "pg_prepared_statement";
         self.owner(name.0, run);
         if run == Run::Now
             && let Some(keeps) = kept_by(name.1, call)
         {
+            self.calls.push(call);
             self.keep(keeps);
         }
     }

@@ -1,9 +1,9 @@
 //! The table of statements and their facts: `tests/facts.txt`.
 //!
 //! A line is `statement ==> facts`, where the facts that are empty are left out: the effect; `n=` statements if not one;
-//! `tx=` the transaction verb; `keeps=`, `session=`, `show=`; `locks`, `explain`; `fn=`, `rel=`, `op=` names by commas.
+//! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `sets=`, `session=`, `show=`; `locks`, `explain`; `fn=`, `rel=`, `op=` names by commas.
 
-use weir_sql::facts::{Begin, Facts, Isolation, Name, SessionVerb, Transaction};
+use weir_sql::facts::{Begin, Facts, Isolation, Name, Reset, SessionVerb, Transaction};
 
 #[test]
 fn every_statement_of_the_table_has_the_facts_beside_it() {
@@ -31,7 +31,17 @@ fn shown(facts: &Facts) -> String {
         Transaction::Begin(begin) => words.push(format!("tx=begin{}", shown_begin(begin))),
         other => words.push(format!("tx={other:?}").to_lowercase()),
     }
-    words.extend(facts.keeps.map(|keeps| format!("keeps={keeps:?}").to_lowercase()));
+    for (label, leaves) in [("keeps", facts.keeps), ("frees", facts.frees), ("later", facts.later)] {
+        if !leaves.is_empty() {
+            words.push(format!("{label}={leaves:?}").to_lowercase());
+        }
+    }
+    words.extend(facts.prepared.then(|| "prepared".to_owned()));
+    words.extend(facts.resets.iter().map(|reset| match reset {
+        Reset::All => "resets=all".to_owned(),
+        Reset::Name(name) => format!("resets={name}"),
+    }));
+    words.extend(facts.sets.iter().map(|(name, value)| format!("sets={name}:{value}")));
     match &facts.session {
         SessionVerb::None => {}
         SessionVerb::Deallocate(name) => words.push(format!("session=deallocate({name})")),

@@ -1,12 +1,13 @@
 //! Gives a session the link its next statement needs.
 
 use crate::fault::{Fault, sqlstate};
+use crate::flow::{Flow, Need};
+use crate::inventory;
 use crate::link::{self, Link, Login, OpenError};
 use crate::metrics::Metric;
 use crate::pool::{Lease, Limit, Pool, Refusal};
 use crate::reactor::parked;
-use crate::relay::Flow;
-use crate::session::{FAILED, IDLE, Kept, Reset, Session};
+use crate::session::{IDLE, Session};
 use crate::session_card::Doing;
 use crate::shared::Message;
 use crate::statements::Statement;
@@ -20,26 +21,20 @@ use weir_policy::cluster::NodeIndex;
 use weir_policy::config::PoolMode;
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
+use weir_sql::facts::{Keeps, Leaves, Transaction};
 use weir_wire::frame::front;
 use weir_wire::write;
 
 /// Time the worker that has a link gets to let go of it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a statement needs that is not at hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
-    class: Class,
-    is_read: bool,
-}
-
 /// Sees that the session holds a link where this statement may run. `None`: it does. Else what to do first.
 #[inline]
 pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
     if let Some(link) = &s.link {
-        if s.kept.is_some() || s.transaction != IDLE || statement.class.side == Side::Reader || is_primary(w, link) {
-            bring_again(s, w);
-            return Ok(None);
+        let stays = s.transaction != IDLE || s.state.kept().is_some() || s.state.asking.is_some();
+        if stays || statement.class.side == Side::Reader || is_primary(w, link) {
+            return Ok(bring_again(s, w));
         }
         leave_reader(s, w);
         if s.link.is_some() {
@@ -47,7 +42,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         }
     }
     let mut class = statement.class;
-    if w.peek_config().pool.mode == PoolMode::Session {
+    if s.state.settings.needs_primary() || w.peek_config().pool.mode == PoolMode::Session {
         // All of the session's state lies on one link, so that link must be able to do everything.
         class.side = Side::Primary;
     }
@@ -58,7 +53,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         Some(link) => {
             count(w, need, node);
             settle_in(s, w, link);
-            Ok(None)
+            Ok(s.barrier.then_some(Flow::Hold))
         }
         None => Ok(Some(Flow::Need(need))),
     }
@@ -81,24 +76,45 @@ fn is_primary(w: &Worker, link: &Link) -> bool {
 /// A pipeline began with reads and goes on with what only the primary may do: what was sent is brought to its end here first.
 ///
 /// Only reads ran so far, so that ending their implicit transaction early changes nothing a client could see.
-fn leave_reader(s: &mut Session, w: &Worker) {
+fn leave_reader(s: &mut Session, w: &Rc<Worker>) {
     if s.replies.is_unsynced() && !s.replies.is_skipping() {
         s.replies.push(Expect::SyncOurs);
         write::bare(s.up.extra(&w.buffers), front::SYNC);
         // Nothing may follow it before its answer: an error may still change what the held message means.
         s.barrier = true;
     } else if s.replies.is_settled() {
-        s.release_if_at_rest(w);
+        inventory::settle(s, w);
     }
 }
 
 /// Why a statement that only means something on the primary cannot run where the session's transaction is, if it is elsewhere.
 pub fn misplaced(s: &Session, w: &Worker, statement: &Statement) -> Option<Fault> {
-    let link = s.link.as_ref().filter(|_| statement.keeps.is_some() || statement.locks)?;
+    const MOVES: Leaves = Leaves::of(Keeps::Setting).with(Keeps::Prepare);
+    let stays = statement.locks || !statement.leaves.without(MOVES).is_empty();
+    let link = s.link.as_ref().filter(|_| stays)?;
     (!is_primary(w, link) && w.view().primary.is_some()).then(|| {
         let text = "this statement leaves session state or takes a lock, which is not possible in a transaction on a standby";
         Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
             .hint("Run it before the transaction, or begin the transaction without READ ONLY.")
+    })
+}
+
+/// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
+pub fn hold(s: &mut Session, w: &Worker) -> Flow {
+    if s.replies.is_unsynced() && !s.flushed && s.link.is_some() {
+        weir_wire::write::bare(s.up.extra(&w.buffers), front::FLUSH);
+        s.flushed = true;
+    }
+    Flow::Hold
+}
+
+/// Statement pooling has no transactions of several statements.
+pub fn refusal(w: &Worker, statement: &Statement) -> Option<Fault> {
+    // Among several statements, what stands between BEGIN and COMMIT is not told apart.
+    let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
+    (begins && w.peek_config().pool.mode == PoolMode::Statement).then(|| {
+        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
+            .hint("Set pool_mode to transaction.")
     })
 }
 
@@ -142,49 +158,20 @@ async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Ins
 fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) {
     s.pools.stats.add(Stat::Assignments, 1);
     s.take(w, link);
-    bring_settings(s, w);
+    inventory::bring(s, w);
     if w.peek_config().pool.mode == PoolMode::Session {
-        s.keep(w, Kept::Mode);
+        inventory::keep(s, w, None);
     }
 }
 
-fn bring_settings(s: &mut Session, w: &Worker) {
-    let Some(link) = &mut s.link else { return };
-    if !Arc::ptr_eq(&link.settings, &s.settings) {
-        let sql = link.settings.change_to(&s.settings);
-        link.settings = s.settings.clone();
-        send_settings(s, w, &sql);
+/// A link that the session still has may lack something: a function reset what the session's start had asked for.
+#[inline]
+fn bring_again(s: &mut Session, w: &Worker) -> Option<Flow> {
+    if s.transaction == IDLE && s.replies.is_settled() {
+        inventory::bring(s, w);
+        return s.barrier.then_some(Flow::Hold);
     }
-}
-
-fn send_settings(s: &mut Session, w: &Worker, sql: &str) {
-    if sql.is_empty() {
-        return;
-    }
-    w.count(Metric::SettingsSent);
-    write::query(s.up.extra(&w.buffers), sql);
-    s.replies.push(Expect::SettingsOurs);
-    // A simple query drops the unnamed statement.
-    if let Some(link) = &mut s.link {
-        link.unnamed = None;
-    }
-}
-
-/// After a RESET on a link that stays with the session: the server knows its own default only, not the session's.
-fn bring_again(s: &mut Session, w: &Worker) {
-    if !s.replies.is_settled() || s.transaction == FAILED {
-        return;
-    }
-    if let Some(again) = s.again.take() {
-        let sql = match again {
-            Reset::All => w.no_settings().change_to(&s.settings),
-            Reset::Name(name) => s.settings.again(&name),
-        };
-        s.telling = !sql.is_empty();
-        send_settings(s, w, &sql);
-    } else if s.transaction == IDLE {
-        bring_settings(s, w);
-    }
+    None
 }
 
 /// The node for a statement, by place in the view and by number; none while a primary is needed and not known. And by which rule.

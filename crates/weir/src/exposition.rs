@@ -3,10 +3,10 @@
 //! Made from `Shared` alone, so that it can run on a thread of its own: with many pools it is long.
 
 use crate::census;
+use crate::flow::Kept;
 use crate::histogram::{Counted, limit_us};
 use crate::log::Level;
 use crate::metrics::{ERROR_CLASSES, METRICS};
-use crate::session::Kept;
 use crate::shared::{Shared, seconds};
 use crate::stats::{Stat, Totals, Whose};
 use std::collections::BTreeMap;

@@ -3,12 +3,13 @@
 //! A named statement lives on the servers under a name of ours, one per distinct text, so that clients share it. A Parse of a text
 //! the link has already costs the server nothing. Bind and Describe bring the statement along when the link lacks it.
 
-use crate::aim;
+use crate::aim::{self, hold, refusal};
 use crate::answer;
 use crate::fault::{Fault, sqlstate};
+use crate::flow::Flow;
+use crate::inventory;
 use crate::metrics::Metric;
-use crate::relay::{Flow, hold, refusal};
-use crate::session::{Change, Kept, Portal, Session};
+use crate::session::{Change, Portal, Session};
 use crate::statements::{self, Prepared};
 use crate::stats::Stat;
 use crate::timing;
@@ -16,6 +17,7 @@ use crate::worker::Worker;
 use std::rc::Rc;
 use weir_policy::prepared::{NAME_PREFIX, Need, StatementId, push_name};
 use weir_policy::replies::Expect;
+use weir_sql::facts::Keeps;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
 use weir_wire::write;
 
@@ -47,14 +49,11 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     if is_named && s.is_in_doubt(name) {
         return Ok(Flow::Hold);
     }
-    let is_taken = is_named && s.named.contains_key(name);
+    let is_taken = is_named && (s.named.contains_key(name) || s.state.by_sql.has(name));
     let name: Option<Box<[u8]>> = is_named.then(|| name.into());
     let mut statements = w.statements.borrow_mut();
-    let prepared = match s.kept {
-        // Once a session has set what it likes, no statement analysed for others means the same to it.
-        Some(Kept::State(_)) => statements.fresh_parse(tail),
-        Some(Kept::Mode) | None => statements.of_parse(tail, s.meaning),
-    };
+    // While it is not known what a session has set, no statement analysed for others means the same to it.
+    let prepared = if s.state.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning) };
     drop(statements);
     let prepared = prepared.ok_or_else(|| malformed(header))?;
     if let (true, Some(name)) = (is_taken, &name) {
@@ -159,7 +158,7 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
     if let Some(flow) = aim::at(s, w, &statements::unknown())? {
         return Ok(flow);
     }
-    s.keep(w, Kept::State(weir_sql::facts::Keeps::Unknown));
+    inventory::keep(s, w, Some(Keeps::Unread));
     if is_unnamed {
         let before = s.unnamed.take();
         s.enter(Change::Unnamed { before });
@@ -238,14 +237,9 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
-    if let Some(keeps) = prepared.statement.keeps {
-        s.keep(w, Kept::State(keeps));
-    }
-    if prepared.statement.is_barrier {
-        s.verb_bound = true;
-        s.resetting = prepared.statement.resets.clone();
-    }
-    bring(s, w, &prepared, is_unnamed);
+    inventory::note_bind(s, &prepared.statement, &prepared.tail, header);
+    s.verb_bound |= prepared.statement.is_barrier;
+    let prepared = bring(s, w, prepared, is_unnamed);
     s.replies.push(Expect::Bind);
     s.flushed = false;
     if is_unnamed {
@@ -278,32 +272,55 @@ fn body_here(unseen: &[u8], header: Header) -> &[u8] {
     &unseen[HEADER_BYTES.min(end)..end]
 }
 
-/// Prepares a statement on the link if the link lacks it.
-fn bring(s: &mut Session, w: &Worker, prepared: &Prepared, is_unnamed: bool) {
+/// Prepares a statement on the link if the link lacks it; what was prepared may have another number.
+fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, is_unnamed: bool) -> Rc<Prepared> {
     let is_doubtful = s.is_parse_in_doubt(prepared.id);
-    let Some(link) = &mut s.link else { return };
+    let Some(link) = &mut s.link else { return prepared };
+    let is_there = if is_unnamed { link.unnamed == Some(prepared.id) } else { link.known.use_if_known(prepared.id) };
+    if is_there && !is_doubtful {
+        return prepared;
+    }
+    let prepared = analysed_now(s, w, prepared);
     if is_unnamed {
-        if link.unnamed == Some(prepared.id) && !is_doubtful {
-            return;
+        if let Some(link) = &mut s.link {
+            link.unnamed = Some(prepared.id);
         }
-        link.unnamed = Some(prepared.id);
         write::parse(s.up.extra(&w.buffers), b"", &prepared.tail);
     } else {
-        if link.known.use_if_known(prepared.id) && !is_doubtful {
-            return;
-        }
-        prepare_on_link(s, w, prepared);
+        prepare_on_link(s, w, &prepared);
     }
     w.count(Metric::ParsesAdded);
     s.bringing.push_back((s.segment, prepared.id));
     s.replies.push(Expect::ParseOurs);
+    prepared
 }
 
-/// Whether a name we do not know may be of a statement on a link that stays with the session: one prepared by SQL, or by a Parse too
-/// long to be kept here. On any other link it would be another client's.
+/// A statement that others share must be analysed under the settings it stands for. If the session has others by now, or may have,
+/// it goes on under another number.
+fn analysed_now(s: &mut Session, w: &Worker, prepared: Rc<Prepared>) -> Rc<Prepared> {
+    let Some(meaning) = prepared.meaning else { return prepared };
+    let is_own = s.state.is_own();
+    if meaning == s.state.meaning && !is_own {
+        return prepared;
+    }
+    let mut statements = w.statements.borrow_mut();
+    let made = if is_own { statements.fresh_parse(&prepared.tail) } else { statements.of_parse(&prepared.tail, s.state.meaning) };
+    let Some(made) = made else { return prepared };
+    let named = s.named.values_mut().chain(s.unnamed.iter_mut());
+    for place in named.filter(|place| Rc::ptr_eq(place, &prepared)) {
+        *place = made.clone();
+    }
+    made
+}
+
+/// Whether a name we do not know may be of a statement on the link itself: one prepared by SQL, or by a Parse too long to be kept
+/// here. On a link that has nothing of this session's it would be another client's.
 fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
-    let Some(Kept::State(_)) = s.kept else { return false };
-    if name.is_empty() { s.unnamed_on_link } else { !name.starts_with(NAME_PREFIX) }
+    if name.is_empty() {
+        return s.unnamed_on_link;
+    }
+    let may_be = s.state.by_sql.has(name) || s.state.is_unsure() || !s.state.stuck.is_empty();
+    may_be && !name.starts_with(NAME_PREFIX)
 }
 
 fn no_such_statement(name: &[u8]) -> Fault {
@@ -376,7 +393,7 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
     if let Some(flow) = aim::at(s, w, &prepared.statement)? {
         return Ok(flow);
     }
-    bring(s, w, &prepared, is_unnamed);
+    let prepared = bring(s, w, prepared, is_unnamed);
     s.replies.push(Expect::Describe);
     s.flushed = false;
     if is_unnamed {
@@ -421,10 +438,11 @@ pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flo
             return Ok(execute_local(s, w, header));
         }
     }
-    if s.verb_bound {
-        s.barrier = true;
-    }
     let flow = pass_unknown(s, w, header, Expect::Execute);
+    if s.verb_bound && flow == Ok(Flow::Next) {
+        s.barrier = true;
+        s.state.resetting = s.state.bound_reset.take();
+    }
     if flow == Ok(Flow::Next) {
         timing::sent(s, w);
         w.count(Metric::StatementsExtended);
@@ -501,6 +519,8 @@ pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
         return Flow::Hold;
     }
     s.discarding = false;
+    // The startup's values come again before anything that follows a RESET.
+    s.barrier |= s.state.resetting.is_some();
     s.segment = s.segment.wrapping_add(1);
     s.replies.push(Expect::Sync);
     s.up.pass(header, &w.buffers);

@@ -1,9 +1,9 @@
 //! One server connection: opened, logged in, brought to a session's settings, reset, cancelled.
 
 use crate::fault::{Fault, sqlstate};
+use crate::flow::Kept;
 use crate::login::{self, protocol, refused};
 use crate::pool::Pool;
-use crate::session::Kept;
 use crate::shared::WorkerId;
 use crate::socket::Socket;
 use crate::worker::Worker;
@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use weir_policy::by_sql::BySql;
 use weir_policy::passwd::Secret;
 use weir_policy::prepared::{Known, StatementId};
 use weir_policy::settings::Settings;
@@ -80,6 +81,8 @@ pub struct Link {
     pub unnamed: Option<StatementId>,
     /// The settings it was brought to.
     pub settings: Arc<Settings>,
+    /// The statements prepared by SQL that are on it.
+    pub by_sql: Arc<BySql>,
     /// Parameters the server reported, in their last state.
     pub reported: Vec<(String, String)>,
     opened_at: Instant,
@@ -176,6 +179,11 @@ impl Link {
         now.saturating_duration_since(self.rested_at.get()) < TRUSTED || !self.socket.peek()
     }
 
+    /// The last reported value of a parameter.
+    pub fn reported(&self, name: &str) -> &str {
+        self.reported.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+
     /// Notes a ParameterStatus.
     pub fn report(&mut self, body: &[u8]) {
         let Some((name, value)) = server::read_parameter(body) else { return };
@@ -187,8 +195,8 @@ impl Link {
     }
 
     /// Why the session that has it keeps it.
-    pub fn set_kept(&self, kept: Kept) {
-        self.card.kept.store(kept.code(), Ordering::Relaxed);
+    pub fn set_kept(&self, kept: Option<Kept>) {
+        self.card.kept.store(kept.map_or(0, Kept::code), Ordering::Relaxed);
     }
 }
 
@@ -232,6 +240,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         known: Known::default(),
         unnamed: None,
         settings: w.no_settings(),
+        by_sql: w.shared.no_statements.clone(),
         reported: greeting.reported,
         opened_at: now,
         rested_at: Cell::new(now),
@@ -390,6 +399,7 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut link: Box<Link>) {
     link.known.clear();
     link.unnamed = None;
     link.settings = w.no_settings();
+    link.by_sql = w.shared.no_statements.clone();
     let pool = link.pool.clone();
     pool.give_back(&w, link);
 }

@@ -3,43 +3,31 @@
 //! One task per session looks at both sockets; a full socket stops reading on the other side, so that a session never holds more
 //! than its two lanes. In the steady state a statement costs two reads, two writes and no allocation (`tests/no_alloc.rs`).
 
-use crate::aim::{self, Need};
+use crate::aim;
 use crate::answer;
 use crate::extended;
 use crate::fault::{Fault, Severity, sqlstate};
+use crate::flow::{Flow, Need};
+use crate::inventory;
 use crate::link;
 use crate::log::{Level, Who};
 use crate::metrics::Metric;
 use crate::reactor::parked;
-use crate::session::{FAILED, IDLE, Kept, Session};
+use crate::session::{Change, IDLE, Session};
 use crate::session_card::Doing;
 use crate::shared::Stop;
 use crate::socket::Got;
-use crate::statements::{self, Statement};
+use crate::statements;
 use crate::stats::Stat;
 use crate::timing;
 use crate::worker::{PoolSet, Worker};
 use std::rc::Rc;
-use weir_policy::config::PoolMode;
-use weir_policy::replies::{Dropped, Expect, Reply};
-use weir_sql::facts::{Keeps, Transaction};
+use weir_policy::replies::{Dropped, Expect, Reply, Whose};
+use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front};
 
-/// What to do after a message of the client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flow {
-    /// Look at the next one.
-    Next,
-    /// More of this one must arrive first.
-    More,
-    /// This one must wait for replies; it is looked at again after they came.
-    Hold,
-    /// This one needs a link that is not at hand; it is looked at again once there is one.
-    Need(Need),
-}
-
-/// Lengths of the command tags that are looked at: `RESET`, `DISCARD ALL`, `DEALLOCATE ALL`, each with its NUL.
-const SESSION_TAG_BYTES: [u32; 3] = [6, 12, 15];
+/// Lengths of the command tags that are looked at: `DISCARD ALL`, `DEALLOCATE ALL`, each with its NUL.
+const SESSION_TAG_BYTES: [u32; 2] = [12, 15];
 
 /// Why a session ends.
 pub enum End {
@@ -96,15 +84,14 @@ pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
 
 /// Ends a session: what it left on the link is cleaned or the link is closed.
 fn dismiss(mut s: Session, w: &Rc<Worker>) {
-    let kept = s.kept.take();
+    let must_reset = inventory::leaves_something(&s);
     if let Some(link) = s.link.take() {
         let cancelled = s.entry.cancels.get() > 0;
-        s.link = None;
         let clean = s.is_at_rest() && !cancelled;
         s.detach();
         if !clean {
             w.close_link(link);
-        } else if kept.is_some() {
+        } else if must_reset {
             w.reactor.spawn(link::reset(w.clone(), link));
         } else {
             let pool = link.pool.clone();
@@ -187,7 +174,7 @@ enum Pumped {
 /// Moves all the client has sent as far as it can go.
 fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     if s.is_quiet() {
-        s.release_if_at_rest(w);
+        inventory::settle(s, w);
         return Ok(Pumped::Nothing);
     }
     // A client that does not read is not listened to either, as PostgreSQL does: nothing we say can pile up.
@@ -199,7 +186,7 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     }
     let mut progressed = fill_up(s, w);
     if !s.leaving && !progressed && !s.up.has_unseen() {
-        s.release_if_at_rest(w);
+        inventory::settle(s, w);
         return Ok(Pumped::Nothing);
     }
     let (mut need, mut held) = (None, false);
@@ -234,7 +221,7 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     if s.leaving && is_sent && !waits && need.is_none() && !s.down.has_pending() && s.client.is_sent(&w.reactor) {
         return Ok(Pumped::Left);
     }
-    s.release_if_at_rest(w);
+    inventory::settle(s, w);
     Ok(match need {
         Some(need) => Pumped::Need(need),
         None if progressed => Pumped::Moved,
@@ -295,7 +282,7 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         return Ok(Flow::Next);
     }
     if !matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL) && must_hold(s) {
-        return Ok(hold(s, w));
+        return Ok(aim::hold(s, w));
     }
     match header.tag {
         front::QUERY => on_query(s, w, header),
@@ -333,6 +320,7 @@ fn must_hold(s: &mut Session) -> bool {
     if s.barrier {
         s.barrier = !s.replies.is_empty();
         s.verb_bound &= s.barrier;
+        s.state.is_claimed &= s.barrier;
     }
     s.filling = s.replies.is_full(s.filling);
     s.barrier || s.filling
@@ -346,15 +334,6 @@ fn pass_if_linked(s: &mut Session, w: &Worker, header: Header) -> Flow {
         s.up.eat(header);
     }
     Flow::Next
-}
-
-/// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
-pub fn hold(s: &mut Session, w: &Worker) -> Flow {
-    if s.replies.is_unsynced() && !s.flushed && s.link.is_some() {
-        weir_wire::write::bare(s.up.extra(&w.buffers), front::FLUSH);
-        s.flushed = true;
-    }
-    Flow::Hold
 }
 
 fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
@@ -375,11 +354,13 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         if !s.may_speak() || s.replies.is_unsynced() {
             return Ok(settle_first(s, w));
         }
+        // As after any simple query.
+        (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
         answer::simple(s, w, local);
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if let Some(fault) = refusal(w, &statement) {
+    if let Some(fault) = aim::refusal(w, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
     if let Some(flow) = aim::at(s, w, &statement)? {
@@ -390,13 +371,17 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     }
     timing::sent(s, w);
     w.count(Metric::StatementsSimple);
-    if let Some(keeps) = statement.keeps {
-        s.keep(w, Kept::State(keeps));
-    }
     s.barrier = statement.is_barrier;
-    s.resetting.clone_from(&statement.resets);
-    s.replies.push(Expect::Query);
-    s.unnamed = None;
+    inventory::note_query(s, &statement, header);
+    if s.replies.is_settled() {
+        s.replies.push(Expect::Query);
+        s.unnamed = None;
+    } else {
+        // An error of what was sent before may undo that it drops the unnamed statement, or keep it from running at all.
+        s.replies.push(Expect::QueryChange);
+        let before = s.unnamed.take();
+        s.enter(Change::Unnamed { before });
+    }
     s.unnamed_on_link = false;
     s.portal = None;
     if let Some(link) = &mut s.link {
@@ -433,15 +418,6 @@ fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Fl
     Flow::Next
 }
 
-/// Statement pooling has no transactions of several statements.
-pub fn refusal(w: &Worker, statement: &Statement) -> Option<Fault> {
-    let begins = matches!(statement.transaction, Transaction::Begin(_));
-    (begins && w.peek_config().pool.mode == PoolMode::Statement).then(|| {
-        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
-            .hint("Set pool_mode to transaction.")
-    })
-}
-
 fn log_statement(pools: &PoolSet, session: u32, w: &Worker, text: &[u8]) {
     let who = Who { user: &pools.user, database: &pools.database, session, ..Who::default() };
     w.shared.log.write(Level::Log, &who, format_args!("statement: {}", String::from_utf8_lossy(text)));
@@ -452,8 +428,8 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
     if let Some(flow) = aim::at(s, w, &statements::unknown())? {
         return Ok(flow);
     }
-    s.keep(w, Kept::State(Keeps::Unknown));
     timing::sent(s, w);
+    s.state.note(Leaves::of(Keeps::Unknown), &[], &[], &[]);
     s.replies.push(Expect::FunctionCall);
     s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
@@ -496,7 +472,8 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
     }
     s.down.rest_if_empty(&w.buffers);
     drain_down(s, w)?;
-    s.release_if_at_rest(w);
+    inventory::settle(s, w);
+    drain_up(s, w)?;
     Ok(true)
 }
 
@@ -507,6 +484,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         back::READY => true,
         back::ERROR | back::PARAMETER_STATUS => header.frame_bytes() <= LOOK_BYTES_MAX,
         back::COMMAND_COMPLETE => SESSION_TAG_BYTES.contains(&header.body_bytes),
+        back::DATA_ROW => s.state.asking.is_some() && header.frame_bytes() <= LOOK_BYTES_MAX,
         _ => false,
     };
     if looks && !s.down.has_whole(header.frame_bytes()) {
@@ -515,12 +493,9 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
     match s.replies.on_server(header.tag, first) {
         Reply::Pass => {
-            if header.tag == back::PARAMETER_STATUS && looks {
-                on_parameter(s, header);
-                if s.barrier && comes_again(s, header) {
-                    s.down.eat(header);
-                    return Ok(true);
-                }
+            if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header) {
+                s.down.eat(header);
+                return Ok(true);
             } else if header.tag == back::COMMAND_COMPLETE && looks {
                 on_session_tag(s, w, header);
             }
@@ -540,13 +515,18 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
             } else if header.tag == back::PARSE_COMPLETE {
                 s.bringing.pop_front();
             }
-            if header.tag == back::PARAMETER_STATUS && s.telling {
-                s.down.pass(header, &w.buffers);
-            } else {
-                s.down.eat(header);
-            }
+            s.down.eat(header);
         }
-        Reply::Ready { status, ours } => on_ready(s, w, header, status, ours),
+        Reply::Row => {
+            let body = if looks { s.down.whole(header).map(<[u8]>::to_vec) } else { None };
+            inventory::on_row(s, body.as_deref());
+            s.down.eat(header);
+        }
+        Reply::OursRefused => {
+            inventory::on_refused(s);
+            s.down.eat(header);
+        }
+        Reply::Ready { status, whose } => on_ready(s, w, header, status, whose),
         Reply::Error(dropped) => on_error(s, w, header, dropped, looks),
         Reply::SettingsRefused => {
             let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
@@ -568,59 +548,74 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
 /// The server says that it dropped what belonged to the whole session.
 fn on_session_tag(s: &mut Session, w: &Worker, header: Header) {
     match s.down.whole(header) {
-        Some(b"DISCARD ALL\0") => s.discarded(w),
-        Some(b"DEALLOCATE ALL\0") => s.deallocated(),
-        Some(b"RESET\0") => s.again = s.resetting.take(),
-        // SET name TO DEFAULT says SET, 4 bytes: not looked at here, see `on_ready`.
+        Some(b"DISCARD ALL\0") => inventory::discarded(s, w),
+        Some(b"DEALLOCATE ALL\0") => s.deallocated(w),
         _ => {}
     }
 }
 
-/// Whether a parameter that a RESET took back is one the session's start had set: its value is brought again, and told then.
-fn comes_again(s: &mut Session, header: Header) -> bool {
-    let settings = s.settings.clone();
-    let name = s.down.whole(header).and_then(weir_wire::back::read_parameter).map(|(name, _)| name.to_ascii_lowercase());
-    name.and_then(|name| String::from_utf8(name).ok()).is_some_and(|name| settings.get(&name).is_some())
-}
-
-fn on_parameter(s: &mut Session, header: Header) {
-    let Some(link) = &mut s.link else { return };
-    let ours = s.replies.is_settings_turn();
-    if let Some(body) = s.down.whole(header) {
-        link.report(body);
-        s.reported |= !ours;
+/// Notes a parameter's report. True: the client does not hear of it now.
+fn on_parameter(s: &mut Session, header: Header) -> bool {
+    let Some(body) = s.down.whole(header).map(<[u8]>::to_vec) else { return false };
+    let name = weir_wire::back::read_parameter(&body).map(|(name, _)| String::from_utf8_lossy(name).into_owned());
+    let waits = inventory::on_report(s, &name.unwrap_or_default());
+    if let Some(link) = &mut s.link {
+        link.report(&body);
     }
+    waits
 }
 
-fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, ours: bool) {
+fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: Whose) {
     s.transaction = status;
     s.flushed = false;
-    if ours {
-        s.telling = false;
+    match whose {
+        Whose::Client => {}
+        Whose::ClientChange => drop(s.journal.pop_front()),
+        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare => {
+            s.down.eat(header);
+            return on_our_ready(s, w, whose);
+        }
+    }
+    timing::ready(s, w, status);
+    if inventory::restores(s, w) {
         s.down.eat(header);
         return;
     }
+    inventory::before_ready(s, w);
     s.down.pass(header, &w.buffers);
-    timing::ready(s, w, status);
-    if let Some(reset) = s.resetting.take() {
-        s.again = Some(reset);
+    show_doing(s);
+}
+
+/// A query of ours is over.
+fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose) {
+    if whose == Whose::Inventory {
+        inventory::on_answer(s, w);
     }
-    if status == FAILED {
-        s.again = None;
-    }
-    if status == IDLE {
-        // A function set a parameter unseen: what it was before is not known, so the link stays with this session.
-        if std::mem::take(&mut s.reported) && s.kept.is_none() {
-            s.keep(w, Kept::State(Keeps::Setting));
+    if !s.replies.is_our_turn() {
+        s.entry.is_ours.set(false);
+        // What the client wanted to cancel runs only now; nothing is there to be cancelled if it sent nothing.
+        if s.entry.cancel_waits.take() && !s.replies.is_settled() {
+            w.forward_cancel(&s.entry);
         }
-        s.entry.card.set_doing(if s.replies.is_settled() { Doing::Idle } else { Doing::Executing });
-    } else {
-        s.entry.card.set_doing(Doing::IdleInTransaction);
+    }
+    if whose == Whose::Settings && inventory::restored(s, w) {
+        s.say_ready(w);
+        show_doing(s);
     }
 }
 
+fn show_doing(s: &Session) {
+    s.entry.card.set_doing(match s.transaction {
+        IDLE if s.replies.is_settled() => Doing::Idle,
+        IDLE => Doing::Executing,
+        _ => Doing::IdleInTransaction,
+    });
+}
+
 fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, looks: bool) {
-    s.resetting = None;
+    if !s.replies.has_work_behind_error() {
+        (s.state.bound_reset, s.state.resetting, s.state.plain) = (None, None, None);
+    }
     s.undo(dropped);
     s.discarding |= dropped.discard;
     let refused = if dropped.exchange { s.refusals.pop_front() } else { None };
@@ -662,7 +657,7 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
     w.log_link(&address, format_args!("lost: {cause}"));
     w.shared.nudge_prober();
     w.close_link(link);
-    let lost_state = s.transaction != IDLE || s.kept.is_some() || s.down.is_mid_message();
+    let lost_state = s.transaction != IDLE || inventory::leaves_something(s) || s.down.is_mid_message();
     s.down.drop_unseen();
     s.up.forget_pending(&w.buffers);
     let fault = s.farewell.take().unwrap_or_else(|| {
@@ -671,12 +666,17 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
     });
     s.detach();
     timing::lost(s);
-    (s.barrier, s.verb_bound, s.resetting, s.again) = (false, false, None, None);
+    (s.barrier, s.verb_bound) = (false, false);
+    let was_telling = s.state.owes_ready;
+    s.state.link_lost();
     let replies = std::mem::take(&mut s.replies);
     if lost_state || s.up.is_mid_message() {
         return Err(fault.as_fatal());
     }
     s.undo_all();
+    if was_telling {
+        s.say_ready(w);
+    }
     let owed = replies.owed();
     for _ in 0..owed.readies {
         s.say_error(w, &fault);

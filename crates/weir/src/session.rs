@@ -3,20 +3,17 @@
 use crate::fault::Fault;
 use crate::lane::Lane;
 use crate::link::Link;
-use crate::metrics::Metric;
 use crate::session_card::Doing;
 use crate::socket::Socket;
+use crate::state::State;
 use crate::statements::Prepared;
 use crate::worker::{Entry, PoolSet, Worker};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::prepared::StatementId;
 use weir_policy::replies::{Dropped, Replies};
-use weir_policy::settings::Settings;
-use weir_sql::facts::Keeps;
 use weir_wire::write;
 
 /// Transaction status of a link at rest. Source: PostgreSQL manual, `ReadyForQuery`.
@@ -36,9 +33,8 @@ pub struct Session {
     /// Transaction status after the last ReadyForQuery.
     pub transaction: u8,
     pub pools: Rc<PoolSet>,
-    pub settings: Arc<Settings>,
-    /// Number of the settings that shape what a statement means: all but application_name.
-    pub meaning: u64,
+    /// What it has set and prepared by SQL, and what it has left on its link.
+    pub state: State,
     pub entry: Rc<Entry>,
     /// The client's prepared statements, by its names.
     pub named: HashMap<Box<[u8]>, Rc<Prepared>>,
@@ -51,20 +47,12 @@ pub struct Session {
     pub bringing: VecDeque<(u32, StatementId)>,
     /// What to say in place of the errors of Parses made to fail, in order.
     pub refusals: VecDeque<Fault>,
-    /// State was left on the link that cannot move: it stays with this session.
-    pub kept: Option<Kept>,
     /// The node its reads go to.
     pub favourite: Option<NodeIndex>,
     /// A command on the whole session is on its way: what follows it waits until it is over.
     pub barrier: bool,
     /// Such a command was bound and not executed yet.
     pub verb_bound: bool,
-    /// What a RESET under way takes back to what the session asked for at its start.
-    pub resetting: Option<Reset>,
-    /// Settings are being brought again, and the client is to hear what becomes of its parameters.
-    pub telling: bool,
-    /// Settings to bring again before the next statement.
-    pub again: Option<Reset>,
     /// The client said goodbye or closed its side: what it sent before is still carried out.
     pub leaving: bool,
     /// Too many replies were due, and half of them still are.
@@ -75,56 +63,10 @@ pub struct Session {
     pub discarding: bool,
     /// A Flush was sent for the replies waited for.
     pub flushed: bool,
-    /// A parameter changed on this link that the session did not ask for in its startup packet.
-    pub reported: bool,
     /// A statement of Weir's own that the unnamed portal stands for.
     pub portal: Option<Portal>,
     /// FATAL of the server, until its end of file follows.
     pub farewell: Option<Fault>,
-}
-
-/// Why a link stays with a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
-    State(Keeps),
-    /// `pool_mode = session`.
-    Mode,
-}
-
-impl Kept {
-    const NAMES: [&str; 11] = [
-        "",
-        "setting",
-        "prepared statement",
-        "listen",
-        "advisory lock",
-        "temporary object",
-        "cursor with hold",
-        "library",
-        "unknown statement",
-        "pool_mode",
-        "unknown",
-    ];
-
-    /// A number for `LinkCard::kept`; 0 is not kept.
-    pub fn code(self) -> u8 {
-        match self {
-            Kept::State(Keeps::Setting) => 1,
-            Kept::State(Keeps::Prepare) => 2,
-            Kept::State(Keeps::Listen) => 3,
-            Kept::State(Keeps::AdvisoryLock) => 4,
-            Kept::State(Keeps::Temporary) => 5,
-            Kept::State(Keeps::HoldCursor) => 6,
-            Kept::State(Keeps::Library) => 7,
-            Kept::State(Keeps::Unknown) => 8,
-            Kept::Mode => 9,
-        }
-    }
-
-    /// The reason behind a `code`, in words.
-    pub fn reason(code: u8) -> &'static str {
-        Kept::NAMES[usize::from(code).min(Kept::NAMES.len() - 1)]
-    }
 }
 
 /// What a Parse or Close of the client's changed, to be taken back when an error before it made the server skip it.
@@ -159,13 +101,6 @@ pub struct Entered {
     pub change: Change,
 }
 
-/// What a RESET takes back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reset {
-    All,
-    Name(Box<str>),
-}
-
 /// A bound statement that Weir answers itself.
 pub struct Portal {
     pub prepared: Rc<Prepared>,
@@ -175,7 +110,7 @@ pub struct Portal {
 }
 
 impl Session {
-    pub fn new(client: Socket, pools: Rc<PoolSet>, settings: Arc<Settings>, meaning: u64, entry: Rc<Entry>) -> Session {
+    pub fn new(client: Socket, pools: Rc<PoolSet>, state: State, entry: Rc<Entry>) -> Session {
         Session {
             client,
             up: Lane::default(),
@@ -184,8 +119,7 @@ impl Session {
             replies: Replies::default(),
             transaction: IDLE,
             pools,
-            settings,
-            meaning,
+            state,
             entry,
             named: HashMap::new(),
             unnamed: None,
@@ -193,32 +127,16 @@ impl Session {
             segment: 0,
             bringing: VecDeque::new(),
             refusals: VecDeque::new(),
-            kept: None,
             favourite: None,
             barrier: false,
             verb_bound: false,
-            resetting: None,
-            again: None,
-            telling: false,
             leaving: false,
             filling: false,
             unnamed_on_link: false,
             discarding: false,
             flushed: false,
-            reported: false,
             portal: None,
             farewell: None,
-        }
-    }
-
-    /// Notes that state stays behind on the link; it is this session's until it is gone.
-    pub fn keep(&mut self, w: &Worker, kept: Kept) {
-        if self.kept.is_none() {
-            w.count(Metric::SessionsKept);
-            self.kept = Some(kept);
-        }
-        if let (Some(link), Some(kept)) = (&self.link, self.kept) {
-            link.set_kept(kept);
         }
     }
 
@@ -309,27 +227,13 @@ impl Session {
         self.refusals.clear();
     }
 
-    /// The server dropped everything of the session's.
-    pub fn discarded(&mut self, w: &Worker) {
-        self.deallocated();
-        self.unnamed = None;
-        self.portal = None;
-        if let Some(link) = &mut self.link {
-            link.unnamed = None;
-            link.settings = w.no_settings();
-        }
-        if self.kept != Some(Kept::Mode) {
-            self.kept = None;
-        }
-        self.again = None;
-        self.reported = false;
-    }
-
     /// The server dropped all prepared statements of the link, whoever's they were.
-    pub fn deallocated(&mut self) {
+    pub fn deallocated(&mut self, w: &Worker) {
         self.named.clear();
+        self.state.by_sql = w.shared.no_statements.clone();
         if let Some(link) = &mut self.link {
             link.known.clear();
+            link.by_sql = w.shared.no_statements.clone();
         }
     }
 
@@ -338,20 +242,16 @@ impl Session {
         let card = &link.card;
         card.session.store(self.entry.card.pid, Ordering::Relaxed);
         card.uses.store(card.uses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        if let Some(kept) = self.kept {
-            link.set_kept(kept);
-        }
         *self.entry.link.borrow_mut() = Some(card.clone());
         link.socket.set_task(w.reactor.current_task());
         self.entry.card.set_doing(Doing::Executing);
         self.link = Some(link);
     }
 
-    /// Whether the link may go to another client now.
+    /// Whether nothing is under way on the link.
     pub fn is_at_rest(&self) -> bool {
         self.transaction == IDLE
             && self.replies.is_settled()
-            && self.kept.is_none()
             && !self.up.has_pending()
             && !self.up.is_mid_message()
             && !self.down.has_unseen()
@@ -364,22 +264,10 @@ impl Session {
         !self.client.is_readable() && !self.up.has_unseen() && !self.up.has_pending() && !self.down.has_pending() && !self.leaving
     }
 
-    /// Gives the link to whoever needs it, if this session is through with it.
-    pub fn release_if_at_rest(&mut self, w: &Worker) {
-        if self.link.is_none() || !self.is_at_rest() || self.entry.cancels.get() > 0 {
-            return;
-        }
-        let Some(link) = self.link.take() else { return };
-        self.detach();
-        let pool = link.pool.clone();
-        pool.give_back(w, link);
-    }
-
     /// Forgets the link's side of the session.
     pub fn detach(&mut self) {
         *self.entry.link.borrow_mut() = None;
         self.entry.card.set_doing(Doing::Idle);
-        self.reported = false;
         self.flushed = false;
     }
 

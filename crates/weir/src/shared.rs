@@ -16,15 +16,19 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
+use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
 use weir_policy::config::Config;
 use weir_policy::settings::Settings;
 
 /// Number of a worker thread.
 pub type WorkerId = u8;
+
+/// Fewer interned settings than this are never swept.
+const SETTINGS_SWEEP_MIN: usize = 1024;
 
 /// How the proxy ends. Source: Pgpool-II `-m` modes, PostgreSQL's signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,7 +126,13 @@ pub struct Shared {
     pub started_at: SystemTime,
     /// The same on the clock that never jumps.
     pub begun: Instant,
+    /// The set of statements prepared by SQL that has none.
+    pub no_statements: Arc<BySql>,
+    /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
+    pub kept_told: AtomicU32,
     settings: Mutex<HashMap<Arc<Settings>, u64>>,
+    /// Interned settings at which those nobody uses are dropped.
+    settings_sweep_at: AtomicUsize,
     settings_made: AtomicU64,
     /// Someone saw a reason to ask the servers for their roles before the time.
     pub nudged: AtomicBool,
@@ -161,7 +171,10 @@ impl Shared {
             stop: AtomicU8::new(Stop::No as u8),
             started_at: now,
             begun: Instant::now(),
+            no_statements: Arc::default(),
+            kept_told: AtomicU32::new(0),
             settings: Mutex::default(),
+            settings_sweep_at: AtomicUsize::new(SETTINGS_SWEEP_MIN),
             settings_made: AtomicU64::new(0),
             nudged: AtomicBool::new(false),
             prober: AtomicU32::new(crate::reactor::NO_TASK),
@@ -172,13 +185,13 @@ impl Shared {
     /// One `Settings` for all sessions that asked for the same, and its number, never given twice. Those nobody uses are dropped as
     /// new ones come.
     pub fn intern_settings(&self, settings: Settings) -> (Arc<Settings>, u64) {
-        const SWEEP_AT: usize = 1024;
         let mut known = self.settings.lock();
         if let Some((found, number)) = known.get_key_value(&settings) {
             return (found.clone(), *number);
         }
-        if known.len() >= SWEEP_AT {
+        if known.len() >= self.settings_sweep_at.load(Ordering::Relaxed) {
             known.retain(|settings, _| Arc::strong_count(settings) > 1);
+            self.settings_sweep_at.store((known.len() * 2).max(SETTINGS_SWEEP_MIN), Ordering::Relaxed);
         }
         let settings = Arc::new(settings);
         let number = self.settings_made.fetch_add(1, Ordering::Relaxed);

@@ -18,6 +18,7 @@ use crate::session::Session;
 use crate::session_card::{Card, Ends};
 use crate::shared::{Stop, seconds};
 use crate::socket::Socket;
+use crate::state::State;
 use crate::stats::Stat;
 use crate::worker::{Clock, Entry, PoolSet, Worker};
 use gate::{Caller, Turn, wrong_password};
@@ -140,15 +141,14 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
 /// A session that may begin.
 struct Admitted {
     pools: Rc<PoolSet>,
-    settings: Arc<Settings>,
-    meaning: u64,
+    state: State,
     entry: Rc<Entry>,
 }
 
 impl Door<'_> {
     fn into_session(self, admitted: Admitted) -> Session {
         let w = self.w;
-        let mut session = Session::new(self.socket, admitted.pools, admitted.settings, admitted.meaning, admitted.entry);
+        let mut session = Session::new(self.socket, admitted.pools, admitted.state, admitted.entry);
         session.up.preload(&self.buffer, &w.buffers);
         session
     }
@@ -237,7 +237,8 @@ impl Door<'_> {
         let pools = self.w.pool_set(user, database);
         let application = settings.get("application_name").unwrap_or_default().to_string();
         // Any application_name is accepted as it is and changes nothing else, so clients that differ in it only share the rest.
-        let (nameless, meaning) = self.w.shared.intern_settings(settings.without("application_name"));
+        let nameless = self.w.shared.intern_settings(settings.without("application_name")).0;
+        let meaning = self.w.shared.intern_settings(settings.meaning()).1;
         let (settings, _) = self.w.shared.intern_settings(settings);
         let reported = match reported(self.w, &self.socket, &pools, nameless).await {
             Ok(reported) => reported,
@@ -265,7 +266,8 @@ impl Door<'_> {
             return Err(fault);
         }
         pools.stats.add(Stat::Logins, 1);
-        Ok(Some(Admitted { pools, settings, meaning, entry }))
+        let state = State::new(settings, meaning, self.w.shared.no_statements.clone());
+        Ok(Some(Admitted { pools, state, entry }))
     }
 
     async fn administer(&mut self, caller: Caller<'_>, startup: &Startup) -> Result<(), Fault> {
@@ -323,6 +325,8 @@ impl Door<'_> {
             task: Cell::new(self.w.reactor.current_task()),
             link: RefCell::default(),
             cancels: Cell::new(0),
+            is_ours: Cell::new(false),
+            cancel_waits: Cell::new(false),
             wait_cancelled: Cell::new(false),
             active_at: Cell::new(self.w.reactor.now()),
             clock: Clock::new(self.w.reactor.now()),
@@ -381,15 +385,11 @@ async fn reported(
 async fn any_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Box<Link>, Fault> {
     let started = Instant::now();
     loop {
-        let (node, known) = {
-            let view = w.view();
-            let at = view.primary.or_else(|| (0..view.nodes.len()).find(|&at| view.is_up(at)));
-            (at.map(|at| view.nodes[at].id), view.primary.is_some())
-        };
+        let (nodes, known) = nodes_to_ask(w);
         // Shortly after the start the primary may only be not found yet.
         let patience = Duration::from_secs(if known { 0 } else { 2 });
-        if let Some(node) = node.filter(|_| known || started.elapsed() >= patience) {
-            return lease_for_login(w, client, pools, node).await;
+        if !nodes.is_empty() && (known || started.elapsed() >= patience) {
+            return first_link(w, client, pools, &nodes).await;
         }
         let limit_ms = w.peek_config().pool.wait_timeout_ms;
         if (limit_ms > 0 && started.elapsed() >= Duration::from_millis(limit_ms)) || client.is_closed() {
@@ -403,19 +403,44 @@ async fn any_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Bo
     }
 }
 
-async fn lease_for_login(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, node: u16) -> Result<Box<Link>, Fault> {
-    let pool = pools.of_node(w, node);
-    aim::lease_link(w, &pool, node, || client.is_closed()).await?.map_err(|error| {
-        w.shared.nudge_prober();
-        match &error {
-            // A user without an entry in pool_passwd is let in if the servers trust him; they do not.
-            OpenError::Secret { .. } => {
-                w.shared.log.say(Level::Log, format_args!("{error}"));
-                wrong_password(&pools.user)
+/// Nodes that may say what a server reports, the primary first, and whether there is a primary.
+fn nodes_to_ask(w: &Worker) -> (Vec<u16>, bool) {
+    let view = w.view();
+    let others = (0..view.nodes.len()).filter(|&at| view.is_up(at) && view.primary != Some(at));
+    (view.primary.into_iter().chain(others).map(|at| view.nodes[at].id).collect(), view.primary.is_some())
+}
+
+/// A link to the first node that can be reached. Error: the first node's, if none can.
+async fn first_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, nodes: &[u16]) -> Result<Box<Link>, Fault> {
+    let mut first = None;
+    for &node in nodes {
+        let pool = pools.of_node(w, node);
+        match aim::lease_link(w, &pool, node, || client.is_closed()).await? {
+            Ok(link) => return Ok(link),
+            Err(error) => {
+                w.shared.nudge_prober();
+                // It may have gone down since its role was asked: another one serves as well.
+                let goes_on = error.is_unreachable();
+                if !goes_on {
+                    return Err(login_fault(w, pools, &error));
+                }
+                first.get_or_insert(error);
             }
-            _ => error.fault().as_fatal(),
         }
-    })
+    }
+    Err(first
+        .map_or_else(|| Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached"), |e| login_fault(w, pools, &e)))
+}
+
+fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
+    match error {
+        // A user without an entry in pool_passwd is let in if the servers trust him; they do not.
+        OpenError::Secret { .. } => {
+            w.shared.log.say(Level::Log, format_args!("{error}"));
+            wrong_password(&pools.user)
+        }
+        _ => error.fault().as_fatal(),
+    }
 }
 
 /// Brings a link to a session's settings and sees that the server takes them.

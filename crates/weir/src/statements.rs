@@ -8,9 +8,9 @@ use std::sync::Arc;
 use weir_policy::config::Config;
 use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class};
-use weir_sql::facts::{Facts, Keeps, SessionVerb, Transaction};
+use weir_sql::facts::{Effect, Facts, Keeps, Leaves, Name, Reset, SessionVerb, Transaction};
 
-use crate::session::Reset;
+use crate::state::Plain;
 use crate::views::{self, Local};
 
 /// Texts a worker remembers.
@@ -25,12 +25,24 @@ const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
 pub struct Statement {
     pub class: Class,
     pub transaction: Transaction,
-    pub keeps: Option<Keeps>,
+    /// Session state it may leave, as far as its text shows.
+    pub leaves: Leaves,
+    /// The same with what functions may leave that are not PostgreSQL's own, and with what it may take away.
+    pub may_change: Leaves,
+    pub frees: Leaves,
+    /// Functions that are not PostgreSQL's own.
+    pub functions: Box<[String]>,
+    /// What a statement leaves that it prepares by SQL, once that one is executed.
+    pub later: Leaves,
+    /// It may run a statement prepared by SQL.
+    pub executes: bool,
+    /// What it does to the settings, if that is known from the text.
+    pub plain: Option<Plain>,
     /// Answered by Weir itself.
     pub local: Option<Local>,
     /// What follows must wait until it is over: it may drop prepared statements or settings.
     pub is_barrier: bool,
-    /// Parameters it takes back to their defaults.
+    /// Parameters it takes back to what they were at the session's start.
     pub resets: Option<Reset>,
     /// Takes a lock that only means something on the primary.
     pub locks: bool,
@@ -45,6 +57,8 @@ pub struct Prepared {
     /// The message's body after the name.
     pub tail: Box<[u8]>,
     pub statement: Rc<Statement>,
+    /// Number of the settings it is analysed under, on whatever server; none: one session's own.
+    pub meaning: Option<u64>,
 }
 
 type Texts = Cache<Box<[u8]>, Rc<Statement>, UnitWeighter, RandomState>;
@@ -114,7 +128,7 @@ impl Statements {
         if let Some(found) = self.parses.get(self.key.as_slice()) {
             return Some(found.clone());
         }
-        let prepared = self.fresh_parse(tail)?;
+        let prepared = self.make_parse(tail, Some(settings))?;
         if tail.len() <= TEXT_KEPT_BYTES_MAX {
             self.parses.insert(self.key.as_slice().into(), prepared.clone());
         }
@@ -123,9 +137,13 @@ impl Statements {
 
     /// The same under a number of its own: for a session whose settings are its own affair.
     pub fn fresh_parse(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
+        self.make_parse(tail, None)
+    }
+
+    fn make_parse(&mut self, tail: &[u8], meaning: Option<u64>) -> Option<Rc<Prepared>> {
         let (text, _) = weir_wire::frame::split_cstr(tail)?;
         let statement = self.of_text(text);
-        let prepared = Rc::new(Prepared { id: self.next_id, tail: tail.into(), statement });
+        let prepared = Rc::new(Prepared { id: self.next_id, tail: tail.into(), statement, meaning });
         self.next_id += 1;
         Some(prepared)
     }
@@ -133,11 +151,17 @@ impl Statements {
 
 /// A text too long to be looked at: it may do anything.
 pub fn unknown() -> Statement {
-    let facts = Facts { effect: weir_sql::facts::Effect::Refused, keeps: Some(Keeps::Unknown), ..Facts::default() };
+    let leaves = Leaves::of(Keeps::Unread);
     Statement {
         class: Class { side: route::Side::Primary, rule: "too_long" },
-        transaction: Transaction::Many,
-        keeps: facts.keeps,
+        transaction: Transaction::None,
+        leaves,
+        may_change: leaves,
+        frees: Leaves::NONE,
+        functions: Box::default(),
+        later: Leaves::NONE,
+        executes: true,
+        plain: None,
         local: None,
         is_barrier: true,
         resets: None,
@@ -150,15 +174,46 @@ fn judge(text: &[u8], config: &Config) -> Statement {
     let facts = weir_sql::facts(text);
     let readable = String::from_utf8_lossy(text);
     let class = route::class_of(&facts, &readable, config);
+    let functions: Box<[String]> = facts.functions.iter().filter(|f| !leaves_nothing(f)).map(|f| f.name.clone()).collect();
+    let unknown = if functions.is_empty() { Leaves::NONE } else { Leaves::of(Keeps::Unknown) };
+    // What a PREPARE calls runs later only.
+    let is_prepare = facts.statements == 1 && facts.keeps == Leaves::of(Keeps::Prepare);
+    let now = if is_prepare { Leaves::NONE } else { unknown };
     Statement {
         local: views::local_of(&facts, &readable),
         class,
         transaction: facts.transaction,
-        keeps: facts.keeps,
-        is_read: facts.effect == weir_sql::facts::Effect::Reads,
+        leaves: facts.keeps,
+        may_change: facts.keeps.and(now),
+        frees: facts.frees,
+        functions,
+        later: facts.later.and(if is_prepare { unknown } else { Leaves::NONE }),
+        executes: facts.prepared,
+        plain: plain(&facts),
+        is_read: facts.effect == Effect::Reads,
         is_barrier: is_barrier(&facts, &readable),
-        resets: resets(&facts, &readable),
+        resets: facts.resets,
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
+    }
+}
+
+fn leaves_nothing(function: &Name) -> bool {
+    match function.schema.as_str() {
+        "" | "pg_catalog" => weir_policy::builtin::leaves_nothing(&function.name),
+        schema => schema == "information_schema",
+    }
+}
+
+/// What the only statement of a text does to the settings.
+fn plain(facts: &Facts) -> Option<Plain> {
+    if let Some((name, value)) = &facts.sets {
+        return Some(Plain::Set { name: name.clone(), value: value.clone() });
+    }
+    match (&facts.resets, &facts.session) {
+        (Some(Reset::Name(name)), _) if weir_policy::settings::WHO.contains(&name.as_str()) => None,
+        (Some(reset), SessionVerb::ResetAll) => Some(Plain::Reset(reset.clone())),
+        (Some(reset @ Reset::Name(_)), _) => Some(Plain::Reset(reset.clone())),
+        _ => None,
     }
 }
 
@@ -167,28 +222,11 @@ fn is_barrier(facts: &Facts, text: &str) -> bool {
         SessionVerb::DiscardAll | SessionVerb::DeallocateAll | SessionVerb::ResetAll => true,
         // Among several statements such a one is not told apart; its word is.
         SessionVerb::None | SessionVerb::Deallocate(_) => {
-            let lower = text.to_ascii_lowercase();
-            let has_word = lower.contains("deallocate") || lower.contains("discard");
-            (facts.statements > 1 && has_word) || resets(facts, text).is_some()
+            let has_word = || {
+                let lower = text.to_ascii_lowercase();
+                lower.contains("deallocate") || lower.contains("discard")
+            };
+            facts.resets.is_some() || (facts.statements > 1 && has_word())
         }
     }
-}
-
-/// `RESET name` and `SET name TO DEFAULT`, which take back to what the startup packet asked for.
-fn resets(facts: &Facts, text: &str) -> Option<Reset> {
-    if facts.session == SessionVerb::ResetAll {
-        return Some(Reset::All);
-    }
-    if facts.statements != 1 || facts.keeps != Some(Keeps::Setting) {
-        return None;
-    }
-    let lower = text.trim().trim_end_matches(';').to_ascii_lowercase();
-    let words: Vec<&str> = lower.split(|c: char| c.is_ascii_whitespace() || c == '=').filter(|word| !word.is_empty()).collect();
-    let name = match words.as_slice() {
-        ["reset", name] => name,
-        ["reset", "time", "zone"] | ["set", "time", "zone", "default" | "local"] => "timezone",
-        ["set", name, "to", "default"] | ["set", name, "default"] | ["set", "session", name, "to", "default"] => name,
-        _ => return None,
-    };
-    Some(Reset::Name(name.trim_matches('"').into()))
 }

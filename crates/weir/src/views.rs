@@ -3,11 +3,12 @@
 //! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
 
 use crate::fault::{Fault, sqlstate};
+use crate::flow::Kept;
 use crate::link::LinkCard;
 use crate::log::utc;
 use crate::metrics::METRICS;
 use crate::pool::Pool;
-use crate::session::{Kept, Session};
+use crate::session::Session;
 use crate::session_card::{Card, Doing};
 use crate::shared::seconds;
 use crate::worker::Worker;

@@ -55,6 +55,10 @@ pub struct Entry {
     pub link: RefCell<Option<Arc<LinkCard>>>,
     /// Cancel requests on their way to the server: the link must not go to another client meanwhile.
     pub cancels: Cell<u32>,
+    /// A query of the proxy's own runs on the link: a cancel request must not hit it.
+    pub is_ours: Cell<bool>,
+    /// A cancel request came meanwhile.
+    pub cancel_waits: Cell<bool>,
     /// The wait for a link was cancelled.
     pub wait_cancelled: Cell<bool>,
     /// Last time the client sent something.
@@ -398,6 +402,11 @@ impl Worker {
             let text = format_args!("wrong key in cancel request for process {pid}");
             return self.shared.log.say(Level::Log, text);
         };
+        self.forward_cancel(entry);
+    }
+
+    /// Forwards a cancel request to the link that the session uses.
+    pub fn forward_cancel(self: &Rc<Worker>, entry: &Rc<Entry>) {
         let Some(link) = entry.link.borrow().clone() else {
             if entry.card.doing() == Doing::WaitingForConnection {
                 entry.wait_cancelled.set(true);
@@ -405,6 +414,9 @@ impl Worker {
             }
             return;
         };
+        if entry.is_ours.get() {
+            return entry.cancel_waits.set(true);
+        }
         // One at a time: the statement that runs is being cancelled already.
         if entry.cancels.get() > 0 {
             return;

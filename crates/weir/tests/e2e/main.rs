@@ -32,3 +32,4 @@ mod routing;
 mod session_state;
 mod show;
 mod signals;
+mod transparent;

@@ -163,7 +163,7 @@ fn metrics_are_in_prometheus_format_and_count_what_happens() {
     client.run("insert into t values (1)");
     client.run("select pg_sleep(0.1)");
     client.error("select * from nothing");
-    client.run("set work_mem = '5MB'");
+    client.run("create temporary table kept (a int)");
     let after = scrape(port);
     let grown = |name: &str, labels: &[(&str, &str)]| after.get(name, labels) - before.get(name, labels);
     assert_eq!(grown("weir_pool_statements_total", &whose), 14.0);
@@ -181,7 +181,7 @@ fn metrics_are_in_prometheus_format_and_count_what_happens() {
     assert_eq!(after.get("weir_node_up", &[("node", "2")]), 1.0);
     let kept = [whose[0], whose[1], ("node", "0"), ("state", "kept")];
     assert_eq!(after.get("weir_pool_links", &kept), 1.0);
-    assert_eq!(after.get("weir_links_kept", &[("reason", "setting")]), 1.0);
+    assert_eq!(after.get("weir_links_kept", &[("reason", "temporary object")]), 1.0);
     assert_eq!(after.get("weir_pool_clients", &[whose[0], whose[1], ("state", "served")]), 1.0);
     assert!(grown("weir_statements_simple_total", &[]) >= 14.0);
     assert!(after.get("weir_info", &[("version", env!("CARGO_PKG_VERSION"))]) == 1.0);

@@ -1,0 +1,126 @@
+//! Statements a session prepared by SQL (`PREPARE name AS ...`): they live with the session and are brought to whatever link it gets.
+//!
+//! A link holds those of one session at a time, as one shared set, so that "the link has them already" compares two pointers.
+
+use crate::settings::Settings;
+use std::sync::Arc;
+use weir_sql::facts::Leaves;
+use weir_wire::write::identifier;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub name: String,
+    /// The `PREPARE` itself.
+    pub text: String,
+    /// Those under which it was prepared: literals were read with them.
+    pub settings: Arc<Settings>,
+    /// What it leaves when it is executed.
+    pub later: Leaves,
+}
+
+/// All of one session, in the order in which they were made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BySql {
+    entries: Vec<Arc<Entry>>,
+}
+
+impl BySql {
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.entries.iter().any(|entry| entry.name.as_bytes() == name)
+    }
+
+    /// What an `EXECUTE` of any of them may leave.
+    pub fn later(&self) -> Leaves {
+        self.entries.iter().fold(Leaves::NONE, |all, entry| all.and(entry.later))
+    }
+
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.text.as_str())
+    }
+
+    /// What the server listed. An entry that was known stays as it was made.
+    pub fn of_list(
+        &self,
+        listed: impl Iterator<Item = (String, String)>,
+        mut make: impl FnMut(String, String) -> Entry,
+    ) -> BySql {
+        let entries = listed.map(|(name, text)| {
+            let known = self.entries.iter().find(|entry| entry.name == name && entry.text == text);
+            known.cloned().unwrap_or_else(|| Arc::new(make(name, text)))
+        });
+        let mut entries: Vec<_> = entries.collect();
+        let age = |entry: &Arc<Entry>| self.entries.iter().position(|known| Arc::ptr_eq(known, entry)).unwrap_or(usize::MAX);
+        entries.sort_by_key(age);
+        BySql { entries }
+    }
+
+    /// The queries that bring a link that has `self` and the settings `now` to `wanted`, each to be sent by itself.
+    pub fn change_to(&self, wanted: &BySql, now: &Arc<Settings>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let has = |all: &BySql, entry: &Arc<Entry>| all.entries.iter().any(|other| Arc::ptr_eq(other, entry));
+        for gone in self.entries.iter().filter(|entry| !has(wanted, entry)) {
+            let mut sql = String::from("DEALLOCATE ");
+            identifier(&mut sql, &gone.name);
+            changes.push(Change::Statement(sql));
+        }
+        let mut settings = now.clone();
+        for new in wanted.entries.iter().filter(|entry| !has(self, entry)) {
+            if !Arc::ptr_eq(&settings, &new.settings) && settings.meaning() != new.settings.meaning() {
+                changes.push(Change::Settings(settings.change_to(&new.settings)));
+                settings = new.settings.clone();
+            }
+            changes.push(Change::Statement(new.text.clone()));
+        }
+        if !Arc::ptr_eq(&settings, now) {
+            changes.push(Change::Settings(settings.change_to(now)));
+        }
+        changes
+    }
+}
+
+/// One query to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Settings(String),
+    Statement(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(had: &BySql, names: &[&str], settings: &Arc<Settings>) -> BySql {
+        let listed = names.iter().map(|name| (name.to_string(), format!("prepare {name}")));
+        had.of_list(listed, |name, text| Entry { name, text, settings: settings.clone(), later: Leaves::NONE })
+    }
+
+    #[test]
+    fn a_link_is_brought_from_one_sessions_statements_to_anothers() {
+        let none = BySql::default();
+        let (plain, german) = (Arc::new(Settings::default()), Arc::new(Settings::default().with("datestyle", "German")));
+        let first = set(&none, &["a"], &german);
+        let both = set(&first, &["B", "a"], &plain);
+        let say = |changes: Vec<Change>| {
+            let words = changes.into_iter().map(|change| match change {
+                Change::Settings(sql) => sql.replace("pg_catalog.set_config", "set"),
+                Change::Statement(sql) => sql,
+            });
+            words.collect::<Vec<_>>().join("; ")
+        };
+        assert_eq!(say(first.change_to(&both, &plain)), "prepare B");
+        assert_eq!(say(both.change_to(&first, &plain)), "DEALLOCATE \"B\"");
+        assert_eq!(
+            say(none.change_to(&both, &plain)),
+            "SELECT set('datestyle','German',false); prepare a; SELECT set('datestyle',NULL,false); prepare B"
+        );
+        assert_eq!(say(none.change_to(&first, &german)), "prepare a");
+        let other = set(&none, &["a"], &plain);
+        assert_eq!(say(first.change_to(&other, &plain)), "DEALLOCATE \"a\"; prepare a", "of the same name, and another one");
+        assert!(both.has(b"B") && !both.has(b"b"));
+    }
+}

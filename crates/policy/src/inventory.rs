@@ -1,0 +1,291 @@
+//! What a session has left on a link: the question to the server, and what follows from the answer.
+//!
+//! The server is asked after a transaction that may have left something, and its answer is the truth: rollbacks, subtransactions and
+//! functions are in it. What can move goes to the session (settings, statements prepared by SQL); what cannot keeps the link.
+//!
+//! Parameters that applications make up (`app.user`) are listed nowhere, so those the session may have set are asked for by name.
+
+use crate::settings::{Settings, WHO};
+use std::collections::BTreeSet;
+use weir_sql::facts::{Keeps, Leaves};
+use weir_wire::write::literal;
+
+/// What is to be asked after the transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    pub kinds: Leaves,
+    /// Parameters to ask for by name.
+    pub names: BTreeSet<String>,
+    /// Any parameter may have been set, of those the server lists.
+    pub any_setting: bool,
+    /// Functions that ran: names of parameters are looked for in their source.
+    pub functions: BTreeSet<String>,
+}
+
+/// Names asked for at once; more are asked for as "any setting".
+pub const NAMES_MAX: usize = 256;
+
+impl Ask {
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// Nothing is known of what ran.
+    pub fn is_about_all(&self) -> bool {
+        self.kinds.has(Keeps::Unknown) || self.kinds.has(Keeps::Unread)
+    }
+
+    /// Adds the names that look like parameters of an application in any text: a word, a dot, a word.
+    pub fn add_custom_names(&mut self, text: &[u8]) {
+        let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.');
+        for word in text.split(|byte| !is_word(byte)) {
+            let begins = word.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
+            let has_dot = word[..word.len().saturating_sub(1)].contains(&b'.');
+            if begins && has_dot && word.len() <= 128 && self.names.len() < NAMES_MAX {
+                self.names.insert(String::from_utf8_lossy(word).to_ascii_lowercase());
+            }
+        }
+    }
+
+    /// The question: one query, rows of three texts.
+    pub fn question(&self) -> String {
+        let mut sql = String::new();
+        let any = self.is_about_all();
+        if any || self.kinds.has(Keeps::Setting) {
+            self.ask_settings(&mut sql, any || self.any_setting);
+        }
+        for (kind, part) in PARTS {
+            if any || self.kinds.has(*kind) {
+                push_part(&mut sql, part);
+            }
+        }
+        sql
+    }
+
+    fn ask_settings(&self, sql: &mut String, any: bool) {
+        if any {
+            push_part(sql, SESSION_SETTINGS);
+        }
+        if any || WHO.iter().any(|name| self.names.contains(*name)) {
+            push_part(sql, SESSION_USERS);
+        }
+        // Of those the server lists, only what the session has set counts then.
+        let is_asked = |name: &&String| if any { name.contains('.') } else { !WHO.contains(&name.as_str()) };
+        let names: Vec<&String> = self.names.iter().filter(is_asked).collect();
+        if !names.is_empty() {
+            push_part(sql, "SELECT 's', n, pg_catalog.current_setting(n, true) FROM pg_catalog.unnest(");
+            push_array(sql, names.into_iter(), "text");
+            sql.push_str(") n");
+        }
+        if any && !self.functions.is_empty() {
+            push_part(sql, FUNCTION_SETTINGS);
+            push_array(sql, self.functions.iter(), "name");
+            sql.push(')');
+        }
+    }
+}
+
+const SESSION_SETTINGS: &str = "SELECT 's', pg_catalog.lower(name), pg_catalog.current_setting(name) FROM pg_catalog.pg_settings \
+     WHERE source OPERATOR(pg_catalog.=) 'session'";
+
+const SESSION_USERS: &str = "SELECT 'u', SESSION_USER::pg_catalog.text, pg_catalog.current_setting('role')";
+
+const FUNCTION_SETTINGS: &str = "SELECT 's', pg_catalog.lower(m[1]), pg_catalog.current_setting(m[1], true) \
+     FROM pg_catalog.pg_proc p, pg_catalog.regexp_matches(p.prosrc, \
+     '([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'g') m WHERE p.proname OPERATOR(pg_catalog.=) ANY (";
+
+/// Each kind and how to ask whether something of it is there.
+const PARTS: &[(Keeps, &str)] = &[
+    (Keeps::Prepare, "SELECT 'p', name, statement FROM pg_catalog.pg_prepared_statements WHERE from_sql"),
+    (Keeps::Listen, "SELECT 'l', c, '' FROM pg_catalog.pg_listening_channels() c"),
+    // Locks of a transaction are gone when this is asked.
+    (
+        Keeps::AdvisoryLock,
+        "SELECT 'a', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' \
+         AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())",
+    ),
+    // Tables, types and functions alike depend on their schema, and there is an index for it.
+    (
+        Keeps::Temporary,
+        "SELECT 't', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_depend \
+         WHERE refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass \
+         AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())",
+    ),
+    (Keeps::HoldCursor, "SELECT 'h', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable)"),
+];
+
+fn push_part(sql: &mut String, part: &str) {
+    if !sql.is_empty() {
+        sql.push_str(" UNION ALL ");
+    }
+    sql.push_str(part);
+}
+
+fn push_array<'a>(sql: &mut String, items: impl Iterator<Item = &'a String>, of: &str) {
+    sql.push_str("ARRAY[");
+    for (at, item) in items.enumerate() {
+        if at > 0 {
+            sql.push(',');
+        }
+        literal(sql, item);
+    }
+    sql.push_str("]::pg_catalog.");
+    sql.push_str(of);
+    sql.push_str("[]");
+}
+
+/// What the server said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    pub settings: Vec<(String, String)>,
+    /// Session user and role.
+    pub users: Option<(String, String)>,
+    /// What cannot move and is there.
+    pub found: Leaves,
+    /// Statements prepared by SQL: name and text.
+    pub prepared: Vec<(String, String)>,
+    /// Some row could not be read: the answer is not whole.
+    pub is_torn: bool,
+}
+
+impl Answer {
+    /// Takes in a row.
+    pub fn row(&mut self, cells: &[Option<&[u8]>]) {
+        let &[Some(kind), name, value] = cells else { return self.is_torn = true };
+        let (Some(name), Some(value)) = (name, value) else {
+            // A parameter the server does not know.
+            self.is_torn |= kind != b"s";
+            return;
+        };
+        let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else {
+            return self.is_torn = true;
+        };
+        let (name, value) = (name.to_owned(), value.to_owned());
+        match kind {
+            b"s" if name.starts_with("transaction_") => {}
+            b"s" => self.settings.push((name, value)),
+            b"u" => self.users = Some((name, value)),
+            b"p" => self.prepared.push((name, value)),
+            b"l" => self.found.add(Keeps::Listen),
+            b"a" => self.found.add(Keeps::AdvisoryLock),
+            b"t" => self.found.add(Keeps::Temporary),
+            b"h" => self.found.add(Keeps::HoldCursor),
+            _ => self.is_torn = true,
+        }
+    }
+}
+
+/// The kinds an ask tells about: what is not found of them is not there.
+pub fn told_by(ask: &Ask) -> Leaves {
+    if ask.is_about_all() {
+        return Keeps::ALL.into_iter().fold(Leaves::NONE, Leaves::with).without(Leaves::of(Keeps::Library));
+    }
+    ask.kinds
+}
+
+/// What a link has, and what its session wants, after an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub of_link: Settings,
+    pub of_session: Settings,
+}
+
+/// The settings after an answer. `had`: the session's before, which the link was brought to; `user` logged in to the server.
+pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Settings, user: &str) -> Outcome {
+    let any = ask.any_setting || ask.is_about_all();
+    let mut of_link = if any { Settings::default() } else { had.clone() };
+    if any {
+        for name in had.custom_names().chain(WHO) {
+            if let Some(value) = had.get(name) {
+                of_link = of_link.with(name, value);
+            }
+        }
+    }
+    for (name, value) in &answer.settings {
+        of_link = of_link.with(name, value);
+    }
+    if let Some((session_user, role)) = &answer.users {
+        of_link = of_link.without_who();
+        if session_user != user {
+            of_link = of_link.with(WHO[0], session_user);
+        }
+        if role != "none" {
+            of_link = of_link.with(WHO[1], role);
+        }
+    }
+    // A function reset what the startup packet asked for: the server knows its own default only.
+    let mut of_session = of_link.clone();
+    for (name, value) in startup.without_who().pairs() {
+        if of_session.get(name).is_none() {
+            of_session = of_session.with(name, value);
+        }
+    }
+    Outcome { of_link, of_session }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> Settings {
+        pairs.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
+    }
+
+    fn ask(kinds: &[Keeps], names: &[&str]) -> Ask {
+        let kinds = kinds.iter().fold(Leaves::NONE, |set, kind| set.with(*kind));
+        Ask { kinds, names: names.iter().map(|name| name.to_string()).collect(), ..Ask::default() }
+    }
+
+    #[test]
+    fn only_what_may_have_changed_is_asked() {
+        assert_eq!(
+            ask(&[Keeps::Setting], &["a.b", "work_mem"]).question(),
+            "SELECT 's', n, pg_catalog.current_setting(n, true) FROM \
+             pg_catalog.unnest(ARRAY['a.b','work_mem']::pg_catalog.text[]) n"
+        );
+        assert_eq!(ask(&[Keeps::Setting], &["role"]).question(), SESSION_USERS);
+        assert_eq!(ask(&[Keeps::Listen], &[]).question(), PARTS[1].1);
+        let all = ask(&[Keeps::Unknown], &[]).question();
+        assert!(PARTS.iter().all(|(_, part)| all.contains(part)) && all.contains(SESSION_SETTINGS));
+    }
+
+    #[test]
+    fn names_of_applications_are_found_in_any_text() {
+        let mut ask = Ask::default();
+        ask.add_custom_names(b"select set_config('App.user', 'x', false), 1.5, t.*, a.b.c from x. where '.y'");
+        assert_eq!(ask.names.iter().map(String::as_str).collect::<Vec<_>>(), ["a.b.c", "app.user"]);
+    }
+
+    #[test]
+    fn an_answer_by_names_changes_those_only() {
+        let had = settings(&[("timezone", "UTC"), ("work_mem", "1MB")]);
+        let mut answer = Answer::default();
+        answer.row(&[Some(b"s"), Some(b"work_mem"), Some(b"2MB")]);
+        answer.row(&[Some(b"s"), Some(b"no.such"), None]);
+        let outcome = settings_after(&ask(&[Keeps::Setting], &["work_mem"]), &answer, &had, &had, "joe");
+        assert_eq!(outcome.of_session, settings(&[("timezone", "UTC"), ("work_mem", "2MB")]));
+        assert_eq!(outcome.of_session, outcome.of_link);
+        assert!(!answer.is_torn);
+    }
+
+    #[test]
+    fn an_answer_about_all_is_the_truth_and_the_start_comes_again() {
+        let startup = settings(&[("timezone", "UTC"), ("work_mem", "1MB")]);
+        let had = startup.with("app.user", "7").with("enable_sort", "off").with("role", "sue");
+        let mut answer = Answer::default();
+        answer.row(&[Some(b"s"), Some(b"timezone"), Some(b"UTC")]);
+        answer.row(&[Some(b"u"), Some(b"joe"), Some(b"none")]);
+        let outcome = settings_after(&ask(&[Keeps::Unknown], &[]), &answer, &had, &startup, "joe");
+        assert_eq!(outcome.of_link, settings(&[("app.user", "7"), ("timezone", "UTC")]));
+        assert_eq!(outcome.of_session, settings(&[("app.user", "7"), ("timezone", "UTC"), ("work_mem", "1MB")]));
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_no_answer() {
+        for row in [vec![], vec![Some(&b"?"[..]), Some(b"a"), Some(b"b")], vec![Some(&b"p"[..]), Some(b"\xff"), Some(b"b")]] {
+            let mut answer = Answer::default();
+            answer.row(&row);
+            assert!(answer.is_torn, "{row:?}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Small words that many modules use: what becomes of a client's message, and why a link stays with a session.
+
+use weir_policy::route::Class;
+use weir_sql::facts::Keeps;
+
+/// What to do after a message of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// Look at the next one.
+    Next,
+    /// More of this one must arrive first.
+    More,
+    /// This one must wait for replies; it is looked at again after they came.
+    Hold,
+    /// This one needs a link that is not at hand; it is looked at again once there is one.
+    Need(Need),
+}
+
+/// What a statement needs that is not at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    pub class: Class,
+    pub is_read: bool,
+}
+
+/// Why a link stays with a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    State(Keeps),
+    /// `pool_mode = session`.
+    Mode,
+}
+
+impl Kept {
+    /// A number for `LinkCard::kept`; 0 is not kept.
+    pub fn code(self) -> u8 {
+        match self {
+            Kept::Mode => 1,
+            Kept::State(kind) => 2 + kind as u8,
+        }
+    }
+
+    /// The reason behind a `code`, in words.
+    pub fn reason(code: u8) -> &'static str {
+        match code {
+            0 => "",
+            1 => "pool_mode",
+            _ => Keeps::ALL.get(usize::from(code) - 2).map_or("unknown", |kind| kind.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_number() {
+        for kind in Keeps::ALL {
+            assert_eq!(Kept::reason(Kept::State(kind).code()), kind.name());
+        }
+        assert_eq!((Kept::reason(Kept::Mode.code()), Kept::reason(0)), ("pool_mode", ""));
+    }
+}
