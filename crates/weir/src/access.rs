@@ -17,8 +17,8 @@ use weir_wire::scram::{Challenge, SaltedKeys};
 /// Users of whom something is remembered: far more than log in anywhere, and an end to what invented names can cost.
 const USERS_MAX: usize = 100_000;
 
-/// Threads that derive keys, and logins that may wait for one: about a quarter of a second for the last.
-const KEYS: Limits = Limits { threads: 1, queue: 256, answers: 10_000, lifetime: None };
+/// Keys are derived by one thread, so that a storm of logins takes no more than a core; the last in its queue waits two seconds.
+const KEYS: Limits = Limits { threads: 1, queue: 2048, answers: 10_000, lifetime: None };
 
 /// Threads that ask for the names of hosts. A name server that does not answer holds each for seconds.
 const HOSTS: Limits = Limits { threads: 4, queue: 256, answers: 10_000, lifetime: Some(Duration::from_secs(60)) };

@@ -65,6 +65,18 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + 'static> Errands<K
         Arc::new(Errands { limits, name, inner: Mutex::new(inner) })
     }
 
+    /// The answer, if it is known.
+    pub fn known(&self, key: &K) -> Option<V> {
+        match self.inner.lock().places.get(key) {
+            Some(Place::Known(answer, since)) if self.is_good(*since) => Some(answer.clone()),
+            Some(Place::Known(..) | Place::Underway(_)) | None => None,
+        }
+    }
+
+    fn is_good(&self, since: Instant) -> bool {
+        self.limits.lifetime.is_none_or(|lifetime| since.elapsed() < lifetime)
+    }
+
     /// The answer, or a promise to wake `waiter`. `work` finds it, and is only used if nobody has asked before.
     pub fn ask(
         self: &Arc<Self>,
@@ -73,12 +85,9 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + 'static> Errands<K
         wake: impl FnOnce() -> Wake,
         work: impl FnOnce() -> V + Send + 'static,
     ) -> State<V> {
-        let now = Instant::now();
         let mut inner = self.inner.lock();
         match inner.places.get_mut(key) {
-            Some(Place::Known(answer, since)) if self.limits.lifetime.is_none_or(|lifetime| now - *since < lifetime) => {
-                return State::Known(answer.clone());
-            }
+            Some(Place::Known(answer, since)) if self.is_good(*since) => return State::Known(answer.clone()),
             Some(Place::Underway(waiters)) => {
                 if !waiters.contains(&waiter) {
                     waiters.push(waiter);

@@ -30,8 +30,11 @@ pub async fn keys(
     challenge: Challenge,
     deadline: Option<Instant>,
 ) -> Result<SaltedKeys, Unanswered> {
-    let key = Salted { password: fingerprint(&w.shared.access.salt_secret, password), challenge: challenge.clone() };
-    let password = password.clone();
+    let key = Salted { password: fingerprint(&w.shared.access.salt_secret, password), challenge };
+    if let Some(keys) = w.shared.access.keys.known(&key) {
+        return Ok(keys);
+    }
+    let (password, challenge) = (password.clone(), key.challenge.clone());
     let work = move || SaltedKeys::derive(&password, &challenge.salt, challenge.iterations);
     wait(w, &w.shared.access.keys, &key, work, deadline).await
 }

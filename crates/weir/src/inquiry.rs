@@ -36,6 +36,10 @@ const ROLE_QUERY: &str = "SELECT rolcanlogin AND (rolvaliduntil IS NULL OR rolva
 /// Time for which it is believed that there is no such user: he may be created any moment.
 const ABSENT_LIFETIME: Duration = Duration::from_secs(1);
 
+/// Longest name asked for. Servers have shorter ones (63 bytes, unless they were built otherwise), and what is remembered of users who
+/// do not exist shall be small.
+const NAME_BYTES_MAX: usize = 255;
+
 /// A worker's connection for questions.
 #[derive(Default)]
 pub struct Inquiry {
@@ -70,6 +74,9 @@ type Row = Vec<Option<Zeroizing<Vec<u8>>>>;
 
 /// The roles a user is a member of, himself included. Cancel safe.
 pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTreeSet<String>>, InquiryError> {
+    if user.len() > NAME_BYTES_MAX {
+        return Ok(Arc::default());
+    }
     let lifetime = Duration::from_millis(w.peek_config().auth.cache_ms);
     if let Some(known) = w.shared.access.groups(user, lifetime) {
         return Ok(known);
@@ -89,6 +96,9 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
 
 /// What `auth_query` says a user must prove; `None`: nobody could prove it. Cancel safe.
 pub async fn secret(w: &Worker, user: &str, deadline: Instant) -> Result<Option<Secret>, InquiryError> {
+    if user.len() > NAME_BYTES_MAX {
+        return Ok(None);
+    }
     if let Some(known) = w.shared.access.asked(user) {
         return Ok(known);
     }

@@ -46,10 +46,47 @@ pub mod timing;
 pub mod views;
 pub mod worker;
 
+/// Random bytes from the system, taken many at a time: a login needs few, and each asking is a system call.
+#[derive(Default)]
+pub struct Randomness(zeroize::Zeroizing<Vec<u8>>);
+
+impl Randomness {
+    /// Bytes nobody else gets.
+    pub fn take<const N: usize>(&mut self) -> [u8; N] {
+        const STOCK: usize = 512;
+        if self.0.len() < N {
+            self.0.clear();
+            self.0.extend_from_slice(zeroize::Zeroizing::new(random::<STOCK>()).as_slice());
+        }
+        let mut bytes = [0; N];
+        let rest = self.0.len().saturating_sub(N);
+        for (byte, stock) in bytes.iter_mut().zip(&mut self.0[rest..]) {
+            *byte = std::mem::take(stock);
+        }
+        self.0.truncate(rest);
+        bytes
+    }
+}
+
 /// Random bytes from the system.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     // Without randomness there are no keys and no nonces, and nothing safe can be done.
     getrandom::fill(&mut bytes).expect("the system's source of randomness works");
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_bytes_are_given_out_once() {
+        let mut randomness = Randomness::default();
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..1000 {
+            assert!(seen.insert(randomness.take::<18>()));
+            assert_ne!(randomness.take::<32>(), [0; 32]);
+        }
+    }
 }

@@ -10,6 +10,10 @@ use weir_wire::md5::Md5Secret;
 use weir_wire::scram::{Binding, Client, ClientSecret, Nonce};
 use weir_wire::startup::Version;
 use weir_wire::write;
+use zeroize::Zeroizing;
+
+/// Room for an answer: a password, or a SCRAM message.
+const ANSWER_BYTES: usize = 1024;
 
 /// What a server says once the login is through.
 pub struct Greeting {
@@ -17,6 +21,8 @@ pub struct Greeting {
     pub key: Vec<u8>,
     pub reported: Vec<(String, String)>,
     pub protocol: Version,
+    /// The server asked for a proof and took ours: without, it trusts whoever comes from here.
+    pub was_asked: bool,
 }
 
 /// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
@@ -24,7 +30,7 @@ pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Logi
     let mut out = Vec::with_capacity(256);
     write::startup(&mut out, Version::V3_2, [("user", login.user), ("database", login.database)].into_iter());
     talk.send(w, address, &out).await?;
-    let mut greeting = Greeting { pid: 0, key: Vec::new(), reported: Vec::new(), protocol: Version::V3_2 };
+    let mut greeting = Greeting { pid: 0, key: Vec::new(), reported: Vec::new(), protocol: Version::V3_2, was_asked: false };
     let mut proof = Proof { w, address, login, scram: None, is_proved: false };
     loop {
         let (tag, body) = talk.next(w, address).await?;
@@ -32,6 +38,7 @@ pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Logi
             back::AUTHENTICATION => {
                 let answer = proof.answer(talk, &body).await?;
                 if !answer.is_empty() {
+                    greeting.was_asked = true;
                     talk.send(w, address, &answer).await?;
                 }
             }
@@ -89,8 +96,9 @@ struct Proof<'a> {
 
 impl Proof<'_> {
     /// The answer to an authentication request; empty when none is due.
-    async fn answer(&mut self, talk: &Talk, body: &[u8]) -> Result<Vec<u8>, OpenError> {
-        let mut out = Vec::new();
+    async fn answer(&mut self, talk: &Talk, body: &[u8]) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+        // Large enough not to move: it may hold a password.
+        let mut out = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES));
         match server::read_auth(body).ok_or_else(|| self.protocol("malformed authentication request"))? {
             // A server that asked for SCRAM and leaves it before its end does not know the keys.
             Auth::Ok if self.scram.is_some() && !self.is_proved => return Err(self.protocol("SCRAM ended before its end")),
@@ -117,7 +125,7 @@ impl Proof<'_> {
                     Secret::Keys(_, keys) => ClientSecret::Keys(keys.clone()),
                     Secret::Md5(_) | Secret::Scram(_) => return Err(self.protocol("no password")),
                 };
-                let nonce = Nonce::from_random(&crate::random());
+                let nonce = Nonce::from_random(&self.w.random());
                 let (client, first) = Client::new(secret, &nonce, Binding::None);
                 self.scram = Some(client);
                 write::message(&mut out, front::PASSWORD, |out| {

@@ -115,10 +115,11 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
     let mut door = Door { w, socket, peer, buffer: Zeroizing::default(), deadline, tls: None, answered_at: None, turn: None };
     match door.first_packet().await {
         Ok(Some(startup)) => match door.log_in(&startup).await {
-            Ok(admitted) => {
+            Ok(Some(session)) => {
                 door.settle(None).await;
-                admitted.map(|admitted| door.into_session(admitted))
+                Some(door.into_session(session))
             }
+            Ok(None) => None,
             Err(fault) => {
                 w.count(Metric::LoginsFailed);
                 let user = startup.get("user").unwrap_or_default();
@@ -228,11 +229,12 @@ impl Door<'_> {
             self.send(&out).await?;
             out.clear();
         }
+        let caller = Caller { user, database, replication };
         if console::is_console(self.w, database) {
-            return self.administer(Caller { user, database, replication }, startup).await.map(|()| None);
+            return self.administer(caller, startup).await.map(|()| None);
         }
         self.check_gate(database)?;
-        let admission = self.authenticate(Caller { user, database, replication }).await?;
+        let admission = self.authenticate(caller).await?;
         out.extend(admission.message);
         let pools = self.w.pool_set(user, database);
         let application = settings.get("application_name").unwrap_or_default().to_string();
@@ -270,20 +272,19 @@ impl Door<'_> {
         Ok(Some(Admitted { pools, state, entry }))
     }
 
+    /// Serves an administrator. There is no server here that would refuse one who proves nothing, so that he is refused.
     async fn administer(&mut self, caller: Caller<'_>, startup: &Startup) -> Result<(), Fault> {
-        let Caller { user, database, .. } = caller;
-        let right = console::admit(self.w, &self.socket, user)?;
+        let right = console::admit(self.w, &self.socket, caller.user)?;
         if !console::is_proven(&self.socket) {
             let admission = self.authenticate(caller).await?;
             if admission.is_unproved {
-                // No server is asked here, and nobody else could say who this is.
-                return Err(console::unproven(user));
+                return Err(console::unproven(caller.user));
             }
             self.send(&admission.message).await?;
         }
         self.settle(None).await;
         let application = startup.get("application_name").unwrap_or_default();
-        let entry = self.entry(user.into(), database.into(), application, startup.version)?;
+        let entry = self.entry(caller.user.into(), caller.database.into(), application, startup.version)?;
         console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await
     }
 
@@ -318,7 +319,7 @@ impl Door<'_> {
         let now_s = seconds(SystemTime::now());
         // Longer keys came with protocol 3.2.
         let key: Box<[u8]> =
-            if version >= Version::V3_2 { Box::new(crate::random::<32>()) } else { Box::new(crate::random::<4>()) };
+            if version >= Version::V3_2 { Box::new(self.w.random::<32>()) } else { Box::new(self.w.random::<4>()) };
         let entry = self.w.enter(|pid| Entry {
             card: Arc::new(Card::new(pid, user, database, application, ends, now_s)),
             key,

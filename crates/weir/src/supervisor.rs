@@ -164,7 +164,7 @@ fn obey(signal: i32, shared: &Shared) {
 }
 
 /// Reads the configuration again. A wrong one changes nothing.
-pub fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
+fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
     let say = |problems: &[Problem]| {
         for problem in problems {
             let level = if problem.severity == Severity::Error { Level::Error } else { Level::Warning };
@@ -176,8 +176,7 @@ pub fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
     let Some(new) = outcome.config else {
         let text = "configuration not reloaded: it has errors";
         shared.log.say(Level::Error, format_args!("{text}"));
-        let first = outcome.problems.iter().find(|problem| problem.severity == Severity::Error);
-        return Err(first.map_or_else(|| text.to_string(), |problem| format!("{text}: {problem}")));
+        return Err(first_error(text, &outcome.problems));
     };
     let (merged, unchanged) = config::reload(&shared.config.load(), new);
     let (access, problems) = files.read_access(&merged);
@@ -185,7 +184,7 @@ pub fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
     let Some(access) = access else {
         let text = "configuration not reloaded: pool_hba.conf has errors";
         shared.log.say(Level::Error, format_args!("{text}"));
-        return Err(text.to_string());
+        return Err(first_error(text, &problems));
     };
     for name in unchanged {
         shared.log.say(Level::Warning, format_args!("parameter \"{name}\" cannot be changed without a restart"));
@@ -194,6 +193,11 @@ pub fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
     shared.adopt(merged);
     shared.log.say(Level::Log, format_args!("configuration reloaded"));
     Ok(())
+}
+
+fn first_error(text: &str, problems: &[Problem]) -> String {
+    let first = problems.iter().find(|problem| problem.severity == Severity::Error);
+    first.map_or_else(|| text.to_string(), |problem| format!("{text}: {problem}"))
 }
 
 /// Each client takes one file descriptor: as many as the system allows are asked for.

@@ -113,6 +113,7 @@ pub struct Worker {
     view_waiters: RefCell<Vec<TaskId>>,
     no_settings: Arc<Settings>,
     dice: Cell<u64>,
+    randomness: RefCell<crate::Randomness>,
     serials: AtomicU64,
 }
 
@@ -137,6 +138,7 @@ impl Worker {
             view_waiters: RefCell::default(),
             no_settings: shared.intern_settings(Settings::default()).0,
             dice: Cell::new(seed | 1),
+            randomness: RefCell::default(),
             serials: AtomicU64::new(1),
             reactor,
             shared,
@@ -274,6 +276,11 @@ impl Worker {
 
     pub fn no_settings(&self) -> Arc<Settings> {
         self.no_settings.clone()
+    }
+
+    /// Random bytes for keys and nonces.
+    pub fn random<const N: usize>(&self) -> [u8; N] {
+        self.randomness.borrow_mut().take()
     }
 
     /// A random word: xorshift, good enough to spread reads.

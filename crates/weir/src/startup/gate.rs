@@ -10,6 +10,7 @@ use crate::forge::{self, Unanswered};
 use crate::inquiry::{self, InquiryError};
 use crate::link::{Login, OpenError, Talk};
 use crate::log::{Level, Who};
+use crate::login;
 use crate::metrics::Metric;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -337,13 +338,17 @@ impl Door<'_> {
                 && proven.secret.matches(caller.user.as_bytes(), &password)
         });
         if !is_known {
-            self.let_judge(caller, &password).await?;
+            if !self.let_judge(caller, &password).await? {
+                self.w.shared.access.unprove(caller.user);
+                return Ok(Admission { is_unproved: true, ..Admission::default() });
+            }
             self.w.shared.access.prove(caller.user, Secret::Plain(password));
         }
         Ok(Admission::default())
     }
 
-    async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<(), Fault> {
+    /// Whether the server looked at the password, and took it. One that trusts whoever comes from here has judged nothing.
+    async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<bool, Fault> {
         let node = {
             let view = self.w.view();
             view.primary.or_else(|| (0..view.nodes.len()).find(|&at| view.is_up(at)))
@@ -354,13 +359,20 @@ impl Door<'_> {
         };
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
         let secret = Secret::Plain(password.clone());
-        let login = Login { user: caller.user, database: caller.database, secret: Some(&secret), generation: 0 };
-        match Talk::log_in(self.w, &address, &login, deadline).await {
-            Ok(talk) => {
-                // The farewell saves the server a line about an unexpected end of file.
-                let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
-                Ok(())
-            }
+        // No server has the console's database.
+        let is_console = crate::console::is_console(self.w, caller.database);
+        let own = is_console.then(|| self.w.peek_config().auth.ask_database.clone());
+        let database = own.as_deref().unwrap_or(caller.database);
+        let login = Login { user: caller.user, database, secret: Some(&secret), generation: 0 };
+        let judged = async {
+            let mut talk = Talk::connect(self.w, &address, deadline).await?;
+            let greeting = login::log_in(self.w, &mut talk, &address, &login).await?;
+            // The farewell saves the server a line about an unexpected end of file.
+            let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
+            Ok(greeting.was_asked)
+        };
+        match judged.await {
+            Ok(was_asked) => Ok(was_asked),
             Err(OpenError::Refused { sqlstate: state, .. }) if matches!(&*state, "28P01" | "28000") => {
                 Err(self.wrong_password(caller.user))
             }

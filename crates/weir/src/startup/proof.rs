@@ -15,7 +15,7 @@ const LOGIN_MESSAGE_BYTES_MAX: usize = 16 << 10;
 impl Door<'_> {
     /// Whether the client knows an md5 password; `None` asks all the same and lets nobody in.
     pub(super) async fn ask_md5(&mut self, secret: Option<&Md5Secret>) -> Result<bool, Fault> {
-        let salt: [u8; 4] = crate::random();
+        let salt: [u8; 4] = self.w.random();
         let mut out = Vec::with_capacity(16);
         write::authentication(&mut out, 5, &salt);
         self.send(&out).await?;
@@ -51,7 +51,7 @@ impl Door<'_> {
         self.send(&out).await?;
         let body = self.password_message().await?;
         let first = initial_response(&body)?;
-        let mut server = Server::new(secret, Nonce::from_random(&crate::random()), Binding::None);
+        let mut server = Server::new(secret, Nonce::from_random(&self.w.random()), Binding::None);
         let challenge = server.on_client_first(first).map_err(protocol)?;
         out.clear();
         write::authentication(&mut out, 11, &challenge);

@@ -25,7 +25,8 @@ fn a_user_without_an_entry_is_asked_for_at_the_server() {
     let proxy = asking(cluster.primary(), "auth_cache_time = 0\n");
     assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
     assert_eq!(current_user(&proxy, "ünï", "pässwörd 密"), Ok("ünï".into()));
-    for user in ["anna", "nobody", "guest", "O'Brien\\"] {
+    let long = "x".repeat(5000);
+    for user in ["anna", "nobody", "guest", "O'Brien\\", &long] {
         assert_eq!(current_user(&proxy, user, "wrong"), Err(format!("{WRONG} \"{user}\"")));
     }
     // A changed password counts at once without a cache.

@@ -363,3 +363,102 @@ fn no_secret_is_logged_or_shown() {
         assert!(!shown.contains(&secret), "{secret} is shown");
     }
 }
+
+/// What psql says: its output, or its complaint.
+fn psql(proxy: &Proxy, user: &str, password: Option<&str>) -> Result<String, String> {
+    let mut command = Command::new("psql");
+    let port = proxy.port().to_string();
+    command.args([
+        "-X",
+        "-w",
+        "-A",
+        "-t",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &port,
+        "-U",
+        user,
+        "-d",
+        "postgres",
+        "-c",
+        "select current_user",
+    ]);
+    command.env_remove("PGPASSWORD").env("PGPASSFILE", "/nonexistent").env("PGCONNECT_TIMEOUT", "30");
+    if let Some(password) = password {
+        command.env("PGPASSWORD", password);
+    }
+    let output = command.output().expect("psql is installed");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+#[test]
+fn libpq_logs_in_by_every_method() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    let verifier = primary.value("select rolpassword from pg_authid where rolname = 'anna'").unwrap();
+    let passwords = format!("anna:{verifier}\nold:secret of old\nünï:pässwörd 密\n");
+    let rules = |method: &str| format!("host all postgres all trust\nhost all all all {method}\n");
+    let files = [("pool_passwd", passwords.as_str()), ("pool_hba.conf", &rules("trust"))];
+    let proxy = Proxy::with_files(&[primary], "enable_pool_hba = on\n", &files, &[]);
+    for method in ["scram-sha-256", "md5", "password"] {
+        proxy.write_file("pool_hba.conf", &rules(method));
+        proxy.reload();
+        for (user, password) in [("anna", "secret of anna"), ("old", "secret of old"), ("ünï", "pässwörd 密")] {
+            assert_eq!(psql(&proxy, user, Some(password)), Ok(user.to_string()), "{user} by {method}");
+            let refused = psql(&proxy, user, Some("wrong")).unwrap_err();
+            let expected = format!("FATAL:  password authentication failed for user \"{user}\"");
+            assert!(refused.contains(&expected), "{user} by {method}: {refused}");
+        }
+        let silent = psql(&proxy, "anna", None).unwrap_err();
+        assert!(silent.contains("no password supplied"), "{method}: {silent}");
+    }
+    proxy.write_file("pool_hba.conf", &rules("reject"));
+    proxy.reload();
+    let refused = psql(&proxy, "anna", Some("secret of anna")).unwrap_err();
+    assert!(refused.contains("FATAL:  pool_hba.conf rejects connection for host \"127.0.0.1\", user \"anna\""), "{refused}");
+}
+
+/// What the console says to one who looks and changes something.
+fn administer(proxy: &Proxy, user: &str, password: &str) -> Result<(), String> {
+    let login = Login { database: "pgbouncer".into(), ..Login::new(proxy.port(), user, password) };
+    driver::block_on(async {
+        let (console, _mover) = driver::connect(&login).await.map_err(|error| driver::describe(&error))?;
+        for command in ["SHOW VERSION", "PAUSE nobody", "RESUME nobody"] {
+            console.simple_query(command).await.map_err(|error| driver::describe(&error))?;
+        }
+        Ok(())
+    })
+}
+
+/// PgBouncer's CVE-2026-6667 and its like: who may not administer, or has not proved who he is, does not.
+#[test]
+fn nobody_administers_without_a_proof() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    let verifier = primary.value("select rolpassword from pg_authid where rolname = 'anna'").unwrap();
+    let passwords = format!("anna:{verifier}\nold:secret of old\n");
+    let files = [("pool_passwd", passwords.as_str()), ("pool_hba.conf", HBA)];
+    let more = "admin_users = 'anna, guest, postgres'\n";
+    let by_rule = Proxy::with_files(&[primary], &format!("enable_pool_hba = on\n{more}"), &files, &[]);
+    let by_entry = Proxy::with_files(&[primary], more, &files, &[]);
+    // This server believes `guest` whatever he sends.
+    let by_consent = Proxy::with_files(&[primary], more, &[files[0], ("x", "")], &[]);
+    by_consent.add_conf("allow_clear_text_frontend_auth = on");
+    by_consent.reload();
+    for proxy in [&by_rule, &by_entry, &by_consent] {
+        wait_until("the console to answer", || administer(proxy, "anna", "secret of anna").is_ok());
+        let cases = [
+            ("anna", "wrong", "28P01"),
+            ("old", "secret of old", "28000"), // is no administrator
+            ("guest", "x", "28P01"),           // is one without a password
+        ];
+        for (user, password, expected) in cases {
+            let refused = administer(proxy, user, password).unwrap_err();
+            assert!(refused.starts_with(expected), "{user}: {refused}");
+        }
+    }
+}
+
+const HBA: &str = "host all postgres all trust\nhost all all all scram-sha-256\n";
