@@ -524,8 +524,11 @@ impl<M> Ring<M> {
         } else if std::mem::take(&mut place.wants_write) {
             host.ready(&place.mark, WRITE);
         }
+        let stays = place.fate == Fate::Stay;
         self.recycle(outgoing, host);
-        self.settle(token, host);
+        if !stays {
+            self.settle(token, host);
+        }
     }
 
     fn writable(&mut self, token: Token, host: &impl Host<Mark = M>) {

@@ -291,21 +291,29 @@ impl Socket {
         }
     }
 
+    /// Waits until a read may bring something. Cancel safe. `TimedOut` at the deadline.
+    pub async fn readable(&self, reactor: &Reactor, deadline: Option<Instant>) -> io::Result<()> {
+        while !self.is_readable() {
+            if let Some(at) = deadline {
+                if reactor.now() >= at {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                reactor.wake_at(at);
+            }
+            parked().await;
+        }
+        Ok(())
+    }
+
     /// Waits for bytes. Cancel safe. `TimedOut` at the deadline.
     pub async fn read(&self, reactor: &Reactor, buffer: &mut [u8], deadline: Option<Instant>) -> io::Result<usize> {
         loop {
+            self.readable(reactor, deadline).await?;
             match self.try_read(reactor, buffer)? {
                 Got::Bytes(bytes) => return Ok(bytes),
                 Got::End => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Got::Nothing => {}
             }
-            if deadline.is_some_and(|at| reactor.now() >= at) {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            if let Some(at) = deadline {
-                reactor.wake_at(at);
-            }
-            parked().await;
         }
     }
 

@@ -39,11 +39,40 @@ use zeroize::Zeroizing;
 /// Welcomes a worker remembers.
 const WELCOMES_MAX: usize = 256;
 
-/// Parameters reported to clients of one user, database and settings.
+/// By user, database and settings.
 type Key = (Arc<str>, Arc<str>, Arc<Settings>);
 
+/// What clients of one user, database and settings are told.
+struct Welcome {
+    /// A ParameterStatus for each parameter that is the same for all of them.
+    statuses: Box<[u8]>,
+    /// The application's name is reported, too.
+    names_application: bool,
+}
+
+impl Welcome {
+    fn new(reported: &[(String, String)]) -> Welcome {
+        let mut statuses = Vec::new();
+        for (name, value) in reported.iter().filter(|(name, _)| name != APPLICATION_NAME) {
+            write::parameter_status(&mut statuses, name, value);
+        }
+        let names_application = reported.iter().any(|(name, _)| name == APPLICATION_NAME);
+        Welcome { statuses: statuses.into(), names_application }
+    }
+
+    fn write(&self, application: &str, out: &mut Vec<u8>) {
+        if self.names_application {
+            write::parameter_status(out, APPLICATION_NAME, application);
+        }
+        out.extend_from_slice(&self.statuses);
+    }
+}
+
+/// The only reported parameter that differs among the clients of one welcome.
+const APPLICATION_NAME: &str = "application_name";
+
 /// The welcomes of a worker.
-pub struct Welcomes(Cache<Key, Rc<[(String, String)]>>);
+pub struct Welcomes(Cache<Key, Rc<Welcome>>);
 
 impl Default for Welcomes {
     fn default() -> Welcomes {
@@ -242,8 +271,8 @@ impl Door<'_> {
         let nameless = self.w.shared.intern_settings(settings.without("application_name")).0;
         let meaning = self.w.shared.intern_settings(settings.meaning()).1;
         let (settings, _) = self.w.shared.intern_settings(settings);
-        let reported = match reported(self.w, &self.socket, &pools, nameless).await {
-            Ok(reported) => reported,
+        let welcome = match welcome_of(self.w, &self.socket, &pools, nameless).await {
+            Ok(welcome) => welcome,
             Err(fault) => {
                 self.w.forget_pool_set(&pools);
                 if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
@@ -254,10 +283,7 @@ impl Door<'_> {
             }
         };
         write::authentication(&mut out, 0, &[]);
-        for (name, value) in reported.iter() {
-            let value = if name == "application_name" { &application } else { value };
-            write::parameter_status(&mut out, name, value);
-        }
+        welcome.write(&application, &mut out);
         let entry = self.entry(pools.user.clone(), pools.database.clone(), &application, startup.version)?;
         write::backend_key_data(&mut out, entry.card.pid, &entry.key);
         write::ready(&mut out, crate::session::IDLE);
@@ -312,9 +338,19 @@ impl Door<'_> {
         Ok(())
     }
 
+    /// Where the client reached us. With one address to listen on, the system need not be asked.
+    fn local_ip(&self) -> Option<std::net::IpAddr> {
+        let config = self.w.peek_config();
+        let only = match &config.listen_addresses[..] {
+            [only] => only.parse().ok().filter(|ip: &std::net::IpAddr| !ip.is_unspecified()),
+            _ => None,
+        };
+        only.or_else(|| self.socket.local_ip())
+    }
+
     fn entry(&self, user: Arc<str>, database: Arc<str>, application: &str, version: Version) -> Result<Rc<Entry>, Fault> {
         let (host, client_port) = self.peer.map_or(("[local]".to_string(), 0), |peer| (peer.ip().to_string(), peer.port()));
-        let local_host = self.socket.local_ip().map(|ip| ip.to_string()).unwrap_or_default();
+        let local_host = self.peer.and_then(|_| self.local_ip()).map(|ip| ip.to_string()).unwrap_or_default();
         let ends = Ends { client_host: host.into(), client_port, local_host: local_host.into() };
         let now_s = seconds(SystemTime::now());
         // Longer keys came with protocol 3.2.
@@ -357,19 +393,14 @@ fn broke(cause: &io::Error) -> Fault {
 }
 
 /// What a server reports to a client of this user and database with these settings: remembered, or asked of a server.
-async fn reported(
-    w: &Rc<Worker>,
-    client: &Socket,
-    pools: &PoolSet,
-    settings: Arc<Settings>,
-) -> Result<Rc<[(String, String)]>, Fault> {
+async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: Arc<Settings>) -> Result<Rc<Welcome>, Fault> {
     let key = (pools.user.clone(), pools.database.clone(), settings);
     if let Some(known) = w.welcomes.borrow().0.get(&key) {
         return Ok(known.clone());
     }
     let mut link = any_link(w, client, pools).await?;
     let configured = configure(w, &mut link, &key.2).await;
-    let reported: Rc<[(String, String)]> = link.reported.as_slice().into();
+    let welcome = Rc::new(Welcome::new(&link.reported));
     let pool = link.pool.clone();
     match configured {
         Ok(()) => pool.give_back(w, link),
@@ -378,8 +409,8 @@ async fn reported(
             return Err(fault);
         }
     }
-    w.welcomes.borrow_mut().0.insert(key, reported.clone());
-    Ok(reported)
+    w.welcomes.borrow_mut().0.insert(key, welcome.clone());
+    Ok(welcome)
 }
 
 /// A link to the primary, or to whatever server is up when there is none.

@@ -2,12 +2,14 @@
 
 use super::{Door, broke};
 use crate::fault::{Fault, sqlstate};
+use crate::socket::Got;
+use std::io;
 use std::time::Instant;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 use weir_wire::md5::Md5Secret;
 use weir_wire::scram::{Accepted, Binding, MECHANISM, Nonce, ScramError, Server, ServerSecret};
 use weir_wire::write;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Longest message of a login. Source: `PG_MAX_AUTH_TOKEN_LENGTH` is 65535; passwords and SCRAM messages are far shorter.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 16 << 10;
@@ -87,16 +89,30 @@ impl Door<'_> {
 
     /// Reads what the client has sent. What arrives may be a password, so nothing of it is left where it passed.
     pub(super) async fn read_more(&mut self) -> Result<(), Fault> {
-        let mut piece = Zeroizing::new([0u8; 2048]);
-        let bytes = self.socket.read(&self.w.reactor, piece.as_mut_slice(), self.deadline).await.map_err(|e| broke(&e))?;
-        if self.buffer.capacity() - self.buffer.len() < bytes {
+        loop {
+            self.socket.readable(&self.w.reactor, self.deadline).await.map_err(|e| broke(&e))?;
+            // Not held across the wait, and wiped only as far as it was used: a login costs little else.
+            let mut piece = [0u8; 2048];
+            match self.socket.try_read(&self.w.reactor, &mut piece).map_err(|e| broke(&e))? {
+                Got::Bytes(bytes) => {
+                    self.keep(&piece[..bytes]);
+                    piece[..bytes].zeroize();
+                    return Ok(());
+                }
+                Got::Nothing => {}
+                Got::End => return Err(broke(&io::ErrorKind::UnexpectedEof.into())),
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.buffer.capacity() - self.buffer.len() < bytes.len() {
             // A vector that grows by itself would leave a copy behind.
-            let mut larger = Zeroizing::new(Vec::with_capacity((self.buffer.len() + bytes).next_power_of_two()));
+            let mut larger = Zeroizing::new(Vec::with_capacity((self.buffer.len() + bytes.len()).next_power_of_two()));
             larger.extend_from_slice(&self.buffer);
             self.buffer = larger;
         }
-        self.buffer.extend_from_slice(&piece[..bytes]);
-        Ok(())
+        self.buffer.extend_from_slice(bytes);
     }
 
     /// Takes the first bytes out of the buffer; they are wiped.
