@@ -164,6 +164,8 @@ fn metrics_are_in_prometheus_format_and_count_what_happens() {
     client.run("select pg_sleep(0.1)");
     client.error("select * from nothing");
     client.run("create temporary table kept (a int)");
+    // What a statement left is asked of the server after it.
+    wait_until("the connection to be kept", || scrape(port).get("weir_links_kept", &[("reason", "temporary object")]) == 1.0);
     let after = scrape(port);
     let grown = |name: &str, labels: &[(&str, &str)]| after.get(name, labels) - before.get(name, labels);
     assert_eq!(grown("weir_pool_statements_total", &whose), 14.0);
