@@ -171,7 +171,7 @@ pub fn on_answer(s: &mut Session, w: &Worker) {
     }
     show_kept(s, w, had);
     let lacks = |link: &link::Link| !Arc::ptr_eq(&link.settings, &s.state.settings);
-    if s.link.as_deref().is_some_and(lacks) && s.replies.is_settled() {
+    if s.link.as_deref().is_some_and(lacks) && s.replies.is_settled() && !s.up.is_mid_message() {
         // A function reset what the startup packet asked for. The client has heard of that, and must hear that it is not so.
         bring_settings(s, w);
         s.state.telling = true;
@@ -291,8 +291,12 @@ fn bring_statements(s: &mut Session, w: &Worker) {
 /// A reset is over: the server knows its own defaults only, so what the startup packet asked for is set again before the client hears
 /// that it is over. True: its ReadyForQuery waits.
 pub fn restores(s: &mut Session, w: &Worker) -> bool {
+    // Until all is answered this is about something that was sent before the reset.
+    if s.state.resetting.is_none() || !s.replies.is_settled() {
+        return false;
+    }
     let Some(reset) = s.state.resetting.take() else { return false };
-    if s.transaction == FAILED || !s.replies.is_settled() {
+    if s.transaction == FAILED || s.up.is_mid_message() {
         return false;
     }
     let Some(link) = &mut s.link else { return false };

@@ -281,7 +281,9 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if !matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL) && must_hold(s) {
+    let is_copy = matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL);
+    // Outside of a copy such messages wait like others: in the middle of one nothing of ours could be sent.
+    if !(is_copy && s.replies.is_copying_in()) && must_hold(s) {
         return Ok(aim::hold(s, w));
     }
     match header.tag {
