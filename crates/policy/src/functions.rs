@@ -4,6 +4,7 @@
 //! server is asked for comes with the next inventory; until it is known, the function counts as able to leave anything.
 
 use foldhash::HashMap;
+use std::sync::Arc;
 use weir_sql::body::{Body, read_body};
 use weir_sql::leaves::left_by_function;
 
@@ -27,6 +28,29 @@ enum Known {
 #[derive(Debug, Default)]
 pub struct Functions {
     known: HashMap<String, Known>,
+    read_ms: u64,
+    edition: u64,
+}
+
+/// What is known of all databases.
+#[derive(Debug, Default)]
+pub struct Books {
+    databases: HashMap<Arc<str>, Functions>,
+}
+
+/// Sources are believed for so long: they may be changed past Weir.
+const BELIEVED_MS: u64 = 10_000;
+
+impl Books {
+    /// The functions of a database. `edition` moves when a definition passes through Weir; what was read before is forgotten.
+    pub fn of(&mut self, database: &Arc<str>, now_ms: u64, edition: u64) -> &mut Functions {
+        let functions = self.databases.entry(database.clone()).or_default();
+        if functions.known.is_empty() || functions.edition != edition || now_ms.saturating_sub(functions.read_ms) > BELIEVED_MS {
+            functions.known.clear();
+            (functions.read_ms, functions.edition) = (now_ms, edition);
+        }
+        functions
+    }
 }
 
 /// What a function is.
@@ -39,6 +63,19 @@ pub enum Verdict {
 }
 
 impl Functions {
+    /// Judges all functions of a statement.
+    pub fn judge_all(&mut self, names: &[String]) -> Verdict {
+        let mut missing = Vec::new();
+        for name in names {
+            match self.judge(name) {
+                Verdict::Harmless => {}
+                Verdict::Leaves => return Verdict::Leaves,
+                Verdict::Unknown(more) => missing.extend(more),
+            }
+        }
+        if missing.is_empty() { Verdict::Harmless } else { Verdict::Unknown(missing) }
+    }
+
     /// Judges a function; what it depends on is followed.
     pub fn judge(&mut self, name: &str) -> Verdict {
         match self.known.get(name) {
@@ -88,10 +125,6 @@ impl Functions {
             let known = of_name.map(|(_, language, source)| read(language, source)).fold(Known::Harmless, both);
             self.known.insert(name.clone(), known);
         }
-    }
-
-    pub fn clear(&mut self) {
-        self.known.clear();
     }
 }
 
@@ -149,6 +182,18 @@ mod tests {
         assert_eq!(functions.judge("h"), Verdict::Leaves);
         learn(&mut functions, &["i"], &[("i", "sql", "select f(1), h(2)")]);
         assert_eq!(functions.judge("i"), Verdict::Leaves);
+    }
+
+    #[test]
+    fn what_was_read_is_believed_for_a_while_only() {
+        let mut books = Books::default();
+        let database: Arc<str> = "d".into();
+        learn(books.of(&database, 5000, 0), &["f"], &[("f", "c", "f")]);
+        for (now_ms, edition, is_known) in [(15_000, 0, true), (15_001, 0, false)] {
+            assert_eq!(books.of(&database, now_ms, edition).judge("f") == Verdict::Harmless, is_known, "{now_ms}");
+        }
+        learn(books.of(&database, 16_000, 0), &["f"], &[("f", "c", "f")]);
+        assert_ne!(books.of(&database, 16_000, 1).judge("f"), Verdict::Harmless, "a definition passed");
     }
 
     #[test]

@@ -13,7 +13,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::by_sql::{Change, Entry};
-use weir_policy::inventory::{settings_after, told_by};
+use weir_policy::functions::Verdict;
+use weir_policy::inventory::{SOURCES_MAX, settings_after, told_by};
 use weir_policy::replies::Expect;
 use weir_policy::settings::Settings;
 use weir_sql::facts::{Keeps, Leaves};
@@ -22,7 +23,7 @@ use weir_wire::write;
 
 /// Notes what a Query may leave; it is about to be sent.
 #[inline]
-pub fn note_query(s: &mut Session, statement: &Statement, header: Header) {
+pub fn note_query(s: &mut Session, w: &Worker, statement: &Statement, header: Header) {
     if is_harmless(s, statement) {
         return;
     }
@@ -36,20 +37,22 @@ pub fn note_query(s: &mut Session, statement: &Statement, header: Header) {
     }
     let body = s.up.whole(header).unwrap_or_default();
     let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
-    note(&mut s.state, statement, text, &[]);
+    let may_change = judged(&mut s.state, w, &s.pools.database, statement);
+    note(&mut s.state, statement, may_change, text, &[]);
     s.state.resetting.clone_from(&statement.resets);
 }
 
 /// Notes what the execution of a portal may leave; its Bind is about to be sent.
 #[inline]
-pub fn note_bind(s: &mut Session, statement: &Statement, tail: &[u8], header: Header) {
+pub fn note_bind(s: &mut Session, w: &Worker, statement: &Statement, tail: &[u8], header: Header) {
     if is_harmless(s, statement) {
         return;
     }
     let text = split_cstr(tail).map_or(&[][..], |(text, _)| text);
     let here = s.up.unseen();
     let values = &here[..here.len().min(header.frame_bytes())];
-    note(&mut s.state, statement, text, values);
+    let may_change = judged(&mut s.state, w, &s.pools.database, statement);
+    note(&mut s.state, statement, may_change, text, values);
     if statement.resets.is_some() {
         s.state.bound_reset.clone_from(&statement.resets);
     }
@@ -60,10 +63,33 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
     statement.may_change.is_empty()
         && !statement.executes
         && statement.resets.is_none()
+        && !statement.defines
         && statement.frees.common(s.state.found).is_empty()
 }
 
-fn note(state: &mut state::State, statement: &Statement, text: &[u8], values: &[u8]) {
+/// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
+fn judged(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement) -> Leaves {
+    if statement.defines {
+        w.shared.definitions.fetch_add(1, Ordering::Relaxed);
+    }
+    // Procedural code counts as unknown whatever it calls.
+    if statement.functions.is_empty() || statement.leaves.has(Keeps::Unknown) {
+        return statement.may_change;
+    }
+    let edition = w.shared.definitions.load(Ordering::Relaxed);
+    let mut books = w.functions.borrow_mut();
+    match books.of(database, w.millis(w.reactor.now()), edition).judge_all(&statement.functions) {
+        Verdict::Harmless => statement.leaves,
+        Verdict::Leaves => statement.may_change,
+        Verdict::Unknown(missing) => {
+            let room = SOURCES_MAX.saturating_sub(state.due.sources.len());
+            state.due.sources.extend(missing.into_iter().take(room));
+            statement.may_change
+        }
+    }
+}
+
+fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, text: &[u8], values: &[u8]) {
     let executed = if statement.executes { state.by_sql.later() } else { Leaves::NONE };
     if executed.has(Keeps::Setting) || executed.has(Keeps::Unknown) {
         // What it sets stands in the text of the statement that was prepared.
@@ -71,7 +97,7 @@ fn note(state: &mut state::State, statement: &Statement, text: &[u8], values: &[
         let by_sql = state.by_sql.clone();
         by_sql.texts().for_each(|text| state.due.add_custom_names(text.as_bytes()));
     }
-    let leaves = statement.may_change.and(statement.frees.common(state.found)).and(executed);
+    let leaves = may_change.and(statement.frees.common(state.found)).and(executed);
     // DISCARD ALL is told by its own answer.
     if !leaves.is_empty() {
         state.note(leaves, &statement.functions, text, values);
@@ -152,6 +178,12 @@ pub fn on_refused(s: &mut Session) {
 pub fn on_answer(s: &mut Session, w: &Worker) {
     let Some(asking) = s.state.asking.take() else { return };
     let Asking { ask, answer } = *asking;
+    if !ask.sources.is_empty() && !answer.is_torn {
+        let edition = w.shared.definitions.load(Ordering::Relaxed);
+        let mut books = w.functions.borrow_mut();
+        let functions = books.of(&s.pools.database, w.millis(w.reactor.now()), edition);
+        functions.learn(ask.sources.iter(), &answer.sources);
+    }
     let had = s.state.kept();
     let told = told_by(&ask);
     s.state.found = s.state.found.without(told).and(answer.found);

@@ -352,6 +352,9 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         }
         w.statements.borrow_mut().of_text(text)
     };
+    if answer::is_in_doubt(s, &statement) {
+        return Ok(Flow::Hold);
+    }
     if let Some(local) = answer::is_ours(s, &statement) {
         if !s.may_speak() || s.replies.is_unsynced() {
             return Ok(settle_first(s, w));
@@ -374,7 +377,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     timing::sent(s, w);
     w.count(Metric::StatementsSimple);
     s.barrier = statement.is_barrier;
-    inventory::note_query(s, &statement, header);
+    inventory::note_query(s, w, &statement, header);
     if s.replies.is_settled() {
         s.replies.push(Expect::Query);
         s.unnamed = None;
