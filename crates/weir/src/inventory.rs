@@ -64,11 +64,13 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.executes
         && statement.resets.is_none()
         && !statement.defines
+        && !statement.alters_defaults
         && statement.frees.common(s.state.found).is_empty()
 }
 
 /// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
 fn judged(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement) -> Leaves {
+    state.renews |= statement.alters_defaults;
     if statement.defines {
         w.shared.definitions.fetch_add(1, Ordering::Relaxed);
     }
@@ -114,6 +116,9 @@ pub fn settle(s: &mut Session, w: &Rc<Worker>) {
     if !s.state.due.is_empty() {
         return ask(s, w);
     }
+    if s.state.renews {
+        renew(s, w);
+    }
     if s.state.kept().is_some() {
         return;
     }
@@ -125,6 +130,16 @@ pub fn settle(s: &mut Session, w: &Rc<Worker>) {
     }
     let pool = link.pool.clone();
     pool.give_back(w, link);
+}
+
+/// Closes the server connections that began with defaults that hold no more, each after its use. Of whom the defaults were is not
+/// looked at: they are changed rarely.
+#[cold]
+fn renew(s: &mut Session, w: &Worker) {
+    s.state.renews = false;
+    w.shared.pools.of_database(None).iter().for_each(|pool| pool.renew(w));
+    // What clients are welcomed with is asked of a server anew.
+    w.shared.tell_all(|| crate::shared::Message::Refresh);
 }
 
 /// Whether a link that its session leaves must be cleaned first.

@@ -325,7 +325,8 @@ fn must_hold(s: &mut Session) -> bool {
         s.state.is_claimed &= s.barrier;
     }
     s.filling = s.replies.is_full(s.filling);
-    s.barrier || s.filling
+    // A server that reads a copy's data ends nothing before it has it all: what stands between must not wait.
+    (s.barrier && !s.replies.is_copying_in()) || s.filling
 }
 
 /// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.

@@ -36,6 +36,8 @@ pub struct Statement {
     pub later: Leaves,
     /// It may run a statement prepared by SQL.
     pub executes: bool,
+    /// New connections will begin with other settings.
+    pub alters_defaults: bool,
     /// It may make, change or remove functions.
     pub defines: bool,
     /// What it does to the settings, if that is known from the text.
@@ -163,6 +165,7 @@ pub fn unknown() -> Statement {
         functions: Box::default(),
         later: Leaves::NONE,
         executes: true,
+        alters_defaults: false,
         defines: true,
         plain: None,
         local: None,
@@ -192,6 +195,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         functions,
         later: facts.later.and(if is_prepare { unknown } else { Leaves::NONE }),
         executes: facts.prepared,
+        alters_defaults: facts.alters_defaults,
         defines: defines(&facts, &readable),
         plain: plain(&facts),
         is_read: facts.effect == Effect::Reads,

@@ -408,3 +408,17 @@ fn a_function_that_leaves_nothing_is_asked_about_once() {
     client.run("select harmless(1)");
     assert_eq!((client.value("show work_mem"), other.value("show work_mem")), ("7MB".into(), "4MB".into()), "it was made anew");
 }
+
+#[test]
+fn new_clients_begin_with_altered_defaults() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("worker_threads = 1");
+    let mut client = ground.client(&proxy);
+    assert_eq!(client.value("show work_mem"), "4MB");
+    client.run(&format!("alter database {} set work_mem = '9MB'", ground.database));
+    let mut new = ground.client(&proxy);
+    let seen = (new.value("show work_mem"), new.value("show work_mem"));
+    client.run(&format!("alter database {} reset work_mem", ground.database));
+    assert_eq!(seen, ("9MB".into(), "9MB".into()));
+    assert_eq!(ground.client(&proxy).value("show work_mem"), "4MB");
+}
