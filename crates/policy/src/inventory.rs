@@ -20,10 +20,15 @@ pub struct Ask {
     pub any_setting: bool,
     /// Functions that ran: names of parameters are looked for in their source.
     pub functions: BTreeSet<String>,
+    /// Functions whose source is wanted, to know next time whether they leave anything.
+    pub sources: BTreeSet<String>,
 }
 
-/// Names asked for at once; more are asked for as "any setting".
+/// Names of parameters asked for at once.
 pub const NAMES_MAX: usize = 256;
+
+/// Sources asked for at once; the others come next time.
+pub const SOURCES_MAX: usize = 64;
 
 impl Ask {
     pub fn is_empty(&self) -> bool {
@@ -59,6 +64,11 @@ impl Ask {
                 push_part(&mut sql, part);
             }
         }
+        if any && !self.sources.is_empty() {
+            push_part(&mut sql, FUNCTION_SOURCES);
+            push_array(&mut sql, self.sources.iter(), "name");
+            sql.push(')');
+        }
         sql
     }
 
@@ -93,6 +103,12 @@ const SESSION_USERS: &str = "SELECT 'u', SESSION_USER::pg_catalog.text, pg_catal
 const FUNCTION_SETTINGS: &str = "SELECT 's', pg_catalog.lower(m[1]), pg_catalog.current_setting(m[1], true) \
      FROM pg_catalog.pg_proc p, pg_catalog.regexp_matches(p.prosrc, \
      '([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'g') m WHERE p.proname OPERATOR(pg_catalog.=) ANY (";
+
+/// Longer sources than `functions::SOURCE_BYTES_MAX` are not sent.
+const FUNCTION_SOURCES: &str = "SELECT 'f', p.proname::pg_catalog.text, l.lanname::pg_catalog.text OPERATOR(pg_catalog.||) ' ' \
+     OPERATOR(pg_catalog.||) CASE WHEN pg_catalog.octet_length(p.prosrc) OPERATOR(pg_catalog.>) 12000 THEN '' ELSE p.prosrc END \
+     FROM pg_catalog.pg_proc p, pg_catalog.pg_language l WHERE l.oid OPERATOR(pg_catalog.=) p.prolang \
+     AND p.proname OPERATOR(pg_catalog.=) ANY (";
 
 /// Each kind and how to ask whether something of it is there.
 const PARTS: &[(Keeps, &str)] = &[
@@ -144,6 +160,8 @@ pub struct Answer {
     pub found: Leaves,
     /// Statements prepared by SQL: name and text.
     pub prepared: Vec<(String, String)>,
+    /// Functions: name, language and source.
+    pub sources: Vec<(String, String, String)>,
     /// Some row could not be read: the answer is not whole.
     pub is_torn: bool,
 }
@@ -157,6 +175,11 @@ impl Answer {
             self.is_torn |= kind != b"s";
             return;
         };
+        if kind == b"f" {
+            let value = String::from_utf8_lossy(value);
+            let (language, source) = value.split_once(' ').unwrap_or_default();
+            return self.sources.push((String::from_utf8_lossy(name).into_owned(), language.to_owned(), source.to_owned()));
+        }
         let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else {
             return self.is_torn = true;
         };
@@ -278,6 +301,17 @@ mod tests {
         let outcome = settings_after(&ask(&[Keeps::Unknown], &[]), &answer, &had, &startup, "joe");
         assert_eq!(outcome.of_link, settings(&[("app.user", "7"), ("timezone", "UTC")]));
         assert_eq!(outcome.of_session, settings(&[("app.user", "7"), ("timezone", "UTC"), ("work_mem", "1MB")]));
+    }
+
+    #[test]
+    fn sources_of_functions_come_with_the_answer() {
+        let mut ask = ask(&[Keeps::Unknown], &[]);
+        ask.sources.insert("f".into());
+        assert!(ask.question().ends_with("ANY (ARRAY['f']::pg_catalog.name[])"));
+        let mut answer = Answer::default();
+        answer.row(&[Some(b"f"), Some(b"f"), Some(b"sql select 1")]);
+        assert_eq!(answer.sources, [("f".into(), "sql".into(), "select 1".into())]);
+        assert!(!answer.is_torn);
     }
 
     #[test]

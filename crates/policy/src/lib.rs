@@ -4,6 +4,7 @@ pub mod by_sql;
 pub mod cluster;
 pub mod config;
 pub mod console;
+pub mod functions;
 pub mod hba;
 pub mod inventory;
 pub mod params;

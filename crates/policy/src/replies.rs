@@ -205,9 +205,9 @@ impl Replies {
         !self.unsynced && !self.skipping && !self.copying_in && self.ring.iter().all(|expect| expect.is_query_of_ours())
     }
 
-    /// One reply is due and nothing behind it.
+    /// One reply is due and nothing behind it that is answered.
     pub fn is_last(&self) -> bool {
-        self.ring.len() <= 1
+        self.ring.iter().skip(1).all(|expect| *expect == Expect::CopyEnd)
     }
 
     /// A Query or Execute is under way, not counting the one whose error came just now.

@@ -23,6 +23,8 @@ pub struct Facts {
     pub prepared: bool,
     /// Parameters it takes back to what they were at the session's start.
     pub resets: Option<Reset>,
+    /// `ALTER ROLE ... SET` or `ALTER DATABASE ... SET`: what new connections begin with.
+    pub alters_defaults: bool,
     /// The string is one `SET name = constant` whose effect is known from the text: name, lower case, and value.
     pub sets: Option<(String, String)>,
     /// SQL-level commands that touch prepared statements or the whole session and that the pooler itself must follow.

@@ -112,6 +112,30 @@ impl std::fmt::Debug for Leaves {
     }
 }
 
+/// Functions that leave something on the session, in whatever schema they are: an extension may be anywhere.
+const KEEPING: [(&str, Keeps); 14] = [
+    ("dblink_connect", Keeps::Library),
+    ("dblink_connect_u", Keeps::Library),
+    ("pg_advisory_lock", Keeps::AdvisoryLock),
+    ("pg_advisory_lock_shared", Keeps::AdvisoryLock),
+    ("pg_advisory_unlock", Keeps::AdvisoryLock),
+    ("pg_advisory_unlock_all", Keeps::AdvisoryLock),
+    ("pg_advisory_unlock_shared", Keeps::AdvisoryLock),
+    ("pg_replication_origin_session_reset", Keeps::Library),
+    ("pg_replication_origin_session_setup", Keeps::Library),
+    ("pg_try_advisory_lock", Keeps::AdvisoryLock),
+    ("pg_try_advisory_lock_shared", Keeps::AdvisoryLock),
+    ("set_config", Keeps::Setting),
+    ("set_limit", Keeps::Setting), // pg_trgm: sets pg_trgm.similarity_threshold
+    ("setseed", Keeps::Library),
+];
+
+/// What a function leaves, by its name.
+pub fn left_by_function(name: &str) -> Option<Keeps> {
+    // The table is short, and most names differ from all of its rows in the first letters.
+    KEEPING.iter().find(|(known, _)| *known == name).map(|(_, keeps)| *keeps)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@
 //!
 //! What the parser assumes and the caller must know: the text is UTF-8, and `standard_conforming_strings` is on. In a
 //! session where either is untrue, plain strings that hold a backslash may end elsewhere than they do here.
+pub mod body;
 pub mod facts;
 pub mod leaves;
 pub mod skeleton;

@@ -113,6 +113,7 @@ fn add(facts: &mut Facts, verdict: Verdict) {
     facts.later = facts.later.and(verdict.later);
     facts.prepared |= verdict.prepared;
     facts.sets = verdict.sets;
+    facts.alters_defaults |= verdict.alters_defaults;
     facts.explain |= verdict.explain;
     facts.session = verdict.session;
     facts.show = verdict.show;

@@ -24,6 +24,7 @@ pub(crate) struct Verdict {
     pub(crate) later: Leaves,
     pub(crate) prepared: bool,
     pub(crate) resets: Option<Reset>,
+    pub(crate) alters_defaults: bool,
     pub(crate) sets: Option<(String, String)>,
     pub(crate) session: SessionVerb,
     pub(crate) show: Option<String>,
@@ -76,6 +77,9 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
         Node::DiscardStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::Temporary),
         Node::ClosePortalStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::HoldCursor),
         Node::UnlistenStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::Listen),
+        Node::AlterRoleSetStmt(_) | Node::AlterDatabaseSetStmt(_) => {
+            Verdict { alters_defaults: true, ..Verdict::effect(Effect::Writes) }
+        }
         Node::DropStmt(_) => Verdict::freeing(Effect::Writes, Keeps::Temporary),
         Node::DeallocateStmt(gone) => {
             let session = match gone.name() {

@@ -7,6 +7,7 @@ use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAct
 
 use crate::children::push_children;
 use crate::facts::{Effect, Keeps, Leaves};
+use crate::leaves::left_by_function;
 use crate::names::{Names, is_temporary_schema, qualified};
 
 /// How many CTE names outwards a relation is looked for. Beyond, it counts as a relation: the catalog will not know it,
@@ -16,24 +17,6 @@ const SCOPES_MAX: u32 = 200;
 /// The spellings of the SQL standard, and those that the `LIKE` family is turned into.
 const STANDARD_OPERATORS: [&str; 16] =
     ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
-
-/// Functions that leave something on the session, in whatever schema they are: an extension may be anywhere.
-const KEEPING: [(&str, Keeps); 14] = [
-    ("dblink_connect", Keeps::Library),
-    ("dblink_connect_u", Keeps::Library),
-    ("pg_advisory_lock", Keeps::AdvisoryLock),
-    ("pg_advisory_lock_shared", Keeps::AdvisoryLock),
-    ("pg_advisory_unlock", Keeps::AdvisoryLock),
-    ("pg_advisory_unlock_all", Keeps::AdvisoryLock),
-    ("pg_advisory_unlock_shared", Keeps::AdvisoryLock),
-    ("pg_replication_origin_session_reset", Keeps::Library),
-    ("pg_replication_origin_session_setup", Keeps::Library),
-    ("pg_try_advisory_lock", Keeps::AdvisoryLock),
-    ("pg_try_advisory_lock_shared", Keeps::AdvisoryLock),
-    ("set_config", Keeps::Setting),
-    ("set_limit", Keeps::Setting), // pg_trgm: sets pg_trgm.similarity_threshold
-    ("setseed", Keeps::Library),
-];
 
 /// One CTE name and the scope around it. Scope 0 is the outermost and has no name.
 struct Scope<'a> {
@@ -270,9 +253,8 @@ impl<'a> Walk<'a> {
 }
 
 fn kept_by(name: &str, call: &FuncCall) -> Option<Keeps> {
-    // The table is short, and most names differ from all of its rows in the first letters.
-    let (_, keeps) = KEEPING.iter().find(|(known, _)| *known == name)?;
-    (name != "set_config" || !is_local(call)).then_some(*keeps)
+    let keeps = left_by_function(name)?;
+    (name != "set_config" || !is_local(call)).then_some(keeps)
 }
 
 /// Whether the third argument of `set_config` is the constant `true`; anything that must be computed is not.

@@ -41,6 +41,7 @@ fn shown(facts: &Facts) -> String {
         Reset::All => "resets=all".to_owned(),
         Reset::Name(name) => format!("resets={name}"),
     }));
+    words.extend(facts.alters_defaults.then(|| "defaults".to_owned()));
     words.extend(facts.sets.iter().map(|(name, value)| format!("sets={name}:{value}")));
     match &facts.session {
         SessionVerb::None => {}

@@ -32,7 +32,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 #[inline]
 pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
     if let Some(link) = &s.link {
-        let stays = s.transaction != IDLE || s.state.kept().is_some() || s.state.asking.is_some();
+        let stays = s.transaction != IDLE || s.state.kept().is_some();
         if stays || statement.class.side == Side::Reader || is_primary(w, link) {
             return Ok(bring_again(s, w));
         }
@@ -49,7 +49,8 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
     let need = Need { class, is_read: statement.is_read };
     let (Some((_, node)), _) = choose(s, w, class) else { return Ok(Some(Flow::Need(need))) };
     let pool = s.pools.of_node(w, node);
-    match pool.take_idle(w).and_then(|link| fit_near(w, link)) {
+    let fits = |link: &Link| Arc::ptr_eq(&link.settings, &s.state.settings) && Arc::ptr_eq(&link.by_sql, &s.state.by_sql);
+    match pool.take_idle(w, fits).and_then(|link| fit_near(w, link)) {
         Some(link) => {
             count(w, need, node);
             settle_in(s, w, link);

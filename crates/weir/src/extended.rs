@@ -72,6 +72,9 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     if let Some(fault) = refusal(w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
+    if answer::is_in_doubt(s, &prepared.statement) {
+        return Ok(Flow::Hold);
+    }
     if answer::is_ours(s, &prepared.statement).is_some() {
         return Ok(parse_local(s, w, header, name, prepared));
     }
@@ -225,6 +228,9 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         let fault = no_such_statement(name);
         return refuse(s, w, header, fault);
     };
+    if answer::is_in_doubt(s, &prepared.statement) {
+        return Ok(Flow::Hold);
+    }
     if answer::is_ours(s, &prepared.statement).is_some() {
         return bind_local(s, w, header, prepared);
     }
@@ -237,7 +243,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
-    inventory::note_bind(s, &prepared.statement, &prepared.tail, header);
+    inventory::note_bind(s, w, &prepared.statement, &prepared.tail, header);
     s.verb_bound |= prepared.statement.is_barrier;
     let prepared = bring(s, w, prepared, is_unnamed);
     s.replies.push(Expect::Bind);

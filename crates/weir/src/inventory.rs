@@ -13,7 +13,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::by_sql::{Change, Entry};
-use weir_policy::inventory::{settings_after, told_by};
+use weir_policy::functions::Verdict;
+use weir_policy::inventory::{SOURCES_MAX, settings_after, told_by};
 use weir_policy::replies::Expect;
 use weir_policy::settings::Settings;
 use weir_sql::facts::{Keeps, Leaves};
@@ -22,7 +23,7 @@ use weir_wire::write;
 
 /// Notes what a Query may leave; it is about to be sent.
 #[inline]
-pub fn note_query(s: &mut Session, statement: &Statement, header: Header) {
+pub fn note_query(s: &mut Session, w: &Worker, statement: &Statement, header: Header) {
     if is_harmless(s, statement) {
         return;
     }
@@ -36,20 +37,22 @@ pub fn note_query(s: &mut Session, statement: &Statement, header: Header) {
     }
     let body = s.up.whole(header).unwrap_or_default();
     let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
-    note(&mut s.state, statement, text, &[]);
+    let may_change = judged(&mut s.state, w, &s.pools.database, statement);
+    note(&mut s.state, statement, may_change, text, &[]);
     s.state.resetting.clone_from(&statement.resets);
 }
 
 /// Notes what the execution of a portal may leave; its Bind is about to be sent.
 #[inline]
-pub fn note_bind(s: &mut Session, statement: &Statement, tail: &[u8], header: Header) {
+pub fn note_bind(s: &mut Session, w: &Worker, statement: &Statement, tail: &[u8], header: Header) {
     if is_harmless(s, statement) {
         return;
     }
     let text = split_cstr(tail).map_or(&[][..], |(text, _)| text);
     let here = s.up.unseen();
     let values = &here[..here.len().min(header.frame_bytes())];
-    note(&mut s.state, statement, text, values);
+    let may_change = judged(&mut s.state, w, &s.pools.database, statement);
+    note(&mut s.state, statement, may_change, text, values);
     if statement.resets.is_some() {
         s.state.bound_reset.clone_from(&statement.resets);
     }
@@ -60,10 +63,35 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
     statement.may_change.is_empty()
         && !statement.executes
         && statement.resets.is_none()
+        && !statement.defines
+        && !statement.alters_defaults
         && statement.frees.common(s.state.found).is_empty()
 }
 
-fn note(state: &mut state::State, statement: &Statement, text: &[u8], values: &[u8]) {
+/// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
+fn judged(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement) -> Leaves {
+    state.renews |= statement.alters_defaults;
+    if statement.defines {
+        w.shared.definitions.fetch_add(1, Ordering::Relaxed);
+    }
+    // Procedural code counts as unknown whatever it calls.
+    if statement.functions.is_empty() || statement.leaves.has(Keeps::Unknown) {
+        return statement.may_change;
+    }
+    let edition = w.shared.definitions.load(Ordering::Relaxed);
+    let mut books = w.functions.borrow_mut();
+    match books.of(database, w.millis(w.reactor.now()), edition).judge_all(&statement.functions) {
+        Verdict::Harmless => statement.leaves,
+        Verdict::Leaves => statement.may_change,
+        Verdict::Unknown(missing) => {
+            let room = SOURCES_MAX.saturating_sub(state.due.sources.len());
+            state.due.sources.extend(missing.into_iter().take(room));
+            statement.may_change
+        }
+    }
+}
+
+fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, text: &[u8], values: &[u8]) {
     let executed = if statement.executes { state.by_sql.later() } else { Leaves::NONE };
     if executed.has(Keeps::Setting) || executed.has(Keeps::Unknown) {
         // What it sets stands in the text of the statement that was prepared.
@@ -71,7 +99,7 @@ fn note(state: &mut state::State, statement: &Statement, text: &[u8], values: &[
         let by_sql = state.by_sql.clone();
         by_sql.texts().for_each(|text| state.due.add_custom_names(text.as_bytes()));
     }
-    let leaves = statement.may_change.and(statement.frees.common(state.found)).and(executed);
+    let leaves = may_change.and(statement.frees.common(state.found)).and(executed);
     // DISCARD ALL is told by its own answer.
     if !leaves.is_empty() {
         state.note(leaves, &statement.functions, text, values);
@@ -88,6 +116,9 @@ pub fn settle(s: &mut Session, w: &Rc<Worker>) {
     if !s.state.due.is_empty() {
         return ask(s, w);
     }
+    if s.state.renews {
+        renew(s, w);
+    }
     if s.state.kept().is_some() {
         return;
     }
@@ -99,6 +130,16 @@ pub fn settle(s: &mut Session, w: &Rc<Worker>) {
     }
     let pool = link.pool.clone();
     pool.give_back(w, link);
+}
+
+/// Closes the server connections that began with defaults that hold no more, each after its use. Of whom the defaults were is not
+/// looked at: they are changed rarely.
+#[cold]
+fn renew(s: &mut Session, w: &Worker) {
+    s.state.renews = false;
+    w.shared.pools.of_database(None).iter().for_each(|pool| pool.renew(w));
+    // What clients are welcomed with is asked of a server anew.
+    w.shared.tell_all(|| crate::shared::Message::Refresh);
 }
 
 /// Whether a link that its session leaves must be cleaned first.
@@ -152,6 +193,12 @@ pub fn on_refused(s: &mut Session) {
 pub fn on_answer(s: &mut Session, w: &Worker) {
     let Some(asking) = s.state.asking.take() else { return };
     let Asking { ask, answer } = *asking;
+    if !ask.sources.is_empty() && !answer.is_torn {
+        let edition = w.shared.definitions.load(Ordering::Relaxed);
+        let mut books = w.functions.borrow_mut();
+        let functions = books.of(&s.pools.database, w.millis(w.reactor.now()), edition);
+        functions.learn(ask.sources.iter(), &answer.sources);
+    }
     let had = s.state.kept();
     let told = told_by(&ask);
     s.state.found = s.state.found.without(told).and(answer.found);
@@ -171,7 +218,7 @@ pub fn on_answer(s: &mut Session, w: &Worker) {
     }
     show_kept(s, w, had);
     let lacks = |link: &link::Link| !Arc::ptr_eq(&link.settings, &s.state.settings);
-    if s.link.as_deref().is_some_and(lacks) && s.replies.is_settled() {
+    if s.link.as_deref().is_some_and(lacks) && s.replies.is_settled() && !s.up.is_mid_message() {
         // A function reset what the startup packet asked for. The client has heard of that, and must hear that it is not so.
         bring_settings(s, w);
         s.state.telling = true;
@@ -291,8 +338,12 @@ fn bring_statements(s: &mut Session, w: &Worker) {
 /// A reset is over: the server knows its own defaults only, so what the startup packet asked for is set again before the client hears
 /// that it is over. True: its ReadyForQuery waits.
 pub fn restores(s: &mut Session, w: &Worker) -> bool {
+    // Until all is answered this is about something that was sent before the reset.
+    if s.state.resetting.is_none() || !s.replies.is_settled() {
+        return false;
+    }
     let Some(reset) = s.state.resetting.take() else { return false };
-    if s.transaction == FAILED || !s.replies.is_settled() {
+    if s.transaction == FAILED || s.up.is_mid_message() {
         return false;
     }
     let Some(link) = &mut s.link else { return false };

@@ -226,14 +226,15 @@ impl Pool {
         }
     }
 
-    /// A link of this worker at rest, if there is one and nobody waits for it.
+    /// A link of this worker at rest, if there is one and nobody waits for it: the one used last that `fits`, else the one used last.
     #[inline]
-    pub fn take_idle(&self, w: &Worker) -> Option<Box<Link>> {
+    pub fn take_idle(&self, w: &Worker, fits: impl Fn(&Link) -> bool) -> Option<Box<Link>> {
         let mut inner = self.inner.lock();
         if !inner.waiters.is_empty() || inner.paused {
             return None;
         }
-        let at = inner.idle.iter().rposition(|link| link.home == w.id)?;
+        let fitting = inner.idle.iter().rposition(|link| link.home == w.id && fits(link));
+        let at = fitting.or_else(|| inner.idle.iter().rposition(|link| link.home == w.id))?;
         Some(inner.idle.remove(at))
     }
 

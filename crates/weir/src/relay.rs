@@ -281,7 +281,9 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if !matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL) && must_hold(s) {
+    let is_copy = matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL);
+    // Outside of a copy such messages wait like others: in the middle of one nothing of ours could be sent.
+    if !(is_copy && s.replies.is_copying_in()) && must_hold(s) {
         return Ok(aim::hold(s, w));
     }
     match header.tag {
@@ -323,7 +325,8 @@ fn must_hold(s: &mut Session) -> bool {
         s.state.is_claimed &= s.barrier;
     }
     s.filling = s.replies.is_full(s.filling);
-    s.barrier || s.filling
+    // A server that reads a copy's data ends nothing before it has it all: what stands between must not wait.
+    (s.barrier && !s.replies.is_copying_in()) || s.filling
 }
 
 /// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.
@@ -350,6 +353,9 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         }
         w.statements.borrow_mut().of_text(text)
     };
+    if answer::is_in_doubt(s, &statement) {
+        return Ok(Flow::Hold);
+    }
     if let Some(local) = answer::is_ours(s, &statement) {
         if !s.may_speak() || s.replies.is_unsynced() {
             return Ok(settle_first(s, w));
@@ -372,7 +378,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     timing::sent(s, w);
     w.count(Metric::StatementsSimple);
     s.barrier = statement.is_barrier;
-    inventory::note_query(s, &statement, header);
+    inventory::note_query(s, w, &statement, header);
     if s.replies.is_settled() {
         s.replies.push(Expect::Query);
         s.unnamed = None;

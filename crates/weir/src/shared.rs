@@ -128,6 +128,8 @@ pub struct Shared {
     pub begun: Instant,
     /// The set of statements prepared by SQL that has none.
     pub no_statements: Arc<BySql>,
+    /// Moves when a statement passed that may define functions.
+    pub definitions: AtomicU64,
     /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
     pub kept_told: AtomicU32,
     settings: Mutex<HashMap<Arc<Settings>, u64>>,
@@ -172,6 +174,7 @@ impl Shared {
             started_at: now,
             begun: Instant::now(),
             no_statements: Arc::default(),
+            definitions: AtomicU64::new(0),
             kept_told: AtomicU32::new(0),
             settings: Mutex::default(),
             settings_sweep_at: AtomicUsize::new(SETTINGS_SWEEP_MIN),

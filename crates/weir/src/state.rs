@@ -56,6 +56,8 @@ pub struct State {
     pub owes_ready: bool,
     /// Parameters whose reports were held back meanwhile, each with the value the client knows.
     pub untold: Vec<(String, String)>,
+    /// Connections opened before the end of this transaction begin with other settings than those opened later.
+    pub renews: bool,
     /// Not all of the session's statements could be brought to this link: it must be cleaned before another's use.
     pub is_link_off: bool,
 }
@@ -80,6 +82,7 @@ impl State {
             telling: false,
             owes_ready: false,
             untold: Vec::new(),
+            renews: false,
             is_link_off: false,
         }
     }
@@ -164,6 +167,7 @@ impl State {
         self.telling = false;
         self.owes_ready = false;
         self.untold.clear();
+        self.renews = false;
         self.is_link_off = false;
     }
 }

@@ -36,6 +36,10 @@ pub struct Statement {
     pub later: Leaves,
     /// It may run a statement prepared by SQL.
     pub executes: bool,
+    /// New connections will begin with other settings.
+    pub alters_defaults: bool,
+    /// It may make, change or remove functions.
+    pub defines: bool,
     /// What it does to the settings, if that is known from the text.
     pub plain: Option<Plain>,
     /// Answered by Weir itself.
@@ -161,6 +165,8 @@ pub fn unknown() -> Statement {
         functions: Box::default(),
         later: Leaves::NONE,
         executes: true,
+        alters_defaults: false,
+        defines: true,
         plain: None,
         local: None,
         is_barrier: true,
@@ -189,6 +195,8 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         functions,
         later: facts.later.and(if is_prepare { unknown } else { Leaves::NONE }),
         executes: facts.prepared,
+        alters_defaults: facts.alters_defaults,
+        defines: defines(&facts, &readable),
         plain: plain(&facts),
         is_read: facts.effect == Effect::Reads,
         is_barrier: is_barrier(&facts, &readable),
@@ -201,6 +209,16 @@ fn leaves_nothing(function: &Name) -> bool {
     match function.schema.as_str() {
         "" | "pg_catalog" => weir_policy::builtin::leaves_nothing(&function.name),
         schema => schema == "information_schema",
+    }
+}
+
+/// Whether some statement of a text may define functions; one too many costs reading their sources again.
+fn defines(facts: &Facts, text: &str) -> bool {
+    const VERBS: [&str; 3] = ["create", "alter", "drop"];
+    const OBJECTS: [&str; 6] = ["aggregate", "extension", "function", "procedure", "routine", "schema"];
+    facts.effect == Effect::Writes && {
+        let text = text.to_ascii_lowercase();
+        VERBS.iter().any(|verb| text.contains(verb)) && OBJECTS.iter().any(|object| text.contains(object))
     }
 }
 

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 use weir_policy::cluster::ClusterView;
 use weir_policy::config::Config;
+use weir_policy::functions::Books;
 use weir_policy::pool::retire;
 use weir_policy::settings::Settings;
 
@@ -112,6 +113,8 @@ pub struct Worker {
     pool_sets: RefCell<PoolSets>,
     view_waiters: RefCell<Vec<TaskId>>,
     no_settings: Arc<Settings>,
+    /// What is known of functions, by database.
+    pub functions: RefCell<Books>,
     dice: Cell<u64>,
     randomness: RefCell<crate::Randomness>,
     serials: AtomicU64,
@@ -137,6 +140,7 @@ impl Worker {
             inquiry: Inquiry::default(),
             view_waiters: RefCell::default(),
             no_settings: shared.intern_settings(Settings::default()).0,
+            functions: RefCell::default(),
             dice: Cell::new(seed | 1),
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),

@@ -60,9 +60,12 @@ impl Drop for Noise {
 fn be_a_client(port: u16, number: u64, dice: &mut Dice, stop: &AtomicBool) -> Result<(), String> {
     let name = format!("noise {number} {}", dice.below(2));
     let parameters = [("application_name", name.as_str()), ("options", "-c work_mem=7MB")];
-    let parameters = if dice.once_in(2) { &parameters[..1] } else { &parameters[..] };
+    let is_plain = dice.once_in(2);
+    let parameters = if is_plain { &parameters[..1] } else { &parameters[..] };
+    let work_mem = if is_plain { "4MB" } else { "7MB" };
     let connection = Connection::open(port, PROXIED, parameters, PATIENCE);
-    let mut client = Client { connection: connection.map_err(|stop| format!("login: {stop:?}"))?, named: Vec::new(), name };
+    let mut client =
+        Client { connection: connection.map_err(|stop| format!("login: {stop:?}"))?, named: Vec::new(), name, work_mem };
     for _ in 0..dice.below(30) {
         if stop.load(Ordering::Relaxed) {
             return Ok(());
@@ -74,6 +77,7 @@ fn be_a_client(port: u16, number: u64, dice: &mut Dice, stop: &AtomicBool) -> Re
             11 => client.fail_in_a_pipeline(dice)?,
             12 => client.fail_in_a_transaction()?,
             13 => client.check_settings()?,
+            14 if dice.once_in(2) => client.check_settings()?,
             14 => client.forget_all()?,
             _ if dice.once_in(4) => {
                 // Leaves in a transaction; its server connection must not go to anybody.
@@ -91,7 +95,15 @@ struct Client {
     /// Names in use.
     named: Vec<&'static str>,
     name: String,
+    work_mem: &'static str,
 }
+
+/// What a session can leave behind for others, in one value.
+const LEFT: &str = "select concat_ws('/', current_setting('work_mem'), current_setting('timezone'), current_setting('datestyle'), \
+    replace(current_setting('search_path'), '\"', ''), current_setting('bytea_output'), current_user, coalesce(current_setting('app.user', true), ''), \
+    (select count(*) from pg_prepared_statements where from_sql), (select count(*) from pg_listening_channels()), \
+    (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()), \
+    (select count(*) from pg_cursors where is_holdable))";
 
 fn query(text: &str) -> Message {
     Message::Query(text.into())
@@ -172,7 +184,9 @@ impl Client {
 
     fn check_settings(&mut self) -> Result<(), String> {
         let name = self.name.clone();
-        self.check("settings", &[query("show application_name")], &[&name])
+        self.check("settings", &[query("show application_name")], &[&name])?;
+        let clean = format!("{}/Etc/UTC/ISO, MDY/$user, public/hex/postgres//0/0/0/0", self.work_mem);
+        self.check("what others left", &[query(LEFT)], &[&clean])
     }
 
     fn forget_all(&mut self) -> Result<(), String> {

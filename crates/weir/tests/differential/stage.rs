@@ -131,6 +131,8 @@ impl Stage {
                     panic!("{database} cannot be reset, something may still hold a lock: {error:#}\n{}", self.log());
                 }
             }
+            // Reads may be answered by a standby.
+            self.cluster.wait_caught_up().unwrap();
         }
     }
 

@@ -373,3 +373,52 @@ fn after_reset_or_discard_a_session_has_its_startup_parameters_again() {
         assert_eq!(client.value("show TimeZone"), direct.value("show TimeZone"), "TimeZone after {end}");
     }
 }
+
+#[test]
+fn a_function_that_leaves_nothing_is_asked_about_once() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create function inner_one(a int) returns int language plpgsql as $$ begin return a + 1; end $$; \
+         create function harmless(a int) returns int language sql as 'select inner_one(a) * abs(2)'; \
+         create function leaving(a int) returns int language plpgsql as $$ begin set work_mem = '5MB'; return a; end $$",
+    );
+    let proxy = ground.primary_proxy("worker_threads = 1");
+    let mut client = ground.client(&proxy);
+    let mut other = ground.client(&proxy);
+    let asked = || proxy.metric("inventories_total");
+    // One question for each level of calls, and the client does not wait for the answer.
+    wait_until("what it calls to be known", || {
+        let before = asked();
+        assert_eq!(client.value("select harmless(1)"), "4");
+        asked() == before
+    });
+    let before = asked();
+    for _ in 0..5 {
+        assert_eq!(client.value("select harmless(1)"), "4");
+    }
+    assert_eq!(asked(), before, "it is known to leave nothing");
+    for _ in 0..5 {
+        assert_eq!(client.value("select leaving(1)"), "1");
+    }
+    wait_until("each of these to be asked about", || asked() == before + 5);
+    client.run(
+        "create or replace function inner_one(a int) returns int language plpgsql as \
+                $$ begin perform set_config('work_mem', '7MB', false); return a; end $$",
+    );
+    client.run("select harmless(1)");
+    assert_eq!((client.value("show work_mem"), other.value("show work_mem")), ("7MB".into(), "4MB".into()), "it was made anew");
+}
+
+#[test]
+fn new_clients_begin_with_altered_defaults() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("worker_threads = 1");
+    let mut client = ground.client(&proxy);
+    assert_eq!(client.value("show work_mem"), "4MB");
+    client.run(&format!("alter database {} set work_mem = '9MB'", ground.database));
+    let mut new = ground.client(&proxy);
+    let seen = (new.value("show work_mem"), new.value("show work_mem"));
+    client.run(&format!("alter database {} reset work_mem", ground.database));
+    assert_eq!(seen, ("9MB".into(), "9MB".into()));
+    assert_eq!(ground.client(&proxy).value("show work_mem"), "4MB");
+}

@@ -1,0 +1,212 @@
+//! Which functions of a database are known to leave nothing on a session, from their sources.
+//!
+//! A function counts as harmless when neither it nor anything it calls, as far as the sources say, can leave something. What the
+//! server is asked for comes with the next inventory; until it is known, the function counts as able to leave anything.
+
+use foldhash::HashMap;
+use std::sync::Arc;
+use weir_sql::body::{Body, read_body};
+use weir_sql::leaves::left_by_function;
+
+/// Functions remembered of one database; beyond, all are forgotten and read anew.
+const FUNCTIONS_MAX: usize = 8192;
+
+/// Sources longer than this are not read.
+pub const SOURCE_BYTES_MAX: usize = 12_000;
+
+/// What is known of a function's name: all functions of that name together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Known {
+    Harmless,
+    /// It may leave something.
+    Leaves,
+    /// Harmless if these are.
+    If(Vec<String>),
+}
+
+/// What is known of one database.
+#[derive(Debug, Default)]
+pub struct Functions {
+    known: HashMap<String, Known>,
+    read_ms: u64,
+    edition: u64,
+}
+
+/// What is known of all databases.
+#[derive(Debug, Default)]
+pub struct Books {
+    databases: HashMap<Arc<str>, Functions>,
+}
+
+/// Sources are believed for so long: they may be changed past Weir.
+const BELIEVED_MS: u64 = 10_000;
+
+impl Books {
+    /// The functions of a database. `edition` moves when a definition passes through Weir; what was read before is forgotten.
+    pub fn of(&mut self, database: &Arc<str>, now_ms: u64, edition: u64) -> &mut Functions {
+        let functions = self.databases.entry(database.clone()).or_default();
+        if functions.known.is_empty() || functions.edition != edition || now_ms.saturating_sub(functions.read_ms) > BELIEVED_MS {
+            functions.known.clear();
+            (functions.read_ms, functions.edition) = (now_ms, edition);
+        }
+        functions
+    }
+}
+
+/// What a function is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Harmless,
+    Leaves,
+    /// It depends on these, whose source is not known.
+    Unknown(Vec<String>),
+}
+
+impl Functions {
+    /// Judges all functions of a statement.
+    pub fn judge_all(&mut self, names: &[String]) -> Verdict {
+        let mut missing = Vec::new();
+        for name in names {
+            match self.judge(name) {
+                Verdict::Harmless => {}
+                Verdict::Leaves => return Verdict::Leaves,
+                Verdict::Unknown(more) => missing.extend(more),
+            }
+        }
+        if missing.is_empty() { Verdict::Harmless } else { Verdict::Unknown(missing) }
+    }
+
+    /// Judges a function; what it depends on is followed.
+    pub fn judge(&mut self, name: &str) -> Verdict {
+        match self.known.get(name) {
+            Some(Known::Harmless) => return Verdict::Harmless,
+            Some(Known::Leaves) => return Verdict::Leaves,
+            Some(Known::If(_)) => {}
+            None => return Verdict::Unknown(vec![name.to_owned()]),
+        }
+        let verdict = self.follow(name);
+        match verdict {
+            Verdict::Harmless => drop(self.known.insert(name.to_owned(), Known::Harmless)),
+            Verdict::Leaves => drop(self.known.insert(name.to_owned(), Known::Leaves)),
+            Verdict::Unknown(_) => {}
+        }
+        verdict
+    }
+
+    fn follow(&self, name: &str) -> Verdict {
+        let mut seen: Vec<&str> = vec![name];
+        let mut missing = Vec::new();
+        let mut at = 0;
+        while let Some(next) = seen.get(at).copied() {
+            at += 1;
+            match self.known.get(next) {
+                Some(Known::Harmless) => {}
+                Some(Known::Leaves) => return Verdict::Leaves,
+                Some(Known::If(calls)) => {
+                    for call in calls {
+                        if !seen.contains(&call.as_str()) {
+                            seen.push(call);
+                        }
+                    }
+                }
+                None => missing.push(next.to_owned()),
+            }
+        }
+        if missing.is_empty() { Verdict::Harmless } else { Verdict::Unknown(missing) }
+    }
+
+    /// Takes in what the server said of the functions with these names: name, language and source of each.
+    pub fn learn<'a>(&mut self, asked: impl Iterator<Item = &'a String>, sources: &[(String, String, String)]) {
+        if self.known.len() > FUNCTIONS_MAX {
+            self.known.clear();
+        }
+        for name in asked {
+            let of_name = sources.iter().filter(|(known, _, _)| known == name);
+            let known = of_name.map(|(_, language, source)| read(language, source)).fold(Known::Harmless, both);
+            self.known.insert(name.clone(), known);
+        }
+    }
+}
+
+fn both(one: Known, other: Known) -> Known {
+    match (one, other) {
+        (Known::Leaves, _) | (_, Known::Leaves) => Known::Leaves,
+        (Known::Harmless, known) | (known, Known::Harmless) => known,
+        (Known::If(mut one), Known::If(other)) => {
+            one.extend(other);
+            Known::If(one)
+        }
+    }
+}
+
+/// A function in C can do anything, but those of extensions that leave something are known by their names.
+fn read(language: &str, source: &str) -> Known {
+    match language {
+        "internal" | "c" => Known::Harmless,
+        "sql" | "plpgsql" if !source.trim().is_empty() && source.len() <= SOURCE_BYTES_MAX => match read_body(source) {
+            Body::Suspicious => Known::Leaves,
+            Body::Calls(calls) => {
+                let is_own = |name: &String| !crate::builtin::leaves_nothing(name);
+                let calls: Vec<String> = calls.into_iter().filter(is_own).collect();
+                match calls.iter().any(|name| left_by_function(name).is_some()) {
+                    true => Known::Leaves,
+                    false if calls.is_empty() => Known::Harmless,
+                    false => Known::If(calls),
+                }
+            }
+        },
+        // The source of a function whose body was parsed when it was made is kept in another form.
+        _ => Known::Leaves,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn learn(functions: &mut Functions, asked: &[&str], sources: &[(&str, &str, &str)]) {
+        let asked: Vec<String> = asked.iter().map(|name| name.to_string()).collect();
+        let own = |(name, language, source): &(&str, &str, &str)| (name.to_string(), language.to_string(), source.to_string());
+        functions.learn(asked.iter(), &sources.iter().map(own).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_function_is_harmless_if_all_it_calls_is() {
+        let mut functions = Functions::default();
+        assert_eq!(functions.judge("f"), Verdict::Unknown(vec!["f".into()]));
+        learn(&mut functions, &["f"], &[("f", "sql", "select g(count(*)) from t where a in (1)")]);
+        assert_eq!(functions.judge("f"), Verdict::Unknown(vec!["g".into(), "in".into()]));
+        learn(&mut functions, &["g", "in"], &[("g", "plpgsql", "begin return f(1); end"), ("g", "c", "g_in_c")]);
+        assert_eq!(functions.judge("f"), Verdict::Harmless, "also when they call each other");
+        learn(&mut functions, &["h"], &[("h", "plpgsql", "begin perform f(1); set x = 1; end")]);
+        assert_eq!(functions.judge("h"), Verdict::Leaves);
+        learn(&mut functions, &["i"], &[("i", "sql", "select f(1), h(2)")]);
+        assert_eq!(functions.judge("i"), Verdict::Leaves);
+    }
+
+    #[test]
+    fn what_was_read_is_believed_for_a_while_only() {
+        let mut books = Books::default();
+        let database: Arc<str> = "d".into();
+        learn(books.of(&database, 5000, 0), &["f"], &[("f", "c", "f")]);
+        for (now_ms, edition, is_known) in [(15_000, 0, true), (15_001, 0, false)] {
+            assert_eq!(books.of(&database, now_ms, edition).judge("f") == Verdict::Harmless, is_known, "{now_ms}");
+        }
+        learn(books.of(&database, 16_000, 0), &["f"], &[("f", "c", "f")]);
+        assert_ne!(books.of(&database, 16_000, 1).judge("f"), Verdict::Harmless, "a definition passed");
+    }
+
+    #[test]
+    fn what_cannot_be_read_may_leave_anything() {
+        let mut functions = Functions::default();
+        let long = "x ".repeat(SOURCE_BYTES_MAX);
+        learn(
+            &mut functions,
+            &["a", "b", "c", "d"],
+            &[("a", "plpython3u", "x"), ("b", "sql", ""), ("c", "sql", &long), ("d", "sql", "select 1"), ("d", "plv8", "y")],
+        );
+        for name in ["a", "b", "c", "d"] {
+            assert_eq!(functions.judge(name), Verdict::Leaves, "{name}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The source of a function in SQL or PL/pgSQL, read word by word: may it leave session state, and what does it call?
+//!
+//! No parse: PL/pgSQL has a grammar of its own, and only a few words matter. What is in doubt counts as leaving something.
+
+use crate::leaves::left_by_function;
+
+/// What a function's source says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// It may leave something itself, or runs text that is made when it runs.
+    Suspicious,
+    /// It may call these, lower case, each once; keywords and built-in functions are among them.
+    Calls(Vec<String>),
+}
+
+/// Reads a source.
+pub fn read_body(source: &str) -> Body {
+    // Whether that ends a string depends on what stands before it, and on settings.
+    if source.contains("\\'") {
+        return Body::Suspicious;
+    }
+    let mut calls = Vec::new();
+    let mut words = Words { text: source.as_bytes(), at: 0 };
+    let mut starts = true;
+    while let Some(token) = words.next_token() {
+        match token {
+            Token::Word { word, is_call } => {
+                let word = word.to_ascii_lowercase();
+                if is_suspicious(&word) || (starts && matches!(word.as_str(), "set" | "reset") && !words.is_local_next()) {
+                    return Body::Suspicious;
+                }
+                starts = matches!(word.as_str(), "begin" | "then" | "else" | "loop" | "atomic");
+                if is_call {
+                    if left_by_function(&word).is_some() {
+                        return Body::Suspicious;
+                    }
+                    calls.push(word);
+                }
+            }
+            Token::End => starts = true,
+            Token::Other => starts = false,
+        }
+    }
+    calls.sort_unstable();
+    calls.dedup();
+    Body::Calls(calls)
+}
+
+/// Words that may leave something wherever they stand.
+fn is_suspicious(word: &str) -> bool {
+    const WORDS: [&str; 11] = [
+        "deallocate",
+        "discard",
+        "dblink_connect",
+        "execute",
+        "hold",
+        "listen",
+        "load",
+        "pg_temp",
+        "prepare",
+        "temp",
+        "temporary",
+    ];
+    WORDS.contains(&word)
+}
+
+enum Token<'t> {
+    Word {
+        word: &'t str,
+        /// A parenthesis follows.
+        is_call: bool,
+    },
+    /// A semicolon, or the end of a label.
+    End,
+    Other,
+}
+
+struct Words<'t> {
+    text: &'t [u8],
+    at: usize,
+}
+
+impl<'t> Words<'t> {
+    fn next_token(&mut self) -> Option<Token<'t>> {
+        self.skip_blanks();
+        let &first = self.text.get(self.at)?;
+        if first.is_ascii_alphabetic() || first == b'_' || !first.is_ascii() {
+            return Some(self.word());
+        }
+        match first {
+            b'"' => Some(self.quoted()),
+            b'\'' => {
+                self.skip_string();
+                Some(Token::Other)
+            }
+            b'$' => {
+                self.skip_dollar();
+                Some(Token::Other)
+            }
+            b';' => {
+                self.at += 1;
+                Some(Token::End)
+            }
+            b'>' if self.text.get(self.at + 1) == Some(&b'>') => {
+                self.at += 2;
+                Some(Token::End)
+            }
+            _ => {
+                self.at += 1;
+                Some(Token::Other)
+            }
+        }
+    }
+
+    fn word(&mut self) -> Token<'t> {
+        let start = self.at;
+        while self.text.get(self.at).is_some_and(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$') || !b.is_ascii()) {
+            self.at += 1;
+        }
+        let word = std::str::from_utf8(&self.text[start..self.at]).unwrap_or("");
+        Token::Word { word, is_call: self.is_open_next() }
+    }
+
+    fn quoted(&mut self) -> Token<'t> {
+        let start = self.at + 1;
+        let length = self.text[start..].iter().position(|b| *b == b'"').unwrap_or(self.text.len() - start);
+        self.at = (start + length + 1).min(self.text.len());
+        let word = std::str::from_utf8(&self.text[start..start + length]).unwrap_or("");
+        Token::Word { word, is_call: self.is_open_next() }
+    }
+
+    fn is_open_next(&mut self) -> bool {
+        self.skip_blanks();
+        self.text.get(self.at) == Some(&b'(')
+    }
+
+    /// Whether the next word is `LOCAL`: then a SET ends with the transaction.
+    fn is_local_next(&mut self) -> bool {
+        self.skip_blanks();
+        let rest = &self.text[self.at..];
+        rest.len() > 5 && rest[..5].eq_ignore_ascii_case(b"local") && rest[5].is_ascii_whitespace()
+    }
+
+    fn skip_blanks(&mut self) {
+        loop {
+            let rest = &self.text[self.at.min(self.text.len())..];
+            if rest.first().is_some_and(u8::is_ascii_whitespace) {
+                self.at += 1;
+            } else if rest.starts_with(b"--") {
+                self.at += rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+            } else if rest.starts_with(b"/*") {
+                self.at += comment_bytes(rest);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn skip_string(&mut self) {
+        self.at += 1;
+        while let Some(&byte) = self.text.get(self.at) {
+            self.at += 1;
+            if byte == b'\'' {
+                if self.text.get(self.at) != Some(&b'\'') {
+                    return;
+                }
+                self.at += 1;
+            }
+        }
+    }
+
+    fn skip_dollar(&mut self) {
+        let rest = &self.text[self.at..];
+        let tag = 1 + rest[1..].iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+        if rest.get(tag) != Some(&b'$') || rest[1].is_ascii_digit() {
+            self.at += tag;
+            return;
+        }
+        let mark = &rest[..=tag];
+        let end = rest[mark.len()..].windows(mark.len()).position(|piece| piece == mark);
+        self.at += end.map_or(rest.len(), |end| mark.len() + end + mark.len());
+    }
+}
+
+/// The length of the comment a text begins with; comments nest.
+fn comment_bytes(text: &[u8]) -> usize {
+    let (mut depth, mut at) = (0_usize, 0);
+    while at < text.len() {
+        match &text[at..] {
+            [b'/', b'*', ..] => (depth, at) = (depth + 1, at + 2),
+            [b'*', b'/', ..] => (depth, at) = (depth - 1, at + 2),
+            _ => at += 1,
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `!`: suspicious; else the calls.
+    fn check_body(source: &str, expected: &str) {
+        let read = match read_body(source) {
+            Body::Suspicious => "!".to_owned(),
+            Body::Calls(calls) => calls.join(" "),
+        };
+        assert_eq!(read, expected, "{source}");
+    }
+
+    #[test]
+    fn what_a_source_calls_is_known() {
+        check_body("select count(*), app.f(a) from t where b in (1, 2)", "count f in");
+        check_body("begin update t set a = g (1) where b = 'set x'; return 'execute'; end", "g");
+        check_body("begin -- set x\n /* ; set /* y */ */ set local work_mem = '1MB'; end", "");
+        check_body(
+            "begin if a then insert into t values (1) on conflict (a) do update set b = 2; end if; end",
+            "conflict values",
+        );
+        check_body("select \"Odd\"(1), $1, $a$ ; set x $a$", "odd");
+        check_body("", "");
+    }
+
+    #[test]
+    fn what_may_leave_something_is_suspicious() {
+        for source in [
+            "begin set work_mem = '1MB'; end",
+            "begin\n/* x */ set\n timezone to 'UTC'; end",
+            "begin if a then reset all; end if; end",
+            "begin <<label>> set x = 1; end",
+            "set x = 1",
+            "begin execute 'anything'; end",
+            "begin perform set_config('a.b', 'c', false); end",
+            "begin perform pg_catalog . pg_advisory_lock (1); end",
+            "begin create temp table x (a int); end",
+            "select E'\\'' , a",
+            "begin perform \"set_config\"('a', 'b', false); end",
+        ] {
+            check_body(source, "!");
+        }
+    }
+}
