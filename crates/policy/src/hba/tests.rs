@@ -17,7 +17,7 @@ fn read(files: &[(&str, &str)]) -> (Option<Hba>, Vec<String>) {
 
 /// One client in words: `local` or an address, then `user/database`, then what else is known of it.
 ///
-/// `groups=a,b`, `groups=?` (cannot be asked), `host=name`, `host=?`, `tls`, `cn=name`, `dn=name`, `physical`, `logical`.
+/// `groups=a,b`, `groups=?` (cannot be asked), `host=name`, `host=?`, `system=name`, `tls`, `cn=name`, `dn=name`, `physical`, `logical`.
 fn decide(hba: &Hba, client: &str) -> String {
     let mut words = client.split_whitespace();
     let origin = match words.next().unwrap() {
@@ -36,6 +36,7 @@ fn decide(hba: &Hba, client: &str) -> String {
         replication: Replication::No,
         origin,
         tls: None,
+        system_user: None,
         networks: &networks,
         groups: Known::NotAsked,
         host: Known::NotAsked,
@@ -49,6 +50,7 @@ fn decide(hba: &Hba, client: &str) -> String {
             ("tls", _) => visit.tls = Some(Tls::default()),
             ("cn", name) => visit.tls = Some(Tls { common_name: Some(name), ..Tls::default() }),
             ("dn", name) => visit.tls = Some(Tls { distinguished_name: Some(name), common_name: Some("-") }),
+            ("system", name) => visit.system_user = Some(name),
             ("physical", _) => visit.replication = Replication::Physical,
             ("logical", _) => visit.replication = Replication::Logical,
             other => panic!("{other:?}"),
@@ -62,9 +64,9 @@ fn decide(hba: &Hba, client: &str) -> String {
         Verdict::NoEntry => "no entry".into(),
         Verdict::InDoubt(rule) => format!("in doubt {}", rule.line),
         Verdict::Apply(rule) => {
-            let certificate = match hba.accepts_certificate(rule, &visit) {
+            let certificate = match hba.accepts_outside_name(rule, &visit) {
                 Some(true) => "",
-                Some(false) => " wrong certificate",
+                Some(false) => " wrong name",
                 None => " ask Groups",
             };
             format!("{} {:?}{certificate}", rule.line, rule.method)
@@ -279,84 +281,99 @@ fn certificates_are_asked_for_by_method_or_by_option() {
     check_files(
         &[("main", rules), ("ident", ident)],
         "1.1.1.1 joe/a -> 6 Reject
-         1.1.1.1 joe/a tls -> 1 Cert wrong certificate
+         1.1.1.1 joe/a tls -> 1 Cert wrong name
          1.1.1.1 joe/a cn=joe -> 1 Cert
-         1.1.1.1 joe/a cn=ann -> 1 Cert wrong certificate
+         1.1.1.1 joe/a cn=ann -> 1 Cert wrong name
          1.1.1.1 joe/b cn=boss -> 2 Cert
-         1.1.1.1 ann/b cn=boss -> 2 Cert wrong certificate
-         1.1.1.1 joe/b cn=joe -> 2 Cert wrong certificate
+         1.1.1.1 ann/b cn=boss -> 2 Cert wrong name
+         1.1.1.1 joe/b cn=joe -> 2 Cert wrong name
          1.1.1.1 ann/b cn=ann@example.com -> 2 Cert
-         1.1.1.1 ann/b cn=joe@example.com -> 2 Cert wrong certificate
-         1.1.1.1 ann/b cn=ann@example.org -> 2 Cert wrong certificate
+         1.1.1.1 ann/b cn=joe@example.com -> 2 Cert wrong name
+         1.1.1.1 ann/b cn=ann@example.org -> 2 Cert wrong name
          1.1.1.1 ann/b cn=anyone -> 2 Cert
-         1.1.1.1 joe/c tls -> 3 Trust wrong certificate
+         1.1.1.1 joe/c tls -> 3 Trust wrong name
          1.1.1.1 joe/c cn=other -> 3 Trust
-         1.1.1.1 joe/d cn=joe -> 4 Md5 wrong certificate
+         1.1.1.1 joe/d cn=joe -> 4 Md5 wrong name
          1.1.1.1 joe/d dn=joe -> 4 Md5
          1.1.1.1 joe/e cn=x -> 5 Cert ask Groups
          1.1.1.1 joe/e cn=x groups=joe,staff -> 5 Cert
-         1.1.1.1 joe/e cn=x groups=joe -> 5 Cert wrong certificate
-         1.1.1.1 joe/e cn=x groups=? -> 5 Cert wrong certificate",
+         1.1.1.1 joe/e cn=x groups=joe -> 5 Cert wrong name
+         1.1.1.1 joe/e cn=x groups=? -> 5 Cert wrong name",
     );
 }
 
 #[test]
-fn what_is_wrong_is_named_with_file_and_line() {
-    let cases = [
-        ("lokal all all trust", "main:1: error: invalid connection type \"lokal\""),
-        ("local", "main:1: error: end-of-line before database specification"),
-        ("local all", "main:1: error: end-of-line before role specification"),
-        ("local all all", "main:1: error: end-of-line before authentication method"),
-        ("host all all", "main:1: error: end-of-line before IP address specification"),
-        (
-            "host all all 10.0.0.1",
-            "main:1: error: end-of-line before netmask specification (specify an address range in CIDR notation, \
+fn a_unix_socket_shows_who_is_at_its_other_end() {
+    let rules = "local a all peer\nlocal b all peer map=m\nlocal all all reject";
+    check_files(
+        &[("main", rules), ("ident", "m root joe\nm /^(.*)_os$ \\1")],
+        "local joe/a system=joe -> 1 Peer
+         local joe/a system=ann -> 1 Peer wrong name
+         local joe/a -> 1 Peer wrong name
+         local joe/b system=root -> 2 Peer
+         local ann/b system=ann_os -> 2 Peer
+         local joe/b system=joe -> 2 Peer wrong name
+         1.1.1.1 joe/a system=joe -> no entry",
+    );
+}
+
+/// One wrong file each, and what is said of it.
+const WRONG: &[(&str, &str)] = &[
+    ("lokal all all trust", "main:1: error: invalid connection type \"lokal\""),
+    ("local", "main:1: error: end-of-line before database specification"),
+    ("local all", "main:1: error: end-of-line before role specification"),
+    ("local all all", "main:1: error: end-of-line before authentication method"),
+    ("host all all", "main:1: error: end-of-line before IP address specification"),
+    (
+        "host all all 10.0.0.1",
+        "main:1: error: end-of-line before netmask specification (specify an address range in CIDR notation, \
              or provide a separate netmask)",
-        ),
-        ("host all all 10.0.0.1 trust", "main:1: error: invalid IP mask \"trust\""),
-        ("host all all 10.0.0.0 ffff:: trust", "main:1: error: IP address and mask do not match: \"ffff::\""),
-        ("host all all 10.0.0.0/33 trust", "main:1: error: invalid CIDR mask in address \"10.0.0.0/33\""),
-        ("host all all 10.0.0.0/x trust", "main:1: error: invalid CIDR mask in address \"10.0.0.0/x\""),
-        (
-            "host all all 10.0.0.300/8 trust",
-            "main:1: error: specifying both host name and CIDR mask is invalid: \"10.0.0.300/8\"",
-        ),
-        ("host all all a,b trust", "main:1: error: multiple values where one IP address specification is expected"),
-        ("local all all trust,md5", "main:1: error: multiple values where one authentication method is expected"),
-        ("local all all magic", "main:1: error: invalid authentication method \"magic\""),
-        (
-            "local all all ldap ldapserver=x",
-            "main:1: error: authentication method \"ldap\" is not supported by this version; \
-             use one of trust, reject, password, md5, scram-sha-256, cert",
-        ),
-        ("host all all all cert", "main:1: error: cert authentication is only supported on hostssl connections"),
-        ("local all all trust x", "main:1: error: authentication option not in name=value format: x"),
-        ("local all all trust x=y", "main:1: error: unrecognized authentication option name: \"x\""),
-        ("local all all md5 map=m", "main:1: error: authentication option \"map\" is only valid for authentication method cert"),
-        ("host all all all md5 clientcert=verify-ca", "main:1: error: clientcert can only be configured for \"hostssl\" rows"),
-        ("hostssl all all all md5 clientcert=1", "main:1: error: invalid value for clientcert: \"1\""),
-        (
-            "hostssl all all all cert clientcert=verify-ca",
-            "main:1: error: clientcert only accepts \"verify-full\" when using \"cert\" authentication",
-        ),
-        ("hostssl all all all cert clientname=X", "main:1: error: invalid value for clientname: \"X\""),
-        ("local /( all trust", "main:1: error: invalid regular expression \"(\": unclosed group"),
-        ("\nlocal \"all all trust", "main:2: error: a quote is not closed"),
-        ("local @nothing all trust", "main:1: error: could not open file \"nothing\": no such file"),
-        ("include nothing", "main:1: error: could not open file \"nothing\": no such file"),
-        ("include", "main:1: error: \"include\" needs exactly one name"),
-        ("include_dir nothing", "main:1: error: could not open directory \"nothing\": no such directory"),
-        ("local all all trust\ninclude main", "main:2: error: file \"main\" includes itself"),
-        ("local @main all trust", "main:1: error: file \"main\" includes itself"),
-        ("", "main: error: the file contains no entries"),
-        ("# only this", "main: error: the file contains no entries"),
-        ("hostgssenc all all all trust", "main:1: warning: hostgssenc matches no client: there is no GSSAPI encryption"),
-        (
-            "hostssl all all all cert map=m",
-            "main:1: warning: no line of the ident file belongs to map \"m\", so that nobody matches",
-        ),
-    ];
-    for (text, expected) in cases {
+    ),
+    ("host all all 10.0.0.1 trust", "main:1: error: invalid IP mask \"trust\""),
+    ("host all all 10.0.0.0 ffff:: trust", "main:1: error: IP address and mask do not match: \"ffff::\""),
+    ("host all all 10.0.0.0/33 trust", "main:1: error: invalid CIDR mask in address \"10.0.0.0/33\""),
+    ("host all all 10.0.0.0/x trust", "main:1: error: invalid CIDR mask in address \"10.0.0.0/x\""),
+    ("host all all 10.0.0.300/8 trust", "main:1: error: specifying both host name and CIDR mask is invalid: \"10.0.0.300/8\""),
+    ("host all all a,b trust", "main:1: error: multiple values where one IP address specification is expected"),
+    ("local all all trust,md5", "main:1: error: multiple values where one authentication method is expected"),
+    ("local all all magic", "main:1: error: invalid authentication method \"magic\""),
+    (
+        "local all all ldap ldapserver=x",
+        "main:1: error: authentication method \"ldap\" is not supported by this version; \
+             use one of trust, reject, password, md5, scram-sha-256, cert, peer",
+    ),
+    ("host all all all peer", "main:1: error: peer authentication is only supported on local sockets"),
+    ("host all all all cert", "main:1: error: cert authentication is only supported on hostssl connections"),
+    ("local all all trust x", "main:1: error: authentication option not in name=value format: x"),
+    ("local all all trust x=y", "main:1: error: unrecognized authentication option name: \"x\""),
+    (
+        "local all all md5 map=m",
+        "main:1: error: authentication option \"map\" is only valid for authentication methods peer and cert",
+    ),
+    ("host all all all md5 clientcert=verify-ca", "main:1: error: clientcert can only be configured for \"hostssl\" rows"),
+    ("hostssl all all all md5 clientcert=1", "main:1: error: invalid value for clientcert: \"1\""),
+    (
+        "hostssl all all all cert clientcert=verify-ca",
+        "main:1: error: clientcert only accepts \"verify-full\" when using \"cert\" authentication",
+    ),
+    ("hostssl all all all cert clientname=X", "main:1: error: invalid value for clientname: \"X\""),
+    ("local /( all trust", "main:1: error: invalid regular expression \"(\": unclosed group"),
+    ("\nlocal \"all all trust", "main:2: error: a quote is not closed"),
+    ("local @nothing all trust", "main:1: error: could not open file \"nothing\": no such file"),
+    ("include nothing", "main:1: error: could not open file \"nothing\": no such file"),
+    ("include", "main:1: error: \"include\" needs exactly one name"),
+    ("include_dir nothing", "main:1: error: could not open directory \"nothing\": no such directory"),
+    ("local all all trust\ninclude main", "main:2: error: file \"main\" includes itself"),
+    ("local @main all trust", "main:1: error: file \"main\" includes itself"),
+    ("", "main: error: the file contains no entries"),
+    ("# only this", "main: error: the file contains no entries"),
+    ("hostgssenc all all all trust", "main:1: warning: hostgssenc matches no client: there is no GSSAPI encryption"),
+    ("hostssl all all all cert map=m", "main:1: warning: no line of the ident file belongs to map \"m\", so that nobody matches"),
+];
+
+#[test]
+fn what_is_wrong_is_named_with_file_and_line() {
+    for (text, expected) in WRONG {
         check_problems(&[("main", text)], &[expected]);
     }
     check_problems(&[], &["main: error: could not open file \"main\": no such file"]);

@@ -12,6 +12,7 @@ use crate::link::{Login, OpenError, Talk};
 use crate::log::{Level, Who};
 use crate::login;
 use crate::metrics::Metric;
+use crate::shared::Stop;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,7 +79,7 @@ impl Door<'_> {
             Pass::Now => {}
             Pass::After { wait_ms } => {
                 self.w.count(Metric::LoginsSlowed);
-                self.w.reactor.sleep(Duration::from_millis(wait_ms)).await;
+                self.pause(Duration::from_millis(wait_ms)).await;
             }
             Pass::Refused { wait_ms } => {
                 self.w.count(Metric::LoginsSlowed);
@@ -87,6 +88,14 @@ impl Door<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Waits, but not while the proxy stops.
+    async fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while self.w.reactor.now() < until && self.w.shared.stop_mode() < Stop::Fast {
+            self.w.reactor.sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await;
+        }
     }
 
     /// Counts how the login ended. A refusal waits until its time has come.
@@ -119,7 +128,7 @@ impl Door<'_> {
         }
     }
 
-    /// The rule of `pool_hba.conf` for this client, whose certificate, if one is asked for, is the right one.
+    /// The rule of `pool_hba.conf` for this client, whose name outside, if one is asked for, is the right one.
     async fn find_rule<'h>(
         &mut self,
         hba: &'h weir_policy::hba::Hba,
@@ -128,6 +137,7 @@ impl Door<'_> {
     ) -> Result<&'h Rule, Fault> {
         let mut groups: Option<Option<Arc<BTreeSet<String>>>> = None;
         let mut host: Option<Option<Arc<str>>> = None;
+        let system_user = hba.asks_for_system_user().then(|| self.system_user()).flatten();
         loop {
             let visit = Visit {
                 user: caller.user,
@@ -138,6 +148,7 @@ impl Door<'_> {
                     common_name: tls.common_name.as_deref(),
                     distinguished_name: tls.distinguished_name.as_deref(),
                 }),
+                system_user: system_user.as_deref(),
                 networks: &files.networks,
                 groups: known(groups.as_ref().map(Option::as_deref)),
                 host: known(host.as_ref().map(Option::as_deref)),
@@ -145,9 +156,9 @@ impl Door<'_> {
             let question = match hba.decide(&visit) {
                 Verdict::Ask(question) => question,
                 Verdict::Apply(rule) if rule.method == Method::Reject => return Err(self.rejected(caller, rule)),
-                Verdict::Apply(rule) => match hba.accepts_certificate(rule, &visit) {
+                Verdict::Apply(rule) => match hba.accepts_outside_name(rule, &visit) {
                     Some(true) => return Ok(rule),
-                    Some(false) => return Err(self.wrong_certificate(caller, rule)),
+                    Some(false) => return Err(self.wrong_name(caller, rule)),
                     None => Question::Groups,
                 },
                 Verdict::NoEntry => return Err(self.no_entry(caller)),
@@ -158,6 +169,14 @@ impl Door<'_> {
                 Question::HostName => host = Some(self.host_name().await?),
             }
         }
+    }
+
+    /// Name of the system user at the other end of a unix socket. Read from the file of users: only rules with `peer` ask.
+    fn system_user(&self) -> Option<String> {
+        let number = self.socket.peer_uid()?.to_string();
+        let users = std::fs::read_to_string("/etc/passwd").ok()?;
+        let line = users.lines().find(|line| line.split(':').nth(2) == Some(&number))?;
+        line.split(':').next().map(str::to_string)
     }
 
     async fn groups(&self, user: &str) -> Option<Arc<BTreeSet<String>>> {
@@ -180,8 +199,8 @@ impl Door<'_> {
     async fn follow(&mut self, rule: &Rule, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
         let exchange = match rule.method {
             Method::Trust => return Ok(Admission::default()),
-            // The certificate was looked at when the rule was found.
-            Method::Cert => return Ok(Admission::default()),
+            // The name was looked at when the rule was found.
+            Method::Cert | Method::Peer => return Ok(Admission::default()),
             Method::Reject => return Err(self.rejected(caller, rule)),
             Method::Password => Exchange::ClearText,
             Method::Md5 => Exchange::Md5,
@@ -217,11 +236,8 @@ impl Door<'_> {
             Some(secret) => self.by_scram(user, Some(secret)).await,
             None if files.passwords.is_spoiled(user) || asks_servers => self.by_nothing(files, user).await,
             None if allows_clear_text => self.ask_for_servers(caller).await,
-            None => {
-                // He must be trusted by the servers themselves, not by what another client once proved.
-                self.w.shared.access.unprove(user);
-                Ok(Admission { is_unproved: true, ..Admission::default() })
-            }
+            // The servers themselves must trust him: see `AccessFiles::keeps_proofs`.
+            None => Ok(Admission { is_unproved: true, ..Admission::default() }),
         }
     }
 
@@ -339,7 +355,6 @@ impl Door<'_> {
         });
         if !is_known {
             if !self.let_judge(caller, &password).await? {
-                self.w.shared.access.unprove(caller.user);
                 return Ok(Admission { is_unproved: true, ..Admission::default() });
             }
             self.w.shared.access.prove(caller.user, Secret::Plain(password));
@@ -349,14 +364,6 @@ impl Door<'_> {
 
     /// Whether the server looked at the password, and took it. One that trusts whoever comes from here has judged nothing.
     async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<bool, Fault> {
-        let node = {
-            let view = self.w.view();
-            view.primary.or_else(|| (0..view.nodes.len()).find(|&at| view.is_up(at)))
-        };
-        let Some(address) = node.and_then(|at| self.w.address_of(at)) else {
-            self.w.shared.nudge_prober();
-            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password"));
-        };
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
         let secret = Secret::Plain(password.clone());
         // No server has the console's database.
@@ -364,20 +371,28 @@ impl Door<'_> {
         let own = is_console.then(|| self.w.peek_config().auth.ask_database.clone());
         let database = own.as_deref().unwrap_or(caller.database);
         let login = Login { user: caller.user, database, secret: Some(&secret), generation: 0 };
-        let judged = async {
-            let mut talk = Talk::connect(self.w, &address, deadline).await?;
-            let greeting = login::log_in(self.w, &mut talk, &address, &login).await?;
-            // The farewell saves the server a line about an unexpected end of file.
-            let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
-            Ok(greeting.was_asked)
-        };
-        match judged.await {
-            Ok(was_asked) => Ok(was_asked),
-            Err(OpenError::Refused { sqlstate: state, .. }) if matches!(&*state, "28P01" | "28000") => {
-                Err(self.wrong_password(caller.user))
+        let mut fault = Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password");
+        for address in inquiry::servers(self.w, deadline).await {
+            let judged = async {
+                let mut talk = Talk::connect(self.w, &address, deadline).await?;
+                let greeting = login::log_in(self.w, &mut talk, &address, &login).await?;
+                // The farewell saves the server a line about an unexpected end of file.
+                let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
+                Ok(greeting.was_asked)
+            };
+            match judged.await {
+                Ok(was_asked) => return Ok(was_asked),
+                Err(OpenError::Refused { sqlstate: state, .. }) if matches!(&*state, "28P01" | "28000") => {
+                    return Err(self.wrong_password(caller.user));
+                }
+                Err(error) if error.is_unreachable() => {
+                    self.w.shared.nudge_prober();
+                    fault = error.fault().as_fatal();
+                }
+                Err(error) => return Err(error.fault().as_fatal()),
             }
-            Err(error) => Err(error.fault().as_fatal()),
         }
+        Err(fault)
     }
 
     /// Keeps what a client proved, unless the password file has as much.
@@ -427,9 +442,10 @@ impl Door<'_> {
             .hint("The log of the proxy has the cause.")
     }
 
-    fn wrong_certificate(&self, caller: Caller<'_>, rule: &Rule) -> Fault {
-        self.say(caller.user, &format!("did not show the certificate that {}:{} asks for", rule.file.display(), rule.line));
-        let text = format!("certificate authentication failed for user \"{}\"", caller.user);
+    fn wrong_name(&self, caller: Caller<'_>, rule: &Rule) -> Fault {
+        self.say(caller.user, &format!("is not called outside as {}:{} asks for", rule.file.display(), rule.line));
+        let what = if rule.method == Method::Peer { "Peer" } else { "certificate" };
+        let text = format!("{what} authentication failed for user \"{}\"", caller.user);
         Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text)
     }
 
