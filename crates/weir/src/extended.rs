@@ -17,7 +17,7 @@ use crate::worker::Worker;
 use std::rc::Rc;
 use weir_policy::prepared::{NAME_PREFIX, Need, StatementId, push_name};
 use weir_policy::replies::Expect;
-use weir_sql::facts::Keeps;
+use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
 use weir_wire::write;
 
@@ -223,6 +223,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
     let Some(prepared) = prepared else {
         if is_on_link_only(s, name) {
+            inventory::note_executed(&mut s.state, Leaves::NONE, &[]);
             return pass_unknown(s, w, header, Expect::Bind);
         }
         let fault = no_such_statement(name);
@@ -490,6 +491,9 @@ pub fn on_close(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fau
         let before = s.named.remove(name);
         // A statement under the client's own name is there only on a link that stays.
         passes = before.is_none() && is_on_link_only(s, name);
+        if passes {
+            s.state.note(Leaves::of(Keeps::Prepare), &[], &[], &[]);
+        }
         change = Change::Named { name: name.into(), before, made: None };
     } else if name.is_empty() {
         s.portal = None;

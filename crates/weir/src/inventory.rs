@@ -92,18 +92,27 @@ fn judged(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: 
 }
 
 fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, text: &[u8], values: &[u8]) {
-    let executed = if statement.executes { state.by_sql.later() } else { Leaves::NONE };
-    if executed.has(Keeps::Setting) || executed.has(Keeps::Unknown) {
-        // What it sets stands in the text of the statement that was prepared.
-        state.due.any_setting = true;
-        let by_sql = state.by_sql.clone();
-        by_sql.texts().for_each(|text| state.due.add_custom_names(text.as_bytes()));
+    if statement.executes {
+        // What this text prepares may be executed before it is known to the session.
+        note_executed(state, statement.later, text);
     }
-    let leaves = may_change.and(statement.frees.common(state.found)).and(executed);
+    let leaves = may_change.and(statement.frees.common(state.found));
     // DISCARD ALL is told by its own answer.
     if !leaves.is_empty() {
         state.note(leaves, &statement.functions, text, values);
     }
+}
+
+/// Notes what statements prepared by SQL may leave, one of which may be executed now. What they set stands in their texts.
+pub fn note_executed(state: &mut state::State, later: Leaves, text: &[u8]) {
+    let leaves = state.by_sql.later().and(later);
+    if leaves.is_empty() || state.by_mode {
+        return;
+    }
+    state.due.any_setting = true;
+    let by_sql = state.by_sql.clone();
+    by_sql.texts().for_each(|text| state.due.add_custom_names(text.as_bytes()));
+    state.note(leaves, &[], text, &[]);
 }
 
 /// Looks at a session whose link has nothing to do: what it may have left is asked, and a link that nothing keeps goes to whoever

@@ -620,7 +620,11 @@ fn show_doing(s: &Session) {
 
 fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, looks: bool) {
     if !s.replies.has_work_behind_error() {
-        (s.state.bound_reset, s.state.resetting, s.state.plain) = (None, None, None);
+        (s.state.bound_reset, s.state.plain) = (None, None);
+        // DISCARD ALL commits at once, also in a pipeline.
+        if !s.state.was_discarded {
+            s.state.resetting = None;
+        }
     }
     s.undo(dropped);
     s.discarding |= dropped.discard;

@@ -267,6 +267,8 @@ impl Session {
     /// Forgets the link's side of the session.
     pub fn detach(&mut self) {
         *self.entry.link.borrow_mut() = None;
+        self.entry.is_ours.set(false);
+        self.entry.cancel_waits.set(false);
         self.entry.card.set_doing(Doing::Idle);
         self.flushed = false;
     }
