@@ -33,6 +33,9 @@ pub struct AccessFiles {
     pub key: Option<PoolKey>,
     /// Networks this machine has an address in.
     pub networks: Vec<Network>,
+    /// Nobody whom the password file does not name gets in without having proved something, or by a rule that trusts him. Without,
+    /// such users are let in as far as servers trust them, and must not be helped by what another client once proved.
+    pub keeps_proofs: bool,
 }
 
 /// A password under a salt. The password stands for itself only as a digest under a secret of this process.
@@ -125,7 +128,7 @@ impl Access {
                 Some(_) | None => Some(Secret::Scram(verifier.clone())),
             },
             Some(secret) => Some(secret.clone()),
-            None if files.passwords.is_spoiled(user) => None,
+            None if files.passwords.is_spoiled(user) || !files.keeps_proofs => None,
             None => self.proven(user).map(|proven| proven.secret),
         }
     }
@@ -143,11 +146,6 @@ impl Access {
                 proven.insert(user.into(), Proven { secret, at: Instant::now() });
             }
         }
-    }
-
-    /// Forgets what clients of the user proved: who comes next shall not log in to servers with it.
-    pub fn unprove(&self, user: &str) {
-        self.proven.lock().remove(user);
     }
 
     /// What a client of the user proved itself with.

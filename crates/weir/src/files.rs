@@ -53,7 +53,9 @@ impl Files {
                 None => return (None, problems),
             }
         }
-        (Some(AccessFiles { passwords, hba, key, networks: networks() }), problems)
+        let auth = &config.auth;
+        let keeps_proofs = auth.use_hba || !auth.ask_user.is_empty() || auth.allow_clear_text;
+        (Some(AccessFiles { passwords, hba, key, networks: networks(), keeps_proofs }), problems)
     }
 
     /// A file that is named relative to the configuration's folder.

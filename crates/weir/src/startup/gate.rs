@@ -217,11 +217,8 @@ impl Door<'_> {
             Some(secret) => self.by_scram(user, Some(secret)).await,
             None if files.passwords.is_spoiled(user) || asks_servers => self.by_nothing(files, user).await,
             None if allows_clear_text => self.ask_for_servers(caller).await,
-            None => {
-                // He must be trusted by the servers themselves, not by what another client once proved.
-                self.w.shared.access.unprove(user);
-                Ok(Admission { is_unproved: true, ..Admission::default() })
-            }
+            // The servers themselves must trust him: see `AccessFiles::keeps_proofs`.
+            None => Ok(Admission { is_unproved: true, ..Admission::default() }),
         }
     }
 
@@ -339,7 +336,6 @@ impl Door<'_> {
         });
         if !is_known {
             if !self.let_judge(caller, &password).await? {
-                self.w.shared.access.unprove(caller.user);
                 return Ok(Admission { is_unproved: true, ..Admission::default() });
             }
             self.w.shared.access.prove(caller.user, Secret::Plain(password));

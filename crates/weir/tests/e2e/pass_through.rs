@@ -4,6 +4,7 @@ use super::auth::guarded;
 use crate::support::driver::{self, Login};
 use crate::support::proxy::Backend;
 use crate::support::{Proxy, wait_until};
+use std::thread;
 use weir_demo::Server;
 
 fn verifier(server: &Server, user: &str) -> String {
@@ -126,4 +127,27 @@ fn check_judged(proxy: &Proxy, primary: &Server) {
     primary.query("alter role anna password 'another'").unwrap();
     assert_eq!(current_user(proxy, "anna", "secret of anna"), Err(format!("{refused} \"anna\"")));
     assert_eq!(current_user(proxy, "anna", "another"), Ok("anna".into()));
+}
+
+/// A reload that asks for less must not open to all what was opened by a proof before.
+#[test]
+fn what_one_client_proved_lets_nobody_in_who_proved_nothing() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    let hba = ("pool_hba.conf", "host all postgres all trust\nhost all all all password\n");
+    let proxy = Proxy::with_files(&[primary], "enable_pool_hba = on\npool_size = 2\n", &[hba], &[]);
+    driver::block_on(async {
+        let (client, _mover) = driver::connect(&Login::new(proxy.port(), "anna", "secret of anna")).await.unwrap();
+        assert!(client.simple_query("select 1").await.is_ok());
+        proxy.add_conf("enable_pool_hba = off");
+        proxy.reload();
+        // The session stays, but its password opens no more connections that strangers could be given.
+        let stranger = || current_user(&proxy, "anna", "x").unwrap_err();
+        let refused = thread::scope(|scope| scope.spawn(stranger).join().unwrap());
+        assert!(refused.starts_with("28P01"), "{refused}");
+        assert!(client.simple_query("select 1").await.is_err());
+    });
+    let refused = "28P01: password authentication failed for user \"anna\"";
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Err(refused.into()));
+    assert_eq!(current_user(&proxy, "guest", ""), Ok("guest".into()));
 }
