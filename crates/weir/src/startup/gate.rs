@@ -12,6 +12,7 @@ use crate::link::{Login, OpenError, Talk};
 use crate::log::{Level, Who};
 use crate::login;
 use crate::metrics::Metric;
+use crate::shared::Stop;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -78,7 +79,7 @@ impl Door<'_> {
             Pass::Now => {}
             Pass::After { wait_ms } => {
                 self.w.count(Metric::LoginsSlowed);
-                self.w.reactor.sleep(Duration::from_millis(wait_ms)).await;
+                self.pause(Duration::from_millis(wait_ms)).await;
             }
             Pass::Refused { wait_ms } => {
                 self.w.count(Metric::LoginsSlowed);
@@ -87,6 +88,14 @@ impl Door<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Waits, but not while the proxy stops.
+    async fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while self.w.reactor.now() < until && self.w.shared.stop_mode() < Stop::Fast {
+            self.w.reactor.sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await;
+        }
     }
 
     /// Counts how the login ended. A refusal waits until its time has come.

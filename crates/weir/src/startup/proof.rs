@@ -2,9 +2,10 @@
 
 use super::{Door, broke};
 use crate::fault::{Fault, sqlstate};
+use crate::shared::Stop;
 use crate::socket::Got;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 use weir_wire::md5::Md5Secret;
 use weir_wire::scram::{Accepted, Binding, MECHANISM, Nonce, ScramError, Server, ServerSecret};
@@ -13,6 +14,9 @@ use zeroize::{Zeroize, Zeroizing};
 
 /// Longest message of a login. Source: `PG_MAX_AUTH_TOKEN_LENGTH` is 65535; passwords and SCRAM messages are far shorter.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+/// Time between two looks at whether the proxy stops.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 impl Door<'_> {
     /// Whether the client knows an md5 password; `None` asks all the same and lets nobody in.
@@ -90,7 +94,7 @@ impl Door<'_> {
     /// Reads what the client has sent. What arrives may be a password, so nothing of it is left where it passed.
     pub(super) async fn read_more(&mut self) -> Result<(), Fault> {
         loop {
-            self.socket.readable(&self.w.reactor, self.deadline).await.map_err(|e| broke(&e))?;
+            self.wait_for_bytes().await?;
             // Not held across the wait, and wiped only as far as it was used: a login costs little else.
             let mut piece = [0u8; 2048];
             match self.socket.try_read(&self.w.reactor, &mut piece).map_err(|e| broke(&e))? {
@@ -113,6 +117,22 @@ impl Door<'_> {
             self.buffer = larger;
         }
         self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Waits, and looks now and then whether the proxy is stopping: a client that is silent shall not delay that.
+    async fn wait_for_bytes(&self) -> Result<(), Fault> {
+        loop {
+            let look = self.w.reactor.now() + LOOK_PERIOD;
+            let until = self.deadline.map_or(look, |deadline| deadline.min(look));
+            match self.socket.readable(&self.w.reactor, Some(until)).await {
+                Err(cause) if cause.kind() == io::ErrorKind::TimedOut && Some(until) != self.deadline => {}
+                readable => return readable.map_err(|e| broke(&e)),
+            }
+            if self.w.shared.stop_mode() >= Stop::Fast {
+                let text = "terminating connection due to administrator command";
+                return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, text));
+            }
+        }
     }
 
     /// Takes the first bytes out of the buffer; they are wiped.

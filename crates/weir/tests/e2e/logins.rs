@@ -462,3 +462,18 @@ fn nobody_administers_without_a_proof() {
 }
 
 const HBA: &str = "host all postgres all trust\nhost all all all scram-sha-256\n";
+
+#[test]
+fn a_login_that_does_not_end_does_not_delay_the_end_of_the_proxy() {
+    let cluster = guarded();
+    let passwords = [("pool_passwd", "anna:secret of anna\n")];
+    let mut proxy = Proxy::with_files(&[cluster.primary()], "authentication_timeout = 3600\n", &passwords, &[]);
+    let silent = Raw::tcp(proxy.port());
+    let mut halfway = Raw::tcp(proxy.port());
+    halfway.send(&wire::startup(wire::V3_0, &[("user", "anna"), ("database", "postgres")]));
+    assert_eq!(halfway.read().body[..4], [0, 0, 0, 10]);
+    proxy.signal(rustix::process::Signal::INT);
+    assert_eq!(halfway.read().failure().sqlstate, "57P01");
+    assert!(proxy.wait_end().success());
+    drop(silent);
+}
