@@ -25,12 +25,13 @@ pub fn run(bytes: &[u8]) {
                 replication: Replication::No,
                 origin,
                 tls: Some(Tls { common_name: Some("joe"), distinguished_name: None }),
+                system_user: Some("joe"),
                 networks: &[],
                 groups,
                 host: Known::Is("app.example.com"),
             };
             if let Verdict::Apply(rule) = hba.decide(&visit) {
-                let _ = hba.accepts_certificate(rule, &visit);
+                let _ = hba.accepts_outside_name(rule, &visit);
             }
         }
     }

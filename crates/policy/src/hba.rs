@@ -63,6 +63,8 @@ pub enum Method {
     Scram,
     /// A TLS certificate that names the user.
     Cert,
+    /// A unix socket whose other end belongs to a process of the user.
+    Peer,
 }
 
 /// What is asked of a client's certificate beside the method.
@@ -121,6 +123,8 @@ pub struct Visit<'a> {
     pub origin: Origin,
     /// What its TLS session shows; `None` without one.
     pub tls: Option<Tls<'a>>,
+    /// Name of the system user at the other end of a unix socket, if there is one by that number.
+    pub system_user: Option<&'a str>,
     /// Networks this machine has an address in.
     pub networks: &'a [Network],
     /// Roles the user is a member of, himself included.
@@ -240,27 +244,37 @@ impl Hba {
         Verdict::NoEntry
     }
 
-    /// Whether the client's certificate is enough for this rule; asks for nothing if the rule wants none.
+    /// Whether what the client is called outside (in its certificate, or in the system) is enough for this rule; asks for nothing if
+    /// the rule wants none.
     ///
     /// `None`: the groups must be known first.
-    pub fn accepts_certificate(&self, rule: &Rule, visit: &Visit<'_>) -> Option<bool> {
+    pub fn accepts_outside_name(&self, rule: &Rule, visit: &Visit<'_>) -> Option<bool> {
         let shown = visit.tls.and_then(|tls| match rule.by {
             CertificateName::Common => tls.common_name,
             CertificateName::Distinguished => tls.distinguished_name,
         });
-        match (rule.certificate, shown) {
-            (Certificate::Any, _) => Some(true),
-            (Certificate::VerifyCa, shown) => Some(shown.is_some()),
-            (Certificate::VerifyFull, None) => Some(false),
-            (Certificate::VerifyFull, Some(name)) => match &rule.map {
-                None => Some(name == visit.user),
-                Some(map) => match self.maps.fit(map, name, visit) {
-                    Fit::Yes => Some(true),
-                    Fit::No | Fit::InDoubt => Some(false),
-                    Fit::Ask(_) => None,
-                },
-            },
+        match (rule.method, rule.certificate) {
+            (Method::Peer, _) => self.is_called(rule, visit.system_user, visit),
+            (_, Certificate::Any) => Some(true),
+            (_, Certificate::VerifyCa) => Some(shown.is_some()),
+            (_, Certificate::VerifyFull) => self.is_called(rule, shown, visit),
         }
+    }
+
+    /// Whether one who is called so outside may be the user, by the rule's map or by having the same name.
+    fn is_called(&self, rule: &Rule, outside: Option<&str>, visit: &Visit<'_>) -> Option<bool> {
+        let Some(name) = outside else { return Some(false) };
+        match rule.map.as_ref().map(|map| self.maps.fit(map, name, visit)) {
+            None => Some(name == visit.user),
+            Some(Fit::Yes) => Some(true),
+            Some(Fit::No | Fit::InDoubt) => Some(false),
+            Some(Fit::Ask(_)) => None,
+        }
+    }
+
+    /// Whether any rule asks for the system user.
+    pub fn asks_for_system_user(&self) -> bool {
+        self.rules.iter().any(|rule| rule.method == Method::Peer)
     }
 
     /// Number of rules.

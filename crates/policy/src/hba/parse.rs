@@ -11,7 +11,7 @@ use std::path::Path;
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// Methods of PostgreSQL and Pgpool-II that are not here, so that they are told apart from a slip of the pen.
-const NOT_BUILT: [&str; 11] = ["ident", "peer", "gss", "sspi", "krb5", "ldap", "radius", "pam", "bsd", "oauth", "crypt"];
+const NOT_BUILT: [&str; 10] = ["ident", "gss", "sspi", "krb5", "ldap", "radius", "pam", "bsd", "oauth", "crypt"];
 
 /// All rules of a file and of those it includes.
 pub(super) fn rules(path: &Path, loader: &mut Loader<'_>, problems: &mut Vec<Problem>) -> Vec<Rule> {
@@ -72,6 +72,9 @@ fn rule(line: &Line) -> Result<Rule, String> {
     };
     if method == Method::Cert && connection != Connection::HostSsl {
         return Err("cert authentication is only supported on hostssl connections".into());
+    }
+    if method == Method::Peer && connection != Connection::Local {
+        return Err("peer authentication is only supported on local sockets".into());
     }
     for option in fields.rest.flatten() {
         rule.set(&option.text)?;
@@ -149,13 +152,14 @@ fn address(fields: &mut Fields<'_>) -> Result<Address, String> {
 }
 
 fn method(word: &str) -> Result<Method, String> {
-    const BUILT: [(&str, Method); 6] = [
+    const BUILT: [(&str, Method); 7] = [
         ("trust", Method::Trust),
         ("reject", Method::Reject),
         ("password", Method::Password),
         ("md5", Method::Md5),
         ("scram-sha-256", Method::Scram),
         ("cert", Method::Cert),
+        ("peer", Method::Peer),
     ];
     match BUILT.iter().find(|(name, _)| *name == word) {
         Some((_, method)) => Ok(*method),
@@ -178,8 +182,8 @@ impl Rule {
             _ => Err(format!("{name} can only be configured for \"hostssl\" rows")),
         };
         match name {
-            "map" if self.method == Method::Cert => self.map = Some(value.to_string()),
-            "map" => return Err("authentication option \"map\" is only valid for authentication method cert".into()),
+            "map" if matches!(self.method, Method::Cert | Method::Peer) => self.map = Some(value.to_string()),
+            "map" => return Err("authentication option \"map\" is only valid for authentication methods peer and cert".into()),
             "clientcert" => {
                 needs_ssl(self)?;
                 self.certificate = match value {

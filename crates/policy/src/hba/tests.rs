@@ -17,7 +17,7 @@ fn read(files: &[(&str, &str)]) -> (Option<Hba>, Vec<String>) {
 
 /// One client in words: `local` or an address, then `user/database`, then what else is known of it.
 ///
-/// `groups=a,b`, `groups=?` (cannot be asked), `host=name`, `host=?`, `tls`, `cn=name`, `dn=name`, `physical`, `logical`.
+/// `groups=a,b`, `groups=?` (cannot be asked), `host=name`, `host=?`, `system=name`, `tls`, `cn=name`, `dn=name`, `physical`, `logical`.
 fn decide(hba: &Hba, client: &str) -> String {
     let mut words = client.split_whitespace();
     let origin = match words.next().unwrap() {
@@ -36,6 +36,7 @@ fn decide(hba: &Hba, client: &str) -> String {
         replication: Replication::No,
         origin,
         tls: None,
+        system_user: None,
         networks: &networks,
         groups: Known::NotAsked,
         host: Known::NotAsked,
@@ -49,6 +50,7 @@ fn decide(hba: &Hba, client: &str) -> String {
             ("tls", _) => visit.tls = Some(Tls::default()),
             ("cn", name) => visit.tls = Some(Tls { common_name: Some(name), ..Tls::default() }),
             ("dn", name) => visit.tls = Some(Tls { distinguished_name: Some(name), common_name: Some("-") }),
+            ("system", name) => visit.system_user = Some(name),
             ("physical", _) => visit.replication = Replication::Physical,
             ("logical", _) => visit.replication = Replication::Logical,
             other => panic!("{other:?}"),
@@ -62,9 +64,9 @@ fn decide(hba: &Hba, client: &str) -> String {
         Verdict::NoEntry => "no entry".into(),
         Verdict::InDoubt(rule) => format!("in doubt {}", rule.line),
         Verdict::Apply(rule) => {
-            let certificate = match hba.accepts_certificate(rule, &visit) {
+            let certificate = match hba.accepts_outside_name(rule, &visit) {
                 Some(true) => "",
-                Some(false) => " wrong certificate",
+                Some(false) => " wrong name",
                 None => " ask Groups",
             };
             format!("{} {:?}{certificate}", rule.line, rule.method)
@@ -279,24 +281,39 @@ fn certificates_are_asked_for_by_method_or_by_option() {
     check_files(
         &[("main", rules), ("ident", ident)],
         "1.1.1.1 joe/a -> 6 Reject
-         1.1.1.1 joe/a tls -> 1 Cert wrong certificate
+         1.1.1.1 joe/a tls -> 1 Cert wrong name
          1.1.1.1 joe/a cn=joe -> 1 Cert
-         1.1.1.1 joe/a cn=ann -> 1 Cert wrong certificate
+         1.1.1.1 joe/a cn=ann -> 1 Cert wrong name
          1.1.1.1 joe/b cn=boss -> 2 Cert
-         1.1.1.1 ann/b cn=boss -> 2 Cert wrong certificate
-         1.1.1.1 joe/b cn=joe -> 2 Cert wrong certificate
+         1.1.1.1 ann/b cn=boss -> 2 Cert wrong name
+         1.1.1.1 joe/b cn=joe -> 2 Cert wrong name
          1.1.1.1 ann/b cn=ann@example.com -> 2 Cert
-         1.1.1.1 ann/b cn=joe@example.com -> 2 Cert wrong certificate
-         1.1.1.1 ann/b cn=ann@example.org -> 2 Cert wrong certificate
+         1.1.1.1 ann/b cn=joe@example.com -> 2 Cert wrong name
+         1.1.1.1 ann/b cn=ann@example.org -> 2 Cert wrong name
          1.1.1.1 ann/b cn=anyone -> 2 Cert
-         1.1.1.1 joe/c tls -> 3 Trust wrong certificate
+         1.1.1.1 joe/c tls -> 3 Trust wrong name
          1.1.1.1 joe/c cn=other -> 3 Trust
-         1.1.1.1 joe/d cn=joe -> 4 Md5 wrong certificate
+         1.1.1.1 joe/d cn=joe -> 4 Md5 wrong name
          1.1.1.1 joe/d dn=joe -> 4 Md5
          1.1.1.1 joe/e cn=x -> 5 Cert ask Groups
          1.1.1.1 joe/e cn=x groups=joe,staff -> 5 Cert
-         1.1.1.1 joe/e cn=x groups=joe -> 5 Cert wrong certificate
-         1.1.1.1 joe/e cn=x groups=? -> 5 Cert wrong certificate",
+         1.1.1.1 joe/e cn=x groups=joe -> 5 Cert wrong name
+         1.1.1.1 joe/e cn=x groups=? -> 5 Cert wrong name",
+    );
+}
+
+#[test]
+fn a_unix_socket_shows_who_is_at_its_other_end() {
+    let rules = "local a all peer\nlocal b all peer map=m\nlocal all all reject";
+    check_files(
+        &[("main", rules), ("ident", "m root joe\nm /^(.*)_os$ \\1")],
+        "local joe/a system=joe -> 1 Peer
+         local joe/a system=ann -> 1 Peer wrong name
+         local joe/a -> 1 Peer wrong name
+         local joe/b system=root -> 2 Peer
+         local ann/b system=ann_os -> 2 Peer
+         local joe/b system=joe -> 2 Peer wrong name
+         1.1.1.1 joe/a system=joe -> no entry",
     );
 }
 
@@ -327,12 +344,16 @@ fn what_is_wrong_is_named_with_file_and_line() {
         (
             "local all all ldap ldapserver=x",
             "main:1: error: authentication method \"ldap\" is not supported by this version; \
-             use one of trust, reject, password, md5, scram-sha-256, cert",
+             use one of trust, reject, password, md5, scram-sha-256, cert, peer",
         ),
+        ("host all all all peer", "main:1: error: peer authentication is only supported on local sockets"),
         ("host all all all cert", "main:1: error: cert authentication is only supported on hostssl connections"),
         ("local all all trust x", "main:1: error: authentication option not in name=value format: x"),
         ("local all all trust x=y", "main:1: error: unrecognized authentication option name: \"x\""),
-        ("local all all md5 map=m", "main:1: error: authentication option \"map\" is only valid for authentication method cert"),
+        (
+            "local all all md5 map=m",
+            "main:1: error: authentication option \"map\" is only valid for authentication methods peer and cert",
+        ),
         ("host all all all md5 clientcert=verify-ca", "main:1: error: clientcert can only be configured for \"hostssl\" rows"),
         ("hostssl all all all md5 clientcert=1", "main:1: error: invalid value for clientcert: \"1\""),
         (

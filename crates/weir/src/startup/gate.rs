@@ -128,7 +128,7 @@ impl Door<'_> {
         }
     }
 
-    /// The rule of `pool_hba.conf` for this client, whose certificate, if one is asked for, is the right one.
+    /// The rule of `pool_hba.conf` for this client, whose name outside, if one is asked for, is the right one.
     async fn find_rule<'h>(
         &mut self,
         hba: &'h weir_policy::hba::Hba,
@@ -137,6 +137,7 @@ impl Door<'_> {
     ) -> Result<&'h Rule, Fault> {
         let mut groups: Option<Option<Arc<BTreeSet<String>>>> = None;
         let mut host: Option<Option<Arc<str>>> = None;
+        let system_user = hba.asks_for_system_user().then(|| self.system_user()).flatten();
         loop {
             let visit = Visit {
                 user: caller.user,
@@ -147,6 +148,7 @@ impl Door<'_> {
                     common_name: tls.common_name.as_deref(),
                     distinguished_name: tls.distinguished_name.as_deref(),
                 }),
+                system_user: system_user.as_deref(),
                 networks: &files.networks,
                 groups: known(groups.as_ref().map(Option::as_deref)),
                 host: known(host.as_ref().map(Option::as_deref)),
@@ -154,9 +156,9 @@ impl Door<'_> {
             let question = match hba.decide(&visit) {
                 Verdict::Ask(question) => question,
                 Verdict::Apply(rule) if rule.method == Method::Reject => return Err(self.rejected(caller, rule)),
-                Verdict::Apply(rule) => match hba.accepts_certificate(rule, &visit) {
+                Verdict::Apply(rule) => match hba.accepts_outside_name(rule, &visit) {
                     Some(true) => return Ok(rule),
-                    Some(false) => return Err(self.wrong_certificate(caller, rule)),
+                    Some(false) => return Err(self.wrong_name(caller, rule)),
                     None => Question::Groups,
                 },
                 Verdict::NoEntry => return Err(self.no_entry(caller)),
@@ -167,6 +169,14 @@ impl Door<'_> {
                 Question::HostName => host = Some(self.host_name().await?),
             }
         }
+    }
+
+    /// Name of the system user at the other end of a unix socket. Read from the file of users: only rules with `peer` ask.
+    fn system_user(&self) -> Option<String> {
+        let number = self.socket.peer_uid()?.to_string();
+        let users = std::fs::read_to_string("/etc/passwd").ok()?;
+        let line = users.lines().find(|line| line.split(':').nth(2) == Some(&number))?;
+        line.split(':').next().map(str::to_string)
     }
 
     async fn groups(&self, user: &str) -> Option<Arc<BTreeSet<String>>> {
@@ -189,8 +199,8 @@ impl Door<'_> {
     async fn follow(&mut self, rule: &Rule, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
         let exchange = match rule.method {
             Method::Trust => return Ok(Admission::default()),
-            // The certificate was looked at when the rule was found.
-            Method::Cert => return Ok(Admission::default()),
+            // The name was looked at when the rule was found.
+            Method::Cert | Method::Peer => return Ok(Admission::default()),
             Method::Reject => return Err(self.rejected(caller, rule)),
             Method::Password => Exchange::ClearText,
             Method::Md5 => Exchange::Md5,
@@ -432,9 +442,10 @@ impl Door<'_> {
             .hint("The log of the proxy has the cause.")
     }
 
-    fn wrong_certificate(&self, caller: Caller<'_>, rule: &Rule) -> Fault {
-        self.say(caller.user, &format!("did not show the certificate that {}:{} asks for", rule.file.display(), rule.line));
-        let text = format!("certificate authentication failed for user \"{}\"", caller.user);
+    fn wrong_name(&self, caller: Caller<'_>, rule: &Rule) -> Fault {
+        self.say(caller.user, &format!("is not called outside as {}:{} asks for", rule.file.display(), rule.line));
+        let what = if rule.method == Method::Peer { "Peer" } else { "certificate" };
+        let text = format!("{what} authentication failed for user \"{}\"", caller.user);
         Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text)
     }
 

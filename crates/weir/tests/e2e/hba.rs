@@ -137,6 +137,28 @@ fn clients_of_the_unix_socket_have_rules_of_their_own() {
 }
 
 #[test]
+fn a_process_of_the_users_own_needs_no_password_on_the_unix_socket() {
+    let cluster = guarded();
+    let number = rustix::process::geteuid().as_raw().to_string();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap();
+    let own = users.lines().find(|line| line.split(':').nth(2) == Some(&number)).expect("this user has a name");
+    let own = own.split(':').next().unwrap();
+    let files = [
+        ("pool_hba.conf", "host all postgres all trust\nlocal postgres all peer map=m\nlocal all all peer\n".to_string()),
+        ("pool_ident.conf", format!("m \"{own}\" guest\n")),
+    ];
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    let proxy = Proxy::with_files(&[cluster.primary()], "enable_pool_hba = on", &files, &[]);
+    let local = |user: &str, database: &str| Raw::unix(proxy.folder(), proxy.port()).log_in(user, database, &[]);
+    assert_eq!(local("guest", "postgres").unwrap().value("select current_user"), "guest");
+    for (user, database) in [("anna", "postgres"), ("guest", "template1"), (own, "postgres")] {
+        let refused = local(user, database).unwrap_err();
+        let text = format!("Peer authentication failed for user \"{user}\"");
+        assert_eq!((refused.sqlstate.as_str(), refused.message), ("28000", text));
+    }
+}
+
+#[test]
 fn a_hosts_name_counts_if_its_own_address_proves_it() {
     let cluster = guarded();
     let proxy = guarded_proxy(cluster.primary(), "host all guest localhost trust\nhost all anna example.invalid trust", "", "");
