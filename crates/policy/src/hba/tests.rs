@@ -317,67 +317,63 @@ fn a_unix_socket_shows_who_is_at_its_other_end() {
     );
 }
 
+/// One wrong file each, and what is said of it.
+const WRONG: &[(&str, &str)] = &[
+    ("lokal all all trust", "main:1: error: invalid connection type \"lokal\""),
+    ("local", "main:1: error: end-of-line before database specification"),
+    ("local all", "main:1: error: end-of-line before role specification"),
+    ("local all all", "main:1: error: end-of-line before authentication method"),
+    ("host all all", "main:1: error: end-of-line before IP address specification"),
+    (
+        "host all all 10.0.0.1",
+        "main:1: error: end-of-line before netmask specification (specify an address range in CIDR notation, \
+             or provide a separate netmask)",
+    ),
+    ("host all all 10.0.0.1 trust", "main:1: error: invalid IP mask \"trust\""),
+    ("host all all 10.0.0.0 ffff:: trust", "main:1: error: IP address and mask do not match: \"ffff::\""),
+    ("host all all 10.0.0.0/33 trust", "main:1: error: invalid CIDR mask in address \"10.0.0.0/33\""),
+    ("host all all 10.0.0.0/x trust", "main:1: error: invalid CIDR mask in address \"10.0.0.0/x\""),
+    ("host all all 10.0.0.300/8 trust", "main:1: error: specifying both host name and CIDR mask is invalid: \"10.0.0.300/8\""),
+    ("host all all a,b trust", "main:1: error: multiple values where one IP address specification is expected"),
+    ("local all all trust,md5", "main:1: error: multiple values where one authentication method is expected"),
+    ("local all all magic", "main:1: error: invalid authentication method \"magic\""),
+    (
+        "local all all ldap ldapserver=x",
+        "main:1: error: authentication method \"ldap\" is not supported by this version; \
+             use one of trust, reject, password, md5, scram-sha-256, cert, peer",
+    ),
+    ("host all all all peer", "main:1: error: peer authentication is only supported on local sockets"),
+    ("host all all all cert", "main:1: error: cert authentication is only supported on hostssl connections"),
+    ("local all all trust x", "main:1: error: authentication option not in name=value format: x"),
+    ("local all all trust x=y", "main:1: error: unrecognized authentication option name: \"x\""),
+    (
+        "local all all md5 map=m",
+        "main:1: error: authentication option \"map\" is only valid for authentication methods peer and cert",
+    ),
+    ("host all all all md5 clientcert=verify-ca", "main:1: error: clientcert can only be configured for \"hostssl\" rows"),
+    ("hostssl all all all md5 clientcert=1", "main:1: error: invalid value for clientcert: \"1\""),
+    (
+        "hostssl all all all cert clientcert=verify-ca",
+        "main:1: error: clientcert only accepts \"verify-full\" when using \"cert\" authentication",
+    ),
+    ("hostssl all all all cert clientname=X", "main:1: error: invalid value for clientname: \"X\""),
+    ("local /( all trust", "main:1: error: invalid regular expression \"(\": unclosed group"),
+    ("\nlocal \"all all trust", "main:2: error: a quote is not closed"),
+    ("local @nothing all trust", "main:1: error: could not open file \"nothing\": no such file"),
+    ("include nothing", "main:1: error: could not open file \"nothing\": no such file"),
+    ("include", "main:1: error: \"include\" needs exactly one name"),
+    ("include_dir nothing", "main:1: error: could not open directory \"nothing\": no such directory"),
+    ("local all all trust\ninclude main", "main:2: error: file \"main\" includes itself"),
+    ("local @main all trust", "main:1: error: file \"main\" includes itself"),
+    ("", "main: error: the file contains no entries"),
+    ("# only this", "main: error: the file contains no entries"),
+    ("hostgssenc all all all trust", "main:1: warning: hostgssenc matches no client: there is no GSSAPI encryption"),
+    ("hostssl all all all cert map=m", "main:1: warning: no line of the ident file belongs to map \"m\", so that nobody matches"),
+];
+
 #[test]
 fn what_is_wrong_is_named_with_file_and_line() {
-    let cases = [
-        ("lokal all all trust", "main:1: error: invalid connection type \"lokal\""),
-        ("local", "main:1: error: end-of-line before database specification"),
-        ("local all", "main:1: error: end-of-line before role specification"),
-        ("local all all", "main:1: error: end-of-line before authentication method"),
-        ("host all all", "main:1: error: end-of-line before IP address specification"),
-        (
-            "host all all 10.0.0.1",
-            "main:1: error: end-of-line before netmask specification (specify an address range in CIDR notation, \
-             or provide a separate netmask)",
-        ),
-        ("host all all 10.0.0.1 trust", "main:1: error: invalid IP mask \"trust\""),
-        ("host all all 10.0.0.0 ffff:: trust", "main:1: error: IP address and mask do not match: \"ffff::\""),
-        ("host all all 10.0.0.0/33 trust", "main:1: error: invalid CIDR mask in address \"10.0.0.0/33\""),
-        ("host all all 10.0.0.0/x trust", "main:1: error: invalid CIDR mask in address \"10.0.0.0/x\""),
-        (
-            "host all all 10.0.0.300/8 trust",
-            "main:1: error: specifying both host name and CIDR mask is invalid: \"10.0.0.300/8\"",
-        ),
-        ("host all all a,b trust", "main:1: error: multiple values where one IP address specification is expected"),
-        ("local all all trust,md5", "main:1: error: multiple values where one authentication method is expected"),
-        ("local all all magic", "main:1: error: invalid authentication method \"magic\""),
-        (
-            "local all all ldap ldapserver=x",
-            "main:1: error: authentication method \"ldap\" is not supported by this version; \
-             use one of trust, reject, password, md5, scram-sha-256, cert, peer",
-        ),
-        ("host all all all peer", "main:1: error: peer authentication is only supported on local sockets"),
-        ("host all all all cert", "main:1: error: cert authentication is only supported on hostssl connections"),
-        ("local all all trust x", "main:1: error: authentication option not in name=value format: x"),
-        ("local all all trust x=y", "main:1: error: unrecognized authentication option name: \"x\""),
-        (
-            "local all all md5 map=m",
-            "main:1: error: authentication option \"map\" is only valid for authentication methods peer and cert",
-        ),
-        ("host all all all md5 clientcert=verify-ca", "main:1: error: clientcert can only be configured for \"hostssl\" rows"),
-        ("hostssl all all all md5 clientcert=1", "main:1: error: invalid value for clientcert: \"1\""),
-        (
-            "hostssl all all all cert clientcert=verify-ca",
-            "main:1: error: clientcert only accepts \"verify-full\" when using \"cert\" authentication",
-        ),
-        ("hostssl all all all cert clientname=X", "main:1: error: invalid value for clientname: \"X\""),
-        ("local /( all trust", "main:1: error: invalid regular expression \"(\": unclosed group"),
-        ("\nlocal \"all all trust", "main:2: error: a quote is not closed"),
-        ("local @nothing all trust", "main:1: error: could not open file \"nothing\": no such file"),
-        ("include nothing", "main:1: error: could not open file \"nothing\": no such file"),
-        ("include", "main:1: error: \"include\" needs exactly one name"),
-        ("include_dir nothing", "main:1: error: could not open directory \"nothing\": no such directory"),
-        ("local all all trust\ninclude main", "main:2: error: file \"main\" includes itself"),
-        ("local @main all trust", "main:1: error: file \"main\" includes itself"),
-        ("", "main: error: the file contains no entries"),
-        ("# only this", "main: error: the file contains no entries"),
-        ("hostgssenc all all all trust", "main:1: warning: hostgssenc matches no client: there is no GSSAPI encryption"),
-        (
-            "hostssl all all all cert map=m",
-            "main:1: warning: no line of the ident file belongs to map \"m\", so that nobody matches",
-        ),
-    ];
-    for (text, expected) in cases {
+    for (text, expected) in WRONG {
         check_problems(&[("main", text)], &[expected]);
     }
     check_problems(&[], &["main: error: could not open file \"main\": no such file"]);
