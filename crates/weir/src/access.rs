@@ -210,3 +210,89 @@ impl Access {
         known.insert(user.into(), (Instant::now(), groups));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::scram::Verifier;
+
+    fn keys(password: &[u8], salt: &[u8]) -> Secret {
+        let challenge = Challenge { salt: salt.to_vec(), iterations: 2 };
+        let keys = SaltedKeys::derive(password, salt, challenge.iterations);
+        Secret::Keys(challenge, keys)
+    }
+
+    /// The verifier of such keys, as a password file has it.
+    fn line(user: &str, secret: &Secret) -> String {
+        let Secret::Keys(challenge, keys) = secret else { panic!() };
+        let verifier = Verifier {
+            iterations: challenge.iterations,
+            salt: challenge.salt.clone(),
+            stored_key: keys.stored_key.clone(),
+            server_key: keys.server_key.clone(),
+        };
+        format!("{user}:{}\n", verifier.to_text().as_str())
+    }
+
+    fn access(passwords: &str, keeps_proofs: bool) -> Access {
+        let passwords = Passwords::read(passwords.as_bytes(), None).0;
+        Access::new(AccessFiles { passwords, keeps_proofs, ..AccessFiles::default() }, [7; 32])
+    }
+
+    #[test]
+    fn keys_log_in_as_long_as_they_are_those_of_the_verifier_in_force() {
+        let (old, new) = (keys(b"old", b"salt"), keys(b"new", b"salt"));
+        let access = access(&line("joe", &old), false);
+        assert!(matches!(access.secret_for_server("joe"), Some(Secret::Scram(_))), "nobody has proved anything");
+        access.prove("joe", new.clone());
+        assert!(matches!(access.secret_for_server("joe"), Some(Secret::Scram(_))), "they are of another password");
+        access.prove("joe", old.clone());
+        assert!(access.secret_for_server("joe") == Some(old.clone()));
+        let passwords = Passwords::read(line("joe", &keys(b"old", b"other salt")).as_bytes(), None).0;
+        access.replace(AccessFiles { passwords, ..AccessFiles::default() });
+        assert!(matches!(access.secret_for_server("joe"), Some(Secret::Scram(_))), "they fit one salt only");
+    }
+
+    #[test]
+    fn what_was_proved_counts_only_where_all_must_prove_something() {
+        let asking = access("spoiled:AESx\nann:secret\n", true);
+        let trusting = access("", false);
+        for access in [&asking, &trusting] {
+            for user in ["joe", "spoiled", "ann"] {
+                access.prove(user, keys(b"secret", b"salt"));
+            }
+        }
+        assert!(asking.secret_for_server("joe").is_some());
+        assert!(asking.secret_for_server("spoiled").is_none());
+        assert!(matches!(asking.secret_for_server("ann"), Some(Secret::Plain(_))), "the file knows more");
+        assert!(trusting.secret_for_server("joe").is_none());
+    }
+
+    #[test]
+    fn answers_of_servers_are_believed_for_their_time_and_forgotten_at_a_reload() {
+        let access = access("", true);
+        access.learn_asked("joe", None, Duration::ZERO);
+        assert!(access.asked("joe").is_none());
+        access.learn_asked("joe", Some(keys(b"x", b"salt")), Duration::from_secs(3600));
+        access.learn_groups("joe", Arc::default());
+        assert!(matches!(access.asked("joe"), Some(Some(_))));
+        access.doubt_asked("joe");
+        assert!(access.asked("joe").is_some(), "it was asked just now");
+        assert!(access.groups("joe", Duration::from_secs(3600)).is_some() && access.groups("joe", Duration::ZERO).is_none());
+        let before = access.generation();
+        access.replace(AccessFiles::default());
+        assert!(access.asked("joe").is_none() && access.groups("joe", Duration::from_secs(3600)).is_none());
+        assert_ne!(access.generation(), before);
+    }
+
+    #[test]
+    fn a_visitor_is_an_address_or_a_network_of_ipv6_with_a_name() {
+        let access = access("", true);
+        let visitor = |address: &str, user: &str| access.visitor(address.parse().unwrap(), user);
+        assert_eq!(visitor("10.0.0.1", "joe"), visitor("::ffff:10.0.0.1", "joe"));
+        assert_ne!(visitor("10.0.0.1", "joe"), visitor("10.0.0.2", "joe"));
+        assert_ne!(visitor("10.0.0.1", "joe"), visitor("10.0.0.1", "ann"));
+        assert_eq!(visitor("2001:db8::1", "joe"), visitor("2001:db8::ffff:1", "joe"));
+        assert_ne!(visitor("2001:db8::1", "joe"), visitor("2001:db8:0:1::1", "joe"));
+    }
+}

@@ -40,6 +40,9 @@ const ABSENT_LIFETIME: Duration = Duration::from_secs(1);
 /// do not exist shall be small.
 const NAME_BYTES_MAX: usize = 255;
 
+/// Time between two looks at whether a server is known.
+const LOOK_PERIOD: Duration = Duration::from_millis(250);
+
 /// A worker's connection for questions.
 #[derive(Default)]
 pub struct Inquiry {
@@ -215,17 +218,48 @@ fn asker(w: &Worker) -> (String, String) {
     (user.map_or("postgres", String::as_str).to_string(), config.auth.ask_database.clone())
 }
 
-impl Line {
-    /// To the primary, or to any server that is up.
-    async fn open(w: &Worker, deadline: Instant) -> Result<Line, InquiryError> {
-        let node = {
+/// The servers that may be asked, the primary first; waits until one is known. Empty at the deadline. Cancel safe.
+pub async fn servers(w: &Worker, deadline: Instant) -> Vec<Address> {
+    loop {
+        let known: Vec<usize> = {
             let view = w.view();
-            view.primary.or_else(|| (0..view.nodes.len()).find(|&at| view.is_up(at)))
+            let others = (0..view.nodes.len()).filter(|&at| view.is_up(at) && view.primary != Some(at));
+            view.primary.into_iter().chain(others).collect()
         };
-        let Some(address) = node.and_then(|at| w.address_of(at)) else {
-            w.shared.nudge_prober();
-            return Err(InquiryError::NoServer);
-        };
+        let known: Vec<Address> = known.into_iter().filter_map(|at| w.address_of(at)).collect();
+        if !known.is_empty() || w.reactor.now() >= deadline {
+            return known;
+        }
+        w.shared.nudge_prober();
+        w.wake_at_new_view();
+        w.reactor.wake_at(deadline.min(Instant::now() + LOOK_PERIOD));
+        parked().await;
+    }
+}
+
+impl Line {
+    /// To the primary, or to another server if it cannot be reached.
+    async fn open(w: &Worker, deadline: Instant) -> Result<Line, InquiryError> {
+        let mut first = InquiryError::NoServer;
+        for address in servers(w, deadline).await {
+            match Line::open_to(w, address, deadline).await {
+                Ok(line) => return Ok(line),
+                Err(error) => {
+                    w.shared.nudge_prober();
+                    let goes_on = error.is_unreachable();
+                    if matches!(first, InquiryError::NoServer) {
+                        first = error.into();
+                    }
+                    if !goes_on {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(first)
+    }
+
+    async fn open_to(w: &Worker, address: Address, deadline: Instant) -> Result<Line, OpenError> {
         let (user, database) = asker(w);
         let (generation, files) = (w.shared.access.generation(), w.shared.access.files());
         let own = {

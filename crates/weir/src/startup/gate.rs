@@ -364,14 +364,6 @@ impl Door<'_> {
 
     /// Whether the server looked at the password, and took it. One that trusts whoever comes from here has judged nothing.
     async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<bool, Fault> {
-        let node = {
-            let view = self.w.view();
-            view.primary.or_else(|| (0..view.nodes.len()).find(|&at| view.is_up(at)))
-        };
-        let Some(address) = node.and_then(|at| self.w.address_of(at)) else {
-            self.w.shared.nudge_prober();
-            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password"));
-        };
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
         let secret = Secret::Plain(password.clone());
         // No server has the console's database.
@@ -379,20 +371,28 @@ impl Door<'_> {
         let own = is_console.then(|| self.w.peek_config().auth.ask_database.clone());
         let database = own.as_deref().unwrap_or(caller.database);
         let login = Login { user: caller.user, database, secret: Some(&secret), generation: 0 };
-        let judged = async {
-            let mut talk = Talk::connect(self.w, &address, deadline).await?;
-            let greeting = login::log_in(self.w, &mut talk, &address, &login).await?;
-            // The farewell saves the server a line about an unexpected end of file.
-            let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
-            Ok(greeting.was_asked)
-        };
-        match judged.await {
-            Ok(was_asked) => Ok(was_asked),
-            Err(OpenError::Refused { sqlstate: state, .. }) if matches!(&*state, "28P01" | "28000") => {
-                Err(self.wrong_password(caller.user))
+        let mut fault = Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password");
+        for address in inquiry::servers(self.w, deadline).await {
+            let judged = async {
+                let mut talk = Talk::connect(self.w, &address, deadline).await?;
+                let greeting = login::log_in(self.w, &mut talk, &address, &login).await?;
+                // The farewell saves the server a line about an unexpected end of file.
+                let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
+                Ok(greeting.was_asked)
+            };
+            match judged.await {
+                Ok(was_asked) => return Ok(was_asked),
+                Err(OpenError::Refused { sqlstate: state, .. }) if matches!(&*state, "28P01" | "28000") => {
+                    return Err(self.wrong_password(caller.user));
+                }
+                Err(error) if error.is_unreachable() => {
+                    self.w.shared.nudge_prober();
+                    fault = error.fault().as_fatal();
+                }
+                Err(error) => return Err(error.fault().as_fatal()),
             }
-            Err(error) => Err(error.fault().as_fatal()),
         }
+        Err(fault)
     }
 
     /// Keeps what a client proved, unless the password file has as much.

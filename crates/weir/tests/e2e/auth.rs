@@ -9,6 +9,11 @@ use weir_demo::{Auth, HbaMethod, Options, User};
 
 /// One server: scram for all, but md5 for `old`, and trust for `guest` and for the tests' own `postgres`.
 pub fn guarded() -> Owned {
+    guarded_with(0)
+}
+
+/// The same with standbys.
+pub fn guarded_with(standbys: usize) -> Owned {
     let user = |name: &str, password: &str| User { name: name.into(), password: password.into() };
     let users = vec![
         user("anna", "secret of anna"),
@@ -21,7 +26,8 @@ pub fn guarded() -> Owned {
         "host all guest samehost trust".into(),
         "host all postgres samehost trust".into(),
     ];
-    let cluster = cluster_with(Options { auth: Auth { method: HbaMethod::Scram, users, hba_lines }, ..Options::default() });
+    let auth = Auth { method: HbaMethod::Scram, users, hba_lines };
+    let cluster = cluster_with(Options { standbys, auth, ..Options::default() });
     cluster
         .primary()
         .query("set password_encryption = 'md5'; alter role old password 'secret of old'; create role guest login")

@@ -1,9 +1,10 @@
 //! Users whose verifiers are asked of the servers.
 
-use super::auth::guarded;
+use super::auth::{guarded, guarded_with};
 use crate::support::driver::{self, Login};
+use crate::support::proxy::Backend;
 use crate::support::{Proxy, Raw, wait_until, wire};
-use weir_demo::Server;
+use weir_demo::{Mode, Server};
 
 const WRONG: &str = "28P01: password authentication failed for user";
 
@@ -40,7 +41,7 @@ fn without_rules_users_are_asked_for_as_well_and_md5_works_with_servers_that_ask
     let cluster = guarded();
     cluster.primary().query("create role asker login superuser password 'secret of asker'").unwrap();
     let files = [("pool_passwd", "asker:secret of asker\npostgres:none of your business\n")];
-    let backends = [crate::support::proxy::Backend::tcp(cluster.primary().port(), 1)];
+    let backends = [Backend::tcp(cluster.primary().port(), 1)];
     let proxy = Proxy::spawn_with_files(&backends, "auth_user = 'asker'\n", &files, &[]);
     wait_until("the proxy to let anna in", || current_user(&proxy, "anna", "secret of anna").is_ok());
     assert_eq!(current_user(&proxy, "old", "secret of old"), Ok("old".into()));
@@ -158,4 +159,22 @@ fn a_query_that_fails_or_a_server_that_is_silent_refuses_the_login_in_time_and_t
     primary.freeze();
     assert_eq!(current_user(&proxy, "anna", "secret of anna"), Err("57P03: the user cannot be looked up now".into()));
     primary.thaw();
+}
+
+#[test]
+fn a_standby_is_asked_while_the_primary_is_gone_and_a_login_waits_until_a_server_is_known() {
+    let cluster = guarded_with(1);
+    let primary = cluster.primary();
+    primary.query("create role asker login superuser password 'secret of asker'").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let files = [("pool_passwd", "asker:secret of asker\n"), ("pool_hba.conf", HBA)];
+    let backends = cluster.servers().iter().map(|server| Backend::tcp(server.port(), 1)).collect::<Vec<_>>();
+    let more = "enable_pool_hba = on\nauth_user = 'asker'\nauth_cache_time = 0\nauth_query_timeout = 30\n";
+    let proxy = Proxy::spawn_with_files(&backends, more, &files, &[]);
+    // The first client comes before any server's role is known, as soon as the proxy accepts.
+    wait_until("the proxy to accept", || Raw::try_tcp(proxy.port()).is_some());
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+    primary.stop(Mode::Immediate).unwrap();
+    assert_eq!(current_user(&proxy, "ünï", "wrong"), Err(format!("{WRONG} \"ünï\"")));
+    wait_until("a login by the standby", || current_user(&proxy, "ünï", "pässwörd 密") == Ok("ünï".into()));
 }
