@@ -7,6 +7,7 @@ pub mod console;
 pub mod functions;
 pub mod hba;
 pub mod inventory;
+pub mod limits;
 pub mod params;
 pub mod passwd;
 pub mod pool;

@@ -46,6 +46,9 @@ struct Run {
     /// File with the key of encrypted passwords; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
     #[arg(short = 'k', long = "key-file", value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// Take the listening sockets over from the running proxy (takeover_socket), which then ends when its clients have left.
+    #[arg(long)]
+    takeover: bool,
 }
 
 #[derive(Subcommand)]
@@ -177,6 +180,7 @@ impl Run {
             settings: self.settings.clone(),
             hba: self.hba_file.clone(),
             key: self.key_file.clone(),
+            takes_over: self.takeover,
         }
     }
 }
@@ -235,8 +239,13 @@ fn show_config(options: &Run) -> anyhow::Result<ExitCode> {
 
 fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let settings = if options.debug { vec![("log_min_messages".to_string(), "debug1".to_string())] } else { Vec::new() };
-    let files =
-        Files { config: Some(options.file.clone()), settings, hba: options.hba_file.clone(), key: options.key_file.clone() };
+    let files = Files {
+        config: Some(options.file.clone()),
+        settings,
+        hba: options.hba_file.clone(),
+        key: options.key_file.clone(),
+        takes_over: false,
+    };
     let (config, _) = read(&files);
     let config = config.with_context(|| format!("{} has errors", options.file.display()))?;
     match options.verb {

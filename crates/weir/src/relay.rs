@@ -17,10 +17,11 @@ use crate::session::{Change, IDLE, Session};
 use crate::session_card::Doing;
 use crate::shared::Stop;
 use crate::socket::Got;
+use crate::statement_log::{self, Source};
 use crate::statements;
 use crate::stats::Stat;
 use crate::timing;
-use crate::worker::{PoolSet, Worker};
+use crate::worker::Worker;
 use std::rc::Rc;
 use weir_policy::replies::{Dropped, Expect, Reply, Whose};
 use weir_sql::facts::{Keeps, Leaves};
@@ -348,9 +349,6 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         let Some((text, _)) = weir_wire::frame::split_cstr(body) else {
             return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid string in message"));
         };
-        if w.peek_config().log.statement {
-            log_statement(&s.pools, s.entry.card.pid, w, text);
-        }
         w.statements.borrow_mut().of_text(text)
     };
     if answer::is_in_doubt(s, &statement) {
@@ -362,11 +360,12 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         }
         // As after any simple query.
         (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
+        statement_log::answered(s, w);
         answer::simple(s, w, local);
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if let Some(fault) = aim::refusal(w, &statement) {
+    if let Some(fault) = aim::refusal(s, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
     if let Some(flow) = aim::at(s, w, &statement)? {
@@ -376,6 +375,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         return Ok(refuse_query(s, w, header, fault));
     }
     timing::sent(s, w);
+    statement_log::sent(s, w, Source::Query);
     w.count(Metric::StatementsSimple);
     s.barrier = statement.is_barrier;
     inventory::note_query(s, w, &statement, header);
@@ -420,13 +420,9 @@ fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Fl
         s.say_error(w, &fault);
         s.say_ready(w);
     }
+    statement_log::answered(s, w);
     s.up.eat(header);
     Flow::Next
-}
-
-fn log_statement(pools: &PoolSet, session: u32, w: &Worker, text: &[u8]) {
-    let who = Who { user: &pools.user, database: &pools.database, session, ..Who::default() };
-    w.shared.log.write(Level::Log, &who, format_args!("statement: {}", String::from_utf8_lossy(text)));
 }
 
 /// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
@@ -645,6 +641,11 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     if report.sqlstate == b"25006" {
         // Someone else may be the primary by now.
         w.shared.nudge_prober();
+    }
+    if let Some(fault) = timing::overdue(&s.entry, report.sqlstate) {
+        s.down.eat(header);
+        s.say_error(w, &fault);
+        return;
     }
     if matches!(report.severity, b"FATAL" | b"PANIC") {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
