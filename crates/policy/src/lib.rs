@@ -6,6 +6,7 @@ pub mod config;
 pub mod console;
 pub mod functions;
 pub mod hba;
+pub mod import;
 pub mod inventory;
 pub mod limits;
 pub mod params;

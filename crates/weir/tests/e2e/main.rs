@@ -17,6 +17,7 @@ mod copy;
 mod drivers;
 mod hba;
 mod hostile;
+mod import;
 mod limits;
 mod logins;
 mod logs;
