@@ -318,7 +318,9 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
     }
 }
 
-/// Whether messages wait: for a command on the whole session to end, or for replies to come in.
+/// Whether messages wait: for a command on the whole session to end, for replies to come in, or for a cancel request to be over. A
+/// server sends the signal for it more than once, so that the next statement could be hit; who asks a server itself waits as well
+/// (`PQcancel` returns when the server has closed the connection).
 fn must_hold(s: &mut Session) -> bool {
     if s.barrier {
         s.barrier = !s.replies.is_empty();
@@ -326,8 +328,9 @@ fn must_hold(s: &mut Session) -> bool {
         s.state.is_claimed &= s.barrier;
     }
     s.filling = s.replies.is_full(s.filling);
+    let is_cancelling = s.entry.cancels.get() > 0 && s.replies.is_empty() && s.link.is_some();
     // A server that reads a copy's data ends nothing before it has it all: what stands between must not wait.
-    (s.barrier && !s.replies.is_copying_in()) || s.filling
+    (s.barrier && !s.replies.is_copying_in()) || s.filling || is_cancelling
 }
 
 /// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.

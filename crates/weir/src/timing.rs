@@ -40,7 +40,8 @@ pub fn sent(s: &mut Session, w: &Worker) {
 #[inline]
 pub fn ready(s: &mut Session, w: &Worker, status: u8) {
     let now = w.reactor.now();
-    let has_more = !s.replies.is_settled();
+    // A question of ours is nothing the client waits for.
+    let has_more = !s.replies.is_only_ours();
     let clock = &s.entry.clock;
     if !matches!(*s.entry.overdue.borrow(), Overdue::No) {
         *s.entry.overdue.borrow_mut() = Overdue::No;
