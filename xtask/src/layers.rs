@@ -38,15 +38,20 @@ const fn row(layer: u8, name: &'static str, except: &'static [(&'static str, &'s
 
 /// From the top to the bottom. `worker` stands low: it is the context that all of a session's code is handed.
 const MODULES: &[Module] = &[
-    row(15, "main", &[]),
-    row(14, "cli", &[]),
+    row(16, "main", &[]),
+    row(15, "cli", &[]),
     // What a command runs.
-    row(13, "demo", &[]),
-    row(13, "docs", &[]),
-    row(12, "supervisor", &[("http", "starts its tasks")]),
+    row(14, "demo", &[]),
+    row(14, "docs", &[]),
+    row(13, "supervisor", &[]),
     row(12, "http", &[]),
+    row(12, "notify", &[]),
+    row(12, "takeover", &[]),
     row(11, "files", &[]),
     row(11, "listen", &[]),
+    row(10, "overtime", &[]),
+    row(10, "warm", &[]),
+    row(10, "inherit", &[]),
     // What tasks are made of: a login, the asking for roles.
     row(10, "startup", &[]),
     row(10, "cluster", &[]),
@@ -57,8 +62,9 @@ const MODULES: &[Module] = &[
     row(7, "aim", &[]),
     row(7, "answer", &[]),
     row(7, "exposition", &[]),
-    row(6, "timing", &[]),
+    row(6, "timing", &[("statement_log", "says how long a statement took")]),
     row(6, "inventory", &[]),
+    row(6, "statement_log", &[]),
     row(5, "inquiry", &[]),
     row(5, "views", &[("session", "SHOW pool_nodes marks the node of the session that asks")]),
     row(5, "session", &[("statements", "holds its prepared statements")]),
@@ -101,6 +107,7 @@ const MODULES: &[Module] = &[
     row(0, "histogram", &[]),
     row(0, "stats", &[("histogram", "times of statements and waits")]),
     row(0, "gates", &[]),
+    row(0, "seats", &[]),
     row(0, "log", &[]),
 ];
 

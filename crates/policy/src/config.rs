@@ -24,8 +24,8 @@ pub use read::{read, read_with};
 pub use reload::{SetError, reload};
 pub use show::{ShowError, Shown, show_all, show_one};
 pub use types::{
-    AdminConfig, AuthConfig, CheckConfig, ClusteringMode, IoMethod, LogConfig, LogLevel, NodeConfig, PoolConfig, PoolMode,
-    RoutingConfig,
+    AdminConfig, AuthConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogFileConfig, LogLevel, NodeConfig,
+    PoolConfig, PoolMode, RoutingConfig,
 };
 
 /// Everything the proxy is told by its operator.
@@ -65,6 +65,8 @@ pub struct Config {
     pub check: CheckConfig,
     /// Time to look for a primary; 0 for ever.
     pub search_primary_timeout_ms: u64,
+    /// How much of everything there may be.
+    pub limits: LimitConfig,
     /// The administration console and monitoring.
     pub admin: AdminConfig,
     /// What is logged.
@@ -122,6 +124,14 @@ impl Config {
     /// Number of worker threads on a machine with `cores` cores.
     pub fn workers(&self, cores: usize) -> usize {
         if self.worker_threads == 0 { (cores / 2).max(1) } else { self.worker_threads as usize }
+    }
+
+    /// Server connections that may be open to one node, over all users and databases.
+    pub fn links_per_node_max(&self) -> u32 {
+        match self.limits.links_per_node {
+            0 => self.pool.num_init_children.saturating_mul(self.pool.max_pool),
+            max => max,
+        }
     }
 
     /// Names of the parameters that were given another value than their default, although nothing reads them yet.
@@ -205,6 +215,7 @@ impl Config {
             routing: RoutingConfig::empty(),
             check: CheckConfig::empty(),
             search_primary_timeout_ms: 0,
+            limits: LimitConfig::default(),
             admin: AdminConfig::empty(),
             log: LogConfig::empty(),
             pid_file: PathBuf::new(),

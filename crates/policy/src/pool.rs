@@ -11,39 +11,40 @@ pub struct Counts {
     pub waiting: u32,
     /// `pool_size`.
     pub open_max: u32,
-    /// Links to this node over all pools.
-    pub node_open: u32,
-    /// `num_init_children * max_pool`.
-    pub node_open_max: u32,
-    /// Links at rest to this node in other pools.
-    pub node_idle_elsewhere: u32,
+    /// An administrator paused it.
+    pub paused: bool,
 }
 
 /// The answer to a session that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     Take,
+    /// If the node and all of them together have room for another.
     Open,
-    /// Close a link at rest of another pool on this node, then open.
-    OpenInPlaceOfAnother,
     Wait,
 }
 
 /// Longest waiter first: whoever finds others waiting waits behind them.
 pub fn grant(counts: Counts) -> Grant {
-    if counts.waiting > 0 {
+    if counts.paused || counts.waiting > 0 {
         Grant::Wait
     } else if counts.idle > 0 {
         Grant::Take
-    } else if counts.open >= counts.open_max {
-        Grant::Wait
-    } else if counts.node_open < counts.node_open_max {
+    } else if counts.open < counts.open_max {
         Grant::Open
-    } else if counts.node_idle_elsewhere > 0 {
-        Grant::OpenInPlaceOfAnother
     } else {
         Grant::Wait
     }
+}
+
+/// Whether a link that comes back is one too many: a reserve nobody needs any more, or a pool made smaller meanwhile.
+pub fn is_surplus(counts: Counts) -> bool {
+    counts.waiting == 0 && counts.open > counts.open_max
+}
+
+/// Links to open so that as many are kept as are wanted.
+pub fn missing(open: u32, wanted: u32, open_max: u32) -> u32 {
+    wanted.min(open_max).saturating_sub(open)
 }
 
 /// Why a link at rest must not be kept.
@@ -71,17 +72,19 @@ mod tests {
 
     #[test]
     fn links_are_granted_by_what_is_free() {
-        let free = Counts { open_max: 2, node_open_max: 4, ..Counts::default() };
+        let free = Counts { open_max: 2, ..Counts::default() };
         for (counts, expected) in [
             (free, Grant::Open),
             (Counts { idle: 1, open: 1, ..free }, Grant::Take),
             (Counts { idle: 1, open: 1, waiting: 1, ..free }, Grant::Wait),
+            (Counts { idle: 1, open: 1, paused: true, ..free }, Grant::Wait),
             (Counts { open: 2, ..free }, Grant::Wait),
-            (Counts { open: 1, node_open: 4, ..free }, Grant::Wait),
-            (Counts { open: 1, node_open: 4, node_idle_elsewhere: 1, ..free }, Grant::OpenInPlaceOfAnother),
         ] {
             assert_eq!(grant(counts), expected, "{counts:?}");
         }
+        assert!(is_surplus(Counts { open: 3, ..free }));
+        assert!(!is_surplus(Counts { open: 3, waiting: 1, ..free }) && !is_surplus(Counts { open: 2, ..free }));
+        assert_eq!([missing(0, 5, 2), missing(1, 2, 9), missing(3, 2, 9)], [2, 1, 0]);
     }
 
     #[test]

@@ -133,7 +133,7 @@ fn the_defaults_are_those_of_pgpool() {
     assert_eq!(config.auth.passwd_file.as_deref(), Some(Path::new("pool_passwd")));
     let pool = &config.pool;
     assert_eq!((pool.mode, pool.size, pool.num_init_children, pool.max_pool), (PoolMode::Transaction, 32, 32, 4));
-    assert_eq!(pool.node_connections_max(), 128);
+    assert_eq!(config.links_per_node_max(), 128);
     assert_eq!((pool.wait_timeout_ms, pool.server_idle_timeout_ms), (120_000, 600_000));
     assert_eq!((pool.prepared_max, pool.max_clients, pool.connection_life_time_ms), (500, 10_000, 0));
     assert_eq!(pool.reset_query_list, ["ABORT", "DISCARD ALL"]);
@@ -158,7 +158,23 @@ fn a_built_row_changes_the_typed_fields() {
             continue;
         }
         let name = if param.indexed == Indexed::No { param.name.to_string() } else { format!("{}0", param.name) };
-        let candidates = ["off", "on", "5000", "session", "DISALLOW_TO_FAILOVER", "other", "8kB", "0700", "panic", "epoll"];
+        let candidates = [
+            // For limit_override_list; a text like any other for the rest.
+            "user=a: pool_size=5",
+            "off",
+            "on",
+            "5000",
+            "session",
+            "DISALLOW_TO_FAILOVER",
+            "other",
+            "8kB",
+            "0700",
+            "panic",
+            "epoll",
+            "json",
+            "syslog",
+            "LOCAL1",
+        ];
         let is_other = |value: &&&str| {
             param.kind.parse(param.name, value).is_ok() && param.kind.show(value) != param.kind.show(param.default)
         };
@@ -318,6 +334,8 @@ fn every_parameter_reloads_as_its_row_says() {
             "1",
             "dynamic",
             "epoll",
+            "json",
+            "user=a: pool_size=5",
         ];
         let outcome = candidates.iter().find_map(|value| {
             let is_other =

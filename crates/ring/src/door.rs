@@ -48,9 +48,9 @@ impl<M> Door<M> {
         }
     }
 
+    /// Those who came before stay to be taken.
     fn close(&mut self) {
         self.file = None;
-        self.came.clear();
     }
 
     /// Whether accepting goes on by itself; after a failure it begins anew only when it is asked for.
@@ -68,6 +68,11 @@ impl<M> Door<M> {
 
     pub fn has_callers(&self) -> bool {
         !self.came.is_empty() || self.failed.is_some()
+    }
+
+    /// Whether nobody will come any more, and all who came were taken.
+    pub fn is_shut(&self) -> bool {
+        !self.open && !self.accepting && self.came.is_empty()
     }
 
     /// Lets nobody in any more. True when a request is to be ended.

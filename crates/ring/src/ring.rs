@@ -221,10 +221,15 @@ impl<M> Ring<M> {
         }
     }
 
+    /// Whether a door that was shut will show nobody any more: the kernel has given its request up, and all who came were taken.
+    pub fn is_shut(&self, token: Token) -> bool {
+        self.doors.get(token.0 as usize).is_none_or(Door::is_shut)
+    }
+
     fn came(&mut self, token: Token, result: i32, more: bool, host: &impl Host<Mark = M>) {
         let Some(door) = self.doors.get_mut(token.0 as usize) else { return };
         door.note(result, more);
-        if door.has_callers() {
+        if door.has_callers() || door.is_shut() {
             host.ready(&door.mark, READ);
         }
         if door.goes_on() {

@@ -42,7 +42,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         }
     }
     let mut class = statement.class;
-    if s.state.settings.needs_primary() || w.peek_config().pool.mode == PoolMode::Session {
+    if s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
         // All of the session's state lies on one link, so that link must be able to do everything.
         class.side = Side::Primary;
     }
@@ -110,10 +110,10 @@ pub fn hold(s: &mut Session, w: &Worker) -> Flow {
 }
 
 /// Statement pooling has no transactions of several statements.
-pub fn refusal(w: &Worker, statement: &Statement) -> Option<Fault> {
+pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
     // Among several statements, what stands between BEGIN and COMMIT is not told apart.
     let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
-    (begins && w.peek_config().pool.mode == PoolMode::Statement).then(|| {
+    (begins && s.pools.limits.get().mode == PoolMode::Statement).then(|| {
         Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
             .hint("Set pool_mode to transaction.")
     })
@@ -160,7 +160,7 @@ fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) {
     s.pools.stats.add(Stat::Assignments, 1);
     s.take(w, link);
     inventory::bring(s, w);
-    if w.peek_config().pool.mode == PoolMode::Session {
+    if s.pools.limits.get().mode == PoolMode::Session {
         inventory::keep(s, w, None);
     }
 }
@@ -181,6 +181,7 @@ fn choose(s: &mut Session, w: &Worker, class: Class) -> (Option<(NodeIndex, u16)
     let statement_level = w.peek_config().routing.statement_level;
     let ask = Ask { class, view: &view, favourite: s.favourite, statement_level, dice: w.dice() };
     let route = route::choose(&ask);
+    s.entry.clock.rule.set(route.rule);
     let Target::Node(at) = route.target else { return (None, route.rule) };
     let id = view.nodes[at].id;
     if class.side == Side::Reader && !statement_level && s.favourite != Some(at) {
@@ -191,7 +192,7 @@ fn choose(s: &mut Session, w: &Worker, class: Class) -> (Option<(NodeIndex, u16)
 }
 
 async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: &str) -> Result<(), Fault> {
-    let limit_ms = w.peek_config().pool.wait_timeout_ms;
+    let limit_ms = s.pools.limits.get().wait_ms;
     let waited = started.elapsed();
     if limit_ms > 0 && waited >= Duration::from_millis(limit_ms) {
         let message = format!(
@@ -237,7 +238,7 @@ pub async fn lease_link(
     give_up: impl Fn() -> bool,
 ) -> Result<Result<Box<Link>, OpenError>, Fault> {
     loop {
-        match pool.lease(w, &give_up).await.map_err(|refusal| wait_fault(pool, refusal))? {
+        match pool.lease(w, &give_up).await.map_err(|refusal| wait_fault(w, pool, refusal))? {
             Lease::Link(link) => {
                 if let Some(link) = fit(w, link).await {
                     return Ok(Ok(link));
@@ -303,7 +304,7 @@ async fn fetch(w: &Worker, link: &mut Link) -> bool {
 }
 
 /// Opens a link under a permit of its pool.
-async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16) -> Result<Box<Link>, OpenError> {
+pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16) -> Result<Box<Link>, OpenError> {
     let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
     let opened = match address {
         Some(address) => {
@@ -332,7 +333,7 @@ async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16) -> Result<Box<Link>, 
     }
 }
 
-fn wait_fault(pool: &Pool, refusal: Refusal) -> Fault {
+fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
     match refusal {
         Refusal::TimedOut { waited_ms, limit } => {
             let which = match limit {
@@ -347,7 +348,11 @@ fn wait_fault(pool: &Pool, refusal: Refusal) -> Fault {
                     return Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, message)
                         .hint("RESUME in the administration console ends the pause.");
                 }
-                Limit::Node(max) => format!("num_init_children * max_pool = {max} connections"),
+                Limit::Node(max) => match w.peek_config().limits.links_per_node {
+                    0 => format!("num_init_children * max_pool = {max} connections"),
+                    _ => format!("max_server_connections_per_node = {max} connections"),
+                },
+                Limit::All(max) => format!("max_server_connections = {max} connections over all nodes"),
             };
             let message = format!(
                 "no server connection became free in {waited_ms} ms (pool_wait_timeout): all of {which} on node {} are in use",

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process, setsid, test_kill_process};
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -46,6 +47,9 @@ struct Run {
     /// File with the key of encrypted passwords; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
     #[arg(short = 'k', long = "key-file", value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// Take the listening sockets over from the running proxy (takeover_socket), which then ends when its clients have left.
+    #[arg(long)]
+    takeover: bool,
 }
 
 #[derive(Subcommand)]
@@ -67,8 +71,20 @@ enum WeirCommand {
         #[arg(long, conflicts_with = "write")]
         check: Option<PathBuf>,
     },
+    /// Write the setup of a pgbouncer.ini as a pgpool.conf, and say line by line what has no equal.
+    Import(Import),
     /// Make a PostgreSQL primary with standbys, put Weir before them, and stay until Ctrl-C.
     Demo(crate::demo::Demo),
+}
+
+#[derive(Args)]
+struct Import {
+    /// PgBouncer's configuration.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Folder for pgpool.conf and pool_passwd, neither of which may be there; without it pgpool.conf is printed.
+    #[arg(long, value_name = "FOLDER")]
+    into: Option<PathBuf>,
 }
 
 /// Pgpool-II's command line.
@@ -160,6 +176,7 @@ fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
             (None, Some(folder)) => crate::docs::check(&folder),
             (None, None) => say(&config::reference_page()),
         },
+        Some(WeirCommand::Import(options)) => import(&options),
         Some(WeirCommand::Demo(demo)) => crate::demo::run(&demo),
     }
 }
@@ -177,6 +194,7 @@ impl Run {
             settings: self.settings.clone(),
             hba: self.hba_file.clone(),
             key: self.key_file.clone(),
+            takes_over: self.takeover,
         }
     }
 }
@@ -199,6 +217,54 @@ fn run(options: &Run) -> anyhow::Result<ExitCode> {
     let (Some(config), _) = read(&files) else { bail!("not started: the configuration has errors") };
     supervisor::run(&files, config, |_| {})?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Translates PgBouncer's files. Notes go to the standard error.
+fn import(options: &Import) -> anyhow::Result<ExitCode> {
+    let path = &options.file;
+    let beside = |name: &str| path.parent().unwrap_or(Path::new("")).join(name);
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut include = |name: &str| std::fs::read(beside(name)).map_err(|cause| cause.to_string());
+    let import = weir_policy::import::import(&bytes, &mut include);
+    note(path, &import.notes);
+    let mut passwd = None;
+    if let Some(file) = &import.auth_file {
+        let file = beside(file);
+        match std::fs::read(&file) {
+            Ok(bytes) => {
+                let (text, notes) = weir_policy::import::read_users(&bytes);
+                note(&file, &notes);
+                passwd = Some(text);
+            }
+            Err(cause) => complain(&format!("{}: cannot be read: {cause}", file.display())),
+        }
+    }
+    let Some(folder) = &options.into else { return say(&import.conf) };
+    write_new(&folder.join("pgpool.conf"), &import.conf, 0o644)?;
+    if let Some(text) = passwd {
+        write_new(&folder.join("pool_passwd"), &text, 0o600)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn note(path: &Path, notes: &[weir_policy::import::Note]) {
+    for note in notes {
+        let place = if note.line == 0 { path.display().to_string() } else { format!("{}:{}", path.display(), note.line) };
+        complain(&format!("{place}: {}", note.text));
+    }
+}
+
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Writes a file that must not be there: nobody's configuration is to be lost.
+fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(mode).open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("cannot write {}", path.display()))?;
+    say(&format!("{} written\n", path.display())).map(drop)
 }
 
 fn check(options: &Run) -> anyhow::Result<ExitCode> {
@@ -235,8 +301,13 @@ fn show_config(options: &Run) -> anyhow::Result<ExitCode> {
 
 fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let settings = if options.debug { vec![("log_min_messages".to_string(), "debug1".to_string())] } else { Vec::new() };
-    let files =
-        Files { config: Some(options.file.clone()), settings, hba: options.hba_file.clone(), key: options.key_file.clone() };
+    let files = Files {
+        config: Some(options.file.clone()),
+        settings,
+        hba: options.hba_file.clone(),
+        key: options.key_file.clone(),
+        takes_over: false,
+    };
     let (config, _) = read(&files);
     let config = config.with_context(|| format!("{} has errors", options.file.display()))?;
     match options.verb {

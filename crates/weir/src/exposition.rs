@@ -128,6 +128,13 @@ fn clients(page: &mut Page, shared: &Shared) {
     let clients = shared.clients.load(Ordering::Relaxed);
     page.single("weir_clients", Kind::Gauge, "Client connections.", clients);
     page.single("weir_clients_max", Kind::Gauge, "Client connections allowed.", config.pool.max_clients);
+    page.single("weir_links", Kind::Gauge, "Server connections, those being opened included.", shared.pools.open());
+    page.single(
+        "weir_links_max",
+        Kind::Gauge,
+        "Server connections allowed in all; 0: only the nodes' limits.",
+        config.limits.links,
+    );
     let consoles = shared.consoles.load(Ordering::Relaxed);
     page.single("weir_consoles", Kind::Gauge, "Connections to the administration console.", consoles);
 }
@@ -154,7 +161,7 @@ fn nodes(page: &mut Page, shared: &Shared) {
     family("weir_node_lag_bytes", Kind::Gauge, "WAL the node has not replayed yet.", &lag);
     let open = |at| Some(f64::from(shared.pools.node_open(id(at))));
     family("weir_node_links", Kind::Gauge, "Server connections, those being opened included.", &open);
-    let max = f64::from(shared.config.load().pool.node_connections_max());
+    let max = f64::from(shared.config.load().links_per_node_max());
     family("weir_node_links_max", Kind::Gauge, "Server connections allowed.", &|_| Some(max));
     let statements = |at| sum(&|counters| counters.statements(id(at)));
     family("weir_node_statements_total", Kind::Counter, "Statements sent to the node.", &statements);

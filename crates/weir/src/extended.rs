@@ -10,6 +10,7 @@ use crate::flow::Flow;
 use crate::inventory;
 use crate::metrics::Metric;
 use crate::session::{Change, Portal, Session};
+use crate::statement_log::{self, Source};
 use crate::statements::{self, Prepared};
 use crate::stats::Stat;
 use crate::timing;
@@ -69,7 +70,7 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
         }
         return refuse(s, w, header, Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
     }
-    if let Some(fault) = refusal(w, &prepared.statement) {
+    if let Some(fault) = refusal(s, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
     if answer::is_in_doubt(s, &prepared.statement) {
@@ -89,6 +90,7 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
 }
 
 fn parse_unnamed(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared>) {
+    statement_log::sent(s, w, Source::Message("Parse: ", &prepared));
     if let Some(link) = &mut s.link {
         link.unnamed = Some(prepared.id);
     }
@@ -104,6 +106,7 @@ fn parse_unnamed(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepa
 /// forgotten that the link knows the statement.
 fn parse_named(s: &mut Session, w: &Worker, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
     s.pools.stats.add(Stat::ClientParses, 1);
+    statement_log::sent(s, w, Source::Message("Parse: ", &prepared));
     let id = prepared.id;
     let before = s.named.insert(name.clone(), prepared.clone());
     s.up.eat(header);
@@ -246,7 +249,9 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     }
     inventory::note_bind(s, w, &prepared.statement, &prepared.tail, header);
     s.verb_bound |= prepared.statement.is_barrier;
+    statement_log::sent(s, w, Source::Message("Bind: ", &prepared));
     let prepared = bring(s, w, prepared, is_unnamed);
+    s.bound = Some(prepared.clone());
     s.replies.push(Expect::Bind);
     s.flushed = false;
     if is_unnamed {
@@ -452,6 +457,10 @@ pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flo
     }
     if flow == Ok(Flow::Next) {
         timing::sent(s, w);
+        if let Some(prepared) = s.bound.take() {
+            statement_log::sent(s, w, Source::Message("Execute: ", &prepared));
+            s.bound = Some(prepared);
+        }
         w.count(Metric::StatementsExtended);
     }
     flow

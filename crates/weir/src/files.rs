@@ -25,6 +25,8 @@ pub struct Files {
     pub hba: Option<PathBuf>,
     /// The key of encrypted passwords, if it is neither named in the environment nor in the home directory.
     pub key: Option<PathBuf>,
+    /// The running proxy is to be relieved of its listening sockets.
+    pub takes_over: bool,
 }
 
 impl Files {

@@ -2,6 +2,7 @@
 //! serves one; time, size and number of connections are bounded, so that whoever dawdles holds nobody up.
 
 use crate::exposition;
+use crate::inherit::Inherited;
 use crate::listen::{self, Caller, Door, Watched};
 use crate::log::Level;
 use crate::reactor::parked;
@@ -29,12 +30,12 @@ const WRITE_LIMIT: Duration = Duration::from_secs(30);
 const BACKLOG: i32 = 128;
 
 /// Opens the listening sockets; none when `metrics_port` is 0.
-pub fn open(config: &Config) -> anyhow::Result<Vec<TcpListener>> {
+pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<TcpListener>> {
     let admin = &config.admin;
     if admin.metrics_port == 0 {
         return Ok(Vec::new());
     }
-    listen::open_all(&admin.metrics_addresses, admin.metrics_port, BACKLOG, "metrics_listen_addresses")
+    listen::open_all(&admin.metrics_addresses, admin.metrics_port, BACKLOG, "metrics_listen_addresses", inherited)
 }
 
 /// Serves one listening socket until the proxy has stopped. Runs as a task of the first worker.
@@ -45,7 +46,8 @@ pub async fn accept(w: Rc<Worker>, listener: TcpListener) {
     };
     let open = Rc::new(Cell::new(0));
     // Also while the proxy stops: that is when somebody looks. The socket closes with the worker.
-    while w.shared.stop_mode() <= Stop::Fast {
+    w.doors.borrow_mut().push(w.reactor.current_task());
+    while w.shared.stop_mode() <= Stop::Fast && !w.shared.is_handed_over() {
         match watched.accept(&w.reactor) {
             Ok(Some(Caller::Tcp(stream, _))) if open.get() < CONNECTIONS_MAX => {
                 let (worker, counted) = (w.clone(), Counted::new(&open));
@@ -65,6 +67,7 @@ pub async fn accept(w: Rc<Worker>, listener: TcpListener) {
             }
         }
     }
+    watched.shut(&w.reactor);
 }
 
 /// One of the connections that are open.

@@ -1,5 +1,6 @@
 //! The doors: TCP and unix sockets, watched by the first worker, which hands new clients to the worker with the fewest.
 
+use crate::inherit::Inherited;
 use crate::log::Level;
 use crate::reactor::{READ, Reactor, Slot, parked};
 use crate::shared::{Message, Shared, Stop};
@@ -34,15 +35,19 @@ pub enum Door {
 }
 
 /// Opens all sockets the configuration names. Error: any of them cannot be opened, with address and cause.
-pub fn open(config: &Config) -> anyhow::Result<Vec<Door>> {
+pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<Door>> {
     let backlog = (config.pool.num_init_children * config.listen_backlog_multiplier).clamp(128, BACKLOG_MAX) as i32;
     let mut doors = Vec::new();
-    for listener in open_all(&config.listen_addresses, config.port, backlog, "listen_addresses")? {
+    for listener in open_all(&config.listen_addresses, config.port, backlog, "listen_addresses", inherited)? {
         doors.push(Door::Tcp(listener));
     }
     for directory in &config.unix_socket_directories {
         let path = directory.join(format!(".s.PGSQL.{}", config.port));
-        doors.push(open_unix(&path, config).with_context(|| format!("cannot listen on {}", path.display()))?);
+        let door = match inherited.take_unix(&path) {
+            Some(socket) => Ok(Door::Unix(socket, path.clone())),
+            None => open_unix(&path, config),
+        };
+        doors.push(door.with_context(|| format!("cannot listen on {}", path.display()))?);
     }
     if doors.is_empty() {
         bail!("neither listen_addresses nor unix_socket_directories names a place to listen");
@@ -50,12 +55,28 @@ pub fn open(config: &Config) -> anyhow::Result<Vec<Door>> {
     Ok(doors)
 }
 
-/// Opens a port on all addresses that `names` stand for; `parameter` is what they are called.
-pub fn open_all(names: &[String], port: u16, backlog: i32, parameter: &str) -> anyhow::Result<Vec<std::net::TcpListener>> {
-    let mut listeners = Vec::new();
+/// Opens a port on all addresses that `names` stand for, or takes what is open already; `parameter` is what they are called.
+pub fn open_all(
+    names: &[String],
+    port: u16,
+    backlog: i32,
+    parameter: &str,
+    inherited: &mut Inherited,
+) -> anyhow::Result<Vec<std::net::TcpListener>> {
+    let mut listeners = inherited.take_port(port);
+    if !listeners.is_empty() {
+        for listener in &listeners {
+            // Those who come in inherit these.
+            let socket = socket2::SockRef::from(listener);
+            socket.set_tcp_nodelay(true)?;
+            socket.set_keepalive(true)?;
+        }
+        return Ok(listeners);
+    }
     for name in names {
         for address in addresses(name, port).with_context(|| format!("{parameter}: cannot resolve \"{name}\""))? {
-            listeners.push(open_tcp(address, backlog).with_context(|| format!("cannot listen on {address}"))?);
+            let open = inherited.take_tcp(address).map_or_else(|| open_tcp(address, backlog), Ok);
+            listeners.push(open.with_context(|| format!("cannot listen on {address}"))?);
         }
     }
     Ok(listeners)
@@ -118,6 +139,15 @@ fn group_id(group: &str) -> anyhow::Result<u32> {
     let line = groups.lines().find(|line| line.split(':').next() == Some(group));
     let number = line.and_then(|line| line.split(':').nth(2)).and_then(|number| number.parse().ok());
     number.with_context(|| format!("unix_socket_group: there is no group \"{group}\""))
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Door::Tcp(listener) => listener.as_fd(),
+            Door::Unix(listener, _) => listener.as_fd(),
+        }
+    }
 }
 
 impl Door {
@@ -203,6 +233,20 @@ impl Watched {
     }
 }
 
+impl Watched {
+    /// Accepts nobody any more. Those who came in before are still to be had from `accept`.
+    pub fn shut(&self, reactor: &Reactor) {
+        if let Some(token) = self.token {
+            reactor.with_ring((), |ring| ring.shut(token));
+        }
+    }
+
+    /// Whether nobody comes any more.
+    pub fn is_shut(&self, reactor: &Reactor) -> bool {
+        self.token.is_none_or(|token| reactor.with_ring(true, |ring| ring.is_shut(token)))
+    }
+}
+
 /// Accepts clients at one door until the proxy stops. Runs as a task of the first worker.
 pub async fn accept(w: Rc<Worker>, door: Door) {
     let watched = match Watched::new(&w.reactor, door) {
@@ -210,7 +254,8 @@ pub async fn accept(w: Rc<Worker>, door: Door) {
         Err(cause) => return w.shared.log.say(Level::Error, format_args!("cannot watch a listening socket: {cause}")),
     };
     let mut accepted = 0;
-    while w.shared.stop_mode() == Stop::No {
+    w.doors.borrow_mut().push(w.reactor.current_task());
+    while w.shared.stop_mode() == Stop::No && !w.shared.is_handed_over() {
         match watched.accept(&w.reactor) {
             Ok(Some(caller)) => hand_over(&w, caller),
             Ok(None) => {
@@ -233,9 +278,16 @@ pub async fn accept(w: Rc<Worker>, door: Door) {
             parked().await;
         }
     }
-    if let Some(token) = watched.token {
-        w.reactor.with_ring((), |ring| ring.shut(token));
+    // The kernel may have let some in already: they are clients like the others.
+    watched.shut(&w.reactor);
+    while !watched.is_shut(&w.reactor) {
+        match watched.accept(&w.reactor) {
+            Ok(Some(caller)) => hand_over(&w, caller),
+            Ok(None) => parked().await,
+            Err(_) => {}
+        }
     }
+    w.shared.doors.fetch_sub(1, Ordering::AcqRel);
 }
 
 /// Gives a client to the worker with the fewest.
@@ -279,7 +331,8 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
         | Message::Refresh
         | Message::Stop
         | Message::Kill(_)
-        | Message::Close(_) => return,
+        | Message::Close(_)
+        | Message::CloseDoors => return,
     };
     let worker = w.clone();
     w.reactor.spawn(async move { receive(worker, caller).await });

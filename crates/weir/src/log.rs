@@ -1,8 +1,16 @@
-//! One line per event, to stderr, with the levels and the prefix of `pgpool.conf`.
+//! One line per event, with the levels and the prefix of `pgpool.conf` or as JSON: to stderr, to files, to syslog.
+//!
+//! stderr is written by whoever has something to say; files and syslog by a thread of their own (`writer`).
 
+mod file;
+mod writer;
+
+use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+use weir_policy::config::LogConfig;
+use writer::Writer;
 
 pub use weir_policy::config::LogLevel as Level;
 
@@ -29,22 +37,86 @@ pub struct Who<'a> {
     pub session: u32,
 }
 
+/// A value of a line's own, beside its text: in JSON only.
+#[derive(Clone, Copy, Debug)]
+pub enum Field<'a> {
+    Text(&'a str),
+    Number(f64),
+}
+
 /// The log of one proxy.
 #[derive(Debug)]
 pub struct Log {
     least: AtomicU8,
-    prefix: parking_lot::RwLock<String>,
+    shape: parking_lot::RwLock<Shape>,
+    writer: parking_lot::Mutex<Option<Writer>>,
+}
+
+/// How lines look and where they go.
+#[derive(Debug)]
+struct Shape {
+    prefix: String,
+    is_json: bool,
+    to_stderr: bool,
+    to_file: bool,
+    to_syslog: bool,
+}
+
+impl Shape {
+    fn of(config: &LogConfig) -> Shape {
+        let goes = |name: &str| config.destinations.iter().any(|destination| destination == name);
+        // Nowhere at all would be a mistake nobody could read about.
+        let to_stderr = goes("stderr") || config.destinations.is_empty();
+        Shape {
+            prefix: config.line_prefix.clone(),
+            is_json: config.is_json,
+            to_stderr: to_stderr && !config.file.is_used,
+            to_file: to_stderr && config.file.is_used,
+            to_syslog: goes("syslog"),
+        }
+    }
 }
 
 impl Log {
-    pub fn new(least: Level, prefix: &str) -> Log {
-        Log { least: AtomicU8::new(least as u8), prefix: parking_lot::RwLock::new(prefix.to_string()) }
+    /// Error: the first file cannot be opened.
+    pub fn new(config: &LogConfig) -> std::io::Result<Log> {
+        let shape = Shape::of(config);
+        let writer = if shape.to_file || shape.to_syslog { Some(Writer::start(config)?) } else { None };
+        Ok(Log {
+            least: AtomicU8::new(config.min_messages as u8),
+            shape: parking_lot::RwLock::new(shape),
+            writer: parking_lot::Mutex::new(writer),
+        })
     }
 
-    /// Takes another level and prefix, at reload.
-    pub fn set(&self, least: Level, prefix: &str) {
-        self.least.store(least as u8, Ordering::Relaxed);
-        *self.prefix.write() = prefix.to_string();
+    /// Takes another configuration, at reload. Files are opened anew, so that they can be moved away before.
+    pub fn set(&self, config: &LogConfig) {
+        self.least.store(config.min_messages as u8, Ordering::Relaxed);
+        let shape = Shape::of(config);
+        let mut writer = self.writer.lock();
+        match &*writer {
+            Some(writer) => writer.set(config),
+            None if shape.to_file || shape.to_syslog => match Writer::start(config) {
+                Ok(started) => *writer = Some(started),
+                Err(cause) => {
+                    drop(writer);
+                    return self.say(Level::Error, format_args!("the log stays where it is: {cause}"));
+                }
+            },
+            None => {}
+        }
+        drop(writer);
+        *self.shape.write() = shape;
+    }
+
+    /// Writes what is left to be written, at the end of the proxy. Later lines go to stderr.
+    pub fn close(&self) {
+        let writer = self.writer.lock().take();
+        if writer.is_some() {
+            let mut shape = self.shape.write();
+            (shape.to_file, shape.to_syslog, shape.to_stderr) = (false, false, true);
+        }
+        drop(writer);
     }
 
     /// Whether a line of this level would be written: ask before building a costly one.
@@ -54,23 +126,100 @@ impl Log {
 
     /// Writes a line if its level is wanted. Never fails: a log that cannot be written must not stop the proxy.
     pub fn write(&self, level: Level, who: &Who<'_>, text: std::fmt::Arguments<'_>) {
+        self.event(level, who, text, &[]);
+    }
+
+    /// The same, with values of its own.
+    pub fn event(&self, level: Level, who: &Who<'_>, text: std::fmt::Arguments<'_>, fields: &[(&str, Field<'_>)]) {
         if !self.is_on(level) {
             return;
         }
-        let mut line = String::with_capacity(160);
+        let shape = self.shape.read();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        push_prefix(&mut line, &self.prefix.read(), who, now.as_secs(), now.subsec_millis());
-        line.push_str(name(level));
-        line.push_str(":  ");
-        let _ = std::fmt::write(&mut line, text);
+        let mut line = String::with_capacity(160);
+        if shape.is_json {
+            push_json(&mut line, level, who, text, fields, now);
+        } else {
+            push_prefix(&mut line, &shape.prefix, who, now.as_secs(), now.subsec_millis());
+            line.push_str(name(level));
+            line.push_str(":  ");
+            let _ = line.write_fmt(text);
+        }
         line.push('\n');
-        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+        if shape.to_stderr {
+            let _ = std::io::stderr().lock().write_all(line.as_bytes());
+        }
+        if (shape.to_file || shape.to_syslog)
+            && let Some(writer) = &*self.writer.lock()
+        {
+            writer.line(level, &line, shape.to_file, shape.to_syslog);
+        }
     }
 
     /// A line about the proxy itself.
     pub fn say(&self, level: Level, text: std::fmt::Arguments<'_>) {
         self.write(level, &Who::default(), text);
     }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// One object: time, level, who, the text, and the line's own values.
+fn push_json(
+    line: &mut String,
+    level: Level,
+    who: &Who<'_>,
+    text: std::fmt::Arguments<'_>,
+    fields: &[(&str, Field<'_>)],
+    now: std::time::Duration,
+) {
+    let (date, time) = (utc(now.as_secs()), now.subsec_millis());
+    let date = date.replacen(' ', "T", 1);
+    let _ = write!(line, "{{\"time\":\"{date}.{time:03}Z\",\"level\":\"{}\",\"pid\":{}", name(level), std::process::id());
+    for (name, value) in
+        [("user", who.user), ("database", who.database), ("application", who.application), ("client", who.client)]
+    {
+        if !value.is_empty() {
+            let _ = write!(line, ",\"{name}\":");
+            push_quoted(line, value);
+        }
+    }
+    if who.session > 0 {
+        let _ = write!(line, ",\"session\":{}", who.session);
+    }
+    for (name, value) in fields {
+        let _ = write!(line, ",\"{name}\":");
+        match value {
+            Field::Text(text) => push_quoted(line, text),
+            Field::Number(number) => {
+                let _ = write!(line, "{number}");
+            }
+        }
+    }
+    line.push_str(",\"message\":");
+    push_quoted(line, &text.to_string());
+    line.push('}');
+}
+
+/// A JSON string. Source: RFC 8259, section 7.
+fn push_quoted(line: &mut String, text: &str) {
+    line.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            c if (c as u32) < 0x20 => {
+                let _ = write!(line, "\\u{:04x}", c as u32);
+            }
+            c => line.push(c),
+        }
+    }
+    line.push('"');
 }
 
 /// Expands `log_line_prefix`. Source: `pgpool.conf`, `log_line_prefix`: %a %p %P %t %m %d %u %l %%.
@@ -131,6 +280,19 @@ mod tests {
         ] {
             assert_eq!(utc(seconds), expected);
         }
+    }
+
+    #[test]
+    fn json_has_who_what_and_values() {
+        let mut line = String::new();
+        let who = Who { user: "j\"oe", session: 7, ..Who::default() };
+        let fields = [("duration_ms", Field::Number(1.5)), ("rule", Field::Text("read"))];
+        push_json(&mut line, Level::Log, &who, format_args!("a\n\u{1}é"), &fields, std::time::Duration::from_millis(5));
+        let pid = std::process::id();
+        let expected = format!(
+            r#"{{"time":"1970-01-01T00:00:00.005Z","level":"LOG","pid":{pid},"user":"j\"oe","session":7,"duration_ms":1.5,"rule":"read","message":"a\n\u0001é"}}"#
+        );
+        assert_eq!(line, expected);
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub enum Metric {
     ParsesAdded,
     SessionsKept,
     CancelsForwarded,
+    ReserveUses,
+    Overtimes,
 }
 
 /// Name and meaning of a counter, in the order of `Metric`.
@@ -62,6 +64,8 @@ pub const METRICS: &[Row] = &[
     Row { name: "parses_added_total", help: "Prepared statements brought along to a server connection that lacked them." },
     Row { name: "sessions_kept_total", help: "Sessions that left state on a server connection and keep it." },
     Row { name: "cancels_forwarded_total", help: "Cancel requests forwarded to a server." },
+    Row { name: "reserve_uses_total", help: "Server connections opened out of the reserve." },
+    Row { name: "overtimes_total", help: "Statements and sessions ended because they took too long." },
 ];
 
 /// The counters of one worker. Only it writes, so an increment is a load and a store.
@@ -171,7 +175,7 @@ mod tests {
 
     #[test]
     fn every_counter_has_its_row() {
-        assert_eq!(METRICS.len(), Metric::CancelsForwarded as usize + 1);
+        assert_eq!(METRICS.len(), Metric::Overtimes as usize + 1);
         assert_eq!(METRICS[Metric::Waits as usize].name, "waits_total");
         assert_eq!(METRICS[Metric::LinksLost as usize].name, "links_lost_total");
     }

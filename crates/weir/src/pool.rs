@@ -15,8 +15,10 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
-use weir_policy::pool::{Counts, Grant, grant};
+use std::time::{Duration, Instant};
+use weir_policy::config::Config;
+use weir_policy::limits::{self, Limits};
+use weir_policy::pool::{Counts, Grant, grant, is_surplus, missing};
 
 use crate::metrics::NODES_MAX;
 use crate::reactor::{TaskId, parked};
@@ -39,13 +41,13 @@ pub struct Pool {
 /// Boxed, since a link moves between sessions, waiters and rest as one pointer.
 type Idle = Vec<Box<Link>>;
 
-#[derive(Default)]
 struct Inner {
     idle: Idle,
     open: u32,
     waiters: VecDeque<Waiter>,
     /// An administrator wants no links here: they are closed as they come back, and nobody gets one.
     paused: bool,
+    limits: Limits,
     cards: HashMap<u64, Arc<LinkCard>>,
 }
 
@@ -96,6 +98,7 @@ pub enum Refusal {
 pub enum Limit {
     PoolSize(u32),
     Node(u32),
+    All(u32),
     Paused,
 }
 
@@ -103,6 +106,29 @@ pub enum Limit {
 pub struct Pools {
     pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
     nodes: Vec<NodeBudget>,
+    /// Links of all nodes that exist or are permitted to be opened.
+    open: AtomicU32,
+    /// Entries of all nodes' queues of pools that lack a permission.
+    starved: AtomicU32,
+}
+
+/// How many links may be open, whatever their pool.
+#[derive(Clone, Copy)]
+struct Ceilings {
+    node: u32,
+    all: u32,
+}
+
+impl Ceilings {
+    fn of(config: &Config) -> Ceilings {
+        let all = if config.limits.links == 0 { u32::MAX } else { config.limits.links };
+        Ceilings { node: config.links_per_node_max(), all }
+    }
+
+    /// Whether links of one node can stand in the way of another's.
+    fn joins_nodes(self) -> bool {
+        self.all != u32::MAX
+    }
 }
 
 #[derive(Default)]
@@ -115,20 +141,81 @@ struct NodeBudget {
 
 impl Default for Pools {
     fn default() -> Pools {
-        Pools { pools: Mutex::default(), nodes: (0..NODES_MAX).map(|_| NodeBudget::default()).collect() }
+        let nodes = (0..NODES_MAX).map(|_| NodeBudget::default()).collect();
+        Pools { pools: Mutex::default(), nodes, open: AtomicU32::new(0), starved: AtomicU32::new(0) }
     }
 }
 
 impl Pools {
     /// The pool of a key, made if there is none. The gates are looked at under the lock, so that a pool made while its database is
     /// being paused is paused too.
-    pub fn get(&self, key: PoolKey, gates: &Gates) -> Arc<Pool> {
+    pub fn get(&self, key: PoolKey, gates: &Gates, config: &Config) -> Arc<Pool> {
         let mut pools = self.pools.lock();
         let make = || {
-            let inner = Inner { paused: gates.is_paused(&key.database), ..Inner::default() };
+            let inner = Inner {
+                idle: Vec::new(),
+                open: 0,
+                waiters: VecDeque::new(),
+                paused: gates.is_paused(&key.database),
+                limits: limits::of(config, &key.user, &key.database),
+                cards: HashMap::new(),
+            };
             Arc::new(Pool { key: key.clone(), inner: Mutex::new(inner) })
         };
         pools.entry(key.clone()).or_insert_with(make).clone()
+    }
+
+    /// Takes the limits of another configuration.
+    pub fn reconfigure(&self, config: &Config) {
+        for pool in self.all() {
+            pool.inner.lock().limits = limits::of(config, &pool.key.user, &pool.key.database);
+        }
+    }
+
+    /// Lets those who wait have what other limits allow now.
+    pub fn feed_all(&self, w: &Worker) {
+        self.all().iter().for_each(|pool| pool.feed(w));
+    }
+
+    /// Takes the permission to open one more link to a node. Error: the limit that is reached.
+    fn permit(&self, node: u16, ceilings: Ceilings) -> Result<(), Limit> {
+        let below = |max: u32| move |open: u32| (open < max).then_some(open + 1);
+        let budget = &self.budget(node).open;
+        budget
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, below(ceilings.node))
+            .map_err(|_| Limit::Node(ceilings.node))?;
+        if self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below(ceilings.all)).is_err() {
+            budget.fetch_sub(1, Ordering::Relaxed);
+            return Err(Limit::All(ceilings.all));
+        }
+        Ok(())
+    }
+
+    /// The limit that stands in the way of another link to a node, if any does.
+    fn lacking(&self, node: u16, ceilings: Ceilings) -> Option<Limit> {
+        if self.node_open(node) >= ceilings.node {
+            return Some(Limit::Node(ceilings.node));
+        }
+        (self.open() >= ceilings.all).then_some(Limit::All(ceilings.all))
+    }
+
+    /// Gives a permission back.
+    fn unpermit(&self, node: u16) {
+        self.budget(node).open.fetch_sub(1, Ordering::Relaxed);
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes sessions of a pool that wait only for a permission.
+    fn starve(&self, pool: &Arc<Pool>, count: usize) {
+        let budget = self.budget(pool.key.node);
+        budget.starved.lock().extend(std::iter::repeat_n(pool, count).cloned());
+        budget.starved_count.fetch_add(count as u32, Ordering::Relaxed);
+        self.starved.fetch_add(count as u32, Ordering::Relaxed);
+    }
+
+    /// Links of all nodes.
+    pub fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
     }
 
     /// The pools of one database, or all.
@@ -154,11 +241,12 @@ impl Pools {
         self.budget(node).open.load(Ordering::Relaxed)
     }
 
-    /// Takes a link at rest out of another pool of this node, to make room.
-    fn take_idle_elsewhere(&self, pool: &Pool) -> Option<Box<Link>> {
+    /// Takes a link at rest out of another pool, of this node or of any, to make room.
+    fn take_idle_elsewhere(&self, pool: &Pool, lacking: Limit) -> Option<Box<Link>> {
+        let any_node = matches!(lacking, Limit::All(_));
         let others: Vec<_> = {
             let pools = self.pools.lock();
-            pools.values().filter(|p| p.key.node == pool.key.node && p.key != pool.key).cloned().collect()
+            pools.values().filter(|p| (any_node || p.key.node == pool.key.node) && p.key != pool.key).cloned().collect()
         };
         for other in others {
             let mut inner = other.inner.lock();
@@ -192,17 +280,18 @@ impl Pool {
     ///
     /// Not cancel safe: a dropped wait may hold a link. `give_up` is looked at whenever the task is woken.
     pub async fn lease(self: &Arc<Pool>, w: &Worker, give_up: impl Fn() -> bool) -> Result<Lease, Refusal> {
-        let config = w.config();
-        let node_max = config.pool.node_connections_max();
-        let first = self.try_lease(w, config.pool.size, node_max);
+        let ceilings = Ceilings::of(&w.peek_config());
+        let first = self.try_lease(w, ceilings);
         let (cell, limit) = match first {
             Ok(lease) => return Ok(lease),
             Err(waiting) => waiting,
         };
         w.count(Metric::Waits);
         let since = w.reactor.now();
-        let wait_ms = config.pool.wait_timeout_ms;
-        let deadline = (wait_ms > 0).then(|| since + std::time::Duration::from_millis(wait_ms));
+        let limits = self.limits();
+        let after = |ms: u64| since + Duration::from_millis(ms);
+        let deadline = (limits.wait_ms > 0).then(|| after(limits.wait_ms));
+        let reserve_at = (limits.reserve > 0).then(|| after(limits.reserve_after_ms));
         loop {
             match std::mem::take(&mut *cell.given.lock()) {
                 Given::Link(link) => return Ok(Lease::Link(link)),
@@ -219,11 +308,51 @@ impl Pool {
                 let limit = if self.inner.lock().paused { Limit::Paused } else { limit };
                 return Err(Refusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
             }
-            if let Some(at) = deadline {
+            let now = w.reactor.now();
+            if reserve_at.is_some_and(|at| now >= at) && self.use_reserve(w, &cell) {
+                return Ok(Lease::Permit);
+            }
+            for at in [deadline, reserve_at.filter(|at| *at > now)].into_iter().flatten() {
                 w.reactor.wake_at(at);
             }
             parked().await;
         }
+    }
+
+    pub fn limits(&self) -> Limits {
+        self.inner.lock().limits
+    }
+
+    /// Leaves the queue with a permission out of the reserve, if there is one left.
+    fn use_reserve(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
+        let ceilings = Ceilings::of(&w.peek_config());
+        let mut inner = self.inner.lock();
+        let place = inner.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.cell, cell));
+        // Without a place something was given in this moment.
+        let Some(place) = place else { return false };
+        let max = inner.limits.pool_size.saturating_add(inner.limits.reserve);
+        if inner.paused || inner.open >= max || w.shared.pools.permit(self.key.node, ceilings).is_err() {
+            return false;
+        }
+        inner.waiters.remove(place);
+        inner.open += 1;
+        w.count(Metric::ReserveUses);
+        true
+    }
+
+    /// The permission to open a link that nobody asked for, so that there are as many as are to be kept.
+    pub fn permit_warm(&self, w: &Worker) -> bool {
+        let ceilings = Ceilings::of(&w.peek_config());
+        let mut inner = self.inner.lock();
+        let limits = inner.limits;
+        if inner.paused
+            || missing(inner.open, limits.pool_min, limits.pool_size) == 0
+            || w.shared.pools.permit(self.key.node, ceilings).is_err()
+        {
+            return false;
+        }
+        inner.open += 1;
+        true
     }
 
     /// A link of this worker at rest, if there is one and nobody waits for it: the one used last that `fits`, else the one used last.
@@ -238,33 +367,20 @@ impl Pool {
         Some(inner.idle.remove(at))
     }
 
-    fn try_lease(self: &Arc<Pool>, w: &Worker, open_max: u32, node_max: u32) -> Result<Lease, (Arc<Cell>, Limit)> {
+    fn try_lease(self: &Arc<Pool>, w: &Worker, ceilings: Ceilings) -> Result<Lease, (Arc<Cell>, Limit)> {
         let pools = &w.shared.pools;
-        let budget = pools.budget(self.key.node);
         let mut inner = self.inner.lock();
-        let counts = Counts {
-            idle: inner.idle.len() as u32,
-            open: inner.open,
-            waiting: inner.waiters.len() as u32,
-            open_max,
-            node_open: budget.open.load(Ordering::Relaxed),
-            node_open_max: node_max,
-            // Looked for below, without this pool's lock.
-            node_idle_elsewhere: 0,
-        };
-        let granted = if inner.paused { Grant::Wait } else { grant(counts) };
-        match granted {
+        match grant(inner.counts()) {
             Grant::Take => {
                 if let Some(link) = take_near(&mut inner.idle, w.id) {
                     return Ok(Lease::Link(link));
                 }
             }
-            Grant::Open | Grant::OpenInPlaceOfAnother => {
+            Grant::Open if pools.permit(self.key.node, ceilings).is_ok() => {
                 inner.open += 1;
-                budget.open.fetch_add(1, Ordering::Relaxed);
                 return Ok(Lease::Permit);
             }
-            Grant::Wait => {}
+            Grant::Open | Grant::Wait => {}
         }
         let cell = Arc::new(Cell::default());
         let task = w.reactor.current_task();
@@ -272,21 +388,19 @@ impl Pool {
         if inner.paused {
             return Err((cell, Limit::Paused));
         }
-        if inner.open >= open_max {
-            return Err((cell, Limit::PoolSize(open_max)));
+        if inner.open >= inner.limits.pool_size {
+            return Err((cell, Limit::PoolSize(inner.limits.pool_size)));
         }
-        // Only the node's limit stands in the way: another pool's link at rest makes room. What was freed between the look at the
-        // counts and this place in the queue is found here too.
+        // Only the limits of all pools stand in the way: another pool's link at rest makes room. What was freed between the look at
+        // the counts and this place in the queue is found here too.
         drop(inner);
-        budget.starved.lock().push_back(self.clone());
-        budget.starved_count.fetch_add(1, Ordering::Relaxed);
-        if budget.open.load(Ordering::Relaxed) >= node_max
-            && let Some(link) = pools.take_idle_elsewhere(self)
-        {
+        pools.starve(self, 1);
+        let lacking = pools.lacking(self.key.node, ceilings);
+        if let Some(link) = lacking.and_then(|limit| pools.take_idle_elsewhere(self, limit)) {
             w.close_link(link);
         }
         pools.feed_starved(w, self.key.node);
-        Err((cell, Limit::Node(node_max)))
+        Err((cell, lacking.unwrap_or(Limit::Node(ceilings.node))))
     }
 
     /// Leaves the queue; what was given in the same moment goes to the next.
@@ -301,8 +415,7 @@ impl Pool {
 
     /// Returns a clean link: to the longest waiter, of this pool or of one that only lacks the node's permission; else to rest.
     pub fn give_back(self: &Arc<Pool>, w: &Worker, link: Box<Link>) {
-        let budget = w.shared.pools.budget(self.key.node);
-        if budget.starved_count.load(Ordering::Relaxed) > 0 && self.yields_to_starved(budget) {
+        if self.yields_to_starved(w) {
             return w.close_link(link);
         }
         if !link.is_of_these_passwords(w) || link.card.doomed.load(Ordering::Relaxed) {
@@ -311,7 +424,7 @@ impl Pool {
         link.at_rest(w.reactor.now());
         let waiter = {
             let mut inner = self.inner.lock();
-            if inner.paused {
+            if inner.paused || is_surplus(inner.counts()) {
                 drop(inner);
                 return w.close_link(link);
             }
@@ -326,9 +439,14 @@ impl Pool {
         self.hand(w, waiter, Given::Link(link));
     }
 
-    /// Whether a pool that lacks the node's permission has waited longer than anyone here.
-    fn yields_to_starved(&self, budget: &NodeBudget) -> bool {
-        let Some((pool, starved_since)) = budget.front_starved() else { return false };
+    /// Whether a pool that lacks only a permission has waited longer than anyone here.
+    fn yields_to_starved(&self, w: &Worker) -> bool {
+        let pools = &w.shared.pools;
+        if pools.starved.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let ceilings = Ceilings::of(&w.peek_config());
+        let Some((pool, starved_since)) = pools.longest_starved(self.key.node, ceilings) else { return false };
         if pool.key == self.key {
             return false;
         }
@@ -358,25 +476,27 @@ impl Pool {
 
     /// A link is gone, or could not be opened: its place goes to whoever waited longest, here or at the node.
     pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
-        let budget = w.shared.pools.budget(self.key.node);
-        let yields = budget.starved_count.load(Ordering::Relaxed) > 0 && self.yields_to_starved(budget);
-        let waiter = {
+        let pools = &w.shared.pools;
+        let yields = self.yields_to_starved(w);
+        let (waiter, starving) = {
             let mut inner = self.inner.lock();
-            let waiter = if yields || inner.paused { None } else { inner.waiters.pop_front() };
+            let is_kept = !yields && !inner.paused && inner.open <= inner.limits.pool_size.saturating_add(inner.limits.reserve);
+            let waiter = if is_kept { inner.waiters.pop_front() } else { None };
+            let mut starving = 0;
             if waiter.is_none() {
                 inner.open -= 1;
-                budget.open.fetch_sub(1, Ordering::Relaxed);
-                if !inner.waiters.is_empty() && !inner.paused {
-                    // Those who wait here now lack the node's permission, too.
-                    budget.starved.lock().push_back(self.clone());
-                    budget.starved_count.fetch_add(1, Ordering::Relaxed);
-                }
+                pools.unpermit(self.key.node);
+                // Those who wait here now lack a permission, too.
+                starving = usize::from(!inner.waiters.is_empty() && !inner.paused);
             }
-            waiter
+            (waiter, starving)
         };
         match waiter {
             Some(waiter) => self.hand(w, waiter, Given::Permit),
-            None => w.shared.pools.feed_starved(w, self.key.node),
+            None => {
+                pools.starve(self, starving);
+                pools.feed_starved(w, self.key.node);
+            }
         }
     }
 
@@ -389,21 +509,22 @@ impl Pool {
     /// Closes the pool: links at rest go now, the others when they come back. Who asks for one waits.
     pub fn pause(self: &Arc<Pool>, w: &Worker) {
         self.inner.lock().paused = true;
-        self.retire(|_| true).into_iter().for_each(|link| w.close_link(link));
+        self.retire(|_, _| true).into_iter().for_each(|link| w.close_link(link));
     }
 
     /// Opens the pool again, for those who wait too.
     pub fn resume(self: &Arc<Pool>, w: &Worker) {
-        let waiting = {
-            let mut inner = self.inner.lock();
-            inner.paused = false;
-            inner.waiters.len()
-        };
-        // One entry for each, as if all had come just now: as many links are opened at once as the limits allow.
-        let budget = w.shared.pools.budget(self.key.node);
-        budget.starved.lock().extend(std::iter::repeat_n(self, waiting).cloned());
-        budget.starved_count.fetch_add(waiting as u32, Ordering::Relaxed);
-        w.shared.pools.feed_starved(w, self.key.node);
+        self.inner.lock().paused = false;
+        self.feed(w);
+    }
+
+    /// Opens as many links for those who wait as the limits allow: one entry for each, as if all had come just now.
+    fn feed(self: &Arc<Pool>, w: &Worker) {
+        let waiting = self.inner.lock().waiters.len();
+        if waiting > 0 {
+            w.shared.pools.starve(self, waiting);
+            w.shared.pools.feed_starved(w, self.key.node);
+        }
     }
 
     /// Has every link closed: those at rest now, the others when they come back.
@@ -426,21 +547,38 @@ impl Pool {
         self.inner.lock().waiters.front().map(|waiter| waiter.since)
     }
 
-    /// Takes the links at rest that `retire` says are to go.
-    pub fn retire(&self, mut retire: impl FnMut(&Link) -> bool) -> Vec<Box<Link>> {
+    /// Takes the links at rest that `retire` says are to go; it is told how many there are beyond those to be kept.
+    pub fn retire(&self, mut retire: impl FnMut(&Link, u32) -> bool) -> Vec<Box<Link>> {
         let mut inner = self.inner.lock();
-        let (gone, kept) = std::mem::take(&mut inner.idle).into_iter().partition(|link| retire(link));
+        let mut surplus = inner.open.saturating_sub(inner.limits.pool_min);
+        let (gone, kept) = std::mem::take(&mut inner.idle).into_iter().partition(|link| {
+            let goes = retire(link, surplus);
+            surplus = surplus.saturating_sub(u32::from(goes));
+            goes
+        });
         inner.idle = kept;
         gone
     }
 }
 
-impl NodeBudget {
-    /// The pool that has lacked the node's permission for longest, and since when its first session waits. Entries of pools where
+impl Inner {
+    fn counts(&self) -> Counts {
+        Counts {
+            idle: self.idle.len() as u32,
+            open: self.open,
+            waiting: self.waiters.len() as u32,
+            open_max: self.limits.pool_size,
+            paused: self.paused,
+        }
+    }
+}
+
+impl Pools {
+    /// The pool of a node that has lacked a permission for longest, and since when its first session waits. Entries of pools where
     /// nobody waits any more are dropped on the way.
-    fn front_starved(&self) -> Option<(Arc<Pool>, Instant)> {
+    fn front_starved(&self, node: u16) -> Option<(Arc<Pool>, Instant)> {
         loop {
-            let pool = self.starved.lock().front().cloned()?;
+            let pool = self.budget(node).starved.lock().front().cloned()?;
             let since = {
                 let inner = pool.inner.lock();
                 inner.waiters.front().filter(|_| !inner.paused).map(|waiter| waiter.since)
@@ -453,38 +591,65 @@ impl NodeBudget {
     }
 
     fn drop_starved(&self, pool: &Arc<Pool>) {
-        let mut starved = self.starved.lock();
+        let budget = self.budget(pool.key.node);
+        let mut starved = budget.starved.lock();
         if starved.front().is_some_and(|front| Arc::ptr_eq(front, pool)) {
             starved.pop_front();
-            self.starved_count.fetch_sub(1, Ordering::Relaxed);
+            budget.starved_count.fetch_sub(1, Ordering::Relaxed);
+            self.starved.fetch_sub(1, Ordering::Relaxed);
         }
     }
-}
 
-impl Pools {
-    /// Lets starved pools of a node open links, the longest waiting first, as far as the limits allow.
+    /// Nodes with starved pools whose links stand in the way of one another.
+    fn starved_nodes(&self, node: u16, ceilings: Ceilings) -> impl Iterator<Item = u16> {
+        let nodes = if ceilings.joins_nodes() { 0..self.nodes.len() as u16 } else { node..node + 1 };
+        nodes.filter(|node| self.budget(*node).starved_count.load(Ordering::Relaxed) > 0)
+    }
+
+    /// The pool that has lacked a permission for longest, of those that a link to this node could help.
+    fn longest_starved(&self, node: u16, ceilings: Ceilings) -> Option<(Arc<Pool>, Instant)> {
+        self.starved_nodes(node, ceilings).filter_map(|node| self.front_starved(node)).min_by_key(|(_, since)| *since)
+    }
+
+    /// Lets starved pools open links, the longest waiting first, as far as the limits allow.
     fn feed_starved(&self, w: &Worker, node: u16) {
-        let (size, node_max) = {
-            let config = w.peek_config();
-            (config.pool.size, config.pool.node_connections_max())
-        };
-        let budget = self.budget(node);
-        while budget.starved_count.load(Ordering::Relaxed) > 0 && budget.open.load(Ordering::Relaxed) < node_max {
-            let Some((pool, _)) = budget.front_starved() else { return };
-            budget.drop_starved(&pool);
-            let waiter = {
-                let mut inner = pool.inner.lock();
-                // At its own limit it is not the node that it lacks: its own links come back to it.
-                if inner.paused || inner.open >= size {
-                    continue;
+        if self.starved.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let ceilings = Ceilings::of(&w.peek_config());
+        while let Some((pool, _)) = self.longest_starved(node, ceilings) {
+            if self.feed_one(w, &pool, ceilings) {
+                continue;
+            }
+            // The one that waits longest lacks a permission of its node, perhaps; another node's may be free.
+            let others: Vec<u16> = self.starved_nodes(node, ceilings).filter(|node| *node != pool.key.node).collect();
+            for node in others {
+                while self.front_starved(node).is_some_and(|(pool, _)| self.feed_one(w, &pool, ceilings)) {}
+            }
+            return;
+        }
+    }
+
+    /// Lets one session of a starved pool open a link. False: the limits are reached.
+    fn feed_one(&self, w: &Worker, pool: &Arc<Pool>, ceilings: Ceilings) -> bool {
+        let waiter = {
+            let mut inner = pool.inner.lock();
+            // At its own limit it is not a permission that it lacks: its own links come back to it.
+            if inner.paused || inner.waiters.is_empty() || inner.open >= inner.limits.pool_size {
+                None
+            } else {
+                if self.permit(pool.key.node, ceilings).is_err() {
+                    return false;
                 }
-                let Some(waiter) = inner.waiters.pop_front() else { continue };
                 inner.open += 1;
-                budget.open.fetch_add(1, Ordering::Relaxed);
-                waiter
-            };
+                inner.waiters.pop_front()
+            }
+        };
+        self.drop_starved(pool);
+        if let Some(waiter) = waiter {
             pool.hand(w, waiter, Given::Permit);
         }
+        true
     }
 
     /// Forgets the pools of a user and database that no server let in, so that invented names leave nothing behind.

@@ -17,10 +17,11 @@ use crate::session::{Change, IDLE, Session};
 use crate::session_card::Doing;
 use crate::shared::Stop;
 use crate::socket::Got;
+use crate::statement_log::{self, Source};
 use crate::statements;
 use crate::stats::Stat;
 use crate::timing;
-use crate::worker::{PoolSet, Worker};
+use crate::worker::Worker;
 use std::rc::Rc;
 use weir_policy::replies::{Dropped, Expect, Reply, Whose};
 use weir_sql::facts::{Keeps, Leaves};
@@ -317,7 +318,9 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
     }
 }
 
-/// Whether messages wait: for a command on the whole session to end, or for replies to come in.
+/// Whether messages wait: for a command on the whole session to end, for replies to come in, or for a cancel request to be over. A
+/// server sends the signal for it more than once, so that the next statement could be hit; who asks a server itself waits as well
+/// (`PQcancel` returns when the server has closed the connection).
 fn must_hold(s: &mut Session) -> bool {
     if s.barrier {
         s.barrier = !s.replies.is_empty();
@@ -325,8 +328,9 @@ fn must_hold(s: &mut Session) -> bool {
         s.state.is_claimed &= s.barrier;
     }
     s.filling = s.replies.is_full(s.filling);
+    let is_cancelling = s.entry.cancels.get() > 0 && s.replies.is_empty() && s.link.is_some();
     // A server that reads a copy's data ends nothing before it has it all: what stands between must not wait.
-    (s.barrier && !s.replies.is_copying_in()) || s.filling
+    (s.barrier && !s.replies.is_copying_in()) || s.filling || is_cancelling
 }
 
 /// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.
@@ -348,9 +352,6 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         let Some((text, _)) = weir_wire::frame::split_cstr(body) else {
             return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid string in message"));
         };
-        if w.peek_config().log.statement {
-            log_statement(&s.pools, s.entry.card.pid, w, text);
-        }
         w.statements.borrow_mut().of_text(text)
     };
     if answer::is_in_doubt(s, &statement) {
@@ -362,11 +363,12 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         }
         // As after any simple query.
         (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
+        statement_log::answered(s, w);
         answer::simple(s, w, local);
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if let Some(fault) = aim::refusal(w, &statement) {
+    if let Some(fault) = aim::refusal(s, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
     if let Some(flow) = aim::at(s, w, &statement)? {
@@ -376,6 +378,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         return Ok(refuse_query(s, w, header, fault));
     }
     timing::sent(s, w);
+    statement_log::sent(s, w, Source::Query);
     w.count(Metric::StatementsSimple);
     s.barrier = statement.is_barrier;
     inventory::note_query(s, w, &statement, header);
@@ -420,13 +423,9 @@ fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Fl
         s.say_error(w, &fault);
         s.say_ready(w);
     }
+    statement_log::answered(s, w);
     s.up.eat(header);
     Flow::Next
-}
-
-fn log_statement(pools: &PoolSet, session: u32, w: &Worker, text: &[u8]) {
-    let who = Who { user: &pools.user, database: &pools.database, session, ..Who::default() };
-    w.shared.log.write(Level::Log, &who, format_args!("statement: {}", String::from_utf8_lossy(text)));
 }
 
 /// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
@@ -649,6 +648,11 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     if report.sqlstate == b"25006" {
         // Someone else may be the primary by now.
         w.shared.nudge_prober();
+    }
+    if let Some(fault) = timing::overdue(&s.entry, report.sqlstate) {
+        s.down.eat(header);
+        s.say_error(w, &fault);
+        return;
     }
     if matches!(report.severity, b"FATAL" | b"PANIC") {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -63,6 +63,8 @@ pub struct Session {
     pub discarding: bool,
     /// A Flush was sent for the replies waited for.
     pub flushed: bool,
+    /// The statement bound last: what an Execute runs, for the log.
+    pub bound: Option<Rc<Prepared>>,
     /// A statement of Weir's own that the unnamed portal stands for.
     pub portal: Option<Portal>,
     /// FATAL of the server, until its end of file follows.
@@ -135,6 +137,7 @@ impl Session {
             unnamed_on_link: false,
             discarding: false,
             flushed: false,
+            bound: None,
             portal: None,
             farewell: None,
         }

@@ -7,6 +7,7 @@ use crate::log::{Level, Log};
 use crate::metrics::Counters;
 use crate::pool::Pools;
 use crate::reactor::TaskId;
+use crate::seats::Seats;
 use crate::session_card::Cards;
 use crate::socket::Ticket;
 use crate::stats::Table;
@@ -62,6 +63,8 @@ pub enum Message {
     Refresh,
     Stop,
     Kill(Victim),
+    /// Another process accepts clients from now on.
+    CloseDoors,
     /// A link in that worker's event loop that is to be closed.
     Close(Box<Link>),
 }
@@ -112,6 +115,8 @@ pub struct Shared {
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
     pub cards: Cards,
+    /// Clients by user, database and address.
+    pub seats: Seats,
     /// Databases an administrator closed.
     pub gates: Gates,
     pub counters: Vec<Counters>,
@@ -122,6 +127,10 @@ pub struct Shared {
     pub clients: AtomicU32,
     /// Administrators among them.
     pub consoles: AtomicU32,
+    /// Another process has taken over, or is about to: no more clients are accepted, those who were are served.
+    pub handed_over: AtomicBool,
+    /// Listening sockets that accept clients.
+    pub doors: AtomicU32,
     pub stop: AtomicU8,
     pub started_at: SystemTime,
     /// The same on the clock that never jumps.
@@ -151,10 +160,10 @@ impl Shared {
         access: AccessFiles,
         mailboxes: Vec<Mailbox>,
         salt_secret: [u8; 32],
+        log: Log,
     ) -> Shared {
         let now = SystemTime::now();
         let view = ClusterView::new(&config, None, seconds(now));
-        let log = Log::new(config.log.min_messages, &config.log.line_prefix);
         let counters = mailboxes.iter().map(|_| Counters::default()).collect();
         Shared {
             view: ArcSwap::from_pointee(view),
@@ -164,12 +173,15 @@ impl Shared {
             mailboxes,
             pools: Pools::default(),
             cards: Cards::default(),
+            seats: Seats::default(),
             gates: Gates::default(),
             counters,
             stats: Table::default(),
             log,
             clients: AtomicU32::new(0),
             consoles: AtomicU32::new(0),
+            handed_over: AtomicBool::new(false),
+            doors: AtomicU32::new(0),
             stop: AtomicU8::new(Stop::No as u8),
             started_at: now,
             begun: Instant::now(),
@@ -211,6 +223,10 @@ impl Shared {
         }
     }
 
+    pub fn is_handed_over(&self) -> bool {
+        self.handed_over.load(Ordering::Acquire)
+    }
+
     /// Asks for the roles of all servers to be looked at now.
     pub fn nudge_prober(&self) {
         self.nudged.store(true, Ordering::Relaxed);
@@ -222,7 +238,8 @@ impl Shared {
 
     /// Takes a configuration into use.
     pub fn adopt(&self, config: Config) {
-        self.log.set(config.log.min_messages, &config.log.line_prefix);
+        self.log.set(&config.log);
+        self.pools.reconfigure(&config);
         self.config.store(Arc::new(config));
         self.tell_all(|| Message::Refresh);
         self.nudge_prober();

@@ -14,6 +14,7 @@ use crate::log::{Level, Who};
 use crate::metrics::Metric;
 use crate::reactor::parked;
 use crate::relay;
+use crate::seats::{Full, Seat};
 use crate::session::Session;
 use crate::session_card::{Card, Ends};
 use crate::shared::{Stop, seconds};
@@ -129,6 +130,8 @@ struct Door<'a> {
     answered_at: Option<Instant>,
     /// What failed logins before cost this one; none are counted without.
     turn: Option<Turn>,
+    /// Its place among the clients of its address.
+    seat: Option<Seat>,
 }
 
 /// What a client's TLS session shows of it: names of a certificate that was signed by an authority we trust.
@@ -141,7 +144,8 @@ pub struct TlsFacts {
 async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Option<Session> {
     let timeout_ms = w.peek_config().auth.timeout_ms;
     let deadline = (timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(timeout_ms));
-    let mut door = Door { w, socket, peer, buffer: Zeroizing::default(), deadline, tls: None, answered_at: None, turn: None };
+    let mut door =
+        Door { w, socket, peer, buffer: Zeroizing::default(), deadline, tls: None, answered_at: None, turn: None, seat: None };
     match door.first_packet().await {
         Ok(Some(startup)) => match door.log_in(&startup).await {
             Ok(Some(session)) => {
@@ -167,6 +171,9 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
         }
     }
 }
+
+/// User, database and their pools; the console has none.
+type Whose = (Arc<str>, Arc<str>, Option<Rc<PoolSet>>);
 
 /// A session that may begin.
 struct Admitted {
@@ -239,7 +246,11 @@ impl Door<'_> {
 
     /// `None`: it was an administrator, who has left.
     async fn log_in(&mut self, startup: &Startup) -> Result<Option<Admitted>, Fault> {
-        self.check_room()?;
+        // Who was let in before another process took over is served to the end.
+        let is_drained = self.w.shared.is_handed_over() && self.w.shared.stop_mode() == Stop::Smart;
+        if self.w.shared.stop_mode() != Stop::No && !is_drained {
+            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the proxy is shutting down"));
+        }
         let user = startup.get("user").filter(|user| !user.is_empty());
         let user = user.ok_or_else(|| {
             Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
@@ -262,10 +273,12 @@ impl Door<'_> {
         if console::is_console(self.w, database) {
             return self.administer(caller, startup).await.map(|()| None);
         }
+        self.check_room()?;
         self.check_gate(database)?;
         let admission = self.authenticate(caller).await?;
         out.extend(admission.message);
         let pools = self.w.pool_set(user, database);
+        self.take_seat(&pools).inspect_err(|_| self.w.forget_pool_set(&pools))?;
         let application = settings.get("application_name").unwrap_or_default().to_string();
         // Any application_name is accepted as it is and changes nothing else, so clients that differ in it only share the rest.
         let nameless = self.w.shared.intern_settings(settings.without("application_name")).0;
@@ -284,7 +297,9 @@ impl Door<'_> {
         };
         write::authentication(&mut out, 0, &[]);
         welcome.write(&application, &mut out);
-        let entry = self.entry(pools.user.clone(), pools.database.clone(), &application, startup.version)?;
+        let whose = (pools.user.clone(), pools.database.clone(), Some(pools.clone()));
+        let entry = self.entry(whose, &application, startup.version)?;
+        *entry.seat.borrow_mut() = self.seat.take();
         write::backend_key_data(&mut out, entry.card.pid, &entry.key);
         write::ready(&mut out, crate::session::IDLE);
         self.w.shared.cards.add(entry.card.clone());
@@ -310,7 +325,7 @@ impl Door<'_> {
         }
         self.settle(None).await;
         let application = startup.get("application_name").unwrap_or_default();
-        let entry = self.entry(caller.user.into(), caller.database.into(), application, startup.version)?;
+        let entry = self.entry((caller.user.into(), caller.database.into(), None), application, startup.version)?;
         console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await
     }
 
@@ -323,11 +338,8 @@ impl Door<'_> {
         Ok(())
     }
 
-    fn check_room(&self) -> Result<(), Fault> {
+    fn check_room(&mut self) -> Result<(), Fault> {
         let shared = &self.w.shared;
-        if shared.stop_mode() != Stop::No {
-            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the proxy is shutting down"));
-        }
         let max = self.w.peek_config().pool.max_clients;
         let clients = shared.clients.load(std::sync::atomic::Ordering::Relaxed);
         if clients > max {
@@ -335,6 +347,15 @@ impl Door<'_> {
             let text = format!("sorry, too many clients already: max_client_connections = {max}");
             return Err(Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text));
         }
+        let address = self.peer.map(|peer| peer.ip().to_canonical());
+        let max = self.w.peek_config().limits.clients_per_address;
+        let seat = shared.seats.at_door(address, max).map_err(|_| {
+            self.w.count(Metric::ClientsRefused);
+            let from = address.map(|address| address.to_string()).unwrap_or_default();
+            let text = format!("too many clients from address {from}: max_client_connections_per_address = {max}");
+            Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text)
+        })?;
+        self.seat = Some(seat);
         Ok(())
     }
 
@@ -348,7 +369,27 @@ impl Door<'_> {
         only.or_else(|| self.socket.local_ip())
     }
 
-    fn entry(&self, user: Arc<str>, database: Arc<str>, application: &str, version: Version) -> Result<Rc<Entry>, Fault> {
+    /// Counts the client by its user and database, now that the user is known to be who he says.
+    fn take_seat(&mut self, pools: &PoolSet) -> Result<(), Fault> {
+        let limits = pools.limits.get();
+        let (users, databases) = (limits.clients_per_user, limits.clients_per_database);
+        let Some(seat) = &mut self.seat else { return Ok(()) };
+        seat.take(&pools.user, &pools.database, users, databases).map_err(|full| {
+            self.w.count(Metric::ClientsRefused);
+            let text = match full {
+                Full::User(max) => {
+                    format!("too many clients of user \"{}\": max_client_connections_per_user = {max}", pools.user)
+                }
+                Full::Database(max) | Full::Address(max) => {
+                    format!("too many clients of database \"{}\": max_client_connections_per_database = {max}", pools.database)
+                }
+            };
+            Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text)
+        })
+    }
+
+    fn entry(&self, whose: Whose, application: &str, version: Version) -> Result<Rc<Entry>, Fault> {
+        let (user, database, pools) = whose;
         let (host, client_port) = self.peer.map_or(("[local]".to_string(), 0), |peer| (peer.ip().to_string(), peer.port()));
         let local_host = self.peer.and_then(|_| self.local_ip()).map(|ip| ip.to_string()).unwrap_or_default();
         let ends = Ends { client_host: host.into(), client_port, local_host: local_host.into() };
@@ -367,6 +408,9 @@ impl Door<'_> {
             wait_cancelled: Cell::new(false),
             active_at: Cell::new(self.w.reactor.now()),
             clock: Clock::new(self.w.reactor.now()),
+            pools,
+            overdue: RefCell::default(),
+            seat: RefCell::default(),
             farewell: RefCell::default(),
         });
         entry.ok_or_else(|| Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, "no more sessions can be numbered on this worker"))
@@ -423,7 +467,7 @@ async fn any_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Bo
         if !nodes.is_empty() && (known || started.elapsed() >= patience) {
             return first_link(w, client, pools, &nodes).await;
         }
-        let limit_ms = w.peek_config().pool.wait_timeout_ms;
+        let limit_ms = pools.limits.get().wait_ms;
         if (limit_ms > 0 && started.elapsed() >= Duration::from_millis(limit_ms)) || client.is_closed() {
             return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached")
                 .hint("Look at the log, and whether the servers run and sr_check_user may log in to them."));

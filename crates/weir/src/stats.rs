@@ -44,6 +44,10 @@ impl Default for Stats {
 }
 
 impl Stats {
+    pub fn get(&self, stat: Stat) -> u64 {
+        self.values[stat as usize].load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub fn add(&self, stat: Stat, amount: u64) {
         add(&self.values[stat as usize], amount);

@@ -3,31 +3,73 @@
 use crate::buffers::Buffers;
 use crate::files::Files;
 use crate::http;
+use crate::inherit::Inherited;
 use crate::listen::{self, Door};
-use crate::log::Level;
+use crate::log::{Level, Log};
+use crate::notify::Notify;
+use crate::overtime;
 use crate::reactor::Reactor;
 use crate::shared::{Mailbox, Shared, Stop};
+use crate::takeover::{self, Old};
+use crate::warm;
 use crate::worker::Worker;
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use weir_policy::config::{self, Config, IoMethod, Problem, Severity};
 
 /// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.
 const WORKER_STACK_BYTES: usize = 16 << 20;
 
+/// The listening sockets.
+struct Sockets {
+    doors: Vec<Door>,
+    /// Of metrics.
+    readers: Vec<TcpListener>,
+    /// Copies of all, for whoever takes over from us.
+    copies: Vec<OwnedFd>,
+}
+
+impl Sockets {
+    /// Opens what the configuration names, and takes what is open already: of systemd's, or of the proxy that is to be relieved.
+    fn open(files: &Files, config: &Config, warnings: &mut Vec<String>) -> anyhow::Result<(Sockets, Option<Old>)> {
+        let way = &config.admin.takeover_socket;
+        if files.takes_over && way.as_os_str().is_empty() {
+            bail!("--takeover needs the parameter takeover_socket, in the running proxy's configuration too");
+        }
+        let (mut inherited, old) = match files.takes_over.then(|| takeover::ask(way)).transpose().context("cannot take over")? {
+            Some(Some((inherited, old))) => (inherited, Some(old)),
+            Some(None) | None => (Inherited::from_systemd()?, None),
+        };
+        let doors = listen::open(config, &mut inherited)?;
+        let readers = http::open(config, &mut inherited)?;
+        if inherited.left() > 0 {
+            warnings
+                .push(format!("{} listening sockets were open already that the configuration does not name", inherited.left()));
+        }
+        let all = doors.iter().map(AsFd::as_fd).chain(readers.iter().map(AsFd::as_fd));
+        let copy = |socket: BorrowedFd<'_>| socket.try_clone_to_owned().context("cannot copy a listening socket");
+        let copies = if way.as_os_str().is_empty() { Vec::new() } else { all.map(copy).collect::<Result<_, _>>()? };
+        Ok((Sockets { doors, readers, copies }, old))
+    }
+}
+
 /// Runs the proxy until it is told to stop. `ready` is called once clients can connect.
 pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> anyhow::Result<()> {
     raise_file_limit();
+    let notify = Notify::from_env();
     let (access, problems) = files.read_access(&config);
     let Some(access) = access else { bail!("not started: {}", list(&problems)) };
-    let doors = listen::open(&config)?;
-    let readers = http::open(&config)?;
-    let paths: Vec<PathBuf> = doors.iter().filter_map(Door::path).collect();
+    let mut warnings: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let (sockets, old) = Sockets::open(files, &config, &mut warnings)?;
+    let mut paths: Vec<PathBuf> = sockets.doors.iter().filter_map(Door::path).collect();
+    let way = config.admin.takeover_socket.clone();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (mut polls, mut mailboxes) = (Vec::new(), Vec::new());
     for _ in 0..config.workers(cores).clamp(1, 127) {
@@ -35,9 +77,61 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
         mailboxes.push(Mailbox::new(waker));
         polls.push(poll);
     }
-    let pid_file = PidFile::write(&config.pid_file)?;
-    let shared = Arc::new(Shared::new(config, files.config.clone(), access, mailboxes, crate::random()));
-    announce(&shared, &problems);
+    let log = Log::new(&config.log)
+        .with_context(|| format!("logging_collector: cannot write a log in {}", config.log.file.directory.display()))?;
+    let pid_path = config.pid_file.clone();
+    let shared = Arc::new(Shared::new(config, files.config.clone(), access, mailboxes, crate::random(), log));
+    shared.doors.store(sockets.doors.len() as u32, Ordering::Release);
+    announce(&shared, &warnings);
+    allow_reloads(&shared, files);
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP]).context("cannot watch signals")?;
+    let ring = uses_ring(&shared)?;
+    let pid_file = PidFile::write(&pid_path)?;
+    // From here on nothing can fail any more that would leave the clients without a proxy.
+    let is_relief = old.is_some();
+    if let Some(old) = old {
+        relieve(old, &shared);
+    }
+    if !way.as_os_str().is_empty() {
+        match takeover::offer(&way, sockets.copies, &shared) {
+            Ok(()) => paths.push(way),
+            // The old one has gone: there is no way back.
+            Err(cause) if is_relief => {
+                shared.log.say(Level::Error, format_args!("nobody can take over from this process: {cause:#}"))
+            }
+            Err(cause) => return Err(cause),
+        }
+    }
+    let workers = start_workers(&shared, polls, sockets.doors, sockets.readers, ring)?;
+    let closer = signals.handle();
+    let joiner = std::thread::Builder::new().name("joiner".into()).spawn(move || join(workers, &closer))?;
+    notify.ready();
+    notify.feed_watchdog(&shared);
+    ready(&shared);
+    for signal in signals.forever() {
+        obey(signal, &shared, &notify);
+    }
+    notify.stopping();
+    let outcome = joiner.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker thread panicked")));
+    if !shared.is_handed_over() {
+        paths.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+    drop(pid_file);
+    shared.log.say(Level::Log, format_args!("stopped"));
+    shared.log.close();
+    outcome
+}
+
+/// Has the old proxy accept no more clients. One that does not answer may still accept some; it has them, then.
+fn relieve(old: Old, shared: &Shared) {
+    match old.relieve() {
+        Ok(()) => shared.log.say(Level::Log, format_args!("taken over from the running proxy")),
+        Err(cause) => shared.log.say(Level::Warning, format_args!("taken over, but: {cause:#}")),
+    }
+}
+
+/// Lets signals and administrators have the files read again.
+fn allow_reloads(shared: &Shared, files: &Files) {
     let (known, reading) = (files.clone(), Mutex::new(()));
     let reader = move |shared: &Shared| {
         // A signal and an administrator may ask at once: one after the other, so that the later one's files stand.
@@ -46,21 +140,6 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
     };
     // Nobody else sets it.
     let _ = shared.reader.set(Box::new(reader));
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP]).context("cannot watch signals")?;
-    let workers = start_workers(&shared, polls, doors, readers, uses_ring(&shared)?)?;
-    let closer = signals.handle();
-    let joiner = std::thread::Builder::new().name("joiner".into()).spawn(move || join(workers, &closer))?;
-    ready(&shared);
-    for signal in signals.forever() {
-        obey(signal, &shared);
-    }
-    let outcome = joiner.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker thread panicked")));
-    for path in paths {
-        let _ = std::fs::remove_file(path);
-    }
-    drop(pid_file);
-    shared.log.say(Level::Log, format_args!("stopped"));
-    outcome
 }
 
 type Worker0 = std::thread::JoinHandle<std::io::Result<()>>;
@@ -104,6 +183,10 @@ fn start_workers(
             for reader in readers {
                 worker.reactor.spawn(http::accept(worker.clone(), reader));
             }
+            worker.reactor.spawn(overtime::watch(worker.clone()));
+            if id == 0 {
+                worker.reactor.spawn(warm::keep(worker.clone()));
+            }
             worker.run()
         })?);
     }
@@ -129,7 +212,7 @@ fn list(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-fn announce(shared: &Shared, warnings: &[Problem]) {
+fn announce(shared: &Shared, warnings: &[String]) {
     let config = shared.config.load();
     for warning in warnings {
         shared.log.say(Level::Warning, format_args!("{warning}"));
@@ -149,17 +232,19 @@ fn announce(shared: &Shared, warnings: &[Problem]) {
     );
 }
 
-fn obey(signal: i32, shared: &Shared) {
+fn obey(signal: i32, shared: &Shared, notify: &Notify) {
     let mode = match signal {
         SIGHUP => {
+            notify.reloading();
             // What went wrong is in the log already.
             let _ = shared.reload();
-            return;
+            return notify.ready();
         }
         SIGTERM => Stop::Smart,
         SIGINT => Stop::Fast,
         _ => Stop::Immediate,
     };
+    notify.stopping();
     shared.begin_stop(mode);
 }
 
@@ -227,7 +312,10 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
+        let Some(path) = &self.0 else { return };
+        // After a takeover it is another process's.
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        if written.trim() == std::process::id().to_string() {
             let _ = std::fs::remove_file(path);
         }
     }

@@ -2,11 +2,13 @@
 //!
 //! Times are those of the event loop's rounds (`Reactor::now`), so that no statement asks the clock for itself.
 
+use crate::fault::Fault;
 use crate::histogram::add;
 use crate::session::{IDLE, Session};
 use crate::session_card::Doing;
+use crate::statement_log;
 use crate::stats::Stat;
-use crate::worker::Worker;
+use crate::worker::{Entry, Overdue, Worker};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -38,8 +40,12 @@ pub fn sent(s: &mut Session, w: &Worker) {
 #[inline]
 pub fn ready(s: &mut Session, w: &Worker, status: u8) {
     let now = w.reactor.now();
-    let has_more = !s.replies.is_settled();
+    // A question of ours is nothing the client waits for.
+    let has_more = !s.replies.is_only_ours();
     let clock = &s.entry.clock;
+    if !matches!(*s.entry.overdue.borrow(), Overdue::No) {
+        *s.entry.overdue.borrow_mut() = Overdue::No;
+    }
     clock.ready_at.set(now);
     let Some(since) = clock.busy_since.replace(has_more.then_some(now)) else {
         // Only a Parse or a failed Bind: no statement ran.
@@ -52,6 +58,7 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
     let us = micros(since, now);
     stats.add(Stat::StatementUs, us);
     stats.statements.note(us);
+    statement_log::ended(s, w, us);
     if let Some(link) = &s.link {
         w.counters().note_time(link.card.address.node, us);
     }
@@ -67,6 +74,22 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
 pub fn lost(s: &Session) {
     s.entry.clock.busy_since.set(None);
     s.entry.clock.transaction_since.set(None);
+    *s.entry.overdue.borrow_mut() = Overdue::No;
+}
+
+/// What the client is told in place of an error that says its statement was cancelled, if that was because it took too long.
+pub fn overdue(entry: &Entry, sqlstate: &[u8]) -> Option<Fault> {
+    if sqlstate != crate::fault::sqlstate::QUERY_CANCELED.as_bytes() {
+        return None;
+    }
+    let mut overdue = entry.overdue.borrow_mut();
+    if !matches!(*overdue, Overdue::Cancelling(_)) {
+        return None;
+    }
+    match std::mem::replace(&mut *overdue, Overdue::Told) {
+        Overdue::Cancelling(fault) => Some(fault),
+        Overdue::No | Overdue::Told => None,
+    }
 }
 
 /// A wait for a link is over, however it ended.
@@ -74,6 +97,7 @@ pub fn waited(s: &Session, w: &Worker, since: Instant) {
     let us = micros(since, w.reactor.now());
     s.pools.stats.add(Stat::WaitUs, us);
     s.pools.stats.waits.note(us);
+    s.entry.clock.waited_us.set(us);
 }
 
 fn micros(since: Instant, now: Instant) -> u64 {

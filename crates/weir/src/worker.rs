@@ -8,10 +8,11 @@ use crate::log::{Level, Who};
 use crate::metrics::{Counters, Metric};
 use crate::pool::{Pool, PoolKey};
 use crate::reactor::{Reactor, TaskId};
+use crate::seats::Seat;
 use crate::session_card::{Card, Doing};
 use crate::shared::{Mailbox, Message, Shared, Stop, Victim, WorkerId};
 use crate::statements::Statements;
-use crate::stats::Stats;
+use crate::stats::{Stat, Stats};
 use crate::{cluster, listen, startup};
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashMap;
@@ -24,7 +25,8 @@ use subtle::ConstantTimeEq;
 use weir_policy::cluster::ClusterView;
 use weir_policy::config::Config;
 use weir_policy::functions::Books;
-use weir_policy::pool::retire;
+use weir_policy::limits::{self, Limits};
+use weir_policy::pool::{Retire, retire};
 use weir_policy::settings::Settings;
 
 /// Time between two rounds of housekeeping: links at rest, idle clients.
@@ -38,12 +40,36 @@ pub struct Clock {
     pub transaction_since: Cell<Option<Instant>>,
     /// End of the last statement.
     pub ready_at: Cell<Instant>,
+    /// Wait for a link before the statement that runs, in microseconds.
+    pub waited_us: Cell<u64>,
+    /// The rule that chose the node of the link in use.
+    pub rule: Cell<&'static str>,
+    /// Text of the statement that runs, if slow ones are logged.
+    pub text: RefCell<String>,
 }
 
 impl Clock {
     pub fn new(now: Instant) -> Clock {
-        Clock { busy_since: Cell::new(None), transaction_since: Cell::new(None), ready_at: Cell::new(now) }
+        Clock {
+            busy_since: Cell::new(None),
+            transaction_since: Cell::new(None),
+            ready_at: Cell::new(now),
+            waited_us: Cell::new(0),
+            rule: Cell::new(""),
+            text: RefCell::default(),
+        }
     }
+}
+
+/// What becomes of a statement that took too long.
+#[derive(Debug, Default)]
+pub enum Overdue {
+    #[default]
+    No,
+    /// The server was asked to cancel it; its client is told this instead of what the server says then.
+    Cancelling(Fault),
+    /// The client was told; the server is not ready for the next one yet.
+    Told,
 }
 
 /// A session as its worker sees it, for cancel and stop.
@@ -65,6 +91,12 @@ pub struct Entry {
     /// Last time the client sent something.
     pub active_at: Cell<Instant>,
     pub clock: Clock,
+    /// The pools of its user and database; an administrator has none.
+    pub pools: Option<Rc<PoolSet>>,
+    /// Whether the statement that runs took too long.
+    pub overdue: RefCell<Overdue>,
+    /// Counts it among the clients of its user, database and address.
+    pub seat: RefCell<Option<Seat>>,
     /// The session is to end, with this word to its client.
     pub farewell: RefCell<Option<Fault>>,
 }
@@ -74,6 +106,7 @@ pub struct PoolSet {
     pub user: Arc<str>,
     pub database: Arc<str>,
     pub stats: Arc<Stats>,
+    pub limits: Cell<Limits>,
     pools: RefCell<Vec<Option<Arc<Pool>>>>,
 }
 
@@ -87,7 +120,7 @@ impl PoolSet {
         pools[at]
             .get_or_insert_with(|| {
                 let key = PoolKey { node, user: self.user.clone(), database: self.database.clone() };
-                w.shared.pools.get(key, &w.shared.gates)
+                w.shared.pools.get(key, &w.shared.gates, &w.peek_config())
             })
             .clone()
     }
@@ -111,6 +144,8 @@ pub struct Worker {
     config: RefCell<Arc<Config>>,
     view: RefCell<Arc<ClusterView>>,
     pool_sets: RefCell<PoolSets>,
+    /// Tasks that accept clients.
+    pub doors: RefCell<Vec<TaskId>>,
     view_waiters: RefCell<Vec<TaskId>>,
     no_settings: Arc<Settings>,
     /// What is known of functions, by database.
@@ -138,6 +173,7 @@ impl Worker {
             config: RefCell::new(config),
             pool_sets: RefCell::default(),
             inquiry: Inquiry::default(),
+            doors: RefCell::default(),
             view_waiters: RefCell::default(),
             no_settings: shared.intern_settings(Settings::default()).0,
             functions: RefCell::default(),
@@ -179,7 +215,7 @@ impl Worker {
         self.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));
         if let Some(link) = entry.link.take() {
             let key = PoolKey { node: link.address.node, user: entry.card.user.clone(), database: entry.card.database.clone() };
-            self.shared.pools.get(key, &self.shared.gates).forget(self, link.serial);
+            self.shared.pools.get(key, &self.shared.gates, &self.peek_config()).forget(self, link.serial);
         }
         self.leave(&entry);
         self.shared.cards.remove(entry.card.pid);
@@ -204,9 +240,13 @@ impl Worker {
                 }
                 Message::Cancel { pid, key } => self.cancel(pid, &key),
                 Message::Refresh => self.refresh(),
-                Message::Stop => self.stop_sessions(),
+                Message::Stop => {
+                    self.doors.borrow().iter().for_each(|task| self.reactor.wake(*task));
+                    self.stop_sessions();
+                }
                 Message::Kill(victim) => self.kill(&victim),
                 Message::Close(link) => self.close_link(link),
+                Message::CloseDoors => self.doors.borrow().iter().for_each(|task| self.reactor.wake(*task)),
             }
         }
     }
@@ -215,7 +255,13 @@ impl Worker {
         let config = self.shared.config.load_full();
         if !Arc::ptr_eq(&config, &self.config.borrow()) {
             self.statements.borrow_mut().reconfigure(config.clone());
+            for set in self.pool_sets.borrow().values() {
+                set.limits.set(limits::of(&config, &set.user, &set.database));
+            }
             *self.config.borrow_mut() = config;
+            if self.id == 0 {
+                self.shared.pools.feed_all(self);
+            }
         }
         *self.view.borrow_mut() = self.shared.view.load_full();
         self.welcomes.borrow_mut().clear();
@@ -340,13 +386,19 @@ impl Worker {
         sets.entry(key.clone())
             .or_insert_with(|| {
                 let stats = self.shared.stats.open(&key.0, &key.1);
-                Rc::new(PoolSet { user: key.0, database: key.1, stats, pools: RefCell::default() })
+                let limits = Cell::new(limits::of(&self.peek_config(), &key.0, &key.1));
+                Rc::new(PoolSet { user: key.0, database: key.1, stats, limits, pools: RefCell::default() })
             })
             .clone()
     }
 
-    /// Forgets a user and database that no server let in.
-    pub fn forget_pool_set(&self, pools: &PoolSet) {
+    /// Forgets a user and database that no server ever let in, so that invented names leave nothing behind.
+    pub fn forget_pool_set(&self, pools: &Rc<PoolSet>) {
+        // The table's and the caller's own; another is of a login or a session under way.
+        const OWN: usize = 2;
+        if pools.stats.get(Stat::Logins) > 0 || Rc::strong_count(pools) > OWN {
+            return;
+        }
         self.pool_sets.borrow_mut().remove(&(pools.user.clone(), pools.database.clone()));
         self.shared.stats.close(&pools.stats);
         self.shared.pools.forget_unused(&pools.user, &pools.database);
@@ -449,7 +501,6 @@ impl Worker {
         loop {
             self.reactor.sleep(HOUSEKEEPING).await;
             self.retire_links();
-            self.end_idle_clients();
             self.mailbox().beat_ms.store(self.millis(Instant::now()), Ordering::Relaxed);
             if self.id == 0 {
                 self.shared.stats.roll(self.reactor.now(), self.peek_config().admin.stats_period_ms);
@@ -463,33 +514,23 @@ impl Worker {
         let config = self.config();
         let now = self.reactor.now();
         for pool in self.shared.pools.all() {
-            let gone = pool.retire(|link| {
+            let gone = pool.retire(|link, surplus| {
                 if link.home != self.id {
                     return false;
                 }
                 let (age_ms, idle_ms) = link.ages_ms(now);
                 let limits = (config.pool.connection_life_time_ms, config.pool.server_idle_timeout_ms);
-                !link.is_fresh(now) || retire(age_ms, idle_ms, link.jitter(), limits.0, limits.1).is_some()
+                let why = retire(age_ms, idle_ms, link.jitter(), limits.0, limits.1);
+                let goes = match why {
+                    Some(Retire::Lifetime) => true,
+                    // Those that are to be kept warm are idle by nature.
+                    Some(Retire::Idle) => surplus > 0,
+                    None => false,
+                };
+                goes || !link.is_fresh(now)
             });
             for link in gone {
                 self.close_link(link);
-            }
-        }
-    }
-
-    fn end_idle_clients(&self) {
-        let limit_ms = self.peek_config().client_idle_limit_ms;
-        if limit_ms == 0 {
-            return;
-        }
-        let now = self.reactor.now();
-        for entry in self.entries.borrow().iter().flatten() {
-            let idle = now.saturating_duration_since(entry.active_at.get());
-            let is_idle = matches!(entry.card.doing(), Doing::Idle | Doing::IdleInTransaction);
-            if is_idle && idle >= Duration::from_millis(limit_ms) {
-                let fault = Fault::fatal(crate::fault::sqlstate::IDLE_TIMEOUT, "terminating connection due to client_idle_limit");
-                *entry.farewell.borrow_mut() = Some(fault);
-                self.reactor.wake(entry.task.get());
             }
         }
     }

@@ -6,7 +6,7 @@ use super::{ClusteringMode, Config, Given, Source};
 use crate::params::Indexed;
 
 /// Everything that is checked, in the order of the messages.
-const CHECKS: [fn(&mut Findings<'_>); 10] = [
+const CHECKS: [fn(&mut Findings<'_>); 11] = [
     check_nodes,
     check_same_servers,
     check_flags,
@@ -16,6 +16,7 @@ const CHECKS: [fn(&mut Findings<'_>); 10] = [
     check_reset,
     check_weights,
     check_limits,
+    check_overrides,
     check_ranges,
 ];
 
@@ -145,12 +146,21 @@ fn check_weights(findings: &mut Findings<'_>) {
 }
 
 fn check_limits(findings: &mut Findings<'_>) {
-    let pool = &findings.config.pool;
-    let (size, limit) = (pool.size, pool.node_connections_max());
+    let (size, limit) = (findings.config.pool.size, findings.config.links_per_node_max());
     if size > limit {
-        let message =
-            format!("\"pool_size\" {size} is above num_init_children * max_pool = {limit}, which is the limit of a node");
+        let which = match findings.config.limits.links_per_node {
+            0 => "num_init_children * max_pool",
+            _ => "max_server_connections_per_node",
+        };
+        let message = format!("\"pool_size\" {size} is above {which} = {limit}, which is the limit of a node");
         findings.add(Severity::Warning, "pool_size", None, message);
+    }
+}
+
+fn check_overrides(findings: &mut Findings<'_>) {
+    let text = findings.config.setting("limit_override_list", None).map(|setting| setting.raw.clone()).unwrap_or_default();
+    if let Err(error) = crate::limits::read_overrides(&text) {
+        findings.add(Severity::Error, "limit_override_list", None, format!("\"limit_override_list\": {error}"));
     }
 }
 

@@ -82,6 +82,35 @@ pub struct CheckConfig {
     pub database: String,
 }
 
+/// How much of everything there may be. A limit of 0 is none.
+#[derive(Debug, Clone, Default)]
+pub struct LimitConfig {
+    /// Clients of one user.
+    pub clients_per_user: u32,
+    /// Clients of one database.
+    pub clients_per_database: u32,
+    /// Clients from one address.
+    pub clients_per_address: u32,
+    /// Server connections in all.
+    pub links: u32,
+    /// Server connections to one node; see [`Config::links_per_node_max`](super::Config::links_per_node_max).
+    pub links_per_node: u32,
+    /// Server connections kept open for a user and database on a node.
+    pub pool_min: u32,
+    /// Server connections beyond the pool's size.
+    pub reserve: u32,
+    /// Time after which a client may use them.
+    pub reserve_after_ms: u64,
+    /// Time a statement may take.
+    pub query_ms: u64,
+    /// Time a transaction may take.
+    pub transaction_ms: u64,
+    /// Time a client may do nothing within a transaction.
+    pub idle_transaction_ms: u64,
+    /// What is different for some users and databases.
+    pub overrides: Vec<crate::limits::Override>,
+}
+
 /// The administration console and what monitoring reads.
 #[derive(Debug, Clone)]
 pub struct AdminConfig {
@@ -97,6 +126,10 @@ pub struct AdminConfig {
     pub metrics_addresses: Vec<String>,
     /// Its port; 0 for none.
     pub metrics_port: u16,
+    /// Where a new process gets our listening sockets; empty for nowhere.
+    pub takeover_socket: PathBuf,
+    /// Time the old process leaves its clients; 0 for ever.
+    pub takeover_drain_ms: u64,
 }
 
 /// Who may log in, and how that is found out.
@@ -143,6 +176,37 @@ pub struct LogConfig {
     pub per_node_statement: bool,
     /// A NOTICE to the client with the node of each statement.
     pub notice_per_node_statement: bool,
+    /// Statements that took at least so long; none if there is no number.
+    pub slow_ms: Option<u64>,
+    /// A JSON object on each line.
+    pub is_json: bool,
+    /// `stderr`, `syslog`, or both.
+    pub destinations: Vec<String>,
+    /// `LOCAL0` to `LOCAL7`.
+    pub syslog_facility: &'static str,
+    /// Name in syslog.
+    pub syslog_ident: String,
+    /// The log's files.
+    pub file: LogFileConfig,
+}
+
+/// Files of the log, and when a new one begins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogFileConfig {
+    /// Whether there are files, instead of stderr.
+    pub is_used: bool,
+    /// Where they are.
+    pub directory: PathBuf,
+    /// Their names, with the % signs of strftime.
+    pub name: String,
+    /// Their permissions.
+    pub mode: u32,
+    /// Age at which a new one begins; 0 for no limit.
+    pub rotation_age_ms: u64,
+    /// Size at which a new one begins; 0 for no limit.
+    pub rotation_bytes: u64,
+    /// A file of the same name is overwritten when a new one begins because of its age.
+    pub truncates: bool,
 }
 
 /// How the nodes are kept equal. Only the first and the last work yet; reading a file with another one is an error.
@@ -254,11 +318,6 @@ impl CheckConfig {
 }
 
 impl PoolConfig {
-    /// Server connections that may be open to one node, over all users and databases.
-    pub fn node_connections_max(&self) -> u32 {
-        self.num_init_children.saturating_mul(self.max_pool)
-    }
-
     /// All zero: the table sets every field.
     pub(super) fn empty() -> PoolConfig {
         PoolConfig {
@@ -286,6 +345,8 @@ impl AdminConfig {
             stats_period_ms: 0,
             metrics_addresses: Vec::new(),
             metrics_port: 0,
+            takeover_socket: PathBuf::new(),
+            takeover_drain_ms: 0,
         }
     }
 }
@@ -334,6 +395,12 @@ impl LogConfig {
             statement: false,
             per_node_statement: false,
             notice_per_node_statement: false,
+            slow_ms: None,
+            is_json: false,
+            destinations: Vec::new(),
+            syslog_facility: "",
+            syslog_ident: String::new(),
+            file: LogFileConfig::default(),
         }
     }
 }

@@ -1,4 +1,6 @@
 //! The administration console and what monitoring reads.
+use std::path::PathBuf;
+
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 
 /// What the rows of this area have in common.
@@ -25,4 +27,10 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "metrics_port", kind: Kind::Int { min: 0, max: 65535 }, default: "0", applies: Applies::AtStart,
         set: |c, _, v| c.admin.metrics_port = v.port(),
         help: "Port of that: /metrics for Prometheus, /healthz and /readyz. 0: not served.", ..ROW },
+    Param { name: "takeover_socket", kind: Kind::Text, default: "", applies: Applies::AtStart,
+        set: |c, _, v| c.admin.takeover_socket = PathBuf::from(v.text()),
+        help: "Unix socket over which a new process started with --takeover gets the listening sockets, so that a restart refuses no client. Empty: none.", ..ROW },
+    Param { name: "takeover_drain_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: Applies::OnReload,
+        set: |c, _, v| c.admin.takeover_drain_ms = v.millis(),
+        help: "Time after which the old process disconnects the clients it still has. 0: it waits until they have left.", ..ROW },
 ];

@@ -13,6 +13,7 @@ mod cache;
 mod check;
 mod failover;
 mod kind;
+mod limit;
 mod listen;
 mod log;
 mod pool;
@@ -101,6 +102,8 @@ pub enum Group {
     Cache,
     /// Logging and files.
     Log,
+    /// How much of everything there may be.
+    Limit,
     /// The administration console and monitoring.
     Admin,
     /// Parameters that Pgpool-II does not have.
@@ -152,7 +155,7 @@ const ROW: Param = Param {
 };
 
 /// Every area, in the order of the sample file.
-const TABLES: [(Group, &[Param]); 14] = [
+const TABLES: [(Group, &[Param]); 15] = [
     (Group::Listen, listen::ROWS),
     (Group::Pool, pool::ROWS),
     (Group::Backend, backend::ROWS),
@@ -165,6 +168,7 @@ const TABLES: [(Group, &[Param]); 14] = [
     (Group::Watchdog, watchdog::ROWS),
     (Group::Cache, cache::ROWS),
     (Group::Log, log::ROWS),
+    (Group::Limit, limit::ROWS),
     (Group::Admin, admin::ROWS),
     (Group::Weir, weir::ROWS),
 ];
@@ -287,6 +291,7 @@ impl Group {
             Group::Watchdog => "Watchdog",
             Group::Cache => "Query cache",
             Group::Log => "Logging and files",
+            Group::Limit => "Limits",
             Group::Admin => "Administration console and monitoring",
             Group::Weir => "Parameters of Weir that Pgpool-II does not have",
         }

@@ -14,7 +14,7 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "pool_mode", kind: Kind::Enum { values: &["transaction", "session", "statement"], also: &[] }, default: "transaction", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.mode = PoolMode::from_word(v.word()),
         help: "When a client gives its server connection back: after each transaction, when it disconnects, or after each statement (transactions of several statements are then refused).", ..BUILT },
-    Param { name: "max_client_connections", kind: Kind::Int { min: 1, max: 1_000_000 }, default: "10000", applies: Applies::AtStart, since: "Weir 0.1",
+    Param { name: "max_client_connections", kind: Kind::Int { min: 1, max: 1_000_000 }, default: "10000", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.max_clients = v.count(),
         help: "Clients that may be connected at once. Idle ones cost memory, not server connections.", ..BUILT },
     Param { name: "pool_size", kind: Kind::Int { min: 0, max: 1_000_000 }, default: "0", applies: Applies::OnReload, since: "Weir 0.1",

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_policy::config::{self, Config, PoolMode};
 use weir_policy::console::{Command, SETTINGS};
+use weir_policy::limits;
 use weir_policy::params::Applies;
 
 /// One SHOW command.
@@ -261,7 +262,11 @@ fn pools(w: &Worker) -> Rows {
             group.links.opening.into(),
             wait_s,
             wait_us,
-            mode(if *database == *config.admin.database { PoolMode::Statement } else { config.pool.mode }).into(),
+            if *database == *config.admin.database {
+                mode(PoolMode::Statement).into()
+            } else {
+                mode(limits::of(&config, &user, &database).mode).into()
+            },
             Value::Null,
         ]
     };
@@ -292,6 +297,8 @@ fn databases(w: &Worker) -> Rows {
     let row = |name: Arc<str>| {
         let is_console = *name == *config.admin.database;
         let gate = w.shared.gates.own(&name);
+        // As for a user nobody has overridden anything for.
+        let limits = limits::of(&config, "", &name);
         let open: u32 = w.shared.pools.of_database(Some(&name)).iter().map(|pool| pool.census().1).sum();
         let clients = cards.iter().filter(|card| card.database == name).count();
         vec![
@@ -300,15 +307,19 @@ fn databases(w: &Worker) -> Rows {
             node.filter(|_| !is_console).map_or(config.port, |node| node.port).into(),
             name.to_string().into(),
             if is_console { config.admin.database.clone().into() } else { Value::Null },
-            config.pool.size.into(),
-            0u32.into(),
-            0u32.into(),
+            limits.pool_size.into(),
+            limits.pool_min.into(),
+            limits.reserve.into(),
             (config.pool.connection_life_time_ms / 1000).into(),
-            if is_console { mode(PoolMode::Statement).into() } else { Value::Null },
+            match limits.mode {
+                _ if is_console => mode(PoolMode::Statement).into(),
+                other if other != config.pool.mode => mode(other).into(),
+                _ => Value::Null,
+            },
             Value::Null,
             0u32.into(),
             open.into(),
-            0u32.into(),
+            limits.clients_per_database.into(),
             clients.into(),
             (gate.paused || (w.shared.gates.is_all_paused() && !is_console)).into(),
             gate.disabled.into(),
@@ -322,16 +333,19 @@ fn users(w: &Worker) -> Rows {
     let pools = w.shared.pools.all();
     let names: BTreeSet<Arc<str>> =
         cards.iter().map(|card| card.user.clone()).chain(pools.iter().map(|pool| pool.key.user.clone())).collect();
+    let config = w.config();
     let row = |name: Arc<str>| {
+        let limits = limits::of(&config, &name, "");
+        let changed = |ours: u32, all: u32| if ours == all { Value::from("") } else { ours.to_string().into() };
         let open: u32 = pools.iter().filter(|pool| pool.key.user == name).map(|pool| pool.census().1).sum();
         vec![
             name.to_string().into(),
-            "".into(),
-            "".into(),
-            Value::Null,
+            changed(limits.pool_size, config.pool.size),
+            changed(limits.reserve, config.limits.reserve),
+            if limits.mode == config.pool.mode { Value::Null } else { mode(limits.mode).into() },
             0u32.into(),
             open.into(),
-            0u32.into(),
+            limits.clients_per_user.into(),
             cards.iter().filter(|card| card.user == name).count().into(),
         ]
     };

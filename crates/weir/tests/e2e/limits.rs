@@ -124,3 +124,226 @@ fn many_clients_come_and_go_at_once() {
     wait_until("all to be gone", || clients(&proxy) == 1);
     assert!(ground.client(&proxy).is_silent_for(Duration::from_millis(10)));
 }
+
+/// How a login fails.
+fn refusal(login: Result<Raw, crate::support::Failure>) -> (String, String) {
+    let failure = login.expect_err("the login must fail");
+    (failure.sqlstate, failure.message)
+}
+
+#[test]
+fn clients_of_one_user_database_or_address_have_limits_of_their_own() {
+    let (ground, other) = (Ground::new(), Ground::new());
+    ground.prepare("drop role if exists limited; create role limited login");
+    let proxy = ground.primary_proxy(
+        "max_client_connections_per_database = 3\n\
+         limit_override_list = 'user=limited: max_client_connections_per_user=1'",
+    );
+    let log_in = |user: &str, ground: &Ground| Raw::tcp(proxy.port()).log_in(user, &ground.database, &[]);
+    let first = log_in("limited", &ground).unwrap();
+    let (code, text) = refusal(log_in("limited", &other));
+    assert_eq!(
+        (code.as_str(), text.contains("user \"limited\": max_client_connections_per_user = 1")),
+        ("53300", true),
+        "{text}"
+    );
+    let _more = [log_in("postgres", &ground).unwrap(), log_in("postgres", &ground).unwrap()];
+    let (code, text) = refusal(log_in("postgres", &ground));
+    assert_eq!(code, "53300");
+    assert!(text.contains(&format!("database \"{}\": max_client_connections_per_database = 3", ground.database)), "{text}");
+    assert!(log_in("postgres", &other).is_ok(), "another database has places");
+    drop(first);
+    wait_until("the place to be free", || log_in("limited", &other).is_ok());
+    proxy.add_conf("max_client_connections_per_address = 2");
+    proxy.reload();
+    let mut held = Vec::new();
+    wait_until("the address to be full", || match log_in("postgres", &other) {
+        Ok(client) => {
+            held.push(client);
+            false
+        }
+        Err(failure) => failure.sqlstate == "53300" && failure.message.contains("from address 127.0.0.1"),
+    });
+    let unix = Raw::unix(proxy.folder(), proxy.port()).log_in("postgres", &other.database, &[]);
+    assert_eq!(unix.expect("a unix socket has no address").value("select 1"), "1");
+    let mut console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    console.run("SHOW STATE");
+}
+
+#[test]
+fn the_console_is_open_when_all_places_are_taken() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("max_client_connections = 1");
+    let mut client = None;
+    wait_until("the place to be free", || {
+        client = Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[]).ok();
+        client.is_some()
+    });
+    assert_eq!(refusal(Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[])).0, "53300");
+    let mut console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    console.run("SET max_client_connections = 5");
+    assert!(Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[]).is_ok());
+}
+
+#[test]
+fn server_connections_in_all_are_bounded_and_a_link_at_rest_makes_room() {
+    let (ground, other) = (Ground::new(), Ground::new());
+    let proxy = ground.primary_proxy("max_server_connections = 2\npool_wait_timeout = 1");
+    let (mut one, mut two, mut three) = (ground.client(&proxy), ground.client(&proxy), other.client(&proxy));
+    one.run("begin");
+    two.run("begin");
+    let failure = three.error("select 1");
+    assert_eq!(failure.sqlstate, "53300");
+    assert!(failure.message.contains("max_server_connections = 2"), "{failure:?}");
+    let mut three = other.client(&proxy);
+    proxy.add_conf("pool_wait_timeout = 60");
+    proxy.reload();
+    three.send(&wire::query("select 7"));
+    two.run("commit");
+    assert_eq!(three.until_ready()[1].row(), [Some("7".into())], "the link of another pool made room");
+    one.run("commit");
+    for _ in 0..5 {
+        one.run("select 1");
+        two.run("select 1");
+        three.run("select 1");
+    }
+    assert!(ground.server_connections().len() + other.server_connections().len() <= 2);
+}
+
+#[test]
+fn clients_on_all_nodes_share_the_limit_on_server_connections_in_all() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("max_server_connections = 1");
+    let mut clients: Vec<Raw> = (0..4).map(|_| ground.client(&proxy)).collect();
+    for round in 0..10 {
+        for client in &mut clients {
+            // Reads go to the standbys, writes to the primary: each needs the one connection on another node.
+            client.send(&wire::query(if round % 2 == 0 { "select 1" } else { "insert into t values (1)" }));
+        }
+        for client in &mut clients {
+            let messages = client.until_ready();
+            assert!(messages.iter().all(|message| message.tag != b'E'), "{messages:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_waits_too_long_gets_a_link_out_of_the_reserve() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\nreserve_pool_size = 1\nreserve_pool_timeout = 300ms");
+    let (mut one, mut two, mut three) = (ground.client(&proxy), ground.client(&proxy), ground.client(&proxy));
+    one.run("begin");
+    let began = std::time::Instant::now();
+    assert_eq!(two.value("select 2"), "2");
+    assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+    two.run("begin");
+    three.send(&wire::query("select 3"));
+    assert!(three.is_silent_for(Duration::from_millis(700)), "the reserve is one");
+    two.run("commit");
+    assert_eq!(three.until_ready()[1].row(), [Some("3".into())]);
+    assert!(proxy.metric("reserve_uses_total") >= 1);
+    one.run("commit");
+    wait_until("the reserve to be closed", || ground.server_connections().len() == 1);
+}
+
+#[test]
+fn a_minimum_of_links_is_kept_while_there_are_clients() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("min_pool_size = 3\nserver_idle_timeout = 1");
+    let client = ground.client(&proxy);
+    wait_until("three to be open", || ground.server_connections().len() == 3);
+    let before = proxy.metric("links_opened_total");
+    // That something does not happen needs a time: twice the idle timeout, and a round of housekeeping.
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(ground.server_connections().len(), 3, "they are not closed for being idle");
+    assert!(proxy.metric("links_opened_total") <= before + 4, "nor opened again and again");
+    let mut direct = ground.direct();
+    direct.run(
+        "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()",
+    );
+    wait_until("three to be open again", || ground.server_connections().len() == 3);
+    drop(client);
+    proxy.add_conf("min_pool_size = 0");
+    proxy.reload();
+    wait_until("all to be closed", || ground.server_connections().is_empty());
+}
+
+#[test]
+fn a_statement_that_takes_too_long_fails_and_its_session_goes_on() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("query_timeout = 300ms");
+    let mut client = ground.client(&proxy);
+    for _ in 0..3 {
+        let failure = client.error("select pg_sleep(30)");
+        assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("ERROR", "57014"));
+        assert_eq!(failure.message, "canceling statement due to query_timeout = 300 ms");
+        assert_eq!(client.value("select 1"), "1");
+    }
+    let failure = client.extended("select pg_sleep(30)", &[]).unwrap_err();
+    assert_eq!(failure.message, "canceling statement due to query_timeout = 300 ms");
+    client.run("begin");
+    assert_eq!(client.error("select pg_sleep(30)").sqlstate, "57014");
+    assert_eq!(client.error("select 1").sqlstate, "25P02", "the transaction has failed, as with any error");
+    client.run("rollback");
+    client.send(&wire::query("select pg_sleep(30)"));
+    Raw::tcp(proxy.port()).send(&wire::cancel(client.pid, &client.key.clone()));
+    let failure = client.until_ready().iter().find(|m| m.tag == b'E').expect("it is cancelled").failure();
+    assert_eq!(failure.sqlstate, "57014", "a client's own cancel");
+    assert_eq!(client.value("select 1 from pg_sleep(0.1)"), "1");
+}
+
+#[test]
+fn transactions_have_limits_on_their_time_and_on_idling() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.primary_proxy(
+        "transaction_timeout = 800ms\nlimit_override_list = 'user=idler: idle_transaction_timeout=200ms transaction_timeout=0'",
+    );
+    ground.prepare(
+        "drop role if exists idler; create role idler login; grant all on t to idler; grant usage on schema public to idler",
+    );
+    let mut long = ground.client(&proxy);
+    long.run("begin; insert into t values (1)");
+    long.run("select pg_sleep(0.3)");
+    let messages = {
+        long.send(&wire::query("select pg_sleep(30)"));
+        long.until_end()
+    };
+    let failure = messages.iter().rfind(|m| m.tag == b'E').expect("it is told").failure();
+    assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "25P04"));
+    let asleep = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+    wait_until("the statement to end on the server", || ground.direct().value(asleep) == "0");
+    let mut idler = Raw::tcp(proxy.port()).log_in("idler", &ground.database, &[]).unwrap();
+    idler.run("select pg_sleep(0.5)");
+    assert!(idler.is_silent_for(Duration::from_millis(600)), "outside of a transaction it may idle");
+    idler.run("begin; insert into t values (2)");
+    idler.run("select pg_sleep(0.5)");
+    let failure = idler.until_end()[0].failure();
+    assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "25P03"));
+    assert_eq!(ground.direct().value("select count(*) from t"), "0", "both were rolled back");
+}
+
+#[test]
+fn users_and_databases_have_pools_of_their_own_size_and_mode() {
+    let (ground, other) = (Ground::new(), Ground::new());
+    let proxy = ground.primary_proxy(&format!(
+        "pool_wait_timeout = 1\nlimit_override_list = 'database={}: pool_size=1; database={}: pool_mode=statement'",
+        ground.database, other.database
+    ));
+    let (mut one, mut two) = (ground.client(&proxy), ground.client(&proxy));
+    one.run("begin");
+    let failure = two.error("select 1");
+    assert!(failure.message.contains("pool_size = 1"), "{failure:?}");
+    let mut simple = other.client(&proxy);
+    let failure = simple.error("begin");
+    assert!(failure.message.contains("pool_mode = statement"), "{failure:?}");
+    assert_eq!(simple.value("select 1"), "1");
+    proxy.add_conf(&format!("limit_override_list = 'database={}: pool_size=2'", ground.database));
+    proxy.reload();
+    assert_eq!(ground.client(&proxy).value("select 1"), "1", "a reload changes pools that are there");
+    simple.run("begin");
+    proxy.add_conf("limit_override_list = 'nonsense'");
+    proxy.signal(rustix::process::Signal::HUP);
+    wait_until("the mistake to be named", || proxy.log().contains("\"nonsense\" has no colon"));
+}

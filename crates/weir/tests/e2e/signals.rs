@@ -150,10 +150,10 @@ fn a_wrong_file_changes_nothing_at_reload_and_the_log_says_what_is_wrong() {
 fn what_needs_a_restart_is_named_at_reload_and_stays() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("");
-    proxy.add_conf("max_client_connections = 77");
+    proxy.add_conf("memory_buffer_size = 64kB");
     proxy.reload();
-    assert!(proxy.log().contains("\"max_client_connections\" cannot be changed without a restart"), "{}", proxy.log());
-    assert_eq!(proxy.console().value("pgpool show max_client_connections"), "10000");
+    assert!(proxy.log().contains("\"memory_buffer_size\" cannot be changed without a restart"), "{}", proxy.log());
+    assert_eq!(proxy.console().value("pgpool show memory_buffer_size"), "32kB");
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl Proxy {
         let file = folder.0.join("pgpool.conf").display().to_string();
         fs::write(&file, configuration(&folder.0, port.number(), backends, more)).unwrap();
         let arguments: Vec<&str> = ["-f", &file].into_iter().chain(arguments.iter().map(String::as_str)).collect();
-        let process = spawn(&folder.0, env!("CARGO_BIN_EXE_weir"), &arguments);
+        let process = spawn(&folder.0, env!("CARGO_BIN_EXE_weir"), &arguments, "log");
         Proxy { process, folder, port, ended: None }
     }
 
@@ -143,6 +143,19 @@ impl Proxy {
         let before = said();
         self.signal(Signal::HUP);
         wait_until("the proxy to reload", || said() > before);
+    }
+
+    /// Starts another process with the same configuration that takes the listening sockets over, and returns the old one. `log`: the
+    /// file of the new one's words.
+    pub fn restart(&mut self, log: &str) -> Replaced {
+        let conf = self.conf_path();
+        let process = spawn(&self.folder.0, env!("CARGO_BIN_EXE_weir"), &["--takeover", "-f", &conf.to_string_lossy()], log);
+        let old = Replaced(std::mem::replace(&mut self.process, process));
+        wait_until("the new process to take over, or to end", || {
+            fs::read_to_string(self.folder.0.join(log)).is_ok_and(|log| log.contains("taken over from"))
+                || !matches!(self.process.try_wait(), Ok(None))
+        });
+        old
     }
 
     /// Resident memory now.
@@ -219,6 +232,27 @@ impl Proxy {
     }
 }
 
+/// A proxy another one has taken over from.
+pub struct Replaced(Child);
+
+impl Replaced {
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+
+    pub fn wait_end(&mut self) -> ExitStatus {
+        wait_until("the old proxy to end", || !self.is_running());
+        self.0.wait().unwrap()
+    }
+}
+
+impl Drop for Replaced {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Drop for Proxy {
     fn drop(&mut self) {
         // It may have ended already; then there is nothing to kill.
@@ -260,8 +294,8 @@ pub fn column_names(body: &[u8]) -> Vec<String> {
 }
 
 /// Starts a program whose words go to the file `log`. `setpriv` ends it with this program, should a test be killed.
-fn spawn(folder: &Path, program: &str, arguments: &[&str]) -> Child {
-    let log = File::create(folder.join("log")).unwrap();
+fn spawn(folder: &Path, program: &str, arguments: &[&str], log: &str) -> Child {
+    let log = File::create(folder.join(log)).unwrap();
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program]).args(arguments);
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);

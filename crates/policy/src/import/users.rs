@@ -1,0 +1,75 @@
+//! `userlist.txt` as `pool_passwd`.
+
+use super::Note;
+
+/// The lines of `pool_passwd` for the users of a `userlist.txt`, and what cannot be taken over.
+///
+/// Each line is `"user" "password"`; a doubled quote stands for itself; the password is plain, md5 or a SCRAM verifier.
+pub fn read_users(bytes: &[u8]) -> (String, Vec<Note>) {
+    let (mut passwd, mut notes) = (String::new(), Vec::new());
+    for (line, number) in String::from_utf8_lossy(bytes).lines().zip(1..) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with([';', '#']) {
+            continue;
+        }
+        let mut note = |text: &str| notes.push(Note { line: number, text: text.to_string() });
+        let Some((user, rest)) = quoted(line) else {
+            note("is not \"user\" \"password\"");
+            continue;
+        };
+        let Some((password, _)) = quoted(rest.trim_start()) else {
+            note("is not \"user\" \"password\"");
+            continue;
+        };
+        if user.is_empty() || user.contains([':', '\n']) {
+            note("this user's name cannot stand in pool_passwd");
+        } else if password.is_empty() {
+            note("has no password: such a user is let in as far as the servers trust him");
+        } else if is_md5(&password) || password.starts_with("SCRAM-SHA-256$") {
+            passwd += &format!("{user}:{password}\n");
+        } else {
+            passwd += &format!("{user}:TEXT{password}\n");
+        }
+    }
+    (passwd, notes)
+}
+
+fn is_md5(password: &str) -> bool {
+    password.strip_prefix("md5").is_some_and(|hash| hash.len() == 32 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// A text in double quotes, and what follows it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let inside = text.strip_prefix('"')?;
+    let mut value = String::new();
+    let mut chars = inside.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        if c != '"' {
+            value.push(c);
+        } else if chars.next_if(|(_, next)| *next == '"').is_some() {
+            value.push('"');
+        } else {
+            return Some((value, &inside[at + 1..]));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passwd::{Passwords, Secret};
+
+    #[test]
+    fn users_keep_their_passwords_in_whatever_form() {
+        let list = b"; users\n\"joe\" \"pa\"\"ss word\"\n\"old\" \"md50123456789abcdef0123456789abcdef\"\n\
+            \"a:b\" \"x\"\n\"none\" \"\"\nbroken\n\"half\n";
+        let (passwd, notes) = read_users(list);
+        assert_eq!(passwd, "joe:TEXTpa\"ss word\nold:md50123456789abcdef0123456789abcdef\n");
+        assert_eq!(notes.iter().map(|note| note.line).collect::<Vec<_>>(), [4, 5, 6, 7]);
+        let (passwords, bad) = Passwords::read(passwd.as_bytes(), None);
+        assert!(bad.is_empty());
+        assert!(passwords.get("joe").is_some_and(|secret| secret.matches(b"joe", b"pa\"ss word")));
+        assert!(matches!(passwords.get("old"), Some(Secret::Md5(_))));
+    }
+}

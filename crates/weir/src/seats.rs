@@ -1,0 +1,114 @@
+//! How many clients each user, database and address has, over all workers.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The counts. Who has no clients has no entry, so that invented names leave nothing behind.
+#[derive(Clone, Debug, Default)]
+pub struct Seats(Arc<Mutex<Counts>>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    users: HashMap<Arc<str>, u32>,
+    databases: HashMap<Arc<str>, u32>,
+    addresses: HashMap<IpAddr, u32>,
+}
+
+/// Whose limit is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    User(u32),
+    Database(u32),
+    Address(u32),
+}
+
+/// One client, counted until this is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    seats: Seats,
+    address: Option<IpAddr>,
+    /// User and database, once they have been proven.
+    whose: Option<(Arc<str>, Arc<str>)>,
+}
+
+impl Seats {
+    /// Counts a client by its address; a unix socket has none. A limit of 0 is none.
+    pub fn at_door(&self, address: Option<IpAddr>, address_max: u32) -> Result<Seat, Full> {
+        if let Some(address) = address {
+            count(&mut self.0.lock().addresses, address, address_max).map_err(Full::Address)?;
+        }
+        Ok(Seat { seats: self.clone(), address, whose: None })
+    }
+}
+
+impl Seat {
+    /// Counts the client by its user and database, too.
+    pub fn take(&mut self, user: &Arc<str>, database: &Arc<str>, user_max: u32, database_max: u32) -> Result<(), Full> {
+        let mut counts = self.seats.0.lock();
+        count(&mut counts.users, user.clone(), user_max).map_err(Full::User)?;
+        if let Err(max) = count(&mut counts.databases, database.clone(), database_max) {
+            uncount(&mut counts.users, user);
+            return Err(Full::Database(max));
+        }
+        self.whose = Some((user.clone(), database.clone()));
+        Ok(())
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut counts = self.seats.0.lock();
+        if let Some(address) = &self.address {
+            uncount(&mut counts.addresses, address);
+        }
+        if let Some((user, database)) = &self.whose {
+            uncount(&mut counts.users, user);
+            uncount(&mut counts.databases, database);
+        }
+    }
+}
+
+/// Error: the limit, which is reached.
+fn count<K: Hash + Eq>(counts: &mut HashMap<K, u32>, key: K, max: u32) -> Result<(), u32> {
+    let known = counts.get(&key).copied().unwrap_or(0);
+    if max > 0 && known >= max {
+        return Err(max);
+    }
+    counts.insert(key, known + 1);
+    Ok(())
+}
+
+fn uncount<K: Hash + Eq>(counts: &mut HashMap<K, u32>, key: &K) {
+    match counts.get_mut(key) {
+        Some(count) if *count > 1 => *count -= 1,
+        _ => drop(counts.remove(key)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_counted_until_they_leave_and_those_turned_away_are_not() {
+        let seats = Seats::default();
+        let (joe, ann, shop) = (Arc::<str>::from("joe"), Arc::<str>::from("ann"), Arc::<str>::from("shop"));
+        let home = Some(IpAddr::from([127, 0, 0, 1]));
+        let mut one = seats.at_door(home, 2).unwrap();
+        one.take(&joe, &shop, 1, 2).unwrap();
+        let mut two = seats.at_door(home, 2).unwrap();
+        assert_eq!(two.take(&joe, &shop, 1, 2), Err(Full::User(1)));
+        two.take(&ann, &shop, 1, 2).unwrap();
+        assert_eq!(seats.at_door(home, 2).unwrap_err(), Full::Address(2));
+        let mut local = seats.at_door(None, 2).unwrap();
+        assert_eq!(local.take(&"eve".into(), &shop, 1, 2), Err(Full::Database(2)));
+        drop(one);
+        local.take(&joe, &shop, 1, 2).unwrap();
+        drop((two, local));
+        let counts = seats.0.lock();
+        assert!(counts.users.is_empty() && counts.databases.is_empty() && counts.addresses.is_empty());
+    }
+}

@@ -1,0 +1,196 @@
+//! Restarts nobody notices, and what a service manager is told.
+
+use crate::support::proxy::{Backend, Folder};
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use weir_demo::ReservedPort;
+
+/// A proxy that can be relieved.
+fn relievable(ground: &Ground, more: &str) -> (Proxy, Folder) {
+    let folder = Folder::new();
+    let lines = format!("takeover_socket = '{}/way'\n{more}", folder.0.display());
+    (ground.primary_proxy(&lines), folder)
+}
+
+#[test]
+fn restarts_under_load_lose_no_statement_and_refuse_no_connection() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let (mut proxy, folder) = relievable(&ground, "pool_size = 4");
+    let script = folder.0.join("script");
+    fs::write(&script, "insert into t values (1);\nselect count(*) from t where a < 0;\n").unwrap();
+    let mut benches: Vec<Child> = [vec!["-C"], vec![]]
+        .iter()
+        .map(|more| {
+            let mut command = Command::new("pgbench");
+            command.args(["-n", "-c", "4", "-T", "6", "-f"]).arg(&script).args(more);
+            command.args(["-h", "127.0.0.1", "-p", &proxy.port().to_string(), "-U", "postgres", &ground.database]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pgbench is installed")
+        })
+        .collect();
+    let mut old = Vec::new();
+    for round in 0..3 {
+        let count = || ground.direct().value("select count(*) from t").parse::<u32>().unwrap();
+        let before = count();
+        wait_until("the load to go on", || count() > before + 100);
+        old.push(proxy.restart(&format!("log{round}")));
+    }
+    let mut written = 0;
+    for bench in benches.drain(..) {
+        let output = bench.wait_with_output().unwrap();
+        let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && !errors.contains("error") && !errors.contains("aborted"), "{said}{errors}");
+        let line = said.lines().find_map(|line| line.strip_prefix("number of transactions actually processed: "));
+        written += line.and_then(|count| count.trim().parse::<u32>().ok()).unwrap_or_else(|| panic!("{said}"));
+    }
+    assert_eq!(ground.direct().value("select count(*) from t"), written.to_string(), "each statement ran once");
+    for proxy in &mut old {
+        assert!(proxy.wait_end().success(), "the old ones end when their clients have left");
+    }
+    assert_eq!(ground.client(&proxy).value("select 1"), "1");
+}
+
+#[test]
+fn clients_stay_with_the_old_process_and_new_ones_come_to_the_new_one() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let port = ReservedPort::any().unwrap();
+    let (mut proxy, folder) =
+        relievable(&ground, &format!("metrics_listen_addresses = '127.0.0.1'\nmetrics_port = {}", port.number()));
+    let mut inside = ground.client(&proxy);
+    let mut idle = Raw::unix(proxy.folder(), proxy.port()).log_in("postgres", &ground.database, &[]).unwrap();
+    inside.run("begin; insert into t values (1)");
+    let first = proxy.pid();
+    let mut old = proxy.restart("log2");
+    assert_ne!(proxy.pid(), first);
+    inside.run("commit");
+    assert_eq!(idle.value("select count(*) from t"), "1", "both are served by the old one");
+    let mut new = ground.client(&proxy);
+    assert_eq!(new.value("select 2"), "2");
+    let mut local = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    assert_eq!(crate::support::proxy::show(&mut local, "clients", "id").len(), 2, "the new one has its own clients only");
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port.number())).is_ok());
+    let pid = || fs::read_to_string(proxy.folder().join("weir.pid")).unwrap_or_default().trim().to_string();
+    assert_eq!(pid(), proxy.pid().to_string());
+    assert!(old.is_running());
+    drop((inside, idle));
+    assert!(old.wait_end().success());
+    assert_eq!(pid(), proxy.pid().to_string(), "the old one leaves the file alone");
+    assert!(folder.0.join("way").exists());
+    assert_eq!(Raw::unix(proxy.folder(), proxy.port()).log_in("postgres", &ground.database, &[]).unwrap().value("select 3"), "3");
+    let mut again = proxy.restart("log3");
+    drop((new, local));
+    assert!(again.wait_end().success());
+}
+
+#[test]
+fn a_process_that_fails_to_take_over_leaves_the_old_one_as_it_was() {
+    let ground = Ground::new();
+    let (proxy, _folder) = relievable(&ground, "");
+    let mut client = ground.client(&proxy);
+    proxy.add_conf("logging_collector = on\nlog_directory = '/dev/null/logs'");
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("--takeover").arg("-f").arg(proxy.conf_path()).output().unwrap();
+    assert!(!output.status.success());
+    wait_until("the old one to notice", || proxy.log().contains("nobody took over"));
+    assert_eq!(client.value("select 1"), "1");
+    assert_eq!(ground.client(&proxy).value("select 2"), "2");
+    let path = proxy.folder().join("weir.pid");
+    assert_eq!(fs::read_to_string(path).unwrap().trim(), proxy.pid().to_string());
+    assert!(proxy.folder().join(format!(".s.PGSQL.{}", proxy.port())).exists());
+}
+
+#[test]
+fn the_old_process_disconnects_clients_that_stay_too_long() {
+    let ground = Ground::new();
+    let (mut proxy, _folder) = relievable(&ground, "takeover_drain_timeout = 1");
+    let mut client = ground.client(&proxy);
+    let mut old = proxy.restart("log2");
+    assert_eq!(client.value("select 1"), "1");
+    assert_eq!(client.until_end()[0].failure().sqlstate, "57P01");
+    assert!(old.wait_end().success());
+}
+
+#[test]
+fn taking_over_from_nobody_is_a_start() {
+    let ground = Ground::new();
+    let (proxy, folder) = relievable(&ground, "");
+    let conf = proxy.conf();
+    drop(proxy);
+    let port = ReservedPort::any().unwrap();
+    let file = folder.0.join("pgpool.conf");
+    fs::write(&file, format!("{conf}\nport = {}\npid_file_name = ''\nunix_socket_directories = ''", port.number())).unwrap();
+    let mut process = Command::new(env!("CARGO_BIN_EXE_weir")).arg("--takeover").arg("-f").arg(&file).spawn().unwrap();
+    wait_until("it to accept", || Raw::try_tcp(port.number()).is_some());
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
+/// Starts the proxy with descriptors from a small program that stands for systemd, and an environment.
+fn under_systemd(folder: &Folder, conf: &str, environment: &[(&str, String)], listen: &str) -> Child {
+    let file = folder.0.join("pgpool.conf");
+    fs::write(&file, conf).unwrap();
+    let mut command = Command::new("systemd-socket-activate");
+    command.args(["--listen", listen]);
+    for (name, value) in environment {
+        command.arg("-E").arg(format!("{name}={value}"));
+    }
+    command.arg(env!("CARGO_BIN_EXE_weir")).arg("-f").arg(&file);
+    command.stdout(Stdio::null()).stderr(fs::File::create(folder.0.join("log")).unwrap()).spawn().expect("systemd is installed")
+}
+
+#[test]
+fn systemd_opens_the_sockets_and_is_told_of_start_reload_and_stop() {
+    let ground = Ground::new();
+    let folder = Folder::new();
+    let port = ReservedPort::any().unwrap();
+    let manager = UnixDatagram::bind(folder.0.join("notify")).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let backend = Backend::tcp(ground.cluster.primary().port(), 1);
+    let conf = format!(
+        "listen_addresses = 'no.such.host.invalid'\nport = {}\nunix_socket_directories = ''\npid_file_name = ''\n\
+         backend_hostname0 = '{}'\nbackend_port0 = {}\nbackend_weight0 = 1\nsr_check_user = 'postgres'\nlog_min_messages = log\n",
+        port.number(),
+        backend.host,
+        backend.port
+    );
+    let environment = [("NOTIFY_SOCKET", folder.0.join("notify").display().to_string()), ("WATCHDOG_USEC", "400000".to_string())];
+    let mut process = under_systemd(&folder, &conf, &environment, &format!("127.0.0.1:{}", port.number()));
+    let word = || {
+        let mut buffer = [0; 500];
+        let bytes = manager.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..bytes]).into_owned()
+    };
+    // The first client makes systemd start it; it waits in the queue meanwhile.
+    let mut client = None;
+    wait_until("systemd to listen", || {
+        client = Raw::try_tcp(port.number());
+        client.is_some()
+    });
+    let mut client = client.unwrap().log_in("postgres", &ground.database, &[]).unwrap();
+    assert_eq!(client.value("select 1"), "1");
+    let ready = word();
+    assert!(ready.starts_with("READY=1\nMAINPID="), "{ready}");
+    for _ in 0..2 {
+        assert_eq!(word(), "WATCHDOG=1");
+    }
+    let pid: i32 = ready.trim_start_matches("READY=1\nMAINPID=").trim().parse().unwrap();
+    let signal = |signal| rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+    signal(Signal::HUP);
+    let next = || loop {
+        let word = word();
+        if word != "WATCHDOG=1" {
+            return word;
+        }
+    };
+    assert!(next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert!(next().starts_with("READY=1"));
+    client.send(&wire::terminate());
+    drop(client);
+    signal(Signal::TERM);
+    assert_eq!(next(), "STOPPING=1");
+    assert!(process.wait().unwrap().success());
+}
