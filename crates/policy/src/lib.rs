@@ -15,3 +15,4 @@ pub mod replies;
 pub mod route;
 pub mod settings;
 pub mod throttle;
+pub mod tls;

@@ -43,6 +43,7 @@ pub mod statements;
 pub mod stats;
 pub mod supervisor;
 pub mod timing;
+pub mod tls;
 pub mod views;
 pub mod worker;
 

@@ -10,6 +10,7 @@ use crate::reactor::TaskId;
 use crate::session_card::Cards;
 use crate::socket::Ticket;
 use crate::stats::Table;
+use crate::tls::files::TlsFiles;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -108,6 +109,8 @@ pub struct Shared {
     pub config: ArcSwap<Config>,
     pub config_path: Option<PathBuf>,
     pub access: Access,
+    /// Keys and certificates.
+    pub tls: ArcSwap<TlsFiles>,
     pub view: ArcSwap<ClusterView>,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
@@ -149,6 +152,7 @@ impl Shared {
         config: Config,
         config_path: Option<PathBuf>,
         access: AccessFiles,
+        tls: TlsFiles,
         mailboxes: Vec<Mailbox>,
         salt_secret: [u8; 32],
     ) -> Shared {
@@ -161,6 +165,7 @@ impl Shared {
             config: ArcSwap::from_pointee(config),
             config_path,
             access: Access::new(access, salt_secret),
+            tls: ArcSwap::from_pointee(tls),
             mailboxes,
             pools: Pools::default(),
             cards: Cards::default(),

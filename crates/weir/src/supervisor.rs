@@ -25,6 +25,7 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
     raise_file_limit();
     let (access, problems) = files.read_access(&config);
     let Some(access) = access else { bail!("not started: {}", list(&problems)) };
+    let tls = files.read_tls(&config).map_err(|cause| anyhow::anyhow!("not started: {cause}"))?;
     let doors = listen::open(&config)?;
     let readers = http::open(&config)?;
     let paths: Vec<PathBuf> = doors.iter().filter_map(Door::path).collect();
@@ -36,7 +37,7 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
         polls.push(poll);
     }
     let pid_file = PidFile::write(&config.pid_file)?;
-    let shared = Arc::new(Shared::new(config, files.config.clone(), access, mailboxes, crate::random()));
+    let shared = Arc::new(Shared::new(config, files.config.clone(), access, tls, mailboxes, crate::random()));
     announce(&shared, &problems);
     let (known, reading) = (files.clone(), Mutex::new(()));
     let reader = move |shared: &Shared| {
@@ -186,9 +187,18 @@ fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
         shared.log.say(Level::Error, format_args!("{text}"));
         return Err(first_error(text, &problems));
     };
+    let tls = match files.read_tls(&merged) {
+        Ok(tls) => tls,
+        Err(cause) => {
+            let text = format!("configuration not reloaded: {cause}");
+            shared.log.say(Level::Error, format_args!("{text}"));
+            return Err(text);
+        }
+    };
     for name in unchanged {
         shared.log.say(Level::Warning, format_args!("parameter \"{name}\" cannot be changed without a restart"));
     }
+    shared.tls.store(Arc::new(tls));
     shared.access.replace(access);
     shared.adopt(merged);
     shared.log.say(Level::Log, format_args!("configuration reloaded"));
