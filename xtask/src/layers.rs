@@ -96,6 +96,7 @@ const MODULES: &[Module] = &[
     row(3, "lane", &[]),
     row(2, "access", &[]),
     row(2, "socket", &[]),
+    row(1, "tls", &[]),
     row(1, "errand", &[]),
     row(1, "reactor", &[]),
     row(1, "state", &[]),

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use crate::params::{self, Indexed, Param};
 
 mod check;
+mod encryption;
 mod lines;
 mod page;
 mod problem;
@@ -18,6 +19,7 @@ mod reload;
 mod show;
 mod types;
 
+pub use encryption::{BackendTls, ChannelBinding, SslMode, TlsConfig, TlsVersion};
 pub use page::{reference_page, sample_file};
 pub use problem::{Outcome, Problem, Severity};
 pub use read::{read, read_with};
@@ -57,6 +59,8 @@ pub struct Config {
     pub nodes: Vec<NodeConfig>,
     /// Who may log in.
     pub auth: AuthConfig,
+    /// Encryption.
+    pub tls: TlsConfig,
     /// Server connections.
     pub pool: PoolConfig,
     /// Which statement goes where.
@@ -211,6 +215,7 @@ impl Config {
             clustering_mode: ClusteringMode::StreamingReplication,
             nodes: Vec::new(),
             auth: AuthConfig::empty(),
+            tls: TlsConfig::empty(),
             pool: PoolConfig::empty(),
             routing: RoutingConfig::empty(),
             check: CheckConfig::empty(),

@@ -17,3 +17,4 @@ pub mod replies;
 pub mod route;
 pub mod settings;
 pub mod throttle;
+pub mod tls;

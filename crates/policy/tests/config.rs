@@ -174,6 +174,8 @@ fn a_built_row_changes_the_typed_fields() {
             "json",
             "syslog",
             "LOCAL1",
+            "TLSv1.3",
+            "disable",
         ];
         let is_other = |value: &&&str| {
             param.kind.parse(param.name, value).is_ok() && param.kind.show(value) != param.kind.show(param.default)
@@ -336,6 +338,8 @@ fn every_parameter_reloads_as_its_row_says() {
             "epoll",
             "json",
             "user=a: pool_size=5",
+            "TLSv1.3",
+            "disable",
         ];
         let outcome = candidates.iter().find_map(|value| {
             let is_other =
@@ -386,7 +390,7 @@ fn show_finds_single_numbered_and_grouped_parameters() {
     assert_eq!(names("backend").len(), 12);
     assert_eq!(names("watchdog"), ["hostname0", "wd_port0", "pgpool_port0"]);
     assert!(names("heartbeat").is_empty());
-    assert_eq!(names("health_check").len(), 8 * 3);
+    assert_eq!(names("health_check").len(), 9 * 3);
     assert_eq!(names("health_check_period"), ["health_check_period", "health_check_period0", "health_check_period2"]);
     assert_eq!(shown(&config, "health_check_period0"), "0");
     assert_eq!(shown(&config, "health_check_period2"), "3s");

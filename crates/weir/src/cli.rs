@@ -276,7 +276,12 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
             let _ = writeln!(std::io::stderr(), "{problem}");
         }
         errors += problems.iter().filter(|p| p.severity == Severity::Error).count();
-        access.is_some()
+        let tls = files.read_tls(config);
+        if let Err(cause) = &tls {
+            let _ = writeln!(std::io::stderr(), "error: {cause}");
+            errors += 1;
+        }
+        access.is_some() && tls.is_ok()
     });
     match config {
         Some(config) => say(&format!("configuration is valid: {} nodes, port {}\n", config.nodes.len(), config.port)),

@@ -109,6 +109,7 @@ async fn ask_all(w: &Rc<Worker>, config: &Arc<Config>, lines: &[Line]) -> Vec<Re
             hostname: node.hostname.clone(),
             port: node.port,
             connect_timeout_ms: node.connect_timeout_ms,
+            ssl_mode: node.ssl_mode,
         };
         let (w, config, line) = (w.clone(), config.clone(), lines[at].clone());
         let (left, answers) = (left.clone(), answers.clone());

@@ -1,6 +1,7 @@
 //! The files an operator writes: where they are, and how they are read. What they mean is `weir_policy`'s.
 
 use crate::access::AccessFiles;
+use crate::tls::files::{self as tls_files, TlsFileError, TlsFiles};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -58,6 +59,11 @@ impl Files {
         let auth = &config.auth;
         let keeps_proofs = auth.use_hba || !auth.ask_user.is_empty() || auth.allow_clear_text;
         (Some(AccessFiles { passwords, hba, key, networks: networks(), keeps_proofs }), problems)
+    }
+
+    /// Reads keys and certificates. May run the operator's command for a pass phrase.
+    pub fn read_tls(&self, config: &Config) -> Result<TlsFiles, TlsFileError> {
+        tls_files::read(config, &self.beside(Path::new("")))
     }
 
     /// A file that is named relative to the configuration's folder.

@@ -49,6 +49,7 @@ pub mod stats;
 pub mod supervisor;
 pub mod takeover;
 pub mod timing;
+pub mod tls;
 pub mod views;
 pub mod warm;
 pub mod worker;

@@ -2,12 +2,14 @@
 
 use crate::fault::{Fault, sqlstate};
 use crate::flow::Kept;
-use crate::login::{self, protocol, refused};
+use crate::login::{self, Greeting, protocol, refused};
 use crate::pool::Pool;
 use crate::shared::WorkerId;
 use crate::socket::Socket;
+use crate::tls::Tls;
 use crate::worker::Worker;
 use parking_lot::Mutex;
+use rustls::pki_types::ServerName;
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -16,9 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use weir_policy::by_sql::BySql;
+use weir_policy::config::SslMode;
 use weir_policy::passwd::Secret;
 use weir_policy::prepared::{Known, StatementId};
 use weir_policy::settings::Settings;
+use weir_policy::tls::{Attempt, Check, plan};
 use weir_wire::back as server;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::startup::Version;
@@ -37,6 +41,7 @@ pub struct Address {
     pub hostname: String,
     pub port: u16,
     pub connect_timeout_ms: u64,
+    pub ssl_mode: SslMode,
 }
 
 impl std::fmt::Display for Address {
@@ -67,6 +72,8 @@ pub struct LinkCard {
     pub prepared: AtomicU32,
     pub version: Box<str>,
     pub protocol: Version,
+    /// The connection uses TLS.
+    pub is_encrypted: bool,
 }
 
 /// One server connection.
@@ -98,6 +105,8 @@ pub enum OpenError {
     Connect { address: Address, cause: io::Error },
     #[error("connection to {address} broke during login: {cause}")]
     Broke { address: Address, cause: io::Error },
+    #[error("no TLS connection to {address}: {reason}")]
+    Tls { address: Address, reason: String },
     #[error("{address} refused the login: {message}")]
     Refused { address: Address, sqlstate: String, message: String },
     #[error("cannot log in to {address}: {reason}")]
@@ -112,7 +121,7 @@ impl OpenError {
     /// The node cannot be reached, so another may be tried.
     pub fn is_unreachable(&self) -> bool {
         match self {
-            OpenError::Connect { .. } | OpenError::Broke { .. } => true,
+            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::Tls { .. } => true,
             // 57P03: starting up or shutting down.
             OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::CANNOT_CONNECT_NOW,
             OpenError::Secret { .. } | OpenError::Protocol { .. } => false,
@@ -123,7 +132,7 @@ impl OpenError {
     /// What the client is told. A server's own refusal keeps its SQLSTATE.
     pub fn fault(&self) -> Fault {
         match self {
-            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::Gone { .. } => {
+            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::Gone { .. } | OpenError::Tls { .. } => {
                 Fault::error(sqlstate::CANNOT_CONNECT, self.to_string())
             }
             OpenError::Refused { sqlstate, message, .. } => Fault::error(sqlstate, message.clone()),
@@ -204,13 +213,7 @@ impl Link {
 pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<'_>) -> Result<Box<Link>, OpenError> {
     let deadline = Instant::now()
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
-    let mut talk = Talk::connect(w, address, deadline).await?;
-    let greeting = match login::log_in(w, &mut talk, address, login).await {
-        Ok(greeting) => greeting,
-        Err(error) => {
-            return Err(error);
-        }
-    };
+    let (talk, greeting) = Talk::enter(w, address, login, deadline).await?;
     let card = Arc::new(LinkCard {
         serial: w.next_serial(),
         address: address.clone(),
@@ -229,6 +232,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
             .find(|(name, _)| name == "server_version")
             .map_or_else(Box::default, |(_, version)| version.as_str().into()),
         protocol: greeting.protocol,
+        is_encrypted: talk.socket.is_encrypted(),
     });
     pool.add_card(card.clone());
     let now = w.reactor.now();
@@ -257,7 +261,14 @@ pub struct Talk {
 }
 
 impl Talk {
-    pub async fn connect(w: &Worker, address: &Address, deadline: Instant) -> Result<Talk, OpenError> {
+    /// Connects, and begins TLS if the attempt is for that. Not cancel safe: the server would wait for the rest.
+    async fn connect(
+        w: &Worker,
+        address: &Address,
+        attempt: Attempt,
+        check: Check,
+        deadline: Instant,
+    ) -> Result<Talk, OpenError> {
         let failed = |cause| OpenError::Connect { address: address.clone(), cause };
         let socket = if address.hostname.starts_with('/') {
             let path = PathBuf::from(&address.hostname).join(format!(".s.PGSQL.{}", address.port));
@@ -265,7 +276,48 @@ impl Talk {
         } else {
             connect_any(w, address, deadline).await.map_err(failed)?
         };
-        Ok(Talk { socket, buffer: Vec::new(), deadline })
+        let mut talk = Talk::over(socket, deadline);
+        if attempt == Attempt::Plain || address.hostname.starts_with('/') {
+            return Ok(talk);
+        }
+        match talk.encrypt(w, address, attempt, check).await {
+            Ok(()) => Ok(talk),
+            Err(error) => {
+                // The server is told why.
+                talk.socket.close(&w.reactor);
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks for TLS and begins it.
+    async fn encrypt(&mut self, w: &Worker, address: &Address, attempt: Attempt, check: Check) -> Result<(), OpenError> {
+        let refused = |reason: String| OpenError::Tls { address: address.clone(), reason };
+        let mut out = Vec::new();
+        write::ssl_request(&mut out);
+        self.send(w, address, &out).await?;
+        let mut answer = [0];
+        let read = self.socket.read(&w.reactor, &mut answer, Some(self.deadline)).await;
+        // No more than the answer is taken: what follows it in clear text can only be taken for TLS, and fail.
+        read.map_err(|cause| OpenError::Broke { address: address.clone(), cause })?;
+        match (answer[0], attempt) {
+            (b'S', _) => {}
+            (b'N', Attempt::Willing) => return Ok(()),
+            (b'N', _) => return Err(refused("the server does not have it, and backend_sslmode demands it".into())),
+            _ => return Err(protocol(address, "unexpected answer to the request for TLS")),
+        }
+        let Some(side) = w.shared.tls.load().client.clone() else {
+            return Err(refused("the configuration has just been changed".into()));
+        };
+        let name = match ServerName::try_from(address.hostname.clone()) {
+            Ok(name) => name,
+            Err(_) if check == Check::HostName => return Err(refused("no certificate can have that name".into())),
+            // Nobody compares it.
+            Err(_) => ServerName::from(IpAddr::from([0, 0, 0, 0])),
+        };
+        let tls = Tls::client(side.config(check), name).map_err(|cause| refused(cause.to_string()))?;
+        let begun = self.socket.begin_tls(&w.reactor, tls, &[], Some(self.deadline)).await;
+        begun.map_err(|cause| refused(cause.to_string()))
     }
 
     pub fn over(socket: Socket, deadline: Instant) -> Talk {
@@ -274,9 +326,36 @@ impl Talk {
 
     /// Connects and logs in, outside of any pool.
     pub async fn log_in(w: &Worker, address: &Address, login: &Login<'_>, deadline: Instant) -> Result<Talk, OpenError> {
-        let mut talk = Talk::connect(w, address, deadline).await?;
-        login::log_in(w, &mut talk, address, login).await?;
-        Ok(talk)
+        Talk::enter(w, address, login, deadline).await.map(|(talk, _)| talk)
+    }
+
+    /// The same, with what the server said. Encrypted or not, as `backend_sslmode` has it.
+    pub async fn enter(
+        w: &Worker,
+        address: &Address,
+        login: &Login<'_>,
+        deadline: Instant,
+    ) -> Result<(Talk, Greeting), OpenError> {
+        let plan = {
+            let has_authorities = w.shared.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
+            plan(address.ssl_mode, w.peek_config().tls.enabled, has_authorities, address.hostname.starts_with('/'))
+        };
+        let mut attempts = plan.attempts.iter().peekable();
+        loop {
+            let attempt = attempts.next().copied().unwrap_or(Attempt::Plain);
+            let entered = async {
+                let mut talk = Talk::connect(w, address, attempt, plan.check, deadline).await?;
+                let greeting = login::log_in(w, &mut talk, address, login).await?;
+                Ok((talk, greeting))
+            };
+            match entered.await {
+                // Only what another kind of connection could change.
+                Err(OpenError::Refused { sqlstate, .. })
+                    if sqlstate == sqlstate::INVALID_AUTHORIZATION && attempts.peek().is_some() => {}
+                Err(OpenError::Tls { .. }) if attempts.peek().is_some() => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// When what is under way must be over.
@@ -409,7 +488,13 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut link: Box<Link>) {
 /// False: it was sent, but when the server will act on it is not known.
 pub async fn cancel(w: &Worker, card: &LinkCard) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
-    let mut talk = match Talk::connect(w, &card.address, deadline).await {
+    let (attempt, check) = if card.is_encrypted {
+        let has_authorities = w.shared.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
+        (Attempt::Encrypted, plan(card.address.ssl_mode, true, has_authorities, false).check)
+    } else {
+        (Attempt::Plain, Check::Nothing)
+    };
+    let mut talk = match Talk::connect(w, &card.address, attempt, check, deadline).await {
         Ok(talk) => talk,
         Err(error) => {
             w.log_link(&card.address, format_args!("cancel request failed: {error}"));

@@ -2,12 +2,14 @@
 
 use crate::forge;
 use crate::link::{Address, Login, OpenError, Talk};
+use crate::tls::certificate::end_point;
 use crate::worker::Worker;
+use weir_policy::config::ChannelBinding;
 use weir_policy::passwd::{Asked, Secret};
 use weir_wire::back::{self as server, Auth};
 use weir_wire::frame::{back, front};
 use weir_wire::md5::Md5Secret;
-use weir_wire::scram::{Binding, Client, ClientSecret, Nonce};
+use weir_wire::scram::{Binding, Client, ClientSecret, MECHANISM, MECHANISM_PLUS, Nonce};
 use weir_wire::startup::Version;
 use weir_wire::write;
 use zeroize::Zeroizing;
@@ -31,7 +33,7 @@ pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Logi
     write::startup(&mut out, Version::V3_2, [("user", login.user), ("database", login.database)].into_iter());
     talk.send(w, address, &out).await?;
     let mut greeting = Greeting { pid: 0, key: Vec::new(), reported: Vec::new(), protocol: Version::V3_2, was_asked: false };
-    let mut proof = Proof { w, address, login, scram: None, is_proved: false };
+    let mut proof = Proof { w, address, login, scram: None, is_bound: false, is_proved: false };
     loop {
         let (tag, body) = talk.next(w, address).await?;
         match tag {
@@ -90,6 +92,8 @@ struct Proof<'a> {
     address: &'a Address,
     login: &'a Login<'a>,
     scram: Option<Client>,
+    /// What is proved is bound to the server's certificate.
+    is_bound: bool,
     /// The server has shown that it knows the user's keys.
     is_proved: bool,
 }
@@ -99,7 +103,9 @@ impl Proof<'_> {
     async fn answer(&mut self, talk: &Talk, body: &[u8]) -> Result<Zeroizing<Vec<u8>>, OpenError> {
         // Large enough not to move: it may hold a password.
         let mut out = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES));
-        match server::read_auth(body).ok_or_else(|| self.protocol("malformed authentication request"))? {
+        let request = server::read_auth(body).ok_or_else(|| self.protocol("malformed authentication request"))?;
+        self.check_binding(&request)?;
+        match request {
             // A server that asked for SCRAM and leaves it before its end does not know the keys.
             Auth::Ok if self.scram.is_some() && !self.is_proved => return Err(self.protocol("SCRAM ended before its end")),
             Auth::Ok => {}
@@ -117,19 +123,17 @@ impl Proof<'_> {
                 write::message(&mut out, front::PASSWORD, |out| write::cstr(out, &secret.response(salt)));
             }
             Auth::Sasl(mechanisms) => {
-                if !mechanisms.contains(&&b"SCRAM-SHA-256"[..]) {
-                    return Err(self.protocol("the server offers no SASL mechanism that is supported here"));
-                }
+                let (mechanism, binding) = self.mechanism(talk, &mechanisms)?;
                 let secret = match self.secret(Asked::Scram, "scram-sha-256")? {
                     Secret::Plain(password) => ClientSecret::Password(password.clone()),
                     Secret::Keys(_, keys) => ClientSecret::Keys(keys.clone()),
                     Secret::Md5(_) | Secret::Scram(_) => return Err(self.protocol("no password")),
                 };
                 let nonce = Nonce::from_random(&self.w.random());
-                let (client, first) = Client::new(secret, &nonce, Binding::None);
+                let (client, first) = Client::new(secret, &nonce, binding);
                 self.scram = Some(client);
                 write::message(&mut out, front::PASSWORD, |out| {
-                    write::cstr(out, b"SCRAM-SHA-256");
+                    write::cstr(out, mechanism.as_bytes());
                     out.extend((first.len() as u32).to_be_bytes());
                     out.extend(first);
                 });
@@ -149,6 +153,45 @@ impl Proof<'_> {
             }
         }
         Ok(out)
+    }
+
+    /// Chooses among what the server offers, and binds it to the server's certificate where that can be had.
+    /// Source: `pg_SASL_init` in PostgreSQL's fe-auth.c.
+    fn mechanism(&mut self, talk: &Talk, offered: &[&[u8]]) -> Result<(&'static str, Binding), OpenError> {
+        let has = |name: &str| offered.contains(&name.as_bytes());
+        let wish = self.w.peek_config().tls.backend.binding;
+        if has(MECHANISM_PLUS) && !talk.socket.is_encrypted() {
+            // Only somebody between could have passed that on.
+            return Err(self.protocol("the server offered SCRAM-SHA-256-PLUS over a connection without TLS"));
+        }
+        let hash = talk.socket.look_at_tls(|tls| tls.peer_certificate().and_then(end_point)).flatten();
+        match hash.filter(|_| wish != ChannelBinding::Disable) {
+            Some(hash) if has(MECHANISM_PLUS) => {
+                self.is_bound = true;
+                Ok((MECHANISM_PLUS, Binding::EndPoint(hash)))
+            }
+            _ if wish == ChannelBinding::Require => {
+                Err(self.cannot("backend_channel_binding = require, and the server offers no SCRAM-SHA-256-PLUS over TLS".into()))
+            }
+            // A server that did offer it will know that somebody between took it out.
+            Some(_) if has(MECHANISM) => Ok((MECHANISM, Binding::Unused)),
+            None if has(MECHANISM) => Ok((MECHANISM, Binding::None)),
+            Some(_) | None => Err(self.protocol("the server offers no SASL mechanism that is supported here")),
+        }
+    }
+
+    /// Where a bound login is demanded, nothing is said to a server that asks for another one.
+    fn check_binding(&self, request: &Auth<'_>) -> Result<(), OpenError> {
+        let is_right = match request {
+            Auth::Sasl(_) | Auth::SaslContinue(_) | Auth::SaslFinal(_) => true,
+            Auth::Ok => self.is_bound && self.is_proved,
+            Auth::Cleartext | Auth::Md5 { .. } | Auth::Other(_) => false,
+        };
+        if !is_right && self.w.peek_config().tls.backend.binding == ChannelBinding::Require {
+            let reason = "backend_channel_binding = require, and the server asks for another login than SCRAM-SHA-256-PLUS";
+            return Err(self.cannot(reason.into()));
+        }
+        Ok(())
     }
 
     /// Answers a SCRAM challenge. A password's keys are known, or derived on another thread.

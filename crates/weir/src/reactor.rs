@@ -70,6 +70,10 @@ impl Slot {
     pub fn clear(&self, bits: u8) {
         self.ready.store(self.ready() & !bits, Ordering::Relaxed);
     }
+    /// Notes something that no event will tell of.
+    pub fn raise(&self, bits: u8) {
+        self.ready.store(self.ready() | bits, Ordering::Relaxed);
+    }
     /// Names the task to wake when the socket becomes ready.
     pub fn set_task(&self, task: TaskId) {
         self.task.store(task, Ordering::Relaxed);

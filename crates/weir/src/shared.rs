@@ -11,6 +11,7 @@ use crate::seats::Seats;
 use crate::session_card::Cards;
 use crate::socket::Ticket;
 use crate::stats::Table;
+use crate::tls::files::TlsFiles;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -111,6 +112,8 @@ pub struct Shared {
     pub config: ArcSwap<Config>,
     pub config_path: Option<PathBuf>,
     pub access: Access,
+    /// Keys and certificates.
+    pub tls: ArcSwap<TlsFiles>,
     pub view: ArcSwap<ClusterView>,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
@@ -158,6 +161,7 @@ impl Shared {
         config: Config,
         config_path: Option<PathBuf>,
         access: AccessFiles,
+        tls: TlsFiles,
         mailboxes: Vec<Mailbox>,
         salt_secret: [u8; 32],
         log: Log,
@@ -170,6 +174,7 @@ impl Shared {
             config: ArcSwap::from_pointee(config),
             config_path,
             access: Access::new(access, salt_secret),
+            tls: ArcSwap::from_pointee(tls),
             mailboxes,
             pools: Pools::default(),
             cards: Cards::default(),

@@ -1,9 +1,11 @@
 //! A connection's socket: TCP or unix, never blocking, watched by a worker's event loop.
 
 use crate::reactor::{CLOSED, NO_TASK, READ, Reactor, Slot, TaskId, WRITE, parked};
+use crate::tls::{Plain, Tls};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
-use std::io::{self, IoSlice};
+use std::cell::RefCell;
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -41,6 +43,8 @@ pub struct Socket {
     stream: Arc<Stream>,
     slot: Arc<Slot>,
     token: Option<Token>,
+    /// Stands between what we read and write and what is on the wire.
+    tls: Option<Box<RefCell<Tls>>>,
 }
 
 /// What a read brought.
@@ -73,7 +77,7 @@ impl Socket {
     fn adopt(reactor: &Reactor, stream: Stream) -> io::Result<Socket> {
         let stream = Arc::new(stream);
         let (slot, token) = reactor.receive(stream.clone())?;
-        Ok(Socket { stream, slot, token })
+        Ok(Socket { stream, slot, token, tls: None })
     }
 
     /// The system user at the other end of a unix socket.
@@ -119,7 +123,7 @@ impl Socket {
             rustix::io::ioctl_fionbio(&stream, false)?;
             return Socket::adopt(reactor, Stream::Tcp(stream));
         }
-        Ok(Socket { stream: Arc::new(Stream::Tcp(stream)), slot, token: None })
+        Ok(Socket { stream: Arc::new(Stream::Tcp(stream)), slot, token: None, tls: None })
     }
 
     /// Connects over a unix socket: done or failed at once.
@@ -129,10 +133,15 @@ impl Socket {
         Socket::adopt(reactor, Stream::Unix(stream))
     }
 
-    /// Whether a ring receives and sends for it.
+    /// Whether a ring receives and sends for it what we read and write. With TLS a ring moves ciphertext, and we call.
     #[inline]
     pub fn is_ringed(&self) -> bool {
-        self.token.is_some()
+        self.token.is_some() && self.tls.is_none()
+    }
+
+    /// Whether it is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// What the ring has received next: an empty chunk is the end.
@@ -181,11 +190,19 @@ impl Socket {
     /// Reads what is here. Asks the kernel only when the event loop saw something; after a short read it asks no more.
     #[inline]
     pub fn try_read(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+        match &self.tls {
+            None => self.receive(reactor, buffer),
+            Some(tls) => self.decrypt(&mut tls.borrow_mut(), reactor, buffer),
+        }
+    }
+
+    /// Reads what is here as it is on the wire.
+    fn receive(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
         let ready = self.slot.ready();
         if ready & READ == 0 {
             return Ok(Got::Nothing);
         }
-        if self.is_ringed() {
+        if self.token.is_some() {
             let Some(mut chunk) = self.take(reactor)? else { return Ok(Got::Nothing) };
             let taken = buffer.len().min(chunk.end - chunk.start);
             if taken == 0 {
@@ -220,6 +237,14 @@ impl Socket {
     /// Writes what fits of two pieces, in one call of its own; 0 when the socket is full, or when a ring still sends what came before.
     #[inline]
     pub fn try_write(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        match &self.tls {
+            None => self.transmit(reactor, first, second),
+            Some(tls) => self.encrypt(&mut tls.borrow_mut(), reactor, first, second),
+        }
+    }
+
+    /// Writes what fits as it is on the wire.
+    fn transmit(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
         if self.slot.ready() & WRITE == 0 || !self.is_sent(reactor) {
             return Ok(0);
         }
@@ -284,8 +309,14 @@ impl Socket {
         Ok(())
     }
 
-    /// Closes it at once. A drop does, too, but a ring then learns of it only at its next sweep.
+    /// Closes it at once. A drop does, too, but a ring then learns of it only at its next sweep, and a peer that uses TLS is not told.
     pub fn close(mut self, reactor: &Reactor) {
+        if let Some(tls) = &self.tls {
+            let mut tls = tls.borrow_mut();
+            tls.close();
+            // A courtesy, as far as there is room for it.
+            let _ = self.send_out(&mut tls, reactor);
+        }
         if let Some(token) = self.token.take() {
             reactor.close(token);
         }
@@ -320,8 +351,11 @@ impl Socket {
     /// Writes all of it with the loop's next turn, where a ring sends; else at once. What fails shows at the next read. Not cancel safe.
     /// Who closes the socket after it must do so by `close`.
     pub async fn write_soon(&self, reactor: &Reactor, bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+        if self.tls.is_some() {
+            return self.write_on(reactor, bytes, deadline).await;
+        }
         if !self.is_ringed() || !self.can_send(reactor)? {
-            return self.write_all(reactor, bytes, deadline).await;
+            return self.write_on(reactor, bytes, deadline).await;
         }
         let mut copy = reactor.buffers.take_extra();
         copy.extend_from_slice(bytes);
@@ -330,7 +364,16 @@ impl Socket {
     }
 
     /// Writes all of it. Not cancel safe: a part may be on its way.
-    pub async fn write_all(&self, reactor: &Reactor, mut bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+    pub async fn write_all(&self, reactor: &Reactor, bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+        self.write_on(reactor, bytes, deadline).await?;
+        // Ciphertext goes through the ring, which has yet to send it.
+        while self.tls.is_some() && !self.is_sent(reactor) {
+            wait(reactor, deadline).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_on(&self, reactor: &Reactor, mut bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
         while !bytes.is_empty() {
             let written = self.try_write(reactor, bytes, &[])?;
             bytes = &bytes[written..];
@@ -349,6 +392,155 @@ impl Socket {
         }
         Ok(())
     }
+}
+
+/// Encryption: plain bytes on our side, ciphertext on the wire's.
+impl Socket {
+    /// Begins a TLS session and brings its handshake to an end. `early` was received already. Not cancel safe. `TimedOut` at the deadline;
+    /// other errors: what the peer did wrong, which it has been told.
+    pub async fn begin_tls(&mut self, reactor: &Reactor, tls: Tls, early: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+        let (mut tls, mut early) = (tls, early);
+        let outcome = loop {
+            match self.shake_hands(&mut tls, reactor, &mut early) {
+                Ok(true) => break Ok(()),
+                Ok(false) => {}
+                Err(cause) => break Err(cause),
+            }
+            if let Err(cause) = wait(reactor, deadline).await {
+                break Err(cause);
+            }
+        };
+        // What came behind the handshake is decrypted already, and no arrival will tell of it.
+        self.slot.raise(READ);
+        self.tls = Some(Box::new(RefCell::new(tls)));
+        outcome
+    }
+
+    /// Goes on with a handshake as far as possible. True at its end.
+    fn shake_hands(&self, tls: &mut Tls, reactor: &Reactor, early: &mut &[u8]) -> io::Result<bool> {
+        loop {
+            let is_sent = self.send_out(tls, reactor)?;
+            if !tls.is_handshaking() && early.is_empty() {
+                return Ok(is_sent);
+            }
+            let taken = if early.is_empty() { tls.take_in(&mut Wire { socket: self, reactor }) } else { tls.take_in(early) };
+            match taken {
+                Ok(true) => {}
+                Ok(false) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(cause) => {
+                    // The alert that says why.
+                    let _ = self.send_out(tls, reactor);
+                    return Err(cause);
+                }
+            }
+        }
+    }
+
+    /// What the TLS session shows of the peer; `None` without one.
+    pub fn look_at_tls<T>(&self, look: impl FnOnce(&Tls) -> T) -> Option<T> {
+        self.tls.as_ref().map(|tls| look(&tls.borrow()))
+    }
+
+    fn decrypt(&self, tls: &mut Tls, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+        if self.slot.ready() & READ == 0 {
+            return Ok(Got::Nothing);
+        }
+        let read = tls.read(&mut Wire { socket: self, reactor }, buffer);
+        if tls.wants_write() {
+            // An alert, or the answer to new keys: what cannot leave now goes ahead of what is written next.
+            let _ = self.send_out(tls, reactor);
+        }
+        Ok(match read? {
+            Plain::Bytes { bytes, more } => {
+                if more {
+                    self.slot.raise(READ);
+                }
+                Got::Bytes(bytes)
+            }
+            Plain::Nothing => Got::Nothing,
+            Plain::End => {
+                self.slot.raise(READ);
+                Got::End
+            }
+        })
+    }
+
+    /// Takes plain bytes only while there is room for their ciphertext, so that a peer that does not read makes nobody keep it.
+    fn encrypt(&self, tls: &mut Tls, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        if self.token.is_none() {
+            let written = tls.write_through(&mut Wire { socket: self, reactor }, first, second);
+            return written.or_else(|cause| if cause.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(cause) });
+        }
+        if !self.send_out(tls, reactor)? || !self.can_send(reactor)? {
+            return Ok(0);
+        }
+        let taken = tls.encrypt(first, second)?;
+        self.send_out(tls, reactor)?;
+        Ok(taken)
+    }
+
+    /// Sends the ciphertext there is. False if some could not leave; the task is woken when it can.
+    fn send_out(&self, tls: &mut Tls, reactor: &Reactor) -> io::Result<bool> {
+        if !tls.wants_write() {
+            return Ok(true);
+        }
+        if self.token.is_none() {
+            return match tls.send_out(&mut Wire { socket: self, reactor }) {
+                Ok(()) => Ok(true),
+                Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                Err(cause) => Err(cause),
+            };
+        }
+        if !self.can_send(reactor)? {
+            return Ok(false);
+        }
+        let mut out = reactor.buffers.take_extra();
+        tls.move_out(&mut out)?;
+        self.send(reactor, Piece { start: 0, end: out.len(), bytes: Bytes::Vector(out) });
+        Ok(true)
+    }
+}
+
+/// The socket as TLS sees it: ciphertext, or `WouldBlock`.
+struct Wire<'a> {
+    socket: &'a Socket,
+    reactor: &'a Reactor,
+}
+
+impl Read for Wire<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.socket.receive(self.reactor, buffer)? {
+            Got::Bytes(bytes) => Ok(bytes),
+            Got::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+            Got::End => Ok(0),
+        }
+    }
+}
+
+impl Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.socket.transmit(self.reactor, bytes, &[])? {
+            0 if !bytes.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
+            written => Ok(written),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits to be woken. `TimedOut` at the deadline.
+async fn wait(reactor: &Reactor, deadline: Option<Instant>) -> io::Result<()> {
+    if let Some(at) = deadline {
+        if reactor.now() >= at {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        reactor.wake_at(at);
+    }
+    parked().await;
+    Ok(())
 }
 
 /// Lets a socket leave the event loop it is in. Used on that loop's thread, while another owns the socket and waits.

@@ -3,6 +3,7 @@
 //! A client is welcomed with the parameters a server reported for the same user, database and settings. The first such client
 //! waits for a server; the others cost none.
 
+mod encrypt;
 mod gate;
 mod proof;
 
@@ -21,6 +22,7 @@ use crate::shared::{Stop, seconds};
 use crate::socket::Socket;
 use crate::state::State;
 use crate::stats::Stat;
+use crate::tls::certificate::Subject;
 use crate::worker::{Clock, Entry, PoolSet, Worker};
 use gate::{Caller, Turn, wrong_password};
 use quick_cache::unsync::Cache;
@@ -124,8 +126,10 @@ struct Door<'a> {
     /// What the client has sent and nobody has read yet; may be a password.
     buffer: Zeroizing<Vec<u8>>,
     deadline: Option<Instant>,
-    /// What the TLS session shows; `None` without one.
-    tls: Option<TlsFacts>,
+    /// Whom the certificate names that the client has shown, and an authority we trust has signed; `None` without TLS.
+    tls: Option<Subject>,
+    /// What a login can be bound to.
+    end_point: Option<Vec<u8>>,
     /// When the last answer to a question about the user arrived.
     answered_at: Option<Instant>,
     /// What failed logins before cost this one; none are counted without.
@@ -134,23 +138,17 @@ struct Door<'a> {
     seat: Option<Seat>,
 }
 
-/// What a client's TLS session shows of it: names of a certificate that was signed by an authority we trust.
-#[derive(Clone, Debug, Default)]
-pub struct TlsFacts {
-    pub common_name: Option<String>,
-    pub distinguished_name: Option<String>,
-}
-
 async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Option<Session> {
     let timeout_ms = w.peek_config().auth.timeout_ms;
     let deadline = (timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(timeout_ms));
-    let mut door =
-        Door { w, socket, peer, buffer: Zeroizing::default(), deadline, tls: None, answered_at: None, turn: None, seat: None };
-    match door.first_packet().await {
+    let buffer = Zeroizing::default();
+    let (tls, end_point, answered_at, turn, seat) = (None, None, None, None, None);
+    let mut door = Door { w, socket, peer, buffer, deadline, tls, end_point, answered_at, turn, seat };
+    let fault = match door.first_packet().await {
         Ok(Some(startup)) => match door.log_in(&startup).await {
             Ok(Some(session)) => {
                 door.settle(None).await;
-                Some(door.into_session(session))
+                return Some(door.into_session(session));
             }
             Ok(None) => None,
             Err(fault) => {
@@ -160,16 +158,17 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
                 let who = Who { user, database, ..Who::default() };
                 w.shared.log.write(Level::Log, &who, format_args!("login refused: {fault}"));
                 door.settle(Some(&fault)).await;
-                door.refuse(&fault).await;
-                None
+                Some(fault)
             }
         },
         Ok(None) => None,
-        Err(fault) => {
-            door.refuse(&fault).await;
-            None
-        }
+        Err(fault) => Some(fault),
+    };
+    if let Some(fault) = fault {
+        door.refuse(&fault).await;
     }
+    door.socket.close(&w.reactor);
+    None
 }
 
 /// User, database and their pools; the console has none.
@@ -204,6 +203,9 @@ impl Door<'_> {
 
     /// Reads packets without a tag until the one that begins a session. `None`: the connection had another purpose or ended.
     async fn first_packet(&mut self) -> Result<Option<Startup>, Fault> {
+        if self.read_more().await.is_err() || !self.begin_encrypted().await? {
+            return Ok(None);
+        }
         loop {
             let read = read_first(&self.buffer).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
             let Some((first, bytes)) = read else {
@@ -219,6 +221,12 @@ impl Door<'_> {
                 First::Ssl | First::GssEnc if had_more => {
                     let text = "received unencrypted data after an encryption request";
                     return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+                }
+                First::Ssl if self.can_encrypt() => {
+                    self.send(b"S").await?;
+                    if !self.encrypt().await {
+                        return Ok(None);
+                    }
                 }
                 First::Ssl | First::GssEnc => self.send(b"N").await?,
                 First::Cancel { pid, key } => {

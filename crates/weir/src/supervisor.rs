@@ -66,6 +66,7 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
     let notify = Notify::from_env();
     let (access, problems) = files.read_access(&config);
     let Some(access) = access else { bail!("not started: {}", list(&problems)) };
+    let tls = files.read_tls(&config).map_err(|cause| anyhow::anyhow!("not started: {cause}"))?;
     let mut warnings: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let (sockets, old) = Sockets::open(files, &config, &mut warnings)?;
     let mut paths: Vec<PathBuf> = sockets.doors.iter().filter_map(Door::path).collect();
@@ -80,7 +81,7 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
     let log = Log::new(&config.log)
         .with_context(|| format!("logging_collector: cannot write a log in {}", config.log.file.directory.display()))?;
     let pid_path = config.pid_file.clone();
-    let shared = Arc::new(Shared::new(config, files.config.clone(), access, mailboxes, crate::random(), log));
+    let shared = Arc::new(Shared::new(config, files.config.clone(), access, tls, mailboxes, crate::random(), log));
     shared.doors.store(sockets.doors.len() as u32, Ordering::Release);
     announce(&shared, &warnings);
     allow_reloads(&shared, files);
@@ -271,9 +272,18 @@ fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
         shared.log.say(Level::Error, format_args!("{text}"));
         return Err(first_error(text, &problems));
     };
+    let tls = match files.read_tls(&merged) {
+        Ok(tls) => tls,
+        Err(cause) => {
+            let text = format!("configuration not reloaded: {cause}");
+            shared.log.say(Level::Error, format_args!("{text}"));
+            return Err(text);
+        }
+    };
     for name in unchanged {
         shared.log.say(Level::Warning, format_args!("parameter \"{name}\" cannot be changed without a restart"));
     }
+    shared.tls.store(Arc::new(tls));
     shared.access.replace(access);
     shared.adopt(merged);
     shared.log.say(Level::Log, format_args!("configuration reloaded"));

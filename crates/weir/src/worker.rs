@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 use weir_policy::cluster::ClusterView;
-use weir_policy::config::Config;
+use weir_policy::config::{Config, SslMode};
 use weir_policy::functions::Books;
 use weir_policy::limits::{self, Limits};
 use weir_policy::pool::{Retire, retire};
@@ -409,8 +409,14 @@ impl Worker {
         let view = self.view();
         let node = view.nodes.get(node)?;
         let config = self.peek_config();
-        let timeout = config.nodes.iter().find(|n| n.id == node.id).map_or(10_000, |n| n.connect_timeout_ms);
-        Some(Address { node: node.id, hostname: node.hostname.clone(), port: node.port, connect_timeout_ms: timeout })
+        let known = config.nodes.iter().find(|n| n.id == node.id);
+        Some(Address {
+            node: node.id,
+            hostname: node.hostname.clone(),
+            port: node.port,
+            connect_timeout_ms: known.map_or(10_000, |n| n.connect_timeout_ms),
+            ssl_mode: known.map_or(SslMode::Auto, |n| n.ssl_mode),
+        })
     }
 
     /// Closes a link and gives its place to whoever waits.

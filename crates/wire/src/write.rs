@@ -246,6 +246,12 @@ pub fn startup<'a>(out: &mut Vec<u8>, version: Version, parameters: impl Iterato
     patch_length(out, at);
 }
 
+/// Asks a server for TLS.
+pub fn ssl_request(out: &mut Vec<u8>) {
+    out.extend(8u32.to_be_bytes());
+    out.extend(((1234u32 << 16) | 5679).to_be_bytes());
+}
+
 pub fn cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
     let at = out.len();
     out.extend([0; 4]);

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use regex::Regex;
 
+use super::encryption::SslMode;
+
 /// One PostgreSQL server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeConfig {
@@ -25,6 +27,8 @@ pub struct NodeConfig {
     pub data_directory: String,
     /// Time to wait for it to accept a connection; 0 for no limit.
     pub connect_timeout_ms: u64,
+    /// When connections to it are encrypted.
+    pub ssl_mode: SslMode,
 }
 
 /// Server connections and who may have one.
@@ -299,6 +303,7 @@ impl NodeConfig {
             application_name: String::new(),
             data_directory: String::new(),
             connect_timeout_ms: 0,
+            ssl_mode: SslMode::Auto,
         }
     }
 

@@ -10,7 +10,6 @@ use crate::forge::{self, Unanswered};
 use crate::inquiry::{self, InquiryError};
 use crate::link::{Login, OpenError, Talk};
 use crate::log::{Level, Who};
-use crate::login;
 use crate::metrics::Metric;
 use crate::shared::Stop;
 use std::collections::BTreeSet;
@@ -374,10 +373,10 @@ impl Door<'_> {
         let mut fault = Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password");
         for address in inquiry::servers(self.w, deadline).await {
             let judged = async {
-                let mut talk = Talk::connect(self.w, &address, deadline).await?;
-                let greeting = login::log_in(self.w, &mut talk, &address, &login).await?;
+                let (talk, greeting) = Talk::enter(self.w, &address, &login, deadline).await?;
                 // The farewell saves the server a line about an unexpected end of file.
                 let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
+                talk.socket.close(&self.w.reactor);
                 Ok(greeting.was_asked)
             };
             match judged.await {
@@ -418,7 +417,7 @@ impl Door<'_> {
         wrong_password(user)
     }
 
-    fn place(&self) -> String {
+    pub(super) fn place(&self) -> String {
         self.peer.map_or_else(|| "[local]".to_string(), |peer| peer.ip().to_canonical().to_string())
     }
 

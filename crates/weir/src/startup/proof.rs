@@ -8,7 +8,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 use weir_wire::md5::Md5Secret;
-use weir_wire::scram::{Accepted, Binding, MECHANISM, Nonce, ScramError, Server, ServerSecret};
+use weir_wire::scram::{Accepted, Binding, MECHANISM, MECHANISM_PLUS, Nonce, ScramError, Server, ServerSecret};
 use weir_wire::write;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -53,11 +53,23 @@ impl Door<'_> {
     pub(super) async fn ask_scram(&mut self, secret: ServerSecret) -> Result<Option<Accepted>, Fault> {
         let protocol = |error: ScramError| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string());
         let mut out = Vec::with_capacity(128);
-        write::authentication(&mut out, 10, b"SCRAM-SHA-256\0\0");
+        // The better one first: clients take the first they can.
+        let offer: &[&str] = if self.end_point.is_some() { &[MECHANISM_PLUS, MECHANISM] } else { &[MECHANISM] };
+        let offered: String = offer.iter().map(|name| format!("{name}\0")).chain(["\0".to_string()]).collect();
+        write::authentication(&mut out, 10, offered.as_bytes());
         self.send(&out).await?;
         let body = self.password_message().await?;
-        let first = initial_response(&body)?;
-        let mut server = Server::new(secret, Nonce::from_random(&self.w.random()), Binding::None);
+        let (mechanism, first) = initial_response(&body)?;
+        let binding = match (mechanism, &self.end_point) {
+            (MECHANISM, None) => Binding::None,
+            (MECHANISM, Some(_)) => Binding::Unused,
+            (MECHANISM_PLUS, Some(hash)) => Binding::EndPoint(hash.clone()),
+            _ => {
+                let text = "client selected an invalid SASL authentication mechanism";
+                return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+            }
+        };
+        let mut server = Server::new(secret, Nonce::from_random(&self.w.random()), binding);
         let challenge = server.on_client_first(first).map_err(protocol)?;
         out.clear();
         write::authentication(&mut out, 11, &challenge);
@@ -144,18 +156,16 @@ impl Door<'_> {
     }
 }
 
-/// The client's first SCRAM message within SASLInitialResponse.
-fn initial_response(body: &[u8]) -> Result<&[u8], Fault> {
+/// The mechanism the client has chosen, and its first message, within SASLInitialResponse.
+fn initial_response(body: &[u8]) -> Result<(&str, &[u8]), Fault> {
     let protocol = |text: &str| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text);
     let malformed = || protocol("malformed SASLInitialResponse");
     let (mechanism, rest) = split_cstr(body).ok_or_else(malformed)?;
-    if mechanism != MECHANISM.as_bytes() {
-        return Err(protocol("client selected an invalid SASL authentication mechanism"));
-    }
+    let mechanism = std::str::from_utf8(mechanism).map_err(|_| malformed())?;
     let (length, first) = rest.split_first_chunk::<4>().ok_or_else(malformed)?;
     // A length of -1 stands for no response at all, which SCRAM has no use for.
     if usize::try_from(u32::from_be_bytes(*length)).ok() != Some(first.len()) {
         return Err(malformed());
     }
-    Ok(first)
+    Ok((mechanism, first))
 }

@@ -1,0 +1,141 @@
+//! What a [`Config`](super::Config) says about encryption. Only the setters of the parameter table write it.
+use std::path::PathBuf;
+
+/// Encryption of both sides. Files are relative to the directory of the configuration file.
+#[derive(Debug, Clone)]
+pub struct TlsConfig {
+    /// Offered to clients, and used with servers that have it.
+    pub enabled: bool,
+    /// File of the private key.
+    pub key: Option<PathBuf>,
+    /// File of the certificates shown to clients.
+    pub cert: Option<PathBuf>,
+    /// File of the authorities that are trusted.
+    pub ca_cert: Option<PathBuf>,
+    /// Directory of such files.
+    pub ca_cert_dir: Option<PathBuf>,
+    /// File of revocation lists.
+    pub crl_file: Option<PathBuf>,
+    /// Ciphers for TLS 1.2, in OpenSSL's notation.
+    pub ciphers: String,
+    /// Our order of ciphers counts, not the client's.
+    pub prefer_server_ciphers: bool,
+    /// Curves for the key exchange.
+    pub curves: String,
+    /// Prints the pass phrase of a key.
+    pub passphrase_command: String,
+    /// Oldest version spoken.
+    pub min_version: TlsVersion,
+    /// What concerns servers only.
+    pub backend: BackendTls,
+}
+
+/// Encryption towards servers, but for the mode, which is a node's.
+#[derive(Debug, Clone)]
+pub struct BackendTls {
+    /// File of the authorities for servers, if not those for clients.
+    pub root_cert: Option<PathBuf>,
+    /// File of revocation lists.
+    pub crl_file: Option<PathBuf>,
+    /// File of the certificate shown to servers.
+    pub cert: Option<PathBuf>,
+    /// File of its key.
+    pub key: Option<PathBuf>,
+    /// Whether logins are bound to the server's certificate.
+    pub binding: ChannelBinding,
+}
+
+/// A version of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// 1.2.
+    V1_2,
+    /// 1.3.
+    V1_3,
+}
+
+/// When server connections are encrypted. Source: libpq's `sslmode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SslMode {
+    /// As Pgpool-II: what `ssl` says.
+    Auto,
+    /// Never.
+    Disable,
+    /// When the server insists.
+    Allow,
+    /// When the server can.
+    Prefer,
+    /// Always.
+    Require,
+    /// Always, with a certificate of an authority we trust.
+    VerifyCa,
+    /// Always, with such a certificate of that very host.
+    VerifyFull,
+}
+
+/// Whether logins by SCRAM are bound to the channel. Source: libpq's `channel_binding`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChannelBinding {
+    /// If the server offers it.
+    Prefer,
+    /// Never.
+    Disable,
+    /// Always.
+    Require,
+}
+
+impl TlsConfig {
+    /// All zero: the table sets every field.
+    pub(super) fn empty() -> TlsConfig {
+        TlsConfig {
+            enabled: false,
+            key: None,
+            cert: None,
+            ca_cert: None,
+            ca_cert_dir: None,
+            crl_file: None,
+            ciphers: String::new(),
+            prefer_server_ciphers: false,
+            curves: String::new(),
+            passphrase_command: String::new(),
+            min_version: TlsVersion::V1_2,
+            backend: BackendTls { root_cert: None, crl_file: None, cert: None, key: None, binding: ChannelBinding::Prefer },
+        }
+    }
+}
+
+impl TlsVersion {
+    /// From a word of the table.
+    pub(crate) fn from_word(word: &str) -> TlsVersion {
+        match word {
+            "TLSv1.3" => TlsVersion::V1_3,
+            _ => TlsVersion::V1_2,
+        }
+    }
+}
+
+impl SslMode {
+    /// From a word of the table.
+    pub(crate) fn from_word(word: &str) -> SslMode {
+        match word {
+            "disable" => SslMode::Disable,
+            "allow" => SslMode::Allow,
+            "prefer" => SslMode::Prefer,
+            "require" => SslMode::Require,
+            "verify-ca" => SslMode::VerifyCa,
+            "verify-full" => SslMode::VerifyFull,
+            _ => SslMode::Auto,
+        }
+    }
+}
+
+impl ChannelBinding {
+    /// From a word of the table.
+    pub(crate) fn from_word(word: &str) -> ChannelBinding {
+        match word {
+            "disable" => ChannelBinding::Disable,
+            "require" => ChannelBinding::Require,
+            _ => ChannelBinding::Prefer,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What certificates say: names, dates, and the hash a login can be bound to.
+
+use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use sha2::{Digest, Sha256, Sha384, Sha512};
+use std::time::SystemTime;
+use x509_cert::Certificate;
+use x509_cert::attr::AttributeTypeAndValue;
+use x509_cert::der::asn1::{AnyRef, ContextSpecific};
+use x509_cert::der::oid::ObjectIdentifier;
+use x509_cert::der::{Decode, Encode, Reader, Tag, TagNumber, Tagged};
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::spki::AlgorithmIdentifierOwned;
+
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+const SUBJECT_ALT_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
+const RSASSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
+
+/// OpenSSL's short names of attributes, which is how rules and maps of PostgreSQL write them.
+const SHORT_NAMES: [(&str, &str); 14] = [
+    ("2.5.4.3", "CN"),
+    ("2.5.4.4", "SN"),
+    ("2.5.4.5", "serialNumber"),
+    ("2.5.4.6", "C"),
+    ("2.5.4.7", "L"),
+    ("2.5.4.8", "ST"),
+    ("2.5.4.9", "street"),
+    ("2.5.4.10", "O"),
+    ("2.5.4.11", "OU"),
+    ("2.5.4.12", "title"),
+    ("2.5.4.42", "GN"),
+    ("1.2.840.113549.1.9.1", "emailAddress"),
+    ("0.9.2342.19200300.100.1.25", "DC"),
+    ("0.9.2342.19200300.100.1.1", "UID"),
+];
+
+/// Hashes a certificate may be signed with, by the number of the signature or of the hash. MD5 and SHA-1 are replaced by SHA-256.
+/// Source: RFC 5929, section 4.1; PostgreSQL's `be_tls_get_certificate_hash`.
+const HASHES: [(&str, Hash); 15] = [
+    ("1.2.840.113549.1.1.4", Hash::Sha256),
+    ("1.2.840.113549.1.1.5", Hash::Sha256),
+    ("1.2.840.113549.1.1.11", Hash::Sha256),
+    ("1.2.840.113549.1.1.12", Hash::Sha384),
+    ("1.2.840.113549.1.1.13", Hash::Sha512),
+    ("1.2.840.10045.4.1", Hash::Sha256),
+    ("1.2.840.10045.4.3.2", Hash::Sha256),
+    ("1.2.840.10045.4.3.3", Hash::Sha384),
+    ("1.2.840.10045.4.3.4", Hash::Sha512),
+    ("1.2.840.113549.2.5", Hash::Sha256),
+    ("1.3.14.3.2.26", Hash::Sha256),
+    ("2.16.840.1.101.3.4.2.1", Hash::Sha256),
+    ("2.16.840.1.101.3.4.2.2", Hash::Sha384),
+    ("2.16.840.1.101.3.4.2.3", Hash::Sha512),
+    ("1.2.840.113549.1.1.14", Hash::None),
+];
+
+#[derive(Clone, Copy)]
+enum Hash {
+    Sha256,
+    Sha384,
+    Sha512,
+    None,
+}
+
+/// Names of a certificate's subject.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// The first common name; none if it holds a zero byte, behind which some programs would read another name than others.
+    pub common_name: Option<String>,
+    /// All of it, as RFC 2253 and OpenSSL write it.
+    pub distinguished_name: Option<String>,
+}
+
+/// Names of a certificate that was accepted; none if it cannot be read.
+pub fn subject(der: &CertificateDer<'_>) -> Subject {
+    let Ok(certificate) = Certificate::from_der(der) else { return Subject::default() };
+    let name = &certificate.tbs_certificate.subject;
+    let attributes = name.0.iter().flat_map(|part| part.0.iter());
+    let common_name = attributes.clone().find(|attribute| attribute.oid == COMMON_NAME).and_then(text);
+    let mut parts: Vec<String> = Vec::new();
+    for part in name.0.iter().rev() {
+        parts.push(part.0.iter().map(attribute).collect::<Vec<_>>().join("+"));
+    }
+    Subject {
+        common_name: common_name.filter(|name| !name.contains('\0')),
+        distinguished_name: Some(parts.join(",")).filter(|name| !name.is_empty()),
+    }
+}
+
+/// The value of an attribute, if it is a text.
+fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
+    let bytes = attribute.value.value();
+    match attribute.value.tag() {
+        Tag::Utf8String | Tag::PrintableString | Tag::Ia5String => String::from_utf8(bytes.to_vec()).ok(),
+        // Latin 1 is what everybody puts there.
+        Tag::TeletexString => Some(bytes.iter().map(|&byte| char::from(byte)).collect()),
+        Tag::BmpString => {
+            let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
+            String::from_utf16(&units).ok()
+        }
+        _ => None,
+    }
+}
+
+/// `name=value`, or the numbers and the encoding of what has no name.
+fn attribute(attribute: &AttributeTypeAndValue) -> String {
+    let number = attribute.oid.to_string();
+    let short = SHORT_NAMES.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
+    match (short, text(attribute)) {
+        (Some(name), Some(value)) => format!("{name}={}", escape(&value)),
+        (name, _) => {
+            let encoding = attribute.value.to_der().unwrap_or_default();
+            let hex: String = encoding.iter().map(|byte| format!("{byte:02X}")).collect();
+            format!("{}=#{hex}", name.unwrap_or(&number))
+        }
+    }
+}
+
+/// Source: RFC 2253, section 2.4; OpenSSL's `ASN1_STRFLGS_RFC2253`, which PostgreSQL uses.
+fn escape(value: &str) -> String {
+    let mut out = String::new();
+    let last = value.len().saturating_sub(1);
+    for (at, &byte) in value.as_bytes().iter().enumerate() {
+        match byte {
+            b',' | b'+' | b'"' | b'\\' | b'<' | b'>' | b';' => out.extend(['\\', char::from(byte)]),
+            b'#' if at == 0 => out.push_str("\\#"),
+            b' ' if at == 0 || at == last => out.push_str("\\ "),
+            0x20..=0x7e => out.push(char::from(byte)),
+            _ => out.push_str(&format!("\\{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// What a login is bound to: the hash of a server's certificate (tls-server-end-point). None if its signature has no hash of its own.
+pub fn end_point(der: &CertificateDer<'_>) -> Option<Vec<u8>> {
+    let certificate = Certificate::from_der(der).ok()?;
+    let signature = &certificate.signature_algorithm;
+    let number = if signature.oid == RSASSA_PSS { pss_hash(signature)? } else { signature.oid };
+    let number = number.to_string();
+    match HASHES.iter().find(|(known, _)| *known == number)?.1 {
+        Hash::Sha256 => Some(Sha256::digest(der).to_vec()),
+        Hash::Sha384 => Some(Sha384::digest(der).to_vec()),
+        Hash::Sha512 => Some(Sha512::digest(der).to_vec()),
+        Hash::None => None,
+    }
+}
+
+/// The hash that stands in the parameters of an RSASSA-PSS signature. Source: RFC 4055, section 3.1.
+fn pss_hash(signature: &AlgorithmIdentifierOwned) -> Option<ObjectIdentifier> {
+    let encoded = signature.parameters.as_ref()?.to_der().ok()?;
+    let parameters = AnyRef::from_der(&encoded).ok()?;
+    let found = parameters.sequence(|reader| {
+        let hash = ContextSpecific::<AlgorithmIdentifierOwned>::decode_explicit(reader, TagNumber::N0)?;
+        reader.read_slice(reader.remaining_len())?;
+        Ok(hash)
+    });
+    found.ok()?.map(|hash| hash.value.oid)
+}
+
+/// Whether a host's name is the common name of a certificate that names no hosts in the place for it.
+///
+/// PostgreSQL's own instructions make such certificates. Source: `pq_verify_peer_name_matches_certificate` in fe-secure-common.c.
+pub fn is_common_name(der: &CertificateDer<'_>, host: &str) -> bool {
+    let Ok(certificate) = Certificate::from_der(der) else { return false };
+    let names = certificate.tbs_certificate.extensions.iter().flatten().find(|extension| extension.extn_id == SUBJECT_ALT_NAME);
+    let names_hosts = names.is_some_and(|names| {
+        SubjectAltName::from_der(names.extn_value.as_bytes())
+            .map_or(true, |names| names.0.iter().any(|name| matches!(name, GeneralName::DnsName(_) | GeneralName::IpAddress(_))))
+    });
+    !names_hosts && subject(der).common_name.is_some_and(|name| weir_policy::tls::is_name_of(&name, host))
+}
+
+/// Whether a certificate is in force at a time.
+pub fn is_in_force(der: &CertificateDer<'_>, now: SystemTime) -> bool {
+    Certificate::from_der(der).is_ok_and(|certificate| {
+        let validity = &certificate.tbs_certificate.validity;
+        validity.not_before.to_system_time() <= now && now <= validity.not_after.to_system_time()
+    })
+}
+
+/// The public key of a certificate of any version.
+pub fn public_key(der: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
+    let certificate = Certificate::from_der(der).ok()?;
+    Some(SubjectPublicKeyInfoDer::from(certificate.tbs_certificate.subject_public_key_info.to_der().ok()?))
+}
