@@ -129,17 +129,18 @@ fn taking_over_from_nobody_is_a_start() {
     process.wait().unwrap();
 }
 
-/// Starts the proxy with descriptors from a small program that stands for systemd, and an environment.
+/// Starts the proxy as systemd does: with a listening socket as descriptor 3, and an environment that says so.
 fn under_systemd(folder: &Folder, conf: &str, environment: &[(&str, String)], listen: &str) -> Child {
     let file = folder.0.join("pgpool.conf");
     fs::write(&file, conf).unwrap();
-    let mut command = Command::new("systemd-socket-activate");
-    command.args(["--listen", listen]);
-    for (name, value) in environment {
-        command.arg("-E").arg(format!("{name}={value}"));
-    }
-    command.arg(env!("CARGO_BIN_EXE_weir")).arg("-f").arg(&file);
-    command.stdout(Stdio::null()).stderr(fs::File::create(folder.0.join("log")).unwrap()).spawn().expect("systemd is installed")
+    let listener = std::net::TcpListener::bind(listen).unwrap();
+    let mut command = Command::new("sh");
+    // The shell only moves the descriptor and becomes the proxy, whose pid the environment must name.
+    command.args(["-c", "export LISTEN_PID=$$ LISTEN_FDS=1; exec \"$0\" -f \"$1\" 3<&0 </dev/null"]);
+    command.arg(env!("CARGO_BIN_EXE_weir")).arg(&file);
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
+    command.stdin(std::os::fd::OwnedFd::from(listener)).stdout(Stdio::null());
+    command.stderr(fs::File::create(folder.0.join("log")).unwrap()).spawn().unwrap()
 }
 
 #[test]
