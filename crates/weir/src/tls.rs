@@ -142,8 +142,10 @@ impl Tls {
         Ok(std::mem::take(&mut self.promised))
     }
 
-    /// Says goodbye, as soon as it is sent.
+    /// Says goodbye, as soon as it is sent; nothing to who was never greeted.
     pub fn close(&mut self) {
-        self.connection.send_close_notify();
+        if !self.connection.is_handshaking() {
+            self.connection.send_close_notify();
+        }
     }
 }

@@ -43,24 +43,26 @@ impl Authorities {
             }
             let verified = rustls::server::ParsedCertificate::try_from(own)
                 .and_then(|parsed| rustls::client::verify_server_name(&parsed, name));
-            return Ok(if verified.is_ok() { Named::Host } else { Named::Other });
+            return Ok(verified.map_or_else(Named::Other, |()| Named::Host));
         }
         // Names are looked at last, so that this error says that all else is right.
         match self.verifier.verify_server_cert(own, others, name, &[], now) {
             Ok(_) => Ok(Named::Host),
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(Named::Other),
+            Err(
+                other @ Error::InvalidCertificate(
+                    CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+                ),
+            ) => Ok(Named::Other(other)),
             Err(other) => Err(other),
         }
     }
 }
 
 /// Whose certificate it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Named {
     Host,
-    Other,
+    /// Another one's, as the error says.
+    Other(Error),
 }
 
 impl ServerCertVerifier for Checker {
@@ -78,9 +80,12 @@ impl ServerCertVerifier for Checker {
         let Some(authorities) = &self.authorities else {
             return Err(Error::General("there are no authorities to check the certificate against".into()));
         };
-        let named = authorities.vouch(own, others, name, now)?;
-        let fits = self.check == Check::Authority || named == Named::Host || certificate::is_common_name(own, &name.to_str());
-        if fits { Ok(ServerCertVerified::assertion()) } else { Err(CertificateError::NotValidForName.into()) }
+        match authorities.vouch(own, others, name, now)? {
+            Named::Other(error) if self.check == Check::HostName && !certificate::is_common_name(own, &name.to_str()) => {
+                Err(error)
+            }
+            Named::Host | Named::Other(_) => Ok(ServerCertVerified::assertion()),
+        }
     }
 
     fn verify_tls12_signature(

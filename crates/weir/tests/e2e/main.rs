@@ -35,4 +35,5 @@ mod routing;
 mod session_state;
 mod show;
 mod signals;
+mod tls;
 mod transparent;

@@ -3,6 +3,7 @@
 //! PostgreSQL's version is that of `WEIR_PG_BIN`, which `cargo xtask test --pg 15,18` sets for one run after the other;
 //! without it the newest installed one. `WEIR_TEST_PG` names the version that is meant, and is checked.
 
+pub mod certs;
 pub mod driver;
 pub mod faults;
 pub mod ground;
