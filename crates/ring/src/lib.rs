@@ -16,6 +16,19 @@ pub use outgoing::{Bytes, Piece};
 pub use ring::{Chunk, Host, Ring, available};
 pub use token::Token;
 
+/// Has the kernel announce a TCP client only once it has sent something, or about `seconds` have passed. To be set before `listen`.
+/// Source: tcp(7), `TCP_DEFER_ACCEPT`.
+pub fn defer_accept(listener: &impl std::os::fd::AsRawFd, seconds: u32) -> std::io::Result<()> {
+    let value = seconds as libc::c_int;
+    let bytes = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the value is an int on this stack, of the length that is given with it, and is only read.
+    let outcome = unsafe {
+        let value = (&raw const value).cast();
+        libc::setsockopt(listener.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, value, bytes)
+    };
+    if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
 /// Something arrived, or the end.
 pub const READ: u8 = 1;
 /// Bytes can be sent again.

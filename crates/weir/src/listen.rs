@@ -28,6 +28,9 @@ const BACKLOG_MAX: u32 = 65_535;
 /// Accepted before other tasks get their turn.
 const ACCEPTS_MAX: u32 = 64;
 
+/// Seconds after which a client comes in though it has said nothing, so that `authentication_timeout` finds it.
+const SILENCE_S: u32 = 1;
+
 /// A listening socket, not yet watched.
 pub enum Door {
     Tcp(std::net::TcpListener),
@@ -106,6 +109,8 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListen
     // Those who come in inherit these.
     socket.set_tcp_nodelay(true)?;
     socket.set_keepalive(true)?;
+    // A client speaks first: until it has, there is nothing to wake up for. A system that cannot do so wakes us earlier.
+    let _ = weir_ring::defer_accept(&socket, SILENCE_S);
     socket.listen(backlog)?;
     Ok(socket.into())
 }
@@ -303,7 +308,7 @@ fn hand_over(w: &Rc<Worker>, caller: Caller) {
         return w.shared.mailboxes[target].send(message);
     }
     let worker = w.clone();
-    w.reactor.spawn(async move { receive(worker, caller).await });
+    w.reactor.spawn(receive(worker, caller));
 }
 
 async fn receive(w: Rc<Worker>, caller: Caller) {
@@ -335,7 +340,7 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
         | Message::CloseDoors => return,
     };
     let worker = w.clone();
-    w.reactor.spawn(async move { receive(worker, caller).await });
+    w.reactor.spawn(receive(worker, caller));
 }
 
 fn least_loaded(shared: &Shared) -> usize {

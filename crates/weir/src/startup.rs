@@ -224,7 +224,7 @@ impl Door<'_> {
                 }
                 First::Ssl if self.can_encrypt() => {
                     self.send(b"S").await?;
-                    if !self.encrypt().await {
+                    if !Box::pin(self.encrypt()).await {
                         return Ok(None);
                     }
                 }
@@ -279,7 +279,7 @@ impl Door<'_> {
         }
         let caller = Caller { user, database, replication };
         if console::is_console(self.w, database) {
-            return self.administer(caller, startup).await.map(|()| None);
+            return Box::pin(self.administer(caller, startup)).await.map(|()| None);
         }
         self.check_room()?;
         self.check_gate(database)?;
@@ -298,7 +298,7 @@ impl Door<'_> {
                 self.w.forget_pool_set(&pools);
                 if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
                     // No server trusts him: he fails as one does who has an entry and a wrong password.
-                    self.by_nothing(&self.w.shared.access.files(), user).await?;
+                    Box::pin(self.by_nothing(&self.w.shared.access.files(), user)).await?;
                 }
                 return Err(fault);
             }
@@ -450,8 +450,9 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
     if let Some(known) = w.welcomes.borrow().0.get(&key) {
         return Ok(known.clone());
     }
-    let mut link = any_link(w, client, pools).await?;
-    let configured = configure(w, &mut link, &key.2).await;
+    // Boxed, as all that few logins come to: the room of a login is copied more than once.
+    let mut link = Box::pin(any_link(w, client, pools)).await?;
+    let configured = Box::pin(configure(w, &mut link, &key.2)).await;
     let welcome = Rc::new(Welcome::new(&link.reported));
     let pool = link.pool.clone();
     match configured {

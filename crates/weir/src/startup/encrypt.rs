@@ -25,7 +25,7 @@ impl Door<'_> {
             self.tell("received a direct TLS connection request, but TLS is not to be had here (parameter ssl)");
             return Ok(false);
         }
-        if !self.encrypt().await {
+        if !Box::pin(self.encrypt()).await {
             return Ok(false);
         }
         // Without its own name, our protocol could be mistaken for another one. Source: PostgreSQL manual, "Protocol Flow".

@@ -120,8 +120,8 @@ impl Door<'_> {
         let files = self.w.shared.access.files();
         match files.hba.clone() {
             Some(hba) => {
-                let rule = self.find_rule(&hba, &files, caller).await?;
-                self.follow(rule, &files, caller).await
+                let rule = Box::pin(self.find_rule(&hba, &files, caller)).await?;
+                Box::pin(self.follow(rule, &files, caller)).await
             }
             None => self.by_what_is_known(&files, caller).await,
         }
@@ -230,11 +230,11 @@ impl Door<'_> {
             let config = self.w.peek_config();
             (!config.auth.ask_user.is_empty(), config.auth.allow_clear_text)
         };
-        match self.secret(files, user).await? {
-            Some(secret @ Secret::Md5(_)) => self.by_md5(user, Some(secret)).await,
-            Some(secret) => self.by_scram(user, Some(secret)).await,
-            None if files.passwords.is_spoiled(user) || asks_servers => self.by_nothing(files, user).await,
-            None if allows_clear_text => self.ask_for_servers(caller).await,
+        match Box::pin(self.secret(files, user)).await? {
+            Some(secret @ Secret::Md5(_)) => Box::pin(self.by_md5(user, Some(secret))).await,
+            Some(secret) => Box::pin(self.by_scram(user, Some(secret))).await,
+            None if files.passwords.is_spoiled(user) || asks_servers => Box::pin(self.by_nothing(files, user)).await,
+            None if allows_clear_text => Box::pin(self.ask_for_servers(caller)).await,
             // The servers themselves must trust him: see `AccessFiles::keeps_proofs`.
             None => Ok(Admission { is_unproved: true, ..Admission::default() }),
         }
