@@ -390,7 +390,7 @@ fn show_finds_single_numbered_and_grouped_parameters() {
     assert_eq!(names("backend").len(), 12);
     assert_eq!(names("watchdog"), ["hostname0", "wd_port0", "pgpool_port0"]);
     assert!(names("heartbeat").is_empty());
-    assert_eq!(names("health_check").len(), 9 * 3);
+    assert_eq!(names("health_check").len(), 8 * 3);
     assert_eq!(names("health_check_period"), ["health_check_period", "health_check_period0", "health_check_period2"]);
     assert_eq!(shown(&config, "health_check_period0"), "0");
     assert_eq!(shown(&config, "health_check_period2"), "3s");

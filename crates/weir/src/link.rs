@@ -6,7 +6,7 @@ use crate::login::{self, Greeting, protocol, refused};
 use crate::pool::Pool;
 use crate::shared::WorkerId;
 use crate::socket::Socket;
-use crate::tls::Tls;
+use crate::tls::{Tls, explain};
 use crate::worker::Worker;
 use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
@@ -317,7 +317,7 @@ impl Talk {
         };
         let tls = Tls::client(side.config(check), name).map_err(|cause| refused(cause.to_string()))?;
         let begun = self.socket.begin_tls(&w.reactor, tls, &[], Some(self.deadline)).await;
-        begun.map_err(|cause| refused(cause.to_string()))
+        begun.map_err(|cause| refused(explain(&cause)))
     }
 
     pub fn over(socket: Socket, deadline: Instant) -> Talk {

@@ -1,7 +1,7 @@
 //! What changes when the file is read again, or when a session sets something for itself.
 use super::problem::Severity;
 use super::{Config, Given, Setting, Source, check, place};
-use crate::params::{self, Applies, Indexed, Named, Param, ValueError};
+use crate::params::{self, Applies, Group, Indexed, Named, Param, ValueError};
 
 /// Takes from `new` what may change while running, and names what must wait for a restart.
 ///
@@ -96,6 +96,10 @@ impl Config {
         let must_restart = matches!(param.applies, Applies::AtStart | Applies::NewNodeOnReload);
         if must_restart {
             return Err(SetError::AtStart(name.into()));
+        }
+        if param.group == Group::Tls {
+            // It counts together with keys and certificates, which are read at a reload.
+            return Err(SetError::Refused(format!("parameter \"{name}\" is changed in the file only, followed by RELOAD")));
         }
         param.kind.parse(param.name, value)?;
         let mut given = self.given();

@@ -1,6 +1,6 @@
 //! The configuration as `PGPOOL SHOW` prints it.
 use super::{Config, Setting};
-use crate::params::{self, Indexed, Named, Param};
+use crate::params::{self, Group, Indexed, Named, Param};
 
 /// One row of `PGPOOL SHOW`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,11 +63,13 @@ pub fn show_one(config: &Config, name: &str) -> Result<Vec<Shown>, ShowError> {
 /// All parameters of one numbering, number after number; `None` if `name` is no such family.
 fn show_family(config: &Config, name: &str) -> Option<Vec<Shown>> {
     let is_member = |param: &&Param| param.indexed.family().is_some_and(|family| family.eq_ignore_ascii_case(name));
-    let members: Vec<_> = params::all().filter(is_member).collect();
+    // `backend_sslmode` is numbered like health checks, and is none.
+    let members: Vec<_> = params::all().filter(is_member).filter(|param| param.group != Group::Tls).collect();
     let first = members.first()?;
     let mut rows = Vec::new();
     if first.indexed == Indexed::NodeOrDefault {
-        rows.extend(config.settings.iter().filter(|s| s.param.indexed == first.indexed && s.index.is_none()).map(row));
+        let is_bare = |s: &&Setting| s.param.indexed == first.indexed && s.param.group == first.group && s.index.is_none();
+        rows.extend(config.settings.iter().filter(is_bare).map(row));
     }
     for index in numbers(config, first) {
         rows.extend(members.iter().filter_map(|param| show_number(config, param, index)));

@@ -4,8 +4,8 @@ use super::Door;
 use crate::fault::{Fault, sqlstate};
 use crate::log::{Level, Who};
 use crate::metrics::Metric;
-use crate::tls::Tls;
 use crate::tls::certificate::subject;
+use crate::tls::{Tls, explain};
 
 /// First byte of a TLS handshake. As the first packet's length it would be one that no packet may have.
 const HANDSHAKE: u8 = 0x16;
@@ -46,7 +46,7 @@ impl Door<'_> {
         };
         if let Err(cause) = begun {
             self.w.count(Metric::TlsFailed);
-            self.tell(&format!("could not begin TLS: {cause}"));
+            self.tell(&format!("could not begin TLS: {}", explain(&cause)));
             return false;
         }
         self.w.count(Metric::TlsClients);

@@ -14,6 +14,7 @@ use x509_cert::spki::AlgorithmIdentifierOwned;
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const SUBJECT_ALT_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
+const SHA1: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.14.3.2.26");
 const RSASSA_PSS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.10");
 
 /// OpenSSL's short names of attributes, which is how rules and maps of PostgreSQL write them.
@@ -155,7 +156,8 @@ fn pss_hash(signature: &AlgorithmIdentifierOwned) -> Option<ObjectIdentifier> {
         reader.read_slice(reader.remaining_len())?;
         Ok(hash)
     });
-    found.ok()?.map(|hash| hash.value.oid)
+    // What is left out is SHA-1.
+    Some(found.ok()?.map_or(SHA1, |hash| hash.value.oid))
 }
 
 /// Whether a host's name is the common name of a certificate that names no hosts in the place for it.
@@ -183,4 +185,99 @@ pub fn is_in_force(der: &CertificateDer<'_>, now: SystemTime) -> bool {
 pub fn public_key(der: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
     let certificate = Certificate::from_der(der).ok()?;
     Some(SubjectPublicKeyInfoDer::from(certificate.tbs_certificate.subject_public_key_info.to_der().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::pki_types::pem::PemObject;
+    use std::process::Command;
+
+    /// What openssl does with an argument list, in a folder of its own; the last argument's file or what it says.
+    struct Shop(std::path::PathBuf);
+
+    impl Shop {
+        fn new(name: &str) -> Shop {
+            let folder = std::env::temp_dir().join(format!("weir-certificates-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            Shop(folder)
+        }
+
+        fn run(&self, arguments: &[&str]) -> String {
+            let output = Command::new("openssl").args(arguments).current_dir(&self.0).output().expect("openssl is installed");
+            assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8_lossy(&output.stdout).trim().to_string()
+        }
+
+        /// A certificate that signs itself, made with these words.
+        fn certificate(&self, words: &[&str]) -> CertificateDer<'static> {
+            let fixed = ["req", "-x509", "-nodes", "-days", "10", "-utf8", "-keyout", "key", "-out", "cert"];
+            self.run(&[&fixed, words].concat());
+            CertificateDer::from_pem_file(self.0.join("cert")).unwrap()
+        }
+    }
+
+    impl Drop for Shop {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn names_are_written_as_openssl_writes_them() {
+        let shop = Shop::new("names");
+        let subjects = [
+            "/CN=joe",
+            "/C=AT/O=Acme, Inc/OU=a\\+b/CN= joe ",
+            "/O=\u{fc}nï \u{5bc6}/CN=\\\\back\"slash<>;#",
+            "/CN=#first/emailAddress=joe@example.com/UID=7/DC=example/DC=com/street=x/serialNumber=9/title=Dr/GN=J/SN=D/ST=s/L=l",
+            "/O=many/CN=one/CN=two",
+        ];
+        for words in subjects {
+            let der = shop.certificate(&["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", words]);
+            let shown = shop.run(&["x509", "-in", "cert", "-noout", "-subject", "-nameopt", "RFC2253"]);
+            let names = subject(&der);
+            assert_eq!(Some(shown.strip_prefix("subject=").unwrap()), names.distinguished_name.as_deref(), "{words}");
+            let first = words.split("CN=").nth(1).map(|rest| rest.split('/').next().unwrap());
+            assert_eq!(first.map(|name| name.replace("\\\\", "\\")), names.common_name, "{words}");
+        }
+    }
+
+    #[test]
+    fn the_hash_to_bind_to_is_that_of_the_signature() {
+        let shop = Shop::new("hashes");
+        let ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=a"];
+        let rsa = ["-newkey", "rsa:2048", "-subj", "/CN=a"];
+        let pss = ["-sigopt", "rsa_padding_mode:pss"];
+        let digest = |name: &str| shop.run(&["x509", "-in", "cert", "-noout", "-fingerprint", name]).to_lowercase();
+        for hash in ["sha256", "sha384", "sha512", "sha1"] {
+            let option = format!("-{hash}");
+            for more in [ec.to_vec(), rsa.to_vec(), [&rsa[..], &pss].concat()] {
+                let words = [&more[..], &[option.as_str()]].concat();
+                let der = shop.certificate(&words);
+                let expected = digest(if hash == "sha1" { "-sha256" } else { &option });
+                let expected = expected.split('=').nth(1).unwrap().replace(':', "");
+                let found: String =
+                    end_point(&der).unwrap_or_else(|| panic!("{words:?}")).iter().map(|byte| format!("{byte:02x}")).collect();
+                assert_eq!(found, expected, "{words:?}");
+            }
+        }
+        assert_eq!(end_point(&shop.certificate(&["-newkey", "ed25519", "-subj", "/CN=a"])), None);
+    }
+
+    #[test]
+    fn a_common_name_counts_where_no_host_is_named_otherwise() {
+        let shop = Shop::new("hosts");
+        let ec = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=db.example"];
+        let plain = shop.certificate(&ec);
+        assert!(is_common_name(&plain, "db.example") && !is_common_name(&plain, "other.example"));
+        let mail = shop.certificate(&[&ec[..], &["-addext", "subjectAltName=email:joe@example.com"]].concat());
+        assert!(is_common_name(&mail, "db.example"));
+        let named = shop.certificate(&[&ec[..], &["-addext", "subjectAltName=DNS:other.example"]].concat());
+        assert!(!is_common_name(&named, "db.example"));
+        assert!(is_in_force(&plain, SystemTime::now()));
+        assert!(!is_in_force(&plain, SystemTime::now() + std::time::Duration::from_secs(20 * 86_400)));
+        let garbage = CertificateDer::from(vec![0x30, 0x80, 1]);
+        assert!(end_point(&garbage).is_none() && subject(&garbage) == Subject::default() && !is_common_name(&garbage, "x"));
+    }
 }

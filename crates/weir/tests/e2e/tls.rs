@@ -3,6 +3,7 @@
 use super::auth::guarded;
 use crate::support::certs::{Authority, Signed};
 use crate::support::ground::{Owned, cluster_with};
+use crate::support::proxy::Folder;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -10,7 +11,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -346,6 +347,60 @@ fn a_server_with_another_name_passes_verify_ca_but_not_verify_full() {
     wait_until("the reason to be logged", || proxy.log().contains("not valid for name \"127.0.0.1\""));
 }
 
+/// Runs openssl in a folder.
+fn openssl(folder: &Path, arguments: &str) {
+    let output = Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output().expect("openssl is installed");
+    assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn read(folder: &Path, name: &str) -> String {
+    fs::read_to_string(folder.join(name)).unwrap()
+}
+
+/// As PostgreSQL's manual makes it, section "Creating Certificates".
+#[test]
+fn a_server_is_trusted_by_its_own_certificate() {
+    let folder = Folder::new();
+    openssl(&folder.0, "req -new -x509 -days 10 -nodes -out self.crt -keyout self.key -subj /CN=127.0.0.1");
+    let (cert, key) = (read(&folder.0, "self.crt"), read(&folder.0, "self.key"));
+    let cluster = encrypted_server(&Signed { cert: cert.clone(), key, serial: 0 });
+    let more = "backend_sslmode = 'verify-full'\nbackend_sslrootcert = 'self.crt'\n";
+    let proxy = Proxy::with_files(&[cluster.primary()], more, &[("self.crt", &cert)], &[]);
+    let ask = || psql(&proxy, "user=postgres dbname=postgres sslmode=disable", "", &[IS_ENCRYPTED]);
+    assert_eq!(ask(), Ok("t".into()));
+    // The same name and issuer, another key.
+    openssl(&folder.0, "req -new -x509 -days 10 -nodes -out other.crt -keyout other.key -subj /CN=127.0.0.1");
+    proxy.write_file("self.crt", &read(&folder.0, "other.crt"));
+    proxy.add_conf("pool_wait_timeout = 2");
+    proxy.reload();
+    assert!(ask().is_err());
+    wait_until("the reason to be logged", || proxy.log().contains("no TLS connection to node 0"));
+}
+
+#[test]
+fn certificates_of_version_1_serve_where_nobody_has_to_check_them() {
+    let folder = Folder::new();
+    openssl(&folder.0, "req -new -x509 -days 10 -nodes -out ca.crt -keyout ca.key -subj /CN=authority");
+    openssl(&folder.0, "req -new -nodes -out v1.csr -keyout v1.key -subj /CN=localhost");
+    // Without extensions the version is 1; newer programs add some unless they are told not to.
+    fs::write(folder.0.join("none"), "").unwrap();
+    openssl(&folder.0, "x509 -req -in v1.csr -days 10 -CA ca.crt -CAkey ca.key -CAcreateserial -extfile none -out v1.crt");
+    let (cert, key, ca) = (read(&folder.0, "v1.crt"), read(&folder.0, "v1.key"), read(&folder.0, "ca.crt"));
+    let cluster = encrypted_server(&Signed { cert: cert.clone(), key: key.clone(), serial: 0 });
+    let files = [("server.crt", cert.as_str()), ("server.key", key.as_str()), ("ca.crt", ca.as_str())];
+    let more = format!("{TLS}backend_sslmode = 'require'\npool_wait_timeout = 2\n");
+    let proxy = Proxy::with_files(&[cluster.primary()], &more, &files, &[]);
+    let ask = || {
+        let connection = "user=postgres dbname=postgres sslmode=verify-full sslrootcert=FOLDER/ca.crt";
+        psql(&proxy, connection, "", &[IS_ENCRYPTED])
+    };
+    assert_eq!(ask(), Ok("t".into()));
+    proxy.add_conf("backend_sslrootcert = 'ca.crt'");
+    proxy.reload();
+    assert!(ask().is_err());
+    wait_until("the reason to be logged", || proxy.log().contains("it must be of X.509 version 3"));
+}
+
 #[test]
 fn much_is_copied_both_ways_over_tls_on_both_sides() {
     let authority = Authority::new("ours");
@@ -411,7 +466,7 @@ fn certificates_are_read_again_at_a_reload_and_wrong_ones_change_nothing() {
 fn an_encrypted_key_is_opened_by_what_a_command_prints() {
     let ground = Ground::new();
     let authority = Authority::new("ours");
-    let folder = crate::support::proxy::Folder::new();
+    let folder = Folder::new();
     let Signed { cert, key, .. } = authority.server();
     let (plain, sealed): (PathBuf, PathBuf) = (folder.0.join("plain"), folder.0.join("sealed"));
     fs::write(&plain, key).unwrap();
