@@ -69,35 +69,19 @@ impl Outgoing {
         self.pieces.iter().map(|piece| piece.as_slice().len()).sum()
     }
 
-    /// Notes that the first `bytes` have left.
-    pub fn advance(&mut self, mut bytes: usize) {
-        for piece in &mut self.pieces {
-            let here = bytes.min(piece.as_slice().len());
-            piece.start += here;
-            bytes -= here;
-        }
-    }
-
     /// The pieces, for reuse of their memory.
     pub fn take_pieces(&mut self) -> impl Iterator<Item = Piece> + '_ {
         self.pieces.drain(..)
     }
 
     /// The request that sends all of it. It points into `self`, which must stay where it is and as it is until the request is over.
-    ///
-    /// `at_once`: it is over when the kernel has taken the request in, and is heard of again only if it could not send all.
-    pub fn request(self: &mut Box<Outgoing>, fd: RawFd, token: Token, at_once: bool) -> squeue::Entry {
-        // All, or it counts as failed; one that may wait goes on by itself when the socket was full.
+    pub fn request(self: &mut Box<Outgoing>, fd: RawFd, token: Token) -> squeue::Entry {
+        // All or an error: the kernel goes on by itself when the socket was full.
         const FLAGS: i32 = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let flags = if at_once { FLAGS | libc::MSG_DONTWAIT } else { FLAGS };
-        let entry = self.entry(fd, flags).user_data(token.with(Op::Send));
-        if at_once { entry.flags(squeue::Flags::SKIP_SUCCESS) } else { entry }
-    }
-
-    fn entry(self: &mut Box<Outgoing>, fd: RawFd, flags: i32) -> squeue::Entry {
         if let [piece] = &self.pieces[..] {
             let bytes = piece.as_slice();
-            return opcode::Send::new(types::Fd(fd), bytes.as_ptr(), bytes.len() as u32).flags(flags).build();
+            let send = opcode::Send::new(types::Fd(fd), bytes.as_ptr(), bytes.len() as u32).flags(FLAGS);
+            return send.build().user_data(token.with(Op::Send));
         }
         for (vector, piece) in self.vectors.iter_mut().zip(&self.pieces) {
             let bytes = piece.as_slice();
@@ -105,6 +89,7 @@ impl Outgoing {
         }
         self.message.msg_iov = self.vectors.as_mut_ptr();
         self.message.msg_iovlen = self.pieces.len().min(PIECES_MAX) as _;
-        opcode::SendMsg::new(types::Fd(fd), &raw const self.message).flags(flags as u32).build()
+        let send = opcode::SendMsg::new(types::Fd(fd), &raw const self.message).flags(FLAGS as u32);
+        send.build().user_data(token.with(Op::Send))
     }
 }

@@ -75,8 +75,6 @@ struct Place<M> {
     next: Option<Box<Outgoing>>,
     /// In the kernel.
     sending: Option<Box<Outgoing>>,
-    /// The kernel goes on sending by itself and will say when it is done.
-    sends_on: bool,
     failed: Option<i32>,
     wants_write: bool,
     polling: bool,
@@ -113,8 +111,6 @@ pub struct Ring<M> {
     doors: Vec<Door<M>>,
     /// Have something in `next`.
     dirty: Vec<Token>,
-    /// Sent at once with the next system call.
-    leaving: Vec<Token>,
     /// Boxed already, as they are needed: see `Outgoing::request`.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Outgoing>>,
@@ -137,7 +133,6 @@ impl<M> Ring<M> {
             free: Vec::new(),
             doors: Vec::new(),
             dirty: Vec::new(),
-            leaving: Vec::new(),
             spare: Vec::new(),
             completions: Vec::new(),
             watched: None,
@@ -165,7 +160,6 @@ impl<M> Ring<M> {
             cancelling: false,
             next: None,
             sending: None,
-            sends_on: false,
             failed: None,
             wants_write: false,
             polling: false,
@@ -275,7 +269,7 @@ impl<M> Ring<M> {
 
     fn cancel(&mut self, token: Token, op: Op) {
         let request = opcode::AsyncCancel::new(token.with(op)).build().user_data(token.with(Op::Cancel));
-        self.push(&request.flags(squeue::Flags::SKIP_SUCCESS));
+        self.push(&request);
     }
 
     /// The next bytes that arrived. `Ok(None)`: none yet; an error, or an empty chunk for the end, after all were taken.
@@ -421,29 +415,11 @@ impl<M> Ring<M> {
                 self.recycle(next, host);
                 continue;
             }
-            let request = next.request(place.fd, token, true);
+            let request = next.request(place.fd, token);
             place.sending = Some(next);
-            self.leaving.push(token);
             self.push(&request);
         }
         self.dirty = dirty;
-    }
-
-    /// Whether somebody waits for the end of what is about to be sent: then the kernel is not to wait for anything else.
-    fn is_awaited(&self) -> bool {
-        let place = |token: &Token| self.places.get(token.0 as usize).and_then(Option::as_ref);
-        self.leaving.iter().filter_map(place).any(|place| place.wants_write || place.fate != Fate::Stay)
-    }
-
-    /// The kernel has taken the requests in: what it has not said to have failed was sent.
-    fn have_left(&mut self, host: &impl Host<Mark = M>) {
-        let mut leaving = std::mem::take(&mut self.leaving);
-        for token in leaving.drain(..) {
-            if self.place(token).is_some_and(|place| !place.sends_on) {
-                self.is_sent_now(token, host);
-            }
-        }
-        self.leaving = leaving;
     }
 
     fn recycle(&mut self, mut outgoing: Box<Outgoing>, host: &impl Host<Mark = M>) {
@@ -464,15 +440,9 @@ impl<M> Ring<M> {
             let request = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
             self.push(&request.user_data(Token(0).with(Op::Watch)));
         }
-        let wait = if self.is_awaited() { Some(Duration::ZERO) } else { wait };
         self.enter(wait)?;
-        self.collect();
-        // What is said of sends holds once all of them were taken in. The kernel may first want its completions to be taken.
-        while !self.uring.submission().is_empty() {
-            self.enter(Some(Duration::ZERO))?;
-            self.collect();
-        }
         let mut completions = std::mem::take(&mut self.completions);
+        completions.extend(self.uring.completion().map(|done| (done.user_data(), done.result(), done.flags())));
         let mut watched = false;
         for (user_data, result, flags) in completions.drain(..) {
             match Token::split(user_data) {
@@ -488,12 +458,7 @@ impl<M> Ring<M> {
             }
         }
         self.completions = completions;
-        self.have_left(host);
         Ok(watched)
-    }
-
-    fn collect(&mut self) {
-        self.completions.extend(self.uring.completion().map(|done| (done.user_data(), done.result(), done.flags())));
     }
 
     fn enter(&mut self, wait: Option<Duration>) -> io::Result<()> {
@@ -555,31 +520,13 @@ impl<M> Ring<M> {
         }
     }
 
-    /// A send that failed, was cut short, or went on by itself is over.
     fn sent(&mut self, token: Token, result: i32, host: &impl Host<Mark = M>) {
         let Some(place) = self.place(token) else { return };
-        let Some(outgoing) = &mut place.sending else { return };
-        let was_at_once = !std::mem::replace(&mut place.sends_on, false);
-        let sent = usize::try_from(result).unwrap_or(0);
-        let is_full = result == -libc::EAGAIN || result >= 0;
-        if sent < outgoing.total() && was_at_once && is_full && place.fate == Fate::Stay {
-            outgoing.advance(sent);
-            let request = outgoing.request(place.fd, token, false);
-            place.sends_on = true;
-            return self.push(&request);
-        }
-        if sent < outgoing.total() {
+        let Some(outgoing) = place.sending.take() else { return };
+        if result < 0 || (result as usize) < outgoing.total() {
             place.failed = Some(if result < 0 { -result } else { libc::EPIPE });
             host.ready(&place.mark, READ | WRITE | CLOSED);
-        }
-        self.is_sent_now(token, host);
-    }
-
-    /// Takes back what was sent, and tells who waits for it.
-    fn is_sent_now(&mut self, token: Token, host: &impl Host<Mark = M>) {
-        let Some(place) = self.place(token) else { return };
-        let Some(outgoing) = place.sending.take() else { return };
-        if std::mem::take(&mut place.wants_write) {
+        } else if std::mem::take(&mut place.wants_write) {
             host.ready(&place.mark, WRITE);
         }
         let stays = place.fate == Fate::Stay;
