@@ -325,13 +325,7 @@ impl Socket {
     /// Waits until a read may bring something. Cancel safe. `TimedOut` at the deadline.
     pub async fn readable(&self, reactor: &Reactor, deadline: Option<Instant>) -> io::Result<()> {
         while !self.is_readable() {
-            if let Some(at) = deadline {
-                if reactor.now() >= at {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-                reactor.wake_at(at);
-            }
-            parked().await;
+            wait(reactor, deadline).await?;
         }
         Ok(())
     }
