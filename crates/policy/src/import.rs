@@ -153,12 +153,12 @@ const SETTINGS: &[(&str, Fate)] = &[
     ("server_reset_query", Is("reset_query_list", reset)),
     ("server_reset_query_always", Needless("what a session leaves on a server connection is followed")),
     ("server_round_robin", Missing("the connection used last is used first")),
-    ("server_tls13_ciphers", Missing("connections to servers are not encrypted yet")),
-    ("server_tls_ca_file", Missing("connections to servers are not encrypted yet")),
-    ("server_tls_cert_file", Missing("connections to servers are not encrypted yet")),
-    ("server_tls_ciphers", Missing("connections to servers are not encrypted yet")),
-    ("server_tls_key_file", Missing("connections to servers are not encrypted yet")),
-    ("server_tls_protocols", Missing("connections to servers are not encrypted yet")),
+    ("server_tls13_ciphers", Missing("ciphers of TLS 1.3 cannot be chosen")),
+    ("server_tls_ca_file", Is("backend_sslrootcert", quoted)),
+    ("server_tls_cert_file", Is("backend_sslcert", quoted)),
+    ("server_tls_ciphers", Missing("ciphers towards servers cannot be chosen")),
+    ("server_tls_key_file", Is("backend_sslkey", quoted)),
+    ("server_tls_protocols", Missing("versions of TLS towards servers cannot be chosen")),
     ("server_tls_sslmode", Known),
     ("service_name", Needless("it names a Windows service")),
     ("so_reuseport", Missing("one process uses all cores (worker_threads); restart it with takeover_socket")),
@@ -267,16 +267,15 @@ impl Work {
                 self.note(line.number, "max_prepared_statements = 0: prepared statements are always followed".into());
             }
             ("max_prepared_statements", count) => set(self, "prepared_statements_max", count.to_string()),
-            ("client_tls_sslmode" | "server_tls_sslmode", "disable") => {}
+            ("client_tls_sslmode", "disable") => {}
             ("client_tls_sslmode", mode) => {
                 set(self, "ssl", "on".into());
                 if mode != "allow" && mode != "prefer" {
                     self.note(line.number, format!("client_tls_sslmode = {mode}: hostssl rules of pool_hba.conf demand it"));
                 }
             }
-            ("server_tls_sslmode", mode) => {
-                self.note(line.number, format!("server_tls_sslmode = {mode}: connections to servers are not encrypted yet"));
-            }
+            // The words are the same.
+            ("server_tls_sslmode", mode) => set(self, "backend_sslmode", mode.into()),
             _ => {}
         }
     }
