@@ -6,12 +6,14 @@
 //! Needs Linux 6.1 (deferred task work; multishot receive is 6.0): [`Ring::new`] fails where it is missing or forbidden, and the event loop
 //! then works with epoll alone.
 
+mod alarm;
 mod door;
 mod outgoing;
 mod provided;
 mod ring;
 mod token;
 
+pub use alarm::Wait;
 pub use outgoing::{Bytes, Piece};
 pub use ring::{Chunk, Host, Ring, available};
 pub use token::Token;

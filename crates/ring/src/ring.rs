@@ -1,17 +1,18 @@
 //! The ring: sockets by token, what arrived for them, and what is on its way.
 
+use crate::alarm::{Alarms, Need, Wait};
 use crate::door::Door;
 use crate::outgoing::{Bytes, Outgoing, Piece};
 use crate::provided::{GROUP, Provided};
 use crate::token::{Op, Token};
 use crate::{CLOSED, READ, WRITE};
-use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::types::SubmitArgs;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 /// Requests handed to the kernel at once.
 const REQUESTS: u32 = 512;
@@ -117,6 +118,7 @@ pub struct Ring<M> {
     completions: Vec<(u64, i32, u32)>,
     watched: Option<RawFd>,
     watch_due: bool,
+    alarms: Alarms,
 }
 
 impl<M> Ring<M> {
@@ -137,6 +139,7 @@ impl<M> Ring<M> {
             completions: Vec::new(),
             watched: None,
             watch_due: false,
+            alarms: Alarms::default(),
         })
     }
 
@@ -238,7 +241,7 @@ impl<M> Ring<M> {
     fn push(&mut self, request: &squeue::Entry) {
         loop {
             // SAFETY: what the request points to is owned by this ring until its completion: provided buffers for ever, what is sent in
-            // `Place::sending`, sockets by `Place::_file`.
+            // `Place::sending`, sockets by `Place::_file`. The time of an alarm is read when it is submitted, which is in the same turn.
             if unsafe { self.uring.submission().push(request) }.is_ok() {
                 return;
             }
@@ -429,9 +432,8 @@ impl<M> Ring<M> {
         self.spare.push(outgoing);
     }
 
-    /// Sends what was collected, waits for something to happen (`None`: for as long as it takes), and tells the host. True when the
-    /// watched event queue has something.
-    pub fn turn(&mut self, wait: Option<Duration>, host: &impl Host<Mark = M>) -> io::Result<bool> {
+    /// Sends what was collected, waits for something to happen, and tells the host. True when the watched event queue has something.
+    pub fn turn(&mut self, wait: Wait, host: &impl Host<Mark = M>) -> io::Result<bool> {
         self.flush(host);
         if self.watch_due
             && let Some(fd) = self.watched
@@ -454,6 +456,7 @@ impl<M> Ring<M> {
                     self.watch_due = true;
                     watched = true;
                 }
+                Some((_, Op::Alarm)) => self.alarms.went_off(),
                 Some((_, Op::Cancel)) | None => {}
             }
         }
@@ -461,19 +464,25 @@ impl<M> Ring<M> {
         Ok(watched)
     }
 
-    fn enter(&mut self, wait: Option<Duration>) -> io::Result<()> {
-        let entered = match wait {
-            None => self.uring.submit_and_wait(1),
-            Some(time) if time.is_zero() => {
+    fn enter(&mut self, wait: Wait) -> io::Result<()> {
+        let need = match wait {
+            Wait::Until(until) => self.alarms.need(until, Instant::now),
+            Wait::Not | Wait::Ever => Need::Nothing,
+        };
+        let entered = match (wait, need) {
+            (Wait::Not, _) => {
                 let due = self.uring.submission().len() as u32;
                 // Deferred work is done only if asked for.
                 const GETEVENTS: u32 = 1;
                 // SAFETY: no argument is passed, and all that the requests point to is owned (see `push`).
                 unsafe { self.uring.submitter().enter::<libc::sigset_t>(due, 0, GETEVENTS, None) }
             }
-            Some(time) => {
-                let until = Timespec::new().sec(time.as_secs()).nsec(time.subsec_nanos());
-                self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&until))
+            (_, Need::OwnTimer(time)) => self.uring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time)),
+            (_, need) => {
+                if let Need::Alarm(request) = need {
+                    self.push(&request);
+                }
+                self.uring.submit_and_wait(1)
             }
         };
         match entered {

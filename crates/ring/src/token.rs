@@ -17,6 +17,8 @@ pub enum Op {
     Watch = 5,
     /// Takes in who knocks at a door.
     Accept = 6,
+    /// A time that was waited for has come.
+    Alarm = 7,
 }
 
 impl Token {
@@ -33,6 +35,7 @@ impl Token {
             4 => Op::Cancel,
             5 => Op::Watch,
             6 => Op::Accept,
+            7 => Op::Alarm,
             _ => return None,
         };
         Some((Token(user_data as u32), op))

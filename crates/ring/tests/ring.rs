@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_ring::{Bytes, CLOSED, Host, Piece, READ, Ring, Token, WRITE};
+use weir_ring::{Bytes, CLOSED, Host, Piece, READ, Ring, Token, WRITE, Wait};
 
 const BUFFER_BYTES: usize = 4096;
 
@@ -61,7 +61,7 @@ impl Bed {
     }
 
     fn turn(&mut self) {
-        self.ring.turn(Some(Duration::from_millis(5)), &self.host).unwrap();
+        self.ring.turn(Wait::Until(Instant::now() + Duration::from_millis(5)), &self.host).unwrap();
     }
 
     fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Bed) -> bool) {
@@ -284,12 +284,12 @@ fn another_event_queue_is_heard_of() {
     let Some(mut bed) = Bed::new() else { return };
     let (watched, mut peer) = UnixStream::pair().unwrap();
     bed.ring.watch(&watched);
-    assert!(!bed.ring.turn(Some(Duration::from_millis(1)), &bed.host).unwrap());
+    assert!(!bed.ring.turn(Wait::Until(Instant::now() + Duration::from_millis(1)), &bed.host).unwrap());
     for _ in 0..2 {
         peer.write_all(b"x").unwrap();
         let mut heard = false;
         bed.turn_until("the queue", |bed| {
-            heard |= bed.ring.turn(Some(Duration::from_millis(5)), &bed.host).unwrap();
+            heard |= bed.ring.turn(Wait::Until(Instant::now() + Duration::from_millis(5)), &bed.host).unwrap();
             heard
         });
         (&watched).read_exact(&mut [0]).unwrap();

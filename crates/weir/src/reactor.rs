@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use weir_ring::{Bytes, Chunk, Host, Ring, Token};
+use weir_ring::{Bytes, Chunk, Host, Ring, Token, Wait};
 pub use weir_ring::{CLOSED, READ, WRITE};
 
 /// Number of a task on its worker.
@@ -333,15 +333,15 @@ impl Reactor {
     /// Returns true when another thread used the waker.
     pub fn turn(&self) -> io::Result<bool> {
         self.run_tasks();
-        let timeout = if self.runnable.borrow().is_empty() { self.until_next_timer() } else { Some(Duration::ZERO) };
-        self.collect(timeout)?;
+        let wait = if self.runnable.borrow().is_empty() { self.until_next_timer() } else { Wait::Not };
+        self.collect(wait)?;
         self.fire_timers();
         Ok(self.woken.replace(false))
     }
 
     /// Sends what is still to be sent.
     pub fn last_turn(&self) -> io::Result<()> {
-        self.collect(Some(Duration::ZERO))
+        self.collect(Wait::Not)
     }
 
     fn run_tasks(&self) {
@@ -383,24 +383,35 @@ impl Reactor {
         self.panicked.take()
     }
 
-    fn until_next_timer(&self) -> Option<Duration> {
-        let timers = self.timers.borrow();
-        let Reverse((at, _)) = timers.peek()?;
-        Some(at.saturating_duration_since(self.now.get()))
+    fn until_next_timer(&self) -> Wait {
+        let mut timers = self.timers.borrow_mut();
+        let tasks = self.tasks.borrow();
+        // What was asked for by tasks that ended would wake us in vain.
+        while let Some(Reverse((at, id))) = timers.peek() {
+            if tasks.get(*id as usize).is_some_and(|task| task.armed == Some(*at)) {
+                return Wait::Until(*at);
+            }
+            timers.pop();
+        }
+        Wait::Ever
     }
 
-    fn collect(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let Some(ring) = &self.ring else { return self.collect_epoll(timeout) };
-        if ring.borrow_mut().turn(timeout, self)? {
-            self.collect_epoll(Some(Duration::ZERO))?;
+    fn collect(&self, wait: Wait) -> io::Result<()> {
+        let Some(ring) = &self.ring else { return self.collect_epoll(wait) };
+        if ring.borrow_mut().turn(wait, self)? {
+            self.collect_epoll(Wait::Not)?;
         }
         self.now.set(Instant::now());
         Ok(())
     }
 
-    fn collect_epoll(&self, timeout: Option<Duration>) -> io::Result<()> {
+    fn collect_epoll(&self, wait: Wait) -> io::Result<()> {
         let (poll, events) = &mut *self.poll.borrow_mut();
-        let mut timeout = timeout;
+        let mut timeout = match wait {
+            Wait::Not => Some(Duration::ZERO),
+            Wait::Until(at) => Some(at.saturating_duration_since(self.now.get())),
+            Wait::Ever => None,
+        };
         loop {
             match poll.poll(events, timeout) {
                 Err(cause) if cause.kind() == io::ErrorKind::Interrupted => return Ok(()),

@@ -1,0 +1,96 @@
+//! Timers that stay in the kernel over many rounds: a timer set and taken back with every wait costs more than the wait's other work,
+//! in a virtual machine above all, where it leaves the machine.
+
+use crate::token::{Op, Token};
+use io_uring::types::Timespec;
+use io_uring::{opcode, squeue};
+use std::time::Instant;
+
+/// Alarms the kernel holds at once. Only times that come ever earlier need more than one.
+const ALARMS_MAX: usize = 16;
+
+/// How long a round waits for something to happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Only takes what has happened.
+    Not,
+    /// At least until something happens or the time has come.
+    Until(Instant),
+    Ever,
+}
+
+/// The alarms of a ring.
+#[derive(Debug, Default)]
+pub struct Alarms {
+    /// Those in the kernel; the earliest is the last.
+    set: Vec<Instant>,
+    /// Where the kernel reads from when the request is submitted.
+    time: Box<Timespec>,
+}
+
+/// What is to be done so that a wait ends in time.
+#[derive(Debug)]
+pub enum Need {
+    /// An alarm that is set wakes early enough.
+    Nothing,
+    /// The request is to be pushed, and submitted before `need` is called again.
+    Alarm(squeue::Entry),
+    /// There are too many: this wait ends by a timer of its own.
+    OwnTimer(Timespec),
+}
+
+impl Alarms {
+    /// What a wait until `until` needs.
+    pub fn need(&mut self, until: Instant, now: impl Fn() -> Instant) -> Need {
+        if self.set.last().is_some_and(|&earliest| earliest <= until) {
+            return Need::Nothing;
+        }
+        let left = until.saturating_duration_since(now());
+        let time = Timespec::new().sec(left.as_secs()).nsec(left.subsec_nanos());
+        if self.set.len() >= ALARMS_MAX {
+            return Need::OwnTimer(time);
+        }
+        *self.time = time;
+        self.set.push(until);
+        Need::Alarm(opcode::Timeout::new(&raw const *self.time).build().user_data(Token(0).with(Op::Alarm)))
+    }
+
+    /// The earliest one went off.
+    pub fn went_off(&mut self) {
+        self.set.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn an_alarm_is_set_only_when_none_wakes_early_enough() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut alarms = Alarms::default();
+        let mut need = |until| alarms.need(at(until), || start);
+        assert!(matches!(need(100), Need::Alarm(_)));
+        assert!(matches!(need(100), Need::Nothing));
+        assert!(matches!(need(200), Need::Nothing));
+        assert!(matches!(need(50), Need::Alarm(_)));
+        assert!(matches!(need(60), Need::Nothing));
+        alarms.went_off();
+        assert!(matches!(alarms.need(at(60), || start), Need::Alarm(_)), "the next is at 100");
+    }
+
+    #[test]
+    fn alarms_are_bounded_in_number() {
+        let start = Instant::now();
+        let mut alarms = Alarms::default();
+        for left in (1..=ALARMS_MAX as u64).rev() {
+            assert!(matches!(alarms.need(start + Duration::from_secs(left + 1), || start), Need::Alarm(_)));
+        }
+        match alarms.need(start + Duration::from_millis(1500), || start) {
+            Need::OwnTimer(time) => assert_eq!(format!("{time:?}"), format!("{:?}", Timespec::new().sec(1).nsec(500_000_000))),
+            other => panic!("{other:?}"),
+        }
+    }
+}
