@@ -2,8 +2,9 @@
 
 use crate::errand::{Errands, Limits};
 use arc_swap::ArcSwap;
+use foldhash::HashMap;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;

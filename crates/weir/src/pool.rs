@@ -11,8 +11,9 @@ use crate::link::{Link, LinkCard};
 use crate::metrics::Metric;
 use crate::shared::{Message, WorkerId};
 use crate::worker::Worker;
+use foldhash::HashMap;
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -158,7 +159,7 @@ impl Pools {
                 waiters: VecDeque::new(),
                 paused: gates.is_paused(&key.database),
                 limits: limits::of(config, &key.user, &key.database),
-                cards: HashMap::new(),
+                cards: HashMap::default(),
             };
             Arc::new(Pool { key: key.clone(), inner: Mutex::new(inner) })
         };

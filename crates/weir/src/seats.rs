@@ -1,7 +1,7 @@
 //! How many clients each user, database and address has, over all workers.
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;

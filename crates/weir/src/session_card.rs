@@ -1,7 +1,8 @@
 //! What others may know of a session: read by SHOW commands, never by the session's own path.
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -34,11 +35,7 @@ pub struct Card {
     pub user: Arc<str>,
     pub database: Arc<str>,
     pub application: Box<str>,
-    /// Host and port, or `[local]` and nothing.
-    pub client_host: Box<str>,
-    pub client_port: u16,
-    /// The address it reached us by; empty if not known.
-    pub local_host: Box<str>,
+    ends: Ends,
     /// Seconds since 1970.
     pub connected_at_s: u64,
     doing: AtomicU8,
@@ -55,14 +52,12 @@ pub struct Card {
 }
 
 /// The two ends of a client's connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// `[local]` for a unix socket.
-    pub client_host: Box<str>,
-    /// 0 for a unix socket.
-    pub client_port: u16,
-    /// Empty if not known.
-    pub local_host: Box<str>,
+    /// None for a unix socket.
+    pub client: Option<SocketAddr>,
+    /// The address it reached us by, if known.
+    pub local: Option<IpAddr>,
 }
 
 impl Card {
@@ -72,9 +67,7 @@ impl Card {
             user,
             database,
             application: application.into(),
-            client_host: ends.client_host,
-            client_port: ends.client_port,
-            local_host: ends.local_host,
+            ends,
             connected_at_s,
             doing: AtomicU8::new(Doing::Idle as u8),
             favourite: AtomicU32::new(u32::MAX),
@@ -83,6 +76,21 @@ impl Card {
             waiting_ms: AtomicU64::new(0),
             prepared: AtomicU32::new(0),
         }
+    }
+
+    /// `[local]` for a unix socket.
+    pub fn client_host(&self) -> String {
+        self.ends.client.map_or_else(|| "[local]".to_string(), |client| client.ip().to_string())
+    }
+
+    /// 0 for a unix socket.
+    pub fn client_port(&self) -> u16 {
+        self.ends.client.map_or(0, |client| client.port())
+    }
+
+    /// The address it reached us by; empty if not known.
+    pub fn local_host(&self) -> String {
+        self.ends.local.map(|ip| ip.to_string()).unwrap_or_default()
     }
 
     #[inline]

@@ -18,22 +18,25 @@ use crate::relay;
 use crate::seats::{Full, Seat};
 use crate::session::Session;
 use crate::session_card::{Card, Ends};
-use crate::shared::{Stop, seconds};
+use crate::shared::{Shared, Stop, seconds};
 use crate::socket::Socket;
 use crate::state::State;
 use crate::stats::Stat;
 use crate::tls::certificate::Subject;
 use crate::worker::{Clock, Entry, PoolSet, Worker};
+use foldhash::fast::RandomState;
 use gate::{Caller, Turn, wrong_password};
+use quick_cache::UnitWeighter;
 use quick_cache::unsync::Cache;
 use std::cell::{Cell, RefCell};
+use std::hash::Hash;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_policy::hba::Replication;
-use weir_policy::settings::Settings;
+use weir_policy::settings::{Settings, SettingsError};
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::startup::{First, Startup, Version, read_first};
 use weir_wire::write;
@@ -74,12 +77,41 @@ impl Welcome {
 /// The only reported parameter that differs among the clients of one welcome.
 const APPLICATION_NAME: &str = "application_name";
 
-/// The welcomes of a worker.
-pub struct Welcomes(Cache<Key, Rc<Welcome>>);
+/// What a startup packet asks for.
+struct Wishes {
+    settings: Arc<Settings>,
+    /// Number of their meaning: see `Settings::meaning`.
+    meaning: u64,
+    /// Without the application's name: any is accepted as it is and changes nothing else, so that clients that differ in it only share
+    /// the rest.
+    nameless: Arc<Settings>,
+}
+
+impl Wishes {
+    fn new(shared: &Shared, startup: &Startup) -> Result<Wishes, SettingsError> {
+        let settings = Settings::of_startup(startup)?;
+        let nameless = shared.intern_settings(settings.without(APPLICATION_NAME)).0;
+        let meaning = shared.intern_settings(settings.meaning()).1;
+        Ok(Wishes { settings: shared.intern_settings(settings).0, meaning, nameless })
+    }
+}
+
+type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
+
+/// What a worker knows of clients like those it has welcomed.
+pub struct Welcomes {
+    by_key: Seen<Key, Welcome>,
+    /// By the parameters of the startup packet.
+    wishes: Seen<Vec<(String, String)>, Wishes>,
+}
+
+fn seen<K: Eq + Hash, V>() -> Seen<K, V> {
+    Cache::with(WELCOMES_MAX, WELCOMES_MAX as u64, UnitWeighter, RandomState::default(), Default::default())
+}
 
 impl Default for Welcomes {
     fn default() -> Welcomes {
-        Welcomes(Cache::new(WELCOMES_MAX))
+        Welcomes { by_key: seen(), wishes: seen() }
     }
 }
 
@@ -269,7 +301,7 @@ impl Door<'_> {
             let text = "replication connections are not supported yet";
             return Err(Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text).hint("Connect to the server itself."));
         }
-        let settings = Settings::of_startup(startup).map_err(|e| Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, e.to_string()))?;
+        let wishes = self.wishes(startup)?;
         let mut out = Vec::with_capacity(512);
         if startup.version > Version::V3_2 || !startup.protocol_options.is_empty() {
             let newest = startup.version.min(Version::V3_2);
@@ -287,12 +319,7 @@ impl Door<'_> {
         out.extend(admission.message);
         let pools = self.w.pool_set(user, database);
         self.take_seat(&pools).inspect_err(|_| self.w.forget_pool_set(&pools))?;
-        let application = settings.get("application_name").unwrap_or_default().to_string();
-        // Any application_name is accepted as it is and changes nothing else, so clients that differ in it only share the rest.
-        let nameless = self.w.shared.intern_settings(settings.without("application_name")).0;
-        let meaning = self.w.shared.intern_settings(settings.meaning()).1;
-        let (settings, _) = self.w.shared.intern_settings(settings);
-        let welcome = match welcome_of(self.w, &self.socket, &pools, nameless).await {
+        let welcome = match welcome_of(self.w, &self.socket, &pools, wishes.nameless.clone()).await {
             Ok(welcome) => welcome,
             Err(fault) => {
                 self.w.forget_pool_set(&pools);
@@ -304,9 +331,10 @@ impl Door<'_> {
             }
         };
         write::authentication(&mut out, 0, &[]);
-        welcome.write(&application, &mut out);
+        let application = wishes.settings.get(APPLICATION_NAME).unwrap_or_default();
+        welcome.write(application, &mut out);
         let whose = (pools.user.clone(), pools.database.clone(), Some(pools.clone()));
-        let entry = self.entry(whose, &application, startup.version)?;
+        let entry = self.entry(whose, application, startup.version)?;
         *entry.seat.borrow_mut() = self.seat.take();
         write::backend_key_data(&mut out, entry.card.pid, &entry.key);
         write::ready(&mut out, crate::session::IDLE);
@@ -317,7 +345,7 @@ impl Door<'_> {
             return Err(fault);
         }
         pools.stats.add(Stat::Logins, 1);
-        let state = State::new(settings, meaning, self.w.shared.no_statements.clone());
+        let state = State::new(wishes.settings.clone(), wishes.meaning, self.w.shared.no_statements.clone());
         Ok(Some(Admitted { pools, state, entry }))
     }
 
@@ -335,6 +363,16 @@ impl Door<'_> {
         let application = startup.get("application_name").unwrap_or_default();
         let entry = self.entry((caller.user.into(), caller.database.into(), None), application, startup.version)?;
         console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await
+    }
+
+    fn wishes(&self, startup: &Startup) -> Result<Rc<Wishes>, Fault> {
+        if let Some(known) = self.w.welcomes.borrow().wishes.get(&startup.parameters) {
+            return Ok(known.clone());
+        }
+        let wishes = Wishes::new(&self.w.shared, startup);
+        let wishes = Rc::new(wishes.map_err(|e| Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, e.to_string()))?);
+        self.w.welcomes.borrow_mut().wishes.insert(startup.parameters.clone(), wishes.clone());
+        Ok(wishes)
     }
 
     /// Whether an administrator closed the database to new clients.
@@ -398,9 +436,7 @@ impl Door<'_> {
 
     fn entry(&self, whose: Whose, application: &str, version: Version) -> Result<Rc<Entry>, Fault> {
         let (user, database, pools) = whose;
-        let (host, client_port) = self.peer.map_or(("[local]".to_string(), 0), |peer| (peer.ip().to_string(), peer.port()));
-        let local_host = self.peer.and_then(|_| self.local_ip()).map(|ip| ip.to_string()).unwrap_or_default();
-        let ends = Ends { client_host: host.into(), client_port, local_host: local_host.into() };
+        let ends = Ends { client: self.peer, local: self.peer.and_then(|_| self.local_ip()) };
         let now_s = seconds(SystemTime::now());
         // Longer keys came with protocol 3.2.
         let key: Box<[u8]> =
@@ -447,7 +483,7 @@ fn broke(cause: &io::Error) -> Fault {
 /// What a server reports to a client of this user and database with these settings: remembered, or asked of a server.
 async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: Arc<Settings>) -> Result<Rc<Welcome>, Fault> {
     let key = (pools.user.clone(), pools.database.clone(), settings);
-    if let Some(known) = w.welcomes.borrow().0.get(&key) {
+    if let Some(known) = w.welcomes.borrow().by_key.get(&key) {
         return Ok(known.clone());
     }
     // Boxed, as all that few logins come to: the room of a login is copied more than once.
@@ -462,7 +498,7 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
             return Err(fault);
         }
     }
-    w.welcomes.borrow_mut().0.insert(key, welcome.clone());
+    w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());
     Ok(welcome)
 }
 

@@ -39,7 +39,8 @@ fn say(s: &mut Session, w: &Worker, source: Source<'_>, [plain, node, notice, sl
         Source::Message(label, prepared) => (label, prepared_text(prepared)),
     };
     let text = text.into_owned();
-    let who = who(s);
+    let client = s.entry.card.client_host();
+    let who = who(s, &client);
     // A Bind says nothing new of a statement that its Execute will not.
     let is_run = matches!(label, "" | "Execute: ");
     if plain && is_run {
@@ -69,7 +70,8 @@ fn say(s: &mut Session, w: &Worker, source: Source<'_>, [plain, node, notice, sl
 pub fn answered(s: &mut Session, w: &Worker) {
     if w.peek_config().log.statement {
         let text = query_text(s).into_owned();
-        w.shared.log.write(Level::Log, &who(s), format_args!("statement: {text}"));
+        let client = s.entry.card.client_host();
+        w.shared.log.write(Level::Log, &who(s, &client), format_args!("statement: {text}"));
     }
 }
 
@@ -104,18 +106,13 @@ fn say_slow(s: &Session, w: &Worker, us: u64, waited_us: u64) {
         "duration: {total:.3} ms (server {server:.3} ms, waited {waited:.3} ms)  node: {node}  backend pid: {pid}  rule: {rule}  \
          statement: {text}"
     );
-    w.shared.log.event(Level::Log, &who(s), line, &fields);
+    let client = s.entry.card.client_host();
+    w.shared.log.event(Level::Log, &who(s, &client), line, &fields);
 }
 
-fn who(s: &Session) -> Who<'_> {
+fn who<'a>(s: &'a Session, client: &'a str) -> Who<'a> {
     let card = &s.entry.card;
-    Who {
-        user: &s.pools.user,
-        database: &s.pools.database,
-        application: &card.application,
-        client: &card.client_host,
-        session: card.pid,
-    }
+    Who { user: &s.pools.user, database: &s.pools.database, application: &card.application, client, session: card.pid }
 }
 
 /// The text of the query at the front of the lane; as much as is here of a long one.

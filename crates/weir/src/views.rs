@@ -271,8 +271,8 @@ fn pool_row(ask: &Asker<'_>, pool: &Pool, card: &LinkCard) -> Vec<String> {
         u8::from(session.is_some()).to_string(),
         if kept > 0 { format!("{doing} (kept: {})", Kept::reason(kept)) } else { doing.to_string() },
         u8::from(favourite == u32::from(pool.key.node)).to_string(),
-        of_session(|s| s.client_host.to_string()),
-        of_session(|s| if s.client_port == 0 { String::new() } else { s.client_port.to_string() }),
+        of_session(|s| s.client_host()),
+        of_session(|s| if s.client_port() == 0 { String::new() } else { s.client_port().to_string() }),
         String::new(),
     ]
 }

@@ -14,8 +14,8 @@ use crate::shared::{Mailbox, Message, Shared, Stop, Victim, WorkerId};
 use crate::statements::Statements;
 use crate::stats::{Stat, Stats};
 use crate::{cluster, listen, startup};
+use foldhash::HashMap;
 use std::cell::{Cell, Ref, RefCell};
-use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -370,9 +370,9 @@ impl Worker {
     }
 
     pub fn log_client(&self, card: &Card, what: &str) {
-        let (user, database, host) = (&*card.user, &*card.database, &*card.client_host);
+        let (user, database, host) = (&*card.user, &*card.database, &*card.client_host());
         let who = Who { user, database, application: &card.application, client: host, session: card.pid };
-        let text = format_args!("{what}: user={user} database={database} host={host} port={}", card.client_port);
+        let text = format_args!("{what}: user={user} database={database} host={host} port={}", card.client_port());
         self.shared.log.write(Level::Log, &who, text);
     }
 
@@ -383,13 +383,13 @@ impl Worker {
     pub fn pool_set(&self, user: &str, database: &str) -> Rc<PoolSet> {
         let mut sets = self.pool_sets.borrow_mut();
         let key = (Arc::<str>::from(user), Arc::<str>::from(database));
-        sets.entry(key.clone())
-            .or_insert_with(|| {
-                let stats = self.shared.stats.open(&key.0, &key.1);
-                let limits = Cell::new(limits::of(&self.peek_config(), &key.0, &key.1));
-                Rc::new(PoolSet { user: key.0, database: key.1, stats, limits, pools: RefCell::default() })
-            })
-            .clone()
+        if let Some(known) = sets.get(&key) {
+            return known.clone();
+        }
+        let stats = self.shared.stats.open(&key.0, &key.1);
+        let limits = Cell::new(limits::of(&self.peek_config(), &key.0, &key.1));
+        let set = PoolSet { user: key.0.clone(), database: key.1.clone(), stats, limits, pools: RefCell::default() };
+        sets.entry(key).or_insert(Rc::new(set)).clone()
     }
 
     /// Forgets a user and database that no server ever let in, so that invented names leave nothing behind.

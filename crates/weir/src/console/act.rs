@@ -51,7 +51,7 @@ impl Console<'_> {
 
     fn log(&self, command: &Command) {
         let card = &self.entry.card;
-        let (user, host) = (&card.user, &card.client_host);
+        let (user, host) = (&card.user, card.client_host());
         // A value may be a password.
         let what = match command {
             Command::Set { name, .. } => format!("SET {name}"),

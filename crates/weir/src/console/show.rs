@@ -181,7 +181,8 @@ fn clients(w: &Worker) -> Rows {
             (Doing::Idle | Doing::IdleInTransaction | Doing::Executing, None) => ("idle", Duration::ZERO),
         };
         let [wait_s, wait_us] = wait(waits);
-        let host = if card.client_port == 0 { "unix" } else { &card.client_host };
+        let is_local = card.client_port() == 0;
+        let host = if is_local { "unix".to_string() } else { card.client_host() };
         vec![
             "C".into(),
             card.user.to_string().into(),
@@ -189,8 +190,8 @@ fn clients(w: &Worker) -> Rows {
             "none".into(),
             state.into(),
             host.into(),
-            if card.client_port == 0 { port } else { card.client_port }.into(),
-            if card.client_port == 0 { "unix".into() } else { card.local_host.to_string().into() },
+            if is_local { port } else { card.client_port() }.into(),
+            if is_local { "unix".into() } else { card.local_host().into() },
             port.into(),
             stamp(card.connected_at_s),
             stamp_of(&w.shared, card.active_ms.load(Ordering::Relaxed), card.connected_at_s),
