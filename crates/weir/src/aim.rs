@@ -216,7 +216,7 @@ async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: &str)
 async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<Link>, OpenError>, Fault> {
     let pool = s.pools.of_node(w, node);
     s.entry.card.set_doing(Doing::WaitingForConnection);
-    s.entry.card.waiting_ms.store(w.millis(w.reactor.now()), std::sync::atomic::Ordering::Relaxed);
+    s.entry.card.waiting_ms.store(w.now_ms(), std::sync::atomic::Ordering::Relaxed);
     let (client, entry) = (&s.client, &s.entry);
     // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
     let was_closed = client.is_closed();

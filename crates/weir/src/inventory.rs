@@ -80,7 +80,7 @@ fn judged(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: 
     }
     let edition = w.shared.definitions.load(Ordering::Relaxed);
     let mut books = w.functions.borrow_mut();
-    match books.of(database, w.millis(w.reactor.now()), edition).judge_all(&statement.functions) {
+    match books.of(database, w.now_ms(), edition).judge_all(&statement.functions) {
         Verdict::Harmless => statement.leaves,
         Verdict::Leaves => statement.may_change,
         Verdict::Unknown(missing) => {
@@ -205,7 +205,7 @@ pub fn on_answer(s: &mut Session, w: &Worker) {
     if !ask.sources.is_empty() && !answer.is_torn {
         let edition = w.shared.definitions.load(Ordering::Relaxed);
         let mut books = w.functions.borrow_mut();
-        let functions = books.of(&s.pools.database, w.millis(w.reactor.now()), edition);
+        let functions = books.of(&s.pools.database, w.now_ms(), edition);
         functions.learn(ask.sources.iter(), &answer.sources);
     }
     let had = s.state.kept();

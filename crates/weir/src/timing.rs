@@ -26,12 +26,12 @@ pub fn sent(s: &mut Session, w: &Worker) {
     }
     let card = &s.entry.card;
     add(&card.statements, 1);
-    card.active_ms.store(w.millis(now), Ordering::Relaxed);
+    card.active_ms.store(w.now_ms(), Ordering::Relaxed);
     card.prepared.store(s.named.len() as u32, Ordering::Relaxed);
     s.pools.stats.add(Stat::Statements, 1);
     if let Some(link) = &s.link {
         w.counters().count_statement(link.card.address.node);
-        link.card.used_ms.store(w.millis(now), Ordering::Relaxed);
+        link.card.used_ms.store(w.now_ms(), Ordering::Relaxed);
         link.card.prepared.store(link.known.len() as u32, Ordering::Relaxed);
     }
 }
@@ -63,10 +63,10 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
         w.counters().note_time(link.card.address.node, us);
     }
     if status == IDLE
-        && let Some(since) = clock.transaction_since.replace(has_more.then_some(now))
+        && let Some(began) = clock.transaction_since.replace(has_more.then_some(now))
     {
         stats.add(Stat::Transactions, 1);
-        stats.add(Stat::TransactionUs, micros(since, now));
+        stats.add(Stat::TransactionUs, if began == since { us } else { micros(began, now) });
     }
 }
 

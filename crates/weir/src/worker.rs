@@ -139,6 +139,8 @@ pub struct Worker {
     pub entries: RefCell<Vec<Option<Rc<Entry>>>>,
     free_entries: RefCell<Vec<usize>>,
     pub welcomes: RefCell<startup::Welcomes>,
+    /// A round's time, and the same in milliseconds: see `now_ms`.
+    round: Cell<(Instant, u64)>,
     /// The connection over which servers are asked about users.
     pub inquiry: Inquiry,
     config: RefCell<Arc<Config>>,
@@ -169,6 +171,7 @@ impl Worker {
             entries: RefCell::default(),
             free_entries: RefCell::default(),
             welcomes: RefCell::new(startup::Welcomes::default()),
+            round: Cell::new((shared.begun, 0)),
             view: RefCell::new(shared.view.load_full()),
             config: RefCell::new(config),
             pool_sets: RefCell::default(),
@@ -363,6 +366,19 @@ impl Worker {
     #[inline]
     pub fn millis(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.shared.begun).as_millis() as u64
+    }
+
+    /// The time of this round of the event loop, in milliseconds since the start of the proxy; worked out once a round.
+    #[inline]
+    pub fn now_ms(&self) -> u64 {
+        let now = self.reactor.now();
+        let (known, ms) = self.round.get();
+        if known == now {
+            return ms;
+        }
+        let ms = self.millis(now);
+        self.round.set((now, ms));
+        ms
     }
 
     pub fn count_select(&self, node: u16) {
