@@ -3,6 +3,8 @@
 //! Fair means: the same number of server connections for both poolers, everyone logs in by trust, nobody logs, and
 //! otherwise each system's own defaults.
 
+use super::workload::Door;
+
 /// PgBouncer's database in session mode, for what its transaction mode cannot do.
 pub const SESSION_DATABASE: &str = "bench_session";
 /// Room for the idle workload and a few clients more.
@@ -24,33 +26,47 @@ pub struct Settings {
     pub pool_size: u32,
     /// This PgBouncer renames prepared statements.
     pub bouncer_renames: bool,
+    /// How clients come in.
+    pub door: Door,
 }
 
 /// Weir's pgpool.conf.
 pub fn weir(s: &Settings) -> String {
     let Settings { folder, port, server_port, pool_size, .. } = s;
+    let door = match s.door {
+        Door::Open => String::new(),
+        Door::Tls => format!("ssl = on\nssl_cert = '{folder}/server.crt'\nssl_key = '{folder}/server.key'\n"),
+        Door::Scram => format!("pool_passwd = '{folder}/pool_passwd'\n"),
+    };
     format!(
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
          backend_hostname0 = '127.0.0.1'\nbackend_port0 = {server_port}\nbackend_weight0 = 1\n\
          pool_mode = transaction\npool_size = {pool_size}\nmax_client_connections = {CLIENTS_OF_POOLERS}\n\
          num_init_children = {CLIENTS_OF_POOLERS}\nmax_pool = 1\nload_balance_mode = on\n\
-         sr_check_user = 'postgres'\nlog_min_messages = warning\npid_file_name = '{folder}/weir.pid'\n"
+         sr_check_user = 'postgres'\nlog_min_messages = warning\npid_file_name = '{folder}/weir.pid'\n{door}"
     )
 }
 
 /// PgBouncer's ini file: transaction mode, and one database in session mode.
 pub fn bouncer(s: &Settings) -> String {
     let Settings { folder, port, server_port, pool_size, clients_max, .. } = s;
+    let method = if s.door == Door::Scram { "scram-sha-256" } else { "trust" };
+    let door = match s.door {
+        Door::Tls => format!(
+            "client_tls_sslmode = allow\nclient_tls_cert_file = {folder}/server.crt\nclient_tls_key_file = {folder}/server.key\n"
+        ),
+        Door::Open | Door::Scram => String::new(),
+    };
     let renames = if s.bouncer_renames { "max_prepared_statements = 100\n" } else { "" };
     format!(
         "[databases]\npostgres = host=127.0.0.1 port={server_port}\n\
          {SESSION_DATABASE} = host=127.0.0.1 port={server_port} dbname=postgres pool_mode=session pool_size={clients_max}\n\
          [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
-         auth_type = trust\nauth_file = {folder}/users.txt\npool_mode = transaction\n\
+         auth_type = {method}\nauth_file = {folder}/users.txt\npool_mode = transaction\n\
          default_pool_size = {pool_size}\nmax_client_conn = {CLIENTS_OF_POOLERS}\n{renames}\
          log_connections = 0\nlog_disconnections = 0\nlog_stats = 0\n\
          logfile = {folder}/pgbouncer.log\npidfile = {folder}/pgbouncer.pid\n\
-         ignore_startup_parameters = extra_float_digits\n"
+         ignore_startup_parameters = extra_float_digits\n{door}"
     )
 }
 
@@ -58,6 +74,10 @@ pub fn bouncer(s: &Settings) -> String {
 pub fn pgpool(s: &Settings) -> String {
     let Settings { folder, port, second_port, server_port, clients_max, .. } = s;
     let children = clients_max + 4;
+    let door = match s.door {
+        Door::Tls => format!("ssl = on\nssl_cert = '{folder}/server.crt'\nssl_key = '{folder}/server.key'\n"),
+        Door::Open | Door::Scram => String::new(),
+    };
     format!(
         "backend_clustering_mode = 'streaming_replication'\nlisten_addresses = '127.0.0.1'\nport = {port}\n\
          pcp_listen_addresses = '127.0.0.1'\npcp_port = {second_port}\n\
@@ -66,6 +86,6 @@ pub fn pgpool(s: &Settings) -> String {
          backend_flag0 = 'ALLOW_TO_FAILOVER'\nnum_init_children = {children}\nmax_pool = 1\n\
          load_balance_mode = on\nenable_pool_hba = off\npool_passwd = ''\n\
          sr_check_user = 'postgres'\nsr_check_database = 'postgres'\nlogging_collector = off\n\
-         log_min_messages = error\npid_file_name = '{folder}/pgpool.pid'\nlogdir = '{folder}'\n"
+         log_min_messages = error\npid_file_name = '{folder}/pgpool.pid'\nlogdir = '{folder}'\n{door}"
     )
 }

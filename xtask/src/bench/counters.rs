@@ -157,7 +157,7 @@ impl Window<'_> {
         let wrapper = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"];
         let mut words: Vec<String> = wrapper.iter().map(|&word| word.to_owned()).collect();
         words.push(format!("--log-file={}", log.display()));
-        let mut running = launcher.start(system, &words)?;
+        let mut running = launcher.start(system, self.workload.door, &words)?;
         let transactions = self.transactions(&running, amount);
         running.stop()?;
         let text = fs::read_to_string(&log)?;

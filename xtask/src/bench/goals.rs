@@ -41,6 +41,12 @@ const fn cpu(workload: &'static str, against: System, must: f64, aim: f64) -> Go
     Goal { what, workload, metric: Metric::CpuMicros, against: Against::System(against), good: Good::Below, must, aim }
 }
 
+const fn logins(workload: &'static str) -> Goal {
+    let (metric, against) = (Metric::Tps, Against::System(System::Bouncer));
+    let what = "connections per second / pgbouncer";
+    Goal { what, workload, metric, against, good: Good::Above, must: 1.0, aim: 1.5 }
+}
+
 const fn memory(workload: &'static str) -> Goal {
     let (metric, against, good) = (Metric::IdleBytes, Against::Limit, Good::Below);
     Goal { what: "bytes per idle client", workload, metric, against, good, must: 8192.0, aim: 4096.0 }
@@ -60,15 +66,11 @@ const GOALS: &[Goal] = &[
     cpu("simple-64", System::Relay, 1.25, 1.10),
     cpu("prepared-8", System::Relay, 1.25, 1.10),
     cpu("prepared-64", System::Relay, 1.25, 1.10),
-    Goal {
-        what: "connections per second / pgbouncer",
-        workload: "connect-10",
-        metric: Metric::Tps,
-        against: Against::System(System::Bouncer),
-        good: Good::Above,
-        must: 1.0,
-        aim: 1.5,
-    },
+    logins("connect-10"),
+    cpu("tls-simple-8", System::Bouncer, 0.90, 0.75),
+    cpu("tls-simple-64", System::Bouncer, 0.90, 0.75),
+    logins("tls-connect-10"),
+    logins("scram-connect-10"),
     memory("idle-new"),
     memory("idle-used"),
     passed_through("rows"),

@@ -19,6 +19,7 @@ mod report;
 mod results;
 mod run;
 mod schedule;
+mod secrets;
 mod server;
 mod stats;
 mod system;
@@ -33,6 +34,7 @@ use self::counters::Instructions;
 use self::programs::version;
 use self::report::{About, Report};
 use self::schedule::Schedule;
+use self::secrets::Secrets;
 use self::system::{Launcher, SYSTEMS, System};
 use self::workload::{Kind, WORKLOADS, Workload};
 use crate::process::Account;
@@ -98,6 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         clients_max: busy.map(|workload| workload.clients).max().unwrap_or(1),
         pool_size: arguments.pool_size,
         programs,
+        secrets: Secrets::make(&cluster)?,
     };
     let instructions = if arguments.no_counters { Instructions::Nothing } else { Instructions::find() };
     let rounds = arguments.rounds.unwrap_or(if arguments.quick { QUICK_ROUNDS } else { 5 });
@@ -193,7 +196,7 @@ fn describe(
              each client",
             launcher.pool_size
         ),
-        "pgbench runs one thread; TCP on 127.0.0.1 everywhere; all log in by trust".to_owned(),
+        "pgbench runs one thread; TCP on 127.0.0.1 everywhere; all log in by trust and in clear text, except where a workload's name says tls or scram".to_owned(),
         "numbers are medians over the rounds (lowest-highest); ratios are taken within a round; system calls and \
          instructions are counted once, after the rounds"
             .to_owned(),

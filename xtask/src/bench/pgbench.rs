@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::metric::{Metric, Sample};
 use super::run::Amount;
+use super::secrets;
 use super::stats::percentile;
-use super::workload::{Kind, Workload};
+use super::workload::{Door, Kind, Workload};
 use crate::process::{self, Output};
 
 /// A run may take this much longer than asked before it is given up.
@@ -31,6 +32,9 @@ pub fn run(workload: &Workload, port: u16, database: &str, amount: Amount, folde
     let prefix = folder.join("latency");
     let mut command = Command::new("pgbench");
     command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres", "-n", "-j", "1"]);
+    // libpq would otherwise take TLS where it is offered.
+    command.env("PGSSLMODE", if workload.door == Door::Tls { "require" } else { "disable" });
+    command.env("PGPASSWORD", secrets::PASSWORD);
     command.args(["-c", &workload.clients.to_string()]);
     command.args(kind_arguments(workload.kind)?);
     let limit = match amount {

@@ -10,7 +10,7 @@ use super::results::Results;
 use super::run;
 use super::stats::Dice;
 use super::system::{Launcher, Running, System};
-use super::workload::{Kind, Workload};
+use super::workload::{Door, Kind, Workload};
 
 /// A workload that failed this often on a system is not tried there again: each failure may take a minute.
 const FAILURES_MAX: usize = 2;
@@ -21,7 +21,7 @@ pub struct Schedule<'a> {
     workloads: &'a [&'static Workload],
     systems: Vec<System>,
     dice: Dice,
-    up: BTreeMap<System, Running>,
+    up: BTreeMap<(System, Door), Running>,
     results: Results,
 }
 
@@ -61,14 +61,14 @@ impl<'a> Schedule<'a> {
             bail!("{last}");
         }
         if matches!(workload.kind, Kind::Idle { .. }) {
-            let mut fresh = self.launcher.start(system, &[])?;
+            let mut fresh = self.launcher.start(system, workload.door, &[])?;
             let sample = run::measure(workload, &fresh, seconds, &self.launcher.folder);
             fresh.stop()?;
             return sample.map_err(|error| with_last_words(error, &fresh));
         }
         let launcher = self.launcher;
-        let sample = run::measure(workload, self.running(system)?, seconds, &launcher.folder);
-        sample.map_err(|error| match self.up.remove(&system) {
+        let sample = run::measure(workload, self.running(system, workload.door)?, seconds, &launcher.folder);
+        sample.map_err(|error| match self.up.remove(&(system, workload.door)) {
             // What failed may have left the system in a state that the next workload should not meet.
             Some(running) => with_last_words(error, &running),
             None => error,
@@ -76,10 +76,10 @@ impl<'a> Schedule<'a> {
     }
 
     /// The system, started when it is not up.
-    fn running(&mut self, system: System) -> Result<&Running> {
-        match self.up.entry(system) {
+    fn running(&mut self, system: System, door: Door) -> Result<&Running> {
+        match self.up.entry((system, door)) {
             std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
-            std::collections::btree_map::Entry::Vacant(entry) => Ok(entry.insert(self.launcher.start(system, &[])?)),
+            std::collections::btree_map::Entry::Vacant(entry) => Ok(entry.insert(self.launcher.start(system, door, &[])?)),
         }
     }
 
@@ -92,7 +92,7 @@ impl<'a> Schedule<'a> {
                     continue;
                 }
                 let launcher = self.launcher;
-                let counted = match self.running(system) {
+                let counted = match self.running(system, workload.door) {
                     Ok(running) => counters::count(workload, system, running, launcher, source),
                     Err(error) => {
                         eprintln!("{}: {error:#}", system.name());

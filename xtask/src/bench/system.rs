@@ -3,6 +3,7 @@
 //! All run as an ordinary user on ports of their own, before the same PostgreSQL, with their logs as quiet as they get.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,7 +15,8 @@ use weir_demo::ReservedPort;
 use super::client::Client;
 use super::conf;
 use super::proc;
-use super::workload::{Kind, Mode, Workload};
+use super::secrets::Secrets;
+use super::workload::{Door, Kind, Mode, Workload};
 use crate::process::{self, Account};
 
 /// A system answers its first client within this time, under valgrind too.
@@ -56,6 +58,13 @@ impl System {
 
     /// Why this system cannot do this workload at all.
     pub fn unfit_for(self, workload: &Workload) -> Option<&'static str> {
+        match (self, workload.door) {
+            (_, Door::Open) | (System::Weir | System::Bouncer, _) => {}
+            (System::Pgpool, Door::Tls) => {}
+            (System::Direct, _) => return Some("the server here asks nobody for a proof and has no certificate"),
+            (System::Relay, _) => return Some("only copies bytes"),
+            (System::Pgpool, Door::Scram) => return Some("needs the password in clear text or encrypted, not only its verifier"),
+        }
         match (self, workload.kind) {
             (System::Direct, Kind::Idle { .. }) => Some("no proxy; an idle client is a whole server process"),
             (System::Relay, Kind::Idle { .. }) => Some("opens a server connection for each client"),
@@ -104,11 +113,13 @@ pub struct Launcher {
     pub pool_size: u32,
     /// What to start.
     pub programs: Programs,
+    /// For clients that do not come in through the open door.
+    pub secrets: Secrets,
 }
 
 impl Launcher {
-    /// Starts a system, behind the words of `wrapper` (valgrind, or nothing), and waits until it answers.
-    pub fn start(&self, system: System, wrapper: &[String]) -> Result<Running> {
+    /// Starts a system with this door, behind the words of `wrapper` (valgrind, or nothing), and waits until it answers.
+    pub fn start(&self, system: System, door: Door, wrapper: &[String]) -> Result<Running> {
         if system == System::Direct {
             let (port, log) = (self.server_port, PathBuf::new());
             return Ok(Running { system, port, child: None, log, session_mode: false, reserved: vec![] });
@@ -117,7 +128,7 @@ impl Launcher {
         let port = reserved[0].number();
         let folder = self.folder.join(format!("{}-{port}", system.name()));
         fs::create_dir(&folder)?;
-        let words = self.command_line(system, &folder, [port, reserved[1].number()])?;
+        let words = self.command_line(system, door, &folder, [port, reserved[1].number()])?;
         for entry in fs::read_dir(&folder)? {
             self.account.own(&entry?.path())?;
         }
@@ -141,7 +152,7 @@ impl Launcher {
     }
 
     /// Writes the files a system needs and says how to start it.
-    fn command_line(&self, system: System, folder: &Path, ports: [u16; 2]) -> Result<Vec<String>> {
+    fn command_line(&self, system: System, door: Door, folder: &Path, ports: [u16; 2]) -> Result<Vec<String>> {
         let settings = conf::Settings {
             folder: folder.display().to_string(),
             port: ports[0],
@@ -150,12 +161,15 @@ impl Launcher {
             clients_max: self.clients_max,
             pool_size: self.pool_size,
             bouncer_renames: !self.bouncer_lacks_prepared(),
+            door,
         };
         let write = |name: &str, text: String| -> Result<String> {
             let path = folder.join(name);
             fs::write(&path, text)?;
             Ok(path.display().to_string())
         };
+        write("server.crt", self.secrets.certificate.clone())?;
+        fs::set_permissions(write("server.key", self.secrets.key.clone())?, fs::Permissions::from_mode(0o600))?;
         let program = |program: &Program| match program {
             Ok(path) => Ok(path.display().to_string()),
             Err(reason) => bail!("{reason}"),
@@ -165,10 +179,14 @@ impl Launcher {
             System::Direct => bail!("nothing to start"),
             System::Relay => vec![program(&self.programs.relay)?, address(ports[0]), address(self.server_port)],
             System::Weir => {
+                if door == Door::Scram {
+                    write("pool_passwd", format!("postgres:{}\n", self.secrets.verifier))?;
+                }
                 vec![program(&self.programs.weir)?, "-f".into(), write("pgpool.conf", conf::weir(&settings))?]
             }
             System::Bouncer => {
-                write("users.txt", "\"postgres\" \"\"\n".into())?;
+                let secret = if door == Door::Scram { &*self.secrets.verifier } else { "" };
+                write("users.txt", format!("\"postgres\" \"{secret}\"\n"))?;
                 let ini = write("pgbouncer.ini", conf::bouncer(&settings))?;
                 vec![program(&self.programs.bouncer)?, "-q".into(), ini]
             }
@@ -213,7 +231,7 @@ impl Running {
     fn wait_ready(&mut self) -> Result<()> {
         let end = Instant::now() + START_LIMIT;
         loop {
-            let Err(error) = Client::login(self.port, "postgres", &mut [0; 4096]) else { return Ok(()) };
+            let Err(error) = Client::knock(self.port, &mut [0; 4096]) else { return Ok(()) };
             let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
             if ended.is_some() || Instant::now() > end {
                 let last = self.last_words().unwrap_or_else(|| "it said nothing".to_owned());

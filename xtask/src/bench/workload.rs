@@ -42,12 +42,25 @@ pub enum Kind {
 /// Statements in one pipeline.
 pub const PIPELINE_STATEMENTS: u32 = 100;
 
+/// How clients come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Door {
+    /// In clear text, and nobody is asked who he is.
+    Open,
+    /// The same over TLS.
+    Tls,
+    /// In clear text, with a password proven by SCRAM-SHA-256.
+    Scram,
+}
+
 /// One line of the benchmark.
 pub struct Workload {
     /// The word for `--only`.
     pub name: &'static str,
     /// What it does.
     pub kind: Kind,
+    /// How its clients come in.
+    pub door: Door,
     /// Clients at the same time.
     pub clients: u32,
     /// What one transaction is, for the table's heading.
@@ -57,11 +70,15 @@ pub struct Workload {
 }
 
 const fn select(name: &'static str, mode: Mode, clients: u32, quick: bool) -> Workload {
-    Workload { name, kind: Kind::Select(mode), clients, unit: "read", quick }
+    Workload { name, kind: Kind::Select(mode), door: Door::Open, clients, unit: "read", quick }
 }
 
 const fn other(name: &'static str, kind: Kind, clients: u32, unit: &'static str) -> Workload {
-    Workload { name, kind, clients, unit, quick: false }
+    Workload { name, kind, door: Door::Open, clients, unit, quick: false }
+}
+
+const fn through(door: Door, name: &'static str, kind: Kind, clients: u32, unit: &'static str) -> Workload {
+    Workload { name, kind, door, clients, unit, quick: false }
 }
 
 /// All workloads in the order they run within a round.
@@ -78,6 +95,10 @@ pub const WORKLOADS: &[Workload] = &[
     select("prepared-64", Mode::Prepared, 64, false),
     other("tpcb-8", Kind::TpcbLike, 8, "transaction"),
     other("connect-10", Kind::Connect, 10, "connection and read"),
+    through(Door::Tls, "tls-simple-8", Kind::Select(Mode::Simple), 8, "read over TLS"),
+    through(Door::Tls, "tls-simple-64", Kind::Select(Mode::Simple), 64, "read over TLS"),
+    through(Door::Tls, "tls-connect-10", Kind::Connect, 10, "connection over TLS and read"),
+    through(Door::Scram, "scram-connect-10", Kind::Connect, 10, "connection with SCRAM-SHA-256 and read"),
     other("idle-new", Kind::Idle { statements: 0 }, 10_000, "client that only logged in"),
     other("idle-used", Kind::Idle { statements: 1 }, 10_000, "client that ran one statement"),
     other("rows", Kind::Rows { statement: "SELECT line FROM bench_rows" }, 1, "result of 1,000,000 rows"),
