@@ -58,6 +58,7 @@ const MODULES: &[Module] = &[
     // The hot path.
     row(9, "console", &[]),
     row(9, "relay", &[]),
+    row(9, "replication", &[]),
     row(8, "extended", &[]),
     row(7, "aim", &[]),
     row(7, "answer", &[]),

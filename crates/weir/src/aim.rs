@@ -222,7 +222,7 @@ async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<
     let was_closed = client.is_closed();
     entry.wait_cancelled.set(false);
     let gives_up = || (client.is_closed() && !was_closed) || entry.farewell.borrow().is_some() || entry.wait_cancelled.get();
-    let leased = lease_link(w, &pool, node, gives_up).await;
+    let leased = lease_link(w, &pool, node, &[], gives_up).await;
     if leased.is_err() && entry.wait_cancelled.take() {
         entry.card.set_doing(Doing::Idle);
         return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
@@ -230,11 +230,13 @@ async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<
     leased
 }
 
-/// A link of a pool: at rest, opened, or waited for. Not cancel safe: a link may be on its way.
+/// A link of a pool: at rest, opened, or waited for. Not cancel safe: a link may be on its way. `parameters`: of the startup packet
+/// of one that is opened; only for pools whose links nobody shares.
 pub async fn lease_link(
     w: &Rc<Worker>,
     pool: &Arc<Pool>,
     node: u16,
+    parameters: &[(&str, &str)],
     give_up: impl Fn() -> bool,
 ) -> Result<Result<Box<Link>, OpenError>, Fault> {
     loop {
@@ -244,7 +246,7 @@ pub async fn lease_link(
                     return Ok(Ok(link));
                 }
             }
-            Lease::Permit => return Ok(open(w, pool, node).await),
+            Lease::Permit => return Ok(open(w, pool, node, parameters).await),
         }
     }
 }
@@ -304,14 +306,15 @@ async fn fetch(w: &Worker, link: &mut Link) -> bool {
 }
 
 /// Opens a link under a permit of its pool.
-pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16) -> Result<Box<Link>, OpenError> {
+pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&str, &str)]) -> Result<Box<Link>, OpenError> {
     let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
     let opened = match address {
         Some(address) => {
             // First the number, then the secret: a reload in between makes the link old at once.
             let generation = w.shared.access.generation();
             let secret = w.shared.access.secret_for_server(&pool.key.user);
-            let login = Login { user: &pool.key.user, database: &pool.key.database, secret: secret.as_ref(), generation };
+            let (user, database) = (&*pool.key.user, &*pool.key.database);
+            let login = Login { user, database, secret: secret.as_ref(), generation, parameters };
             let opened = link::open(w, pool.clone(), &address, &login).await;
             if let Err(error) = &opened {
                 w.log_link(&address, format_args!("not opened: {error}"));

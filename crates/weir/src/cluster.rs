@@ -147,7 +147,7 @@ async fn ask(w: &Worker, config: &Config, address: &Address, line: &Line) -> Res
     let files = w.shared.access.files();
     let own = Secret::parse(check.password.as_bytes(), files.key.as_ref()).ok();
     let secret = own.as_ref().or_else(|| files.passwords.get(user.as_bytes()));
-    let login = crate::link::Login { user, database: &check.database, secret, generation: 0 };
+    let login = crate::link::Login { user, database: &check.database, secret, generation: 0, parameters: &[] };
     let mut talk = Talk::log_in(w, address, &login, deadline).await?;
     let answer = question(w, address, &mut talk).await?;
     *line.borrow_mut() = Some(talk);

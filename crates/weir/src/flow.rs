@@ -29,6 +29,8 @@ pub enum Kept {
     State(Keeps),
     /// `pool_mode = session`.
     Mode,
+    /// A replication client has its own.
+    Replication,
 }
 
 impl Kept {
@@ -36,7 +38,8 @@ impl Kept {
     pub fn code(self) -> u8 {
         match self {
             Kept::Mode => 1,
-            Kept::State(kind) => 2 + kind as u8,
+            Kept::Replication => 2,
+            Kept::State(kind) => 3 + kind as u8,
         }
     }
 
@@ -45,7 +48,8 @@ impl Kept {
         match code {
             0 => "",
             1 => "pool_mode",
-            _ => Keeps::ALL.get(usize::from(code) - 2).map_or("unknown", |kind| kind.name()),
+            2 => "replication",
+            _ => Keeps::ALL.get(usize::from(code) - 3).map_or("unknown", |kind| kind.name()),
         }
     }
 }

@@ -268,7 +268,7 @@ impl Line {
             is_checker.then(|| Secret::parse(config.check.password.as_bytes(), files.key.as_ref()).ok()).flatten()
         };
         let secret = own.as_ref().or_else(|| files.passwords.get(&user));
-        let login = Login { user: &user, database: &database, secret, generation };
+        let login = Login { user: &user, database: &database, secret, generation, parameters: &[] };
         let mut talk = Talk::log_in(w, &address, &login, deadline).await?;
         talk.query(w, &address, SETTINGS_QUERY).await?;
         Ok(Line { talk, address, user, database, generation })

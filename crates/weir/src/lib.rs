@@ -36,6 +36,7 @@ pub mod overtime;
 pub mod pool;
 pub mod reactor;
 pub mod relay;
+pub mod replication;
 pub mod seats;
 pub mod session;
 pub mod session_card;

@@ -150,6 +150,8 @@ pub struct Login<'a> {
     pub secret: Option<&'a Secret>,
     /// Which reading of the password file the secret is from.
     pub generation: u64,
+    /// What the startup packet says beside user and database.
+    pub parameters: &'a [(&'a str, &'a str)],
 }
 
 impl Link {

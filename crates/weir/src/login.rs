@@ -30,7 +30,8 @@ pub struct Greeting {
 /// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
 pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Login<'_>) -> Result<Greeting, OpenError> {
     let mut out = Vec::with_capacity(256);
-    write::startup(&mut out, Version::V3_2, [("user", login.user), ("database", login.database)].into_iter());
+    let who = [("user", login.user), ("database", login.database)];
+    write::startup(&mut out, Version::V3_2, who.into_iter().chain(login.parameters.iter().copied()));
     talk.send(w, address, &out).await?;
     let mut greeting = Greeting { pid: 0, key: Vec::new(), reported: Vec::new(), protocol: Version::V3_2, was_asked: false };
     let mut proof = Proof { w, address, login, scram: None, is_bound: false, is_proved: false };

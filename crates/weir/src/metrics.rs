@@ -35,6 +35,7 @@ pub enum Metric {
     CancelsForwarded,
     ReserveUses,
     Overtimes,
+    Replications,
 }
 
 /// Name and meaning of a counter, in the order of `Metric`.
@@ -70,6 +71,7 @@ pub const METRICS: &[Row] = &[
     Row { name: "cancels_forwarded_total", help: "Cancel requests forwarded to a server." },
     Row { name: "reserve_uses_total", help: "Server connections opened out of the reserve." },
     Row { name: "overtimes_total", help: "Statements and sessions ended because they took too long." },
+    Row { name: "replications_total", help: "Replication clients that were given a server connection of their own." },
 ];
 
 /// The counters of one worker. Only it writes, so an increment is a load and a store.
@@ -179,7 +181,7 @@ mod tests {
 
     #[test]
     fn every_counter_has_its_row() {
-        assert_eq!(METRICS.len(), Metric::Overtimes as usize + 1);
+        assert_eq!(METRICS.len(), Metric::Replications as usize + 1);
         assert_eq!(METRICS[Metric::Waits as usize].name, "waits_total");
         assert_eq!(METRICS[Metric::LinksLost as usize].name, "links_lost_total");
     }

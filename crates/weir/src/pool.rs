@@ -24,6 +24,15 @@ use weir_policy::pool::{Counts, Grant, grant, is_surplus, missing};
 use crate::metrics::NODES_MAX;
 use crate::reactor::{TaskId, parked};
 
+/// What the links of a pool are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Purpose {
+    /// Statements of clients, who share them.
+    Statements,
+    /// Each is one replication client's to its end: never at rest.
+    Replication,
+}
+
 /// Whose links a pool holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
@@ -31,6 +40,18 @@ pub struct PoolKey {
     pub node: u16,
     pub user: Arc<str>,
     pub database: Arc<str>,
+    pub purpose: Purpose,
+}
+
+impl PoolKey {
+    /// Links that clients do not share count among those of the node only, where the server itself has a limit on them.
+    fn limits(&self, config: &Config) -> Limits {
+        let limits = limits::of(config, &self.user, &self.database);
+        match self.purpose {
+            Purpose::Statements => limits,
+            Purpose::Replication => Limits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits },
+        }
+    }
 }
 
 /// The links of one user and database on one node.
@@ -158,7 +179,7 @@ impl Pools {
                 open: 0,
                 waiters: VecDeque::new(),
                 paused: gates.is_paused(&key.database),
-                limits: limits::of(config, &key.user, &key.database),
+                limits: key.limits(config),
                 cards: HashMap::default(),
             };
             Arc::new(Pool { key: key.clone(), inner: Mutex::new(inner) })
@@ -169,7 +190,7 @@ impl Pools {
     /// Takes the limits of another configuration.
     pub fn reconfigure(&self, config: &Config) {
         for pool in self.all() {
-            pool.inner.lock().limits = limits::of(config, &pool.key.user, &pool.key.database);
+            pool.inner.lock().limits = pool.key.limits(config);
         }
     }
 
@@ -229,7 +250,11 @@ impl Pools {
     /// All pools, by node, database and user.
     pub fn all(&self) -> Vec<Arc<Pool>> {
         let mut all: Vec<_> = self.pools.lock().values().cloned().collect();
-        all.sort_by(|a, b| (a.key.node, &a.key.database, &a.key.user).cmp(&(b.key.node, &b.key.database, &b.key.user)));
+        let place = |pool: &Arc<Pool>| {
+            let key = &pool.key;
+            (key.node, key.database.clone(), key.user.clone(), key.purpose)
+        };
+        all.sort_by_cached_key(place);
         all
     }
 
@@ -265,6 +290,11 @@ impl Pool {
         let mut cards: Vec<_> = self.inner.lock().cards.values().cloned().collect();
         cards.sort_by_key(|card| card.serial);
         cards
+    }
+
+    /// Whether its links come back from their clients.
+    pub fn is_shared(&self) -> bool {
+        self.key.purpose == Purpose::Statements
     }
 
     pub fn add_card(&self, card: Arc<LinkCard>) {

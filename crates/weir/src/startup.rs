@@ -6,6 +6,7 @@
 mod encrypt;
 mod gate;
 mod proof;
+mod replicate;
 
 use crate::aim;
 use crate::console;
@@ -25,7 +26,7 @@ use crate::stats::Stat;
 use crate::tls::certificate::Subject;
 use crate::worker::{Clock, Entry, PoolSet, Worker};
 use foldhash::fast::RandomState;
-use gate::{Caller, Turn, wrong_password};
+use gate::{Admission, Caller, Turn, wrong_password};
 use quick_cache::UnitWeighter;
 use quick_cache::unsync::Cache;
 use std::cell::{Cell, RefCell};
@@ -296,12 +297,8 @@ impl Door<'_> {
             Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
         })?;
         let database = startup.get("database").filter(|name| !name.is_empty()).unwrap_or(user);
-        let replication = replication(startup);
-        if replication != Replication::No {
-            let text = "replication connections are not supported yet";
-            return Err(Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text).hint("Connect to the server itself."));
-        }
-        let wishes = self.wishes(startup)?;
+        let replication = replicate::asked(startup)?;
+        let database = if replication == Replication::Physical { replicate::NO_DATABASE } else { database };
         let mut out = Vec::with_capacity(512);
         if startup.version > Version::V3_2 || !startup.protocol_options.is_empty() {
             let newest = startup.version.min(Version::V3_2);
@@ -310,24 +307,24 @@ impl Door<'_> {
             out.clear();
         }
         let caller = Caller { user, database, replication };
-        if console::is_console(self.w, database) {
+        if replication != Replication::Physical && console::is_console(self.w, database) {
             return Box::pin(self.administer(caller, startup)).await.map(|()| None);
         }
         self.check_room()?;
         self.check_gate(database)?;
+        if replication != Replication::No {
+            return Box::pin(self.replicate(caller, startup)).await.map(|()| None);
+        }
+        let wishes = self.wishes(startup)?;
         let admission = self.authenticate(caller).await?;
-        out.extend(admission.message);
+        out.extend_from_slice(&admission.message);
         let pools = self.w.pool_set(user, database);
         self.take_seat(&pools).inspect_err(|_| self.w.forget_pool_set(&pools))?;
         let welcome = match welcome_of(self.w, &self.socket, &pools, wishes.nameless.clone()).await {
             Ok(welcome) => welcome,
             Err(fault) => {
                 self.w.forget_pool_set(&pools);
-                if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
-                    // No server trusts him: he fails as one does who has an entry and a wrong password.
-                    Box::pin(self.by_nothing(&self.w.shared.access.files(), user)).await?;
-                }
-                return Err(fault);
+                return self.turn_away(user, &admission, fault).await;
             }
         };
         write::authentication(&mut out, 0, &[]);
@@ -347,6 +344,15 @@ impl Door<'_> {
         pools.stats.add(Stat::Logins, 1);
         let state = State::new(wishes.settings.clone(), wishes.meaning, self.w.shared.no_statements.clone());
         Ok(Some(Admitted { pools, state, entry }))
+    }
+
+    /// Refuses a client that was let in here and not by the servers.
+    async fn turn_away<T>(&mut self, user: &str, admission: &Admission, fault: Fault) -> Result<T, Fault> {
+        if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
+            // No server trusts him: he fails as one does who has an entry and a wrong password.
+            Box::pin(self.by_nothing(&self.w.shared.access.files(), user)).await?;
+        }
+        Err(fault)
     }
 
     /// Serves an administrator. There is no server here that would refuse one who proves nothing, so that he is refused.
@@ -461,15 +467,6 @@ impl Door<'_> {
     }
 }
 
-/// What the startup packet says the connection is for. Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
-fn replication(startup: &Startup) -> Replication {
-    match startup.get("replication") {
-        None | Some("false" | "off" | "no" | "0") => Replication::No,
-        Some("database") => Replication::Logical,
-        Some(_) => Replication::Physical,
-    }
-}
-
 fn broke(cause: &io::Error) -> Fault {
     match cause.kind() {
         io::ErrorKind::TimedOut => {
@@ -536,7 +533,7 @@ async fn first_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, nodes: &[u
     let mut first = None;
     for &node in nodes {
         let pool = pools.of_node(w, node);
-        match aim::lease_link(w, &pool, node, || client.is_closed()).await? {
+        match aim::lease_link(w, &pool, node, &[], || client.is_closed()).await? {
             Ok(link) => return Ok(link),
             Err(error) => {
                 w.shared.nudge_prober();

@@ -48,7 +48,7 @@ fn open_missing(w: &Rc<Worker>) {
             let worker = w.clone();
             worker.reactor.spawn(async move {
                 // An error is in the log, and its permission given back.
-                if let Ok(link) = aim::open(&w, &pool, pool.key.node).await {
+                if let Ok(link) = aim::open(&w, &pool, pool.key.node, &[]).await {
                     pool.give_back(&w, link);
                 }
             });

@@ -6,7 +6,7 @@ use crate::inquiry::Inquiry;
 use crate::link::{self, Address, Link, LinkCard};
 use crate::log::{Level, Who};
 use crate::metrics::{Counters, Metric};
-use crate::pool::{Pool, PoolKey};
+use crate::pool::{Pool, PoolKey, Purpose};
 use crate::reactor::{Reactor, TaskId};
 use crate::seats::Seat;
 use crate::session_card::{Card, Doing};
@@ -91,7 +91,7 @@ pub struct Entry {
     /// Last time the client sent something.
     pub active_at: Cell<Instant>,
     pub clock: Clock,
-    /// The pools of its user and database; an administrator has none.
+    /// The pools of its user and database; an administrator and a replication client have none, nor limits on time.
     pub pools: Option<Rc<PoolSet>>,
     /// Whether the statement that runs took too long.
     pub overdue: RefCell<Overdue>,
@@ -118,11 +118,17 @@ impl PoolSet {
             pools.resize(at + 1, None);
         }
         pools[at]
-            .get_or_insert_with(|| {
-                let key = PoolKey { node, user: self.user.clone(), database: self.database.clone() };
-                w.shared.pools.get(key, &w.shared.gates, &w.peek_config())
-            })
+            .get_or_insert_with(|| w.shared.pools.get(self.key(node, Purpose::Statements), &w.shared.gates, &w.peek_config()))
             .clone()
+    }
+
+    /// The pool of links that clients do not share.
+    pub fn apart(&self, w: &Worker, node: u16, purpose: Purpose) -> Arc<Pool> {
+        w.shared.pools.get(self.key(node, purpose), &w.shared.gates, &w.peek_config())
+    }
+
+    fn key(&self, node: u16, purpose: Purpose) -> PoolKey {
+        PoolKey { node, user: self.user.clone(), database: self.database.clone(), purpose }
     }
 }
 
@@ -217,7 +223,9 @@ impl Worker {
         let Some(entry) = entry else { return };
         self.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));
         if let Some(link) = entry.link.take() {
-            let key = PoolKey { node: link.address.node, user: entry.card.user.clone(), database: entry.card.database.clone() };
+            let purpose = if entry.pools.is_some() { Purpose::Statements } else { Purpose::Replication };
+            let (user, database) = (entry.card.user.clone(), entry.card.database.clone());
+            let key = PoolKey { node: link.address.node, user, database, purpose };
             self.shared.pools.get(key, &self.shared.gates, &self.peek_config()).forget(self, link.serial);
         }
         self.leave(&entry);

@@ -112,7 +112,8 @@ impl Console<'_> {
             return Err(Fault::error(sqlstate::NOT_IN_STATE, "already paused"));
         }
         pause(self.w, database);
-        self.wait_until(|w| w.shared.pools.of_database(database).iter().all(|pool| pool.census().1 == 0)).await?;
+        self.wait_until(|w| !w.shared.pools.of_database(database).iter().any(|pool| pool.is_shared() && pool.census().1 > 0))
+            .await?;
         Ok(done("PAUSE"))
     }
 
@@ -182,7 +183,8 @@ impl Console<'_> {
 
     async fn wait_close(&mut self, database: Option<&str>) -> Result<Outcome, Fault> {
         self.check_database("wait for", database)?;
-        self.wait_until(|w| !w.shared.pools.of_database(database).iter().any(|pool| pool.has_doomed())).await?;
+        self.wait_until(|w| !w.shared.pools.of_database(database).iter().any(|pool| pool.is_shared() && pool.has_doomed()))
+            .await?;
         Ok(done("WAIT_CLOSE"))
     }
 
@@ -249,7 +251,7 @@ fn pause(w: &Worker, database: Option<&str>) {
 
 /// SHUTDOWN WAIT_FOR_SERVERS: what runs may end, then all go.
 async fn stop_after_servers(w: Rc<Worker>) {
-    while w.shared.pools.all().iter().any(|pool| pool.census().1 > 0) {
+    while w.shared.pools.all().iter().any(|pool| pool.is_shared() && pool.census().1 > 0) {
         w.reactor.sleep(LOOK_PERIOD).await;
     }
     w.shared.begin_stop(Stop::Fast);

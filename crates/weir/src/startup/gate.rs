@@ -369,7 +369,7 @@ impl Door<'_> {
         let is_console = crate::console::is_console(self.w, caller.database);
         let own = is_console.then(|| self.w.peek_config().auth.ask_database.clone());
         let database = own.as_deref().unwrap_or(caller.database);
-        let login = Login { user: caller.user, database, secret: Some(&secret), generation: 0 };
+        let login = Login { user: caller.user, database, secret: Some(&secret), generation: 0, parameters: &[] };
         let mut fault = Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password");
         for address in inquiry::servers(self.w, deadline).await {
             let judged = async {

@@ -29,6 +29,7 @@ mod pipelines;
 mod pooling;
 mod prepared;
 mod protocol;
+mod replication;
 mod restart;
 mod roles;
 mod routing;

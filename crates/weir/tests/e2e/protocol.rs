@@ -108,17 +108,6 @@ fn an_unknown_database_or_user_gives_the_servers_own_error() {
 }
 
 #[test]
-fn replication_connections_are_refused_with_a_clear_text() {
-    let ground = Ground::new();
-    let proxy = ground.proxy("");
-    for value in ["true", "database", "1"] {
-        let failure = Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[("replication", value)]).unwrap_err();
-        assert_eq!(failure.sqlstate, "0A000");
-        assert!(failure.message.contains("replication"), "{failure:?}");
-    }
-}
-
-#[test]
 fn garbage_on_the_port_harms_nobody() {
     let ground = Ground::new();
     let proxy = ground.proxy("");
