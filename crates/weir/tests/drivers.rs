@@ -1,4 +1,4 @@
-//! Drivers and tools people use, with what they do by default: each runs a script of its language against a server itself and through
+//! Drivers people use, with what they do by default: each runs a script of its language against a server itself and through
 //! Weir, in transaction pooling with two server connections, reads on standbys and neighbours that take the connections away. What it
 //! prints must be the same.
 //!
@@ -16,8 +16,7 @@ mod support;
 mod toolbox;
 
 use stage::{SMALL_POOL, Through};
-use toolbox::{python, shell};
-use weir_demo::Programs;
+use toolbox::python;
 
 /// Runs a test, or says why it is left out.
 fn try_out(what: &str, play: impl FnOnce() -> Result<(), String>) {
@@ -54,13 +53,4 @@ fn sqlalchemy() {
 #[test]
 fn alembic() {
     try_out("Alembic", || stage::check(|| python("with_alembic.py"), SMALL_POOL).map(drop));
-}
-
-#[test]
-fn pg_dump_and_pg_restore() {
-    // Both with two jobs have three connections in transactions at the same time.
-    try_out("pg_dump", || {
-        let major = Programs::find().map_err(|error| error.to_string())?.major();
-        stage::check(|| shell("dump.sh", major), "pool_size = 4\n").map(drop)
-    });
 }

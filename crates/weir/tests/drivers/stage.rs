@@ -3,8 +3,8 @@
 use crate::support::{Ground, Proxy, Raw, wait_until};
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 

@@ -43,7 +43,12 @@ fn run(command: &mut Command) -> Result<String, String> {
 
 /// Fetches a language's packages unless they are there in the versions of its lock file. The program that makes them counts too:
 /// packages of another version of it may not work.
-fn fetch_once(language: &str, version: &str, locks: &[&str], fetch: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
+fn fetch_once(
+    language: &str,
+    version: &str,
+    locks: &[&str],
+    fetch: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let (folder, sources) = (packages(language), sources(language));
@@ -74,17 +79,5 @@ pub fn python(script: &str) -> Result<Command, String> {
     })?;
     let mut command = Command::new(folder.join("bin/python"));
     command.arg("-B").arg(sources("python").join(script));
-    Ok(command)
-}
-
-/// A script for the shell, with PostgreSQL's own client programs of the servers' version or a newer one.
-pub fn shell(script: &str, server_major: u32) -> Result<Command, String> {
-    let said = run(Command::new("pg_dump").arg("--version"))?;
-    let major = said.split([' ', '.']).find_map(|word| word.parse::<u32>().ok()).ok_or_else(|| format!("pg_dump says {said:?}"))?;
-    if major < server_major {
-        return Err(format!("pg_dump {major} does not dump servers of version {server_major}"));
-    }
-    let mut command = Command::new("sh");
-    command.arg(sources("shell").join(script));
     Ok(command)
 }
