@@ -142,7 +142,9 @@ fn all_tests(version: Option<u32>, packages: &str, rest: &[String], summary: &mu
     for text in BufReader::new(reader).lines() {
         let text = text?;
         println!("{text}");
-        if let Some(name) = program_of(&text) {
+        if let Some(left_out) = left_out(&text) {
+            summary.lines.push(format!("  {left_out}"));
+        } else if let Some(name) = program_of(&text) {
             program = name.to_owned();
         } else if text.starts_with("test result:") {
             summary.add_result(&program, &text);
@@ -160,6 +162,11 @@ fn program_of(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let running = line.strip_prefix("Running ").map(|rest| rest.split(" (").next().unwrap_or(rest));
     running.or_else(|| line.strip_prefix("Doc-tests ").filter(|rest| !rest.contains(' ')))
+}
+
+/// What a test says that lacks something on this machine; it may stand behind the name of another test.
+fn left_out(line: &str) -> Option<&str> {
+    line.find("left out: ").map(|at| &line[at..])
 }
 
 /// Runs every fuzz target for `seconds`. The fuzzer needs flags of the nightly compiler, which the variable allows.
@@ -214,5 +221,11 @@ mod tests {
         assert_eq!(program_of(line), Some("unittests src/main.rs"));
         assert_eq!(program_of("   Doc-tests weir_wire"), Some("weir_wire"));
         assert_eq!(program_of("running 3 tests"), None);
+    }
+
+    #[test]
+    fn what_was_left_out_is_told() {
+        assert_eq!(left_out("test a ... left out: go: go is not installed"), Some("left out: go: go is not installed"));
+        assert_eq!(left_out("test nothing_is_left_out ... ok"), None);
     }
 }
