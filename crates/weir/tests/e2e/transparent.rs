@@ -408,6 +408,8 @@ fn statements_prepared_by_sql_live_with_their_session() {
             "execute plus(1)",
             "prepare one as select 1; prepare two as select 2",
             "execute one; execute two",
+            "prepare ended as select 8;",
+            "select statement from pg_prepared_statements where name = 'ended'",
             "explain (costs off) execute two",
             "create table other.made as execute one",
             "select count(*) from other.made",
@@ -434,6 +436,35 @@ fn statements_prepared_by_sql_live_with_their_session() {
             "execute plus(1)",
             "discard all",
             "execute plus(1)",
+        ],
+    );
+}
+
+/// Elsewhere they could not be made any more, and the client would lose them.
+#[test]
+fn statements_prepared_by_sql_outlive_what_they_are_about() {
+    check(
+        Moves::Yes,
+        &[
+            "create temp table mine as select 1 as a",
+            "prepare p as select * from mine",
+            "drop table mine",
+            "execute p",
+            "create temp table mine as select 2 as a",
+            "execute p",
+            "drop table mine",
+            "deallocate p",
+            "select 1",
+            "create role weir_goes",
+            "set role weir_goes",
+            "prepare p as select current_user",
+            "reset role",
+            "select 1",
+            "drop role weir_goes",
+            "execute p",
+            "deallocate all",
+            "select 1",
+            "select 2",
         ],
     );
 }
