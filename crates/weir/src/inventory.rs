@@ -171,7 +171,7 @@ fn ask(s: &mut Session, w: &Worker) {
 }
 
 /// Writes a simple query of ours.
-fn send(s: &mut Session, w: &Worker, sql: &str, expect: Expect) {
+pub fn send(s: &mut Session, w: &Worker, sql: &str, expect: Expect) {
     write::query(s.up.extra(&w.buffers), sql);
     s.replies.push(expect);
     s.entry.is_ours.set(true);

@@ -37,6 +37,7 @@ pub mod pool;
 pub mod reactor;
 pub mod relay;
 pub mod seats;
+pub mod sequences;
 pub mod session;
 pub mod session_card;
 pub mod shared;

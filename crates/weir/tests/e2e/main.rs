@@ -32,6 +32,7 @@ mod protocol;
 mod restart;
 mod roles;
 mod routing;
+mod sequences;
 mod session_state;
 mod show;
 mod signals;
