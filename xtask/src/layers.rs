@@ -64,6 +64,7 @@ const MODULES: &[Module] = &[
     row(7, "answer", &[]),
     row(7, "exposition", &[]),
     row(6, "timing", &[("statement_log", "says how long a statement took")]),
+    row(6, "sequences", &[("inventory", "sends a query of ours, keeps the link")]),
     row(6, "inventory", &[]),
     row(6, "statement_log", &[]),
     row(5, "inquiry", &[]),

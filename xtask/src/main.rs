@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask bench`, `check`, `test`, `pg`, `layers`, `tidy`.
+//! Development tasks: `cargo xtask bench`, `check`, `test`, `regress`, `pg`, `layers`, `tidy`.
 
 mod bench;
 mod cargo;
@@ -9,6 +9,7 @@ mod layers;
 mod pg;
 mod pg_task;
 mod process;
+mod regress;
 mod source;
 mod test;
 mod tidy;
@@ -37,6 +38,8 @@ enum Task {
     Test(test::Arguments),
     /// Fetch PostgreSQL of these major versions and print the folders of their programs
     Pg(pg_task::Arguments),
+    /// PostgreSQL's regression suite, direct and through Weir: the answers must be the same
+    Regress(regress::Arguments),
     /// Who uses whom, against the tables in xtask/src/layers.rs
     Layers,
     /// Lengths, banned words, changing statics
@@ -59,6 +62,7 @@ fn run(task: Task) -> Result<()> {
         Task::Check => check::run(root()),
         Task::Test(arguments) => test::run(&arguments, root()),
         Task::Pg(arguments) => pg_task::run(&arguments),
+        Task::Regress(arguments) => regress::run(&arguments),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),
     }

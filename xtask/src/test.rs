@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::{cargo, describe, run_to_end};
-use crate::check;
+use crate::{check, regress};
 
 /// Tells the end-to-end tests which major version of PostgreSQL they run on.
 const VERSION_VARIABLE: &str = "WEIR_TEST_PG";
@@ -61,6 +61,9 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     }
     if arguments.pg.is_empty() {
         newest_too(&arguments.rest, &mut summary, &mut failed);
+    }
+    if arguments.pg.is_empty() && arguments.rest.is_empty() {
+        postgres_own(&mut summary, &mut failed);
     }
     if arguments.fuzz_seconds > 0
         && let Err(error) = fuzz(root, arguments.fuzz_seconds, &mut summary)
@@ -115,6 +118,29 @@ fn newest_too(rest: &[String], summary: &mut Summary, failed: &mut Vec<String>) 
     if let Err(error) = all_tests(Some(NEWEST), "--package=weir", rest, summary) {
         println!("{error:#}");
         failed.push(name);
+    }
+}
+
+/// Runs PostgreSQL's own suite through the proxy. A machine that cannot fetch it is told so, and that is no failure.
+fn postgres_own(summary: &mut Summary, failed: &mut Vec<String>) {
+    let name = "PostgreSQL's regression suite through the proxy";
+    let suite = match regress::prepare() {
+        Ok(suite) => suite,
+        Err(error) => return summary.lines.push(format!("{name}: left out: {error:#}")),
+    };
+    let outcomes = regress::compare(&suite, &regress::Arguments::default()).unwrap_or_else(|error| {
+        println!("{error:#}");
+        failed.push(name.to_owned());
+        Vec::new()
+    });
+    for outcome in outcomes {
+        let regress::Outcome { mode, passed, failed: differ } = outcome;
+        summary.lines.push(format!("{name}, {mode} mode: {passed} passed; {differ} failed"));
+        summary.passed += passed;
+        summary.failed += differ;
+        if differ > 0 {
+            failed.push(format!("{name}, {mode} mode"));
+        }
     }
 }
 

@@ -17,6 +17,9 @@ pub struct Entry {
     pub settings: Arc<Settings>,
     /// What it leaves when it is executed.
     pub later: Leaves,
+    /// Only the link it was made on can have it: it may be about a temporary object, or of a role that may be dropped before the
+    /// session ends.
+    pub is_bound: bool,
 }
 
 /// All of one session, in the order in which they were made.
@@ -37,6 +40,11 @@ impl BySql {
     /// What an `EXECUTE` of any of them may leave.
     pub fn later(&self) -> Leaves {
         self.entries.iter().fold(Leaves::NONE, |all, entry| all.and(entry.later))
+    }
+
+    /// Whether one of them cannot move.
+    pub fn is_bound(&self) -> bool {
+        self.entries.iter().any(|entry| entry.is_bound)
     }
 
     pub fn texts(&self) -> impl Iterator<Item = &str> {
@@ -96,7 +104,10 @@ mod tests {
 
     fn set(had: &BySql, names: &[&str], settings: &Arc<Settings>) -> BySql {
         let listed = names.iter().map(|name| (name.to_string(), format!("prepare {name}")));
-        had.of_list(listed, |name, text| Entry { name, text, settings: settings.clone(), later: Leaves::NONE })
+        had.of_list(listed, |name, text| {
+            let is_bound = name == "bound";
+            Entry { name, text, settings: settings.clone(), later: Leaves::NONE, is_bound }
+        })
     }
 
     #[test]
@@ -122,5 +133,6 @@ mod tests {
         let other = set(&none, &["a"], &plain);
         assert_eq!(say(first.change_to(&other, &plain)), "DEALLOCATE \"a\"; prepare a", "of the same name, and another one");
         assert!(both.has(b"B") && !both.has(b"b"));
+        assert!(!both.is_bound() && set(&both, &["a", "bound"], &plain).is_bound());
     }
 }

@@ -21,11 +21,13 @@ pub enum Keeps {
     Unknown,
     /// A text that could not be looked at.
     Unread,
+    /// What it drew from sequences, if somebody asks for that (`currval`, `lastval`); no text alone shows it.
+    Sequence,
 }
 
 impl Keeps {
     /// All kinds, in the order in which they are named.
-    pub const ALL: [Keeps; 9] = [
+    pub const ALL: [Keeps; 10] = [
         Keeps::Setting,
         Keeps::Prepare,
         Keeps::Listen,
@@ -35,6 +37,7 @@ impl Keeps {
         Keeps::Library,
         Keeps::Unknown,
         Keeps::Unread,
+        Keeps::Sequence,
     ];
 
     /// In words, for a log or a table.
@@ -49,6 +52,7 @@ impl Keeps {
             Keeps::Library => "library",
             Keeps::Unknown => "unknown",
             Keeps::Unread => "unknown statement",
+            Keeps::Sequence => "sequence value",
         }
     }
 }

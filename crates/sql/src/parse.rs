@@ -29,7 +29,8 @@ pub fn facts(text: &[u8]) -> Facts {
     catch_unwind(|| look(text)).unwrap_or_else(|_| refused(Leaves::of(Keeps::Unread)))
 }
 
-/// The `PREPARE` of this name within a text, which may hold other statements. `None`: there is none, or the text cannot be read.
+/// The `PREPARE` of this name within a text; the whole text if it holds nothing else, since that is what a server lists. `None`: there
+/// is none, or the text cannot be read.
 pub fn prepare_named<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     if text.len() > TEXT_BYTES_MAX || is_slow_to_scan(text.as_bytes()) {
         return None;
@@ -43,7 +44,8 @@ fn place_of_prepare(text: &str, name: &str) -> Option<(usize, usize)> {
     let tree = pg_raw_parse::parse(text).ok()?;
     let is_it = |raw: &&RawStmt| matches!(raw.stmt(), Node::PrepareStmt(prepare) if prepare.name() == Some(name));
     let place = |raw: &RawStmt| (raw.stmt_location.max(0) as usize, raw.stmt_len.max(0) as usize);
-    tree.iter().rfind(is_it).map(place)
+    let found = tree.iter().rfind(is_it).map(place);
+    if tree.iter().nth(1).is_none() { found.map(|_| (0, 0)) } else { found }
 }
 
 /// How many steps of PostgreSQL's scanner may go to long runs of operator characters; 2 to 5 ns each.
@@ -139,7 +141,8 @@ mod tests {
         assert_eq!(prepare_named(text, "a"), Some("prepare a as select 1"));
         assert_eq!(prepare_named(text, "B"), Some("prepare \"B\" (int) as select $1 "));
         assert_eq!(prepare_named(text, "b"), None);
-        assert_eq!(prepare_named("prepare a as select 1;", "a"), Some("prepare a as select 1"));
+        assert_eq!(prepare_named("prepare a as select 1; select 2", "a"), Some("prepare a as select 1"));
+        assert_eq!(prepare_named(" prepare a as select 1;", "a"), Some(" prepare a as select 1;"), "as a server lists it");
         assert_eq!(prepare_named("prepare a as selec", "a"), None);
     }
 }

@@ -5,8 +5,9 @@ use crate::flow::{Flow, Need};
 use crate::inventory;
 use crate::link::{self, Link, Login, OpenError};
 use crate::metrics::Metric;
-use crate::pool::{Lease, Limit, Pool, Refusal};
+use crate::pool::{Lease, Limit, Place, Pool, Refusal};
 use crate::reactor::parked;
+use crate::sequences;
 use crate::session::{IDLE, Session};
 use crate::session_card::Doing;
 use crate::shared::Message;
@@ -28,13 +29,22 @@ use weir_wire::write;
 /// Time the worker that has a link gets to let go of it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Time a session waits for a link that another client has, which only this link can serve; and the interval between two looks. Who
+/// keeps it longer than a transaction takes has most likely drawn from sequences himself.
+const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
+const AGAIN_EVERY: Duration = Duration::from_millis(1);
+
 /// Sees that the session holds a link where this statement may run. `None`: it does. Else what to do first.
 #[inline]
 pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
     if let Some(link) = &s.link {
         let stays = s.transaction != IDLE || s.state.kept().is_some();
         if stays || statement.class.side == Side::Reader || is_primary(w, link) {
-            return Ok(bring_again(s, w));
+            let flow = bring_again(s, w);
+            if flow.is_none() {
+                sequences::prepare(s, w, statement);
+            }
+            return Ok(flow);
         }
         leave_reader(s, w);
         if s.link.is_some() {
@@ -46,14 +56,20 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         // All of the session's state lies on one link, so that link must be able to do everything.
         class.side = Side::Primary;
     }
-    let need = Need { class, is_read: statement.is_read };
+    let need = Need { class, is_read: statement.is_read, link: sequences::wanted(s, statement) };
     let (Some((_, node)), _) = choose(s, w, class) else { return Ok(Some(Flow::Need(need))) };
+    if need.link.is_some() {
+        return Ok(Some(Flow::Need(need)));
+    }
     let pool = s.pools.of_node(w, node);
     let fits = |link: &Link| Arc::ptr_eq(&link.settings, &s.state.settings) && Arc::ptr_eq(&link.by_sql, &s.state.by_sql);
     match pool.take_idle(w, fits).and_then(|link| fit_near(w, link)) {
         Some(link) => {
             count(w, need, node);
             settle_in(s, w, link);
+            if !s.barrier {
+                sequences::prepare(s, w, statement);
+            }
             Ok(s.barrier.then_some(Flow::Hold))
         }
         None => Ok(Some(Flow::Need(need))),
@@ -90,6 +106,9 @@ fn leave_reader(s: &mut Session, w: &Rc<Worker>) {
 
 /// Why a statement that only means something on the primary cannot run where the session's transaction is, if it is elsewhere.
 pub fn misplaced(s: &Session, w: &Worker, statement: &Statement) -> Option<Fault> {
+    if let Some(fault) = sequences::refusal(s, statement) {
+        return Some(fault);
+    }
     const MOVES: Leaves = Leaves::of(Keeps::Setting).with(Keeps::Prepare);
     let stays = statement.locks || !statement.leaves.without(MOVES).is_empty();
     let link = s.link.as_ref().filter(|_| stays)?;
@@ -137,6 +156,11 @@ async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Ins
                 continue;
             }
         };
+        if let Some(link) = lease_again(s, w, node, need).await {
+            count(w, need, node);
+            settle_in(s, w, link);
+            return Ok(());
+        }
         match lease(s, w, node).await? {
             Ok(link) => {
                 count(w, Need { class, ..need }, node);
@@ -212,11 +236,15 @@ async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: &str)
     Ok(())
 }
 
+fn show_waiting(s: &Session, w: &Worker) {
+    s.entry.card.set_doing(Doing::WaitingForConnection);
+    s.entry.card.waiting_ms.store(w.now_ms(), std::sync::atomic::Ordering::Relaxed);
+}
+
 /// A link of the session's pool on a node. The outer error ends the session's wait, the inner one is the node's.
 async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<Link>, OpenError>, Fault> {
     let pool = s.pools.of_node(w, node);
-    s.entry.card.set_doing(Doing::WaitingForConnection);
-    s.entry.card.waiting_ms.store(w.now_ms(), std::sync::atomic::Ordering::Relaxed);
+    show_waiting(s, w);
     let (client, entry) = (&s.client, &s.entry);
     // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
     let was_closed = client.is_closed();
@@ -228,6 +256,25 @@ async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<
         return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
     }
     leased
+}
+
+/// The very link a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. Not
+/// cancel safe: the link may be on its way.
+async fn lease_again(s: &mut Session, w: &Worker, node: u16, need: Need) -> Option<Box<Link>> {
+    let serial = need.link?;
+    let pool = s.pools.of_node(w, node);
+    let deadline = Instant::now() + AGAIN_TIMEOUT;
+    show_waiting(s, w);
+    loop {
+        match pool.take_again(serial) {
+            Place::AtRest(link) => return fit(w, link).await,
+            Place::InUse if w.reactor.now() < deadline && !s.client.is_closed() => {
+                w.reactor.wake_at(Instant::now() + AGAIN_EVERY);
+                parked().await;
+            }
+            Place::InUse | Place::Nowhere => return None,
+        }
+    }
 }
 
 /// A link of a pool: at rest, opened, or waited for. Not cancel safe: a link may be on its way. `parameters`: of the startup packet

@@ -9,6 +9,7 @@ use crate::fault::{Fault, sqlstate};
 use crate::flow::Flow;
 use crate::inventory;
 use crate::metrics::Metric;
+use crate::sequences;
 use crate::session::{Change, Portal, Session};
 use crate::statement_log::{self, Source};
 use crate::statements::{self, Prepared};
@@ -247,6 +248,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
+    sequences::note(s, &prepared.statement);
     inventory::note_bind(s, w, &prepared.statement, &prepared.tail, header);
     s.verb_bound |= prepared.statement.is_barrier;
     statement_log::sent(s, w, Source::Message("Bind: ", &prepared));

@@ -21,6 +21,8 @@ pub enum Flow {
 pub struct Need {
     pub class: Class,
     pub is_read: bool,
+    /// This very link, by its number, as long as it is there.
+    pub link: Option<u64>,
 }
 
 /// Why a link stays with a session.

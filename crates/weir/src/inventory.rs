@@ -171,7 +171,7 @@ fn ask(s: &mut Session, w: &Worker) {
 }
 
 /// Writes a simple query of ours.
-fn send(s: &mut Session, w: &Worker, sql: &str, expect: Expect) {
+pub fn send(s: &mut Session, w: &Worker, sql: &str, expect: Expect) {
     write::query(s.up.extra(&w.buffers), sql);
     s.replies.push(expect);
     s.entry.is_ours.set(true);
@@ -252,13 +252,18 @@ fn take_statements(s: &mut Session, w: &Worker, listed: Vec<(String, String)>) -
         cut.push((name, own.to_owned()));
     }
     let settings = s.state.settings.clone();
+    // What it names may be gone when it would be made elsewhere, and then the client would lose it.
+    let is_bound = s.state.found.has(Keeps::Temporary) || settings.has_role();
     let make = |name: String, text: String| {
         let later = statements.of_text(text.as_bytes()).later;
-        Entry { name, text, settings: settings.clone(), later }
+        Entry { name, text, settings: settings.clone(), later, is_bound }
     };
     let now = s.state.by_sql.of_list(cut.into_iter(), make);
     if now != *s.state.by_sql {
         s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
+    }
+    if s.state.by_sql.is_bound() {
+        s.state.found.add(Keeps::Prepare);
     }
     if let Some(link) = &mut s.link {
         link.by_sql = s.state.by_sql.clone();

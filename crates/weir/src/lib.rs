@@ -38,6 +38,7 @@ pub mod reactor;
 pub mod relay;
 pub mod replication;
 pub mod seats;
+pub mod sequences;
 pub mod session;
 pub mod session_card;
 pub mod shared;

@@ -90,6 +90,8 @@ pub struct Link {
     pub settings: Arc<Settings>,
     /// The statements prepared by SQL that are on it.
     pub by_sql: Arc<BySql>,
+    /// How many statements that may draw from sequences were sent on it.
+    pub drawn: u64,
     /// Parameters the server reported, in their last state.
     pub reported: Vec<(String, String)>,
     opened_at: Instant,
@@ -247,6 +249,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         unnamed: None,
         settings: w.no_settings(),
         by_sql: w.shared.no_statements.clone(),
+        drawn: 0,
         reported: greeting.reported,
         opened_at: now,
         rested_at: Cell::new(now),

@@ -15,7 +15,7 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_policy::config::Config;
 use weir_policy::limits::{self, Limits};
@@ -57,6 +57,8 @@ impl PoolKey {
 /// The links of one user and database on one node.
 pub struct Pool {
     pub key: PoolKey,
+    /// Some session has asked for what it drew from sequences (`currval`, `lastval`).
+    pub is_asked_for_sequences: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -102,6 +104,13 @@ pub enum Lease {
     Link(Box<Link>),
     /// Open one; on failure call `release_permit`.
     Permit,
+}
+
+/// Where one certain link is.
+pub enum Place {
+    AtRest(Box<Link>),
+    InUse,
+    Nowhere,
 }
 
 /// Why a session got nothing.
@@ -182,7 +191,8 @@ impl Pools {
                 limits: key.limits(config),
                 cards: HashMap::default(),
             };
-            Arc::new(Pool { key: key.clone(), inner: Mutex::new(inner) })
+            let is_asked_for_sequences = AtomicBool::new(false);
+            Arc::new(Pool { key: key.clone(), is_asked_for_sequences, inner: Mutex::new(inner) })
         };
         pools.entry(key.clone()).or_insert_with(make).clone()
     }
@@ -396,6 +406,16 @@ impl Pool {
         let fitting = inner.idle.iter().rposition(|link| link.home == w.id && fits(link));
         let at = fitting.or_else(|| inner.idle.iter().rposition(|link| link.home == w.id))?;
         Some(inner.idle.remove(at))
+    }
+
+    /// One certain link, by its number.
+    pub fn take_again(&self, serial: u64) -> Place {
+        let mut inner = self.inner.lock();
+        match inner.idle.iter().position(|link| link.card.serial == serial) {
+            Some(at) if !inner.paused => Place::AtRest(inner.idle.remove(at)),
+            None if inner.cards.contains_key(&serial) => Place::InUse,
+            Some(_) | None => Place::Nowhere,
+        }
     }
 
     fn try_lease(self: &Arc<Pool>, w: &Worker, ceilings: Ceilings) -> Result<Lease, (Arc<Cell>, Limit)> {

@@ -13,6 +13,7 @@ use crate::link;
 use crate::log::{Level, Who};
 use crate::metrics::Metric;
 use crate::reactor::parked;
+use crate::sequences;
 use crate::session::{Change, IDLE, Session};
 use crate::session_card::Doing;
 use crate::shared::Stop;
@@ -381,6 +382,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     statement_log::sent(s, w, Source::Query);
     w.count(Metric::StatementsSimple);
     s.barrier = statement.is_barrier;
+    sequences::note(s, &statement);
     inventory::note_query(s, w, &statement, header);
     if s.replies.is_settled() {
         s.replies.push(Expect::Query);
@@ -430,10 +432,12 @@ fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Fl
 
 /// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
 fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
-    if let Some(flow) = aim::at(s, w, &statements::unknown())? {
+    let statement = statements::unknown();
+    if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
     }
     timing::sent(s, w);
+    sequences::note(s, &statement);
     s.state.note(Leaves::of(Keeps::Unknown), &[], &[], &[]);
     s.replies.push(Expect::FunctionCall);
     s.up.pass(header, &w.buffers);

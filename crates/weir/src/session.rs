@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::prepared::StatementId;
 use weir_policy::replies::{Dropped, Replies};
+use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::write;
 
 /// Transaction status of a link at rest. Source: PostgreSQL manual, `ReadyForQuery`.
@@ -234,6 +235,7 @@ impl Session {
     pub fn deallocated(&mut self, w: &Worker) {
         self.named.clear();
         self.state.by_sql = w.shared.no_statements.clone();
+        self.state.found = self.state.found.without(Leaves::of(Keeps::Prepare));
         if let Some(link) = &mut self.link {
             link.known.clear();
             link.by_sql = w.shared.no_statements.clone();

@@ -24,6 +24,13 @@ pub enum Plain {
     Reset(Reset),
 }
 
+/// Where a session drew from sequences last: the number of the link, and how often anybody had drawn on it then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    pub serial: u64,
+    pub count: u64,
+}
+
 pub struct State {
     /// What the session asked for in its startup packet.
     pub startup: Arc<Settings>,
@@ -39,6 +46,8 @@ pub struct State {
     pub found: Leaves,
     /// State of which no server can tell whether it is still there.
     pub stuck: Leaves,
+    /// Where it may have drawn from sequences last.
+    pub drawn: Option<Drawn>,
     /// `pool_mode = session`: the link stays anyway, and nothing is asked.
     pub by_mode: bool,
     pub plain: Option<Plain>,
@@ -73,6 +82,7 @@ impl State {
             asking: None,
             found: Leaves::NONE,
             stuck: Leaves::NONE,
+            drawn: None,
             by_mode: false,
             plain: None,
             bound_reset: None,
@@ -153,6 +163,7 @@ impl State {
         self.due = Ask::default();
         self.found = Leaves::NONE;
         self.stuck = Leaves::NONE;
+        self.drawn = None;
     }
 
     /// Forgets what was under way on a link that is gone.

@@ -50,6 +50,10 @@ pub struct Statement {
     pub resets: Option<Reset>,
     /// Takes a lock that only means something on the primary.
     pub locks: bool,
+    /// It may draw from a sequence: it names `nextval` or `setval`, or may run defaults or functions that do.
+    pub draws: bool,
+    /// It asks for what was drawn before: `currval`, `lastval`.
+    pub recalls: bool,
     /// One plain read, as Pgpool's `select_cnt` counts them.
     pub is_read: bool,
 }
@@ -172,6 +176,8 @@ pub fn unknown() -> Statement {
         is_barrier: true,
         resets: None,
         locks: false,
+        draws: true,
+        recalls: false,
         is_read: false,
     }
 }
@@ -185,6 +191,10 @@ fn judge(text: &[u8], config: &Config) -> Statement {
     // What a PREPARE calls runs later only.
     let is_prepare = facts.statements == 1 && facts.keeps == Leaves::of(Keeps::Prepare);
     let now = if is_prepare { Leaves::NONE } else { unknown };
+    let names = |wanted: [&str; 2]| facts.functions.iter().any(|f| wanted.contains(&f.name.as_str()));
+    let may_call = facts.prepared || facts.keeps.has(Keeps::Unknown) || !functions.is_empty();
+    let draws = facts.effect == Effect::Writes || may_call || names(["nextval", "setval"]);
+    let recalls = names(["currval", "lastval"]) && !is_prepare;
     Statement {
         local: views::local_of(&facts, &readable),
         class,
@@ -193,6 +203,8 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         may_change: facts.keeps.and(now),
         frees: facts.frees,
         functions,
+        draws,
+        recalls,
         later: facts.later.and(if is_prepare { unknown } else { Leaves::NONE }),
         executes: facts.prepared,
         alters_defaults: facts.alters_defaults,

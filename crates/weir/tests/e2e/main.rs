@@ -33,6 +33,7 @@ mod replication;
 mod restart;
 mod roles;
 mod routing;
+mod sequences;
 mod session_state;
 mod show;
 mod signals;

@@ -98,7 +98,7 @@ fn shown(message: &Message) -> String {
 const FIXTURE: &str = "drop table if exists items; create table items (a int primary key, b text);
     insert into items values (1, 'one'), (2, 'two');
     drop schema if exists other cascade; create schema other; create table other.items (x text);
-    insert into other.items values ('other');
+    insert into other.items values ('other'); create sequence other.numbers; create table other.counted (id serial, a int);
     create or replace function remember(name text) returns void language plpgsql as
     $$ begin perform set_config('app.user', name, false); set statement_timeout = '77s'; end $$;
     create or replace function lock_unseen(key int) returns void language plpgsql as $$ begin perform pg_advisory_lock(key); end $$;
@@ -413,6 +413,8 @@ fn statements_prepared_by_sql_live_with_their_session() {
             "execute plus(1)",
             "prepare one as select 1; prepare two as select 2",
             "execute one; execute two",
+            "prepare ended as select 8;",
+            "select statement from pg_prepared_statements where name = 'ended'",
             "explain (costs off) execute two",
             "create table other.made as execute one",
             "select count(*) from other.made",
@@ -439,6 +441,67 @@ fn statements_prepared_by_sql_live_with_their_session() {
             "execute plus(1)",
             "discard all",
             "execute plus(1)",
+        ],
+    );
+}
+
+/// Elsewhere they could not be made any more, and the client would lose them.
+#[test]
+fn statements_prepared_by_sql_outlive_what_they_are_about() {
+    check(
+        Moves::Yes,
+        &[
+            "create temp table mine as select 1 as a",
+            "prepare p as select * from mine",
+            "drop table mine",
+            "execute p",
+            "create temp table mine as select 2 as a",
+            "execute p",
+            "drop table mine",
+            "deallocate p",
+            "select 1",
+            "create role weir_goes",
+            "set role weir_goes",
+            "prepare p as select current_user",
+            "reset role",
+            "select 1",
+            "drop role weir_goes",
+            "execute p",
+            "deallocate all",
+            "select 1",
+            "select 2",
+        ],
+    );
+}
+
+#[test]
+fn what_a_session_drew_from_sequences_is_its_own() {
+    check(
+        Moves::Yes,
+        &[
+            "select lastval()",
+            "select currval('other.numbers')",
+            "select nextval('other.numbers')",
+            "select currval('other.numbers'), lastval()",
+            "insert into other.counted (a) values (1)",
+            "select lastval(), currval('other.counted_id_seq')",
+            "select setval('other.numbers', 70)",
+            "select currval('other.numbers')",
+            "begin",
+            "select nextval('other.numbers')",
+            "rollback",
+            "select lastval()",
+            "discard sequences",
+            "select lastval()",
+            "discard all",
+            "select lastval()",
+            "select 1",
+            "insert into other.counted (a) values (2); select lastval()",
+            "select lastval()",
+            "insert into other.counted (a) values (currval('other.counted_id_seq')) returning a",
+            "discard all",
+            "select 1",
+            "select 2",
         ],
     );
 }

@@ -1,0 +1,169 @@
+//! What may differ, and why: the table in `differences.txt`, and what `diff` says.
+
+use anyhow::{Context, Result, bail};
+
+use super::PoolMode;
+
+const TABLE: &str = include_str!("differences.txt");
+
+/// One row of the table.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub test: String,
+    modes: Modes,
+    /// It hangs on chance whether it occurs.
+    is_sometimes: bool,
+    pub why: String,
+    /// Lines of a `diff`, each with its sign.
+    lines: Vec<String>,
+    /// Instead of lines: all between these two lines of the direct run, where chance makes many pictures of one cause.
+    part: [Option<String>; 2],
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Modes {
+    All,
+    Only(PoolMode),
+}
+
+/// Lines that differ in one place.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Hunk {
+    /// Where, in the direct run's result.
+    pub line: u32,
+    /// Each with its sign.
+    pub lines: Vec<String>,
+}
+
+impl Entry {
+    pub fn is_of(&self, mode: PoolMode) -> bool {
+        self.modes == Modes::All || self.modes == Modes::Only(mode)
+    }
+
+    /// Whether a run in this mode in which it did not occur shows that it is not needed.
+    pub fn must_occur(&self, mode: PoolMode) -> bool {
+        !self.is_sometimes && self.is_of(mode)
+    }
+
+    /// `direct`: what the direct run printed.
+    pub fn explains(&self, hunk: &Hunk, direct: &str) -> bool {
+        let [Some(first), Some(last)] = &self.part else {
+            return hunk.lines.iter().all(|line| self.lines.contains(line));
+        };
+        let place = |wanted: &String| direct.lines().position(|line| line == wanted);
+        let (Some(first), Some(last)) = (place(first), place(last)) else { return false };
+        (first + 1..=last + 1).contains(&(hunk.line as usize))
+    }
+}
+
+/// The table. Error: a line that is none of its kinds.
+pub fn read() -> Result<Vec<Entry>> {
+    read_table(TABLE)
+}
+
+fn read_table(text: &str) -> Result<Vec<Entry>> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let what = || format!("differences.txt, line {}: {line}", at + 1);
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(head) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            entries.push(read_head(head).with_context(what)?);
+            continue;
+        }
+        let Some(entry) = entries.last_mut() else { bail!("{}: stands before the first [test]", what()) };
+        if let Some(first) = line.strip_prefix('<') {
+            entry.part[0] = Some(first.to_owned());
+        } else if let Some(last) = line.strip_prefix('>') {
+            entry.part[1] = Some(last.to_owned());
+        } else if line.starts_with(['-', '+']) {
+            entry.lines.push(line.to_owned());
+        } else {
+            entry.why += if entry.why.is_empty() { "" } else { " " };
+            entry.why += line;
+        }
+    }
+    for entry in &entries {
+        if entry.why.is_empty() || (entry.lines.is_empty() && entry.part.contains(&None)) {
+            bail!("differences.txt: [{}] needs a reason, and lines or a part", entry.test);
+        }
+    }
+    Ok(entries)
+}
+
+/// `test`, a mode or `all`, and perhaps `sometimes`.
+fn read_head(head: &str) -> Result<Entry> {
+    let mut words = head.split_whitespace();
+    let test = words.next().context("no name of a test")?.to_owned();
+    let modes = match words.next() {
+        Some("all") => Modes::All,
+        Some("session") => Modes::Only(PoolMode::Session),
+        Some("transaction") => Modes::Only(PoolMode::Transaction),
+        other => bail!("{other:?} is neither all, session nor transaction"),
+    };
+    let is_sometimes = match words.next() {
+        Some("sometimes") => true,
+        None => false,
+        Some(other) => bail!("{other} is not sometimes"),
+    };
+    Ok(Entry { test, modes, is_sometimes, why: String::new(), lines: Vec::new(), part: [None, None] })
+}
+
+/// The hunks of a unified diff without context.
+pub fn read_hunks(diff: &str) -> Vec<Hunk> {
+    let mut hunks: Vec<Hunk> = Vec::new();
+    for line in diff.lines() {
+        if let Some(place) = line.strip_prefix("@@ -") {
+            let number = place.split([',', ' ']).next().and_then(|number| number.parse().ok());
+            hunks.push(Hunk { line: number.unwrap_or(0), lines: Vec::new() });
+        } else if let (Some(hunk), true) = (hunks.last_mut(), line.starts_with(['-', '+'])) {
+            hunk.lines.push(line.trim_end().to_owned());
+        }
+    }
+    hunks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_can_be_read() {
+        assert!(!read().unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_entry_explains_its_own_lines_only() {
+        let entries = read_table("# c\n\n[a all]\nwhy\nso\n-1\n+2\n[b transaction sometimes]\nx\n-1\n").unwrap();
+        assert_eq!((entries[0].why.as_str(), entries[0].must_occur(PoolMode::Session)), ("why so", true));
+        assert!(entries[1].is_of(PoolMode::Transaction) && !entries[1].is_of(PoolMode::Session));
+        assert!(!entries[1].must_occur(PoolMode::Transaction));
+        let hunks = read_hunks("--- a\n+++ b\n@@ -7,2 +7 @@ f\n-1\n+2  \n@@ -9 +9 @@\n-1\n-3\n");
+        assert_eq!(hunks.iter().map(|hunk| hunk.line).collect::<Vec<_>>(), [7, 9]);
+        assert_eq!(hunks.iter().map(|hunk| entries[0].explains(hunk, "")).collect::<Vec<_>>(), [true, false]);
+    }
+
+    #[test]
+    fn an_entry_explains_a_part_of_a_test() {
+        let entries = read_table("[a all]\nwhy\n<b\n>c\n").unwrap();
+        let hunk = |line| Hunk { line, lines: vec!["-x".into()] };
+        let explained: Vec<bool> = (1..=4).map(|line| entries[0].explains(&hunk(line), "a\nb\nc\nd\n")).collect();
+        assert_eq!(explained, [false, true, true, false]);
+        assert!(!entries[0].explains(&hunk(1), "a\n"));
+    }
+
+    #[test]
+    fn an_entry_without_a_reason_is_refused() {
+        for wrong in [
+            "why\n[a all]\n",
+            "[a all]\n-1\n",
+            "[a all]\nwhy\n",
+            "[a all]\nwhy\n<b\n",
+            "[a never]\nwhy\n-1\n",
+            "[a all often]\nwhy\n-1\n",
+        ] {
+            assert!(read_table(wrong).is_err(), "{wrong}");
+        }
+    }
+}

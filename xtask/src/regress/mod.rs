@@ -1,0 +1,154 @@
+//! `cargo xtask regress`: PostgreSQL's own regression suite, once on a direct connection and then through Weir.
+//!
+//! Every statement of the suite must get the same answer both times. What differs is a bug of Weir's, or stands with its reason in
+//! `differences.txt`; a reason that is not needed any more fails too. In transaction mode other clients keep taking the server
+//! connection that was used last, so that the suite's session really moves.
+
+mod differences;
+mod noise;
+mod sources;
+mod stage;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use weir_demo::Programs;
+
+use crate::cargo::{cargo, run_to_end};
+use differences::{Entry, Hunk};
+use sources::Suite;
+use stage::{Results, Way};
+
+/// How Weir pools while the suite runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum PoolMode {
+    Session,
+    Transaction,
+}
+
+impl PoolMode {
+    const ALL: [PoolMode; 2] = [PoolMode::Session, PoolMode::Transaction];
+
+    fn name(self) -> &'static str {
+        match self {
+            PoolMode::Session => "session",
+            PoolMode::Transaction => "transaction",
+        }
+    }
+}
+
+/// What to run.
+#[derive(Debug, Default, clap::Args)]
+pub struct Arguments {
+    /// Only in this mode; without it in both
+    #[arg(long)]
+    pool_mode: Option<PoolMode>,
+    /// Only these tests (comma separated), after those that make what all tests use
+    #[arg(long, value_delimiter = ',')]
+    tests: Vec<String>,
+}
+
+/// What came of one mode.
+#[derive(Debug)]
+pub struct Outcome {
+    pub mode: &'static str,
+    /// Tests whose answers were the same, or differed in what is explained.
+    pub passed: u32,
+    pub failed: u32,
+}
+
+/// Runs and compares. Error: something differs that is not explained, or could not be run.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let suite = prepare()?;
+    let outcomes = compare(&suite, arguments)?;
+    if outcomes.iter().any(|outcome| outcome.failed > 0) {
+        bail!("answers through Weir differ from those of a direct connection");
+    }
+    Ok(())
+}
+
+/// Fetches and builds what is needed. Error: this machine cannot.
+pub fn prepare() -> Result<Suite> {
+    sources::fetch(&Programs::find()?)
+}
+
+/// Builds Weir, runs the suite direct and through it.
+pub fn compare(suite: &Suite, arguments: &Arguments) -> Result<Vec<Outcome>> {
+    run_to_end(&mut cargo(&["build", "--quiet", "-p", "weir"]))?;
+    let program = crate::target_folder()?.join("debug/weir");
+    let entries = differences::read()?;
+    let folder = results_folder()?;
+    let _ = fs::remove_dir_all(&folder);
+    println!("regress: direct");
+    let direct = stage::run(suite, &Way::Direct, &arguments.tests, &folder.join("direct"))?;
+    println!("regress: direct: {} tests in {} s", direct.tests.len(), direct.seconds);
+    let modes: Vec<PoolMode> = arguments.pool_mode.map_or(PoolMode::ALL.to_vec(), |mode| vec![mode]);
+    let mut outcomes = Vec::new();
+    for mode in modes {
+        let way = Way::Weir { program: program.clone(), mode };
+        let through = stage::run(suite, &way, &arguments.tests, &folder.join(mode.name()))?;
+        let outcome = judge(&direct, &through, &entries, mode)?;
+        println!(
+            "regress: {} mode: {} passed, {} failed in {} s; results are in {}",
+            mode.name(),
+            outcome.passed,
+            outcome.failed,
+            through.seconds,
+            folder.display()
+        );
+        outcomes.push(outcome);
+    }
+    Ok(outcomes)
+}
+
+fn results_folder() -> Result<PathBuf> {
+    Ok(crate::target_folder()?.join("regress/results"))
+}
+
+/// Compares two runs, test by test.
+fn judge(direct: &Results, through: &Results, entries: &[Entry], mode: PoolMode) -> Result<Outcome> {
+    let mut outcome = Outcome { mode: mode.name(), passed: 0, failed: 0 };
+    let mut needed = vec![false; entries.len()];
+    for test in &direct.tests {
+        let hunks = hunks(&direct.file(test), &through.file(test))?;
+        let printed = String::from_utf8_lossy(&fs::read(direct.file(test))?).into_owned();
+        let mut explain = |hunk: &Hunk| {
+            let explains = |entry: &Entry| entry.test == *test && entry.is_of(mode) && entry.explains(hunk, &printed);
+            let found = entries.iter().position(explains);
+            found.map(|at| needed[at] = true).is_some()
+        };
+        let unexplained: Vec<&Hunk> = hunks.iter().filter(|hunk| !explain(hunk)).collect();
+        if unexplained.is_empty() {
+            outcome.passed += 1;
+            continue;
+        }
+        outcome.failed += 1;
+        println!("regress: {test}: differs in {} mode and differences.txt does not say why:", mode.name());
+        for hunk in unexplained {
+            println!("@@ line {} of the direct run\n{}", hunk.line, hunk.lines.join("\n"));
+        }
+    }
+    let is_missing =
+        |(entry, needed): &(&Entry, &bool)| !**needed && entry.must_occur(mode) && direct.tests.contains(&entry.test);
+    for (entry, _) in entries.iter().zip(&needed).filter(is_missing) {
+        outcome.failed += 1;
+        println!(
+            "regress: {}: no longer differs in {} mode: take it out of differences.txt ({})",
+            entry.test,
+            mode.name(),
+            entry.why
+        );
+    }
+    Ok(outcome)
+}
+
+/// What differs between two files, by the system's `diff`, which the suite needs anyway.
+fn hunks(one: &Path, other: &Path) -> Result<Vec<Hunk>> {
+    if !other.exists() {
+        return Ok(vec![Hunk { line: 0, lines: vec!["-(all of it: there is no result)".to_owned()] }]);
+    }
+    let output = std::process::Command::new("diff").args(["-a", "-U0"]).args([one, other]).output().context("cannot run diff")?;
+    ensure!(output.status.code().is_some_and(|code| code < 2), "diff: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(differences::read_hunks(&String::from_utf8_lossy(&output.stdout)))
+}
