@@ -46,6 +46,11 @@ impl Expect {
     const fn is_query_of_ours(self) -> bool {
         matches!(self, Expect::SettingsOurs | Expect::InventoryOurs | Expect::PrepareOurs)
     }
+
+    /// ReadyForQuery comes after it, and with it all answers before.
+    const fn ends_a_turn(self) -> bool {
+        matches!(self, Expect::Sync | Expect::SyncOurs | Expect::Query | Expect::QueryChange | Expect::FunctionCall)
+    }
 }
 
 /// Who asked for what a ReadyForQuery ends.
@@ -81,6 +86,9 @@ pub enum Reply {
     SettingsRefused,
     /// The server refuses a question of ours, or a statement prepared by SQL before.
     OursRefused,
+    /// The server reads a copy's data now, and the client has sent something else: the server takes that for a broken copy and answers
+    /// nothing else to it.
+    Misplaced,
     /// The server said something it was not asked for: it and we no longer agree, the link must go.
     Unasked,
 }
@@ -172,9 +180,13 @@ impl Replies {
         self.ring.is_empty()
     }
 
-    /// Answers are on their way that come without anything more from the client.
-    pub fn will_answer(&self) -> bool {
-        !self.ring.is_empty() && !self.unsynced && !self.copying_in
+    /// Answers are on their way that come without anything more from the client: all of them, or those before messages it has not
+    /// followed by a Sync. The last `unfinished` entries are of messages that are not all here: they get none.
+    pub fn will_answer(&self, unfinished: usize) -> bool {
+        let whole = self.ring.len().saturating_sub(unfinished);
+        let is_answered = || self.ring.iter().take(whole).any(|expect| expect.ends_a_turn());
+        let is_all_asked = !self.unsynced && unfinished == 0;
+        !self.copying_in && whole > 0 && (is_all_asked || is_answered())
     }
 
     /// Too much is due; until half of it has come (`filling` says that it had been too much).
@@ -339,14 +351,11 @@ impl Replies {
                 Expect::Sync => {
                     self.ring.remove(1);
                 }
-                _ => break,
+                _ => return Reply::Misplaced,
             }
         }
         // With the Syncs gone, the implicit transaction stays open beyond the copy.
-        let ends = |e: &Expect| {
-            matches!(e, Expect::Sync | Expect::SyncOurs | Expect::Query | Expect::QueryChange | Expect::FunctionCall)
-        };
-        self.unsynced |= is_extended && !self.ring.iter().skip(1).any(ends);
+        self.unsynced |= is_extended && !self.ring.iter().skip(1).any(|expect| expect.ends_a_turn());
         Reply::Pass
     }
 
@@ -444,6 +453,7 @@ mod tests {
             Reply::Eat => "eat".into(),
             Reply::Row => "row".into(),
             Reply::OursRefused => "ours refused".into(),
+            Reply::Misplaced => "misplaced".into(),
             Reply::Ready { status, whose } => {
                 format!(
                     "ready {}{}",
@@ -534,6 +544,43 @@ mod tests {
              skipping? -> false
              < ZI -> ready I
              settled? -> true",
+        );
+    }
+
+    #[test]
+    fn a_client_that_left_is_waited_for_only_where_answers_come_without_it() {
+        let of = |script: &str| {
+            let mut replies = Replies::default();
+            script.split_whitespace().for_each(|word| replies.push(expect_named(word)));
+            replies
+        };
+        for (script, unfinished, expected) in [
+            ("", 0, false),
+            ("Query", 0, true),
+            ("Query", 1, false),
+            ("Query Query", 1, true),
+            ("Parse Bind Execute", 0, false),
+            ("Parse Bind Execute Sync", 0, true),
+            ("Parse Sync Bind", 0, true),
+            ("Parse Sync Bind", 1, true),
+            ("Parse Bind Query", 1, false),
+            ("CopyEnd", 0, false),
+        ] {
+            assert_eq!(of(script).will_answer(unfinished), expected, "{script}, {unfinished} unfinished");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_into_a_copy_that_begins_is_misplaced() {
+        check_replies(
+            "> Query Query
+             < G -> misplaced",
+        );
+        check_replies(
+            "> Parse Bind Execute Sync Parse
+             < 1 -> pass change
+             < 2 -> pass
+             < G -> misplaced",
         );
     }
 

@@ -363,6 +363,10 @@ fn bind_local(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared
     if !s.may_speak() {
         return Ok(hold(s, w));
     }
+    // What we answer ourselves has no parameters.
+    if header.body_bytes as usize > NAMES_BYTES_MAX {
+        return Err(malformed(header));
+    }
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
     let formats = answer::result_formats(body).ok_or_else(|| malformed(header))?;
     s.portal = Some(Portal { prepared, formats, done: false });

@@ -144,6 +144,7 @@ impl Log {
             line.push_str(name(level));
             line.push_str(":  ");
             let _ = line.write_fmt(text);
+            make_one_line(&mut line);
         }
         line.push('\n');
         if shape.to_stderr {
@@ -222,6 +223,27 @@ fn push_quoted(line: &mut String, text: &str) {
     line.push('"');
 }
 
+/// Writes control characters as escapes. Names and statements are a client's: a line break in one of them must not look like a line of
+/// ours, nor must what they hold move an operator's terminal.
+fn make_one_line(line: &mut String) {
+    let is_control = |c: char| c.is_control() && c != '\t';
+    if !line.contains(is_control) {
+        return;
+    }
+    let mut clean = String::with_capacity(line.len() + 16);
+    for c in line.chars() {
+        match c {
+            '\n' => clean.push_str("\\n"),
+            '\r' => clean.push_str("\\r"),
+            c if is_control(c) => {
+                let _ = write!(clean, "\\x{:02x}", c as u32);
+            }
+            c => clean.push(c),
+        }
+    }
+    *line = clean;
+}
+
 /// Expands `log_line_prefix`. Source: `pgpool.conf`, `log_line_prefix`: %a %p %P %t %m %d %u %l %%.
 fn push_prefix(line: &mut String, prefix: &str, who: &Who<'_>, seconds: u64, millis: u32) {
     let mut chars = prefix.chars();
@@ -293,6 +315,13 @@ mod tests {
             r#"{{"time":"1970-01-01T00:00:00.005Z","level":"LOG","pid":{pid},"user":"j\"oe","session":7,"duration_ms":1.5,"rule":"read","message":"a\n\u0001é"}}"#
         );
         assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn what_a_client_calls_itself_makes_no_lines_of_its_own() {
+        let mut line = "joe\nLOG:  all is well\r\u{1b}[31m\u{9b}é\t密".to_string();
+        make_one_line(&mut line);
+        assert_eq!(line, "joe\\nLOG:  all is well\\r\\x1b[31m\\x9bé\t密");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::stats::Stat;
 use crate::timing;
 use crate::worker::Worker;
 use std::rc::Rc;
+use std::time::Duration;
 use weir_policy::replies::{Dropped, Expect, Reply, Whose};
 use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front};
@@ -41,6 +42,9 @@ pub enum End {
 
 /// Rounds of moving before other sessions get their turn.
 const ROUNDS_MAX: u32 = 16;
+
+/// Time a client has to take the rest of what it is told when it is sent away.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 
 /// Error messages up to this size are looked into; longer ones pass unread.
 const LOOK_BYTES_MAX: usize = 16 << 10;
@@ -81,12 +85,25 @@ pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
         }
         let _ = s.down.drain(&s.client, &w.reactor);
     }
+    let_go(&mut s, &w);
+    if matches!(end, End::Fault(_)) {
+        Box::pin(tell_all(&mut s, &w)).await;
+    }
     dismiss(*s, &w);
 }
 
-/// Ends a session: what it left on the link is cleaned or the link is closed.
-fn dismiss(mut s: Session, w: &Rc<Worker>) {
-    let must_reset = inventory::leaves_something(&s);
+/// Sends what the client is still to be told. The link is not held meanwhile, and neither is a proxy that stops.
+async fn tell_all(s: &mut Session, w: &Rc<Worker>) {
+    let deadline = w.reactor.now() + FAREWELL_LIMIT;
+    while matches!(s.down.drain(&s.client, &w.reactor), Ok(false)) && w.reactor.now() < deadline {
+        w.reactor.wake_at(deadline);
+        parked().await;
+    }
+}
+
+/// What the session left on its link is cleaned, or the link is closed.
+fn let_go(s: &mut Session, w: &Rc<Worker>) {
+    let must_reset = inventory::leaves_something(s);
     if let Some(link) = s.link.take() {
         let cancelled = s.entry.cancels.get() > 0;
         let clean = s.is_at_rest() && !cancelled;
@@ -100,6 +117,10 @@ fn dismiss(mut s: Session, w: &Rc<Worker>) {
             pool.give_back(w, link);
         }
     }
+}
+
+/// Ends a session that has no link any more.
+fn dismiss(s: Session, w: &Worker) {
     s.client.close(&w.reactor);
     w.leave(&s.entry);
     let card = &s.entry.card;
@@ -219,7 +240,8 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     drain_down(s, w)?;
     // What a client sent before it left is carried out, and answered, since it may only have ended its own sending; a message it
     // never finished is not.
-    let waits = (held && !s.replies.is_copying_in()) || s.replies.will_answer();
+    let unfinished = usize::from(s.up.is_mid_message());
+    let waits = (held && !s.replies.is_copying_in()) || s.replies.will_answer(unfinished);
     if s.leaving && is_sent && !waits && need.is_none() && !s.down.has_pending() && s.client.is_sent(&w.reactor) {
         return Ok(Pumped::Left);
     }
@@ -279,11 +301,14 @@ fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
 
 /// Decides on one message of the client.
 fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
-    if (s.discarding || s.replies.is_skipping()) && !matches!(header.tag, front::SYNC | front::TERMINATE) {
+    if (s.discarding || s.replies.is_skipping()) && is_skippable(header.tag) {
         s.up.eat(header);
         return Ok(Flow::Next);
     }
     let is_copy = matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL);
+    if s.replies.is_copying_in() && !is_copy && !matches!(header.tag, front::FLUSH | front::SYNC | front::TERMINATE) {
+        return Err(misplaced());
+    }
     // Outside of a copy such messages wait like others: in the middle of one nothing of ours could be sent.
     if !(is_copy && s.replies.is_copying_in()) && must_hold(s) {
         return Ok(aim::hold(s, w));
@@ -292,11 +317,11 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         front::QUERY => on_query(s, w, header),
         front::PARSE => extended::on_parse(s, w, header),
         front::BIND => extended::on_bind(s, w, header),
-        front::DESCRIBE => extended::on_describe(s, w, header),
-        front::EXECUTE => extended::on_execute(s, w, header),
-        front::CLOSE => extended::on_close(s, w, header),
-        front::FLUSH => Ok(pass_if_linked(s, w, header)),
-        front::SYNC => Ok(extended::on_sync(s, w, header)),
+        front::DESCRIBE => check_small(header).and_then(|()| extended::on_describe(s, w, header)),
+        front::EXECUTE => check_small(header).and_then(|()| extended::on_execute(s, w, header)),
+        front::CLOSE => check_small(header).and_then(|()| extended::on_close(s, w, header)),
+        front::FLUSH => check_bare(header).map(|()| pass_if_linked(s, w, header)),
+        front::SYNC => check_bare(header).map(|()| extended::on_sync(s, w, header)),
         front::COPY_DATA => {
             let flow = pass_if_linked(s, w, header);
             if s.link.is_some() {
@@ -317,6 +342,53 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         }
         other => Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {other}"))),
     }
+}
+
+/// Messages that a server skips after an error, up to a Sync. Others end the session, then as ever.
+fn is_skippable(tag: u8) -> bool {
+    matches!(
+        tag,
+        front::QUERY
+            | front::PARSE
+            | front::BIND
+            | front::DESCRIBE
+            | front::EXECUTE
+            | front::CLOSE
+            | front::FLUSH
+            | front::FUNCTION_CALL
+            | front::COPY_DATA
+            | front::COPY_DONE
+            | front::COPY_FAIL
+    )
+}
+
+/// A message in a copy that is no part of it. A server fails the copy and forgets the message, where we would wait for its answer.
+#[cold]
+fn misplaced() -> Fault {
+    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "a message that is no part of a copy was sent before the copy's end")
+}
+
+/// Longest message that can only hold a name. Source: `PQ_SMALL_MESSAGE_LIMIT` in PostgreSQL's libpq.h.
+const SMALL_BYTES_MAX: u32 = 10_000;
+
+/// A client that announces a gigabyte for a name must not have us make room for it.
+#[inline]
+fn check_small(header: Header) -> Result<(), Fault> {
+    if header.body_bytes > SMALL_BYTES_MAX {
+        let text = format!("invalid length of message type \"{}\": {}", header.tag.escape_ascii(), header.body_bytes);
+        return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+    }
+    Ok(())
+}
+
+/// A server answers such a message by an error where we have none to match it with.
+#[inline]
+fn check_bare(header: Header) -> Result<(), Fault> {
+    if header.body_bytes > 0 {
+        let text = format!("invalid message format: type \"{}\" has no body", header.tag.escape_ascii());
+        return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+    }
+    Ok(())
 }
 
 /// Whether messages wait: for a command on the whole session to end, for replies to come in, or for a cancel request to be over. A
@@ -545,6 +617,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
             s.down.eat(header);
             return Err(Fault::fatal(&code, format!("the server refuses this session's settings: {text}")));
         }
+        Reply::Misplaced => return Err(misplaced()),
         Reply::Unasked => {
             let what = format!("unexpected message \"{}\" from the server", header.tag.escape_ascii());
             link_lost(s, w, &what)?;

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_ring::{Bytes, Chunk, Piece, Token};
+use zeroize::Zeroize;
 
 enum Stream {
     Tcp(mio::net::TcpStream),
@@ -194,6 +195,24 @@ impl Socket {
             None => self.receive(reactor, buffer),
             Some(tls) => self.decrypt(&mut tls.borrow_mut(), reactor, buffer),
         }
+    }
+
+    /// The same for what may be a password: nothing of it is left in the buffer the kernel filled, which others get next.
+    pub fn try_read_secret(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+        if !self.is_ringed() {
+            return self.try_read(reactor, buffer);
+        }
+        let Some(mut chunk) = self.take(reactor)? else { return Ok(Got::Nothing) };
+        let taken = buffer.len().min(chunk.end - chunk.start);
+        if taken == 0 {
+            return Ok(Got::End);
+        }
+        let secret = &mut chunk.buffer[chunk.start..chunk.start + taken];
+        buffer[..taken].copy_from_slice(secret);
+        secret.zeroize();
+        chunk.start += taken;
+        self.put_back(reactor, chunk);
+        Ok(Got::Bytes(taken))
     }
 
     /// Reads what is here as it is on the wire.

@@ -239,6 +239,8 @@ impl Door<'_> {
         if self.read_more().await.is_err() || !self.begin_encrypted().await? {
             return Ok(None);
         }
+        // Each kind of encryption is asked for once, as in `ProcessStartupPacket`: more often is no client that wants in.
+        let (mut asked_tls, mut asked_gss) = (false, false);
         loop {
             let read = read_first(&self.buffer).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
             let Some((first, bytes)) = read else {
@@ -255,6 +257,8 @@ impl Door<'_> {
                     let text = "received unencrypted data after an encryption request";
                     return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
                 }
+                First::Ssl if std::mem::replace(&mut asked_tls, true) => return Err(asked_again()),
+                First::GssEnc if std::mem::replace(&mut asked_gss, true) => return Err(asked_again()),
                 First::Ssl if self.can_encrypt() => {
                     self.send(b"S").await?;
                     if !Box::pin(self.encrypt()).await {
@@ -465,6 +469,10 @@ impl Door<'_> {
         });
         entry.ok_or_else(|| Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, "no more sessions can be numbered on this worker"))
     }
+}
+
+fn asked_again() -> Fault {
+    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "encryption was asked for and answered already")
 }
 
 fn broke(cause: &io::Error) -> Fault {

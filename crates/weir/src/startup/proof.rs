@@ -109,7 +109,7 @@ impl Door<'_> {
             self.wait_for_bytes().await?;
             // Not held across the wait, and wiped only as far as it was used: a login costs little else.
             let mut piece = [0u8; 2048];
-            match self.socket.try_read(&self.w.reactor, &mut piece).map_err(|e| broke(&e))? {
+            match self.socket.try_read_secret(&self.w.reactor, &mut piece).map_err(|e| broke(&e))? {
                 Got::Bytes(bytes) => {
                     self.keep(&piece[..bytes]);
                     piece[..bytes].zeroize();

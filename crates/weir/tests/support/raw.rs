@@ -84,6 +84,10 @@ trait Stream: Read + Write + Send {
     fn limit(&self, limit: Option<Duration>) -> io::Result<()>;
     fn half_close(&self) -> io::Result<()>;
     fn twin(&self) -> io::Result<Box<dyn Stream>>;
+    /// A second handle of a TCP connection.
+    fn tcp(&self) -> Option<TcpStream> {
+        None
+    }
 }
 
 impl Stream for TcpStream {
@@ -95,6 +99,9 @@ impl Stream for TcpStream {
     }
     fn twin(&self) -> io::Result<Box<dyn Stream>> {
         Ok(Box::new(self.try_clone()?))
+    }
+    fn tcp(&self) -> Option<TcpStream> {
+        self.try_clone().ok()
     }
 }
 
@@ -284,6 +291,21 @@ impl Raw {
         // A reset ends a connection as well.
         let _ = self.stream.read_to_end(&mut bytes);
         bytes
+    }
+
+    /// All bytes until the connection ends, in order or by a reset. Error: it does not.
+    pub fn bytes_until_end(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match self.stream.read_to_end(&mut bytes) {
+            Ok(_) => Ok(bytes),
+            Err(cause) if cause.kind() == io::ErrorKind::ConnectionReset => Ok(bytes),
+            Err(cause) => Err(cause),
+        }
+    }
+
+    /// A second handle of its TCP connection.
+    pub fn tcp_stream(&self) -> TcpStream {
+        self.stream.tcp().expect("a TCP connection")
     }
 
     /// Whether nothing comes for `limit`. A check that something is absent needs a time.
