@@ -197,7 +197,7 @@ enum Pumped {
 /// Moves all the client has sent as far as it can go.
 fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     if s.is_quiet() {
-        inventory::settle(s, w);
+        settle(s, w)?;
         return Ok(Pumped::Nothing);
     }
     // A client that does not read is not listened to either, as PostgreSQL does: nothing we say can pile up.
@@ -209,7 +209,7 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     }
     let mut progressed = fill_up(s, w);
     if !s.leaving && !progressed && !s.up.has_unseen() {
-        inventory::settle(s, w);
+        settle(s, w)?;
         return Ok(Pumped::Nothing);
     }
     let (mut need, mut held) = (None, false);
@@ -240,17 +240,23 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     drain_down(s, w)?;
     // What a client sent before it left is carried out, and answered, since it may only have ended its own sending; a message it
     // never finished is not.
-    let unfinished = usize::from(s.up.is_mid_message());
+    let unfinished = usize::from(s.up.is_mid_message() && !s.in_copy_message);
     let waits = (held && !s.replies.is_copying_in()) || s.replies.will_answer(unfinished);
     if s.leaving && is_sent && !waits && need.is_none() && !s.down.has_pending() && s.client.is_sent(&w.reactor) {
         return Ok(Pumped::Left);
     }
-    inventory::settle(s, w);
+    settle(s, w)?;
     Ok(match need {
         Some(need) => Pumped::Need(need),
         None if progressed => Pumped::Moved,
         None => Pumped::Nothing,
     })
+}
+
+/// Looks at a link that may be at rest now, and sends what it is asked then: nothing else would, if the client says no more.
+fn settle(s: &mut Session, w: &Rc<Worker>) -> Result<(), Fault> {
+    inventory::settle(s, w);
+    drain_up(s, w).map(drop)
 }
 
 /// Reads from the client. True when something came.
@@ -306,6 +312,7 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         return Ok(Flow::Next);
     }
     let is_copy = matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL);
+    s.in_copy_message = is_copy;
     if s.replies.is_copying_in() && !is_copy && !matches!(header.tag, front::FLUSH | front::SYNC | front::TERMINATE) {
         return Err(misplaced());
     }
@@ -321,8 +328,9 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         front::EXECUTE => check_small(header).and_then(|()| extended::on_execute(s, w, header)),
         front::CLOSE => check_small(header).and_then(|()| extended::on_close(s, w, header)),
         front::FLUSH => check_bare(header).map(|()| pass_if_linked(s, w, header)),
-        front::SYNC => check_bare(header).map(|()| extended::on_sync(s, w, header)),
+        front::SYNC => check_bare(header).map(|()| on_sync(s, w, header)),
         front::COPY_DATA => {
+            s.copied_ahead |= !s.replies.is_copying_in() && !s.replies.is_empty();
             let flow = pass_if_linked(s, w, header);
             if s.link.is_some() {
                 s.up.pass_run(front::COPY_DATA, &w.buffers);
@@ -330,6 +338,7 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
             Ok(flow)
         }
         front::COPY_DONE | front::COPY_FAIL => {
+            s.copied_ahead = false;
             s.replies.push(Expect::CopyEnd);
             Ok(pass_if_linked(s, w, header))
         }
@@ -406,6 +415,21 @@ fn must_hold(s: &mut Session) -> bool {
     (s.barrier && !s.replies.is_copying_in()) || s.filling || is_cancelling
 }
 
+/// A server that reads a copy's data ignores a Sync, but answers one if the copy has failed by then, which only it knows. So none gets there
+/// in the middle of a copy's data: an answer that we did not count on would be taken for another one, and the rest for another client's.
+fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
+    if s.replies.is_copying_in() {
+        s.up.eat(header);
+        return Flow::Next;
+    }
+    if s.copied_ahead && !s.replies.is_empty() {
+        // Whether there is a copy is not known yet.
+        return aim::hold(s, w);
+    }
+    s.copied_ahead = false;
+    extended::on_sync(s, w, header)
+}
+
 /// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.
 fn pass_if_linked(s: &mut Session, w: &Worker, header: Header) -> Flow {
     if s.link.is_some() {
@@ -422,7 +446,8 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         Rc::new(statements::unknown())
     } else {
         let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
-        let Some((text, _)) = weir_wire::frame::split_cstr(body) else {
+        // A server answers more than one string by an error, and does not do what we would note of the statement.
+        let Some((text, &[])) = weir_wire::frame::split_cstr(body) else {
             return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid string in message"));
         };
         w.statements.borrow_mut().of_text(text)
@@ -553,8 +578,7 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
     }
     s.down.rest_if_empty(&w.buffers);
     drain_down(s, w)?;
-    inventory::settle(s, w);
-    drain_up(s, w)?;
+    settle(s, w)?;
     Ok(true)
 }
 

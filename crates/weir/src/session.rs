@@ -64,6 +64,10 @@ pub struct Session {
     pub discarding: bool,
     /// A Flush was sent for the replies waited for.
     pub flushed: bool,
+    /// The last message is one of a copy, for which no reply is counted.
+    pub in_copy_message: bool,
+    /// CopyData was sent on before the server said that it reads any.
+    pub copied_ahead: bool,
     /// The statement bound last: what an Execute runs, for the log.
     pub bound: Option<Rc<Prepared>>,
     /// A statement of Weir's own that the unnamed portal stands for.
@@ -138,6 +142,8 @@ impl Session {
             unnamed_on_link: false,
             discarding: false,
             flushed: false,
+            in_copy_message: false,
+            copied_ahead: false,
             bound: None,
             portal: None,
             farewell: None,
