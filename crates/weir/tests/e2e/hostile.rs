@@ -1,6 +1,8 @@
 //! Statements made to bring a parser down. The proxy must give the server's own answer, and live.
 
-use crate::support::{Ground, Raw, wire};
+use crate::support::proxy::show;
+use crate::support::raw::{first_value, tags};
+use crate::support::{Ground, Raw, wait_until, wire};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -155,4 +157,69 @@ fn many_hostile_clients_at_once_disturb_no_other() {
             }
         });
     });
+}
+
+/// The proxy sends long messages on as they come, so that the server waits for the rest of one as well.
+#[test]
+fn a_client_that_dies_in_a_long_message_leaves_neither_session_nor_connection() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let long = wire::query(&format!("select '{}'", "x".repeat(3 << 20)));
+    let function = wire::function_call(1397, &[&"1".repeat(100_000)]);
+    for message in [&long, &function] {
+        let mut client = ground.client(&proxy);
+        client.send(&[wire::query("select 1").as_slice(), &message[..message.len() - 100]].concat());
+        assert_eq!(client.tags(), "TDCZ", "what was whole is answered");
+        client.half_close_if_open();
+        assert_eq!(client.until_end(), []);
+        assert_eq!(ground.client(&proxy).value("select 2"), "2");
+    }
+    let mut console = proxy.console();
+    wait_until("their sessions to end", || show(&mut console, "pool_processes", "pool_pid").len() == 1);
+}
+
+/// A server answers a Sync if the copy has failed by then, and ignores it if not. One answer too many would be taken for that of the next
+/// statement, and what comes after it would be another client's.
+#[test]
+fn a_sync_in_the_middle_of_a_copys_data_mixes_up_no_replies() {
+    let ground = Ground::new();
+    ground.prepare("create table numbers (n int)");
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut other = ground.client(&proxy);
+    for round in 0..30 {
+        let mut client = ground.client(&proxy);
+        client.send(&wire::query("copy numbers from stdin"));
+        if round % 2 == 0 {
+            assert_eq!(client.read().tag, b'G');
+        }
+        let own = wire::query(&format!("select 'own {round}'"));
+        let bad = wire::copy_data(b"no number\n");
+        client.send(&[bad, wire::sync(), wire::sync(), wire::copy_done(), own].concat());
+        assert_eq!(other.value(&format!("select 'other {round}'")), format!("other {round}"));
+        let failed = client.until_ready();
+        assert_eq!(failed.iter().find(|m| m.tag == b'E').map(|m| m.failure().sqlstate).as_deref(), Some("22P02"));
+        let mut answer = client.until_ready();
+        while tags(&answer) == "Z" {
+            // Of a Sync that came after the failure.
+            answer = client.until_ready();
+        }
+        assert_eq!(first_value(&answer).as_deref(), Ok(format!("own {round}").as_str()));
+    }
+}
+
+#[test]
+fn what_is_sent_into_a_copy_ends_the_session_and_names_of_a_gigabyte_do_too() {
+    let ground = Ground::new();
+    ground.prepare("create table numbers (n int)");
+    let proxy = ground.primary_proxy("");
+    let mut copying = ground.client(&proxy);
+    copying.send(&[wire::query("copy numbers from stdin"), wire::query("select 1")].concat());
+    let said = copying.until_end();
+    let last = said.last().expect("it is told why").failure();
+    assert_eq!((last.severity.as_str(), last.sqlstate.as_str()), ("FATAL", "08P01"), "{said:?}");
+    for tag in [b'C', b'D', b'E'] {
+        let mut greedy = ground.client(&proxy);
+        greedy.send(&[&[tag][..], &0x3fff_ffff_u32.to_be_bytes(), b"S"].concat());
+        assert_eq!(greedy.read().failure().sqlstate, "08P01");
+    }
 }
