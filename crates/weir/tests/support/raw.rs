@@ -85,6 +85,7 @@ trait Stream: Read + Write + Send {
     fn half_close(&self) -> io::Result<()>;
     fn twin(&self) -> io::Result<Box<dyn Stream>>;
     /// A second handle of a TCP connection.
+    #[allow(dead_code, reason = "for the hostile clients only")]
     fn tcp(&self) -> Option<TcpStream> {
         None
     }
@@ -294,6 +295,7 @@ impl Raw {
     }
 
     /// All bytes until the connection ends, in order or by a reset. Error: it does not.
+    #[allow(dead_code, reason = "for the hostile clients only")]
     pub fn bytes_until_end(&mut self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         match self.stream.read_to_end(&mut bytes) {
@@ -304,6 +306,7 @@ impl Raw {
     }
 
     /// A second handle of its TCP connection.
+    #[allow(dead_code, reason = "for the hostile clients only")]
     pub fn tcp_stream(&self) -> TcpStream {
         self.stream.tcp().expect("a TCP connection")
     }
