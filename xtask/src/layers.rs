@@ -68,6 +68,7 @@ const MODULES: &[Module] = &[
     row(6, "inventory", &[]),
     row(6, "statement_log", &[]),
     row(5, "inquiry", &[]),
+    row(5, "vacate", &[]),
     row(5, "views", &[("session", "SHOW pool_nodes marks the node of the session that asks")]),
     row(5, "session", &[("statements", "holds its prepared statements")]),
     row(5, "statements", &[("views", "a text's judgement says whether Weir answers it itself")]),

@@ -25,6 +25,8 @@ pub struct Facts {
     pub resets: Option<Reset>,
     /// `ALTER ROLE ... SET` or `ALTER DATABASE ... SET`: what new connections begin with.
     pub alters_defaults: bool,
+    /// Databases that it only works on while nobody is connected to them: `DROP DATABASE`, its renaming, a template.
+    pub vacates: Vec<String>,
     /// The string is one `SET name = constant` whose effect is known from the text: name, lower case, and value.
     pub sets: Option<(String, String)>,
     /// SQL-level commands that touch prepared statements or the whole session and that the pooler itself must follow.

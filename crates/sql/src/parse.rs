@@ -116,6 +116,7 @@ fn add(facts: &mut Facts, verdict: Verdict) {
     facts.prepared |= verdict.prepared;
     facts.sets = verdict.sets;
     facts.alters_defaults |= verdict.alters_defaults;
+    facts.vacates.extend(verdict.vacates);
     facts.explain |= verdict.explain;
     facts.session = verdict.session;
     facts.show = verdict.show;

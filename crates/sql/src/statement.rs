@@ -25,6 +25,7 @@ pub(crate) struct Verdict {
     pub(crate) prepared: bool,
     pub(crate) resets: Option<Reset>,
     pub(crate) alters_defaults: bool,
+    pub(crate) vacates: Option<String>,
     pub(crate) sets: Option<(String, String)>,
     pub(crate) session: SessionVerb,
     pub(crate) show: Option<String>,
@@ -79,6 +80,9 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
         Node::UnlistenStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::Listen),
         Node::AlterRoleSetStmt(_) | Node::AlterDatabaseSetStmt(_) => {
             Verdict { alters_defaults: true, ..Verdict::effect(Effect::Writes) }
+        }
+        Node::DropdbStmt(_) | Node::CreatedbStmt(_) | Node::AlterDatabaseStmt(_) | Node::RenameStmt(_) => {
+            Verdict { vacates: vacated(node).map(str::to_owned), ..Verdict::effect(Effect::Writes) }
         }
         Node::DropStmt(_) => Verdict::freeing(Effect::Writes, Keeps::Temporary),
         Node::DeallocateStmt(gone) => {
@@ -149,6 +153,26 @@ fn may_be_true(option: &DefElem) -> bool {
         _ => None,
     };
     !word.is_some_and(|word| word.eq_ignore_ascii_case("false") || word.eq_ignore_ascii_case("off"))
+}
+
+/// The database that must be without connections, as PostgreSQL's dbcommands.c wants it.
+fn vacated(node: Node<'_>) -> Option<&str> {
+    match node {
+        Node::DropdbStmt(drop) => drop.dbname(),
+        Node::CreatedbStmt(create) => {
+            let template = create.options().iter().find(|option| option.defname() == Some("template"));
+            match template.map(DefElem::arg) {
+                Some(Node::String(name)) => name.sval(),
+                _ => Some("template1"),
+            }
+        }
+        Node::AlterDatabaseStmt(alter) => {
+            let moves = alter.options().iter().any(|option| option.defname() == Some("tablespace"));
+            alter.dbname().filter(|_| moves)
+        }
+        Node::RenameStmt(rename) if rename.rename_type == ObjectType::OBJECT_DATABASE => rename.subname(),
+        _ => None,
+    }
 }
 
 fn copy_effect(copy: &CopyStmt, nested: Effect) -> Effect {

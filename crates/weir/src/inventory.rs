@@ -8,7 +8,7 @@ use crate::session::{FAILED, IDLE, Session};
 use crate::state::{Asking, Plain};
 use crate::statements::Statement;
 use crate::worker::Worker;
-use crate::{link, state};
+use crate::{link, state, vacate};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use weir_wire::write;
 
 /// Notes what a Query may leave; it is about to be sent.
 #[inline]
-pub fn note_query(s: &mut Session, w: &Worker, statement: &Statement, header: Header) {
+pub fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: Header) {
     if is_harmless(s, statement) {
         return;
     }
@@ -44,7 +44,7 @@ pub fn note_query(s: &mut Session, w: &Worker, statement: &Statement, header: He
 
 /// Notes what the execution of a portal may leave; its Bind is about to be sent.
 #[inline]
-pub fn note_bind(s: &mut Session, w: &Worker, statement: &Statement, tail: &[u8], header: Header) {
+pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &[u8], header: Header) {
     if is_harmless(s, statement) {
         return;
     }
@@ -65,12 +65,14 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && statement.resets.is_none()
         && !statement.defines
         && !statement.alters_defaults
+        && statement.vacates.is_empty()
         && statement.frees.common(s.state.found).is_empty()
 }
 
 /// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
-fn judged(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement) -> Leaves {
+fn judged(state: &mut state::State, w: &Rc<Worker>, database: &Arc<str>, statement: &Statement) -> Leaves {
     state.renews |= statement.alters_defaults;
+    vacate::begin(w, &statement.vacates);
     if statement.defines {
         w.shared.definitions.fetch_add(1, Ordering::Relaxed);
     }

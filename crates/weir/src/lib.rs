@@ -52,6 +52,7 @@ pub mod supervisor;
 pub mod takeover;
 pub mod timing;
 pub mod tls;
+pub mod vacate;
 pub mod views;
 pub mod warm;
 pub mod worker;

@@ -42,6 +42,11 @@ impl Seats {
         }
         Ok(Seat { seats: self.clone(), address, whose: None })
     }
+
+    /// Whether anyone is connected to a database.
+    pub fn has_clients_of(&self, database: &str) -> bool {
+        self.0.lock().databases.contains_key(database)
+    }
 }
 
 impl Seat {
@@ -107,7 +112,9 @@ mod tests {
         assert_eq!(local.take(&"eve".into(), &shop, 1, 2), Err(Full::Database(2)));
         drop(one);
         local.take(&joe, &shop, 1, 2).unwrap();
+        assert!(seats.has_clients_of("shop") && !seats.has_clients_of("house"));
         drop((two, local));
+        assert!(!seats.has_clients_of("shop"));
         let counts = seats.0.lock();
         assert!(counts.users.is_empty() && counts.databases.is_empty() && counts.addresses.is_empty());
     }

@@ -38,6 +38,8 @@ pub struct Statement {
     pub executes: bool,
     /// New connections will begin with other settings.
     pub alters_defaults: bool,
+    /// Databases that nobody may be connected to while it runs.
+    pub vacates: Box<[String]>,
     /// It may make, change or remove functions.
     pub defines: bool,
     /// What it does to the settings, if that is known from the text.
@@ -170,6 +172,7 @@ pub fn unknown() -> Statement {
         later: Leaves::NONE,
         executes: true,
         alters_defaults: false,
+        vacates: Box::default(),
         defines: true,
         plain: None,
         local: None,
@@ -213,6 +216,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         is_read: facts.effect == Effect::Reads,
         is_barrier: is_barrier(&facts, &readable),
         resets: facts.resets,
+        vacates: facts.vacates.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
     }
 }

@@ -1,4 +1,4 @@
-//! Drivers people use, with what they do by default: each runs a script of its language against a server itself and through
+//! Drivers and tools people use, with what they do by default: each runs a script of its language against a server itself and through
 //! Weir, in transaction pooling with two server connections, reads on standbys and neighbours that take the connections away. What it
 //! prints must be the same.
 //!
@@ -16,7 +16,8 @@ mod support;
 mod toolbox;
 
 use stage::{SMALL_POOL, Through};
-use toolbox::python;
+use toolbox::{go, java, node, python, shell};
+use weir_demo::Programs;
 
 /// Runs a test, or says why it is left out.
 fn try_out(what: &str, play: impl FnOnce() -> Result<(), String>) {
@@ -53,4 +54,38 @@ fn sqlalchemy() {
 #[test]
 fn alembic() {
     try_out("Alembic", || stage::check(|| python("with_alembic.py"), SMALL_POOL).map(drop));
+}
+
+#[test]
+fn pg_dump_and_pg_restore() {
+    // Both with two jobs have three connections in transactions at the same time.
+    try_out("pg_dump", || {
+        let major = Programs::find().map_err(|error| error.to_string())?.major();
+        stage::check(|| shell("dump.sh", major), "pool_size = 4\n").map(drop)
+    });
+}
+
+#[test]
+fn pgx() {
+    try_out("pgx", || stage::check(|| go("pgx"), SMALL_POOL).map(|through| check_moved(&through)));
+}
+
+#[test]
+fn lib_pq() {
+    try_out("lib/pq", || stage::check(|| go("pq"), SMALL_POOL).map(|through| check_moved(&through)));
+}
+
+#[test]
+fn golang_migrate() {
+    try_out("golang-migrate", || stage::check(|| go("migrate"), SMALL_POOL).map(drop));
+}
+
+#[test]
+fn node_postgres() {
+    try_out("node-postgres", || stage::check(|| node("with_pg.js"), SMALL_POOL).map(|through| check_moved(&through)));
+}
+
+#[test]
+fn pgjdbc() {
+    try_out("pgjdbc", || stage::check(|| java("WithPgjdbc.java"), SMALL_POOL).map(|through| check_moved(&through)));
 }

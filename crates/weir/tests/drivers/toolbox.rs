@@ -81,3 +81,62 @@ pub fn python(script: &str) -> Result<Command, String> {
     command.arg("-B").arg(sources("python").join(script));
     Ok(command)
 }
+
+/// A script for the shell, with PostgreSQL's own client programs of the servers' version or a newer one.
+pub fn shell(script: &str, server_major: u32) -> Result<Command, String> {
+    let said = run(Command::new("pg_dump").arg("--version"))?;
+    let major = said.split([' ', '.']).find_map(|word| word.parse::<u32>().ok()).ok_or_else(|| format!("pg_dump says {said:?}"))?;
+    if major < server_major {
+        return Err(format!("pg_dump {major} does not dump servers of version {server_major}"));
+    }
+    let mut command = Command::new("sh");
+    command.arg(sources("shell").join(script));
+    Ok(command)
+}
+
+/// A program in Go, built from `go/<name>`.
+pub fn go(name: &str) -> Result<Command, String> {
+    let version = run(Command::new("go").arg("version"))?;
+    let at = |folder: &Path, arguments: &[&str]| {
+        let mut command = Command::new("go");
+        command.args(arguments).current_dir(sources("go"));
+        // Files that may be removed, as everything in `target`; and no other version of Go than the one that is installed.
+        command.env("GOMODCACHE", folder.join("modules")).env("GOFLAGS", "-modcacherw").env("GOTOOLCHAIN", "local");
+        command
+    };
+    let folder = fetch_once("go", &version, &["go.mod", "go.sum"], |folder| run(&mut at(folder, &["mod", "download"])).map(drop))?;
+    let program = folder.join(name);
+    let to = program.display().to_string();
+    run(&mut at(&folder, &["build", "-o", &to, &format!("./{name}")])).unwrap_or_else(|error| panic!("{error}"));
+    Ok(Command::new(program))
+}
+
+/// A script for Node.js, with the packages of `package-lock.json`.
+pub fn node(script: &str) -> Result<Command, String> {
+    let version = run(Command::new("node").arg("--version"))?;
+    let locks = ["package.json", "package-lock.json"];
+    let folder = fetch_once("node", &version, &locks, |folder| {
+        for name in locks {
+            fs::copy(sources("node").join(name), folder.join(name)).unwrap();
+        }
+        run(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"]).current_dir(folder)).map(drop)
+    })?;
+    let mut command = Command::new("node");
+    command.arg(sources("node").join(script)).env("NODE_PATH", folder.join("node_modules"));
+    Ok(command)
+}
+
+/// A program in Java of one source file, with the libraries of `pom.xml`.
+pub fn java(source: &str) -> Result<Command, String> {
+    let version = run(Command::new("java").args(["--version"]))?;
+    let folder = fetch_once("java", &version, &["pom.xml"], |folder| {
+        let mut maven = Command::new("mvn");
+        maven.args(["--batch-mode", "--quiet", "dependency:copy-dependencies"]).current_dir(sources("java"));
+        maven.arg(format!("-DoutputDirectory={}", folder.join("jars").display()));
+        maven.arg(format!("-Dmaven.repo.local={}", folder.join("repository").display()));
+        run(&mut maven).map(drop)
+    })?;
+    let mut command = Command::new("java");
+    command.arg("-cp").arg(folder.join("jars/*")).arg(sources("java").join(source));
+    Ok(command)
+}

@@ -264,3 +264,54 @@ fn statement_pooling_refuses_transactions_of_several_statements() {
     assert_eq!(client.extended("begin", &[]).unwrap_err().sqlstate, "0A000");
     assert_eq!(client.value("select 2"), "2");
 }
+
+#[test]
+fn a_database_whose_clients_have_left_can_be_copied_renamed_and_dropped() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 3");
+    let [first, second, third] = ["first", "second", "third"].map(|name| format!("{}_{name}", ground.database));
+    let visit = |database: &str, text: &str| {
+        let mut visitors: Vec<Raw> = (0..3).map(|_| Raw::tcp(proxy.port()).log_in("postgres", database, &[]).unwrap()).collect();
+        // All at once, so that each has a server connection.
+        visitors.iter_mut().for_each(|visitor| visitor.run("begin"));
+        visitors.iter_mut().for_each(|visitor| visitor.run("set local work_mem = '5MB'"));
+        visitors.iter_mut().for_each(|visitor| visitor.run("commit"));
+        visitors[0].run(text);
+    };
+    let mut client = ground.client(&proxy);
+    client.run(&format!("create database {first}"));
+    visit(&first, "create table t as select 7 as a");
+    client.run(&format!("create database {second} template {first}"));
+    visit(&second, "create temp table left_behind as table t");
+    client.run(&format!("alter database {second} rename to {third}"));
+    visit(&third, "insert into t values (8)");
+    let drop_third = [wire::unnamed(&format!("drop database {third}"), &[]), wire::sync()].concat();
+    client.send(&drop_third);
+    assert_eq!(client.tags(), "12CZ");
+    client.run(&format!("drop database {first}"));
+    // What is made anew under a name that was known before is another database.
+    client.run(&format!("create database {first}"));
+    let mut visitor = Raw::tcp(proxy.port()).log_in("postgres", &first, &[]).unwrap();
+    assert_eq!(visitor.error("table t").sqlstate, "42P01");
+    drop(visitor);
+    client.run(&format!("drop database {first}"));
+    let failure = Raw::tcp(proxy.port()).log_in("postgres", &first, &[]).err().unwrap();
+    assert_eq!(failure.sqlstate, "3D000");
+}
+
+#[test]
+fn a_database_with_clients_is_not_dropped_until_they_leave() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let shop = format!("{}_shop", ground.database);
+    let mut client = ground.client(&proxy);
+    client.run(&format!("create database {shop}"));
+    let mut visitor = Raw::tcp(proxy.port()).log_in("postgres", &shop, &[]).unwrap();
+    visitor.run("create table t ()");
+    assert_eq!(client.error(&format!("drop database {shop}")).sqlstate, "55006");
+    client.send(&wire::query(&format!("drop database {shop}")));
+    let waits = format!("select count(*) from pg_stat_activity where state = 'active' and query = 'drop database {shop}'");
+    wait_until("the server to wait", || ground.direct().value(&waits) == "1");
+    drop(visitor);
+    assert_eq!(client.tags(), "CZ");
+}
