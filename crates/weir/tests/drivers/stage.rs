@@ -26,11 +26,12 @@ pub struct Through {
 /// Runs what `make` makes against the primary and then through Weir, reads on standbys, where neighbours take server connections
 /// all the time; what it prints must be the same.
 pub fn check(make: impl Fn() -> Result<Command, String>, more: &str) -> Result<Through, String> {
-    let direct = {
-        let ground = Ground::new();
-        wait_for_standbys_at_commit(&ground);
-        run(make()?, &ground, ground.cluster.primary().port())
-    };
+    let ground = Ground::new();
+    wait_for_standbys_at_commit(&ground);
+    // Held until another database is there: the servers end with the last one who uses them.
+    let _cluster = ground.cluster.clone();
+    let direct = run(make()?, &ground, ground.cluster.primary().port());
+    drop(ground);
     assert!(direct.ended_well(), "against the server itself: {direct}");
     assert_eq!(direct.lines().last().map(String::as_str), Some(END), "against the server itself: {direct}");
     let ground = Ground::new();

@@ -20,7 +20,7 @@ var steps = fstest.MapFS{
 	"1_people.down.sql": {Data: []byte("drop table people;")},
 	"2_email.up.sql":    {Data: []byte("alter table people add email text default 'none';")},
 	"2_email.down.sql":  {Data: []byte("alter table people drop email;")},
-	"3_index.up.sql":    {Data: []byte("create index concurrently people_name on people (name);")},
+	"3_index.up.sql":    {Data: []byte("create index people_name on people (name);")},
 	"3_index.down.sql":  {Data: []byte("drop index people_name;")},
 	"4_code.up.sql":     {Data: []byte("begin; create function twice(n int) returns int language sql as $$ select 2 * n; $$; update people set id = twice(id) + 1000; commit;")},
 	"4_code.down.sql":   {Data: []byte("drop function twice(int);")},
