@@ -85,7 +85,8 @@ pub fn python(script: &str) -> Result<Command, String> {
 /// A script for the shell, with PostgreSQL's own client programs of the servers' version or a newer one.
 pub fn shell(script: &str, server_major: u32) -> Result<Command, String> {
     let said = run(Command::new("pg_dump").arg("--version"))?;
-    let major = said.split([' ', '.']).find_map(|word| word.parse::<u32>().ok()).ok_or_else(|| format!("pg_dump says {said:?}"))?;
+    let major =
+        said.split([' ', '.']).find_map(|word| word.parse::<u32>().ok()).ok_or_else(|| format!("pg_dump says {said:?}"))?;
     if major < server_major {
         return Err(format!("pg_dump {major} does not dump servers of version {server_major}"));
     }
@@ -104,7 +105,8 @@ pub fn go(name: &str) -> Result<Command, String> {
         command.env("GOMODCACHE", folder.join("modules")).env("GOFLAGS", "-modcacherw").env("GOTOOLCHAIN", "local");
         command
     };
-    let folder = fetch_once("go", &version, &["go.mod", "go.sum"], |folder| run(&mut at(folder, &["mod", "download"])).map(drop))?;
+    let folder =
+        fetch_once("go", &version, &["go.mod", "go.sum"], |folder| run(&mut at(folder, &["mod", "download"])).map(drop))?;
     let program = folder.join(name);
     let to = program.display().to_string();
     run(&mut at(&folder, &["build", "-o", &to, &format!("./{name}")])).unwrap_or_else(|error| panic!("{error}"));
