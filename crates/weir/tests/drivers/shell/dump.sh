@@ -28,7 +28,7 @@ create schema "Other One"; create table "Other One"."Mixed Case" ("The Key" int)
 insert into "Other One"."Mixed Case" select generate_series(1, 10);
 alter table items enable row level security; create policy "some" on items for select using (a > 0);
 SQL
-ask -c "select lo_from_bytea(0, '\\x0102030405')" >/dev/null
+ask -c "select lo_from_bytea(4000000, '\\x0102030405')" >/dev/null
 
 # What a database holds, in one line each.
 look() {
