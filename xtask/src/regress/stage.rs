@@ -9,9 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use weir_demo::{Cluster, Options, ReservedPort, Sql, wait_until};
 
-use super::PoolMode;
 use super::noise::{self, Noise};
 use super::sources::Suite;
+use super::translator::Translator;
+use super::{PoolMode, Protocol};
 use crate::process::{self, Account};
 
 const DATABASE: &str = "regression";
@@ -57,7 +58,7 @@ impl Results {
 }
 
 /// Runs the tests, or all of the schedule if none are named, and puts the results into `folder`.
-pub fn run(suite: &Suite, way: &Way, tests: &[String], folder: &Path) -> Result<Results> {
+pub fn run(suite: &Suite, way: &Way, protocol: Protocol, tests: &[String], folder: &Path) -> Result<Results> {
     let account = Account::find()?;
     let cluster = start_cluster(suite)?;
     let work = cluster.dir().join("suite");
@@ -69,10 +70,11 @@ pub fn run(suite: &Suite, way: &Way, tests: &[String], folder: &Path) -> Result<
             (proxy.port.number(), Some(proxy))
         }
     };
+    let translator = if protocol == Protocol::Extended { Some(Translator::start(port)?) } else { None };
     let is_moved = matches!(way, Way::Weir { mode: PoolMode::Transaction, .. });
     let noise = if is_moved { Some(Noise::start(port, DATABASE)?) } else { None };
     let begin = Instant::now();
-    drive(suite, &work, port, tests, account)?;
+    drive(suite, &work, translator.as_ref().map_or(port, |translator| translator.port), tests, account)?;
     let seconds = begin.elapsed().as_secs();
     if let Some(noise) = noise {
         println!("regress: other clients took a server connection {} times", noise.end()?);
@@ -142,7 +144,8 @@ fn drive(suite: &Suite, work: &Path, port: u16, tests: &[String], account: Accou
     } else {
         command.args(FIRST).args(tests.iter().filter(|test| !FIRST.contains(&test.as_str())));
     }
-    account.apply(command.current_dir(work.join("out")));
+    // The translator speaks no TLS.
+    account.apply(command.env("PGSSLMODE", "disable").current_dir(work.join("out")));
     let output = process::run(&mut command, RUN_LIMIT)?;
     // Its own verdict of each test is a line of this.
     fs::write(work.join("out/results/driver.log"), output.stdout + &output.stderr)?;
