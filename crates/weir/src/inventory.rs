@@ -61,6 +61,7 @@ pub fn note_bind(s: &mut Session, w: &Worker, statement: &Statement, tail: &[u8]
 #[inline]
 fn is_harmless(s: &Session, statement: &Statement) -> bool {
     statement.may_change.is_empty()
+        && !(s.state.makes_temporary && statement.makes)
         && !statement.executes
         && statement.resets.is_none()
         && !statement.defines
@@ -71,6 +72,11 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
 /// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
 fn judged(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement) -> Leaves {
     state.renews |= statement.alters_defaults;
+    let made = if state.makes_temporary && statement.makes { Leaves::of(Keeps::Temporary) } else { Leaves::NONE };
+    judged_by_text(state, w, database, statement).and(made)
+}
+
+fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement) -> Leaves {
     if statement.defines {
         w.shared.definitions.fetch_add(1, Ordering::Relaxed);
     }
@@ -240,6 +246,7 @@ fn set_settings(s: &mut Session, w: &Worker, settings: Settings) {
         return;
     }
     s.state.meaning = w.shared.intern_settings(settings.meaning()).1;
+    s.state.makes_temporary = settings.makes_temporary();
     s.state.settings = w.shared.intern_settings(settings).0;
 }
 
