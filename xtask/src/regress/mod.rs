@@ -71,7 +71,8 @@ pub struct Arguments {
     /// Only in this protocol; without it in both
     #[arg(long)]
     protocol: Option<Protocol>,
-    /// Only these tests (comma separated), after those that make what all tests use
+    /// Only these tests (comma separated), after those that make what all tests use; all of a module's if one is of a module, as in
+    /// plpgsql/plpgsql_cache
     #[arg(long, value_delimiter = ',')]
     tests: Vec<String>,
 }
