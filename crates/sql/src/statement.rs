@@ -244,7 +244,7 @@ fn note_made<'a>(node: Node<'a>, walk: &mut Walk<'a>) {
         Node::CreateEnumStmt(s) => qualified(s.type_name().iter().map(Node::from)),
         Node::CreateRangeStmt(s) => qualified(s.type_name().iter().map(Node::from)),
         Node::DefineStmt(s) => qualified(s.defnames().iter().map(Node::from)),
-        Node::CreateConversionStmt(s) => qualified(s.conversion_name().iter().map(Node::from)),
+        Node::CreateConversionStmt(s) => qualified(s.conversion_name().iter()),
         Node::CreateStatsStmt(s) => qualified(s.defnames().iter().map(Node::from)),
         Node::CreateOpClassStmt(s) => qualified(s.opclassname().iter().map(Node::from)),
         Node::CreateOpFamilyStmt(s) => qualified(s.opfamilyname().iter().map(Node::from)),

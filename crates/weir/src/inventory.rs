@@ -60,8 +60,9 @@ pub fn note_bind(s: &mut Session, w: &Worker, statement: &Statement, tail: &[u8]
 
 #[inline]
 fn is_harmless(s: &Session, statement: &Statement) -> bool {
+    let makes_temporary = s.state.makes_temporary && statement.makes;
     statement.may_change.is_empty()
-        && !(s.state.makes_temporary && statement.makes)
+        && !makes_temporary
         && !statement.executes
         && statement.resets.is_none()
         && !statement.defines
