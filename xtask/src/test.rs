@@ -134,12 +134,12 @@ fn postgres_own(summary: &mut Summary, failed: &mut Vec<String>) {
         Vec::new()
     });
     for outcome in outcomes {
-        let regress::Outcome { mode, passed, failed: differ } = outcome;
-        summary.lines.push(format!("{name}, {mode} mode: {passed} passed; {differ} failed"));
+        let regress::Outcome { name: way, passed, failed: differ } = outcome;
+        summary.lines.push(format!("{name}, {way}: {passed} passed; {differ} failed"));
         summary.passed += passed;
         summary.failed += differ;
         if differ > 0 {
-            failed.push(format!("{name}, {mode} mode"));
+            failed.push(format!("{name}, {way}"));
         }
     }
 }

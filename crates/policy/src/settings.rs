@@ -88,6 +88,11 @@ impl Settings {
         WHO.iter().any(|name| self.get(name).is_some())
     }
 
+    /// What is made without naming a schema is temporary.
+    pub fn makes_temporary(&self) -> bool {
+        self.get("search_path").is_some_and(|path| path.to_ascii_lowercase().contains("pg_temp"))
+    }
+
     /// A hot standby refuses all statements of such a session.
     pub fn needs_primary(&self) -> bool {
         self.get("default_transaction_isolation").is_some_and(|level| level.eq_ignore_ascii_case("serializable"))

@@ -101,6 +101,10 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
         Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => Verdict::keeping(Keeps::HoldCursor),
         // What procedural code does stands in strings and in the catalog, not in the tree.
         Node::CallStmt(_) | Node::DoStmt(_) => Verdict::keeping(Keeps::Unknown),
+        // The binding leaves this one out, since it begins with a whole `CREATE TABLE`: its name stays unseen, and may be in pg_temp.
+        Node::Invalid(other) if other.type_ == NodeTag::T_CreateForeignTableStmt => {
+            Verdict { keeps: Leaves::of(Keeps::Temporary), ..Verdict::effect(Effect::Writes) }
+        }
         _ if writes(node) => Verdict::effect(Effect::Writes),
         _ => Verdict::effect(Effect::Unsure),
     }
@@ -256,7 +260,7 @@ fn note_granted<'a>(grant: &'a GrantStmt, walk: &mut Walk<'a>) {
     }
 }
 
-/// Functions and types that are made in `pg_temp`; tables, views and sequences are relations and seen by the walk.
+/// Functions, types and the like that are made in `pg_temp`; tables, views and sequences are relations and seen by the walk.
 fn note_made<'a>(node: Node<'a>, walk: &mut Walk<'a>) {
     let (schema, _) = match node {
         Node::CreateFunctionStmt(s) => qualified(s.funcname().iter()),
@@ -264,6 +268,10 @@ fn note_made<'a>(node: Node<'a>, walk: &mut Walk<'a>) {
         Node::CreateEnumStmt(s) => qualified(s.type_name().iter().map(Node::from)),
         Node::CreateRangeStmt(s) => qualified(s.type_name().iter().map(Node::from)),
         Node::DefineStmt(s) => qualified(s.defnames().iter().map(Node::from)),
+        Node::CreateConversionStmt(s) => qualified(s.conversion_name().iter()),
+        Node::CreateStatsStmt(s) => qualified(s.defnames().iter().map(Node::from)),
+        Node::CreateOpClassStmt(s) => qualified(s.opclassname().iter().map(Node::from)),
+        Node::CreateOpFamilyStmt(s) => qualified(s.opfamilyname().iter().map(Node::from)),
         _ => return,
     };
     walk.owner(schema, Run::Now);
@@ -273,10 +281,6 @@ fn note_made<'a>(node: Node<'a>, walk: &mut Walk<'a>) {
 #[rustfmt::skip] // a table
 fn writes(node: Node<'_>) -> bool {
     use Node as N;
-    if let N::Invalid(other) = node {
-        // The binding leaves this one out, since it begins with a whole `CREATE TABLE`; its names stay unseen.
-        return other.type_ == NodeTag::T_CreateForeignTableStmt;
-    }
     matches!(
         node,
         N::InsertStmt(_) | N::UpdateStmt(_) | N::DeleteStmt(_) | N::MergeStmt(_) | N::TruncateStmt(_)

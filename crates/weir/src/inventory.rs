@@ -60,7 +60,9 @@ pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &
 
 #[inline]
 fn is_harmless(s: &Session, statement: &Statement) -> bool {
+    let makes_temporary = s.state.makes_temporary && statement.makes;
     statement.may_change.is_empty()
+        && !makes_temporary
         && !statement.executes
         && statement.resets.is_none()
         && !statement.defines
@@ -73,6 +75,11 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
 fn judged(state: &mut state::State, w: &Rc<Worker>, database: &Arc<str>, statement: &Statement) -> Leaves {
     state.renews |= statement.alters_defaults;
     vacate::begin(w, &statement.vacates);
+    let made = if state.makes_temporary && statement.makes { Leaves::of(Keeps::Temporary) } else { Leaves::NONE };
+    judged_by_text(state, w, database, statement).and(made)
+}
+
+fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement) -> Leaves {
     if statement.defines {
         w.shared.definitions.fetch_add(1, Ordering::Relaxed);
     }
@@ -242,6 +249,7 @@ fn set_settings(s: &mut Session, w: &Worker, settings: Settings) {
         return;
     }
     s.state.meaning = w.shared.intern_settings(settings.meaning()).1;
+    s.state.makes_temporary = settings.makes_temporary();
     s.state.settings = w.shared.intern_settings(settings).0;
 }
 

@@ -36,6 +36,8 @@ pub struct State {
     pub startup: Arc<Settings>,
     /// What it has now.
     pub settings: Arc<Settings>,
+    /// What it makes without naming a schema is temporary: its `search_path` says so.
+    pub makes_temporary: bool,
     /// Number of the settings that shape what a statement means.
     pub meaning: u64,
     pub by_sql: Arc<BySql>,
@@ -74,6 +76,7 @@ pub struct State {
 impl State {
     pub fn new(startup: Arc<Settings>, meaning: u64, by_sql: Arc<BySql>) -> State {
         State {
+            makes_temporary: startup.makes_temporary(),
             settings: startup.clone(),
             startup,
             meaning,

@@ -52,6 +52,8 @@ pub struct Statement {
     pub resets: Option<Reset>,
     /// Takes a lock that only means something on the primary.
     pub locks: bool,
+    /// It makes something, perhaps without naming a schema.
+    pub makes: bool,
     /// It may draw from a sequence: it names `nextval` or `setval`, or may run defaults or functions that do.
     pub draws: bool,
     /// It asks for what was drawn before: `currval`, `lastval`.
@@ -179,6 +181,7 @@ pub fn unknown() -> Statement {
         is_barrier: true,
         resets: None,
         locks: false,
+        makes: true,
         draws: true,
         recalls: false,
         is_read: false,
@@ -203,9 +206,10 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         class,
         transaction: facts.transaction,
         leaves: facts.keeps,
-        may_change: facts.keeps.and(now),
+        may_change: facts.keeps.and(now).and(left_by_path(&facts, &readable)),
         frees: facts.frees,
         functions,
+        makes: makes(&facts, &readable),
         draws,
         recalls,
         later: facts.later.and(if is_prepare { unknown } else { Leaves::NONE }),
@@ -225,6 +229,24 @@ fn leaves_nothing(function: &Name) -> bool {
     match function.schema.as_str() {
         "" | "pg_catalog" => weir_policy::builtin::leaves_nothing(&function.name),
         schema => schema == "information_schema",
+    }
+}
+
+/// What a text makes behind its own change of `search_path` may be temporary, also when the change is local to the transaction.
+fn left_by_path(facts: &Facts, text: &str) -> Leaves {
+    let may_set = facts.effect != Effect::Reads || facts.functions.iter().any(|f| f.name == "set_config");
+    let names_it = || {
+        let text = text.to_ascii_lowercase();
+        text.contains("search_path") && text.contains("pg_temp")
+    };
+    if may_set && names_it() { Leaves::of(Keeps::Temporary) } else { Leaves::NONE }
+}
+
+/// Whether some statement of a text may make a relation or the like; one too many costs a question to the server.
+fn makes(facts: &Facts, text: &str) -> bool {
+    facts.effect == Effect::Writes && {
+        let text = text.to_ascii_lowercase();
+        text.contains("create") || (text.contains("into") && !text.contains("insert"))
     }
 }
 

@@ -50,8 +50,10 @@ impl Entry {
         let [Some(first), Some(last)] = &self.part else {
             return hunk.lines.iter().all(|line| self.lines.contains(line));
         };
-        let place = |wanted: &String| direct.lines().position(|line| line == wanted);
-        let (Some(first), Some(last)) = (place(first), place(last)) else { return false };
+        let lines: Vec<&str> = direct.lines().collect();
+        let first = lines.iter().position(|line| line == first);
+        let last = lines.iter().rposition(|line| line == last);
+        let (Some(first), Some(last)) = (first, last) else { return false };
         (first + 1..=last + 1).contains(&(hunk.line as usize))
     }
 }

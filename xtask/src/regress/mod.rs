@@ -8,6 +8,7 @@ mod differences;
 mod noise;
 mod sources;
 mod stage;
+mod translator;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,9 +28,32 @@ pub enum PoolMode {
     Transaction,
 }
 
-impl PoolMode {
-    const ALL: [PoolMode; 2] = [PoolMode::Session, PoolMode::Transaction];
+/// How the suite's statements are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Protocol {
+    /// As `psql` does.
+    Simple,
+    /// As drivers do.
+    Extended,
+}
 
+/// What is tried without other wishes. What a session leaves is found in the same way in both protocols when nothing moves.
+const USUAL: [(PoolMode, Protocol); 3] = [
+    (PoolMode::Session, Protocol::Simple),
+    (PoolMode::Transaction, Protocol::Simple),
+    (PoolMode::Transaction, Protocol::Extended),
+];
+
+impl Protocol {
+    fn name(self) -> &'static str {
+        match self {
+            Protocol::Simple => "simple",
+            Protocol::Extended => "extended",
+        }
+    }
+}
+
+impl PoolMode {
     fn name(self) -> &'static str {
         match self {
             PoolMode::Session => "session",
@@ -44,7 +68,11 @@ pub struct Arguments {
     /// Only in this mode; without it in both
     #[arg(long)]
     pool_mode: Option<PoolMode>,
-    /// Only these tests (comma separated), after those that make what all tests use
+    /// Only in this protocol; without it in both
+    #[arg(long)]
+    protocol: Option<Protocol>,
+    /// Only these tests (comma separated), after those that make what all tests use; all of a module's if one is of a module, as in
+    /// plpgsql/plpgsql_cache
     #[arg(long, value_delimiter = ',')]
     tests: Vec<String>,
 }
@@ -52,7 +80,7 @@ pub struct Arguments {
 /// What came of one mode.
 #[derive(Debug)]
 pub struct Outcome {
-    pub mode: &'static str,
+    pub name: String,
     /// Tests whose answers were the same, or differed in what is explained.
     pub passed: u32,
     pub failed: u32,
@@ -80,20 +108,22 @@ pub fn compare(suite: &Suite, arguments: &Arguments) -> Result<Vec<Outcome>> {
     let entries = differences::read()?;
     let folder = results_folder()?;
     let _ = fs::remove_dir_all(&folder);
-    println!("regress: direct");
-    let direct = stage::run(suite, &Way::Direct, &arguments.tests, &folder.join("direct"))?;
-    println!("regress: direct: {} tests in {} s", direct.tests.len(), direct.seconds);
-    let modes: Vec<PoolMode> = arguments.pool_mode.map_or(PoolMode::ALL.to_vec(), |mode| vec![mode]);
+    let mut direct: Vec<(Protocol, Results)> = Vec::new();
     let mut outcomes = Vec::new();
-    for mode in modes {
+    for (mode, protocol) in wanted(arguments) {
+        if !direct.iter().any(|(known, _)| *known == protocol) {
+            let results =
+                stage::run(suite, &Way::Direct, protocol, &arguments.tests, &folder.join("direct").join(protocol.name()))?;
+            println!("regress: direct, {} protocol: {} tests in {} s", protocol.name(), results.tests.len(), results.seconds);
+            direct.push((protocol, results));
+        }
+        let Some((_, direct)) = direct.iter().find(|(known, _)| *known == protocol) else { continue };
         let way = Way::Weir { program: program.clone(), mode };
-        let through = stage::run(suite, &way, &arguments.tests, &folder.join(mode.name()))?;
-        let outcome = judge(&direct, &through, &entries, mode)?;
+        let through = stage::run(suite, &way, protocol, &arguments.tests, &folder.join(mode.name()).join(protocol.name()))?;
+        let outcome = judge(direct, &through, &entries, mode, protocol)?;
+        let Outcome { name, passed, failed } = &outcome;
         println!(
-            "regress: {} mode: {} passed, {} failed in {} s; results are in {}",
-            mode.name(),
-            outcome.passed,
-            outcome.failed,
+            "regress: {name}: {passed} passed, {failed} failed in {} s; results are in {}",
             through.seconds,
             folder.display()
         );
@@ -102,13 +132,25 @@ pub fn compare(suite: &Suite, arguments: &Arguments) -> Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
+fn wanted(arguments: &Arguments) -> Vec<(PoolMode, Protocol)> {
+    match (arguments.pool_mode, arguments.protocol) {
+        (Some(mode), Some(protocol)) => vec![(mode, protocol)],
+        (mode, protocol) => {
+            let fits = |(m, p): &&(PoolMode, Protocol)| {
+                mode.is_none_or(|mode| mode == *m) && protocol.is_none_or(|protocol| protocol == *p)
+            };
+            USUAL.iter().filter(fits).copied().collect()
+        }
+    }
+}
+
 fn results_folder() -> Result<PathBuf> {
     Ok(crate::target_folder()?.join("regress/results"))
 }
 
 /// Compares two runs, test by test.
-fn judge(direct: &Results, through: &Results, entries: &[Entry], mode: PoolMode) -> Result<Outcome> {
-    let mut outcome = Outcome { mode: mode.name(), passed: 0, failed: 0 };
+fn judge(direct: &Results, through: &Results, entries: &[Entry], mode: PoolMode, protocol: Protocol) -> Result<Outcome> {
+    let mut outcome = Outcome { name: format!("{} mode, {} protocol", mode.name(), protocol.name()), passed: 0, failed: 0 };
     let mut needed = vec![false; entries.len()];
     for test in &direct.tests {
         let hunks = hunks(&direct.file(test), &through.file(test))?;
@@ -124,7 +166,7 @@ fn judge(direct: &Results, through: &Results, entries: &[Entry], mode: PoolMode)
             continue;
         }
         outcome.failed += 1;
-        println!("regress: {test}: differs in {} mode and differences.txt does not say why:", mode.name());
+        println!("regress: {test}: differs in {} and differences.txt does not say why:", outcome.name);
         for hunk in unexplained {
             println!("@@ line {} of the direct run\n{}", hunk.line, hunk.lines.join("\n"));
         }
@@ -134,10 +176,8 @@ fn judge(direct: &Results, through: &Results, entries: &[Entry], mode: PoolMode)
     for (entry, _) in entries.iter().zip(&needed).filter(is_missing) {
         outcome.failed += 1;
         println!(
-            "regress: {}: no longer differs in {} mode: take it out of differences.txt ({})",
-            entry.test,
-            mode.name(),
-            entry.why
+            "regress: {}: no longer differs in {}: take it out of differences.txt ({})",
+            entry.test, outcome.name, entry.why
         );
     }
     Ok(outcome)

@@ -13,6 +13,41 @@ const SYSTEM_LISTS: [&str; 2] = ["/etc/apt/sources.list", "/etc/apt/sources.list
 /// What the tests load, beside what is built: from the server's own contributed modules.
 const MODULES: [&str; 2] = ["autoinc.so", "refint.so"];
 
+/// Contributed modules whose own suites are run too: those that need nothing but themselves and what Debian's package brings.
+const CONTRIBUTED: [&str; 17] = [
+    "btree_gin",
+    "btree_gist",
+    "citext",
+    "cube",
+    "earthdistance",
+    "fuzzystrmatch",
+    "hstore",
+    "intarray",
+    "isn",
+    "lo",
+    "ltree",
+    "pg_trgm",
+    "pgstattuple",
+    "seg",
+    "tablefunc",
+    "tsm_system_rows",
+    "unaccent",
+];
+/// Where the suites lie in the sources, beside the modules'.
+const MAIN_FOLDER: &str = "src/test/regress";
+const PLPGSQL_FOLDER: &str = "src/pl/plpgsql/src";
+/// What was fetched by another edition of this file is fetched again.
+const EDITION: &str = "2";
+
+/// The suite of one module.
+#[derive(Debug)]
+pub struct Module {
+    pub name: String,
+    /// Folders `sql`, `expected`, perhaps `data`.
+    pub input: PathBuf,
+    pub tests: Vec<String>,
+}
+
 /// What a run needs.
 #[derive(Debug)]
 pub struct Suite {
@@ -23,6 +58,8 @@ pub struct Suite {
     pub input: PathBuf,
     /// Libraries the tests load.
     pub libraries: PathBuf,
+    /// The suites of modules, run after the main one, each in a database of its own.
+    pub modules: Vec<Module>,
 }
 
 /// Fetches and builds what is not there yet. Error: not Debian's PostgreSQL, no network, no compiler.
@@ -32,26 +69,49 @@ pub fn fetch(programs: &Programs) -> Result<Suite> {
     let driver = library.join("pgxs/src/test/regress/pg_regress");
     ensure!(driver.is_file(), "there is no {}: only Debian's packages of PostgreSQL have the suite's driver", driver.display());
     let place = crate::target_folder()?.join("regress").join(major.to_string());
-    let suite = Suite { programs: programs.clone(), driver, input: place.join("input"), libraries: place.join("lib") };
-    if place.join("whole").exists() {
-        return Ok(suite);
+    if !fs::read_to_string(place.join("whole")).is_ok_and(|edition| edition == EDITION) {
+        let _ = fs::remove_dir_all(&place);
+        fetch_into(&place, major, &library)?;
+        fs::write(place.join("whole"), EDITION)?;
     }
-    let _ = fs::remove_dir_all(&place);
-    fs::create_dir_all(&suite.input)?;
-    fs::create_dir_all(&suite.libraries)?;
+    let names = CONTRIBUTED.into_iter().chain(["plpgsql"]);
+    let modules = names.map(|name| module(name, &place)).collect::<Result<_>>()?;
+    Ok(Suite { programs: programs.clone(), driver, input: place.join("input"), libraries: place.join("lib"), modules })
+}
+
+/// `library`: where the server's own modules are.
+fn fetch_into(place: &Path, major: u32, library: &Path) -> Result<()> {
+    let (input, libraries) = (place.join("input"), place.join("lib"));
+    fs::create_dir_all(&input)?;
+    fs::create_dir_all(&libraries)?;
     println!("regress: fetching the suite of PostgreSQL {major}");
     let apt = Apt::configure(&place.join("apt"))?;
-    let tree = unpack_sources(&apt, &place, major)?;
+    unpack_sources(&apt, place, major)?;
+    let tree = place.join(MAIN_FOLDER);
     for part in ["sql", "expected", "data", "parallel_schedule"] {
-        fs::rename(tree.join(part), suite.input.join(part)).with_context(|| format!("the source package has no {part}"))?;
+        fs::rename(tree.join(part), input.join(part)).with_context(|| format!("the source package has no {part}"))?;
     }
-    let headers = headers(&apt, &place, major)?;
-    build(&tree.join("regress.c"), &headers, &suite.libraries.join("regress.so"))?;
+    let headers = headers(&apt, place, major)?;
+    build(&tree.join("regress.c"), &headers, &libraries.join("regress.so"))?;
     for module in MODULES {
-        fs::copy(library.join(module), suite.libraries.join(module)).with_context(|| format!("no {module}"))?;
+        fs::copy(library.join(module), libraries.join(module)).with_context(|| format!("no {module}"))?;
     }
-    fs::write(place.join("whole"), "")?;
-    Ok(suite)
+    Ok(())
+}
+
+/// The suite of a module. Its tests stand in its makefile, in their order.
+fn module(name: &str, place: &Path) -> Result<Module> {
+    let input = place.join(if name == "plpgsql" { PLPGSQL_FOLDER.to_owned() } else { format!("contrib/{name}") });
+    let makefile = fs::read_to_string(input.join("Makefile")).with_context(|| format!("the sources have no {name}"))?;
+    let tests = tests_of(&makefile);
+    ensure!(!tests.is_empty(), "the makefile of {name} names no tests");
+    Ok(Module { name: name.to_owned(), input, tests })
+}
+
+fn tests_of(makefile: &str) -> Vec<String> {
+    let joined = makefile.replace("\\\n", " ");
+    let lines = joined.lines().filter_map(|line| line.strip_prefix("REGRESS = "));
+    lines.flat_map(str::split_whitespace).map(str::to_owned).collect()
 }
 
 /// The package client with folders and lists of archives of its own.
@@ -119,8 +179,8 @@ fn with_sources(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The suite's folder of some release of this major version: archives list releases whose files are gone, so all are tried.
-fn unpack_sources(apt: &Apt, place: &Path, major: u32) -> Result<PathBuf> {
+/// The suites' folders of some release of this major version: archives list releases whose files are gone, so all are tried.
+fn unpack_sources(apt: &Apt, place: &Path, major: u32) -> Result<()> {
     let package = format!("postgresql-{major}");
     let listed = apt.run("apt-cache", place, &["showsrc", &package])?;
     let versions: Vec<&str> = listed.lines().filter_map(|line| line.strip_prefix("Version: ")).collect();
@@ -137,17 +197,17 @@ fn unpack_sources(apt: &Apt, place: &Path, major: u32) -> Result<PathBuf> {
     Err(refused)
 }
 
-fn unpack(downloads: &Path, place: &Path) -> Result<PathBuf> {
+fn unpack(downloads: &Path, place: &Path) -> Result<()> {
     let names = fs::read_dir(downloads)?.flatten().map(|entry| entry.path());
     let archive = names
         .into_iter()
         .find(|path| path.to_string_lossy().contains(".orig.tar") && path.extension().is_some_and(|e| e != "asc"));
     let archive = archive.context("the source package has no archive")?;
     let mut tar = Command::new("tar");
-    tar.arg("xf").arg(&archive).args(["--strip-components=1", "--wildcards", "*/src/test/regress/*"]);
+    tar.arg("xf").arg(&archive).args(["--strip-components=1", "--wildcards", "*/contrib/*"]);
+    tar.args([MAIN_FOLDER, PLPGSQL_FOLDER].map(|folder| format!("*/{folder}/*")));
     run(tar.current_dir(place))?;
-    fs::remove_dir_all(downloads)?;
-    Ok(place.join("src/test/regress"))
+    Ok(fs::remove_dir_all(downloads)?)
 }
 
 /// The server's headers: installed, or out of their package.
@@ -185,6 +245,11 @@ fn run(command: &mut Command) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tests_stand_in_the_makefile() {
+        assert_eq!(tests_of("A = b\nREGRESS = init a \\\n\tb\nREGRESS_OPTS = x\n"), ["init", "a", "b"]);
+    }
 
     #[test]
     fn source_packages_are_listed_beside_the_others() {

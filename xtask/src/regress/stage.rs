@@ -9,9 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use weir_demo::{Cluster, Options, ReservedPort, Sql, wait_until};
 
-use super::PoolMode;
 use super::noise::{self, Noise};
 use super::sources::Suite;
+use super::translator::Translator;
+use super::{PoolMode, Protocol};
 use crate::process::{self, Account};
 
 const DATABASE: &str = "regression";
@@ -57,11 +58,11 @@ impl Results {
 }
 
 /// Runs the tests, or all of the schedule if none are named, and puts the results into `folder`.
-pub fn run(suite: &Suite, way: &Way, tests: &[String], folder: &Path) -> Result<Results> {
+pub fn run(suite: &Suite, way: &Way, protocol: Protocol, tests: &[String], folder: &Path) -> Result<Results> {
     let account = Account::find()?;
     let cluster = start_cluster(suite)?;
     let work = cluster.dir().join("suite");
-    lay_out(suite, &work, account)?;
+    copy_tree(&suite.libraries, &work.join("lib"))?;
     let (port, proxy) = match way {
         Way::Direct => (cluster.primary().port(), None),
         Way::Weir { program, mode } => {
@@ -69,49 +70,96 @@ pub fn run(suite: &Suite, way: &Way, tests: &[String], folder: &Path) -> Result<
             (proxy.port.number(), Some(proxy))
         }
     };
+    let translator = if protocol == Protocol::Extended { Some(Translator::start(port)?) } else { None };
+    let psql_port = translator.as_ref().map_or(port, |translator| translator.port);
     let is_moved = matches!(way, Way::Weir { mode: PoolMode::Transaction, .. });
-    let noise = if is_moved { Some(Noise::start(port, DATABASE)?) } else { None };
     let begin = Instant::now();
-    drive(suite, &work, port, tests, account)?;
+    let (mut turns, mut names) = (0, Vec::new());
+    for part in parts(suite, tests) {
+        make_database(&cluster, &part.database)?;
+        let noise = if is_moved { Some(Noise::start(port, &part.database)?) } else { None };
+        let out = drive(suite, &part, &work, psql_port, account)?;
+        if let Some(noise) = noise {
+            turns += noise.end()?;
+        }
+        copy_tree(&out.join("results"), &folder.join(&part.prefix))?;
+        names.extend(results_in(&folder.join(&part.prefix))?.into_iter().map(|name| part.prefix.clone() + &name));
+    }
     let seconds = begin.elapsed().as_secs();
-    if let Some(noise) = noise {
-        println!("regress: other clients took a server connection {} times", noise.end()?);
+    if is_moved {
+        println!("regress: other clients took a server connection {turns} times");
     }
     if let Some(proxy) = proxy {
         proxy.end(folder)?;
     }
-    keep(&work.join("out/results"), folder)?;
-    let mut tests = Vec::new();
-    for entry in fs::read_dir(folder)?.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        tests.extend(name.strip_suffix(".out").map(str::to_owned));
+    ensure!(!names.is_empty(), "the suite's driver ran no test: {}", folder.display());
+    Ok(Results { folder: folder.to_owned(), tests: names, seconds })
+}
+
+/// One suite, to be run by the driver in one go.
+struct Part<'a> {
+    database: String,
+    /// Of its tests' names: nothing, or the module and a slash.
+    prefix: String,
+    input: &'a Path,
+    /// None: those of the schedule.
+    tests: Vec<&'a str>,
+}
+
+/// What is to be run: all, or what is among `wanted`.
+fn parts<'a>(suite: &'a Suite, wanted: &'a [String]) -> Vec<Part<'a>> {
+    let mut parts = Vec::new();
+    let is_of_main = |test: &&str| !test.contains('/') && !FIRST.contains(test);
+    let of_main: Vec<&str> = wanted.iter().map(String::as_str).filter(is_of_main).collect();
+    if wanted.is_empty() || !of_main.is_empty() {
+        let first = FIRST.into_iter().filter(|_| !wanted.is_empty());
+        let tests = first.chain(of_main).collect();
+        parts.push(Part { database: DATABASE.to_owned(), prefix: String::new(), input: &suite.input, tests });
     }
+    for module in &suite.modules {
+        let prefix = format!("{}/", module.name);
+        if wanted.is_empty() || wanted.iter().any(|test| test.starts_with(&prefix)) {
+            let tests = module.tests.iter().map(String::as_str).collect();
+            parts.push(Part { database: format!("{DATABASE}_{}", module.name), prefix, input: &module.input, tests });
+        }
+    }
+    parts
+}
+
+/// Names of the tests that left a result in a folder, sorted.
+fn results_in(folder: &Path) -> Result<Vec<String>> {
+    let names = fs::read_dir(folder)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut tests: Vec<String> = names.filter_map(|name| name.strip_suffix(".out").map(str::to_owned)).collect();
     tests.sort();
-    ensure!(!tests.is_empty(), "the suite's driver ran no test: {}", folder.display());
-    Ok(Results { folder: folder.to_owned(), tests, seconds })
+    Ok(tests)
 }
 
 fn start_cluster(suite: &Suite) -> Result<Cluster> {
     let extra_conf = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let cluster = Cluster::start(Options { programs: Some(suite.programs.clone()), extra_conf, ..Options::default() })?;
-    cluster.primary().query(&format!("CREATE DATABASE {DATABASE} TEMPLATE template0"))?;
-    for setting in DATABASE_SETTINGS {
-        cluster.primary().query(&format!("ALTER DATABASE {DATABASE} SET {setting}"))?;
-    }
     Ok(cluster)
 }
 
-/// Copies the suite to where the server, which reads and writes files there, may enter.
-fn lay_out(suite: &Suite, work: &Path, account: Account) -> Result<()> {
-    for folder in ["out/results", "out/testtablespace"] {
-        fs::create_dir_all(work.join(folder))?;
-    }
-    copy_tree(&suite.input, &work.join("in"))?;
-    copy_tree(&suite.libraries, &work.join("lib"))?;
-    for folder in ["", "out", "out/results", "out/testtablespace", "in/data"] {
-        account.own(&work.join(folder))?;
+fn make_database(cluster: &Cluster, name: &str) -> Result<()> {
+    cluster.primary().query(&format!("CREATE DATABASE {name} TEMPLATE template0"))?;
+    for setting in DATABASE_SETTINGS {
+        cluster.primary().query(&format!("ALTER DATABASE {name} SET {setting}"))?;
     }
     Ok(())
+}
+
+/// Copies a part to where the server, which reads and writes files there, may enter. The folders for what goes in and comes out.
+fn lay_out(part: &Part<'_>, work: &Path, account: Account) -> Result<(PathBuf, PathBuf)> {
+    let (input, out) = (work.join(&part.database).join("in"), work.join(&part.database).join("out"));
+    fs::create_dir_all(out.join("results"))?;
+    fs::create_dir_all(out.join("testtablespace"))?;
+    copy_tree(part.input, &input)?;
+    for folder in [&out, &out.join("results"), &out.join("testtablespace"), &input.join("data")] {
+        if folder.exists() {
+            account.own(folder)?;
+        }
+    }
+    Ok((input, out))
 }
 
 fn copy_tree(from: &Path, to: &Path) -> Result<()> {
@@ -129,29 +177,26 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Runs the driver, one test at a time. It fails when a result is not what PostgreSQL's developers expect of this very version; we only
-/// compare runs with each other.
-fn drive(suite: &Suite, work: &Path, port: u16, tests: &[String], account: Account) -> Result<()> {
+/// compare runs with each other. The folder it wrote to.
+fn drive(suite: &Suite, part: &Part<'_>, work: &Path, port: u16, account: Account) -> Result<PathBuf> {
+    let (input, out) = lay_out(part, work, account)?;
     let mut command = Command::new(&suite.driver);
     let path = |option: &str, path: &Path| format!("--{option}={}", path.display());
-    command.arg(path("inputdir", &work.join("in"))).arg(path("outputdir", &work.join("out")));
+    command.arg(path("inputdir", &input)).arg(path("outputdir", &out));
     command.arg(path("dlpath", &work.join("lib"))).arg(path("bindir", suite.programs.bin()));
     command.args(["--use-existing", "--host=127.0.0.1", "--user=postgres", "--max-connections=1"]);
-    command.arg(format!("--dbname={DATABASE}")).arg(format!("--port={port}"));
-    if tests.is_empty() {
-        command.arg(path("schedule", &work.join("in/parallel_schedule")));
+    command.arg(format!("--dbname={}", part.database)).arg(format!("--port={port}"));
+    if part.tests.is_empty() {
+        command.arg(path("schedule", &input.join("parallel_schedule")));
     } else {
-        command.args(FIRST).args(tests.iter().filter(|test| !FIRST.contains(&test.as_str())));
+        command.args(&part.tests);
     }
-    account.apply(command.current_dir(work.join("out")));
+    // The translator speaks no TLS. Modules find their data from the folder the driver runs in.
+    account.apply(command.env("PGSSLMODE", "disable").current_dir(&input));
     let output = process::run(&mut command, RUN_LIMIT)?;
     // Its own verdict of each test is a line of this.
-    fs::write(work.join("out/results/driver.log"), output.stdout + &output.stderr)?;
-    Ok(())
-}
-
-/// Moves the results to where they stay after the run.
-fn keep(results: &Path, folder: &Path) -> Result<()> {
-    copy_tree(results, folder)
+    fs::write(out.join("results/driver.log"), output.stdout + &output.stderr)?;
+    Ok(out)
 }
 
 /// Weir before the server.

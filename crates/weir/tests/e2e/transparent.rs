@@ -475,6 +475,45 @@ fn statements_prepared_by_sql_outlive_what_they_are_about() {
 }
 
 #[test]
+fn what_is_temporary_without_saying_so_stays_too() {
+    check(
+        Moves::Yes,
+        &[
+            "set search_path = pg_temp, public",
+            "create table unseen (a int)",
+            "insert into unseen values (1)",
+            "select * from unseen",
+            "drop table unseen",
+            "select 3 as a into unseen",
+            "select * from unseen",
+            "drop table unseen",
+            "reset search_path",
+            "select 1",
+            "begin",
+            "set local search_path = pg_temp",
+            "create table unseen (a int)",
+            "commit",
+            "select count(*) from pg_temp.unseen",
+            "drop table pg_temp.unseen",
+            "select 1",
+            "create foreign data wrapper wrapper; create server far foreign data wrapper wrapper",
+            "create foreign table pg_temp.unseen (a int) server far",
+            "select 1",
+            "comment on foreign table pg_temp.unseen is 'here'",
+            "drop foreign data wrapper wrapper cascade",
+            "create conversion pg_temp.unseen for 'LATIN1' to 'UTF8' from iso8859_1_to_utf8",
+            "comment on conversion pg_temp.unseen is 'here'",
+            "drop conversion pg_temp.unseen",
+            "create operator family pg_temp.unseen using btree",
+            "comment on operator family pg_temp.unseen using btree is 'here'",
+            "drop operator family pg_temp.unseen using btree",
+            "select 1",
+            "select 2",
+        ],
+    );
+}
+
+#[test]
 fn what_a_session_drew_from_sequences_is_its_own() {
     check(
         Moves::Yes,
