@@ -101,6 +101,7 @@ const MODULES: &[Module] = &[
     row(2, "socket", &[]),
     row(1, "tls", &[]),
     row(1, "errand", &[]),
+    row(1, "directory", &[]),
     row(1, "reactor", &[]),
     row(1, "state", &[]),
     row(0, "flow", &[]),

@@ -7,10 +7,12 @@
 
 mod address;
 mod ident;
+mod ldap;
 mod parse;
 mod tokens;
 
 pub use address::Network;
+pub use ldap::{Directory, Scope, Steps};
 pub use tokens::{LoadError, Loader};
 
 use crate::config::{Problem, Severity};
@@ -20,6 +22,7 @@ use ident::IdentMaps;
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The rules of a file, in its order, and the maps of user names beside it.
 #[derive(Debug, Clone)]
@@ -39,6 +42,8 @@ pub struct Rule {
     pub method: Method,
     /// Whether a certificate is asked for beside the method.
     pub certificate: Certificate,
+    /// Who judges passwords, with method `Ldap`.
+    pub directory: Option<Arc<Directory>>,
     connection: Connection,
     databases: Vec<Word>,
     users: Vec<Word>,
@@ -65,6 +70,8 @@ pub enum Method {
     Cert,
     /// A unix socket whose other end belongs to a process of the user.
     Peer,
+    /// The password in clear text, judged by a directory.
+    Ldap,
 }
 
 /// What is asked of a client's certificate beside the method.

@@ -89,7 +89,7 @@ const SETTINGS: &[(&str, Fate)] = &[
     ("auth_file", Known),
     ("auth_hba_file", Missing("name the file pool_hba.conf and put it beside pgpool.conf, or give it with -a")),
     ("auth_ident_file", Is("ident_file", quoted)),
-    ("auth_ldap_options", Missing("LDAP is not supported")),
+    ("auth_ldap_options", Missing("write a rule with method ldap into pool_hba.conf")),
     ("auth_query", Is("auth_query", quoted)),
     ("auth_type", Known),
     ("auth_user", Is("auth_user", quoted)),

@@ -1,5 +1,6 @@
 //! What decides who gets in, as far as two threads see it: what the files say, and what was found out since.
 
+use crate::directory::{Claim, Verdict};
 use crate::errand::{Errands, Limits};
 use arc_swap::ArcSwap;
 use foldhash::HashMap;
@@ -23,6 +24,10 @@ const KEYS: Limits = Limits { threads: 1, queue: 2048, answers: 10_000, lifetime
 
 /// Threads that ask for the names of hosts. A name server that does not answer holds each for seconds.
 const HOSTS: Limits = Limits { threads: 4, queue: 256, answers: 10_000, lifetime: Some(Duration::from_secs(60)) };
+
+/// Threads that ask LDAP directories. Each answer takes `auth_query_timeout` at most, so that a directory that hangs refuses logins in time
+/// and holds nobody else up.
+const DIRECTORIES: Limits = Limits { threads: 8, queue: 512, answers: 10_000, lifetime: None };
 
 /// What the files say about access.
 #[derive(Clone, Debug, Default)]
@@ -75,6 +80,8 @@ pub struct Access {
     pub keys: Arc<Errands<Salted, SaltedKeys>>,
     /// Names of hosts that their own addresses prove.
     pub hosts: Arc<Errands<IpAddr, Option<Arc<str>>>>,
+    /// What directories said of passwords.
+    pub directories: Arc<Errands<Claim, Verdict>>,
     groups: Mutex<HashMap<Box<str>, Groups>>,
     /// What clients of users without a password here have proved themselves with: enough to log in to servers.
     proven: Mutex<HashMap<Box<str>, Proven>>,
@@ -92,6 +99,7 @@ impl Access {
             salt_secret,
             keys: Errands::new("keys", KEYS),
             hosts: Errands::new("hosts", HOSTS),
+            directories: Errands::new("directories", DIRECTORIES),
             groups: Mutex::default(),
             proven: Mutex::default(),
             asked: Mutex::default(),
@@ -106,6 +114,7 @@ impl Access {
         self.files.store(Arc::new(files));
         self.generation.fetch_add(1, Ordering::Release);
         self.keys.clear();
+        self.directories.clear();
         self.groups.lock().clear();
         self.asked.lock().clear();
     }

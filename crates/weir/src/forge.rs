@@ -1,6 +1,8 @@
-//! Waits, without holding up the event loop, for what takes a thread's time: keys of passwords, names of hosts.
+//! Waits, without holding up the event loop, for what takes a thread's time: keys of passwords, names of hosts, what directories
+//! say.
 
 use crate::access::Salted;
+use crate::directory::{self, Claim, Outcome};
 use crate::errand::{Errands, State, Waiter};
 use crate::reactor::parked;
 use crate::shared::Message;
@@ -8,7 +10,8 @@ use crate::worker::Worker;
 use std::hash::Hash;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use weir_policy::hba::Directory;
 use weir_wire::scram::{Challenge, SaltedKeys, fingerprint};
 use zeroize::Zeroizing;
 
@@ -70,6 +73,34 @@ pub async fn host_name(w: &Worker, address: IpAddr, deadline: Option<Instant>) -
         addresses.any(|found| found.ip().to_canonical() == address).then(|| Arc::from(name))
     };
     wait(w, &w.shared.access.hosts, &address, work, deadline).await
+}
+
+/// What a directory says of a user's password; what it took is believed for `auth_cache_time`. Cancel safe.
+pub async fn ask_directory(
+    w: &Worker,
+    directory: &Arc<Directory>,
+    user: &str,
+    password: &Zeroizing<Vec<u8>>,
+    deadline: Option<Instant>,
+) -> Result<Outcome, Unanswered> {
+    let (lifetime, limit) = {
+        let auth = &w.peek_config().auth;
+        (Duration::from_millis(auth.cache_ms), Duration::from_millis(auth.ask_timeout_ms))
+    };
+    let directories = &w.shared.access.directories;
+    let key =
+        Claim { directory: directory.clone(), user: user.into(), password: fingerprint(&w.shared.access.salt_secret, password) };
+    if directories.known(&key).is_some_and(|verdict| verdict.at.elapsed() >= lifetime) {
+        directories.forget(&key);
+    }
+    let (claim, password) = (key.clone(), password.clone());
+    let work = move || directory::judge(&claim.directory, &claim.user, &password, limit);
+    let verdict = wait(w, directories, &key, work, deadline).await?;
+    if verdict.outcome != Outcome::Right {
+        // It may be mended by the next attempt, and guesses shall not take the place of answers.
+        directories.forget(&key);
+    }
+    Ok(verdict.outcome)
 }
 
 async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + 'static>(

@@ -11,6 +11,7 @@ pub mod cli;
 pub mod cluster;
 pub mod console;
 pub mod demo;
+pub mod directory;
 pub mod docs;
 pub mod errand;
 pub mod exposition;

@@ -160,13 +160,28 @@ pub struct Worker {
     pub functions: RefCell<Books>,
     dice: Cell<u64>,
     randomness: RefCell<crate::Randomness>,
+    /// TLS handshakes begun in the round of that time.
+    handshakes: Cell<(Instant, u32)>,
     serials: AtomicU64,
 }
+
+/// TLS handshakes that begin in one round of the event loop. Each is a millisecond of arithmetic: a storm of them must leave the statements
+/// of others their turn.
+const HANDSHAKES_MAX: u32 = 4;
 
 /// Sessions one worker numbers: the rest of a process id is the worker's number.
 const ENTRY_BITS: u32 = 20;
 
 impl Worker {
+    /// Whether a TLS handshake may begin in this round.
+    pub fn takes_handshake(&self) -> bool {
+        let now = self.reactor.now();
+        let (round, begun) = self.handshakes.get();
+        let begun = if round == now { begun } else { 0 };
+        self.handshakes.set((now, begun.saturating_add(1)));
+        begun < HANDSHAKES_MAX
+    }
+
     pub fn new(id: WorkerId, shared: Arc<Shared>, reactor: Reactor) -> Rc<Worker> {
         let config = shared.config.load_full();
         let seed = u64::from_le_bytes(crate::random());
@@ -178,6 +193,7 @@ impl Worker {
             free_entries: RefCell::default(),
             welcomes: RefCell::new(startup::Welcomes::default()),
             round: Cell::new((shared.begun, 0)),
+            handshakes: Cell::new((shared.begun, 0)),
             view: RefCell::new(shared.view.load_full()),
             config: RefCell::new(config),
             pool_sets: RefCell::default(),

@@ -1,17 +1,19 @@
 //! One line of `pool_hba.conf` becomes a rule. Source: `parse_hba_line` and `parse_hba_auth_opt` in PostgreSQL's hba.c.
 
 use super::address::{self, Address, Network};
+use super::ldap::Directory;
 use super::tokens::{self, Line, Loader, Token};
 use super::{Certificate, CertificateName, Connection, Method, Rule, Word, problem};
 use crate::config::{Problem, Severity};
 use regex::{Regex, RegexBuilder};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Memory one compiled pattern may take; a longer one is refused instead of eating memory.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// Methods of PostgreSQL and Pgpool-II that are not here, so that they are told apart from a slip of the pen.
-const NOT_BUILT: [&str; 10] = ["ident", "gss", "sspi", "krb5", "ldap", "radius", "pam", "bsd", "oauth", "crypt"];
+const NOT_BUILT: [&str; 9] = ["ident", "gss", "sspi", "krb5", "radius", "pam", "bsd", "oauth", "crypt"];
 
 /// All rules of a file and of those it includes.
 pub(super) fn rules(path: &Path, loader: &mut Loader<'_>, problems: &mut Vec<Problem>) -> Vec<Rule> {
@@ -69,6 +71,7 @@ fn rule(line: &Line) -> Result<Rule, String> {
         address,
         map: None,
         by: CertificateName::Common,
+        directory: None,
     };
     if method == Method::Cert && connection != Connection::HostSsl {
         return Err("cert authentication is only supported on hostssl connections".into());
@@ -76,8 +79,13 @@ fn rule(line: &Line) -> Result<Rule, String> {
     if method == Method::Peer && connection != Connection::Local {
         return Err("peer authentication is only supported on local sockets".into());
     }
+    let mut directory = Directory::default();
     for option in fields.rest.flatten() {
-        rule.set(&option.text)?;
+        rule.set(&option.text, &mut directory)?;
+    }
+    if method == Method::Ldap {
+        directory.check()?;
+        rule.directory = Some(Arc::new(directory));
     }
     Ok(rule)
 }
@@ -152,7 +160,7 @@ fn address(fields: &mut Fields<'_>) -> Result<Address, String> {
 }
 
 fn method(word: &str) -> Result<Method, String> {
-    const BUILT: [(&str, Method); 7] = [
+    const BUILT: [(&str, Method); 8] = [
         ("trust", Method::Trust),
         ("reject", Method::Reject),
         ("password", Method::Password),
@@ -160,6 +168,7 @@ fn method(word: &str) -> Result<Method, String> {
         ("scram-sha-256", Method::Scram),
         ("cert", Method::Cert),
         ("peer", Method::Peer),
+        ("ldap", Method::Ldap),
     ];
     match BUILT.iter().find(|(name, _)| *name == word) {
         Some((_, method)) => Ok(*method),
@@ -173,7 +182,7 @@ fn method(word: &str) -> Result<Method, String> {
 
 impl Rule {
     /// Takes one `name=value`.
-    fn set(&mut self, option: &str) -> Result<(), String> {
+    fn set(&mut self, option: &str, directory: &mut Directory) -> Result<(), String> {
         let Some((name, value)) = option.split_once('=') else {
             return Err(format!("authentication option not in name=value format: {option}"));
         };
@@ -203,7 +212,13 @@ impl Rule {
                     _ => return Err(format!("invalid value for clientname: \"{value}\"")),
                 };
             }
-            _ => return Err(format!("unrecognized authentication option name: \"{name}\"")),
+            _ => match directory.set(name, value) {
+                None => return Err(format!("unrecognized authentication option name: \"{name}\"")),
+                Some(taken) if self.method == Method::Ldap => taken?,
+                Some(_) => {
+                    return Err(format!("authentication option \"{name}\" is only valid for authentication methods ldap"));
+                }
+            },
         }
         Ok(())
     }

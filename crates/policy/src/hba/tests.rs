@@ -338,9 +338,14 @@ const WRONG: &[(&str, &str)] = &[
     ("local all all trust,md5", "main:1: error: multiple values where one authentication method is expected"),
     ("local all all magic", "main:1: error: invalid authentication method \"magic\""),
     (
-        "local all all ldap ldapserver=x",
-        "main:1: error: authentication method \"ldap\" is not supported by this version; \
-             use one of trust, reject, password, md5, scram-sha-256, cert, peer",
+        "local all all pam pamservice=x",
+        "main:1: error: authentication method \"pam\" is not supported by this version; \
+             use one of trust, reject, password, md5, scram-sha-256, cert, peer, ldap",
+    ),
+    ("host all all all ldap", "main:1: error: authentication method \"ldap\" requires argument \"ldapserver\" to be set"),
+    (
+        "host all all all password ldapserver=x",
+        "main:1: error: authentication option \"ldapserver\" is only valid for authentication methods ldap",
     ),
     ("host all all all peer", "main:1: error: peer authentication is only supported on local sockets"),
     ("host all all all cert", "main:1: error: cert authentication is only supported on hostssl connections"),

@@ -4,6 +4,7 @@ use super::Door;
 use crate::fault::{Fault, sqlstate};
 use crate::log::{Level, Who};
 use crate::metrics::Metric;
+use crate::reactor::parked;
 use crate::tls::certificate::subject;
 use crate::tls::{Tls, explain};
 
@@ -39,6 +40,14 @@ impl Door<'_> {
     /// Makes the connection a TLS session. False: it failed, and the log has the cause.
     pub(super) async fn encrypt(&mut self) -> bool {
         let Some(side) = self.w.shared.tls.load().server.clone() else { return false };
+        if self.buffer.is_empty() {
+            // What goes wrong shows again at the handshake.
+            let _ = self.socket.readable(&self.w.reactor, self.deadline).await;
+        }
+        while !self.w.takes_handshake() {
+            self.w.reactor.wake(self.w.reactor.current_task());
+            parked().await;
+        }
         let early = std::mem::take(&mut self.buffer);
         let begun = match Tls::server(side.config) {
             Ok(tls) => self.socket.begin_tls(&self.w.reactor, tls, &early, self.deadline).await,

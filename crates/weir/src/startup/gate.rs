@@ -5,6 +5,7 @@
 
 use super::Door;
 use crate::access::{Access, AccessFiles};
+use crate::directory::Outcome;
 use crate::fault::{Fault, sqlstate};
 use crate::forge::{self, Unanswered};
 use crate::inquiry::{self, InquiryError};
@@ -201,6 +202,7 @@ impl Door<'_> {
             // The name was looked at when the rule was found.
             Method::Cert | Method::Peer => return Ok(Admission::default()),
             Method::Reject => return Err(self.rejected(caller, rule)),
+            Method::Ldap => return self.by_directory(rule, caller.user).await,
             Method::Password => Exchange::ClearText,
             Method::Md5 => Exchange::Md5,
             Method::Scram => Exchange::Scram,
@@ -341,6 +343,31 @@ impl Door<'_> {
             }
             None => Err(self.wrong_password(user)),
         }
+    }
+
+    /// Takes the password in clear text and lets a directory judge it.
+    async fn by_directory(&mut self, rule: &Rule, user: &str) -> Result<Admission, Fault> {
+        let password = self.ask_clear_text().await?;
+        let failed = || Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("LDAP authentication failed for user \"{user}\""));
+        let Some(directory) = &rule.directory else { return Err(failed()) };
+        match forge::ask_directory(self.w, directory, user, &password, self.deadline).await.map_err(busy)? {
+            Outcome::Right => {}
+            Outcome::Wrong(cause) => {
+                self.say(user, &format!("is refused by the directory of {}:{}: {cause}", rule.file.display(), rule.line));
+                return Err(failed());
+            }
+            Outcome::Unasked(cause) => {
+                let place = format!("{}:{}", rule.file.display(), rule.line);
+                let text = format_args!("user \"{user}\" is refused: the directory of {place} cannot be asked: {cause}");
+                self.w.shared.log.say(Level::Warning, text);
+                return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the password cannot be checked now")
+                    .hint("The log of the proxy has the cause."));
+            }
+        }
+        if directory.is_password_for_servers {
+            self.remember(user, Secret::Plain(password));
+        }
+        Ok(Admission::default())
     }
 
     /// Takes the password in clear text and lets a server judge it. What it took is believed for `auth_cache_time`.

@@ -29,6 +29,8 @@ pub enum Fault {
     CutAfter(u64),
     /// After so many more bytes the receiver sees a proper end, the sender nothing.
     EndAfter(u64),
+    /// After so many more bytes nothing arrives any more, nobody is told.
+    StopAfter(u64),
 }
 
 /// Longest time a thread sleeps before it looks whether it is still wanted.
@@ -169,6 +171,11 @@ fn carry(mut from: &TcpStream, mut to: &TcpStream, plan: &Plan, toward: Toward, 
                 }
                 let _ = to.shutdown(Shutdown::Write);
                 continue;
+            }
+            Fault::StopAfter(left) => {
+                let passed = left.min(count as u64);
+                *lock(plan.fault(toward)) = Fault::StopAfter(left - passed);
+                to.write_all(&piece[..passed as usize])
             }
             Fault::CutAfter(left) => {
                 *lock(plan.fault(toward)) = Fault::CutAfter(left - count as u64);

@@ -299,6 +299,10 @@ fn spawn(folder: &Path, program: &str, arguments: &[&str], log: &str) -> Child {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program]).args(arguments);
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    // A file of that name beside the configuration sets the program's environment.
+    let environment = fs::read_to_string(folder.join("env")).unwrap_or_default();
+    let environment = environment.replace("FOLDER", &folder.display().to_string());
+    command.envs(environment.lines().filter_map(|line| line.split_once('=')));
     command.spawn().unwrap_or_else(|e| panic!("cannot start {program}: {e}"))
 }
 

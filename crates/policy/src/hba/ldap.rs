@@ -1,0 +1,285 @@
+//! What an `ldap` rule says of the directory that judges passwords.
+//!
+//! Source: PostgreSQL manual, "LDAP Authentication"; `parse_hba_auth_opt` and `parse_hba_line` in hba.c, `CheckLDAPAuth` in auth.c.
+
+use std::fmt;
+
+/// A directory, and how a user is found in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Directory {
+    /// Hosts to ask, one after the other until one answers.
+    pub servers: Vec<String>,
+    /// 0: that of the scheme.
+    port: u16,
+    /// Whether the connection begins with TLS (`ldaps`).
+    pub is_ldaps: bool,
+    /// Whether TLS is asked for before anything else (`ldaptls`).
+    pub starts_tls: bool,
+    prefix: Option<String>,
+    suffix: Option<String>,
+    base: Option<String>,
+    bind_name: Option<String>,
+    bind_password: Option<Hidden>,
+    attribute: Option<String>,
+    filter: Option<String>,
+    scope: Scope,
+    /// Whether Weir logs in to servers with the password the directory took (`backend_use_passwd`, of Pgpool-II).
+    pub is_password_for_servers: bool,
+}
+
+/// A password that is not shown.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Hidden(String);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("***")
+    }
+}
+
+/// How far below the base is searched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// The entry itself.
+    Base,
+    /// What is right below it.
+    OneLevel,
+    /// All below it.
+    #[default]
+    Subtree,
+}
+
+/// What to do to learn whether a password is a user's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Steps<'a> {
+    /// Bind by this name.
+    Bind(String),
+    /// Bind by `name` and `password`, search, and bind by what was found.
+    Search {
+        /// Who searches; empty for nobody in particular.
+        name: &'a str,
+        /// Goes with it.
+        password: &'a str,
+        /// Where to search.
+        base: &'a str,
+        /// How far.
+        scope: Scope,
+        /// For what, the user's name in it.
+        filter: String,
+    },
+}
+
+impl Directory {
+    /// The port to connect to.
+    pub fn port(&self) -> u16 {
+        match (self.port, self.is_ldaps) {
+            (0, false) => 389,
+            (0, true) => 636,
+            (port, _) => port,
+        }
+    }
+
+    /// `None`: a user of that name cannot be searched for, since his name would mean something in a filter.
+    pub fn steps(&self, user: &str) -> Option<Steps<'_>> {
+        let Some(base) = &self.base else {
+            let part = |part: &Option<String>| part.clone().unwrap_or_default();
+            return Some(Steps::Bind(part(&self.prefix) + user + &part(&self.suffix)));
+        };
+        if user.contains(['*', '(', ')', '\\', '/', '\0']) {
+            return None;
+        }
+        let filter = match (&self.filter, &self.attribute) {
+            (Some(filter), _) => filter.replace("$username", user),
+            (None, Some(attribute)) => format!("({attribute}={user})"),
+            (None, None) => format!("(uid={user})"),
+        };
+        let name = self.bind_name.as_deref().unwrap_or_default();
+        let password = self.bind_password.as_ref().map_or("", |hidden| hidden.0.as_str());
+        Some(Steps::Search { name, password, base, scope: self.scope, filter })
+    }
+
+    /// Takes an option of a rule; `None` if it is none of a directory's.
+    pub(super) fn set(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
+        let text = Some(value.to_string());
+        match name {
+            "ldapserver" => self.servers = value.split_ascii_whitespace().map(str::to_string).collect(),
+            "ldapport" => match value.parse() {
+                Ok(port) if port > 0 => self.port = port,
+                _ => return Some(Err(format!("invalid LDAP port number: \"{value}\""))),
+            },
+            "ldapscheme" => match value {
+                "ldap" => self.is_ldaps = false,
+                "ldaps" => self.is_ldaps = true,
+                _ => return Some(Err(format!("invalid ldapscheme value: \"{value}\""))),
+            },
+            "ldaptls" => self.starts_tls = value == "1",
+            "ldapprefix" => self.prefix = text,
+            "ldapsuffix" => self.suffix = text,
+            "ldapbasedn" => self.base = text,
+            "ldapbinddn" => self.bind_name = text,
+            "ldapbindpasswd" => self.bind_password = Some(Hidden(value.to_string())),
+            "ldapsearchattribute" => self.attribute = text,
+            "ldapsearchfilter" => self.filter = text,
+            "ldapurl" => return Some(self.take_url(value)),
+            "backend_use_passwd" => self.is_password_for_servers = matches!(value, "1" | "on" | "true" | "yes"),
+            _ => return None,
+        }
+        Some(Ok(()))
+    }
+
+    /// `ldap[s]://host[:port]/basedn[?[attribute][?[scope][?[filter]]]]`, as in RFC 4516.
+    fn take_url(&mut self, url: &str) -> Result<(), String> {
+        let wrong = |what: &str| format!("could not parse LDAP URL \"{url}\": {what}");
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("no scheme"))?;
+        self.is_ldaps = match scheme.to_ascii_lowercase().as_str() {
+            "ldap" => false,
+            "ldaps" => true,
+            _ => return Err(format!("unsupported LDAP URL scheme: {scheme}")),
+        };
+        let (place, rest) = rest.split_once('/').unwrap_or((rest, ""));
+        let (host, port) = match place.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
+            Some((host, port)) => (host, port.parse().map_err(|_| wrong("the port is no number"))?),
+            None => (place, 0),
+        };
+        (self.servers, self.port) = (decoded(host).into_iter().filter(|host| !host.is_empty()).collect(), port);
+        let mut fields = rest.split('?');
+        let mut next = || match fields.next().filter(|field| !field.is_empty()) {
+            None => Ok(None),
+            Some(field) => decoded(field).map(Some).ok_or_else(|| wrong("a % is not followed by two hex digits")),
+        };
+        self.base = next()?;
+        self.attribute = next()?.map(|list| list.split(',').next().unwrap_or_default().to_string());
+        self.scope = match next()?.as_deref() {
+            Some("sub") => Scope::Subtree,
+            Some("one") => Scope::OneLevel,
+            // What RFC 4516 takes for none.
+            None | Some("base") => Scope::Base,
+            Some(other) => return Err(wrong(&format!("scope \"{other}\" is none of base, one and sub"))),
+        };
+        self.filter = next()?;
+        Ok(())
+    }
+
+    /// Whether the options fit each other.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let searches = self.bind_name.is_some()
+            || self.bind_password.is_some()
+            || self.base.is_some()
+            || self.attribute.is_some()
+            || self.filter.is_some();
+        if self.servers.is_empty() {
+            return Err("authentication method \"ldap\" requires argument \"ldapserver\" to be set".into());
+        }
+        if (self.prefix.is_some() || self.suffix.is_some()) && searches {
+            return Err("cannot mix options for simple bind (ldapprefix, ldapsuffix) and search+bind (ldapbasedn, ldapbinddn, \
+                        ldapbindpasswd, ldapsearchattribute, ldapsearchfilter, ldapurl)"
+                .into());
+        }
+        if self.prefix.is_none() && self.suffix.is_none() && self.base.is_none() {
+            return Err("authentication method \"ldap\" requires argument \"ldapbasedn\", \"ldapprefix\", or \"ldapsuffix\" \
+                        to be set"
+                .into());
+        }
+        if self.attribute.is_some() && self.filter.is_some() {
+            return Err("cannot use ldapsearchattribute together with ldapsearchfilter".into());
+        }
+        Ok(())
+    }
+}
+
+/// Percent-encoded text; `None` if it is not.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        rest = match (first, after) {
+            (b'%', [high, low, after @ ..]) => {
+                let digit = |byte: &u8| char::from(*byte).to_digit(16);
+                bytes.push((digit(high)? * 16 + digit(low)?) as u8);
+                after
+            }
+            (b'%', _) => return None,
+            (byte, after) => {
+                bytes.push(*byte);
+                after
+            }
+        };
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(options: &[(&str, &str)]) -> Result<Directory, String> {
+        let mut directory = Directory::default();
+        for (name, value) in options {
+            directory.set(name, value).unwrap_or_else(|| panic!("{name} is no option"))?;
+        }
+        directory.check().map(|()| directory)
+    }
+
+    #[test]
+    fn a_user_is_bound_by_a_name_made_of_his_or_searched_for() {
+        let simple = directory(&[("ldapserver", "a b"), ("ldapprefix", "cn="), ("ldapsuffix", ", dc=example")]).unwrap();
+        assert_eq!(simple.servers, ["a", "b"]);
+        assert_eq!(simple.port(), 389);
+        assert_eq!(simple.steps("joe"), Some(Steps::Bind("cn=joe, dc=example".into())));
+        let search = |more: &[(&str, &str)]| {
+            let base = [("ldapserver", "a"), ("ldapbasedn", "dc=example")];
+            let directory = directory(&[&base, more].concat()).unwrap();
+            match directory.steps("joe") {
+                Some(Steps::Search { name, password, base, filter, .. }) => format!("{name}|{password}|{base}|{filter}"),
+                other => format!("{other:?}"),
+            }
+        };
+        assert_eq!(search(&[]), "||dc=example|(uid=joe)");
+        assert_eq!(search(&[("ldapsearchattribute", "cn")]), "||dc=example|(cn=joe)");
+        let filter = ("ldapsearchfilter", "(|(uid=$username)(mail=$username))");
+        let who = [("ldapbinddn", "cn=finder"), ("ldapbindpasswd", "secret"), filter];
+        assert_eq!(search(&who), "cn=finder|secret|dc=example|(|(uid=joe)(mail=joe))");
+    }
+
+    #[test]
+    fn a_name_that_would_mean_something_in_a_filter_is_not_searched_for() {
+        let search = directory(&[("ldapserver", "a"), ("ldapbasedn", "dc=example")]).unwrap();
+        for name in ["*", "a)(uid=b", "a\\2a", "a/b"] {
+            assert_eq!(search.steps(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_url_has_all_of_it_and_its_password_is_not_shown() {
+        let url = "ldaps://ldap.example:1636/dc=example,dc=org?cn?one?";
+        let by_url = directory(&[("ldapurl", url), ("ldapbindpasswd", "secret")]).unwrap();
+        assert_eq!((by_url.servers.as_slice(), by_url.port(), by_url.is_ldaps), (&["ldap.example".to_string()][..], 1636, true));
+        assert_eq!((by_url.base.as_deref(), by_url.attribute.as_deref()), (Some("dc=example,dc=org"), Some("cn")));
+        assert_eq!((by_url.scope, by_url.filter.as_deref()), (Scope::OneLevel, None));
+        assert!(!format!("{by_url:?}").contains("secret"));
+        let by_filter = directory(&[("ldapurl", "ldap://[::1]/dc=a%20b???(uid=$username)")]).unwrap();
+        assert_eq!((by_filter.servers[0].as_str(), by_filter.port(), by_filter.scope), ("[::1]", 389, Scope::Base));
+        assert_eq!((by_filter.base.as_deref(), by_filter.filter.as_deref()), (Some("dc=a b"), Some("(uid=$username)")));
+    }
+
+    #[test]
+    fn options_that_do_not_fit_are_refused() {
+        let server = ("ldapserver", "a");
+        for (options, expected) in [
+            (&[("ldapbasedn", "b")][..], "requires argument \"ldapserver\""),
+            (&[server], "requires argument \"ldapbasedn\""),
+            (&[server, ("ldapprefix", "cn="), ("ldapbasedn", "b")], "cannot mix"),
+            (&[server, ("ldapbasedn", "b"), ("ldapsearchattribute", "c"), ("ldapsearchfilter", "d")], "cannot use"),
+            (&[("ldapport", "0")], "invalid LDAP port"),
+            (&[("ldapport", "70000")], "invalid LDAP port"),
+            (&[("ldapscheme", "http")], "invalid ldapscheme"),
+            (&[("ldapurl", "http://a/b")], "unsupported LDAP URL scheme: http"),
+            (&[("ldapurl", "a")], "no scheme"),
+            (&[("ldapurl", "ldap://a/b??far")], "scope \"far\""),
+            (&[("ldapurl", "ldap://a/%g")], "hex digits"),
+        ] {
+            let error = directory(options).unwrap_err();
+            assert!(error.contains(expected), "{options:?}: {error}");
+        }
+    }
+}
