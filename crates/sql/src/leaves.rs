@@ -117,7 +117,7 @@ impl std::fmt::Debug for Leaves {
 }
 
 /// Functions that leave something on the session, in whatever schema they are: an extension may be anywhere.
-const KEEPING: [(&str, Keeps); 15] = [
+const KEEPING: [(&str, Keeps); 14] = [
     ("dblink_connect", Keeps::Library),
     ("dblink_connect_u", Keeps::Library),
     ("pg_advisory_lock", Keeps::AdvisoryLock),
@@ -125,8 +125,6 @@ const KEEPING: [(&str, Keeps); 15] = [
     ("pg_advisory_unlock", Keeps::AdvisoryLock),
     ("pg_advisory_unlock_all", Keeps::AdvisoryLock),
     ("pg_advisory_unlock_shared", Keeps::AdvisoryLock),
-    // Leaves nothing, but is to show what the session listens to without its link.
-    ("pg_listening_channels", Keeps::Listen),
     ("pg_replication_origin_session_reset", Keeps::Library),
     ("pg_replication_origin_session_setup", Keeps::Library),
     ("pg_try_advisory_lock", Keeps::AdvisoryLock),

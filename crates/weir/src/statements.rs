@@ -62,6 +62,8 @@ pub struct Statement {
     pub is_read: bool,
     /// It may send notifications, as far as its text shows.
     pub notifies: bool,
+    /// It may show what its session listens to.
+    pub shows_channels: bool,
 }
 
 /// A Parse message's text and parameter types, known by a number that is its name on the servers.
@@ -188,6 +190,7 @@ pub fn unknown() -> Statement {
         recalls: false,
         is_read: false,
         notifies: true,
+        shows_channels: true,
     }
 }
 
@@ -226,6 +229,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         is_read: facts.effect == Effect::Reads,
         is_barrier: is_barrier(&facts, &readable),
         notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
+        shows_channels: readable.contains("pg_listening_channels"),
         resets: facts.resets,
         vacates: facts.vacates.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),

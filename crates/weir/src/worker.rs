@@ -134,6 +134,9 @@ impl PoolSet {
 }
 
 /// By user and database.
+type Hubs = HashMap<(Arc<str>, Arc<str>), Rc<Hub>>;
+
+/// By user and database.
 type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
 
 /// One worker thread's own.
@@ -151,7 +154,7 @@ pub struct Worker {
     /// The connection over which servers are asked about users.
     pub inquiry: Inquiry,
     /// Sessions that listen, by user and database.
-    hubs: RefCell<HashMap<(Arc<str>, Arc<str>), Rc<Hub>>>,
+    hubs: RefCell<Hubs>,
     config: RefCell<Arc<Config>>,
     view: RefCell<Arc<ClusterView>>,
     pool_sets: RefCell<PoolSets>,

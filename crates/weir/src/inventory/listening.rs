@@ -87,7 +87,7 @@ pub fn prepare(s: &mut Session, w: &Worker, statement: &Statement) {
     let is_primary = s.link.as_ref().is_some_and(|link| w.is_primary(link.card.address.node));
     let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
     let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
-    let looks = begins || !statement.leaves.and(statement.frees).common(LOOKS).is_empty();
+    let looks = begins || statement.shows_channels || !statement.leaves.and(statement.frees).common(LOOKS).is_empty();
     if is_primary
         && is_before
         && looks
