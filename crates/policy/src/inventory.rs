@@ -158,6 +158,8 @@ pub struct Answer {
     pub users: Option<(String, String)>,
     /// What cannot move and is there.
     pub found: Leaves,
+    /// What is listened to.
+    pub channels: BTreeSet<Vec<u8>>,
     /// Statements prepared by SQL: name and text.
     pub prepared: Vec<(String, String)>,
     /// Functions: name, language and source.
@@ -189,7 +191,10 @@ impl Answer {
             b"s" => self.settings.push((name, value)),
             b"u" => self.users = Some((name, value)),
             b"p" => self.prepared.push((name, value)),
-            b"l" => self.found.add(Keeps::Listen),
+            b"l" => {
+                self.found.add(Keeps::Listen);
+                self.channels.insert(name.into_bytes());
+            }
             b"a" => self.found.add(Keeps::AdvisoryLock),
             b"t" => self.found.add(Keeps::Temporary),
             b"h" => self.found.add(Keeps::HoldCursor),

@@ -9,6 +9,7 @@ pub mod hba;
 pub mod import;
 pub mod inventory;
 pub mod limits;
+pub mod listening;
 pub mod params;
 pub mod passwd;
 pub mod pool;

@@ -39,12 +39,14 @@ pub enum Expect {
     InventoryOurs,
     /// A simple query that brings or removes a statement prepared by SQL; wholly eaten.
     PrepareOurs,
+    /// A simple query that ends all listening of the link; wholly eaten.
+    UnlistenOurs,
 }
 
 impl Expect {
     /// A simple query of ours.
     const fn is_query_of_ours(self) -> bool {
-        matches!(self, Expect::SettingsOurs | Expect::InventoryOurs | Expect::PrepareOurs)
+        matches!(self, Expect::SettingsOurs | Expect::InventoryOurs | Expect::PrepareOurs | Expect::UnlistenOurs)
     }
 
     /// ReadyForQuery comes after it, and with it all answers before.
@@ -64,6 +66,7 @@ pub enum Whose {
     Settings,
     Inventory,
     Prepare,
+    Unlisten,
 }
 
 /// What to do with a server's message.
@@ -147,7 +150,8 @@ impl Replies {
             | Expect::FunctionCall
             | Expect::SettingsOurs
             | Expect::InventoryOurs
-            | Expect::PrepareOurs => {
+            | Expect::PrepareOurs
+            | Expect::UnlistenOurs => {
                 if self.skipping {
                     return;
                 }
@@ -254,7 +258,8 @@ impl Replies {
                 | Expect::CopyEnd
                 | Expect::SettingsOurs
                 | Expect::InventoryOurs
-                | Expect::PrepareOurs => {}
+                | Expect::PrepareOurs
+                | Expect::UnlistenOurs => {}
             }
         }
         Owed { readies, unsynced: (self.unsynced && !self.skipping) || orphaned, skipping: self.skipping }
@@ -329,6 +334,7 @@ impl Replies {
             Some(Expect::SettingsOurs) => Whose::Settings,
             Some(Expect::InventoryOurs) => Whose::Inventory,
             Some(Expect::PrepareOurs) => Whose::Prepare,
+            Some(Expect::UnlistenOurs) => Whose::Unlisten,
             _ => return Reply::Unasked,
         };
         self.pop(Reply::Ready { status, whose })
@@ -365,7 +371,7 @@ impl Replies {
             // An error nobody asked for is the server's farewell; let the client have it.
             None => return Reply::Error(Dropped::default()),
             Some(Expect::SettingsOurs) => return Reply::SettingsRefused,
-            Some(Expect::InventoryOurs | Expect::PrepareOurs) => return Reply::OursRefused,
+            Some(Expect::InventoryOurs | Expect::PrepareOurs | Expect::UnlistenOurs) => return Reply::OursRefused,
             Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall) => return Reply::Error(Dropped::default()),
             Some(Expect::QueryRefused) => return Reply::Error(Dropped { exchange: true, ..Dropped::default() }),
             Some(_) => {}
@@ -461,7 +467,7 @@ mod tests {
                     match whose {
                         Whose::Client => "",
                         Whose::ClientChange => " change",
-                        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare => " ours",
+                        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Unlisten => " ours",
                     }
                 )
             }

@@ -40,7 +40,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
     if let Some(link) = &s.link {
         let stays = s.transaction != IDLE || s.state.kept().is_some();
         if stays || statement.class.side == Side::Reader || is_primary(w, link) {
-            let flow = bring_again(s, w);
+            let flow = bring_again(s, w, statement);
             if flow.is_none() {
                 sequences::prepare(s, w, statement);
             }
@@ -67,6 +67,9 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         Some(link) => {
             count(w, need, node);
             settle_in(s, w, link);
+            if s.state.listening.is_some() {
+                inventory::prepare(s, w, statement);
+            }
             if !s.barrier {
                 sequences::prepare(s, w, statement);
             }
@@ -191,12 +194,15 @@ fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) {
 
 /// A link that the session still has may lack something: a function reset what the session's start had asked for.
 #[inline]
-fn bring_again(s: &mut Session, w: &Worker) -> Option<Flow> {
-    if s.transaction == IDLE && s.replies.is_settled() {
+fn bring_again(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Flow> {
+    let is_before = s.transaction == IDLE && s.replies.is_settled();
+    if is_before {
         inventory::bring(s, w);
-        return s.barrier.then_some(Flow::Hold);
     }
-    None
+    if s.state.listening.is_some() {
+        inventory::prepare(s, w, statement);
+    }
+    if is_before { s.barrier.then_some(Flow::Hold) } else { None }
 }
 
 /// The node for a statement, by place in the view and by number; none while a primary is needed and not known. And by which rule.

@@ -39,6 +39,7 @@ pub mod sqlstate {
     pub const CANNOT_CHANGE_NOW: &str = "55P02";
     pub const CONFIGURATION_ERROR: &str = "F0000";
     pub const SYNTAX_ERROR: &str = "42601";
+    pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     pub const QUERY_CANCELED: &str = "57014";
     pub const ADMIN_SHUTDOWN: &str = "57P01";

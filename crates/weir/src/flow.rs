@@ -33,6 +33,8 @@ pub enum Kept {
     Mode,
     /// A replication client has its own.
     Replication,
+    /// No client's: it listens for many.
+    Listener,
 }
 
 impl Kept {
@@ -41,7 +43,8 @@ impl Kept {
         match self {
             Kept::Mode => 1,
             Kept::Replication => 2,
-            Kept::State(kind) => 3 + kind as u8,
+            Kept::Listener => 3,
+            Kept::State(kind) => 4 + kind as u8,
         }
     }
 
@@ -51,7 +54,8 @@ impl Kept {
             0 => "",
             1 => "pool_mode",
             2 => "replication",
-            _ => Keeps::ALL.get(usize::from(code) - 3).map_or("unknown", |kind| kind.name()),
+            3 => "listens for clients",
+            _ => Keeps::ALL.get(usize::from(code) - 4).map_or("unknown", |kind| kind.name()),
         }
     }
 }

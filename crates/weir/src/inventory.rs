@@ -1,6 +1,8 @@
 //! Keeps a session's state and its link's together: notes what statements may leave, asks the server after their transaction, brings
 //! a link to what the session has, and lets it go as soon as nothing keeps it. Decisions are `policy::inventory`'s.
 
+mod listening;
+
 use crate::flow::Kept;
 use crate::log::{Level, Who};
 use crate::metrics::Metric;
@@ -9,6 +11,7 @@ use crate::state::{Asking, Plain};
 use crate::statements::Statement;
 use crate::worker::Worker;
 use crate::{link, state, vacate};
+pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -137,6 +140,9 @@ pub fn settle(s: &mut Session, w: &Rc<Worker>) {
     if s.state.renews {
         renew(s, w);
     }
+    if s.state.listening.is_some() && listening::advance(s, w) {
+        return;
+    }
     if s.state.kept().is_some() {
         return;
     }
@@ -203,12 +209,18 @@ pub fn on_row(s: &mut Session, body: Option<&[u8]>) {
 pub fn on_refused(s: &mut Session) {
     match &mut s.state.asking {
         Some(asking) => asking.answer.is_torn = true,
-        None => s.state.is_link_off = true,
+        None => {
+            s.state.is_link_off = true;
+            // It may have been a mark.
+            if let Some(subscription) = &s.state.listening {
+                subscription.inbox.lose();
+            }
+        }
     }
 }
 
 /// The answer is whole.
-pub fn on_answer(s: &mut Session, w: &Worker) {
+pub fn on_answer(s: &mut Session, w: &Rc<Worker>) {
     let Some(asking) = s.state.asking.take() else { return };
     let Asking { ask, answer } = *asking;
     if !ask.sources.is_empty() && !answer.is_torn {
@@ -233,6 +245,9 @@ pub fn on_answer(s: &mut Session, w: &Worker) {
                 link.settings = of_link;
             }
         }
+    }
+    if told.has(Keeps::Listen) && !answer.is_torn {
+        listening::on_answer(s, w, answer.channels);
     }
     show_kept(s, w, had);
     let lacks = |link: &link::Link| !Arc::ptr_eq(&link.settings, &s.state.settings);
@@ -287,6 +302,10 @@ fn show_kept(s: &Session, w: &Worker, had: Option<Kept>) {
     let Some(link) = &s.link else { return };
     link.set_kept(kept);
     let (None, Some(kept)) = (had, kept) else { return };
+    if kept == Kept::State(Keeps::Listen) && s.state.listening.is_some() {
+        // For as long as it takes to move it.
+        return;
+    }
     w.count(Metric::SessionsKept);
     let bit = 1 << kept.code();
     if kept != Kept::Mode && w.shared.kept_told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {

@@ -36,6 +36,9 @@ pub enum Metric {
     ReserveUses,
     Overtimes,
     Replications,
+    ListensMoved,
+    ListenersLost,
+    Notifications,
 }
 
 /// Name and meaning of a counter, in the order of `Metric`.
@@ -72,6 +75,9 @@ pub const METRICS: &[Row] = &[
     Row { name: "reserve_uses_total", help: "Server connections opened out of the reserve." },
     Row { name: "overtimes_total", help: "Statements and sessions ended because they took too long." },
     Row { name: "replications_total", help: "Replication clients that were given a server connection of their own." },
+    Row { name: "listens_moved_total", help: "Times a session's LISTEN was moved to a connection shared by many." },
+    Row { name: "listeners_lost_total", help: "Connections that listened for clients and broke; notifications were lost." },
+    Row { name: "notifications_total", help: "Notifications that came on connections that listen for clients." },
 ];
 
 /// The counters of one worker. Only it writes, so an increment is a load and a store.
@@ -181,7 +187,7 @@ mod tests {
 
     #[test]
     fn every_counter_has_its_row() {
-        assert_eq!(METRICS.len(), Metric::Replications as usize + 1);
+        assert_eq!(METRICS.len(), Metric::Notifications as usize + 1);
         assert_eq!(METRICS[Metric::Waits as usize].name, "waits_total");
         assert_eq!(METRICS[Metric::LinksLost as usize].name, "links_lost_total");
     }

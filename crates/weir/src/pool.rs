@@ -31,6 +31,8 @@ pub enum Purpose {
     Statements,
     /// Each is one replication client's to its end: never at rest.
     Replication,
+    /// One for each worker, over which it hears of notifications.
+    Listening,
 }
 
 /// Whose links a pool holds.
@@ -49,7 +51,7 @@ impl PoolKey {
         let limits = limits::of(config, &self.user, &self.database);
         match self.purpose {
             Purpose::Statements => limits,
-            Purpose::Replication => Limits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits },
+            Purpose::Replication | Purpose::Listening => Limits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits },
         }
     }
 }
@@ -578,8 +580,11 @@ impl Pool {
         }
     }
 
-    /// Has every link closed: those at rest now, the others when they come back.
+    /// Has every link closed: those at rest now, the others when they come back. Those that never do stay.
     pub fn renew(self: &Arc<Pool>, w: &Worker) {
+        if !self.is_shared() {
+            return;
+        }
         let gone = {
             let mut inner = self.inner.lock();
             inner.cards.values().for_each(|card| card.doomed.store(true, Ordering::Relaxed));

@@ -159,6 +159,9 @@ enum Step {
 /// Moves what can be moved in both directions.
 fn step_on(s: &mut Session, w: &Rc<Worker>) -> Step {
     for _ in 0..ROUNDS_MAX {
+        if let Err(fault) = notify(s, w) {
+            return Step::End(End::Fault(fault));
+        }
         let from_client = match pump_client(s, w) {
             Ok(Pumped::Moved) => true,
             Ok(Pumped::Nothing) => false,
@@ -168,11 +171,29 @@ fn step_on(s: &mut Session, w: &Rc<Worker>) -> Step {
         };
         match pump_server(s, w) {
             Ok(from_server) if (from_client || from_server) && has_more(s, from_server) => {}
-            Ok(_) => return Step::Park,
+            Ok(_) => match notify(s, w) {
+                Ok(true) => {}
+                Ok(false) => return Step::Park,
+                Err(fault) => return Step::End(End::Fault(fault)),
+            },
             Err(fault) => return Step::End(End::Fault(fault)),
         }
     }
     Step::Yield
+}
+
+/// Tells the client of notifications that came apart from its link, if there are any and it may hear of them now.
+#[inline]
+fn notify(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
+    if s.state.listening.as_ref().is_none_or(|subscription| subscription.inbox.is_empty()) {
+        return Ok(false);
+    }
+    let was_holding = inventory::is_holding(s);
+    let said = inventory::deliver(s, w)?;
+    if was_holding && !inventory::is_holding(s) {
+        show_doing(s);
+    }
+    Ok(said)
 }
 
 /// Whether another round can move something: bytes have arrived since, or what waited for replies may go on.
@@ -241,7 +262,7 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     // What a client sent before it left is carried out, and answered, since it may only have ended its own sending; a message it
     // never finished is not.
     let unfinished = usize::from(s.up.is_mid_message() && !s.in_copy_message);
-    let waits = (held && !s.replies.is_copying_in()) || s.replies.will_answer(unfinished);
+    let waits = (held && !s.replies.is_copying_in()) || s.replies.will_answer(unfinished) || inventory::is_holding(s);
     if s.leaving && is_sent && !waits && need.is_none() && !s.down.has_pending() && s.client.is_sent(&w.reactor) {
         return Ok(Pumped::Left);
     }
@@ -412,7 +433,7 @@ fn must_hold(s: &mut Session) -> bool {
     s.filling = s.replies.is_full(s.filling);
     let is_cancelling = s.entry.cancels.get() > 0 && s.replies.is_empty() && s.link.is_some();
     // A server that reads a copy's data ends nothing before it has it all: what stands between must not wait.
-    (s.barrier && !s.replies.is_copying_in()) || s.filling || is_cancelling
+    (s.barrier && !s.replies.is_copying_in()) || s.filling || is_cancelling || inventory::is_holding(s)
 }
 
 /// A server that reads a copy's data ignores a Sync, but answers one if the copy has failed by then, which only it knows. So none gets there
@@ -589,6 +610,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         back::READY => true,
         back::ERROR | back::PARAMETER_STATUS => header.frame_bytes() <= LOOK_BYTES_MAX,
         back::COMMAND_COMPLETE => SESSION_TAG_BYTES.contains(&header.body_bytes),
+        back::NOTIFICATION => header.frame_bytes() <= LOOK_BYTES_MAX,
         back::DATA_ROW => s.state.asking.is_some() && header.frame_bytes() <= LOOK_BYTES_MAX,
         _ => false,
     };
@@ -603,6 +625,8 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
                 return Ok(true);
             } else if header.tag == back::COMMAND_COMPLETE && looks {
                 on_session_tag(s, w, header);
+            } else if header.tag == back::NOTIFICATION && looks && inventory::takes(s, w, header) {
+                return Ok(true);
             }
             s.down.pass(header, &w.buffers);
             if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) {
@@ -631,7 +655,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
             inventory::on_refused(s);
             s.down.eat(header);
         }
-        Reply::Ready { status, whose } => on_ready(s, w, header, status, whose),
+        Reply::Ready { status, whose } => on_ready(s, w, header, status, whose)?,
         Reply::Error(dropped) => on_error(s, w, header, dropped, looks),
         Reply::SettingsRefused => {
             let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
@@ -671,31 +695,42 @@ fn on_parameter(s: &mut Session, header: Header) -> bool {
     waits
 }
 
-fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: Whose) {
+fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: Whose) -> Result<(), Fault> {
     s.transaction = status;
     s.flushed = false;
     match whose {
         Whose::Client => {}
         Whose::ClientChange => drop(s.journal.pop_front()),
-        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare => {
+        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Unlisten => {
             s.down.eat(header);
-            return on_our_ready(s, w, whose);
+            on_our_ready(s, w, whose);
+            return Ok(());
         }
     }
     timing::ready(s, w, status);
     if inventory::restores(s, w) {
         s.down.eat(header);
-        return;
+        return Ok(());
     }
     inventory::before_ready(s, w);
+    if status == IDLE && s.state.listening.is_some() {
+        if inventory::holds_ready(s, w) {
+            s.down.eat(header);
+            return Ok(());
+        }
+        inventory::deliver_now(s, w)?;
+    }
     s.down.pass(header, &w.buffers);
     show_doing(s);
+    Ok(())
 }
 
 /// A query of ours is over.
 fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose) {
-    if whose == Whose::Inventory {
-        inventory::on_answer(s, w);
+    match whose {
+        Whose::Inventory => inventory::on_answer(s, w),
+        Whose::Unlisten => inventory::unlistened(s, w),
+        Whose::Client | Whose::ClientChange | Whose::Sync | Whose::Settings | Whose::Prepare => {}
     }
     if !s.replies.is_our_turn() {
         s.entry.is_ours.set(false);

@@ -4,6 +4,7 @@
 //! is asked (`inventory`), so that here stands what is true at the last rest, and `due` says what may be more.
 
 use crate::flow::Kept;
+use crate::hub::Subscription;
 use std::sync::Arc;
 use weir_policy::by_sql::BySql;
 use weir_policy::inventory::{Answer, Ask};
@@ -71,6 +72,8 @@ pub struct State {
     pub renews: bool,
     /// Not all of the session's statements could be brought to this link: it must be cleaned before another's use.
     pub is_link_off: bool,
+    /// What it listens to without a link.
+    pub listening: Option<Box<Subscription>>,
 }
 
 impl State {
@@ -97,6 +100,7 @@ impl State {
             untold: Vec::new(),
             renews: false,
             is_link_off: false,
+            listening: None,
         }
     }
 
@@ -167,6 +171,7 @@ impl State {
         self.found = Leaves::NONE;
         self.stuck = Leaves::NONE;
         self.drawn = None;
+        self.listening = None;
     }
 
     /// Forgets what was under way on a link that is gone.
@@ -183,5 +188,9 @@ impl State {
         self.untold.clear();
         self.renews = false;
         self.is_link_off = false;
+        if let Some(subscription) = &mut self.listening {
+            subscription.rules.link_lost();
+            subscription.rules.drop_fence();
+        }
     }
 }

@@ -60,6 +60,10 @@ pub struct Statement {
     pub recalls: bool,
     /// One plain read, as Pgpool's `select_cnt` counts them.
     pub is_read: bool,
+    /// It may send notifications, as far as its text shows.
+    pub notifies: bool,
+    /// It may show what its session listens to.
+    pub shows_channels: bool,
 }
 
 /// A Parse message's text and parameter types, known by a number that is its name on the servers.
@@ -185,8 +189,13 @@ pub fn unknown() -> Statement {
         draws: true,
         recalls: false,
         is_read: false,
+        notifies: true,
+        shows_channels: true,
     }
 }
+
+/// Stands in `NOTIFY` and in `pg_notify`.
+const NOTIFY: &[u8] = b"notify";
 
 fn judge(text: &[u8], config: &Config) -> Statement {
     let facts = weir_sql::facts(text);
@@ -219,6 +228,8 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         plain: plain(&facts),
         is_read: facts.effect == Effect::Reads,
         is_barrier: is_barrier(&facts, &readable),
+        notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
+        shows_channels: readable.contains("pg_listening_channels"),
         resets: facts.resets,
         vacates: facts.vacates.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),

@@ -2,6 +2,7 @@
 
 use crate::buffers::Buffers;
 use crate::fault::Fault;
+use crate::hub::Hub;
 use crate::inquiry::Inquiry;
 use crate::link::{self, Address, Link, LinkCard};
 use crate::log::{Level, Who};
@@ -13,7 +14,7 @@ use crate::session_card::{Card, Doing};
 use crate::shared::{Mailbox, Message, Shared, Stop, Victim, WorkerId};
 use crate::statements::Statements;
 use crate::stats::{Stat, Stats};
-use crate::{cluster, listen, startup};
+use crate::{cluster, listen, listener, startup};
 use foldhash::HashMap;
 use std::cell::{Cell, Ref, RefCell};
 use std::io;
@@ -133,6 +134,9 @@ impl PoolSet {
 }
 
 /// By user and database.
+type Hubs = HashMap<(Arc<str>, Arc<str>), Rc<Hub>>;
+
+/// By user and database.
 type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
 
 /// One worker thread's own.
@@ -149,6 +153,8 @@ pub struct Worker {
     round: Cell<(Instant, u64)>,
     /// The connection over which servers are asked about users.
     pub inquiry: Inquiry,
+    /// Sessions that listen, by user and database.
+    hubs: RefCell<Hubs>,
     config: RefCell<Arc<Config>>,
     view: RefCell<Arc<ClusterView>>,
     pool_sets: RefCell<PoolSets>,
@@ -198,6 +204,7 @@ impl Worker {
             config: RefCell::new(config),
             pool_sets: RefCell::default(),
             inquiry: Inquiry::default(),
+            hubs: RefCell::default(),
             doors: RefCell::default(),
             view_waiters: RefCell::default(),
             no_settings: shared.intern_settings(Settings::default()).0,
@@ -442,6 +449,28 @@ impl Worker {
         self.pool_sets.borrow_mut().remove(&(pools.user.clone(), pools.database.clone()));
         self.shared.stats.close(&pools.stats);
         self.shared.pools.forget_unused(&pools.user, &pools.database);
+    }
+
+    /// The hub of sessions of a user and database that listen.
+    pub fn hub(self: &Rc<Worker>, user: &Arc<str>, database: &Arc<str>) -> Rc<Hub> {
+        let key = (user.clone(), database.clone());
+        if let Some(hub) = self.hubs.borrow().get(&key) {
+            return hub.clone();
+        }
+        let hub = Rc::new(Hub::new(user.clone(), database.clone(), self.random()));
+        self.hubs.borrow_mut().insert(key, hub.clone());
+        self.reactor.spawn(listener::attend(self.clone(), hub.clone()));
+        hub
+    }
+
+    /// Nobody listens there any more.
+    pub fn forget_hub(&self, hub: &Hub) {
+        self.hubs.borrow_mut().remove(&(hub.user.clone(), hub.database.clone()));
+    }
+
+    pub fn is_primary(&self, node: u16) -> bool {
+        let view = self.view();
+        view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
     }
 
     /// Where a node of the view is.

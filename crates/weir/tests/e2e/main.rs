@@ -21,6 +21,7 @@ mod hostile;
 mod import;
 mod ldap;
 mod limits;
+mod listen;
 mod logins;
 mod logs;
 mod messages;

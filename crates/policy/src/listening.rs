@@ -1,0 +1,436 @@
+//! What a session listens to (`LISTEN`), and which of two connections its notifications are taken from.
+//!
+//! LISTEN runs on the link the session has at that moment, so that transactions, savepoints and functions mean what they mean. When the
+//! server says what it listens to there, that is moved: a connection shared by many sessions (the hub) listens to the same, then
+//! the link sends a mark through the server's queue of notifications and stops listening. The queue has one order for all, so what comes
+//! before the mark is taken from the link and what comes after it from the hub: nothing is lost, and nothing comes twice.
+//!
+//! No IO: in go answers and notifications, out come what to send and what to pass on.
+
+use std::collections::BTreeSet;
+
+/// Names of channels, as the server writes them.
+pub type Channels = BTreeSet<Vec<u8>>;
+
+/// A number in the queue of notifications that a session has sent to itself.
+pub type Mark = u64;
+
+/// What one session listens to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listening {
+    /// Taken from the hub.
+    active: Channels,
+    /// What its link listened to when it was last asked.
+    on_link: Channels,
+    moving: Option<Move>,
+    /// The link has been told to listen to all of it, for a statement that may look at it or end it.
+    is_brought: bool,
+    fence: Fence,
+    last_mark: Mark,
+}
+
+/// Channels on their way from the link to the hub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Move {
+    channels: Channels,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The hub does not listen to all of them yet.
+    Subscribing,
+    /// A mark is on its way through the queue.
+    Marked { mark: Mark, seen_on_link: bool, seen_on_hub: bool },
+}
+
+/// A transaction of the session that may notify itself: it hears of that before it hears that the transaction is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Fence {
+    #[default]
+    None,
+    /// It runs. What its server process notifies after the mark `before` is its own.
+    Open { before: Option<Mark>, is_seen: bool },
+    /// It is over, which the client is told when the mark `after` has come.
+    Closing { before: Option<Mark>, is_seen: bool, after: Mark },
+}
+
+/// What to do on a link at rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Nothing,
+    /// Send this mark, then listen to nothing.
+    Mark(Mark),
+    /// The hub has it all: listen to nothing.
+    Unlisten,
+}
+
+/// What comes from the hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    Notification {
+        channel: &'a [u8],
+    },
+    Mark(Mark),
+    /// The hub's connection broke: what was notified meanwhile is lost, marks too.
+    Lost,
+}
+
+/// What becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Drop,
+    Deliver,
+    /// Deliver as the session's own, if its server process sent it.
+    DeliverOwn,
+    /// The end of a transaction may be told now.
+    Release,
+    /// Something on the link comes first: look at this again later.
+    Wait,
+}
+
+impl Listening {
+    /// Nothing is listened to, or about to be.
+    pub fn is_empty(&self) -> bool {
+        self.active.is_empty() && self.on_link.is_empty() && self.moving.is_none() && self.fence == Fence::None
+    }
+
+    /// What the hub must listen to for this session.
+    pub fn wanted(&self) -> Channels {
+        let moving = self.moving.iter().flat_map(|moving| &moving.channels);
+        self.active.iter().chain(moving).cloned().collect()
+    }
+
+    /// What the hub has of it, or will have once a mark has come.
+    fn moved(&self) -> Channels {
+        let is_marked = |moving: &&Move| matches!(moving.stage, Stage::Marked { .. });
+        let marked = self.moving.iter().filter(is_marked).flat_map(|moving| &moving.channels);
+        self.active.iter().chain(marked).cloned().collect()
+    }
+
+    /// What its link listens to, as the server says.
+    pub fn on_answer(&mut self, on_link: Channels) {
+        if std::mem::take(&mut self.is_brought) {
+            self.active.retain(|channel| on_link.contains(channel));
+            if let Some(moving) = &mut self.moving {
+                moving.channels.retain(|channel| on_link.contains(channel));
+            }
+        }
+        self.on_link = on_link;
+        self.plan();
+    }
+
+    /// Begins to move what the hub does not have, unless something moves already.
+    fn plan(&mut self) {
+        if matches!(&self.moving, Some(Move { stage: Stage::Marked { .. }, .. })) {
+            return;
+        }
+        let channels: Channels = self.on_link.difference(&self.active).cloned().collect();
+        self.moving = (!channels.is_empty()).then_some(Move { channels, stage: Stage::Subscribing });
+    }
+
+    /// What to do now that the link is at rest. `hub_has`: whether the hub listens to a channel.
+    pub fn step(&mut self, hub_has: impl Fn(&[u8]) -> bool) -> Step {
+        if self.on_link.is_empty() {
+            return Step::Nothing;
+        }
+        let is_moved = self.on_link.is_subset(&self.moved());
+        let step = match &mut self.moving {
+            Some(Move { channels, stage: stage @ Stage::Subscribing }) => {
+                if !channels.iter().all(|channel| hub_has(channel)) {
+                    return Step::Nothing;
+                }
+                self.last_mark += 1;
+                *stage = Stage::Marked { mark: self.last_mark, seen_on_link: false, seen_on_hub: false };
+                Step::Mark(self.last_mark)
+            }
+            _ if is_moved => Step::Unlisten,
+            _ => return Step::Nothing,
+        };
+        self.on_link.clear();
+        self.is_brought = false;
+        step
+    }
+
+    /// Whether a notification that came on the link is passed on. `mark`: it is one of this session's marks.
+    pub fn on_link(&mut self, channel: &[u8], mark: Option<Mark>) -> bool {
+        if let Some(mark) = mark {
+            if let Some(Move { stage: Stage::Marked { mark: awaited, seen_on_link, .. }, .. }) = &mut self.moving {
+                *seen_on_link |= *awaited == mark;
+            }
+            self.finish();
+            return false;
+        }
+        let is_past_mark =
+            |moving: &Move| matches!(moving.stage, Stage::Marked { seen_on_link: true, .. }) && moving.channels.contains(channel);
+        !self.active.contains(channel) && !self.moving.as_ref().is_some_and(is_past_mark)
+    }
+
+    /// The link listens to nothing any more, or is gone: no mark comes there.
+    pub fn link_done(&mut self) {
+        if let Some(Move { stage: Stage::Marked { seen_on_link, .. }, .. }) = &mut self.moving {
+            *seen_on_link = true;
+        }
+        self.finish();
+    }
+
+    /// Forgets what a link had that is gone.
+    pub fn link_lost(&mut self) {
+        self.link_done();
+        self.on_link.clear();
+        self.is_brought = false;
+        self.plan();
+    }
+
+    /// Decides on what came from the hub.
+    pub fn on_event(&mut self, event: Event<'_>) -> Verdict {
+        match event {
+            Event::Notification { channel } => self.on_notification(channel),
+            Event::Mark(mark) => self.on_mark(mark),
+            Event::Lost => {
+                if let Some(Move { stage: Stage::Marked { seen_on_hub, .. }, .. }) = &mut self.moving {
+                    *seen_on_hub = true;
+                }
+                self.finish();
+                let was_closing = matches!(self.fence, Fence::Closing { .. });
+                self.fence = Fence::None;
+                if was_closing { Verdict::Release } else { Verdict::Drop }
+            }
+        }
+    }
+
+    fn on_notification(&self, channel: &[u8]) -> Verdict {
+        let deliver = match self.fence {
+            Fence::Open { is_seen: true, .. } | Fence::Closing { is_seen: true, .. } => Verdict::DeliverOwn,
+            Fence::None | Fence::Open { .. } | Fence::Closing { .. } => Verdict::Deliver,
+        };
+        if self.active.contains(channel) {
+            return deliver;
+        }
+        match &self.moving {
+            Some(Move { channels, stage: Stage::Marked { seen_on_link, seen_on_hub: true, .. } })
+                if channels.contains(channel) =>
+            {
+                if *seen_on_link {
+                    deliver
+                } else {
+                    Verdict::Wait
+                }
+            }
+            _ => Verdict::Drop,
+        }
+    }
+
+    fn on_mark(&mut self, mark: Mark) -> Verdict {
+        if let Some(Move { stage: Stage::Marked { mark: awaited, seen_on_hub, .. }, .. }) = &mut self.moving {
+            *seen_on_hub |= *awaited == mark;
+        }
+        self.finish();
+        match &mut self.fence {
+            Fence::Open { before, is_seen } => *is_seen |= *before == Some(mark),
+            Fence::Closing { before, is_seen, after } => {
+                if *after == mark {
+                    self.fence = Fence::None;
+                    return Verdict::Release;
+                }
+                *is_seen |= *before == Some(mark);
+            }
+            Fence::None => {}
+        }
+        Verdict::Drop
+    }
+
+    /// A move is over when its mark has come on both ways.
+    fn finish(&mut self) {
+        if let Some(Move { stage: Stage::Marked { seen_on_link: true, seen_on_hub: true, .. }, .. }) = &self.moving
+            && let Some(moving) = self.moving.take()
+        {
+            self.active.extend(moving.channels);
+            self.plan();
+        }
+    }
+
+    /// What a link must be told to listen to before a statement that may look at it or end it. `None`: it has been, or there is nothing.
+    pub fn bring(&mut self) -> Option<Channels> {
+        let moved = self.moved();
+        if self.is_brought || moved.is_empty() {
+            return None;
+        }
+        self.is_brought = true;
+        Some(moved)
+    }
+
+    /// A statement is about to be sent that may notify. `may_mark`: a mark can be sent before it; this one.
+    pub fn open_fence(&mut self, may_mark: MayMark) -> Option<Mark> {
+        if self.fence != Fence::None || self.moved().is_empty() {
+            return None;
+        }
+        let before = (may_mark == MayMark::Yes).then(|| {
+            self.last_mark += 1;
+            self.last_mark
+        });
+        self.fence = Fence::Open { before, is_seen: false };
+        before
+    }
+
+    /// The transaction is over. Some: the client is told so when this mark has come, which is to be sent now.
+    pub fn close_fence(&mut self, may_mark: MayMark) -> Option<Mark> {
+        let Fence::Open { before, is_seen } = self.fence else { return None };
+        if may_mark == MayMark::No {
+            self.fence = Fence::None;
+            return None;
+        }
+        self.last_mark += 1;
+        self.fence = Fence::Closing { before, is_seen, after: self.last_mark };
+        Some(self.last_mark)
+    }
+
+    /// The client has yet to be told that its transaction is over.
+    pub fn is_closing(&self) -> bool {
+        matches!(self.fence, Fence::Closing { .. })
+    }
+
+    /// The fence comes to nothing: its link is gone.
+    pub fn drop_fence(&mut self) {
+        self.fence = Fence::None;
+    }
+
+    /// Moved or not, something is on its way from a link to the hub.
+    pub fn is_moving(&self) -> bool {
+        self.moving.is_some() || !self.on_link.is_empty()
+    }
+}
+
+/// Whether a mark can be sent at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MayMark {
+    Yes,
+    No,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn channels(names: &[&str]) -> Channels {
+        names.iter().map(|name| name.as_bytes().to_vec()).collect()
+    }
+
+    fn hears(listening: &mut Listening, channel: &str) -> Verdict {
+        listening.on_event(Event::Notification { channel: channel.as_bytes() })
+    }
+
+    /// One that has moved these channels to the hub.
+    fn moved(names: &[&str]) -> Listening {
+        let mut listening = Listening::default();
+        listening.on_answer(channels(names));
+        let Step::Mark(mark) = listening.step(|_| true) else { panic!("{listening:?}") };
+        assert!(!listening.on_link(b"mark", Some(mark)));
+        assert_eq!(listening.on_event(Event::Mark(mark)), Verdict::Drop);
+        assert_eq!(listening.moved(), channels(names));
+        assert!(!listening.is_moving());
+        listening
+    }
+
+    #[test]
+    fn a_notification_comes_from_the_link_before_the_mark_and_from_the_hub_after_it() {
+        let mut listening = Listening::default();
+        listening.on_answer(channels(&["a"]));
+        assert_eq!(listening.wanted(), channels(&["a"]));
+        assert_eq!(listening.step(|_| false), Step::Nothing);
+        assert!(listening.on_link(b"a", None));
+        assert_eq!(hears(&mut listening, "a"), Verdict::Drop);
+        assert_eq!(listening.step(|_| true), Step::Mark(1));
+        assert!(listening.on_link(b"a", None));
+        assert_eq!(hears(&mut listening, "a"), Verdict::Drop);
+        assert_eq!(listening.on_event(Event::Mark(1)), Verdict::Drop);
+        assert_eq!(hears(&mut listening, "a"), Verdict::Wait, "the link still has some that are older");
+        assert!(listening.on_link(b"a", None));
+        assert!(!listening.on_link(b"mark", Some(1)));
+        assert!(!listening.on_link(b"a", None));
+        assert_eq!(hears(&mut listening, "a"), Verdict::Deliver);
+        assert_eq!(listening.step(|_| true), Step::Nothing);
+    }
+
+    #[test]
+    fn the_mark_may_come_on_the_link_first() {
+        let mut listening = Listening::default();
+        listening.on_answer(channels(&["a"]));
+        assert_eq!(listening.step(|_| true), Step::Mark(1));
+        listening.on_link(b"mark", Some(1));
+        assert!(!listening.on_link(b"a", None));
+        assert_eq!(hears(&mut listening, "a"), Verdict::Drop, "it came on the link");
+        listening.on_event(Event::Mark(1));
+        assert_eq!(hears(&mut listening, "a"), Verdict::Deliver);
+    }
+
+    #[test]
+    fn what_a_transaction_did_to_it_is_told_by_the_answer() {
+        let mut listening = moved(&["a", "b"]);
+        assert_eq!(listening.bring(), Some(channels(&["a", "b"])));
+        assert_eq!(listening.bring(), None);
+        assert!(!listening.on_link(b"a", None), "the hub has it");
+        listening.on_answer(channels(&["b", "c"]));
+        assert_eq!(listening.wanted(), channels(&["b", "c"]));
+        assert_eq!(hears(&mut listening, "a"), Verdict::Drop);
+        assert_eq!(hears(&mut listening, "b"), Verdict::Deliver);
+        assert!(listening.on_link(b"c", None));
+        assert_eq!(listening.step(|_| true), Step::Mark(2));
+    }
+
+    #[test]
+    fn what_was_not_brought_cannot_be_taken_away() {
+        let mut listening = moved(&["a"]);
+        listening.on_answer(channels(&[]));
+        assert_eq!(listening.wanted(), channels(&["a"]));
+        listening.on_answer(channels(&["a"]));
+        assert_eq!(listening.step(|_| true), Step::Unlisten);
+        assert_eq!(listening.step(|_| true), Step::Nothing);
+        listening.bring();
+        listening.on_answer(channels(&[]));
+        assert!(listening.is_empty());
+    }
+
+    #[test]
+    fn what_is_listened_to_during_a_move_follows_by_another() {
+        let mut listening = Listening::default();
+        listening.on_answer(channels(&["a"]));
+        assert_eq!(listening.step(|_| true), Step::Mark(1));
+        listening.on_link(b"mark", Some(1));
+        listening.on_answer(channels(&["c"]));
+        assert_eq!(listening.step(|_| true), Step::Nothing);
+        assert!(listening.on_link(b"c", None));
+        listening.on_event(Event::Mark(1));
+        assert_eq!(listening.wanted(), channels(&["a", "c"]));
+        assert_eq!(listening.step(|_| true), Step::Mark(2));
+    }
+
+    #[test]
+    fn a_transaction_that_notifies_is_over_when_its_mark_has_come() {
+        let mut listening = moved(&["a"]);
+        assert_eq!(listening.open_fence(MayMark::Yes), Some(2));
+        assert_eq!(hears(&mut listening, "a"), Verdict::Deliver, "of whoever used the server process before");
+        listening.on_event(Event::Mark(2));
+        assert_eq!(hears(&mut listening, "a"), Verdict::DeliverOwn);
+        assert_eq!(listening.close_fence(MayMark::Yes), Some(3));
+        assert!(listening.is_closing());
+        assert_eq!(hears(&mut listening, "a"), Verdict::DeliverOwn);
+        assert_eq!(listening.on_event(Event::Mark(3)), Verdict::Release);
+        assert_eq!(hears(&mut listening, "a"), Verdict::Deliver);
+        assert_eq!(listening.close_fence(MayMark::Yes), None);
+    }
+
+    #[test]
+    fn a_hub_that_breaks_ends_every_wait() {
+        let mut listening = moved(&["a"]);
+        listening.open_fence(MayMark::No);
+        assert!(listening.close_fence(MayMark::Yes).is_some());
+        assert_eq!(listening.on_event(Event::Lost), Verdict::Release);
+        listening.on_answer(channels(&["b"]));
+        listening.step(|_| true);
+        listening.on_link(b"mark", Some(3));
+        listening.on_event(Event::Lost);
+        assert!(!listening.is_moving());
+        assert_eq!(hears(&mut listening, "b"), Verdict::Deliver);
+    }
+}
