@@ -55,6 +55,7 @@ const MODULES: &[Module] = &[
     // What tasks are made of: a login, the asking for roles.
     row(10, "startup", &[]),
     row(10, "cluster", &[]),
+    row(10, "sampler", &[]),
     // The hot path.
     row(9, "console", &[]),
     row(9, "relay", &[]),
@@ -70,8 +71,9 @@ const MODULES: &[Module] = &[
     row(6, "statement_log", &[]),
     row(5, "inquiry", &[]),
     row(5, "vacate", &[]),
+    row(5, "causal", &[("session", "notes what it has seen")]),
     row(5, "views", &[("session", "SHOW pool_nodes marks the node of the session that asks")]),
-    row(5, "session", &[("statements", "holds its prepared statements")]),
+    row(5, "session", &[("statements", "holds its prepared statements"), ("causal", "holds what it has seen")]),
     row(5, "statements", &[("views", "a text's judgement says whether Weir answers it itself")]),
     // One thread and its server connections. The worker is handed to all code above it, and starts the tasks there.
     row(
@@ -84,6 +86,7 @@ const MODULES: &[Module] = &[
             ("startup", "owns the remembered welcomes"),
             ("inquiry", "owns the connection for questions about users"),
             ("cluster", "starts the task on the first thread"),
+            ("sampler", "starts the task on the first thread"),
             ("listen", "is handed clients by mail"),
             ("listener", "starts the task that listens for sessions"),
         ],
@@ -115,6 +118,7 @@ const MODULES: &[Module] = &[
     row(0, "histogram", &[]),
     row(0, "stats", &[("histogram", "times of statements and waits")]),
     row(0, "gates", &[]),
+    row(2, "positions", &[]),
     row(0, "seats", &[]),
     row(0, "log", &[]),
 ];

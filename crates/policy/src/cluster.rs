@@ -106,6 +106,14 @@ impl ClusterView {
         self.nodes.get(node).is_some_and(|n| n.health == Health::Up(Role::Standby))
     }
 
+    /// Whether a node is up and has a share of the reads.
+    #[inline]
+    pub fn takes_reads(&self, node: NodeIndex) -> bool {
+        self.nodes
+            .get(node)
+            .is_some_and(|n| n.weight > 0.0 && (n.health == Health::Up(Role::Standby) || self.primary == Some(node)))
+    }
+
     pub fn is_up(&self, node: NodeIndex) -> bool {
         self.nodes.get(node).is_some_and(|n| n.health != Health::Down)
     }
@@ -118,16 +126,15 @@ fn find_primary(nodes: &[NodeView], before: Option<NodeIndex>) -> Option<NodeInd
     before.filter(|&at| nodes.get(at).is_some_and(is_primary)).or_else(|| nodes.iter().position(is_primary))
 }
 
-/// Picks the node for a read by weight. `dice` is a random word.
+/// Picks the node for a read by weight, of those that `may`. `dice` is a random word.
 ///
 /// Only nodes that are up and have weight take part; `None` when there is none, and the primary must do.
-pub fn pick_reader(view: &ClusterView, dice: u32) -> Option<NodeIndex> {
-    let takes_part =
-        |at: usize, node: &NodeView| node.weight > 0.0 && (node.health == Health::Up(Role::Standby) || view.primary == Some(at));
-    let total: f64 = view.nodes.iter().enumerate().filter(|(at, n)| takes_part(*at, n)).map(|(_, n)| n.weight).sum();
+pub fn pick_reader(view: &ClusterView, dice: u32, may: impl Fn(NodeIndex) -> bool) -> Option<NodeIndex> {
+    let takes_part = |at: usize| view.takes_reads(at) && may(at);
+    let total: f64 = view.nodes.iter().enumerate().filter(|(at, _)| takes_part(*at)).map(|(_, n)| n.weight).sum();
     let mut left = f64::from(dice) / (f64::from(u32::MAX) + 1.0) * total;
     let mut last = None;
-    for (at, node) in view.nodes.iter().enumerate().filter(|(at, n)| takes_part(*at, n)) {
+    for (at, node) in view.nodes.iter().enumerate().filter(|(at, _)| takes_part(*at)) {
         last = Some(at);
         if left < node.weight {
             return last;
@@ -168,10 +175,10 @@ mod tests {
         let v = view(&[(0.0, PRIMARY), (0.25, STANDBY), (0.75, STANDBY), (1.0, Health::Down)]);
         let mut counts = [0; 4];
         for dice in (0..u32::MAX).step_by(1 << 20) {
-            counts[pick_reader(&v, dice).unwrap()] += 1;
+            counts[pick_reader(&v, dice, |_| true).unwrap()] += 1;
         }
         assert_eq!(counts, [0, 1024, 3072, 0]);
-        assert_eq!(pick_reader(&view(&[(0.0, PRIMARY), (1.0, Health::Down)]), 7), None);
+        assert_eq!(pick_reader(&view(&[(0.0, PRIMARY), (1.0, Health::Down)]), 7, |_| true), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! first answer wins; the rule's name is what logs and counters show.
 
 use crate::builtin;
+use crate::causal::Nodes;
 use crate::cluster::{ClusterView, NodeIndex, pick_reader};
 use crate::config::Config;
 use weir_sql::facts::{Begin, Effect, Facts, Isolation, Name, Transaction};
@@ -127,6 +128,14 @@ pub struct Ask<'a> {
     pub favourite: Option<NodeIndex>,
     pub statement_level: bool,
     pub dice: u32,
+    /// Nodes that show all the session must see.
+    pub fit: Nodes,
+    /// Nodes that will soon, so that a wait for them is worth it.
+    pub hopeful: Nodes,
+    /// The node that answered its last read.
+    pub here: Option<NodeIndex>,
+    /// The session rather takes any node that is fit than wait for the one the dice say: it has moved not long ago.
+    pub stays: bool,
 }
 
 /// A node, and the rule that chose it.
@@ -141,6 +150,8 @@ pub enum Target {
     Node(NodeIndex),
     /// A primary is needed and none is known now: wait for one.
     NoPrimary,
+    /// A standby will soon have replayed what the session must see: wait for it.
+    Replay,
 }
 
 struct SessionRule {
@@ -148,10 +159,14 @@ struct SessionRule {
     decide: fn(&Ask<'_>) -> Option<Target>,
 }
 
+/// The rule of a read that no standby may answer yet.
+pub const NOT_REPLAYED: &str = "read_not_replayed";
+
 /// Rules for a statement any reader may answer, in order. The others go to the primary under their own rule's name.
 const SESSION_RULES: &[SessionRule] = &[
     SessionRule { name: "read_favourite", decide: favourite },
     SessionRule { name: "read_by_weight", decide: by_weight },
+    SessionRule { name: NOT_REPLAYED, decide: not_replayed },
     SessionRule { name: "read_no_standby", decide: |ask| Some(primary(ask.view)) },
 ];
 
@@ -169,14 +184,124 @@ pub fn choose(ask: &Ask<'_>) -> Route {
 
 fn favourite(ask: &Ask<'_>) -> Option<Target> {
     let node = ask.favourite.filter(|_| !ask.statement_level)?;
-    let takes_reads = ask.view.nodes.get(node).is_some_and(|n| n.weight > 0.0);
-    (takes_reads && (ask.view.is_standby(node) || ask.view.primary == Some(node))).then_some(Target::Node(node))
+    if !ask.view.takes_reads(node) {
+        return None;
+    }
+    reach(ask, node)
+}
+
+/// The node if it shows what the session must see, or a wait for it.
+fn reach(ask: &Ask<'_>, node: NodeIndex) -> Option<Target> {
+    if ask.fit.has(node) {
+        return Some(Target::Node(node));
+    }
+    ask.hopeful.has(node).then_some(Target::Replay)
 }
 
 fn by_weight(ask: &Ask<'_>) -> Option<Target> {
-    pick_reader(ask.view, ask.dice).map(Target::Node)
+    let node = pick_reader(ask.view, ask.dice, |at| ask.fit.has(at) || ask.hopeful.has(at))?;
+    if ask.fit.has(node) || !ask.stays {
+        return reach(ask, node);
+    }
+    let here = ask.here.filter(|&here| ask.fit.has(here) && ask.view.takes_reads(here));
+    // Who goes to the primary for want of a standby sees news there, which no standby shows yet: he would never come back.
+    let another = || pick_reader(ask.view, ask.dice, |at| ask.fit.has(at) && ask.view.primary != Some(at));
+    here.or_else(another).map_or_else(|| reach(ask, node), |node| Some(Target::Node(node)))
+}
+
+/// No standby that takes reads shows what the session must see.
+fn not_replayed(ask: &Ask<'_>) -> Option<Target> {
+    let is_behind = |at: usize| ask.view.takes_reads(at) && !ask.fit.has(at);
+    (0..ask.view.nodes.len()).any(is_behind).then(|| primary(ask.view))
 }
 
 fn primary(view: &ClusterView) -> Target {
     view.primary.map_or(Target::NoPrimary, Target::Node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::{Health, NodeView, Role};
+
+    /// A primary and two standbys with these weights.
+    fn view(weights: [f64; 3]) -> ClusterView {
+        let node = |at: usize| NodeView {
+            id: at as u16,
+            hostname: "h".into(),
+            port: 1,
+            weight: weights[at],
+            health: Health::Up(if at == 0 { Role::Primary } else { Role::Standby }),
+            lag_bytes: None,
+            replication: None,
+            changed_at_s: 0,
+        };
+        ClusterView { generation: 1, nodes: (0..3).map(node).collect(), primary: Some(0) }
+    }
+
+    fn nodes(list: &[usize]) -> Nodes {
+        let mut nodes = Nodes::NONE;
+        list.iter().for_each(|at| nodes.add(*at));
+        nodes
+    }
+
+    const READ: Class = Class { side: Side::Reader, rule: "read" };
+    /// Dice that say the second standby.
+    const SECOND: u32 = u32::MAX;
+
+    /// Where a read goes: the weights, what is fit, what is hopeful, where the session is, whether it stays.
+    fn goes(weights: [f64; 3], fit: &[usize], hopeful: &[usize], here: Option<usize>, stays: bool) -> (Target, &'static str) {
+        let view = view(weights);
+        let (fit, hopeful) = (nodes(fit), nodes(hopeful));
+        let ask =
+            Ask { class: READ, view: &view, favourite: None, statement_level: true, dice: SECOND, fit, hopeful, here, stays };
+        let route = choose(&ask);
+        (route.target, route.rule)
+    }
+
+    #[test]
+    fn a_read_goes_to_a_standby_that_shows_what_its_session_must_see() {
+        const BOTH: [f64; 3] = [0.0, 0.5, 0.5];
+        assert_eq!(goes(BOTH, &[0, 1, 2], &[], None, true), (Target::Node(2), "read_by_weight"));
+        assert_eq!(goes(BOTH, &[0, 1], &[], None, true), (Target::Node(1), "read_by_weight"));
+        assert_eq!(goes(BOTH, &[0], &[], Some(1), true), (Target::Node(0), "read_not_replayed"));
+        assert_eq!(goes([1.0, 0.0, 0.0], &[0], &[], None, true), (Target::Node(0), "read_by_weight"));
+        assert_eq!(goes([0.0, 0.0, 0.0], &[0], &[], None, true), (Target::Node(0), "read_no_standby"));
+    }
+
+    #[test]
+    fn a_read_waits_only_if_no_other_standby_is_fit_or_its_session_stayed_long() {
+        const BOTH: [f64; 3] = [0.0, 0.5, 0.5];
+        assert_eq!(goes(BOTH, &[0], &[1, 2], None, true).0, Target::Replay);
+        assert_eq!(goes(BOTH, &[0, 1], &[2], Some(1), true).0, Target::Node(1));
+        assert_eq!(goes(BOTH, &[0, 1], &[2], None, true).0, Target::Node(1));
+        assert_eq!(goes(BOTH, &[0, 1], &[2], Some(1), false).0, Target::Replay);
+    }
+
+    #[test]
+    fn a_primary_with_weight_does_not_keep_who_came_for_want_of_a_standby() {
+        const ALL: [f64; 3] = [0.2, 0.4, 0.4];
+        assert_eq!(goes(ALL, &[0], &[1, 2], Some(1), true).0, Target::Replay);
+        assert_eq!(goes(ALL, &[0], &[1, 2], Some(0), true).0, Target::Node(0), "but whom the dice have sent");
+        assert_eq!(goes(ALL, &[0], &[], Some(1), true), (Target::Node(0), "read_by_weight"));
+    }
+
+    #[test]
+    fn a_favourite_is_waited_for() {
+        let view = view([0.0, 0.5, 0.5]);
+        let ask = Ask {
+            class: READ,
+            view: &view,
+            favourite: Some(1),
+            statement_level: false,
+            dice: SECOND,
+            fit: nodes(&[0, 2]),
+            hopeful: nodes(&[1]),
+            here: Some(1),
+            stays: true,
+        };
+        assert_eq!(choose(&ask), Route { target: Target::Replay, rule: "read_favourite" });
+        let ask = Ask { hopeful: Nodes::NONE, ..ask };
+        assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: "read_by_weight" });
+    }
 }

@@ -1,5 +1,6 @@
 //! Gives a session the link its next statement needs.
 
+use crate::causal::{self, Replay, Shown};
 use crate::fault::{Fault, sqlstate};
 use crate::flow::{Flow, Need};
 use crate::inventory;
@@ -18,6 +19,7 @@ use crate::worker::Worker;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_policy::causal::Nodes;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::config::PoolMode;
 use weir_policy::replies::Expect;
@@ -57,15 +59,22 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         class.side = Side::Primary;
     }
     let need = Need { class, is_read: statement.is_read, link: sequences::wanted(s, statement) };
-    let (Some((_, node)), _) = choose(s, w, class) else { return Ok(Some(Flow::Need(need))) };
+    if class.side == Side::Reader {
+        causal::begin_read(s, w);
+    }
+    let Chosen::Node(at, node) = choose(s, w, class, true) else { return Ok(Some(Flow::Need(need))) };
     if need.link.is_some() {
         return Ok(Some(Flow::Need(need)));
     }
     let pool = s.pools.of_node(w, node);
     let fits = |link: &Link| Arc::ptr_eq(&link.settings, &s.state.settings) && Arc::ptr_eq(&link.by_sql, &s.state.by_sql);
     match pool.take_idle(w, fits).and_then(|link| fit_near(w, link)) {
+        Some(link) if shown_by(s, w, class, at, &link) != Shown::All => {
+            pool.give_back(w, link);
+            Ok(Some(Flow::Need(need)))
+        }
         Some(link) => {
-            count(w, need, node);
+            count(s, w, need, node);
             settle_in(s, w, link);
             if s.state.listening.is_some() {
                 inventory::prepare(s, w, statement);
@@ -79,13 +88,22 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
     }
 }
 
-fn count(w: &Worker, need: Need, node: u16) {
+fn count(s: &Session, w: &Worker, need: Need, node: u16) {
     if need.class.side == Side::Reader {
         w.count(Metric::ReadsSpread);
+        if s.entry.clock.rule.get() == route::NOT_REPLAYED {
+            w.count(Metric::ReadsNotReplayed);
+        }
     }
     if need.is_read {
         w.count_select(node);
     }
+}
+
+/// Whether what comes over this link shows all the session must see.
+#[inline]
+fn shown_by(s: &Session, w: &Worker, class: Class, at: NodeIndex, link: &Link) -> Shown {
+    if class.side != Side::Reader || w.view().primary == Some(at) { Shown::All } else { causal::shown_by(s, w, link) }
 }
 
 fn is_primary(w: &Worker, link: &Link) -> bool {
@@ -151,24 +169,45 @@ pub async fn acquire(s: &mut Session, w: &Rc<Worker>, need: Need) -> Result<(), 
 
 async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instant) -> Result<(), Fault> {
     let mut class = need.class;
+    let mut replay = Replay::new(w);
+    let mut waited = false;
     loop {
-        let (node, at) = match choose(s, w, class) {
-            (Some((at, node)), _) => (node, at),
-            (None, rule) => {
+        let (at, node) = match choose(s, w, class, !replay.is_over(w)) {
+            Chosen::Node(at, node) => (at, node),
+            Chosen::NoPrimary(rule) => {
                 wait_for_primary(s, w, started, rule).await?;
+                continue;
+            }
+            Chosen::Replay => {
+                if !std::mem::replace(&mut waited, true) {
+                    w.count(Metric::ReplayWaits);
+                }
+                replay.wait(w).await;
                 continue;
             }
         };
         if let Some(link) = lease_again(s, w, node, need).await {
-            count(w, need, node);
+            count(s, w, need, node);
             settle_in(s, w, link);
             return Ok(());
         }
         match lease(s, w, node).await? {
             Ok(link) => {
-                count(w, Need { class, ..need }, node);
-                settle_in(s, w, link);
-                return Ok(());
+                let shown = shown_by(s, w, class, at, &link);
+                if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
+                    count(s, w, Need { class, ..need }, node);
+                    settle_in(s, w, link);
+                    return Ok(());
+                }
+                // The standby has started anew, or this link is so young that nobody vouches for it yet.
+                replay.verify_us = link.opened_us;
+                let pool = link.pool.clone();
+                pool.give_back(w, link);
+                if replay.is_over(w) {
+                    class.side = Side::Primary;
+                } else {
+                    replay.wait(w).await;
+                }
             }
             Err(error) => {
                 w.shared.nudge_prober();
@@ -205,20 +244,49 @@ fn bring_again(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Flo
     if is_before { s.barrier.then_some(Flow::Hold) } else { None }
 }
 
-/// The node for a statement, by place in the view and by number; none while a primary is needed and not known. And by which rule.
-fn choose(s: &mut Session, w: &Worker, class: Class) -> (Option<(NodeIndex, u16)>, &'static str) {
+/// What a statement gets.
+enum Chosen {
+    /// A node, by place in the view and by number.
+    Node(NodeIndex, u16),
+    /// A primary is needed and not known; by which rule.
+    NoPrimary(&'static str),
+    /// A standby will soon have replayed what the answer must show.
+    Replay,
+}
+
+fn choose(s: &mut Session, w: &Worker, class: Class, may_wait: bool) -> Chosen {
     let view = w.view();
     let statement_level = w.peek_config().routing.statement_level;
-    let ask = Ask { class, view: &view, favourite: s.favourite, statement_level, dice: w.dice() };
-    let route = route::choose(&ask);
-    s.entry.clock.rule.set(route.rule);
-    let Target::Node(at) = route.target else { return (None, route.rule) };
-    let id = view.nodes[at].id;
-    if class.side == Side::Reader && !statement_level && s.favourite != Some(at) {
-        s.favourite = Some(at);
-        s.entry.card.favourite.store(u32::from(id), std::sync::atomic::Ordering::Relaxed);
+    let (mut fit, mut hopeful, mut here) = (Nodes::ALL, Nodes::NONE, (None, true));
+    if class.side == Side::Reader && !s.causal.is_free() {
+        fit = causal::fit(s, w, &view);
+        here = s.causal.here(w);
+        if may_wait {
+            hopeful = causal::hopeful(s, w, &view);
+        }
     }
-    (Some((at, id)), route.rule)
+    let (dice, (here, stays)) = (s.causal.dice, here);
+    let route =
+        route::choose(&Ask { class, view: &view, favourite: s.favourite, statement_level, dice, fit, hopeful, here, stays });
+    s.entry.clock.rule.set(route.rule);
+    let at = match route.target {
+        Target::Node(at) => at,
+        Target::NoPrimary => return Chosen::NoPrimary(route.rule),
+        Target::Replay => return Chosen::Replay,
+    };
+    let id = view.nodes[at].id;
+    if class.side == Side::Reader {
+        if route.rule != route::NOT_REPLAYED {
+            s.causal.reads_on(w, at);
+        }
+        // A favourite that only lags now stays the favourite.
+        let has_favourite = s.favourite.is_some_and(|favourite| view.takes_reads(favourite));
+        if !statement_level && !has_favourite && s.favourite != Some(at) {
+            s.favourite = Some(at);
+            s.entry.card.favourite.store(u32::from(id), std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    Chosen::Node(at, id)
 }
 
 async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: &str) -> Result<(), Fault> {

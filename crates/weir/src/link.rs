@@ -94,6 +94,10 @@ pub struct Link {
     pub drawn: u64,
     /// Parameters the server reported, in their last state.
     pub reported: Vec<(String, String)>,
+    /// In microseconds since the start of the proxy.
+    pub opened_us: u64,
+    /// The life of its server that vouches for it, as `positions` counts them; 0: not known.
+    pub life: Cell<u64>,
     opened_at: Instant,
     rested_at: Cell<Instant>,
     jitter: u8,
@@ -251,6 +255,8 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         by_sql: w.shared.no_statements.clone(),
         drawn: 0,
         reported: greeting.reported,
+        opened_us: w.micros(Instant::now()),
+        life: Cell::new(0),
         opened_at: now,
         rested_at: Cell::new(now),
         jitter: (w.dice() & 0xff) as u8,

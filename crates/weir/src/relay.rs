@@ -5,6 +5,7 @@
 
 use crate::aim;
 use crate::answer;
+use crate::causal;
 use crate::extended;
 use crate::fault::{Fault, Severity, sqlstate};
 use crate::flow::{Flow, Need};
@@ -570,7 +571,10 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
     let Some(link) = &s.link else { return Ok(false) };
     let got = s.down.fill(&link.socket, &w.reactor);
     match got {
-        Ok(Got::Bytes(bytes)) => s.pools.stats.add(Stat::Sent, bytes as u64),
+        Ok(Got::Bytes(bytes)) => {
+            s.pools.stats.add(Stat::Sent, bytes as u64);
+            causal::heard(s, w);
+        }
         Ok(Got::Nothing) => return Ok(false),
         Ok(Got::End) => {
             link_lost(s, w, "the server closed the connection")?;

@@ -1,5 +1,6 @@
 //! One client's session: its socket, its two lanes, its link while it has one, and what it has prepared.
 
+use crate::causal::Causal;
 use crate::fault::Fault;
 use crate::lane::Lane;
 use crate::link::Link;
@@ -50,6 +51,8 @@ pub struct Session {
     pub refusals: VecDeque<Fault>,
     /// The node its reads go to.
     pub favourite: Option<NodeIndex>,
+    /// What it has seen, which it must go on seeing.
+    pub causal: Causal,
     /// A command on the whole session is on its way: what follows it waits until it is over.
     pub barrier: bool,
     /// Such a command was bound and not executed yet.
@@ -135,6 +138,7 @@ impl Session {
             bringing: VecDeque::new(),
             refusals: VecDeque::new(),
             favourite: None,
+            causal: Causal::default(),
             barrier: false,
             verb_bound: false,
             leaving: false,

@@ -6,6 +6,7 @@ use crate::link::Link;
 use crate::log::{Level, Log};
 use crate::metrics::Counters;
 use crate::pool::Pools;
+use crate::positions::Positions;
 use crate::reactor::TaskId;
 use crate::seats::Seats;
 use crate::session_card::Cards;
@@ -115,6 +116,7 @@ pub struct Shared {
     /// Keys and certificates.
     pub tls: ArcSwap<TlsFiles>,
     pub view: ArcSwap<ClusterView>,
+    pub positions: Positions,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
     pub cards: Cards,
@@ -168,9 +170,12 @@ impl Shared {
     ) -> Shared {
         let now = SystemTime::now();
         let view = ClusterView::new(&config, None, seconds(now));
+        let positions = Positions::default();
+        positions.obey(config.routing.causal);
         let counters = mailboxes.iter().map(|_| Counters::default()).collect();
         Shared {
             view: ArcSwap::from_pointee(view),
+            positions,
             config: ArcSwap::from_pointee(config),
             config_path,
             access: Access::new(access, salt_secret),
@@ -245,6 +250,7 @@ impl Shared {
     pub fn adopt(&self, config: Config) {
         self.log.set(&config.log);
         self.pools.reconfigure(&config);
+        self.positions.obey(config.routing.causal);
         self.config.store(Arc::new(config));
         self.tell_all(|| Message::Refresh);
         self.nudge_prober();

@@ -218,6 +218,7 @@ impl Door<'_> {
     fn into_session(self, admitted: Admitted) -> Session {
         let w = self.w;
         let mut session = Session::new(self.socket, admitted.pools, admitted.state, admitted.entry);
+        session.causal.set(&w.shared, &session.state.settings);
         session.up.preload(&self.buffer, &w.buffers);
         session
     }

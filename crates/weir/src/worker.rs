@@ -14,7 +14,7 @@ use crate::session_card::{Card, Doing};
 use crate::shared::{Mailbox, Message, Shared, Stop, Victim, WorkerId};
 use crate::statements::Statements;
 use crate::stats::{Stat, Stats};
-use crate::{cluster, listen, listener, startup};
+use crate::{cluster, listen, listener, sampler, startup};
 use foldhash::HashMap;
 use std::cell::{Cell, Ref, RefCell};
 use std::io;
@@ -224,6 +224,7 @@ impl Worker {
         if self.id == 0 {
             let task = self.reactor.spawn(cluster::watch(self.clone()));
             self.shared.prober.store(task, Ordering::Relaxed);
+            self.reactor.spawn(sampler::watch(self.clone()));
         }
         loop {
             if self.reactor.turn()? {
@@ -355,7 +356,10 @@ impl Worker {
 
     /// Wakes the current task when the cluster's view changes.
     pub fn wake_at_new_view(&self) {
-        self.view_waiters.borrow_mut().push(self.reactor.current_task());
+        let (mut waiters, task) = (self.view_waiters.borrow_mut(), self.reactor.current_task());
+        if !waiters.contains(&task) {
+            waiters.push(task);
+        }
     }
 
     pub fn no_settings(&self) -> Arc<Settings> {
@@ -410,6 +414,11 @@ impl Worker {
         let ms = self.millis(now);
         self.round.set((now, ms));
         ms
+    }
+
+    /// The same in microseconds.
+    pub fn micros(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.shared.begun).as_micros() as u64
     }
 
     pub fn count_select(&self, node: u16) {

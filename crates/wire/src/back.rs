@@ -100,6 +100,24 @@ pub fn read_row(body: &[u8]) -> Option<Vec<Option<&[u8]>>> {
     Some(values)
 }
 
+/// The same of a row of `N` columns, without an allocation; `None` also when it has another number of them.
+pub fn read_columns<const N: usize>(body: &[u8]) -> Option<[Option<&[u8]>; N]> {
+    let (&count, mut rest) = body.split_first_chunk::<2>()?;
+    if usize::from(u16::from_be_bytes(count)) != N {
+        return None;
+    }
+    let mut values = [None; N];
+    for value in &mut values {
+        let (&length, after) = rest.split_first_chunk::<4>()?;
+        rest = after;
+        if let Ok(length) = usize::try_from(i32::from_be_bytes(length)) {
+            *value = Some(rest.get(..length)?);
+            rest = &rest[length..];
+        }
+    }
+    Some(values)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,5 +144,8 @@ mod tests {
     fn rows_are_read() {
         assert_eq!(read_row(b"\0\x02\0\0\0\x01a\xff\xff\xff\xff"), Some(vec![Some(&b"a"[..]), None]));
         assert_eq!(read_row(b"\0\x01\0\0\0\x05a"), None);
+        assert_eq!(read_columns(b"\0\x02\0\0\0\x01a\xff\xff\xff\xff"), Some([Some(&b"a"[..]), None]));
+        assert_eq!(read_columns::<1>(b"\0\x01\0\0\0\x05a"), None);
+        assert_eq!(read_columns::<1>(b"\0\x02\0\0\0\x01a\xff\xff\xff\xff"), None);
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use regex::Regex;
 
 use super::encryption::SslMode;
+use crate::causal::CausalReads;
 
 /// One PostgreSQL server.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,6 +72,12 @@ pub struct RoutingConfig {
     pub primary_patterns: Vec<Regex>,
     /// Longest statement that is analysed.
     pub statement_analysis_bytes_max: usize,
+    /// Whose reads never go back in time.
+    pub causal: CausalReads,
+    /// Longest wait of a read for a standby.
+    pub causal_wait_ms: u64,
+    /// Time between two questions for WAL positions.
+    pub causal_period_ms: u64,
 }
 
 /// The look at role and lag of the nodes. The password is masked in `Debug`.
@@ -366,6 +373,9 @@ impl RoutingConfig {
             write_functions: Vec::new(),
             primary_patterns: Vec::new(),
             statement_analysis_bytes_max: 0,
+            causal: CausalReads::Off,
+            causal_wait_ms: 0,
+            causal_period_ms: 0,
         }
     }
 }

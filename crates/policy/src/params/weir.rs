@@ -1,4 +1,5 @@
 //! Parameters that Pgpool-II does not have.
+use crate::causal::CausalReads;
 use crate::config::{IoMethod, PoolMode};
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
@@ -35,6 +36,15 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "statement_analysis_max", kind: Kind::Bytes { min: 0, max: 1 << 30 }, default: "256kB", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.statement_analysis_bytes_max = v.bytes(),
         help: "Longest statement that is analysed; a longer one goes to the primary.", ..BUILT },
+    Param { name: "causal_reads", kind: Kind::Enum { values: &CausalReads::WORDS, also: &[] }, default: "session", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.routing.causal = CausalReads::of_word(v.word()).unwrap_or_default(),
+        help: "Whose reads never go back in time. session: a client sees what it wrote and what it has read, whichever server answers next. global: every client sees what any was told before. off: a standby may lag behind both. A client may SET weir.causal_reads for itself.", ..BUILT },
+    Param { name: "causal_wait", kind: Kind::Millis { min: 0, max: 60_000 }, default: "20", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.routing.causal_wait_ms = v.millis(),
+        help: "How long a read waits for a standby to replay what its client must see, before the primary answers. A standby that has lagged for longer is not waited for.", ..BUILT },
+    Param { name: "causal_sample_period", kind: Kind::Millis { min: 1, max: 10_000 }, default: "10", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.routing.causal_period_ms = v.millis(),
+        help: "Time between two questions to the servers for their WAL positions, while statements run. A read that waits has them asked at once.", ..BUILT },
     Param { name: "server_idle_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "600", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.server_idle_timeout_ms = v.millis(),
         help: "Time after which an unused server connection is closed. 0: never.", ..BUILT },

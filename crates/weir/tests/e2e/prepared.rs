@@ -17,7 +17,7 @@ fn run(client: &mut Raw, name: &str, values: &[&str]) -> Result<String, crate::s
 #[test]
 fn a_named_statement_works_on_every_server_it_is_sent_to() {
     let ground = Ground::new();
-    let proxy = ground.proxy("");
+    let proxy = ground.proxy("causal_reads = off");
     let mut client = ground.client(&proxy);
     prepare(&mut client, "s", "select inet_server_port() + $1::int");
     let mut ports: Vec<String> = (0..40).map(|_| run(&mut client, "s", &["0"]).unwrap()).collect();

@@ -1,0 +1,457 @@
+//! No read back in time: which standbys have replayed what a session has seen, or everybody.
+//!
+//! In: what servers say of their WAL positions. Out: which standby may answer whom. No IO and no clock: `weir::sampler` asks.
+//!
+//! The primary's position is asked in numbered rounds. What a server told a session while round `n` was the last one begun is covered
+//! by the position of any later round: a server's word is older than the question of round `n + 1`, and the primary's insert position
+//! only grows. So a session remembers a round and no position, at no cost, and a standby that has replayed the position of that round
+//! or of a later one may answer it. Positions count on one timeline of one cluster only, and only during one life of a server.
+//! Source: PostgreSQL manual, "Log-Shipping Standby Servers"; `GetXLogInsertRecPtr` and `GetXLogReplayRecPtr` in xlog.c.
+
+use std::collections::VecDeque;
+
+/// Whose reads never go back in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CausalReads {
+    /// Nobody's.
+    Off,
+    /// A session's own: what it wrote and what it read.
+    #[default]
+    Session,
+    /// What anybody was told is seen by all who ask later.
+    Global,
+}
+
+impl CausalReads {
+    pub const WORDS: [&'static str; 3] = ["off", "session", "global"];
+
+    /// The mode a word names, in any case.
+    pub fn of_word(word: &str) -> Option<CausalReads> {
+        let all = [CausalReads::Off, CausalReads::Session, CausalReads::Global];
+        let at = CausalReads::WORDS.iter().position(|known| known.eq_ignore_ascii_case(word.trim()))?;
+        all.get(at).copied()
+    }
+}
+
+/// One uninterrupted connection to a server: while it lasts, so does the server's process. Never 0.
+pub type Life = u64;
+
+/// What a session must find on the server that answers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// First round that covers all the primary said. 0: it said nothing.
+    pub primary: u64,
+    /// The same of standbys.
+    pub standbys: u64,
+    /// The standby that said the last of it, and knows all that other standbys said: by number and life. A life of 0 is none.
+    pub last: (u16, Life),
+}
+
+impl Seen {
+    /// The primary said something; `next` is the round after the last one begun.
+    #[inline]
+    pub fn heard_primary(&mut self, next: u64) {
+        self.primary = self.primary.max(next);
+    }
+
+    /// A standby that covers round `covers` said something.
+    #[inline]
+    pub fn heard_standby(&mut self, standby: (u16, Life), covers: u64, next: u64) {
+        let knows_all = standby == self.last || covers >= self.standbys;
+        // If it does not, nobody is known to: every standby must cover the round.
+        self.last = if knows_all { standby } else { (0, 0) };
+        self.standbys = self.standbys.max(next);
+    }
+
+    /// The round that a standby must cover.
+    #[inline]
+    pub fn need(&self, standby: (u16, Life)) -> u64 {
+        // What a standby showed it goes on showing.
+        if standby == self.last && standby.1 != 0 { self.primary } else { self.primary.max(self.standbys) }
+    }
+
+    /// Nothing was seen, so that every server may answer.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.primary == 0 && self.standbys == 0
+    }
+}
+
+/// Rounds after which a session that is with one reader goes to the one the dice say although that costs a wait.
+pub const STINT_ROUNDS: u64 = 4;
+
+/// The history positions belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Era {
+    /// Number of the primary, and its life.
+    pub primary: (u16, Life),
+    /// `system_identifier` of its cluster.
+    pub system: u64,
+    pub timeline: u32,
+}
+
+/// The primary's position in one round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Point {
+    round: u64,
+    position: u64,
+    /// When a round first found this position.
+    since_ms: u64,
+}
+
+/// What a standby said last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    pub system: u64,
+    /// Timeline it streams; none: it does not stream, so that nobody knows what history its position belongs to.
+    pub timeline: Option<u32>,
+    pub position: u64,
+}
+
+/// What is known of a standby.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The last round whose position it has replayed. 0: none.
+    pub covers: u64,
+    pub lag: Lag,
+}
+
+/// Whether a standby lacks anything that is known of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lag {
+    Nothing,
+    /// Since then, in milliseconds.
+    Since(u64),
+    /// Its position says nothing, since it is not on the primary's history.
+    #[default]
+    Unknown,
+}
+
+/// Positions remembered. When there are more, every second one of the older half is dropped: a standby that lags a lot is then taken to
+/// cover a little less than it does.
+const POINTS_MAX: usize = 512;
+
+/// What was said of positions.
+#[derive(Debug, Default)]
+pub struct Board {
+    era: Option<Era>,
+    /// Of the last era: a promotion begins anew, and so does a primary that starts anew, since it may have lost what it had not flushed.
+    points: VecDeque<Point>,
+    standbys: Vec<Standby>,
+}
+
+/// One standby in one life.
+#[derive(Debug)]
+struct Standby {
+    node: u16,
+    said: Replayed,
+    /// What it was found to cover. It stays true whatever becomes of the primary, since a server takes nothing back that it has replayed.
+    covers: u64,
+}
+
+impl Board {
+    /// The primary said its position in a round.
+    pub fn primary_said(&mut self, era: Era, round: u64, position: u64, now_ms: u64) {
+        let went_back = self.points.back().is_some_and(|last| position < last.position || round <= last.round);
+        if self.era != Some(era) || went_back {
+            self.points.clear();
+            self.era = Some(era);
+        }
+        match self.points.back_mut() {
+            Some(last) if last.position == position => last.round = round,
+            _ => self.points.push_back(Point { round, position, since_ms: now_ms }),
+        }
+        if self.points.len() > POINTS_MAX {
+            let (mut at, half) = (0, POINTS_MAX / 2);
+            self.points.retain(|_| {
+                at += 1;
+                at > half || at % 2 == 0
+            });
+        }
+        for at in 0..self.standbys.len() {
+            self.judge(at);
+        }
+    }
+
+    /// A standby said what it has replayed.
+    pub fn standby_said(&mut self, node: u16, said: Replayed) {
+        let at = self.standbys.iter().position(|standby| standby.node == node);
+        let at = at.unwrap_or_else(|| {
+            self.standbys.push(Standby { node, said, covers: 0 });
+            self.standbys.len() - 1
+        });
+        let known = &mut self.standbys[at].said;
+        // Between two streams it goes on with what it was sent; of whose history that is, the stream before said.
+        if said.timeline.is_some() || known.timeline.is_none() {
+            *known = said;
+        }
+        self.judge(at);
+    }
+
+    fn judge(&mut self, at: usize) {
+        let covers = self.covered(&self.standbys[at].said).map_or(0, |(covers, _)| covers);
+        let standby = &mut self.standbys[at];
+        standby.covers = standby.covers.max(covers);
+    }
+
+    /// The connection to a standby has ended: nothing it said holds for the next one.
+    pub fn lost(&mut self, node: u16) {
+        self.standbys.retain(|standby| standby.node != node);
+    }
+
+    /// The round whose position was replayed, and since when more than that is known of; `None` on another history.
+    fn covered(&self, said: &Replayed) -> Option<(u64, Option<u64>)> {
+        let era = self.era?;
+        if said.system != era.system || said.timeline != Some(era.timeline) {
+            return None;
+        }
+        let after = self.points.partition_point(|point| point.position <= said.position);
+        let covers = after.checked_sub(1).and_then(|at| self.points.get(at)).map_or(0, |point| point.round);
+        Some((covers, self.points.get(after).map(|point| point.since_ms)))
+    }
+
+    /// What is known of a standby.
+    pub fn mark(&self, node: u16) -> Mark {
+        let Some(standby) = self.standbys.iter().find(|standby| standby.node == node) else { return Mark::default() };
+        let lag = match self.covered(&standby.said) {
+            Some((_, since)) => since.map_or(Lag::Nothing, Lag::Since),
+            None => Lag::Unknown,
+        };
+        Mark { covers: standby.covers, lag }
+    }
+
+    /// The last round that is known of. 0: none.
+    pub fn round(&self) -> u64 {
+        self.points.back().map_or(0, |point| point.round)
+    }
+}
+
+/// Whether it is worth to wait for a standby: it has not lacked anything for as long as one would wait.
+pub fn is_hopeful(behind_since_ms: Option<u64>, now_ms: u64, wait_ms: u64) -> bool {
+    behind_since_ms.is_none_or(|since| now_ms.saturating_sub(since) < wait_ms)
+}
+
+/// Bytes of a page's header. Source: `SizeOfXLogShortPHD`, `SizeOfXLogLongPHD`.
+const PAGE_HEADER_BYTES: u64 = 24;
+const SEGMENT_HEADER_BYTES: u64 = 40;
+/// Size of a WAL page; another one takes a build of PostgreSQL's own.
+const PAGE_BYTES: u64 = 8192;
+
+/// The end of the last record before an insert position. At the begin of a page PostgreSQL names the place behind the page's header, where
+/// the next record will be, and a standby names the end of the last one: without this, none would reach it until more is written.
+pub fn end_of_record(insert: u64, segment_bytes: u64) -> u64 {
+    let is_at = |header: u64, bytes: u64| bytes > 0 && insert % bytes == header;
+    if is_at(SEGMENT_HEADER_BYTES, segment_bytes) {
+        insert - SEGMENT_HEADER_BYTES
+    } else if is_at(PAGE_HEADER_BYTES, PAGE_BYTES) && !(segment_bytes > 0 && insert % segment_bytes == PAGE_HEADER_BYTES) {
+        insert - PAGE_HEADER_BYTES
+    } else {
+        insert
+    }
+}
+
+/// Reads a WAL position such as `16/B374D848`.
+pub fn read_position(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (high, low) = text.split_once('/')?;
+    Some((u64::from(u32::from_str_radix(high, 16).ok()?) << 32) | u64::from(u32::from_str_radix(low, 16).ok()?))
+}
+
+/// Some nodes of a view, by place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nodes(u128);
+
+impl Nodes {
+    pub const ALL: Nodes = Nodes(u128::MAX);
+    pub const NONE: Nodes = Nodes(0);
+
+    #[inline]
+    pub fn has(self, at: usize) -> bool {
+        u32::try_from(at).is_ok_and(|at| self.0.checked_shr(at).is_some_and(|rest| rest & 1 == 1))
+    }
+
+    #[inline]
+    pub fn add(&mut self, at: usize) {
+        self.0 |= u32::try_from(at).ok().and_then(|at| 1u128.checked_shl(at)).unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: (u16, Life) = (1, 1);
+    const B: (u16, Life) = (2, 1);
+    const ERA: Era = Era { primary: (0, 1), system: 7, timeline: 1 };
+
+    fn replayed(position: u64) -> Replayed {
+        Replayed { system: 7, timeline: Some(1), position }
+    }
+
+    fn covers(board: &Board, node: u16) -> u64 {
+        board.mark(node).covers
+    }
+
+    #[test]
+    fn what_the_primary_said_is_needed_of_every_standby() {
+        let mut seen = Seen::default();
+        assert!(seen.is_empty());
+        seen.heard_primary(5);
+        assert_eq!([seen.need(A), seen.need(B)], [5, 5]);
+    }
+
+    #[test]
+    fn what_a_standby_showed_is_needed_of_all_others() {
+        let mut seen = Seen::default();
+        seen.heard_primary(5);
+        seen.heard_standby(A, 5, 9);
+        assert_eq!([seen.need(A), seen.need(B)], [5, 9]);
+        assert_eq!(seen.need((1, 2)), 9, "after its restart a standby may have gone back");
+    }
+
+    #[test]
+    fn a_standby_that_may_lack_what_another_said_vouches_for_nothing() {
+        let mut seen = Seen::default();
+        seen.heard_standby(A, 0, 9);
+        seen.heard_standby(B, 8, 10);
+        assert_eq!([seen.need(A), seen.need(B)], [10, 10]);
+        seen.heard_standby(B, 10, 11);
+        assert_eq!([seen.need(A), seen.need(B)], [11, 0]);
+    }
+
+    #[test]
+    fn a_standby_covers_the_last_round_whose_position_it_has_replayed() {
+        let mut board = Board::default();
+        board.standby_said(1, replayed(100));
+        assert_eq!(board.mark(1), Mark::default(), "no primary was heard yet");
+        board.primary_said(ERA, 1, 100, 10);
+        assert_eq!(board.mark(1), Mark { covers: 1, lag: Lag::Nothing });
+        board.primary_said(ERA, 2, 200, 20);
+        board.primary_said(ERA, 3, 300, 30);
+        assert_eq!(board.mark(1), Mark { covers: 1, lag: Lag::Since(20) });
+        board.standby_said(1, replayed(299));
+        assert_eq!(board.mark(1), Mark { covers: 2, lag: Lag::Since(30) });
+        board.primary_said(ERA, 4, 300, 40);
+        board.standby_said(1, replayed(300));
+        assert_eq!(board.mark(1), Mark { covers: 4, lag: Lag::Nothing }, "nothing was written in round 4");
+    }
+
+    #[test]
+    fn an_idle_primary_needs_no_new_word_of_a_standby() {
+        let mut board = Board::default();
+        board.standby_said(1, replayed(100));
+        for round in 1..1000 {
+            board.primary_said(ERA, round, 100, round);
+        }
+        assert_eq!((covers(&board, 1), board.points.len()), (999, 1));
+    }
+
+    #[test]
+    fn positions_of_other_timelines_and_clusters_do_not_count() {
+        let mut board = Board::default();
+        board.primary_said(Era { timeline: 2, ..ERA }, 8, 100, 0);
+        // It was ahead on the old timeline, and cannot follow.
+        board.standby_said(1, replayed(500));
+        assert_eq!(board.mark(1), Mark::default());
+        board.standby_said(2, Replayed { timeline: Some(2), system: 8, position: 500 });
+        assert_eq!(board.mark(2), Mark::default());
+        board.standby_said(1, Replayed { timeline: Some(2), ..replayed(500) });
+        assert_eq!(board.mark(1), Mark { covers: 8, lag: Lag::Nothing });
+    }
+
+    #[test]
+    fn a_promotion_begins_anew_but_what_was_replayed_stays_so() {
+        let mut board = Board::default();
+        board.primary_said(ERA, 7, 100, 0);
+        board.standby_said(1, replayed(150));
+        board.primary_said(ERA, 8, 200, 0);
+        board.primary_said(Era { primary: (2, 1), timeline: 2, ..ERA }, 9, 180, 0);
+        assert_eq!(board.mark(1), Mark { covers: 7, lag: Lag::Unknown });
+        board.standby_said(1, Replayed { timeline: Some(2), ..replayed(179) });
+        assert_eq!(board.mark(1), Mark { covers: 7, lag: Lag::Since(0) });
+        board.standby_said(1, Replayed { timeline: Some(2), ..replayed(180) });
+        assert_eq!(board.mark(1), Mark { covers: 9, lag: Lag::Nothing });
+    }
+
+    #[test]
+    fn a_standby_that_does_not_stream_gains_nothing() {
+        let mut board = Board::default();
+        board.primary_said(ERA, 1, 100, 0);
+        board.primary_said(ERA, 2, 200, 0);
+        board.standby_said(1, replayed(100));
+        board.standby_said(1, Replayed { timeline: None, ..replayed(900) });
+        assert_eq!(covers(&board, 1), 1, "but loses nothing either");
+        board.lost(1);
+        assert_eq!(board.mark(1), Mark::default());
+        board.standby_said(1, Replayed { timeline: None, ..replayed(900) });
+        assert_eq!(board.mark(1), Mark::default());
+    }
+
+    #[test]
+    fn a_primary_that_starts_anew_may_have_lost_what_it_had_not_flushed() {
+        let mut board = Board::default();
+        board.primary_said(ERA, 1, 200, 0);
+        board.primary_said(ERA, 2, 300, 0);
+        board.standby_said(1, replayed(250));
+        // At 250 stands something else now.
+        board.primary_said(Era { primary: (0, 2), ..ERA }, 3, 260, 0);
+        assert_eq!(covers(&board, 1), 1);
+        board.standby_said(1, replayed(260));
+        assert_eq!(covers(&board, 1), 3);
+    }
+
+    #[test]
+    fn a_standby_that_lags_for_long_costs_no_memory() {
+        let mut board = Board::default();
+        board.standby_said(1, replayed(7000));
+        for round in 1..100_000 {
+            board.primary_said(ERA, round, round * 10, round);
+        }
+        assert!(board.points.len() <= POINTS_MAX + 1);
+        let covers = covers(&board, 1);
+        assert!(covers <= 700, "{covers}");
+        assert!(board.points.iter().zip(board.points.iter().skip(1)).all(|(a, b)| a.round < b.round && a.position < b.position));
+    }
+
+    #[test]
+    fn the_begin_of_a_page_is_the_end_of_the_record_before_it() {
+        const SEGMENT: u64 = 16 << 20;
+        for (insert, end) in [
+            (SEGMENT + 40, SEGMENT),
+            (SEGMENT + 8192 + 24, SEGMENT + 8192),
+            (SEGMENT + 8192 + 40, SEGMENT + 8192 + 40),
+            (SEGMENT + 8192 + 32, SEGMENT + 8192 + 32),
+            (SEGMENT + 24, SEGMENT + 24),
+            (SEGMENT + 8192, SEGMENT + 8192),
+        ] {
+            assert_eq!(end_of_record(insert, SEGMENT), end, "{insert}");
+        }
+    }
+
+    #[test]
+    fn waiting_is_for_those_who_keep_up() {
+        assert!(is_hopeful(None, 1000, 20));
+        assert!(is_hopeful(Some(990), 1000, 20));
+        assert!(!is_hopeful(Some(980), 1000, 20));
+    }
+
+    #[test]
+    fn positions_are_bytes() {
+        assert_eq!(read_position(b"0/16B3748"), Some(0x16B_3748));
+        assert_eq!(read_position(b"16/B374D848"), Some(0x16_B374_D848));
+        assert_eq!(
+            [read_position(b"x"), read_position(b"/"), read_position(b"1/123456789"), read_position(b"\xff/1")],
+            [None; 4]
+        );
+    }
+
+    #[test]
+    fn nodes_are_bits() {
+        let mut nodes = Nodes::NONE;
+        nodes.add(3);
+        nodes.add(127);
+        nodes.add(500);
+        assert_eq!([nodes.has(3), nodes.has(4), nodes.has(127), nodes.has(500)], [true, false, true, false]);
+        assert!(Nodes::ALL.has(0) && Nodes::ALL.has(127));
+    }
+}

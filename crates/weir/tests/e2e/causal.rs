@@ -1,0 +1,165 @@
+//! What a client has seen it goes on seeing, whichever server answers.
+
+use crate::support::ground::{Owned, cluster};
+use crate::support::{Ground, Proxy, Raw, wait_until};
+use weir_demo::{Mode, Server};
+
+/// The port of the server that answers, and what it knows.
+const LOOK: &str = "select inet_server_port(), (select count(*) from t)";
+
+/// Servers of a test's own, which it may pause.
+fn with_table(standbys: usize) -> Owned {
+    let cluster = cluster(standbys);
+    cluster.primary().query("create table t (a int)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    cluster
+}
+
+/// A client that has seen something of the primary's, and reads from this standby since.
+fn reader_of(proxy: &Proxy, standby: &Server) -> Raw {
+    let mut client = proxy.console();
+    client.run("select txid_current_if_assigned()");
+    wait_until("the standby to be known to keep up", || look(&mut client).0 == standby.port().to_string());
+    client
+}
+
+/// Port and count.
+fn look(client: &mut Raw) -> (String, String) {
+    let rows = client.rows(LOOK);
+    (rows[0][0].clone(), rows[0][1].clone())
+}
+
+#[test]
+fn a_client_reads_what_it_wrote_while_standbys_do_not_replay() {
+    let cluster = with_table(2);
+    cluster.standbys().iter().for_each(|standby| standby.pause_replay().unwrap());
+    let proxy = Proxy::start(&cluster, "causal_wait = 20ms");
+    let mut client = proxy.console();
+    for count in 1..=20 {
+        client.run("insert into t values (1)");
+        assert_eq!(look(&mut client), (cluster.primary().port().to_string(), count.to_string()));
+    }
+    assert!(proxy.metric("reads_not_replayed_total") >= 20);
+    let mut other = proxy.console();
+    assert_eq!(other.value("select count(*) from t"), "0", "who has seen nothing may read from any standby");
+    cluster.standbys()[1].resume_replay().unwrap();
+    let port = cluster.standbys()[1].port().to_string();
+    wait_until("reads to go to the standby that goes on", || look(&mut client) == (port.clone(), "20".into()));
+    for _ in 0..20 {
+        assert_eq!(look(&mut client).1, "20");
+    }
+}
+
+#[test]
+fn with_causal_reads_off_a_client_may_not_find_what_it_wrote() {
+    let cluster = with_table(1);
+    cluster.standbys()[0].pause_replay().unwrap();
+    let proxy = Proxy::start(&cluster, "causal_reads = off\ncausal_wait = 20ms");
+    let mut client = proxy.console();
+    client.run("insert into t values (1)");
+    assert_eq!(look(&mut client), (cluster.standbys()[0].port().to_string(), "0".into()));
+    client.run("set weir.causal_reads = 'session'");
+    assert_eq!(look(&mut client), (cluster.primary().port().to_string(), "1".into()), "what came before counts as well");
+    client.run("reset weir.causal_reads");
+    assert_eq!(look(&mut client).1, "0");
+}
+
+#[test]
+fn a_read_after_a_write_goes_to_a_standby_that_keeps_up() {
+    let cluster = with_table(1);
+    let proxy = Proxy::start(&cluster, "");
+    let mut client = reader_of(&proxy, &cluster.standbys()[0]);
+    let port = cluster.standbys()[0].port().to_string();
+    let before = proxy.metric("reads_not_replayed_total");
+    for count in 1..=50 {
+        client.run("insert into t values (1)");
+        assert_eq!(look(&mut client), (port.clone(), count.to_string()));
+    }
+    assert_eq!(proxy.metric("reads_not_replayed_total"), before);
+}
+
+#[test]
+fn what_a_standby_showed_others_must_show_too() {
+    let cluster = with_table(2);
+    let [first, second] = cluster.standbys() else { panic!("two standbys") };
+    second.pause_replay().unwrap();
+    cluster.primary().query("insert into t values (1)").unwrap();
+    wait_until("one standby to replay", || first.value("select count(*) from t").unwrap() == "1");
+    let proxy = Proxy::start(&cluster, "causal_wait = 20ms");
+    // Whoever begins with the one behind may go on to the other, never back.
+    let mut went_on = 0;
+    for _ in 0..20 {
+        let mut client = proxy.console();
+        let mut before = look(&mut client).1;
+        for _ in 0..20 {
+            let now = look(&mut client).1;
+            assert!(before <= now, "{before} then {now}");
+            went_on += u32::from(before < now);
+            before = now;
+        }
+    }
+    assert!(went_on <= 20);
+}
+
+#[test]
+fn under_global_what_one_client_was_told_all_others_see() {
+    let cluster = with_table(2);
+    cluster.standbys()[0].pause_replay().unwrap();
+    let proxy = Proxy::start(&cluster, "causal_reads = global\ncausal_wait = 20ms");
+    let (mut writer, mut reader) = (proxy.console(), proxy.console());
+    for count in 1..=30 {
+        writer.run("insert into t values (1)");
+        assert_eq!(look(&mut reader).1, count.to_string());
+    }
+}
+
+#[test]
+fn the_end_of_a_wal_file_keeps_nobody_off_a_standby() {
+    let cluster = with_table(1);
+    let proxy = Proxy::start(&cluster, "");
+    let mut client = reader_of(&proxy, &cluster.standbys()[0]);
+    let port = cluster.standbys()[0].port().to_string();
+    let before = proxy.metric("reads_not_replayed_total");
+    for count in 1..=3 {
+        client.run("insert into t values (1)");
+        // From here on nothing is written: the insert position stands behind a page's header.
+        cluster.primary().query("select pg_switch_wal()").unwrap();
+        client.run("select txid_current_if_assigned()");
+        assert_eq!(look(&mut client), (port.clone(), count.to_string()));
+    }
+    assert_eq!(proxy.metric("reads_not_replayed_total"), before);
+}
+
+#[test]
+fn a_standby_that_starts_anew_must_prove_what_it_has_replayed() {
+    let cluster = with_table(1);
+    let proxy = Proxy::start(&cluster, "causal_wait = 20ms");
+    let mut client = proxy.console();
+    let [standby] = cluster.standbys() else { panic!("one standby") };
+    client.run("insert into t values (1)");
+    wait_until("the standby to be read from", || look(&mut client) == (standby.port().to_string(), "1".into()));
+    // Without its WAL it starts from its last restartpoint, and replays no more.
+    standby.pause_replay().unwrap();
+    client.run("insert into t values (2)");
+    standby.stop(Mode::Immediate).unwrap();
+    standby.set_conf("recovery_min_apply_delay", "1h").unwrap();
+    standby.start().unwrap();
+    for _ in 0..100 {
+        assert_eq!(look(&mut client).1, "2");
+    }
+    wait_until("the standby to be up", || proxy.nodes("status") == ["up", "up"]);
+    for _ in 0..100 {
+        assert_eq!(look(&mut client).1, "2");
+    }
+}
+
+#[test]
+fn an_unread_standby_costs_no_questions() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let mut client = ground.client(&proxy);
+    for _ in 0..50 {
+        client.run("select 1");
+    }
+    assert_eq!(proxy.metric("position_rounds_total"), 0);
+}
