@@ -25,6 +25,7 @@ pub(crate) struct Verdict {
     pub(crate) prepared: bool,
     pub(crate) resets: Option<Reset>,
     pub(crate) alters_defaults: bool,
+    pub(crate) defines: bool,
     pub(crate) sets: Option<(String, String)>,
     pub(crate) session: SessionVerb,
     pub(crate) show: Option<String>,
@@ -247,7 +248,7 @@ fn note_made<'a>(node: Node<'a>, walk: &mut Walk<'a>) {
 
 /// Statements that are known to change data, schema or server state.
 #[rustfmt::skip] // a table
-fn writes(node: Node<'_>) -> bool {
+pub(crate) fn writes(node: Node<'_>) -> bool {
     use Node as N;
     if let N::Invalid(other) = node {
         // The binding leaves this one out, since it begins with a whole `CREATE TABLE`; its names stay unseen.

@@ -3,6 +3,7 @@
 use crate::fault::{Fault, sqlstate};
 use crate::flow::{Flow, Need};
 use crate::inventory;
+use crate::judging;
 use crate::link::{self, Link, Login, OpenError};
 use crate::metrics::Metric;
 use crate::pool::{Lease, Limit, Place, Pool, Refusal};
@@ -22,6 +23,7 @@ use weir_policy::cluster::NodeIndex;
 use weir_policy::config::PoolMode;
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
+use weir_policy::rule::Rule;
 use weir_sql::facts::{Keeps, Leaves, Transaction};
 use weir_wire::frame::front;
 use weir_wire::write;
@@ -39,7 +41,7 @@ const AGAIN_EVERY: Duration = Duration::from_millis(1);
 pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
     if let Some(link) = &s.link {
         let stays = s.transaction != IDLE || s.state.kept().is_some();
-        if stays || statement.class.side == Side::Reader || is_primary(w, link) {
+        if stays || is_primary(w, link) || judging::class_of(s, w, statement).side == Side::Reader {
             let flow = bring_again(s, w);
             if flow.is_none() {
                 sequences::prepare(s, w, statement);
@@ -51,7 +53,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             return Ok(Some(Flow::Hold));
         }
     }
-    let mut class = statement.class;
+    let mut class = judging::class_of(s, w, statement);
     if s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
         // All of the session's state lies on one link, so that link must be able to do everything.
         class.side = Side::Primary;
@@ -65,7 +67,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
     let fits = |link: &Link| Arc::ptr_eq(&link.settings, &s.state.settings) && Arc::ptr_eq(&link.by_sql, &s.state.by_sql);
     match pool.take_idle(w, fits).and_then(|link| fit_near(w, link)) {
         Some(link) => {
-            count(w, need, node);
+            count(s, w, need, node);
             settle_in(s, w, link);
             if !s.barrier {
                 sequences::prepare(s, w, statement);
@@ -76,7 +78,8 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
     }
 }
 
-fn count(w: &Worker, need: Need, node: u16) {
+fn count(s: &Session, w: &Worker, need: Need, node: u16) {
+    w.counters().count_rule(s.entry.clock.rule.get());
     if need.class.side == Side::Reader {
         w.count(Metric::ReadsSpread);
     }
@@ -163,7 +166,7 @@ async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Ins
         }
         match lease(s, w, node).await? {
             Ok(link) => {
-                count(w, Need { class, ..need }, node);
+                count(s, w, Need { class, ..need }, node);
                 settle_in(s, w, link);
                 return Ok(());
             }
@@ -200,7 +203,7 @@ fn bring_again(s: &mut Session, w: &Worker) -> Option<Flow> {
 }
 
 /// The node for a statement, by place in the view and by number; none while a primary is needed and not known. And by which rule.
-fn choose(s: &mut Session, w: &Worker, class: Class) -> (Option<(NodeIndex, u16)>, &'static str) {
+fn choose(s: &mut Session, w: &Worker, class: Class) -> (Option<(NodeIndex, u16)>, Rule) {
     let view = w.view();
     let statement_level = w.peek_config().routing.statement_level;
     let ask = Ask { class, view: &view, favourite: s.favourite, statement_level, dice: w.dice() };
@@ -215,13 +218,14 @@ fn choose(s: &mut Session, w: &Worker, class: Class) -> (Option<(NodeIndex, u16)
     (Some((at, id)), route.rule)
 }
 
-async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: &str) -> Result<(), Fault> {
+async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule) -> Result<(), Fault> {
     let limit_ms = s.pools.limits.get().wait_ms;
     let waited = started.elapsed();
     if limit_ms > 0 && waited >= Duration::from_millis(limit_ms) {
         let message = format!(
-            "no primary server was found in {} ms (pool_wait_timeout); the statement needs one (rule {rule})",
-            waited.as_millis()
+            "no primary server was found in {} ms (pool_wait_timeout); the statement needs one (rule {})",
+            waited.as_millis(),
+            rule.name()
         );
         return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, message)
             .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));

@@ -64,6 +64,7 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.executes
         && statement.resets.is_none()
         && !statement.defines
+        && !statement.redefines
         && !statement.alters_defaults
         && statement.frees.common(s.state.found).is_empty()
 }
@@ -71,6 +72,7 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
 /// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
 fn judged(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement) -> Leaves {
     state.renews |= statement.alters_defaults;
+    state.redefines |= statement.redefines;
     if statement.defines {
         w.shared.definitions.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,6 +1,8 @@
 //! One client's session: its socket, its two lanes, its link while it has one, and what it has prepared.
 
+use crate::catalogs::Visit;
 use crate::fault::Fault;
+use crate::judging::Place;
 use crate::lane::Lane;
 use crate::link::Link;
 use crate::session_card::Doing;
@@ -50,6 +52,10 @@ pub struct Session {
     pub refusals: VecDeque<Fault>,
     /// The node its reads go to.
     pub favourite: Option<NodeIndex>,
+    /// Where its names are looked up.
+    pub place: Place,
+    /// Counts it among the sessions of its database.
+    pub visit: Visit,
     /// A command on the whole session is on its way: what follows it waits until it is over.
     pub barrier: bool,
     /// Such a command was bound and not executed yet.
@@ -118,6 +124,8 @@ pub struct Portal {
 
 impl Session {
     pub fn new(client: Socket, pools: Rc<PoolSet>, state: State, entry: Rc<Entry>) -> Session {
+        let place = Place::none(state.settings.clone());
+        let visit = Visit::begin(&pools.known, &pools.user);
         Session {
             client,
             up: Lane::default(),
@@ -135,6 +143,8 @@ impl Session {
             bringing: VecDeque::new(),
             refusals: VecDeque::new(),
             favourite: None,
+            place,
+            visit,
             barrier: false,
             verb_bound: false,
             leaving: false,

@@ -2,6 +2,7 @@
 //!
 //! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
 
+use crate::catalogs::{Database, UNKNOWN};
 use crate::fault::{Fault, sqlstate};
 use crate::flow::Kept;
 use crate::link::LinkCard;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::cluster::{Health, NodeView, Role};
 use weir_policy::config;
-use weir_policy::route;
+use weir_policy::rule::Rule;
 use weir_sql::facts::{Effect, Facts, SessionVerb};
 
 /// Lines of text values.
@@ -55,9 +56,10 @@ pub const VIEWS: &[View] = &[
     View {
         name: "pool_rules",
         help: "Routing rules in the order they are asked.",
-        columns: &["position", "rule"],
+        columns: &["position", "rule", "statements"],
         rows: pool_rules,
     },
+    View { name: "pool_catalogs", help: "What is known of the databases in use.", columns: POOL_CATALOGS, rows: pool_catalogs },
     View { name: "pool_help", help: "These commands.", columns: &["command", "description"], rows: pool_help },
 ];
 
@@ -101,6 +103,8 @@ const POOL_POOLS: &[&str] = &[
     "client_port",
     "statement",
 ];
+
+const POOL_CATALOGS: &[&str] = &["database", "state", "relations", "functions", "bytes", "reads", "read_ms", "look_ms", "error"];
 
 const POOL_PROCESSES: &[&str] = &[
     "pool_pid",
@@ -303,8 +307,34 @@ fn pool_metrics(ask: &Asker<'_>) -> Vec<Vec<String>> {
     METRICS.iter().enumerate().map(|(at, row)| vec![row.name.to_string(), sum(at).to_string(), row.help.to_string()]).collect()
 }
 
-fn pool_rules(_: &Asker<'_>) -> Vec<Vec<String>> {
-    route::rule_names().enumerate().map(|(at, name)| vec![(at + 1).to_string(), name.to_string()]).collect()
+fn pool_rules(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let row = |rule: Rule| {
+        let count: u64 = ask.w.shared.counters.iter().map(|counters| counters.by_rule(rule)).sum();
+        vec![(rule as usize + 1).to_string(), rule.name().to_string(), count.to_string()]
+    };
+    Rule::all().map(row).collect()
+}
+
+fn pool_catalogs(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let row = |database: Arc<Database>| {
+        let catalog = database.catalog();
+        let counts = catalog.as_ref().map(|catalog| catalog.counts()).unwrap_or_default();
+        let state = match (database.edition() == UNKNOWN, catalog.is_some()) {
+            // There is nobody but the primary to send statements to.
+            _ if !ask.w.has_readers() => "unused",
+            (false, _) => "current",
+            (true, true) => "outdated",
+            (true, false) => "unknown",
+        };
+        let report = database.report.lock().clone();
+        let numbers = [counts.relations as u64, counts.functions as u64, counts.bytes as u64];
+        let times = [report.reads, report.read_ms, report.look_ms];
+        let mut cells = vec![database.name.to_string(), state.to_string()];
+        cells.extend(numbers.iter().chain(&times).map(u64::to_string));
+        cells.push(report.error.unwrap_or_default());
+        cells
+    };
+    ask.w.shared.catalogs.all().into_iter().map(row).collect()
 }
 
 fn pool_help(_: &Asker<'_>) -> Vec<Vec<String>> {

@@ -69,6 +69,10 @@ pub struct RoutingConfig {
     pub write_functions: Vec<Regex>,
     /// Statements for the primary; each pattern matches whole statements.
     pub primary_patterns: Vec<Regex>,
+    /// Reads of unlogged tables are for the primary.
+    pub check_unlogged: bool,
+    /// Longest time a catalog is believed without being read anew; 0: as long as nothing changes.
+    pub catalog_expire_ms: u64,
     /// Longest statement that is analysed.
     pub statement_analysis_bytes_max: usize,
 }
@@ -365,6 +369,8 @@ impl RoutingConfig {
             read_only_functions: Vec::new(),
             write_functions: Vec::new(),
             primary_patterns: Vec::new(),
+            check_unlogged: false,
+            catalog_expire_ms: 0,
             statement_analysis_bytes_max: 0,
         }
     }
