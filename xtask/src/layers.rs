@@ -68,13 +68,22 @@ const MODULES: &[Module] = &[
     row(6, "inventory", &[]),
     row(6, "judging", &[]),
     row(6, "statement_log", &[]),
+    row(7, "net", &[]),
     row(5, "inquiry", &[]),
     row(5, "survey", &[]),
-    row(5, "views", &[("session", "SHOW pool_nodes marks the node of the session that asks")]),
+    row(
+        5,
+        "views",
+        &[("session", "SHOW pool_nodes marks the node of the session that asks"), ("judging", "SHOW route tells what it says")],
+    ),
     row(
         5,
         "session",
-        &[("statements", "holds its prepared statements"), ("judging", "holds the place where its names are looked up")],
+        &[
+            ("statements", "holds its prepared statements"),
+            ("judging", "holds the place where its names are looked up"),
+            ("net", "holds what is kept of its messages"),
+        ],
     ),
     row(5, "statements", &[("views", "a text's judgement says whether Weir answers it itself")]),
     // One thread and its server connections. The worker is handed to all code above it, and starts the tasks there.

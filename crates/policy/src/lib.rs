@@ -10,6 +10,7 @@ pub mod hba;
 pub mod import;
 pub mod inventory;
 pub mod limits;
+pub mod net;
 pub mod params;
 pub mod passwd;
 pub mod pool;

@@ -84,16 +84,35 @@ fn find_place(s: &mut Session, w: &Worker, edition: Edition) {
     s.place = Place { edition, settings: s.state.settings.clone(), number };
 }
 
-#[cold]
-fn judge(s: &Session, statement: &Statement) -> Class {
-    let known = &s.pools.known;
-    let (Some(names), Some(catalog)) = (&statement.names, known.catalog()) else {
+/// The same without keeping anything, for those who ask why.
+pub fn class_for(s: &Session, w: &Worker, statement: &Statement) -> Class {
+    let is_same = Arc::ptr_eq(&s.place.settings, &s.state.settings);
+    match s.pools.known.edition() {
+        _ if statement.names.is_none() || !w.has_readers() => statement.class,
+        UNKNOWN if w.view().primary.is_none() => statement.class,
+        UNKNOWN => Class::primary(Rule::CatalogUnknown),
+        edition if edition == s.place.edition && is_same => {
+            statement.judged.at(s.place.number).unwrap_or_else(|| said(s, statement))
+        }
+        _ => said(s, statement),
+    }
+}
+
+/// What the catalog says now.
+fn said(s: &Session, statement: &Statement) -> Class {
+    let (Some(names), Some(catalog)) = (&statement.names, s.pools.known.catalog()) else {
         return Class::primary(Rule::CatalogUnknown);
     };
     let settings = &s.state.settings;
     let who = Who { user: &s.pools.user, has_role: settings.has_role() };
     let path = catalog.path(&who, settings.get("search_path"));
-    let class = catalog.judge(names, &path).map_or(statement.class, Class::primary);
+    catalog.judge(names, &path).map_or(statement.class, Class::primary)
+}
+
+#[cold]
+fn judge(s: &Session, statement: &Statement) -> Class {
+    let known = &s.pools.known;
+    let class = said(s, statement);
     // A newer catalog may have come meanwhile: its judgement is not for the older one's number.
     if known.edition() == s.place.edition {
         statement.judged.note(s.place.number, class);

@@ -33,6 +33,7 @@ pub mod listen;
 pub mod log;
 pub mod login;
 pub mod metrics;
+pub mod net;
 pub mod notify;
 pub mod overtime;
 pub mod pool;

@@ -36,7 +36,7 @@ const ROWS: &str = "
     2 20120 20002 mine r p
     2 20121 99999 elsewhere r p
     3 20200 2200 ### 20011
-    3 20201 2200 +++ 20010
+    3 20201 2200 @+@ 20010
     4 2200 risky 20011 e
     4 2200 fine 20010 i
     5 20105 r u
@@ -127,7 +127,7 @@ fn what_a_statement_names_decides() {
          select lower('X') -> function
          select pg_catalog.lower('X') -> read
          select 1 ### 2 -> operator
-         select 1 +++ 2 -> read
+         select 1 @+@ 2 -> read
          select 1 operator(public.###) 2 -> operator
          select 1 ?? 2 -> operator
          select '[1,2]' @> '[1]' -> read
