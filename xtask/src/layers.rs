@@ -68,7 +68,7 @@ const MODULES: &[Module] = &[
     row(6, "inventory", &[]),
     row(6, "judging", &[]),
     row(6, "statement_log", &[]),
-    row(7, "net", &[]),
+    row(6, "net", &[("judging", "has what a standby refused remembered")]),
     row(5, "inquiry", &[]),
     row(5, "survey", &[]),
     row(

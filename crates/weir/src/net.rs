@@ -107,11 +107,12 @@ pub struct Mark {
 pub fn keep(s: &mut Session, header: Header) -> Mark {
     let mut mark = Mark { bytes: s.net.kept.len(), is_kept: false };
     let may_go = s.transaction == IDLE && s.net.state != State::Spoiled && (s.link.is_none() || s.net.is_on_reader);
-    if may_go && mark.bytes + header.frame_bytes() <= KEPT_BYTES_MAX {
-        if let Some(message) = s.up.unseen().get(..header.frame_bytes()) {
-            s.net.kept.extend_from_slice(message);
-            mark.is_kept = true;
-        }
+    if may_go
+        && mark.bytes + header.frame_bytes() <= KEPT_BYTES_MAX
+        && let Some(message) = s.up.unseen().get(..header.frame_bytes())
+    {
+        s.net.kept.extend_from_slice(message);
+        mark.is_kept = true;
     }
     mark
 }
