@@ -68,7 +68,6 @@ const MODULES: &[Module] = &[
     row(6, "inventory", &[]),
     row(6, "judging", &[]),
     row(6, "statement_log", &[]),
-    row(6, "net", &[("judging", "has what a standby refused remembered")]),
     row(5, "inquiry", &[]),
     row(5, "survey", &[]),
     row(
@@ -79,11 +78,7 @@ const MODULES: &[Module] = &[
     row(
         5,
         "session",
-        &[
-            ("statements", "holds its prepared statements"),
-            ("judging", "holds the place where its names are looked up"),
-            ("net", "holds what is kept of its messages"),
-        ],
+        &[("statements", "holds its prepared statements"), ("judging", "holds the place where its names are looked up")],
     ),
     row(5, "statements", &[("views", "a text's judgement says whether Weir answers it itself")]),
     // One thread and its server connections. The worker is handed to all code above it, and starts the tasks there.

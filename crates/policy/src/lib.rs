@@ -10,7 +10,6 @@ pub mod hba;
 pub mod import;
 pub mod inventory;
 pub mod limits;
-pub mod net;
 pub mod params;
 pub mod passwd;
 pub mod pool;

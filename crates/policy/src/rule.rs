@@ -28,8 +28,6 @@ pub enum Rule {
     Function,
     Cast,
     Operator,
-    /// A standby has refused this text.
-    StandbyRefused,
     /// The text only reads.
     Read,
     ReadFavourite,
@@ -60,7 +58,6 @@ const TABLE: &[(Rule, &str)] = &[
     (Rule::Function, "function"),
     (Rule::Cast, "cast"),
     (Rule::Operator, "operator"),
-    (Rule::StandbyRefused, "standby_refused"),
     (Rule::Read, "read"),
     (Rule::ReadFavourite, "read_favourite"),
     (Rule::ReadByWeight, "read_by_weight"),

@@ -33,7 +33,6 @@ pub mod listen;
 pub mod log;
 pub mod login;
 pub mod metrics;
-pub mod net;
 pub mod notify;
 pub mod overtime;
 pub mod pool;
