@@ -138,6 +138,11 @@ impl Config {
         }
     }
 
+    /// Whether reads may go to some other node than the primary.
+    pub fn may_spread(&self) -> bool {
+        self.routing.load_balance && self.nodes.len() > 1
+    }
+
     /// Names of the parameters that were given another value than their default, although nothing reads them yet.
     pub fn without_effect(&self) -> Vec<String> {
         let idle = |setting: &&Setting| {

@@ -1,6 +1,7 @@
 //! Every decision Weir takes, as pure functions of facts, time and dice. No IO, no clock, no randomness.
 pub mod builtin;
 pub mod by_sql;
+pub mod catalog;
 pub mod causal;
 pub mod cluster;
 pub mod config;
@@ -17,6 +18,7 @@ pub mod pool;
 pub mod prepared;
 pub mod replies;
 pub mod route;
+pub mod rule;
 pub mod settings;
 pub mod throttle;
 pub mod tls;

@@ -1,19 +1,26 @@
 //! Which server a statement goes to, and why.
 //!
-//! A text is classed once (`class_of`); the class meets the session's state at every use (`choose`). Both walk a table of rules,
-//! first answer wins; the rule's name is what logs and counters show.
+//! A text is classed once (`class_of`), what it names once for each catalog and search_path (`Catalog::judge`); the class meets the
+//! session's state at every use (`choose`). Tables of rules are walked, first answer wins; the rule is what logs and counters show.
 
-use crate::builtin;
 use crate::causal::Nodes;
 use crate::cluster::{ClusterView, NodeIndex, pick_reader};
 use crate::config::Config;
+use crate::rule::Rule;
 use weir_sql::facts::{Begin, Effect, Facts, Isolation, Name, Transaction};
 
 /// Where a text may run, whatever the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
     pub side: Side,
-    pub rule: &'static str,
+    pub rule: Rule,
+}
+
+impl Class {
+    /// For the primary, by this rule.
+    pub const fn primary(rule: Rule) -> Class {
+        Class { side: Side::Primary, rule }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +31,7 @@ pub enum Side {
 }
 
 struct TextRule {
-    name: &'static str,
+    rule: Rule,
     decide: fn(&TextAsk<'_>) -> Option<Side>,
 }
 
@@ -34,40 +41,33 @@ struct TextAsk<'a> {
     config: &'a Config,
 }
 
-/// Rules about the text alone, in order.
+/// Rules about the text alone, in order. What it names is the catalog's to judge, if it is a read so far.
 const TEXT_RULES: &[TextRule] = &[
-    TextRule { name: "load_balance_off", decide: |ask| primary_if(!ask.config.routing.load_balance) },
-    TextRule { name: "not_parsed", decide: |ask| primary_if(ask.facts.effect == Effect::Refused) },
-    TextRule { name: "begin_read_only", decide: begin_read_only },
-    TextRule { name: "transaction_control", decide: |ask| primary_if(ask.facts.transaction != Transaction::None) },
-    TextRule { name: "write", decide: |ask| primary_if(ask.facts.effect == Effect::Writes) },
-    TextRule { name: "not_known_to_read", decide: |ask| primary_if(ask.facts.effect != Effect::Reads) },
-    TextRule { name: "locks_rows", decide: |ask| primary_if(ask.facts.locks_rows) },
-    TextRule { name: "session_state", decide: |ask| primary_if(!ask.facts.keeps.is_empty()) },
-    TextRule { name: "primary_routing_pattern", decide: |ask| primary_if(matches_pattern(ask)) },
-    TextRule { name: "catalog", decide: |ask| primary_if(ask.facts.relations.iter().any(is_catalog)) },
-    TextRule { name: "function", decide: |ask| primary_if(ask.facts.functions.iter().any(|f| !only_reads(f, ask.config))) },
-    TextRule { name: "operator", decide: |ask| primary_if(ask.facts.operators.iter().any(|op| !is_known_operator(op))) },
-    TextRule { name: "read", decide: |_| Some(Side::Reader) },
+    TextRule { rule: Rule::LoadBalanceOff, decide: |ask| primary_if(!ask.config.routing.load_balance) },
+    TextRule { rule: Rule::NotParsed, decide: |ask| primary_if(ask.facts.effect == Effect::Refused) },
+    TextRule { rule: Rule::BeginReadOnly, decide: begin_read_only },
+    TextRule { rule: Rule::TransactionControl, decide: |ask| primary_if(ask.facts.transaction != Transaction::None) },
+    TextRule { rule: Rule::Write, decide: |ask| primary_if(ask.facts.effect == Effect::Writes) },
+    TextRule { rule: Rule::NotKnownToRead, decide: |ask| primary_if(ask.facts.effect != Effect::Reads) },
+    TextRule { rule: Rule::LocksRows, decide: |ask| primary_if(ask.facts.locks_rows) },
+    TextRule { rule: Rule::SessionState, decide: |ask| primary_if(!ask.facts.keeps.is_empty()) },
+    TextRule { rule: Rule::PrimaryRoutingPattern, decide: |ask| primary_if(matches_pattern(ask)) },
+    TextRule { rule: Rule::Catalog, decide: |ask| primary_if(ask.facts.relations.iter().any(is_catalog)) },
+    TextRule { rule: Rule::Read, decide: |_| Some(Side::Reader) },
 ];
 
 /// Rule of a text no rule answers; never seen, since the last one answers all.
-const NO_RULE: Class = Class { side: Side::Primary, rule: "none" };
+const NO_RULE: Class = Class::primary(Rule::NotKnownToRead);
 
 /// Classes a text by its facts and the configuration.
 pub fn class_of(facts: &Facts, text: &str, config: &Config) -> Class {
     let ask = TextAsk { facts, text, config };
     for rule in TEXT_RULES {
         if let Some(side) = (rule.decide)(&ask) {
-            return Class { side, rule: rule.name };
+            return Class { side, rule: rule.rule };
         }
     }
     NO_RULE
-}
-
-/// Names of all rules, for counters and documentation.
-pub fn rule_names() -> impl Iterator<Item = &'static str> {
-    TEXT_RULES.iter().map(|rule| rule.name).chain(SESSION_RULES.iter().map(|rule| rule.name))
 }
 
 fn primary_if(condition: bool) -> Option<Side> {
@@ -98,27 +98,6 @@ fn is_catalog(relation: &Name) -> bool {
     }
 }
 
-/// Without a list, only PostgreSQL's own functions that are known to read are trusted.
-fn only_reads(function: &Name, config: &Config) -> bool {
-    let routing = &config.routing;
-    let is_listed = |list: &[regex::Regex]| list.iter().any(|pattern| pattern.is_match(&function.name));
-    if !routing.read_only_functions.is_empty() {
-        return is_listed(&routing.read_only_functions) || is_builtin(function);
-    }
-    if !routing.write_functions.is_empty() {
-        return !is_listed(&routing.write_functions) && is_builtin(function);
-    }
-    is_builtin(function)
-}
-
-fn is_builtin(function: &Name) -> bool {
-    matches!(function.schema.as_str(), "" | "pg_catalog") && builtin::may_run_on_standby(&function.name)
-}
-
-fn is_known_operator(operator: &Name) -> bool {
-    matches!(operator.schema.as_str(), "" | "pg_catalog") && builtin::is_standard_operator(&operator.name)
-}
-
 /// What is known when a statement must be given a node and the session holds none.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
@@ -142,7 +121,7 @@ pub struct Ask<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     pub target: Target,
-    pub rule: &'static str,
+    pub rule: Rule,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,19 +134,16 @@ pub enum Target {
 }
 
 struct SessionRule {
-    name: &'static str,
+    rule: Rule,
     decide: fn(&Ask<'_>) -> Option<Target>,
 }
 
-/// The rule of a read that no standby may answer yet.
-pub const NOT_REPLAYED: &str = "read_not_replayed";
-
 /// Rules for a statement any reader may answer, in order. The others go to the primary under their own rule's name.
 const SESSION_RULES: &[SessionRule] = &[
-    SessionRule { name: "read_favourite", decide: favourite },
-    SessionRule { name: "read_by_weight", decide: by_weight },
-    SessionRule { name: NOT_REPLAYED, decide: not_replayed },
-    SessionRule { name: "read_no_standby", decide: |ask| Some(primary(ask.view)) },
+    SessionRule { rule: Rule::ReadFavourite, decide: favourite },
+    SessionRule { rule: Rule::ReadByWeight, decide: by_weight },
+    SessionRule { rule: Rule::ReadNotReplayed, decide: not_replayed },
+    SessionRule { rule: Rule::ReadNoStandby, decide: |ask| Some(primary(ask.view)) },
 ];
 
 /// Chooses the node for a statement of a session that holds no link.
@@ -175,7 +151,7 @@ pub fn choose(ask: &Ask<'_>) -> Route {
     if ask.class.side == Side::Reader {
         for rule in SESSION_RULES {
             if let Some(target) = (rule.decide)(ask) {
-                return Route { target, rule: rule.name };
+                return Route { target, rule: rule.rule };
             }
         }
     }
@@ -245,7 +221,7 @@ mod tests {
         nodes
     }
 
-    const READ: Class = Class { side: Side::Reader, rule: "read" };
+    const READ: Class = Class { side: Side::Reader, rule: Rule::Read };
     /// Dice that say the second standby.
     const SECOND: u32 = u32::MAX;
 
@@ -256,7 +232,7 @@ mod tests {
         let ask =
             Ask { class: READ, view: &view, favourite: None, statement_level: true, dice: SECOND, fit, hopeful, here, stays };
         let route = choose(&ask);
-        (route.target, route.rule)
+        (route.target, route.rule.name())
     }
 
     #[test]
@@ -300,8 +276,8 @@ mod tests {
             here: Some(1),
             stays: true,
         };
-        assert_eq!(choose(&ask), Route { target: Target::Replay, rule: "read_favourite" });
+        assert_eq!(choose(&ask), Route { target: Target::Replay, rule: Rule::ReadFavourite });
         let ask = Ask { hopeful: Nodes::NONE, ..ask };
-        assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: "read_by_weight" });
+        assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
     }
 }

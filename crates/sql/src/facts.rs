@@ -39,6 +39,11 @@ pub struct Facts {
     pub relations: Vec<Name>,
     /// Operators that are not spelled in the SQL standard's set (`= <> < > <= >= + - * / % ||` and the `LIKE` family); user-defined ones hide among them.
     pub operators: Vec<Name>,
+    /// Types that values are cast to, each once; not those that the SQL standard's words name.
+    pub casts: Vec<Name>,
+    /// It may change what a name stands for to others: it makes, changes or removes a relation that is not temporary, a function, an
+    /// operator, a cast or the like, or it changes what sessions begin with.
+    pub defines: bool,
     /// A single `SHOW name`: the name, lower case.
     pub show: Option<String>,
     /// `EXPLAIN` without `ANALYZE` only reads whatever it explains; with it, `effect` is that of the statement.

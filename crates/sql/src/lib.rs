@@ -14,6 +14,8 @@ pub mod skeleton;
 #[cfg(feature = "parser")]
 mod children;
 #[cfg(feature = "parser")]
+mod defines;
+#[cfg(feature = "parser")]
 mod names;
 #[cfg(feature = "parser")]
 mod parse;

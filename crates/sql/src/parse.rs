@@ -6,6 +6,7 @@ use pg_raw_parse::Node;
 use pg_raw_parse::nodes::RawStmt;
 
 use crate::TEXT_BYTES_MAX;
+use crate::defines;
 use crate::facts::{Effect, Facts, Keeps, Leaves, Reset, SessionVerb, Transaction};
 use crate::refused;
 use crate::skeleton::skeleton;
@@ -99,13 +100,15 @@ fn look(text: &str) -> Facts {
     facts.functions = walk.functions.into_names();
     facts.relations = walk.relations.into_names();
     facts.operators = walk.operators.into_names();
+    facts.casts = walk.casts.into_names();
     facts
 }
 
 fn look_at_one<'a>(raw: &'a RawStmt, walk: &mut Walk<'a>) -> Verdict {
     walk.start(raw.stmt_location);
     let node: Node<'a> = raw.stmt();
-    statement::judge(node, walk)
+    let verdict = statement::judge(node, walk);
+    Verdict { defines: defines::defines(node), ..verdict }
 }
 
 fn add(facts: &mut Facts, verdict: Verdict) {
@@ -118,6 +121,7 @@ fn add(facts: &mut Facts, verdict: Verdict) {
     facts.alters_defaults |= verdict.alters_defaults;
     facts.vacates.extend(verdict.vacates);
     facts.explain |= verdict.explain;
+    facts.defines |= verdict.defines;
     facts.session = verdict.session;
     facts.show = verdict.show;
     facts.resets = match (facts.resets.take(), verdict.resets) {

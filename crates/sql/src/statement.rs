@@ -26,6 +26,7 @@ pub(crate) struct Verdict {
     pub(crate) resets: Option<Reset>,
     pub(crate) alters_defaults: bool,
     pub(crate) vacates: Option<String>,
+    pub(crate) defines: bool,
     pub(crate) sets: Option<(String, String)>,
     pub(crate) session: SessionVerb,
     pub(crate) show: Option<String>,
@@ -279,7 +280,7 @@ fn note_made<'a>(node: Node<'a>, walk: &mut Walk<'a>) {
 
 /// Statements that are known to change data, schema or server state.
 #[rustfmt::skip] // a table
-fn writes(node: Node<'_>) -> bool {
+pub(crate) fn writes(node: Node<'_>) -> bool {
     use Node as N;
     matches!(
         node,

@@ -3,7 +3,7 @@
 //! In: a node. Out: the public fields of `Walk`, which add up over all statements of a text.
 
 use pg_raw_parse::Node;
-use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, WithClause};
+use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, TypeCast, WithClause};
 
 use crate::children::push_children;
 use crate::facts::{Effect, Keeps, Leaves};
@@ -45,6 +45,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) functions: Names<'a>,
     pub(crate) relations: Names<'a>,
     pub(crate) operators: Names<'a>,
+    pub(crate) casts: Names<'a>,
     pub(crate) locks_rows: bool,
     pub(crate) keeps: Leaves,
     /// An `EXECUTE` was met, or the view of prepared statements.
@@ -172,6 +173,7 @@ impl<'a> Walk<'a> {
             Node::FuncCall(call) => self.call(call, run),
             Node::RangeTableSample(sample) => self.method(qualified(sample.method().iter()), sample.location),
             Node::A_Expr(expression) => self.expression(expression),
+            Node::TypeCast(cast) => self.cast(cast),
             Node::SubLink(link) => self.operator(qualified(link.oper_name().iter()), link.location),
             Node::SortBy(sort) => self.operator(qualified(sort.use_op().iter()), sort.location),
             _ => {}
@@ -241,6 +243,15 @@ impl<'a> Walk<'a> {
             Kind::AEXPR_BETWEEN | Kind::AEXPR_NOT_BETWEEN | Kind::AEXPR_SIMILAR => {}
             Kind::AEXPR_BETWEEN_SYM | Kind::AEXPR_NOT_BETWEEN_SYM => {}
             _ => self.operator(qualified(expression.name().iter()), expression.location),
+        }
+    }
+
+    /// The words of the SQL standard stand for types of `pg_catalog`.
+    fn cast(&mut self, cast: &'a TypeCast) {
+        let Some(kind) = cast.type_name() else { return };
+        let name = qualified(kind.names().iter().map(Node::from));
+        if name.0 != "pg_catalog" && !name.1.is_empty() {
+            self.casts.add(name, self.place(cast.location));
         }
     }
 

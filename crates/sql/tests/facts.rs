@@ -1,7 +1,7 @@
 //! The table of statements and their facts: `tests/facts.txt`.
 //!
 //! A line is `statement ==> facts`, where the facts that are empty are left out: the effect; `n=` statements if not one;
-//! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `sets=`, `session=`, `show=`; `locks`, `explain`; `fn=`, `rel=`, `op=` names by commas.
+//! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `sets=`, `session=`, `show=`; `locks`, `defines`, `explain`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
 
 use weir_sql::facts::{Begin, Facts, Isolation, Name, Reset, SessionVerb, Transaction};
 
@@ -51,8 +51,10 @@ fn shown(facts: &Facts) -> String {
     }
     words.extend(facts.show.iter().map(|name| format!("show={name}")));
     words.extend(facts.locks_rows.then(|| "locks".to_owned()));
+    words.extend(facts.defines.then(|| "defines".to_owned()));
     words.extend(facts.explain.then(|| "explain".to_owned()));
-    for (label, names) in [("fn", &facts.functions), ("rel", &facts.relations), ("op", &facts.operators)] {
+    for (label, names) in [("fn", &facts.functions), ("rel", &facts.relations), ("op", &facts.operators), ("cast", &facts.casts)]
+    {
         if !names.is_empty() {
             words.push(format!("{label}={}", names.iter().map(shown_name).collect::<Vec<_>>().join(",")));
         }

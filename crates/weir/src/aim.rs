@@ -4,6 +4,7 @@ use crate::causal::{self, Replay, Shown};
 use crate::fault::{Fault, sqlstate};
 use crate::flow::{Flow, Need};
 use crate::inventory;
+use crate::judging;
 use crate::link::{self, Link, Login, OpenError};
 use crate::metrics::Metric;
 use crate::pool::{Lease, Limit, Place, Pool, Refusal};
@@ -24,6 +25,7 @@ use weir_policy::cluster::NodeIndex;
 use weir_policy::config::PoolMode;
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
+use weir_policy::rule::Rule;
 use weir_sql::facts::{Keeps, Leaves, Transaction};
 use weir_wire::frame::front;
 use weir_wire::write;
@@ -41,7 +43,7 @@ const AGAIN_EVERY: Duration = Duration::from_millis(1);
 pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
     if let Some(link) = &s.link {
         let stays = s.transaction != IDLE || s.state.kept().is_some();
-        if stays || statement.class.side == Side::Reader || is_primary(w, link) {
+        if stays || is_primary(w, link) || judging::class_of(s, w, statement).side == Side::Reader {
             let flow = bring_again(s, w, statement);
             if flow.is_none() {
                 sequences::prepare(s, w, statement);
@@ -53,7 +55,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             return Ok(Some(Flow::Hold));
         }
     }
-    let mut class = statement.class;
+    let mut class = judging::class_of(s, w, statement);
     if s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
         // All of the session's state lies on one link, so that link must be able to do everything.
         class.side = Side::Primary;
@@ -89,9 +91,10 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
 }
 
 fn count(s: &Session, w: &Worker, need: Need, node: u16) {
+    w.counters().count_rule(s.entry.clock.rule.get());
     if need.class.side == Side::Reader {
         w.count(Metric::ReadsSpread);
-        if s.entry.clock.rule.get() == route::NOT_REPLAYED {
+        if s.entry.clock.rule.get() == Rule::ReadNotReplayed {
             w.count(Metric::ReadsNotReplayed);
         }
     }
@@ -249,7 +252,7 @@ enum Chosen {
     /// A node, by place in the view and by number.
     Node(NodeIndex, u16),
     /// A primary is needed and not known; by which rule.
-    NoPrimary(&'static str),
+    NoPrimary(Rule),
     /// A standby will soon have replayed what the answer must show.
     Replay,
 }
@@ -276,7 +279,7 @@ fn choose(s: &mut Session, w: &Worker, class: Class, may_wait: bool) -> Chosen {
     };
     let id = view.nodes[at].id;
     if class.side == Side::Reader {
-        if route.rule != route::NOT_REPLAYED {
+        if route.rule != Rule::ReadNotReplayed {
             s.causal.reads_on(w, at);
         }
         // A favourite that only lags now stays the favourite.
@@ -289,13 +292,14 @@ fn choose(s: &mut Session, w: &Worker, class: Class, may_wait: bool) -> Chosen {
     Chosen::Node(at, id)
 }
 
-async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: &str) -> Result<(), Fault> {
+async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule) -> Result<(), Fault> {
     let limit_ms = s.pools.limits.get().wait_ms;
     let waited = started.elapsed();
     if limit_ms > 0 && waited >= Duration::from_millis(limit_ms) {
         let message = format!(
-            "no primary server was found in {} ms (pool_wait_timeout); the statement needs one (rule {rule})",
-            waited.as_millis()
+            "no primary server was found in {} ms (pool_wait_timeout); the statement needs one (rule {})",
+            waited.as_millis(),
+            rule.name()
         );
         return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, message)
             .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));

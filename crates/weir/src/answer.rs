@@ -108,7 +108,7 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
     let local = statement.local.as_ref()?;
     match local {
         Local::Deallocate(name) => (s.transaction != FAILED && s.named.contains_key(name.as_bytes())).then_some(local),
-        Local::View(_) | Local::Parameter(_) | Local::Unknown(_) => Some(local),
+        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Unknown(_) => Some(local),
     }
 }
 

@@ -69,6 +69,7 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.executes
         && statement.resets.is_none()
         && !statement.defines
+        && !statement.redefines
         && !statement.alters_defaults
         && statement.vacates.is_empty()
         && statement.frees.common(s.state.found).is_empty()
@@ -77,6 +78,7 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
 /// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
 fn judged(state: &mut state::State, w: &Rc<Worker>, database: &Arc<str>, statement: &Statement) -> Leaves {
     state.renews |= statement.alters_defaults;
+    state.redefines |= statement.redefines;
     vacate::begin(w, &statement.vacates);
     let made = if state.makes_temporary && statement.makes { Leaves::of(Keeps::Temporary) } else { Leaves::NONE };
     judged_by_text(state, w, database, statement).and(made)

@@ -336,6 +336,7 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
         | Message::Refresh
         | Message::Stop
         | Message::Kill(_)
+        | Message::Survey(_)
         | Message::Close(_)
         | Message::CloseDoors => return,
     };

@@ -2,6 +2,7 @@
 
 use crate::histogram::{Counted, Histogram, add};
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_policy::rule::Rule;
 
 /// Highest node number plus one. Source: Pgpool-II `MAX_NUM_BACKENDS`.
 pub const NODES_MAX: usize = 128;
@@ -23,6 +24,7 @@ pub enum Metric {
     ReadsNotReplayed,
     ReplayWaits,
     PositionRounds,
+    CatalogsRead,
     TextsParsed,
     LinksOpened,
     LinksFailed,
@@ -68,6 +70,7 @@ pub const METRICS: &[Row] = &[
     },
     Row { name: "replay_waits_total", help: "Reads that waited for a standby to replay what they must show." },
     Row { name: "position_rounds_total", help: "Times the primary was asked for its WAL position." },
+    Row { name: "catalogs_read_total", help: "Times the catalog of a database was read, because it was new or had changed." },
     Row { name: "texts_parsed_total", help: "Texts that were not known and had to be parsed." },
     Row { name: "links_opened_total", help: "Server connections opened." },
     Row { name: "links_failed_total", help: "Server connections that could not be opened." },
@@ -95,6 +98,8 @@ pub struct Counters {
     values: [AtomicU64; METRICS.len()],
     /// Reads by node, as Pgpool's `select_cnt` counts them.
     selects: [AtomicU64; NODES_MAX],
+    /// Statements that needed a node, by the rule that chose it.
+    rules: [AtomicU64; Rule::COUNT],
     /// Statements by node, and their times.
     statements: [AtomicU64; NODES_MAX],
     times: Vec<Histogram>,
@@ -113,6 +118,7 @@ impl Default for Counters {
         Counters {
             values: [const { AtomicU64::new(0) }; METRICS.len()],
             selects: [const { AtomicU64::new(0) }; NODES_MAX],
+            rules: [const { AtomicU64::new(0) }; Rule::COUNT],
             statements: [const { AtomicU64::new(0) }; NODES_MAX],
             times: (0..NODES_MAX).map(|_| Histogram::default()).collect(),
             errors: [const { AtomicU64::new(0) }; ERROR_CLASSES.len() + 1],
@@ -132,6 +138,17 @@ impl Counters {
         if let Some(counter) = self.selects.get(usize::from(node)) {
             add(counter, 1);
         }
+    }
+
+    /// A statement got its node by this rule.
+    #[inline]
+    pub fn count_rule(&self, rule: Rule) {
+        add(&self.rules[rule as usize], 1);
+    }
+
+    /// Statements that got their node by this rule.
+    pub fn by_rule(&self, rule: Rule) -> u64 {
+        self.rules[rule as usize].load(Ordering::Relaxed)
     }
 
     /// A statement sent to the node with this number.

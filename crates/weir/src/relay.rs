@@ -121,7 +121,10 @@ fn let_go(s: &mut Session, w: &Rc<Worker>) {
 }
 
 /// Ends a session that has no link any more.
-fn dismiss(s: Session, w: &Worker) {
+fn dismiss(mut s: Session, w: &Worker) {
+    if s.state.redefines {
+        tell_change(&mut s, w);
+    }
     s.client.close(&w.reactor);
     w.leave(&s.entry);
     let card = &s.entry.card;
@@ -712,6 +715,9 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
         }
     }
     timing::ready(s, w, status);
+    if s.state.redefines && status == IDLE {
+        tell_change(s, w);
+    }
     if inventory::restores(s, w) {
         s.down.eat(header);
         return Ok(());
@@ -727,6 +733,13 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
     s.down.pass(header, &w.buffers);
     show_doing(s);
     Ok(())
+}
+
+/// What names stand for may have changed: nobody who hears of it may rely on what was known before.
+#[cold]
+fn tell_change(s: &mut Session, w: &Worker) {
+    s.state.redefines = false;
+    w.shared.note_change(&s.pools.known);
 }
 
 /// A query of ours is over.
@@ -819,6 +832,10 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
             .hint("The statement may or may not have taken effect.")
     });
     s.detach();
+    if s.state.redefines {
+        // It may have been carried out.
+        tell_change(s, w);
+    }
     timing::lost(s);
     (s.barrier, s.verb_bound) = (false, false);
     let was_telling = s.state.owes_ready;

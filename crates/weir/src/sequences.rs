@@ -47,6 +47,11 @@ pub fn prepare(s: &mut Session, w: &Worker, statement: &Statement) {
 
 fn prepare_link(s: &mut Session, w: &Worker, statement: &Statement) {
     let Some(link) = &s.link else { return };
+    let on_primary = w.view().primary.is_some_and(|at| w.view().nodes[at].id == link.card.address.node);
+    if !on_primary {
+        // A standby gives out no values, and state there would keep the session from the primary.
+        return;
+    }
     let is_asked = &link.pool.is_asked_for_sequences;
     if !statement.recalls && !is_asked.load(Ordering::Relaxed) {
         return;

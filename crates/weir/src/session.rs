@@ -1,7 +1,9 @@
 //! One client's session: its socket, its two lanes, its link while it has one, and what it has prepared.
 
+use crate::catalogs::Visit;
 use crate::causal::Causal;
 use crate::fault::Fault;
+use crate::judging::Place;
 use crate::lane::Lane;
 use crate::link::Link;
 use crate::session_card::Doing;
@@ -53,6 +55,10 @@ pub struct Session {
     pub favourite: Option<NodeIndex>,
     /// What it has seen, which it must go on seeing.
     pub causal: Causal,
+    /// Where its names are looked up.
+    pub place: Place,
+    /// Counts it among the sessions of its database.
+    pub visit: Visit,
     /// A command on the whole session is on its way: what follows it waits until it is over.
     pub barrier: bool,
     /// Such a command was bound and not executed yet.
@@ -121,6 +127,8 @@ pub struct Portal {
 
 impl Session {
     pub fn new(client: Socket, pools: Rc<PoolSet>, state: State, entry: Rc<Entry>) -> Session {
+        let place = Place::none(state.settings.clone());
+        let visit = Visit::begin(&pools.known, &pools.user);
         Session {
             client,
             up: Lane::default(),
@@ -139,6 +147,8 @@ impl Session {
             refusals: VecDeque::new(),
             favourite: None,
             causal: Causal::default(),
+            place,
+            visit,
             barrier: false,
             verb_bound: false,
             leaving: false,

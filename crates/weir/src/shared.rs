@@ -1,6 +1,7 @@
 //! The only things two threads see. Passed as an argument; nothing here is a `static`.
 
 use crate::access::{Access, AccessFiles};
+use crate::catalogs::{Catalogs, Database};
 use crate::gates::Gates;
 use crate::link::Link;
 use crate::log::{Level, Log};
@@ -65,6 +66,8 @@ pub enum Message {
     Refresh,
     Stop,
     Kill(Victim),
+    /// The first worker is to look after what is known of a database.
+    Survey(Arc<Database>),
     /// Another process accepts clients from now on.
     CloseDoors,
     /// A link in that worker's event loop that is to be closed.
@@ -119,6 +122,8 @@ pub struct Shared {
     pub positions: Positions,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
+    /// What is known of the databases.
+    pub catalogs: Catalogs,
     pub cards: Cards,
     /// Clients by user, database and address.
     pub seats: Seats,
@@ -182,6 +187,7 @@ impl Shared {
             tls: ArcSwap::from_pointee(tls),
             mailboxes,
             pools: Pools::default(),
+            catalogs: Catalogs::default(),
             cards: Cards::default(),
             seats: Seats::default(),
             gates: Gates::default(),
@@ -246,12 +252,22 @@ impl Shared {
         }
     }
 
+    /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
+    pub fn note_change(&self, database: &Database) {
+        database.note_change();
+        if let Some(mailbox) = self.mailboxes.first() {
+            mailbox.send(Message::Wake(database.task.load(Ordering::SeqCst)));
+        }
+    }
+
     /// Takes a configuration into use.
     pub fn adopt(&self, config: Config) {
         self.log.set(&config.log);
         self.pools.reconfigure(&config);
         self.positions.obey(config.routing.causal);
         self.config.store(Arc::new(config));
+        // Functions may be listed otherwise now.
+        self.catalogs.all().iter().for_each(|database| self.note_change(database));
         self.tell_all(|| Message::Refresh);
         self.nudge_prober();
     }

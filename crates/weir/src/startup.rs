@@ -23,6 +23,7 @@ use crate::shared::{Shared, Stop, seconds};
 use crate::socket::Socket;
 use crate::state::State;
 use crate::stats::Stat;
+use crate::survey;
 use crate::tls::certificate::Subject;
 use crate::worker::{Clock, Entry, PoolSet, Worker};
 use foldhash::fast::RandomState;
@@ -217,6 +218,9 @@ struct Admitted {
 impl Door<'_> {
     fn into_session(self, admitted: Admitted) -> Session {
         let w = self.w;
+        if w.has_readers() {
+            survey::begin(w, &admitted.pools.known);
+        }
         let mut session = Session::new(self.socket, admitted.pools, admitted.state, admitted.entry);
         session.causal.set(&w.shared, &session.state.settings);
         session.up.preload(&self.buffer, &w.buffers);

@@ -68,6 +68,8 @@ pub struct State {
     pub owes_ready: bool,
     /// Parameters whose reports were held back meanwhile, each with the value the client knows.
     pub untold: Vec<(String, String)>,
+    /// Once this transaction is over, names may stand for something else.
+    pub redefines: bool,
     /// Connections opened before the end of this transaction begin with other settings than those opened later.
     pub renews: bool,
     /// Not all of the session's statements could be brought to this link: it must be cleaned before another's use.
@@ -98,6 +100,7 @@ impl State {
             telling: false,
             owes_ready: false,
             untold: Vec::new(),
+            redefines: false,
             renews: false,
             is_link_off: false,
             listening: None,

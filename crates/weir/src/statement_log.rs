@@ -92,7 +92,7 @@ fn say_slow(s: &Session, w: &Worker, us: u64, waited_us: u64) {
     let (server, waited) = (us as f64 / 1000.0, waited_us as f64 / 1000.0);
     let total = server + waited;
     let (node, pid) = s.link.as_ref().map_or((0, 0), |link| (link.card.address.node, link.card.pid));
-    let rule = clock.rule.get();
+    let rule = clock.rule.get().name();
     let fields = [
         ("duration_ms", Field::Number(total)),
         ("server_ms", Field::Number(server)),

@@ -3,11 +3,14 @@
 use foldhash::fast::RandomState;
 use quick_cache::UnitWeighter;
 use quick_cache::unsync::Cache;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use weir_policy::catalog::Names;
 use weir_policy::config::Config;
 use weir_policy::prepared::StatementId;
-use weir_policy::route::{self, Class};
+use weir_policy::route::{self, Class, Side};
+use weir_policy::rule::Rule;
 use weir_sql::facts::{Effect, Facts, Keeps, Leaves, Name, Reset, SessionVerb, Transaction};
 
 use crate::state::Plain;
@@ -23,7 +26,12 @@ const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
 /// All that is decided about a text before it is used.
 #[derive(Debug)]
 pub struct Statement {
+    /// By the text alone.
     pub class: Class,
+    /// What the catalog is asked about, if the text alone does not say that it is for the primary.
+    pub names: Option<Names>,
+    /// What catalogs have said.
+    pub judged: Judged,
     pub transaction: Transaction,
     /// Session state it may leave, as far as its text shows.
     pub leaves: Leaves,
@@ -42,6 +50,8 @@ pub struct Statement {
     pub vacates: Box<[String]>,
     /// It may make, change or remove functions.
     pub defines: bool,
+    /// It may change what names stand for: the catalog is out of date once its transaction is over.
+    pub redefines: bool,
     /// What it does to the settings, if that is known from the text.
     pub plain: Option<Plain>,
     /// Answered by Weir itself.
@@ -64,6 +74,28 @@ pub struct Statement {
     pub notifies: bool,
     /// It may show what its session listens to.
     pub shows_channels: bool,
+}
+
+/// What catalogs said of a text, by the number of the place (see `judging`). A few: most texts are used in one place.
+#[derive(Debug, Default)]
+pub struct Judged(RefCell<[Option<(u64, Class)>; JUDGED_MAX]>);
+
+const JUDGED_MAX: usize = 4;
+
+impl Judged {
+    #[inline]
+    pub fn at(&self, place: u64) -> Option<Class> {
+        let known = self.0.borrow();
+        known.iter().flatten().find(|(known, _)| *known == place).map(|(_, class)| *class)
+    }
+
+    /// Notes what was said last; of more than a few places the oldest is forgotten.
+    pub fn note(&self, place: u64, class: Class) {
+        let mut known = self.0.borrow_mut();
+        let at = known.iter().position(|entry| entry.is_none_or(|(known, _)| known == place)).unwrap_or(JUDGED_MAX - 1);
+        known[..=at].rotate_right(1);
+        known[0] = Some((place, class));
+    }
 }
 
 /// A Parse message's text and parameter types, known by a number that is its name on the servers.
@@ -169,7 +201,9 @@ impl Statements {
 pub fn unknown() -> Statement {
     let leaves = Leaves::of(Keeps::Unread);
     Statement {
-        class: Class { side: route::Side::Primary, rule: "too_long" },
+        class: Class::primary(Rule::TooLong),
+        names: None,
+        judged: Judged::default(),
         transaction: Transaction::None,
         leaves,
         may_change: leaves,
@@ -180,6 +214,7 @@ pub fn unknown() -> Statement {
         alters_defaults: false,
         vacates: Box::default(),
         defines: true,
+        redefines: true,
         plain: None,
         local: None,
         is_barrier: true,
@@ -213,6 +248,8 @@ fn judge(text: &[u8], config: &Config) -> Statement {
     Statement {
         local: views::local_of(&facts, &readable),
         class,
+        names: if class.side == Side::Reader { Names::of(&facts) } else { None },
+        judged: Judged::default(),
         transaction: facts.transaction,
         leaves: facts.keeps,
         may_change: facts.keeps.and(now).and(left_by_path(&facts, &readable)),
@@ -225,6 +262,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         executes: facts.prepared,
         alters_defaults: facts.alters_defaults,
         defines: defines(&facts, &readable),
+        redefines: facts.defines,
         plain: plain(&facts),
         is_read: facts.effect == Effect::Reads,
         is_barrier: is_barrier(&facts, &readable),

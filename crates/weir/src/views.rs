@@ -2,8 +2,10 @@
 //!
 //! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
 
+use crate::catalogs::{Database, UNKNOWN};
 use crate::fault::{Fault, sqlstate};
 use crate::flow::Kept;
+use crate::judging;
 use crate::link::LinkCard;
 use crate::log::utc;
 use crate::metrics::METRICS;
@@ -18,8 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::cluster::{Health, NodeView, Role};
 use weir_policy::config;
-use weir_policy::route;
-use weir_sql::facts::{Effect, Facts, SessionVerb};
+use weir_policy::route::Side;
+use weir_policy::rule::Rule;
+use weir_sql::facts::{Effect, Facts, Name, SessionVerb};
 
 /// Lines of text values.
 type Rows = Vec<Vec<String>>;
@@ -55,9 +58,10 @@ pub const VIEWS: &[View] = &[
     View {
         name: "pool_rules",
         help: "Routing rules in the order they are asked.",
-        columns: &["position", "rule"],
+        columns: &["position", "rule", "statements"],
         rows: pool_rules,
     },
+    View { name: "pool_catalogs", help: "What is known of the databases in use.", columns: POOL_CATALOGS, rows: pool_catalogs },
     View { name: "pool_help", help: "These commands.", columns: &["command", "description"], rows: pool_help },
 ];
 
@@ -102,6 +106,10 @@ const POOL_POOLS: &[&str] = &[
     "statement",
 ];
 
+const ROUTE: &[&str] = &["goes_to", "node_id", "rule", "facts"];
+
+const POOL_CATALOGS: &[&str] = &["database", "state", "relations", "functions", "bytes", "reads", "read_ms", "look_ms", "error"];
+
 const POOL_PROCESSES: &[&str] = &[
     "pool_pid",
     "start_time",
@@ -130,6 +138,8 @@ pub enum Local {
     Parameter(String),
     /// `DEALLOCATE name`, if the name is of a statement prepared by the protocol.
     Deallocate(String),
+    /// `SHOW route FOR '...'`: the statement.
+    Route(String),
     /// `PGPOOL` with something that is not built.
     Unknown(String),
 }
@@ -145,6 +155,9 @@ pub fn local_of(facts: &Facts, text: &str) -> Option<Local> {
     if facts.effect != Effect::Refused {
         return None;
     }
+    if let Some(asked) = asked_route(text) {
+        return Some(Local::Route(asked));
+    }
     let mut words = text.trim().trim_end_matches(';').split_ascii_whitespace();
     if !words.next()?.eq_ignore_ascii_case("pgpool") {
         return None;
@@ -155,11 +168,27 @@ pub fn local_of(facts: &Facts, text: &str) -> Option<Local> {
     }
 }
 
+/// The statement in `SHOW route FOR '...'`, which is no SQL.
+fn asked_route(text: &str) -> Option<String> {
+    let mut rest = text.trim().trim_end_matches(';').trim_end();
+    for word in ["show", "route", "for"] {
+        let (first, after) = rest.split_at_checked(word.len())?;
+        if !first.eq_ignore_ascii_case(word) || !after.starts_with(|c: char| c.is_ascii_whitespace() || c == '\'') {
+            return None;
+        }
+        rest = after.trim_start();
+    }
+    let inner = rest.strip_prefix('\'')?.strip_suffix('\'')?;
+    let asked = inner.replace("''", "'");
+    (asked.matches('\'').count() * 2 == inner.matches('\'').count()).then_some(asked)
+}
+
 /// The columns of an answer, without making it.
 pub fn columns_of(w: &Worker, local: &Local) -> Result<Vec<Cow<'static, str>>, Fault> {
     match local {
         Local::View(at) => Ok(VIEWS[*at].columns.iter().map(|c| Cow::Borrowed(*c)).collect()),
         Local::Parameter(name) => parameter(w, name).map(|table| table.columns),
+        Local::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
         Local::Unknown(text) | Local::Deallocate(text) => Err(unknown(text)),
     }
 }
@@ -173,6 +202,10 @@ pub fn table_of(session: &Session, w: &Rc<Worker>, local: &Local) -> Result<Tabl
             Ok(Table { columns: view.columns.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
         }
         Local::Parameter(name) => parameter(w, name),
+        Local::Route(text) => {
+            let columns = ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect();
+            Ok(Table { columns, rows: vec![route_of(session, w, text)] })
+        }
         Local::Unknown(text) | Local::Deallocate(text) => Err(unknown(text)),
     }
 }
@@ -192,6 +225,42 @@ fn parameter(w: &Worker, name: &str) -> Result<Table, Fault> {
     }
     let rows = shown.into_iter().map(|s| vec![s.name, s.value, s.description.to_string()]).collect();
     Ok(Table { columns: SETTING.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
+}
+
+/// Where a statement of this session would go now, were it to come outside of a transaction, and why.
+fn route_of(session: &Session, w: &Rc<Worker>, text: &str) -> Vec<String> {
+    let statement = w.statements.borrow_mut().of_text(text.as_bytes());
+    let class = judging::class_for(session, w, &statement);
+    let view = w.view();
+    let takes_reads = |at: &usize| view.nodes[*at].weight > 0.0 && (view.is_standby(*at) || view.primary == Some(*at));
+    let nodes: Vec<usize> = match (class.side, session.favourite) {
+        (Side::Primary, _) => view.primary.into_iter().collect(),
+        (Side::Reader, Some(favourite)) if takes_reads(&favourite) => vec![favourite],
+        (Side::Reader, _) => (0..view.nodes.len()).filter(takes_reads).collect(),
+    };
+    let nodes: Vec<String> = nodes.iter().map(|at| view.nodes[*at].id.to_string()).collect();
+    let side = if class.side == Side::Primary { "primary" } else { "reader" };
+    vec![side.to_string(), nodes.join(","), class.rule.name().to_string(), facts_of(text)]
+}
+
+/// A text's facts in words: its effect, and what it names.
+fn facts_of(text: &str) -> String {
+    let facts = weir_sql::facts(text.as_bytes());
+    let mut words = vec![format!("{:?}", facts.effect).to_ascii_lowercase()];
+    words.extend(facts.locks_rows.then(|| "locks rows".to_string()));
+    words.extend((!facts.keeps.is_empty()).then(|| format!("leaves {:?}", facts.keeps).to_ascii_lowercase()));
+    let kinds = [
+        ("relations", &facts.relations),
+        ("functions", &facts.functions),
+        ("operators", &facts.operators),
+        ("casts", &facts.casts),
+    ];
+    for (kind, names) in kinds.iter().filter(|(_, names)| !names.is_empty()) {
+        let name =
+            |name: &Name| if name.schema.is_empty() { name.name.clone() } else { format!("{}.{}", name.schema, name.name) };
+        words.push(format!("{kind} {}", names.iter().map(name).collect::<Vec<_>>().join(", ")));
+    }
+    words.join("; ")
 }
 
 /// What `SHOW pool_version` says.
@@ -303,12 +372,39 @@ fn pool_metrics(ask: &Asker<'_>) -> Vec<Vec<String>> {
     METRICS.iter().enumerate().map(|(at, row)| vec![row.name.to_string(), sum(at).to_string(), row.help.to_string()]).collect()
 }
 
-fn pool_rules(_: &Asker<'_>) -> Vec<Vec<String>> {
-    route::rule_names().enumerate().map(|(at, name)| vec![(at + 1).to_string(), name.to_string()]).collect()
+fn pool_rules(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let row = |rule: Rule| {
+        let count: u64 = ask.w.shared.counters.iter().map(|counters| counters.by_rule(rule)).sum();
+        vec![(rule as usize + 1).to_string(), rule.name().to_string(), count.to_string()]
+    };
+    Rule::all().map(row).collect()
+}
+
+fn pool_catalogs(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let row = |database: Arc<Database>| {
+        let catalog = database.catalog();
+        let counts = catalog.as_ref().map(|catalog| catalog.counts()).unwrap_or_default();
+        let state = match (database.edition() == UNKNOWN, catalog.is_some()) {
+            // There is nobody but the primary to send statements to.
+            _ if !ask.w.has_readers() => "unused",
+            (false, _) => "current",
+            (true, true) => "outdated",
+            (true, false) => "unknown",
+        };
+        let report = database.report.lock().clone();
+        let numbers = [counts.relations as u64, counts.functions as u64, counts.bytes as u64];
+        let times = [report.reads, report.read_ms, report.look_ms];
+        let mut cells = vec![database.name.to_string(), state.to_string()];
+        cells.extend(numbers.iter().chain(&times).map(u64::to_string));
+        cells.push(report.error.unwrap_or_default());
+        cells
+    };
+    ask.w.shared.catalogs.all().into_iter().map(row).collect()
 }
 
 fn pool_help(_: &Asker<'_>) -> Vec<Vec<String>> {
-    VIEWS.iter().map(|view| vec![format!("SHOW {}", view.name), view.help.to_string()]).collect()
+    let route = vec!["SHOW route FOR '<statement>'".to_string(), "Where a statement would go, and why.".to_string()];
+    VIEWS.iter().map(|view| vec![format!("SHOW {}", view.name), view.help.to_string()]).chain([route]).collect()
 }
 
 #[cfg(test)]
@@ -324,6 +420,9 @@ mod tests {
         assert_eq!(of("PGPOOL SET x = 1"), Some(Local::Unknown("PGPOOL SET x = 1".into())));
         assert_eq!(of("SHOW work_mem"), None);
         assert_eq!(of("SELECT 1"), None);
+        assert_eq!(of("show Route for 'select ''a'''  ;"), Some(Local::Route("select 'a'".into())));
+        assert_eq!(of("show route for 'a' 'b'"), None);
+        assert_eq!(of("show route for x"), None);
         assert_eq!(of("pgpoolish show"), None);
     }
 }

@@ -1,9 +1,11 @@
 //! One thread: an event loop, its sessions, and what they share without locks.
 
 use crate::buffers::Buffers;
+use crate::catalogs::Database;
 use crate::fault::Fault;
 use crate::hub::Hub;
 use crate::inquiry::Inquiry;
+use crate::judging::Places;
 use crate::link::{self, Address, Link, LinkCard};
 use crate::log::{Level, Who};
 use crate::metrics::{Counters, Metric};
@@ -14,7 +16,7 @@ use crate::session_card::{Card, Doing};
 use crate::shared::{Mailbox, Message, Shared, Stop, Victim, WorkerId};
 use crate::statements::Statements;
 use crate::stats::{Stat, Stats};
-use crate::{cluster, listen, listener, sampler, startup};
+use crate::{cluster, listen, listener, sampler, startup, survey};
 use foldhash::HashMap;
 use std::cell::{Cell, Ref, RefCell};
 use std::io;
@@ -28,6 +30,7 @@ use weir_policy::config::{Config, SslMode};
 use weir_policy::functions::Books;
 use weir_policy::limits::{self, Limits};
 use weir_policy::pool::{Retire, retire};
+use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
 
 /// Time between two rounds of housekeeping: links at rest, idle clients.
@@ -44,7 +47,7 @@ pub struct Clock {
     /// Wait for a link before the statement that runs, in microseconds.
     pub waited_us: Cell<u64>,
     /// The rule that chose the node of the link in use.
-    pub rule: Cell<&'static str>,
+    pub rule: Cell<Rule>,
     /// Text of the statement that runs, if slow ones are logged.
     pub text: RefCell<String>,
 }
@@ -56,7 +59,7 @@ impl Clock {
             transaction_since: Cell::new(None),
             ready_at: Cell::new(now),
             waited_us: Cell::new(0),
-            rule: Cell::new(""),
+            rule: Cell::new(Rule::Read),
             text: RefCell::default(),
         }
     }
@@ -108,6 +111,8 @@ pub struct PoolSet {
     pub database: Arc<str>,
     pub stats: Arc<Stats>,
     pub limits: Cell<Limits>,
+    /// What is known of the database.
+    pub known: Arc<Database>,
     pools: RefCell<Vec<Option<Arc<Pool>>>>,
 }
 
@@ -164,6 +169,9 @@ pub struct Worker {
     no_settings: Arc<Settings>,
     /// What is known of functions, by database.
     pub functions: RefCell<Books>,
+    pub places: RefCell<Places>,
+    /// Some node but the primary may take reads.
+    has_readers: Cell<bool>,
     dice: Cell<u64>,
     randomness: RefCell<crate::Randomness>,
     /// TLS handshakes begun in the round of that time.
@@ -201,6 +209,7 @@ impl Worker {
             round: Cell::new((shared.begun, 0)),
             handshakes: Cell::new((shared.begun, 0)),
             view: RefCell::new(shared.view.load_full()),
+            has_readers: Cell::new(config.may_spread()),
             config: RefCell::new(config),
             pool_sets: RefCell::default(),
             inquiry: Inquiry::default(),
@@ -209,6 +218,7 @@ impl Worker {
             view_waiters: RefCell::default(),
             no_settings: shared.intern_settings(Settings::default()).0,
             functions: RefCell::default(),
+            places: RefCell::default(),
             dice: Cell::new(seed | 1),
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),
@@ -279,6 +289,9 @@ impl Worker {
                     self.doors.borrow().iter().for_each(|task| self.reactor.wake(*task));
                     self.stop_sessions();
                 }
+                Message::Survey(database) => {
+                    self.reactor.spawn(survey::watch(self.clone(), database));
+                }
                 Message::Kill(victim) => self.kill(&victim),
                 Message::Close(link) => self.close_link(link),
                 Message::CloseDoors => self.doors.borrow().iter().for_each(|task| self.reactor.wake(*task)),
@@ -293,6 +306,7 @@ impl Worker {
             for set in self.pool_sets.borrow().values() {
                 set.limits.set(limits::of(&config, &set.user, &set.database));
             }
+            self.has_readers.set(config.may_spread());
             *self.config.borrow_mut() = config;
             if self.id == 0 {
                 self.shared.pools.feed_all(self);
@@ -421,6 +435,12 @@ impl Worker {
         at.saturating_duration_since(self.shared.begun).as_micros() as u64
     }
 
+    /// Whether some node but the primary may take reads: only then catalogs are asked.
+    #[inline]
+    pub fn has_readers(&self) -> bool {
+        self.has_readers.get()
+    }
+
     pub fn count_select(&self, node: u16) {
         self.counters().count_select(node);
     }
@@ -444,7 +464,8 @@ impl Worker {
         }
         let stats = self.shared.stats.open(&key.0, &key.1);
         let limits = Cell::new(limits::of(&self.peek_config(), &key.0, &key.1));
-        let set = PoolSet { user: key.0.clone(), database: key.1.clone(), stats, limits, pools: RefCell::default() };
+        let known = self.shared.catalogs.database(&key.1);
+        let set = PoolSet { user: key.0.clone(), database: key.1.clone(), stats, limits, known, pools: RefCell::default() };
         sets.entry(key).or_insert(Rc::new(set)).clone()
     }
 
@@ -458,6 +479,7 @@ impl Worker {
         self.pool_sets.borrow_mut().remove(&(pools.user.clone(), pools.database.clone()));
         self.shared.stats.close(&pools.stats);
         self.shared.pools.forget_unused(&pools.user, &pools.database);
+        self.shared.catalogs.forget(&pools.known);
     }
 
     /// The hub of sessions of a user and database that listen.

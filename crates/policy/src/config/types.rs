@@ -70,6 +70,10 @@ pub struct RoutingConfig {
     pub write_functions: Vec<Regex>,
     /// Statements for the primary; each pattern matches whole statements.
     pub primary_patterns: Vec<Regex>,
+    /// Reads of unlogged tables are for the primary.
+    pub check_unlogged: bool,
+    /// Longest time a catalog is believed without being read anew; 0: as long as nothing changes.
+    pub catalog_expire_ms: u64,
     /// Longest statement that is analysed.
     pub statement_analysis_bytes_max: usize,
     /// Whose reads never go back in time.
@@ -372,6 +376,8 @@ impl RoutingConfig {
             read_only_functions: Vec::new(),
             write_functions: Vec::new(),
             primary_patterns: Vec::new(),
+            check_unlogged: false,
+            catalog_expire_ms: 0,
             statement_analysis_bytes_max: 0,
             causal: CausalReads::Off,
             causal_wait_ms: 0,

@@ -11,6 +11,7 @@ mod support;
 mod auth;
 mod auth_query;
 mod cancel;
+mod catalog;
 mod causal;
 mod commands;
 mod console;

@@ -1,6 +1,6 @@
 //! Servers that are promoted, killed, restarted and frozen. Each test has servers of its own.
 
-use crate::support::ground::{Owned, cluster};
+use crate::support::ground::{self, Owned, cluster};
 use crate::support::proxy::Backend;
 use crate::support::{Proxy, Raw, wait_until, wire};
 use std::time::{Duration, Instant};
@@ -9,7 +9,9 @@ use weir_demo::{Mode, Server};
 const WHERE: &str = "select inet_server_port()";
 
 fn client(proxy: &Proxy) -> Raw {
-    proxy.console()
+    let mut client = proxy.console();
+    ground::wait_for_catalog(&mut client, "postgres");
+    client
 }
 
 fn try_client(proxy: &Proxy) -> Option<Raw> {

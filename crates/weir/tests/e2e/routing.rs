@@ -123,7 +123,7 @@ fn functions_that_may_write_and_unknown_ones_go_to_the_primary() {
     let ground = Ground::new();
     ground.prepare(
         "create sequence s;
-         create function mine() returns int language sql immutable as 'select inet_server_port()';
+         create function mine() returns int language sql as 'select inet_server_port()';
          create function now_mine(int) returns int language sql as 'select $1';",
     );
     let proxy = ground.proxy("");

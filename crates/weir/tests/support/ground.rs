@@ -66,7 +66,9 @@ impl Ground {
 
     pub fn client_with(&self, proxy: &Proxy, parameters: &[(&str, &str)]) -> Raw {
         let client = Raw::tcp(proxy.port()).log_in("postgres", &self.database, parameters);
-        client.unwrap_or_else(|failure| panic!("cannot log in: {failure:?}"))
+        let mut client = client.unwrap_or_else(|failure| panic!("cannot log in: {failure:?}"));
+        wait_for_catalog(&mut client, &self.database);
+        client
     }
 
     /// A client of the primary itself, to see what it sees.
@@ -97,7 +99,10 @@ impl Ground {
     /// The proxy's connections to this test's database on the primary, by process number.
     pub fn server_connections(&self) -> Vec<String> {
         let database = &self.database;
-        let text = format!("select pid from pg_stat_activity where datname = '{database}' and application_name <> '{DIRECT}'");
+        // What Weir reads catalogs over serves nobody.
+        let text = format!(
+            "select pid from pg_stat_activity where datname = '{database}' and application_name not in ('{DIRECT}', 'weir_catalog')"
+        );
         let rows = self.cluster.primary().query(&text).unwrap();
         rows.into_iter().flatten().flatten().collect()
     }
@@ -192,6 +197,15 @@ pub fn cluster_with(mut options: Options) -> Owned {
         assert_eq!(major, meant, "WEIR_TEST_PG names another version than WEIR_PG_BIN holds");
     }
     Owned(cluster)
+}
+
+/// Waits until the proxy knows what is in a database as it is now, or why it cannot: before, what names anything goes to the primary.
+pub fn wait_for_catalog(client: &mut Raw, database: &str) {
+    wait_until("the catalog to be read", || {
+        let rows = client.rows("show pool_catalogs");
+        let is_known = |row: &Vec<String>| matches!(row[1].as_str(), "current" | "unused") || !row[8].is_empty();
+        rows.iter().any(|row| row[0] == database && is_known(row))
+    });
 }
 
 /// Asks until the answer is yes; fails the test, naming `what`, after a minute.

@@ -1,0 +1,306 @@
+//! A catalog in the making: takes rows in, works out what views and policies come to, and sorts.
+
+use super::path::Defaults;
+use super::{Catalog, FIRST_USER_OID, Fate, Object, Objects, PARTS};
+use crate::builtin;
+use crate::config::RoutingConfig;
+
+/// Objects of one database that are remembered. Beyond, nothing is known of it, and what names something goes to the primary.
+const OBJECTS_MAX: usize = 2_000_000;
+
+/// A row's values.
+pub(super) type Cells<'a> = [Option<&'a [u8]>];
+
+/// Why rows of a server's make no catalog.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DraftError {
+    #[error("a row is not what was asked for")]
+    Row,
+    #[error("the database has more than {OBJECTS_MAX} relations and functions")]
+    TooMany,
+}
+
+/// One that has a number, as long as numbers are needed.
+struct Numbered {
+    oid: u32,
+    object: Object,
+}
+
+/// What a stored expression uses.
+struct Uses {
+    relation: u32,
+    /// As the server wrote it: `funcid 12,relid 16400`.
+    list: Box<str>,
+}
+
+/// What has been taken in so far.
+#[derive(Default)]
+pub struct Draft {
+    text: String,
+    schemas: Vec<(u32, Box<str>)>,
+    relations: Vec<Numbered>,
+    functions: Vec<Numbered>,
+    /// With the function behind each.
+    operators: Vec<(Numbered, u32)>,
+    /// Type, function, and whether it is asked for by nobody.
+    casts: Vec<(Object, u32, bool)>,
+    parents: Vec<(u32, Fate)>,
+    /// Of views and policies.
+    expressions: Vec<Uses>,
+    defaults: Defaults,
+}
+
+impl Draft {
+    /// Takes in a row of the answer to `PARTS[part]`.
+    pub fn row(&mut self, part: usize, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let part = PARTS.get(part).ok_or(DraftError::Row)?;
+        (part.take)(self, cells)?;
+        let is_full = self.relations.len() + self.functions.len() > OBJECTS_MAX || self.text.len() > u32::MAX as usize / 2;
+        if is_full { Err(DraftError::TooMany) } else { Ok(()) }
+    }
+
+    pub(super) fn schema(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.schemas.push((number(cells, 0)?, word(cells, 1)?.into()));
+        Ok(())
+    }
+
+    pub(super) fn function(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let fate = if word(cells, 3)? == "t" { Fate::Writes } else { Fate::Reads };
+        if let Some(numbered) = self.numbered(cells, fate)? {
+            self.functions.push(numbered);
+        }
+        Ok(())
+    }
+
+    pub(super) fn relation(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let fate = fate_of(word(cells, 3)?, word(cells, 4)?);
+        if let Some(numbered) = self.numbered(cells, fate)? {
+            self.relations.push(numbered);
+        }
+        Ok(())
+    }
+
+    pub(super) fn operator(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let function = number(cells, 3)?;
+        if let Some(numbered) = self.numbered(cells, Fate::Reads)? {
+            self.operators.push((numbered, function));
+        }
+        Ok(())
+    }
+
+    pub(super) fn cast(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let (function, is_hidden) = (number(cells, 2)?, word(cells, 3)? == "i");
+        // Where the type is does not matter: such casts are rare, and a name is enough to be careful.
+        let object = self.object(word(cells, 1)?, 0, Fate::Writes)?;
+        self.casts.push((object, function, is_hidden));
+        Ok(())
+    }
+
+    pub(super) fn parent(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.parents.push((number(cells, 0)?, fate_of(word(cells, 1)?, word(cells, 2)?)));
+        Ok(())
+    }
+
+    pub(super) fn expression(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.expressions.push(Uses { relation: number(cells, 0)?, list: word(cells, 1)?.into() });
+        Ok(())
+    }
+
+    pub(super) fn default_path(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.defaults.set.push((word(cells, 0)?.to_owned(), word(cells, 1)? == "t", word(cells, 2)?.to_owned()));
+        Ok(())
+    }
+
+    pub(super) fn asked(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.defaults.asked = Some((word(cells, 0)?.to_owned(), word(cells, 1)?.to_owned()));
+        Ok(())
+    }
+
+    /// An object from its number, schema and name; none if its schema is nobody's business (of other sessions' temporary objects).
+    fn numbered(&mut self, cells: &Cells<'_>, fate: Fate) -> Result<Option<Numbered>, DraftError> {
+        let (oid, schema, name) = (number(cells, 0)?, number(cells, 1)?, word(cells, 2)?);
+        let Some(schema) = self.schemas.iter().position(|(known, _)| *known == schema) else { return Ok(None) };
+        let object = self.object(name, u32::try_from(schema).map_err(|_| DraftError::TooMany)?, fate)?;
+        Ok(Some(Numbered { oid, object }))
+    }
+
+    fn object(&mut self, name: &str, schema: u32, fate: Fate) -> Result<Object, DraftError> {
+        let at = u32::try_from(self.text.len()).map_err(|_| DraftError::TooMany)?;
+        let bytes = u16::try_from(name.len()).map_err(|_| DraftError::Row)?;
+        self.text.push_str(name);
+        Ok(Object { at, schema, bytes, fate })
+    }
+
+    /// Works out the fates and sorts. Takes a while for a large database: not for a worker's thread.
+    pub fn finish(mut self, routing: &RoutingConfig) -> Catalog {
+        let pg_catalog = self.schemas.iter().position(|(_, name)| **name == *"pg_catalog").map(|at| at as u32);
+        for function in &mut self.functions {
+            function.object.fate = used_fate(function, &self.text, pg_catalog, routing);
+        }
+        self.functions.sort_unstable_by_key(|function| function.oid);
+        self.relations.sort_unstable_by_key(|relation| relation.oid);
+        for at in 0..self.operators.len() {
+            let fate = self.fate_of_function(self.operators[at].1);
+            self.operators[at].0.object.fate = fate;
+        }
+        self.operators.sort_unstable_by_key(|(operator, _)| operator.oid);
+        for (parent, fate) in std::mem::take(&mut self.parents) {
+            self.worsen(parent, fate);
+        }
+        self.follow();
+        if !routing.check_unlogged {
+            let unlogged = self.relations.iter_mut().filter(|relation| relation.object.fate == Fate::Unlogged);
+            unlogged.for_each(|relation| relation.object.fate = Fate::Reads);
+        }
+        let (hidden_casts, casts): (Vec<_>, Vec<_>) = std::mem::take(&mut self.casts)
+            .into_iter()
+            .filter(|(_, function, _)| self.fate_of_function(*function) != Fate::Reads)
+            .partition(|(_, _, is_hidden)| *is_hidden);
+        for function in &mut self.functions {
+            function.object.fate = called_fate(function, &self.text, pg_catalog, routing);
+        }
+        let is_hidden = |object: &&Object| object.fate != Fate::Reads && HIDDEN_OPERATORS.contains(&object.name(&self.text));
+        let hidden = self.operators.iter().map(|(operator, _)| &operator.object).filter(is_hidden);
+        Catalog {
+            pg_catalog,
+            hidden_operators: hidden.map(|object| object.schema).collect(),
+            has_hidden_cast: !hidden_casts.is_empty(),
+            relations: sorted(self.relations.into_iter().map(|relation| relation.object), &self.text),
+            functions: sorted(self.functions.into_iter().map(|function| function.object), &self.text),
+            operators: sorted(self.operators.into_iter().map(|(operator, _)| operator.object), &self.text),
+            casts: sorted(casts.into_iter().map(|(object, _, _)| object), &self.text),
+            schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
+            text: self.text.into_boxed_str(),
+            defaults: self.defaults,
+        }
+    }
+
+    /// Gives relations the fates of what their policies and definitions use, until nothing changes: views read views.
+    fn follow(&mut self) {
+        let mut open = std::mem::take(&mut self.expressions);
+        loop {
+            let before = open.len();
+            // One that is not known to only read is done; the others may still come to read one that is.
+            open.retain(|uses| {
+                let fate = self.fate_of_uses(uses);
+                self.worsen(uses.relation, fate);
+                fate == Fate::Reads
+            });
+            if open.len() == before {
+                return;
+            }
+        }
+    }
+
+    fn worsen(&mut self, relation: u32, fate: Fate) {
+        if let Ok(at) = self.relations.binary_search_by_key(&relation, |relation| relation.oid) {
+            let object = &mut self.relations[at].object;
+            object.fate = object.fate.max(fate);
+        }
+    }
+
+    fn fate_of_uses(&self, uses: &Uses) -> Fate {
+        let fate = |entry: &str| {
+            let Some((label, rest)) = entry.split_once(' ') else { return Fate::Writes };
+            match (label, rest.parse()) {
+                ("rowMarks", _) => Fate::Locks,
+                ("opnos", _) => {
+                    let numbers = rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok());
+                    numbers.map(|operator| self.fate_of_operator(operator)).max().unwrap_or_default()
+                }
+                // Before version 16 a view names itself.
+                ("relid", Ok(relation)) if relation == uses.relation => Fate::Reads,
+                ("relid", Ok(relation)) => self.fate_of_relation(relation),
+                // PostgreSQL's own sampling methods only read; their handlers are no functions for queries, and not on the list of those.
+                ("tsmhandler", Ok(handler)) if handler < FIRST_USER_OID => Fate::Reads,
+                ("opno" | "eqop" | "sortop", Ok(operator)) => self.fate_of_operator(operator),
+                (_, Ok(function)) => self.fate_of_function(function),
+                (_, Err(_)) => Fate::Writes,
+            }
+        };
+        uses.list.split(',').map(fate).max().unwrap_or_default()
+    }
+
+    fn fate_of_relation(&self, oid: u32) -> Fate {
+        match self.relations.binary_search_by_key(&oid, |relation| relation.oid) {
+            Ok(at) => self.relations[at].object.fate,
+            Err(_) => Fate::Catalog,
+        }
+    }
+
+    fn fate_of_function(&self, oid: u32) -> Fate {
+        match self.functions.binary_search_by_key(&oid, |function| function.oid) {
+            Ok(at) => self.functions[at].object.fate,
+            Err(_) => Fate::Writes,
+        }
+    }
+
+    /// Those that PostgreSQL brings only read.
+    fn fate_of_operator(&self, oid: u32) -> Fate {
+        match self.operators.binary_search_by_key(&oid, |(operator, _)| operator.oid) {
+            Ok(at) => self.operators[at].0.object.fate,
+            Err(_) if oid < FIRST_USER_OID => Fate::Reads,
+            Err(_) => Fate::Writes,
+        }
+    }
+}
+
+/// Operators that a text's facts do not name, or that stand behind words: `BETWEEN`, `IN`, `ORDER BY`, `LIKE`.
+const HIDDEN_OPERATORS: [&str; 16] = ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
+
+/// What may come of a function that something uses: an operator, a cast, a view.
+fn used_fate(function: &Numbered, text: &str, pg_catalog: Option<u32>, routing: &RoutingConfig) -> Fate {
+    let name = function.object.name(text);
+    let is_listed = |list: &[regex::Regex]| list.iter().any(|pattern| pattern.is_match(name));
+    let reads = match is_builtin(function, pg_catalog) {
+        true => builtin::may_run_on_standby(name),
+        false => function.object.fate == Fate::Reads,
+    };
+    match (is_listed(&routing.write_functions), reads || is_listed(&routing.read_only_functions)) {
+        (false, true) => Fate::Reads,
+        (true, _) | (false, false) => Fate::Writes,
+    }
+}
+
+/// The same of one that a text calls: with a list of those that only read, all others that a user made count as writing.
+fn called_fate(function: &Numbered, text: &str, pg_catalog: Option<u32>, routing: &RoutingConfig) -> Fate {
+    let list = &routing.read_only_functions;
+    let is_left_out = !list.is_empty() && !list.iter().any(|pattern| pattern.is_match(function.object.name(text)));
+    if is_left_out && !is_builtin(function, pg_catalog) { Fate::Writes } else { function.object.fate }
+}
+
+fn is_builtin(function: &Numbered, pg_catalog: Option<u32>) -> bool {
+    Some(function.object.schema) == pg_catalog && function.oid < FIRST_USER_OID
+}
+
+fn fate_of(kind: &str, persistence: &str) -> Fate {
+    match (kind, persistence) {
+        ("f", _) => Fate::Foreign,
+        ("S", _) => Fate::Sequence,
+        (_, "u") => Fate::Unlogged,
+        _ => Fate::Reads,
+    }
+}
+
+/// Sorts by name and schema; of one name in one schema one is left, with the worst fate.
+fn sorted(objects: impl Iterator<Item = Object>, text: &str) -> Objects {
+    let mut objects: Vec<Object> = objects.collect();
+    objects.sort_unstable_by(|one, other| (one.name(text), one.schema).cmp(&(other.name(text), other.schema)));
+    objects.dedup_by(|later, first| {
+        let is_same = later.schema == first.schema && later.name(text) == first.name(text);
+        if is_same {
+            first.fate = first.fate.max(later.fate);
+        }
+        is_same
+    });
+    Objects(objects.into())
+}
+
+fn word<'a>(cells: &Cells<'a>, at: usize) -> Result<&'a str, DraftError> {
+    // A name that is no UTF-8 cannot be in a text that was parsed.
+    cells.get(at).copied().flatten().map(|cell| std::str::from_utf8(cell).unwrap_or_default()).ok_or(DraftError::Row)
+}
+
+fn number(cells: &Cells<'_>, at: usize) -> Result<u32, DraftError> {
+    word(cells, at)?.parse().map_err(|_| DraftError::Row)
+}

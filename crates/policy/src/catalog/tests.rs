@@ -1,0 +1,223 @@
+use super::*;
+use crate::config::RoutingConfig;
+
+/// Rows as a server gives them: the part's number, then its values, `-` for none.
+const ROWS: &str = "
+    0 11 pg_catalog
+    0 2200 public
+    0 20001 app
+    0 20002 joe
+    1 1574 11 nextval t
+    1 870 11 lower f
+    1 1598 11 random t
+    1 2077 11 current_setting f
+    1 20010 2200 reads f
+    1 20011 2200 writes t
+    1 20012 2200 twice f
+    1 20013 20001 twice t
+    1 20014 2200 lower t
+    2 20100 2200 t r p
+    2 20101 2200 u r u
+    2 20102 2200 f f p
+    2 20103 2200 s S p
+    2 20104 20001 t r u
+    2 20105 2200 whole p p
+    2 20106 2200 guarded r p
+    2 20110 2200 v_plain v p
+    2 20111 2200 v_writes v p
+    2 20112 2200 v_of_view v p
+    2 20113 2200 v_builtin v p
+    2 20114 2200 v_volatile_reader v p
+    2 20115 2200 v_locks v p
+    2 20116 2200 v_catalog v p
+    2 20117 2200 v_operator v p
+    2 20118 2200 v_of_unlogged v p
+    2 20119 2200 v_of_guarded v p
+    2 20120 20002 mine r p
+    2 20121 99999 elsewhere r p
+    3 20200 2200 ### 20011
+    3 20201 2200 @+@ 20010
+    4 2200 risky 20011 e
+    4 2200 fine 20010 i
+    5 20105 r u
+    6 20111 funcid~20011,relid~20100
+    6 20112 relid~20111,relid~20112
+    6 20110 relid~20100,funcid~870,opno~96
+    6 20113 funcid~1574
+    6 20114 funcid~1598
+    6 20115 rowMarks~({,relid~20100
+    6 20116 relid~1259
+    6 20117 opnos~(o~20200),relid~20100
+    6 20118 relid~20101
+    6 20119 relid~20106
+    7 20106 funcid~20011
+    8 joe f app
+    9 postgres \"$user\",public";
+
+fn draft(rows: &str) -> Draft {
+    let mut draft = Draft::default();
+    for row in rows.lines().map(str::trim).filter(|row| !row.is_empty()) {
+        let mut words = row.split(' ');
+        let part: usize = words.next().unwrap().parse().unwrap();
+        let mut cells: Vec<String> = words.map(|word| word.replace('~', " ")).collect();
+        if part == 8 {
+            cells[1] = if cells[1] == "t" { "t" } else { "f" }.into();
+        }
+        let cells: Vec<Option<&[u8]>> = cells.iter().map(|cell| Some(cell.as_bytes())).collect();
+        draft.row(part, &cells).unwrap_or_else(|error| panic!("{row}: {error}"));
+    }
+    draft
+}
+
+fn routing() -> RoutingConfig {
+    crate::config::Config::default().routing
+}
+
+/// A line is `statement -> rule`; `read` for none.
+fn check(catalog: &Catalog, path: &Path, lines: &str) {
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (text, expected) = line.rsplit_once(" -> ").unwrap();
+        let rule = Names::of(&weir_sql::facts(text.as_bytes())).and_then(|names| catalog.judge(&names, path));
+        assert_eq!(rule.map_or("read", Rule::name), expected, "{text}");
+    }
+}
+
+fn path_of(catalog: &Catalog, user: &str, set: Option<&str>) -> Path {
+    catalog.path(&Who { user, has_role: false }, set)
+}
+
+#[test]
+fn what_a_statement_names_decides() {
+    let catalog = draft(ROWS).finish(&routing());
+    let path = path_of(&catalog, "postgres", None);
+    check(
+        &catalog,
+        &path,
+        "select 1 -> read
+         select a from t -> read
+         select a from u -> unlogged_table
+         select a from f -> foreign_table
+         select last_value from s -> sequence
+         select a from whole -> unlogged_table
+         select a from app.t -> unlogged_table
+         select a from mine -> unknown_relation
+         select a from joe.mine -> read
+         select a from nowhere.t -> unknown_relation
+         select a from elsewhere -> unknown_relation
+         select a from guarded -> writing_view
+         select a from v_plain -> read
+         select a from v_writes -> writing_view
+         select a from v_of_view -> writing_view
+         select a from v_builtin -> writing_view
+         select a from v_volatile_reader -> read
+         select a from v_locks -> locking_view
+         select a from v_catalog -> catalog
+         select a from v_operator -> writing_view
+         select a from v_of_unlogged -> unlogged_table
+         select a from v_of_guarded -> writing_view
+         select reads(1), random() -> read
+         select writes(1) -> function
+         select public.reads(1), pg_catalog.random() -> read
+         select twice(1) -> read
+         select app.twice(1) -> function
+         select nowhere.reads(1) -> function
+         select nextval('s') -> function
+         select current_setting('x') -> function
+         select not_there(1) -> function
+         select lower('X') -> function
+         select pg_catalog.lower('X') -> read
+         select 1 ### 2 -> operator
+         select 1 @+@ 2 -> read
+         select 1 operator(public.###) 2 -> operator
+         select 1 ?? 2 -> operator
+         select '[1,2]' @> '[1]' -> read
+         select 1::risky -> cast
+         select 1::fine, risky(1) -> function
+         select cast(a as text) from t -> read",
+    );
+}
+
+#[test]
+fn a_name_is_looked_up_where_the_session_looks() {
+    let catalog = draft(ROWS).finish(&routing());
+    check(&catalog, &path_of(&catalog, "joe", None), "select a from t -> unlogged_table\nselect a from mine -> unknown_relation");
+    check(&catalog, &path_of(&catalog, "joe", Some("public, app")), "select a from t -> read\nselect twice(1) -> function");
+    check(&catalog, &path_of(&catalog, "joe", Some("\"$user\", app")), "select a from mine -> read\nselect lower('X') -> read");
+    let as_other = Who { user: "joe", has_role: true };
+    assert_eq!(catalog.path(&as_other, Some("\"$user\"")), Path::Any);
+    check(&catalog, &Path::Any, "select a from t -> unlogged_table\nselect a from mine -> read\nselect reads(1) -> read");
+}
+
+#[test]
+fn an_operators_lists_go_before_what_functions_say_of_themselves() {
+    let mut routing = routing();
+    let patterns = |list: &[&str]| list.iter().map(|pattern| regex::Regex::new(&format!("^(?:{pattern})$")).unwrap()).collect();
+    routing.read_only_functions = patterns(&["wri.*", "nextval"]);
+    let catalog = draft(ROWS).finish(&routing);
+    let path = path_of(&catalog, "postgres", None);
+    let lines = "select writes(1), nextval('s') -> read
+                 select reads(1) -> function
+                 select pg_catalog.lower('X') -> read
+                 select 1 ### 2 -> read
+                 select a from v_writes -> read
+                 select a from v_plain -> read
+                 select 1::risky -> read";
+    check(&catalog, &path, lines);
+    routing.read_only_functions = Vec::new();
+    routing.write_functions = patterns(&["reads", "lower"]);
+    let catalog = draft(ROWS).finish(&routing);
+    let lines = "select writes(1) -> function
+                 select reads(1) -> function
+                 select pg_catalog.lower('X') -> function
+                 select a from v_plain -> writing_view
+                 select 1 -> cast";
+    let path = path_of(&catalog, "postgres", None);
+    check(&catalog, &path, lines.replace("select 1 -> cast", "select a from t -> cast").as_str());
+}
+
+#[test]
+fn unlogged_tables_are_not_looked_for_if_the_operator_says_so() {
+    let routing = RoutingConfig { check_unlogged: false, ..routing() };
+    let catalog = draft(ROWS).finish(&routing);
+    check(&catalog, &path_of(&catalog, "postgres", None), "select a from u -> read\nselect a from v_of_unlogged -> read");
+}
+
+#[test]
+fn an_operator_of_a_standard_spelling_that_writes_is_feared_in_every_statement() {
+    let catalog = draft(&format!("{ROWS}\n3 20202 20001 = 20011")).finish(&routing());
+    check(&catalog, &path_of(&catalog, "postgres", None), "select a from t -> read");
+    check(&catalog, &path_of(&catalog, "joe", Some("public, app")), "select a from v_plain -> operator");
+}
+
+#[test]
+fn rows_that_were_not_asked_for_are_refused() {
+    let mut draft = Draft::default();
+    for cells in [&[][..], &[None, None], &[Some(&b"x"[..]), Some(b"y")]] {
+        for part in 0..=PARTS.len() {
+            assert!(draft.row(part, cells).is_err() || part >= 8, "{part} {cells:?}");
+        }
+    }
+}
+
+#[test]
+fn a_hundred_thousand_tables_take_a_few_megabytes() {
+    let mut draft = Draft::default();
+    let mut row = |part: usize, cells: &[&str]| {
+        let cells: Vec<Option<&[u8]>> = cells.iter().map(|cell| Some(cell.as_bytes())).collect();
+        draft.row(part, &cells).unwrap();
+    };
+    row(0, &["2200", "public"]);
+    for at in 0..100_000 {
+        row(2, &[&(20_000 + at).to_string(), "2200", &format!("a_table_of_an_ordinary_name_{at}"), "r", "p"]);
+    }
+    for at in 0..50_000 {
+        row(1, &[&(200_000 + at).to_string(), "2200", &format!("some_function_{at}"), "f"]);
+    }
+    row(9, &["postgres", "public"]);
+    let catalog = draft.finish(&routing());
+    let counts = catalog.counts();
+    assert_eq!((counts.relations, counts.functions), (100_000, 50_000));
+    assert!(counts.bytes < 8_000_000, "{counts:?}");
+    let path = path_of(&catalog, "postgres", None);
+    check(&catalog, &path, "select some_function_49999(1) from a_table_of_an_ordinary_name_77777 -> read");
+}

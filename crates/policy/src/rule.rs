@@ -1,0 +1,95 @@
+//! The rules by which statements get their server, by name: what logs, counters and `SHOW pool_rules` show.
+
+/// A rule. The order is that in which they are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Rule {
+    /// The text is too long to be looked at.
+    TooLong,
+    LoadBalanceOff,
+    NotParsed,
+    BeginReadOnly,
+    TransactionControl,
+    Write,
+    NotKnownToRead,
+    LocksRows,
+    SessionState,
+    PrimaryRoutingPattern,
+    /// A name of a system catalog, or a view on one.
+    Catalog,
+    /// Nothing is known of the database, or something has just been changed.
+    CatalogUnknown,
+    UnknownRelation,
+    Sequence,
+    UnloggedTable,
+    ForeignTable,
+    WritingView,
+    LockingView,
+    Function,
+    Cast,
+    Operator,
+    /// The text only reads.
+    Read,
+    ReadFavourite,
+    ReadByWeight,
+    /// No standby may answer the read yet.
+    ReadNotReplayed,
+    ReadNoStandby,
+}
+
+/// Every rule and its name, in order.
+const TABLE: &[(Rule, &str)] = &[
+    (Rule::TooLong, "too_long"),
+    (Rule::LoadBalanceOff, "load_balance_off"),
+    (Rule::NotParsed, "not_parsed"),
+    (Rule::BeginReadOnly, "begin_read_only"),
+    (Rule::TransactionControl, "transaction_control"),
+    (Rule::Write, "write"),
+    (Rule::NotKnownToRead, "not_known_to_read"),
+    (Rule::LocksRows, "locks_rows"),
+    (Rule::SessionState, "session_state"),
+    (Rule::PrimaryRoutingPattern, "primary_routing_pattern"),
+    (Rule::Catalog, "catalog"),
+    (Rule::CatalogUnknown, "catalog_unknown"),
+    (Rule::UnknownRelation, "unknown_relation"),
+    (Rule::Sequence, "sequence"),
+    (Rule::UnloggedTable, "unlogged_table"),
+    (Rule::ForeignTable, "foreign_table"),
+    (Rule::WritingView, "writing_view"),
+    (Rule::LockingView, "locking_view"),
+    (Rule::Function, "function"),
+    (Rule::Cast, "cast"),
+    (Rule::Operator, "operator"),
+    (Rule::Read, "read"),
+    (Rule::ReadFavourite, "read_favourite"),
+    (Rule::ReadByWeight, "read_by_weight"),
+    (Rule::ReadNotReplayed, "read_not_replayed"),
+    (Rule::ReadNoStandby, "read_no_standby"),
+];
+
+impl Rule {
+    /// How many there are.
+    pub const COUNT: usize = TABLE.len();
+
+    /// All rules in order.
+    pub fn all() -> impl Iterator<Item = Rule> {
+        TABLE.iter().map(|(rule, _)| *rule)
+    }
+
+    pub const fn name(self) -> &'static str {
+        TABLE[self as usize].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_stands_at_its_own_place() {
+        for (at, rule) in Rule::all().enumerate() {
+            assert_eq!(rule as usize, at, "{}", rule.name());
+        }
+        assert_eq!(Rule::ReadNoStandby as usize + 1, Rule::COUNT);
+    }
+}

@@ -1,0 +1,41 @@
+//! Whether a statement may change what a name stands for: then what is known of the database is out of date.
+
+use pg_raw_parse::Node;
+use pg_raw_parse::nodes::{IntoClause, RangeVar, TransactionStmtKind};
+use pg_raw_parse::raw::NodeTag;
+
+use crate::names::is_temporary_schema;
+use crate::statement::writes;
+
+/// Whether a statement may change what others find under a name, or what new sessions begin with.
+///
+/// Of all that writes, what only changes rows, storage or rights does not; neither do temporary tables, which only their own session
+/// sees. What procedural code does is not known from here.
+pub(crate) fn defines(node: Node<'_>) -> bool {
+    use Node as N;
+    match node {
+        N::InsertStmt(_) | N::UpdateStmt(_) | N::DeleteStmt(_) | N::MergeStmt(_) | N::TruncateStmt(_) => false,
+        N::NotifyStmt(_) | N::CheckPointStmt(_) | N::VacuumStmt(_) | N::ClusterStmt(_) | N::ReindexStmt(_) => false,
+        N::RefreshMatViewStmt(_) | N::CommentStmt(_) | N::GrantStmt(_) | N::GrantRoleStmt(_) | N::AlterSeqStmt(_) => false,
+        N::IndexStmt(_) | N::CreateStatsStmt(_) | N::AlterStatsStmt(_) | N::SecLabelStmt(_) => false,
+        N::CreateTrigStmt(_) | N::AlterDefaultPrivilegesStmt(_) | N::AlterSystemStmt(_) => false,
+        N::CreateStmt(create) => !is_temporary(create.relation()),
+        N::CreateTableAsStmt(create) => !is_into_temporary(create.into()),
+        N::SelectStmt(select) => select.into_clause().is_some() && !is_into_temporary(select.into_clause()),
+        // Nothing else that the binding leaves out writes: a foreign table.
+        N::Invalid(other) => other.type_ == NodeTag::T_CreateForeignTableStmt,
+        // What was prepared is not known.
+        N::TransactionStmt(verb) => verb.kind == TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED,
+        other => writes(other),
+    }
+}
+
+fn is_into_temporary(into: Option<&IntoClause>) -> bool {
+    is_temporary(into.and_then(IntoClause::rel))
+}
+
+fn is_temporary(relation: Option<&RangeVar>) -> bool {
+    relation.is_some_and(|relation| {
+        relation.relpersistence as u8 == b't' || is_temporary_schema(relation.schemaname().unwrap_or_default())
+    })
+}

@@ -1,0 +1,177 @@
+//! Routing by what is in the database.
+
+use crate::support::ground::wait_for_catalog;
+use crate::support::{Ground, Raw, wait_until};
+
+/// Where the table's statements go, as `SHOW route` tells.
+#[test]
+fn every_statement_of_the_table_goes_where_it_says() {
+    let ground = Ground::new();
+    ground.prepare(include_str!("routes/objects.sql"));
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for line in include_str!("routes/table.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (text, expected) = line.split_once(" ==> ").expect("a line is `statement ==> where rule`");
+        let row = &client.rows(&format!("show route for '{}'", text.replace('\'', "''")))[0];
+        let said = format!("{} {}", row[0], row[2]);
+        if said != expected {
+            wrong.push(format!("{text} ==> {said}"));
+        }
+        count += 1;
+    }
+    assert!(count >= 250, "{count} lines");
+    assert!(wrong.is_empty(), "{} lines are, as it is:\n{}", wrong.len(), wrong.join("\n"));
+    ground.prepare("drop foreign data wrapper w cascade");
+}
+
+/// Statements the table sends to a reader run there.
+#[test]
+fn what_is_said_to_only_read_is_refused_by_no_standby() {
+    let ground = Ground::new();
+    ground.prepare(include_str!("routes/objects.sql"));
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    for line in include_str!("routes/table.txt").lines().filter(|line| line.ends_with("==> reader read")) {
+        let (text, _) = line.split_once(" ==> ").unwrap();
+        if !text.starts_with("copy") {
+            let _ = client.try_rows(text).unwrap_or_else(|failure| panic!("{text}: {failure:?}"));
+        }
+    }
+    ground.prepare("drop foreign data wrapper w cascade");
+}
+
+fn rule(client: &mut Raw, text: &str) -> String {
+    client.rows(&format!("show route for '{}'", text.replace('\'', "''")))[0][2].clone()
+}
+
+fn check_is_on_standby(ground: &Ground, client: &mut Raw, text: &str) {
+    let port = client.value(text);
+    assert!(ground.standby_ports().contains(&port), "{text} went to {port}");
+}
+
+/// Defect 4 of Pgpool-II: what it once knew of a function it believes for ever.
+#[test]
+fn a_definition_through_weir_counts_for_the_next_statement() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let (mut one, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    assert_eq!(rule(&mut other, "select f()"), "function");
+    one.run("create sequence s");
+    one.run("create function f() returns int language sql stable as 'select inet_server_port()'");
+    assert_ne!(rule(&mut other, "select f()"), "read", "not before the catalog is read again");
+    wait_for_catalog(&mut other, &ground.database);
+    ground.cluster.wait_caught_up().unwrap();
+    check_is_on_standby(&ground, &mut other, "select f()");
+    one.run("create or replace function f() returns int language sql volatile as 'select nextval(''s'')::int'");
+    assert_eq!(other.value("select f()"), "1", "the first statement after it");
+    assert_eq!(other.extended("select f()", &[]).unwrap(), "2");
+    wait_for_catalog(&mut other, &ground.database);
+    assert_eq!(rule(&mut other, "select f()"), "function");
+    assert_eq!(other.value("select f()"), "3");
+}
+
+#[test]
+fn a_definition_counts_once_its_transaction_is_over() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("");
+    let (mut one, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    one.run("begin");
+    one.run("alter table t set unlogged");
+    assert_eq!(rule(&mut other, "select a from t"), "read", "nobody sees it yet");
+    one.run("commit");
+    assert_ne!(rule(&mut other, "select a from t"), "read");
+    other.run("select a from t");
+    wait_for_catalog(&mut other, &ground.database);
+    assert_eq!(rule(&mut other, "select a from t"), "unlogged_table");
+}
+
+#[test]
+fn a_definition_past_weir_is_noticed() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int); create function f() returns int language sql stable as 'select 1'");
+    let proxy = ground.proxy("");
+    let (mut client, mut asker) = (ground.client(&proxy), ground.client(&proxy));
+    let mut reads = || -> u64 {
+        let rows = asker.rows("show pool_catalogs");
+        rows.iter().find(|row| row[0] == ground.database).unwrap()[5].parse().unwrap()
+    };
+    let mut check = |definition: &str, text: &str, expected: &str| {
+        ground.prepare(definition);
+        wait_until(definition, || rule(&mut client, text) == expected);
+    };
+    check("alter function f() volatile", "select f()", "function");
+    check("create or replace function f() returns int language sql immutable as 'select 2'", "select f()", "read");
+    check(
+        "create view v as select nextval('s') from (select 1) x, t".replace("nextval('s')", "1").as_str(),
+        "select * from v",
+        "read",
+    );
+    check(
+        "create sequence s; create or replace view v as select nextval('s')::int as \"?column?\"",
+        "select * from v",
+        "writing_view",
+    );
+    check("alter table t set unlogged", "select a from t", "unlogged_table");
+    check("drop table t cascade", "select a from t", "unknown_relation");
+    check("do 'begin create table t2 (a int); end'", "select a from t2", "read");
+    check("create operator ## (leftarg = int, rightarg = int, function = int4pl)", "select 1 ## 2", "read");
+    let before = reads();
+    // Rows do not make it read again, nor does what only changes storage.
+    ground.prepare("insert into t2 values (1); truncate t2; analyze t2; create temp table x (a int)");
+    ground.prepare("vacuum full t2");
+    check("create table t3 (a int)", "select a from t3", "read");
+    assert!(reads() <= before + 1, "once for the last table, and not for what came before it");
+}
+
+/// Defect 5 of Pgpool-II: `set_config` changes the path on one server only.
+#[test]
+fn names_are_looked_up_in_the_sessions_path() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table t as select 1 as a, 1 as port; create schema s2; create unlogged table s2.t as select 2 as a;
+         create schema s3; create table s3.t as select 3 as a",
+    );
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    for (change, expected, value) in [
+        ("select set_config('search_path', 's2', false)", "unlogged_table", "2"),
+        ("set search_path = s3, s2", "read", "3"),
+        ("set search_path to nowhere, \"s2\"", "unlogged_table", "2"),
+        ("reset search_path", "read", "1"),
+        ("begin; set local search_path = s2; commit", "read", "1"),
+        ("begin; set search_path = s2; rollback", "read", "1"),
+        ("do $$ begin perform set_config('search_path', 's2', false); end $$", "unlogged_table", "2"),
+        ("discard all", "read", "1"),
+    ] {
+        client.run(change);
+        // A session whose settings are in doubt is asked about first.
+        assert_eq!(client.value("select a from t"), value, "{change}");
+        assert_eq!(rule(&mut client, "select a from t"), expected, "{change}");
+    }
+    let mut client = ground.client_with(&proxy, &[("options", "-c search_path=s2")]);
+    assert_eq!(rule(&mut client, "select a from t"), "unlogged_table");
+    let database = &ground.database;
+    ground.prepare(&format!("alter database {database} set search_path = s2"));
+    let mut client = ground.client(&proxy);
+    wait_until("the default to be known", || rule(&mut client, "select a from t") == "unlogged_table");
+    ground.prepare(&format!("alter database {database} reset search_path"));
+}
+
+#[test]
+fn lists_of_functions_hold_also_after_a_reload() {
+    let ground = Ground::new();
+    ground
+        .prepare("create function f() returns int language sql as 'select inet_server_port()'; create view v as select f() as f");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    assert_eq!([rule(&mut client, "select f()"), rule(&mut client, "select * from v")], ["function", "writing_view"]);
+    let text = std::fs::read_to_string(proxy.conf_path()).unwrap();
+    std::fs::write(proxy.conf_path(), format!("{text}\nread_only_function_list = 'f'\n")).unwrap();
+    proxy.reload();
+    wait_until("the list to hold", || rule(&mut client, "select f()") == "read");
+    assert_eq!(rule(&mut client, "select * from v"), "read");
+    check_is_on_standby(&ground, &mut client, "select f from v");
+}
