@@ -48,7 +48,7 @@ impl Entry {
     /// `direct`: what the direct run printed.
     pub fn explains(&self, hunk: &Hunk, direct: &str) -> bool {
         let [Some(first), Some(last)] = &self.part else {
-            return hunk.lines.iter().all(|line| self.lines.contains(line));
+            return hunk.lines.iter().all(|line| self.lines.iter().any(|known| is_line(known, line)));
         };
         let lines: Vec<&str> = direct.lines().collect();
         let first = lines.iter().position(|line| line == first);
@@ -56,6 +56,11 @@ impl Entry {
         let (Some(first), Some(last)) = (first, last) else { return false };
         (first + 1..=last + 1).contains(&(hunk.line as usize))
     }
+}
+
+/// Whether a line is the one of the table; with dots at its end that one is only how it begins.
+fn is_line(known: &str, line: &str) -> bool {
+    known.strip_suffix("...").map_or(known == line, |begin| line.starts_with(begin))
 }
 
 /// The table. Error: a line that is none of its kinds.
@@ -139,6 +144,7 @@ mod tests {
     fn an_entry_explains_its_own_lines_only() {
         let entries = read_table("# c\n\n[a all]\nwhy\nso\n-1\n+2\n[b transaction sometimes]\nx\n-1\n").unwrap();
         assert_eq!((entries[0].why.as_str(), entries[0].must_occur(PoolMode::Session)), ("why so", true));
+        assert!(is_line("-a...", "-ab") && !is_line("-a...", "-b") && !is_line("-a", "-ab"));
         assert!(entries[1].is_of(PoolMode::Transaction) && !entries[1].is_of(PoolMode::Session));
         assert!(!entries[1].must_occur(PoolMode::Transaction));
         let hunks = read_hunks("--- a\n+++ b\n@@ -7,2 +7 @@ f\n-1\n+2  \n@@ -9 +9 @@\n-1\n-3\n");
