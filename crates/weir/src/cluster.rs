@@ -17,6 +17,9 @@ use weir_policy::cluster::{ClusterView, Health, Probe, Role};
 use weir_policy::config::{ClusteringMode, Config};
 use weir_policy::passwd::Secret;
 
+/// Longest time until a node that is down is asked again.
+const DOWN_PERIOD: Duration = Duration::from_secs(10);
+
 /// Shortest time between two rounds, however many nudges come.
 const ROUND_MIN: Duration = Duration::from_millis(200);
 
@@ -67,19 +70,21 @@ pub async fn watch(w: Rc<Worker>) {
         }
         let changed = judge(&w, &config, &mut view, &answers);
         let has_primary = view.primary.is_some();
+        let has_down = (0..view.nodes.len()).any(|at| !view.is_up(at));
         if changed || *w.shared.view.load_full() != view {
             w.shared.view.store(Arc::new(view));
             w.shared.tell_all(|| Message::Refresh);
         }
-        wait(&w, &config, started, has_primary).await;
+        wait(&w, &config, started, has_primary, has_down).await;
     }
 }
 
 /// Until the next round is due.
-async fn wait(w: &Worker, config: &Config, started: Instant, has_primary: bool) {
+async fn wait(w: &Worker, config: &Config, started: Instant, has_primary: bool, has_down: bool) {
     let period = match (has_primary, config.check.period_ms) {
         (false, _) => Some(SEARCH_PERIOD),
         (true, 0) => None,
+        (true, ms) if has_down => Some(Duration::from_millis(ms).min(DOWN_PERIOD)),
         (true, ms) => Some(Duration::from_millis(ms)),
     };
     loop {

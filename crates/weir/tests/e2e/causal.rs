@@ -1,6 +1,6 @@
 //! What a client has seen it goes on seeing, whichever server answers.
 
-use crate::support::ground::{Owned, cluster};
+use crate::support::ground::{Owned, cluster, wait_for_catalog};
 use crate::support::{Ground, Proxy, Raw, wait_until};
 use weir_demo::{Mode, Server};
 
@@ -15,9 +15,16 @@ fn with_table(standbys: usize) -> Owned {
     cluster
 }
 
+/// A client, once reads go where they may.
+fn console(proxy: &Proxy) -> Raw {
+    let mut client = proxy.console();
+    wait_for_catalog(&mut client, "postgres");
+    client
+}
+
 /// A client that has seen something of the primary's, and reads from this standby since.
 fn reader_of(proxy: &Proxy, standby: &Server) -> Raw {
-    let mut client = proxy.console();
+    let mut client = console(&proxy);
     client.run("select txid_current_if_assigned()");
     wait_until("the standby to be known to keep up", || look(&mut client).0 == standby.port().to_string());
     client
@@ -34,7 +41,7 @@ fn a_client_reads_what_it_wrote_while_standbys_do_not_replay() {
     let cluster = with_table(2);
     cluster.standbys().iter().for_each(|standby| standby.pause_replay().unwrap());
     let proxy = Proxy::start(&cluster, "causal_wait = 20ms");
-    let mut client = proxy.console();
+    let mut client = console(&proxy);
     for count in 1..=20 {
         client.run("insert into t values (1)");
         assert_eq!(look(&mut client), (cluster.primary().port().to_string(), count.to_string()));
@@ -55,7 +62,7 @@ fn with_causal_reads_off_a_client_may_not_find_what_it_wrote() {
     let cluster = with_table(1);
     cluster.standbys()[0].pause_replay().unwrap();
     let proxy = Proxy::start(&cluster, "causal_reads = off\ncausal_wait = 20ms");
-    let mut client = proxy.console();
+    let mut client = console(&proxy);
     client.run("insert into t values (1)");
     assert_eq!(look(&mut client), (cluster.standbys()[0].port().to_string(), "0".into()));
     client.run("set weir.causal_reads = 'session'");
@@ -89,7 +96,7 @@ fn what_a_standby_showed_others_must_show_too() {
     // Whoever begins with the one behind may go on to the other, never back.
     let mut went_on = 0;
     for _ in 0..20 {
-        let mut client = proxy.console();
+        let mut client = console(&proxy);
         let mut before = look(&mut client).1;
         for _ in 0..20 {
             let now = look(&mut client).1;
@@ -134,7 +141,7 @@ fn the_end_of_a_wal_file_keeps_nobody_off_a_standby() {
 fn a_standby_that_starts_anew_must_prove_what_it_has_replayed() {
     let cluster = with_table(1);
     let proxy = Proxy::start(&cluster, "causal_wait = 20ms");
-    let mut client = proxy.console();
+    let mut client = console(&proxy);
     let [standby] = cluster.standbys() else { panic!("one standby") };
     client.run("insert into t values (1)");
     wait_until("the standby to be read from", || look(&mut client) == (standby.port().to_string(), "1".into()));
