@@ -24,7 +24,7 @@ fn console(proxy: &Proxy) -> Raw {
 
 /// A client that has seen something of the primary's, and reads from this standby since.
 fn reader_of(proxy: &Proxy, standby: &Server) -> Raw {
-    let mut client = console(&proxy);
+    let mut client = console(proxy);
     client.run("select txid_current_if_assigned()");
     wait_until("the standby to be known to keep up", || look(&mut client).0 == standby.port().to_string());
     client

@@ -123,6 +123,9 @@ fn when_the_primary_is_killed_clients_are_told_and_all_is_well_after_its_restart
     let mut idle = client(&proxy);
     inside.run("begin; insert into t values (1)");
     idle.run("insert into t values (2)");
+    let standby = cluster.standbys()[0].port().to_string();
+    // A standby that is not known to have replayed what a session wrote does not serve it.
+    wait_until("the write to be known on the standby", || idle.value(WHERE) == standby);
     busy.send(&wire::query("insert into t select 3 from pg_sleep(50)"));
     let text = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
     wait_until("the query to run", || cluster.primary().value(text).unwrap() == "1");
