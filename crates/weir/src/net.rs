@@ -167,9 +167,15 @@ pub fn group_done(s: &mut Session) {
     }
 }
 
+/// Whether the next message of the server must not go its way: more must arrive first, or it is gone.
+#[inline]
+pub fn holds_back(s: &mut Session, w: &Rc<Worker>) -> bool {
+    s.net.waits() && !s.replies.is_our_turn() && look(s, w) != Look::Go
+}
+
 /// What is to be done with the next message of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+enum Look {
     /// It goes its way.
     Go,
     /// More must arrive first.
@@ -179,7 +185,7 @@ pub enum Look {
 }
 
 /// Looks how the answer of the first group begins.
-pub fn look(s: &mut Session, w: &Rc<Worker>) -> Look {
+fn look(s: &mut Session, w: &Rc<Worker>) -> Look {
     let look = match find(s) {
         Found::Error { at, header } => on_error(s, w, at, header),
         Found::End(bytes) if may_wait(s) && bytes <= LOOK_BYTES_MAX && !s.down.has_whole(bytes) => return Look::Wait,

@@ -13,7 +13,7 @@ use crate::inventory;
 use crate::link;
 use crate::log::{Level, Who};
 use crate::metrics::Metric;
-use crate::net::{self, Look};
+use crate::net;
 use crate::reactor::parked;
 use crate::sequences;
 use crate::session::{Change, IDLE, Session};
@@ -611,7 +611,7 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
                 break;
             }
         };
-        if !on_server(s, w, header)? {
+        if net::holds_back(s, w) || !on_server(s, w, header)? {
             break;
         }
     }
@@ -624,9 +624,6 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
 /// Decides on one message of the server. False: more of it must arrive first, or the link is gone.
 #[inline]
 fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fault> {
-    if s.net.waits() && !s.replies.is_our_turn() && net::look(s, w) != Look::Go {
-        return Ok(false);
-    }
     let looks = match header.tag {
         back::READY => true,
         back::ERROR | back::PARAMETER_STATUS => header.frame_bytes() <= LOOK_BYTES_MAX,
