@@ -12,6 +12,7 @@ pub mod import;
 pub mod inventory;
 pub mod limits;
 pub mod listening;
+pub mod net;
 pub mod params;
 pub mod passwd;
 pub mod pool;

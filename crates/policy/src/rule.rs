@@ -28,6 +28,8 @@ pub enum Rule {
     Function,
     Cast,
     Operator,
+    /// A standby has refused this text.
+    StandbyRefused,
     /// The text only reads.
     Read,
     ReadFavourite,
@@ -60,6 +62,7 @@ const TABLE: &[(Rule, &str)] = &[
     (Rule::Function, "function"),
     (Rule::Cast, "cast"),
     (Rule::Operator, "operator"),
+    (Rule::StandbyRefused, "standby_refused"),
     (Rule::Read, "read"),
     (Rule::ReadFavourite, "read_favourite"),
     (Rule::ReadByWeight, "read_by_weight"),

@@ -7,6 +7,7 @@ use crate::inventory;
 use crate::judging;
 use crate::link::{self, Link, Login, OpenError};
 use crate::metrics::Metric;
+use crate::net;
 use crate::pool::{Lease, Limit, Place, Pool, Refusal};
 use crate::reactor::parked;
 use crate::sequences;
@@ -56,6 +57,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         }
     }
     let mut class = judging::class_of(s, w, statement);
+    class = net::class_of(s, statement, class);
     if s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
         // All of the session's state lies on one link, so that link must be able to do everything.
         class.side = Side::Primary;
@@ -81,7 +83,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             if s.state.listening.is_some() {
                 inventory::prepare(s, w, statement);
             }
-            if !s.barrier {
+            if !s.barrier && !s.net.is_on_reader {
                 sequences::prepare(s, w, statement);
             }
             Ok(s.barrier.then_some(Flow::Hold))
@@ -214,11 +216,12 @@ async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Ins
             }
             Err(error) => {
                 w.shared.nudge_prober();
-                if class.side != Side::Reader || !error.is_unreachable() || w.view().primary == Some(at) {
+                if class.side != Side::Reader || w.view().primary == Some(at) {
                     return Err(error.fault().as_fatal());
                 }
-                // A standby that cannot be reached costs a read nothing but its way to the primary.
-                class.side = Side::Primary;
+                // A standby that cannot be reached, or does not know the user or the database yet, costs a read nothing but its way
+                // to the primary.
+                class = Class::primary(Rule::ReadNoStandby);
             }
         }
     }
@@ -226,6 +229,7 @@ async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Ins
 
 /// Uses a link: brings it to the session's settings first if it has others. They travel with the statement in one write.
 fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) {
+    s.net.took(!is_primary(w, &link));
     s.pools.stats.add(Stat::Assignments, 1);
     s.take(w, link);
     inventory::bring(s, w);

@@ -27,6 +27,8 @@ pub struct Database {
     sessions: AtomicU32,
     /// A task looks after it.
     watched: AtomicBool,
+    /// Somebody wants the database without connections.
+    wanted_empty: AtomicBool,
     /// Number of that task, on the first worker.
     pub task: AtomicU32,
     /// Who logged in last: the server is asked as him.
@@ -55,6 +57,7 @@ impl Database {
             changes: AtomicU64::new(0),
             sessions: AtomicU32::new(0),
             watched: AtomicBool::new(false),
+            wanted_empty: AtomicBool::new(false),
             task: AtomicU32::new(crate::reactor::NO_TASK),
             user: Mutex::default(),
             report: Mutex::default(),
@@ -98,8 +101,18 @@ impl Database {
         is_current
     }
 
+    /// Nothing shall be connected to it that serves no session.
+    pub fn want_empty(&self) {
+        self.wanted_empty.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_wanted_empty(&self) -> bool {
+        self.wanted_empty.load(Ordering::SeqCst)
+    }
+
     /// Nobody looks after it any more.
     pub fn close(&self) {
+        self.wanted_empty.store(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
         self.task.store(crate::reactor::NO_TASK, Ordering::SeqCst);
         self.watched.store(false, Ordering::SeqCst);

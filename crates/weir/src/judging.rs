@@ -119,3 +119,10 @@ fn judge(s: &Session, statement: &Statement) -> Class {
     }
     class
 }
+
+/// A standby refused this text: as long as the catalog stays, it is the primary's.
+pub fn note_refused(s: &Session, statement: &Statement) {
+    if s.place.number != 0 {
+        statement.judged.note(s.place.number, Class::primary(Rule::StandbyRefused));
+    }
+}

@@ -348,6 +348,24 @@ impl Lane {
         self.want = 0;
     }
 
+    /// Puts messages back before those that were not looked at, as if they came only now. Nothing may wait to be sent, and no message be
+    /// under way.
+    pub fn unread(&mut self, bytes: &[u8], buffers: &Buffers) {
+        let here = self.end - self.seen;
+        let mut buffer = buffers.take_bulk();
+        if buffer.len() < bytes.len() + here {
+            buffer = vec![0; bytes.len() + here].into_boxed_slice();
+        }
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        if let Some(old) = self.buffer.take() {
+            buffer[bytes.len()..bytes.len() + here].copy_from_slice(&old[self.seen..self.end]);
+            buffers.put_bulk(old);
+        }
+        self.buffer = Some(buffer);
+        (self.start, self.mark, self.seen, self.end) = (0, 0, 0, bytes.len() + here);
+        self.want = 0;
+    }
+
     /// Gives the buffer back when it holds nothing.
     pub fn rest_if_empty(&mut self, buffers: &Buffers) {
         if self.start == self.mark && self.seen == self.end && self.extra.is_none() {

@@ -37,6 +37,7 @@ pub mod listener;
 pub mod log;
 pub mod login;
 pub mod metrics;
+pub mod net;
 pub mod notify;
 pub mod overtime;
 pub mod pool;

@@ -21,6 +21,7 @@ pub enum Metric {
     StatementsExtended,
     StatementsAnswered,
     ReadsSpread,
+    ReadsRepeated,
     ReadsNotReplayed,
     ReplayWaits,
     PositionRounds,
@@ -64,6 +65,7 @@ pub const METRICS: &[Row] = &[
     Row { name: "statements_extended_total", help: "Execute messages forwarded." },
     Row { name: "statements_answered_total", help: "Statements answered by Weir itself." },
     Row { name: "reads_spread_total", help: "Statements routed by weight as reads." },
+    Row { name: "reads_repeated_total", help: "Times a read ran again elsewhere because a standby refused it or was lost." },
     Row {
         name: "reads_not_replayed_total",
         help: "Reads answered by the primary, since no standby was known to have replayed what they must show.",

@@ -13,6 +13,7 @@ use crate::inventory;
 use crate::link;
 use crate::log::{Level, Who};
 use crate::metrics::Metric;
+use crate::net;
 use crate::reactor::parked;
 use crate::sequences;
 use crate::session::{Change, IDLE, Session};
@@ -345,6 +346,16 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
     if !(is_copy && s.replies.is_copying_in()) && must_hold(s) {
         return Ok(aim::hold(s, w));
     }
+    if !w.has_readers() {
+        return decide(s, w, header);
+    }
+    let mark = net::keep(s, header);
+    let flow = decide(s, w, header);
+    net::kept(s, header, &mark, flow == Ok(Flow::Next));
+    flow
+}
+
+fn decide(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     match header.tag {
         front::QUERY => on_query(s, w, header),
         front::PARSE => extended::on_parse(s, w, header),
@@ -600,7 +611,7 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
                 break;
             }
         };
-        if !on_server(s, w, header)? {
+        if net::holds_back(s, w) || !on_server(s, w, header)? {
             break;
         }
     }
@@ -715,6 +726,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
         }
     }
     timing::ready(s, w, status);
+    net::group_done(s);
     if s.state.redefines && status == IDLE {
         tell_change(s, w);
     }
@@ -824,6 +836,9 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
     w.log_link(&address, format_args!("lost: {cause}"));
     w.shared.nudge_prober();
     w.close_link(link);
+    if w.shared.stop_mode() < Stop::Fast && net::on_loss(s, w) {
+        return Ok(());
+    }
     let lost_state = s.transaction != IDLE || inventory::leaves_something(s) || s.down.is_mid_message();
     s.down.drop_unseen();
     s.up.forget_pending(&w.buffers);

@@ -6,6 +6,7 @@ use crate::fault::Fault;
 use crate::judging::Place;
 use crate::lane::Lane;
 use crate::link::Link;
+use crate::net::Net;
 use crate::session_card::Doing;
 use crate::socket::Socket;
 use crate::state::State;
@@ -57,6 +58,8 @@ pub struct Session {
     pub causal: Causal,
     /// Where its names are looked up.
     pub place: Place,
+    /// What is under way on a standby, to be sent again should it refuse.
+    pub net: Net,
     /// Counts it among the sessions of its database.
     pub visit: Visit,
     /// A command on the whole session is on its way: what follows it waits until it is over.
@@ -148,6 +151,7 @@ impl Session {
             favourite: None,
             causal: Causal::default(),
             place,
+            net: Net::default(),
             visit,
             barrier: false,
             verb_bound: false,
@@ -251,6 +255,17 @@ impl Session {
         self.refusals.clear();
     }
 
+    /// Takes back what messages changed whose answers nobody has looked at: they are to be sent again.
+    pub fn undo_for_again(&mut self) {
+        while let Some((_, id)) = self.bringing.pop_front() {
+            self.forget_on_link(id);
+        }
+        self.undo_all();
+        if let Some(link) = &mut self.link {
+            link.unnamed = None;
+        }
+    }
+
     /// The server dropped all prepared statements of the link, whoever's they were.
     pub fn deallocated(&mut self, w: &Worker) {
         self.named.clear();
@@ -295,6 +310,7 @@ impl Session {
         self.entry.is_ours.set(false);
         self.entry.cancel_waits.set(false);
         self.entry.card.set_doing(Doing::Idle);
+        self.net.reset();
         self.flushed = false;
     }
 

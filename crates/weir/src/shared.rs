@@ -265,9 +265,11 @@ impl Shared {
         self.log.set(&config.log);
         self.pools.reconfigure(&config);
         self.positions.obey(config.routing.causal);
+        let judges_alike = config.routing.judges_as(&self.config.load().routing);
         self.config.store(Arc::new(config));
-        // Functions may be listed otherwise now.
-        self.catalogs.all().iter().for_each(|database| self.note_change(database));
+        if !judges_alike {
+            self.catalogs.all().iter().for_each(|database| self.note_change(database));
+        }
         self.tell_all(|| Message::Refresh);
         self.nudge_prober();
     }

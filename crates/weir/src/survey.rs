@@ -105,7 +105,7 @@ pub async fn watch(w: Rc<Worker>, database: Arc<Database>) {
     while w.shared.stop_mode() < Stop::Fast {
         if database.has_sessions() {
             used_at = Instant::now();
-        } else if used_at.elapsed() >= LINGER {
+        } else if used_at.elapsed() >= LINGER || database.is_wanted_empty() {
             break;
         }
         let started = Instant::now();
@@ -140,9 +140,6 @@ async fn rest(w: &Worker, database: &Database, until: Instant, changes: u64) {
         let linger = if database.has_sessions() { until } else { until.min(now + LINGER) };
         w.reactor.wake_at(if database.changes() != changes { soonest } else { linger });
         parked().await;
-        if !database.has_sessions() {
-            return;
-        }
     }
 }
 
@@ -200,7 +197,7 @@ async fn look(
     let expire_ms = config.routing.catalog_expire_ms;
     let is_same = |known: &&mut Known| {
         let is_young = expire_ms == 0 || known.read_at.elapsed() < Duration::from_millis(expire_ms);
-        known.fingerprint == fingerprint && Arc::ptr_eq(&known.config, &config) && is_young
+        known.fingerprint == fingerprint && known.config.routing.judges_as(&config.routing) && is_young
     };
     match known.as_mut().filter(is_same) {
         Some(known) => {

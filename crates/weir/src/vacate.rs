@@ -40,6 +40,11 @@ fn try_vacate(w: &Worker, database: &str) -> bool {
         return false;
     }
     w.shared.pools.of_database(Some(database)).iter().for_each(|pool| pool.renew(w));
+    // So does what reads the catalog.
+    for known in w.shared.catalogs.all().iter().filter(|known| *known.name == *database) {
+        known.want_empty();
+        w.shared.note_change(known);
+    }
     // Another database may have the name soon: neither its greeting nor its functions are those we know.
     w.shared.tell_all(|| Message::Refresh);
     w.shared.definitions.fetch_add(1, Ordering::Relaxed);

@@ -368,6 +368,14 @@ impl AdminConfig {
 }
 
 impl RoutingConfig {
+    /// Whether a catalog made under the other configuration says the same.
+    pub fn judges_as(&self, other: &RoutingConfig) -> bool {
+        let is_same = |one: &[Regex], other: &[Regex]| one.iter().map(Regex::as_str).eq(other.iter().map(Regex::as_str));
+        is_same(&self.read_only_functions, &other.read_only_functions)
+            && is_same(&self.write_functions, &other.write_functions)
+            && self.check_unlogged == other.check_unlogged
+    }
+
     /// All zero: the table sets every field.
     pub(super) fn empty() -> RoutingConfig {
         RoutingConfig {

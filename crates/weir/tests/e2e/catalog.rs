@@ -1,7 +1,7 @@
-//! Routing by what is in the database.
+//! Routing by what is in the database, and the net below it.
 
 use crate::support::ground::wait_for_catalog;
-use crate::support::{Ground, Raw, wait_until};
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
 /// Where the table's statements go, as `SHOW route` tells.
 #[test]
@@ -174,4 +174,148 @@ fn lists_of_functions_hold_also_after_a_reload() {
     wait_until("the list to hold", || rule(&mut client, "select f()") == "read");
     assert_eq!(rule(&mut client, "select * from v"), "read");
     check_is_on_standby(&ground, &mut client, "select f from v");
+}
+
+/// A function that says it only reads, and does not: only the server knows.
+const LIAR: &str = "create sequence s; create table t (a int); insert into t values (1), (2);
+    create function liar() returns int language sql stable as 'select pg_catalog.nextval(''s'')::int'";
+
+#[test]
+fn a_read_that_a_standby_refuses_runs_on_the_primary_unseen() {
+    let ground = Ground::new();
+    ground.prepare(LIAR);
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.send(&wire::query("select liar()"));
+    assert_eq!(client.tags(), "TDCZ", "one answer");
+    assert_eq!(proxy.metric("reads_repeated_total"), 1);
+    assert_eq!(rule(&mut client, "select liar()"), "standby_refused", "it is remembered");
+    assert_eq!(client.value("select liar()"), "2");
+    assert_eq!(proxy.metric("reads_repeated_total"), 1);
+    assert_eq!(client.extended("select liar() + 0", &[]).unwrap(), "3");
+    assert_eq!(client.extended("select liar() + $1::int", &["10"]).unwrap(), "14");
+    assert_eq!(proxy.metric("reads_repeated_total"), 3);
+    client.send(&wire::query("copy (select liar()) to stdout"));
+    assert_eq!(client.tags(), "HdcCZ");
+    assert_eq!(proxy.metric("reads_repeated_total"), 4);
+    let port = client.value("select inet_server_port()");
+    assert!(ground.standby_ports().contains(&port), "other reads stay on standbys");
+}
+
+#[test]
+fn an_error_after_the_first_row_is_the_clients() {
+    let ground = Ground::new();
+    ground.prepare(LIAR);
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    let failure = client.error("select 1; select liar()");
+    assert_eq!(failure.sqlstate, "25006");
+    assert_eq!(proxy.metric("reads_repeated_total"), 0);
+    let failure = client.error("select 1 / (a - 1) from t");
+    assert_eq!(failure.sqlstate, "22012", "an error that any server gives is told at once");
+    assert_eq!(proxy.metric("reads_repeated_total"), 0);
+    assert_eq!(client.value("select 1"), "1");
+}
+
+#[test]
+fn pipelined_reads_are_caught_by_the_net_too() {
+    let ground = Ground::new();
+    ground.prepare(LIAR);
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    let one = |name: &str, text: &str| {
+        [wire::parse(name, text), wire::bind("", name, &[]), wire::describe(b'P', ""), wire::execute("", 0)].concat()
+    };
+    // A pipeline that begins with the refused one, a named statement, and what comes after in segments of its own.
+    client.send(
+        &[one("a", "select liar()"), one("b", "select a from t"), wire::sync(), one("c", "select 7"), wire::sync()].concat(),
+    );
+    assert_eq!(client.tags(), "12TDC12TDDCZ");
+    assert_eq!(client.tags(), "12TDCZ");
+    assert_eq!(proxy.metric("reads_repeated_total"), 1);
+    // The named statements are there.
+    client.send(&[wire::bind("", "a", &[]), wire::execute("", 0), wire::sync()].concat());
+    assert_eq!(client.tags(), "2DCZ");
+    client.send(&[wire::parse("a", "select 1"), wire::sync()].concat());
+    assert_eq!(client.tags(), "EZ", "the name is taken");
+    // Queries sent without waiting.
+    client.send(&[wire::query("select liar() * 1"), wire::query("select a from t where a = 1"), wire::query("selec")].concat());
+    assert_eq!([client.tags(), client.tags(), client.tags()], ["TDCZ", "TDCZ", "EZ"]);
+}
+
+/// After an error the server passes a Query over until a Sync comes: nobody waits for its end.
+#[test]
+fn a_query_behind_messages_without_a_sync_has_no_net_and_hangs_nobody() {
+    let ground = Ground::new();
+    ground.prepare(LIAR);
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    for _ in 0..3 {
+        client.send(&[wire::parse("", "select no_such_column from t"), wire::query("select 1")].concat());
+        assert_eq!(client.read().failure().sqlstate, "42703");
+        client.send(&wire::sync());
+        assert_eq!(client.tags(), "Z");
+        client.send(&[wire::copy_fail("x"), wire::sync(), wire::query("rollback"), wire::query("select 'end'")].concat());
+        assert_eq!([client.tags(), client.tags(), client.tags()], ["Z", "CZ", "TDCZ"]);
+    }
+    assert_eq!(client.value("select liar()"), "1");
+}
+
+#[test]
+fn a_flush_and_a_message_too_long_to_be_kept_get_their_answers_at_once() {
+    let ground = Ground::new();
+    ground.prepare(LIAR);
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.send(&[wire::parse("", "select a from t where a = 1"), wire::describe(b'S', ""), wire::flush()].concat());
+    let tags: String = (0..3).map(|_| char::from(client.read().tag)).collect();
+    assert_eq!(tags, "1tT");
+    client.send(&[wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
+    assert_eq!(client.tags(), "2DCZ");
+    let long = format!("select liar() /* {} */", "x".repeat(20_000));
+    assert_eq!(client.error(&long).sqlstate, "25006", "beyond the bound there is no net");
+    assert_eq!(client.value("select 1"), "1");
+}
+
+#[test]
+fn a_transaction_on_a_standby_is_not_torn_apart() {
+    let ground = Ground::new();
+    ground.prepare(LIAR);
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.run("begin read only");
+    assert_eq!(client.error("select liar()").sqlstate, "25006");
+    client.run("rollback");
+    client.send(&[wire::query("begin read only"), wire::query("select liar()"), wire::query("rollback")].concat());
+    assert_eq!([client.tags(), client.tags(), client.tags()], ["CZ", "TEZ", "CZ"]);
+    assert_eq!(proxy.metric("reads_repeated_total"), 0);
+}
+
+/// What has not been replayed yet is not there for a standby, and must be for a client.
+#[test]
+fn what_a_standby_has_not_replayed_is_read_on_the_primary() {
+    let cluster = crate::support::ground::cluster(1);
+    // Else what the session wrote itself would keep it off the standby.
+    let proxy = Proxy::start(&cluster, "causal_reads = off");
+    let mut client = proxy.console();
+    client.run("create table old (a int)");
+    cluster.wait_caught_up().unwrap();
+    wait_for_catalog(&mut client, "postgres");
+    cluster.standbys()[0].query("select pg_wal_replay_pause()").unwrap();
+    wait_until("replay to pause", || cluster.standbys()[0].value("select pg_get_wal_replay_pause_state()").unwrap() == "paused");
+    client.run("create table fresh as select 5 as a; alter table old add b int default 6; insert into old values (1, 7)");
+    client.run("create function newest() returns int language sql stable as 'select 8'");
+    wait_for_catalog(&mut client, "postgres");
+    assert_eq!(client.value("select a from fresh"), "5");
+    assert_eq!(proxy.metric("reads_repeated_total"), 1);
+    assert_eq!(client.extended("select a from fresh where a > 1", &[]).unwrap(), "5");
+    assert_eq!(proxy.metric("reads_repeated_total"), 2);
+    assert_eq!(client.value("select newest()"), "8");
+    assert_eq!(proxy.metric("reads_repeated_total"), 3);
+    assert_eq!(client.error("select no_such_column from fresh").sqlstate, "42703", "the primary says what is wrong");
+    cluster.standbys()[0].query("select pg_wal_replay_resume()").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let repeated = proxy.metric("reads_repeated_total");
+    assert_eq!(client.value("select a from fresh"), "5");
+    assert_eq!(proxy.metric("reads_repeated_total"), repeated, "and now a standby answers");
 }

@@ -1,0 +1,58 @@
+//! Which errors of a standby say nothing about the statement: the primary is asked then.
+
+/// What an error of a standby means for a read of which the client has seen nothing yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The primary would say the same: the client hears it.
+    Stands,
+    /// The primary may answer; the next time a standby may.
+    Passing,
+    /// The primary may answer, and no standby ever will, as long as nothing is defined anew.
+    Remembered,
+    /// The connection ends with it.
+    Lost,
+}
+
+/// Errors that come from being a standby, or from being behind.
+///
+/// Class 42 is about names, types and rights, which may not have been replayed yet. A recovery conflict is 40001 (`ProcessInterrupts` in
+/// postgres.c); 57014 is a cancel request or a limit on time, and must end the statement. Others, like a division by zero, are
+/// about the data read, and a read on a standby has the data of its moment.
+const PASSING: [&[u8]; 8] = [b"22P02", b"3D000", b"3F000", b"40001", b"40P01", b"55000", b"58P01", b"XX000"];
+
+/// A write in a read-only transaction; an unlogged or temporary relation.
+const REMEMBERED: [&[u8]; 2] = [b"25006", b"0A000"];
+
+/// Judges an error by its severity, not translated, and SQLSTATE.
+pub fn judge(severity: &[u8], sqlstate: &[u8]) -> Verdict {
+    if matches!(severity, b"FATAL" | b"PANIC") {
+        return Verdict::Lost;
+    }
+    if REMEMBERED.contains(&sqlstate) {
+        return Verdict::Remembered;
+    }
+    if PASSING.contains(&sqlstate) || sqlstate.starts_with(b"42") { Verdict::Passing } else { Verdict::Stands }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_a_standby_says_is_asked_of_the_primary() {
+        for (severity, sqlstate, verdict) in [
+            ("ERROR", "25006", Verdict::Remembered),
+            ("ERROR", "0A000", Verdict::Remembered),
+            ("ERROR", "40001", Verdict::Passing),
+            ("ERROR", "42P01", Verdict::Passing),
+            ("ERROR", "42501", Verdict::Passing),
+            ("ERROR", "57014", Verdict::Stands),
+            ("ERROR", "22012", Verdict::Stands),
+            ("ERROR", "P0001", Verdict::Stands),
+            ("FATAL", "57P01", Verdict::Lost),
+            ("FATAL", "40001", Verdict::Lost),
+        ] {
+            assert_eq!(judge(severity.as_bytes(), sqlstate.as_bytes()), verdict, "{severity} {sqlstate}");
+        }
+    }
+}
