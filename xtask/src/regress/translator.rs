@@ -8,12 +8,9 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// Between two looks at whether the run is over.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// No message of the suite is nearly as long.
 const BODY_BYTES_MAX: usize = 256 << 20;
 
@@ -28,16 +25,17 @@ impl Translator {
     /// Translates for whoever connects, towards `target` on this machine.
     pub fn start(target: u16) -> Result<Translator> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
-        listener.set_nonblocking(true)?;
         let port = listener.local_addr()?.port();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                match listener.accept() {
-                    // A connection that breaks shows in what its test prints.
-                    Ok((client, _)) => drop(thread::spawn(move || serve(client, target))),
-                    Err(_) => thread::sleep(LOOK_EVERY),
+            for client in listener.incoming() {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                // A connection that breaks shows in what its test prints.
+                if let Ok(client) = client {
+                    thread::spawn(move || serve(client, target));
                 }
             }
         });
@@ -48,7 +46,9 @@ impl Translator {
 impl Drop for Translator {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
+        // Wakes the thread, which waits for a client. If it cannot be reached it has ended.
+        let is_awake = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| is_awake) {
             let _ = thread.join();
         }
     }
@@ -64,7 +64,6 @@ struct State {
 }
 
 fn serve(client: TcpStream, target: u16) -> io::Result<()> {
-    client.set_nonblocking(false)?;
     client.set_nodelay(true)?;
     let server = TcpStream::connect((Ipv4Addr::LOCALHOST, target))?;
     server.set_nodelay(true)?;
