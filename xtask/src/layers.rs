@@ -145,6 +145,9 @@ const MODULES: &[Module] = &[
 /// The folder the table of modules is about.
 const MODULES_FOLDER: &str = "crates/weir/src";
 
+/// Folders in it that only group modules by what they are about. Layers do not care: a name is a module's wherever it lies.
+const GROUPS: &[&str] = &["client", "io", "monitor", "process", "server", "traffic"];
+
 /// Checks both tables.
 pub fn run(root: &Path) -> Result<()> {
     finding::report("layers", &find(root)?)
@@ -209,7 +212,7 @@ fn check_manifest(path: &str, text: &str, allowed: &[&str]) -> Vec<Finding> {
 fn check_module(source: &Source) -> Vec<Finding> {
     let name = module_name(inside(source));
     // `lib.rs` names all modules; programs of `bin/` stand above all of them.
-    if matches!(name, "lib" | "bin") {
+    if matches!(name, "lib" | "bin") || GROUPS.contains(&name) {
         return vec![];
     }
     let Some(own) = module(name) else {
@@ -229,12 +232,16 @@ fn inside(source: &Source) -> &str {
     source.path.strip_prefix(MODULES_FOLDER).unwrap_or(&source.path).trim_start_matches('/')
 }
 
+/// Whether `super` is the crate's root there.
 fn is_top(source: &Source) -> bool {
     !inside(source).contains('/')
 }
 
+/// The module of a file: the first part of its path that is not only a group.
 fn module_name(inside: &str) -> &str {
-    inside.split('/').next().unwrap_or("").trim_end_matches(".rs")
+    let mut parts = inside.split('/').map(|part| part.trim_end_matches(".rs"));
+    let first = parts.next().unwrap_or("");
+    if GROUPS.contains(&first) { parts.next().unwrap_or(first) } else { first }
 }
 
 fn complaint(own: &Module, other: &Module) -> String {
@@ -284,7 +291,14 @@ fn uses_of(source: &Source, is_top: bool) -> Vec<(usize, String)> {
 fn first_names(after: &str) -> Vec<(usize, String)> {
     let word = |text: &str| -> String { text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect() };
     if !after.starts_with('{') {
-        return vec![(0, word(after))];
+        let first = word(after);
+        if GROUPS.contains(&first.as_str())
+            && let Some(inner) = after[first.len()..].strip_prefix("::")
+        {
+            let shift = first.len() + 2;
+            return first_names(inner).into_iter().map(|(at, name)| (at + shift, name)).collect();
+        }
+        return vec![(0, first)];
     }
     let mut names = Vec::new();
     let mut depth = 0;
@@ -299,7 +313,7 @@ fn first_names(after: &str) -> Vec<(usize, String)> {
             '}' => depth -= 1,
             ',' => expects_name = depth == 1,
             _ if expects_name && !c.is_whitespace() => {
-                names.push((at, word(&after[at..])));
+                names.extend(first_names(&after[at..]).into_iter().map(|(offset, name)| (at + offset, name)));
                 expects_name = false;
             }
             _ => {}
@@ -327,6 +341,15 @@ mod tests {
         check_lines(lane, "use super::relay;\n", &[1]);
         check_lines(lane, "#[cfg(test)]\nmod tests {\n    use crate::worker::Worker;\n}\n", &[]);
         check_lines("crates/weir/src/lane/part.rs", "use super::relay;\nuse crate::pool::Pool;\n", &[2]);
+    }
+
+    #[test]
+    fn groups_are_looked_through() {
+        let lane = "crates/weir/src/io/lane.rs";
+        check_lines(lane, "use crate::io::socket::Socket;\nuse crate::process::worker::Worker;\n", &[2]);
+        check_lines(lane, "use crate::{\n    monitor::log,\n    server::{link, pool::Pool},\n};\n", &[3, 3]);
+        check_lines("crates/weir/src/io/surprise.rs", "", &[1]);
+        check_lines("crates/weir/src/io.rs", "pub mod lane;\n", &[]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ const PRODUCTION: &[&str] = &["crates/wire/src", "crates/sql/src", "crates/polic
 const PURE: &[&str] = &["crates/wire/src", "crates/policy/src"];
 /// Where the program talks to a person at a terminal.
 const COMMAND_LINE: &[&str] =
-    &["crates/weir/src/main.rs", "crates/weir/src/cli.rs", "crates/weir/src/cli/", "crates/weir/src/bin/"];
+    &["crates/weir/src/main.rs", "crates/weir/src/process/cli.rs", "crates/weir/src/process/cli/", "crates/weir/src/bin/"];
 const NONE: &[&str] = &[];
 
 const fn ban(

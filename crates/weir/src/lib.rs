@@ -2,70 +2,12 @@
 //!
 //! Layers, each using only those below it (checked by `cargo xtask layers`): see ARCHITECTURE.md.
 
-pub mod access;
-pub mod aim;
-pub mod answer;
-pub mod buffers;
-pub mod catalogs;
-pub mod causal;
-pub mod census;
-pub mod cli;
-pub mod cluster;
-pub mod console;
-pub mod demo;
-pub mod directory;
-pub mod docs;
-pub mod errand;
-pub mod exposition;
-pub mod extended;
-pub mod fault;
-pub mod files;
-pub mod flow;
-pub mod forge;
-pub mod gates;
-pub mod histogram;
-pub mod http;
-pub mod hub;
-pub mod inherit;
-pub mod inquiry;
-pub mod inventory;
-pub mod judging;
-pub mod lane;
-pub mod link;
-pub mod listen;
-pub mod listener;
-pub mod log;
-pub mod login;
-pub mod metrics;
-pub mod net;
-pub mod notify;
-pub mod overtime;
-pub mod pool;
-pub mod positions;
-pub mod reactor;
-pub mod relay;
-pub mod replication;
-pub mod sampler;
-pub mod seats;
-pub mod sequences;
-pub mod session;
-pub mod session_card;
-pub mod shared;
-pub mod socket;
-pub mod startup;
-pub mod state;
-pub mod statement_log;
-pub mod statements;
-pub mod stats;
-pub mod supervisor;
-pub mod survey;
-pub mod takeover;
-pub mod timing;
-pub mod tls;
-pub mod vacate;
-pub mod views;
-pub mod warm;
-pub mod worker;
+pub mod client;
+pub mod io;
+pub mod monitor;
+pub mod process;
+pub mod server;
+pub mod traffic;
 
 /// Random bytes from the system, taken many at a time: a login needs few, and each asking is a system call.
 #[derive(Default)]

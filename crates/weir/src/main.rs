@@ -1,7 +1,7 @@
-//! The binary: hands its arguments to `weir::cli`.
+//! The binary: hands its arguments to `weir::process::cli`.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    weir::cli::main(std::env::args_os().collect())
+    weir::process::cli::main(std::env::args_os().collect())
 }

@@ -1,0 +1,308 @@
+//! What decides who gets in, as far as two threads see it: what the files say, and what was found out since.
+
+use crate::client::directory::{Claim, Verdict};
+use crate::client::errand::{Errands, Limits};
+use arc_swap::ArcSwap;
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use weir_policy::hba::{Hba, Network};
+use weir_policy::passwd::{Passwords, PoolKey, Secret};
+use weir_policy::throttle::{Throttle, Visitor};
+use weir_wire::scram::{Challenge, SaltedKeys};
+
+/// Users of whom something is remembered: far more than log in anywhere, and an end to what invented names can cost.
+const USERS_MAX: usize = 100_000;
+
+/// Keys are derived by one thread, so that a storm of logins takes no more than a core; the last in its queue waits two seconds.
+const KEYS: Limits = Limits { threads: 1, queue: 2048, answers: 10_000, lifetime: None };
+
+/// Threads that ask for the names of hosts. A name server that does not answer holds each for seconds.
+const HOSTS: Limits = Limits { threads: 4, queue: 256, answers: 10_000, lifetime: Some(Duration::from_secs(60)) };
+
+/// Threads that ask LDAP directories. Each answer takes `auth_query_timeout` at most, so that a directory that hangs refuses logins in time
+/// and holds nobody else up.
+const DIRECTORIES: Limits = Limits { threads: 8, queue: 512, answers: 10_000, lifetime: None };
+
+/// What the files say about access.
+#[derive(Clone, Debug, Default)]
+pub struct AccessFiles {
+    pub passwords: Passwords,
+    /// Rules of `pool_hba.conf`; `None` without `enable_pool_hba`.
+    pub hba: Option<Arc<Hba>>,
+    /// Decrypts passwords in the configuration.
+    pub key: Option<PoolKey>,
+    /// Networks this machine has an address in.
+    pub networks: Vec<Network>,
+    /// Nobody whom the password file does not name gets in without having proved something, or by a rule that trusts him. Without,
+    /// such users are let in as far as servers trust them, and must not be helped by what another client once proved.
+    pub keeps_proofs: bool,
+}
+
+/// A password under a salt. The password stands for itself only as a digest under a secret of this process.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Salted {
+    pub password: [u8; 32],
+    pub challenge: Challenge,
+}
+
+/// Roles a user is a member of, and since when that is known.
+type Groups = (Instant, Arc<BTreeSet<String>>);
+
+/// What `auth_query` said of a user, when, and for how long that is believed.
+struct Asked {
+    at: Instant,
+    lifetime: Duration,
+    secret: Option<Secret>,
+}
+
+/// What a client proved itself with, and when a server or a verifier last confirmed it.
+#[derive(Clone)]
+pub struct Proven {
+    pub secret: Secret,
+    pub at: Instant,
+}
+
+/// Everything about access that the threads of one proxy share.
+pub struct Access {
+    files: ArcSwap<AccessFiles>,
+    /// Moves when the files were read again: links opened with older passwords are closed instead of used, since they prove nothing
+    /// about who may log in now.
+    generation: AtomicU64,
+    /// Wipes the difference between users that exist and those that do not; new at each start.
+    pub salt_secret: [u8; 32],
+    /// Keys of passwords.
+    pub keys: Arc<Errands<Salted, SaltedKeys>>,
+    /// Names of hosts that their own addresses prove.
+    pub hosts: Arc<Errands<IpAddr, Option<Arc<str>>>>,
+    /// What directories said of passwords.
+    pub directories: Arc<Errands<Claim, Verdict>>,
+    groups: Mutex<HashMap<Box<str>, Groups>>,
+    /// What clients of users without a password here have proved themselves with: enough to log in to servers.
+    proven: Mutex<HashMap<Box<str>, Proven>>,
+    asked: Mutex<HashMap<Box<str>, Asked>>,
+    throttle: Mutex<Throttle>,
+    hasher: foldhash::fast::RandomState,
+    born_at: Instant,
+}
+
+impl Access {
+    pub fn new(files: AccessFiles, salt_secret: [u8; 32]) -> Access {
+        Access {
+            files: ArcSwap::from_pointee(files),
+            generation: AtomicU64::new(0),
+            salt_secret,
+            keys: Errands::new("keys", KEYS),
+            hosts: Errands::new("hosts", HOSTS),
+            directories: Errands::new("directories", DIRECTORIES),
+            groups: Mutex::default(),
+            proven: Mutex::default(),
+            asked: Mutex::default(),
+            throttle: Mutex::default(),
+            hasher: foldhash::fast::RandomState::default(),
+            born_at: Instant::now(),
+        }
+    }
+
+    /// Takes what the files say now.
+    pub fn replace(&self, files: AccessFiles) {
+        self.files.store(Arc::new(files));
+        self.generation.fetch_add(1, Ordering::Release);
+        self.keys.clear();
+        self.directories.clear();
+        self.groups.lock().clear();
+        self.asked.lock().clear();
+    }
+
+    pub fn files(&self) -> Arc<AccessFiles> {
+        self.files.load_full()
+    }
+
+    /// Which reading of the files is in force. Ask for it before the files: a reload in between makes a link old at once.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// What is known for logging in to servers as this user: from the password file, or from a client that proved itself.
+    pub fn secret_for_server(&self, user: &str) -> Option<Secret> {
+        let files = self.files.load();
+        match files.passwords.get(user) {
+            // Keys of another verifier than the file's are of a password that does not count any more.
+            Some(Secret::Scram(verifier)) => match self.proven(user).map(|proven| proven.secret) {
+                Some(secret @ Secret::Keys(..)) if secret.is_of(verifier) => Some(secret),
+                Some(_) | None => Some(Secret::Scram(verifier.clone())),
+            },
+            Some(secret) => Some(secret.clone()),
+            None if files.passwords.is_spoiled(user) || !files.keeps_proofs => None,
+            None => self.proven(user).map(|proven| proven.secret),
+        }
+    }
+
+    /// Remembers what a client of the user proved itself with, until another one proves itself with something else.
+    pub fn prove(&self, user: &str, secret: Secret) {
+        let mut proven = self.proven.lock();
+        match proven.get_mut(user) {
+            Some(known) if known.secret == secret => known.at = Instant::now(),
+            Some(known) => *known = Proven { secret, at: Instant::now() },
+            None => {
+                if proven.len() >= USERS_MAX {
+                    proven.clear();
+                }
+                proven.insert(user.into(), Proven { secret, at: Instant::now() });
+            }
+        }
+    }
+
+    /// What a client of the user proved itself with.
+    pub fn proven(&self, user: &str) -> Option<Proven> {
+        self.proven.lock().get(user).cloned()
+    }
+
+    /// What `auth_query` said of a user, while that is believed.
+    pub fn asked(&self, user: &str) -> Option<Option<Secret>> {
+        let asked = self.asked.lock();
+        asked.get(user).filter(|asked| asked.at.elapsed() < asked.lifetime).map(|asked| asked.secret.clone())
+    }
+
+    pub fn learn_asked(&self, user: &str, secret: Option<Secret>, lifetime: Duration) {
+        let mut asked = self.asked.lock();
+        if asked.len() >= USERS_MAX {
+            asked.clear();
+        }
+        asked.insert(user.into(), Asked { at: Instant::now(), lifetime, secret });
+    }
+
+    /// A client of the user could not prove what `auth_query` said: perhaps the password was changed since. Not at once again,
+    /// or wrong passwords would be questions to the servers.
+    pub fn doubt_asked(&self, user: &str) {
+        const LEAST: Duration = Duration::from_secs(1);
+        let mut asked = self.asked.lock();
+        if asked.get(user).is_some_and(|asked| asked.at.elapsed() >= LEAST) {
+            asked.remove(user);
+        }
+    }
+
+    /// Milliseconds since the proxy began.
+    pub fn age_ms(&self) -> u64 {
+        u64::try_from(self.born_at.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Counts of failed logins.
+    pub fn throttle(&self) -> parking_lot::MutexGuard<'_, Throttle> {
+        self.throttle.lock()
+    }
+
+    /// Who counts as one visitor. For IPv6 the network, since one host has all of its addresses.
+    pub fn visitor(&self, address: IpAddr, user: &str) -> Visitor {
+        let address = match address.to_canonical() {
+            IpAddr::V4(v4) => u128::from(u32::from(v4)),
+            IpAddr::V6(v6) => u128::from(v6) >> 64 << 64,
+        };
+        Visitor { address, user: self.hasher.hash_one(user) }
+    }
+
+    /// The user's groups, if they were asked for within `lifetime`.
+    pub fn groups(&self, user: &str, lifetime: Duration) -> Option<Arc<BTreeSet<String>>> {
+        let groups = self.groups.lock();
+        groups.get(user).filter(|(since, _)| since.elapsed() < lifetime).map(|(_, groups)| groups.clone())
+    }
+
+    pub fn learn_groups(&self, user: &str, groups: Arc<BTreeSet<String>>) {
+        let mut known = self.groups.lock();
+        if known.len() >= USERS_MAX {
+            known.clear();
+        }
+        known.insert(user.into(), (Instant::now(), groups));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::scram::Verifier;
+
+    fn keys(password: &[u8], salt: &[u8]) -> Secret {
+        let challenge = Challenge { salt: salt.to_vec(), iterations: 2 };
+        let keys = SaltedKeys::derive(password, salt, challenge.iterations);
+        Secret::Keys(challenge, keys)
+    }
+
+    /// The verifier of such keys, as a password file has it.
+    fn line(user: &str, secret: &Secret) -> String {
+        let Secret::Keys(challenge, keys) = secret else { panic!() };
+        let verifier = Verifier {
+            iterations: challenge.iterations,
+            salt: challenge.salt.clone(),
+            stored_key: keys.stored_key.clone(),
+            server_key: keys.server_key.clone(),
+        };
+        format!("{user}:{}\n", verifier.to_text().as_str())
+    }
+
+    fn access(passwords: &str, keeps_proofs: bool) -> Access {
+        let passwords = Passwords::read(passwords.as_bytes(), None).0;
+        Access::new(AccessFiles { passwords, keeps_proofs, ..AccessFiles::default() }, [7; 32])
+    }
+
+    #[test]
+    fn keys_log_in_as_long_as_they_are_those_of_the_verifier_in_force() {
+        let (old, new) = (keys(b"old", b"salt"), keys(b"new", b"salt"));
+        let access = access(&line("joe", &old), false);
+        assert!(matches!(access.secret_for_server("joe"), Some(Secret::Scram(_))), "nobody has proved anything");
+        access.prove("joe", new.clone());
+        assert!(matches!(access.secret_for_server("joe"), Some(Secret::Scram(_))), "they are of another password");
+        access.prove("joe", old.clone());
+        assert!(access.secret_for_server("joe") == Some(old.clone()));
+        let passwords = Passwords::read(line("joe", &keys(b"old", b"other salt")).as_bytes(), None).0;
+        access.replace(AccessFiles { passwords, ..AccessFiles::default() });
+        assert!(matches!(access.secret_for_server("joe"), Some(Secret::Scram(_))), "they fit one salt only");
+    }
+
+    #[test]
+    fn what_was_proved_counts_only_where_all_must_prove_something() {
+        let asking = access("spoiled:AESx\nann:secret\n", true);
+        let trusting = access("", false);
+        for access in [&asking, &trusting] {
+            for user in ["joe", "spoiled", "ann"] {
+                access.prove(user, keys(b"secret", b"salt"));
+            }
+        }
+        assert!(asking.secret_for_server("joe").is_some());
+        assert!(asking.secret_for_server("spoiled").is_none());
+        assert!(matches!(asking.secret_for_server("ann"), Some(Secret::Plain(_))), "the file knows more");
+        assert!(trusting.secret_for_server("joe").is_none());
+    }
+
+    #[test]
+    fn answers_of_servers_are_believed_for_their_time_and_forgotten_at_a_reload() {
+        let access = access("", true);
+        access.learn_asked("joe", None, Duration::ZERO);
+        assert!(access.asked("joe").is_none());
+        access.learn_asked("joe", Some(keys(b"x", b"salt")), Duration::from_secs(3600));
+        access.learn_groups("joe", Arc::default());
+        assert!(matches!(access.asked("joe"), Some(Some(_))));
+        access.doubt_asked("joe");
+        assert!(access.asked("joe").is_some(), "it was asked just now");
+        assert!(access.groups("joe", Duration::from_secs(3600)).is_some() && access.groups("joe", Duration::ZERO).is_none());
+        let before = access.generation();
+        access.replace(AccessFiles::default());
+        assert!(access.asked("joe").is_none() && access.groups("joe", Duration::from_secs(3600)).is_none());
+        assert_ne!(access.generation(), before);
+    }
+
+    #[test]
+    fn a_visitor_is_an_address_or_a_network_of_ipv6_with_a_name() {
+        let access = access("", true);
+        let visitor = |address: &str, user: &str| access.visitor(address.parse().unwrap(), user);
+        assert_eq!(visitor("10.0.0.1", "joe"), visitor("::ffff:10.0.0.1", "joe"));
+        assert_ne!(visitor("10.0.0.1", "joe"), visitor("10.0.0.2", "joe"));
+        assert_ne!(visitor("10.0.0.1", "joe"), visitor("10.0.0.1", "ann"));
+        assert_eq!(visitor("2001:db8::1", "joe"), visitor("2001:db8::ffff:1", "joe"));
+        assert_ne!(visitor("2001:db8::1", "joe"), visitor("2001:db8:0:1::1", "joe"));
+    }
+}

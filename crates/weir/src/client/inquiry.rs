@@ -1,0 +1,381 @@
+//! Asks a server about a user: his verifier (`auth_query`), whether he may log in at all, the roles he is a member of.
+//!
+//! Each worker keeps one connection for this and asks one question at a time, so that a storm of logins costs a server little. What
+//! was said is believed for `auth_cache_time`. Nothing a client sends shapes the connection: it has its own login and settings, the
+//! user's name travels as a value, and only `pg_catalog` is searched.
+
+use crate::io::reactor::{TaskId, parked};
+use crate::process::worker::Worker;
+use crate::server::link::{Address, Login, OpenError, Talk};
+use crate::server::login;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_policy::passwd::Secret;
+use weir_wire::back as server;
+use weir_wire::frame::{back, front};
+use weir_wire::write;
+use zeroize::Zeroizing;
+
+/// Sent once per connection. Temporary objects come last: they would be found first if they were not named.
+const SETTINGS_QUERY: &str = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)";
+
+/// Roles the user $1 is a member of, himself included. Not `pg_has_role`, by which a superuser is a member of every role:
+/// `pg_hba.conf` does not count that (`is_member_of_role_nosuper`).
+const GROUPS_QUERY: &str = "WITH RECURSIVE member(oid) AS (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1 \
+    UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m, member WHERE m.member = member.oid) \
+    SELECT r.rolname FROM pg_catalog.pg_roles r, member WHERE r.oid = member.oid";
+
+/// Whether the user $1 may log in now, and for how many seconds at least. No row: there is no such role.
+const ROLE_QUERY: &str = "SELECT rolcanlogin AND (rolvaliduntil IS NULL OR rolvaliduntil > pg_catalog.now()), \
+    CASE WHEN pg_catalog.isfinite(rolvaliduntil) \
+    THEN pg_catalog.floor(EXTRACT(epoch FROM rolvaliduntil - pg_catalog.now()))::pg_catalog.text END \
+    FROM pg_catalog.pg_roles WHERE rolname = $1";
+
+/// Time for which it is believed that there is no such user: he may be created any moment.
+const ABSENT_LIFETIME: Duration = Duration::from_secs(1);
+
+/// Longest name asked for. Servers have shorter ones (63 bytes, unless they were built otherwise), and what is remembered of users who
+/// do not exist shall be small.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Time between two looks at whether a server is known.
+const LOOK_PERIOD: Duration = Duration::from_millis(250);
+
+/// A worker's connection for questions.
+#[derive(Default)]
+pub struct Inquiry {
+    line: RefCell<Option<Line>>,
+    is_busy: Cell<bool>,
+    waiting: RefCell<VecDeque<TaskId>>,
+}
+
+struct Line {
+    talk: Talk,
+    address: Address,
+    /// Whom it is logged in as, and by which reading of the files.
+    user: String,
+    database: String,
+    generation: u64,
+}
+
+/// Why nothing is known.
+#[derive(Debug, thiserror::Error)]
+pub enum InquiryError {
+    #[error("no server is up that could be asked")]
+    NoServer,
+    #[error("nobody answered in time (auth_query_timeout)")]
+    TimedOut,
+    #[error("{0}")]
+    Server(#[from] OpenError),
+    #[error("auth_query gave {0}")]
+    Answer(&'static str),
+}
+
+type Row = Vec<Option<Zeroizing<Vec<u8>>>>;
+
+/// The roles a user is a member of, himself included. Cancel safe.
+pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTreeSet<String>>, InquiryError> {
+    if user.len() > NAME_BYTES_MAX {
+        return Ok(Arc::default());
+    }
+    let lifetime = Duration::from_millis(w.peek_config().auth.cache_ms);
+    if let Some(known) = w.shared.access.groups(user, lifetime) {
+        return Ok(known);
+    }
+    let turn = Turn::take(w, deadline).await?;
+    // Whoever had the turn before may have asked the same.
+    if let Some(known) = w.shared.access.groups(user, lifetime) {
+        return Ok(known);
+    }
+    let mut answers = turn.ask(&[GROUPS_QUERY], user, deadline).await?;
+    let rows = answers.pop().unwrap_or_default();
+    let name = |row: Row| row.into_iter().next().flatten().map(|name| String::from_utf8_lossy(&name).into_owned());
+    let groups: Arc<BTreeSet<String>> = Arc::new(rows.into_iter().filter_map(name).collect());
+    w.shared.access.learn_groups(user, groups.clone());
+    Ok(groups)
+}
+
+/// What `auth_query` says a user must prove; `None`: nobody could prove it. Cancel safe.
+pub async fn secret(w: &Worker, user: &str, deadline: Instant) -> Result<Option<Secret>, InquiryError> {
+    if user.len() > NAME_BYTES_MAX {
+        return Ok(None);
+    }
+    if let Some(known) = w.shared.access.asked(user) {
+        return Ok(known);
+    }
+    let turn = Turn::take(w, deadline).await?;
+    if let Some(known) = w.shared.access.asked(user) {
+        return Ok(known);
+    }
+    let (query, cache_ms) = {
+        let config = w.peek_config();
+        (config.auth.ask_query.clone(), config.auth.cache_ms)
+    };
+    // Both in one round trip. The second is ours, so that a query written long ago cannot overlook a password's end.
+    let mut answers = turn.ask(&[&query, ROLE_QUERY], user, deadline).await?;
+    let (role, found) = (answers.pop().unwrap_or_default(), answers.pop().unwrap_or_default());
+    let (secret, valid_for) = judge(user, &found, &role)?;
+    let lifetime = match &secret {
+        Some(_) => valid_for.unwrap_or(Duration::MAX),
+        None => ABSENT_LIFETIME,
+    };
+    w.shared.access.learn_asked(user, secret.clone(), lifetime.min(Duration::from_millis(cache_ms)));
+    Ok(secret)
+}
+
+/// What the rows mean: a secret to prove, and the time until the role expires.
+fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(Option<Secret>, Option<Duration>), InquiryError> {
+    let Some([may_log_in, seconds]) = role.first().map(Vec::as_slice) else { return Ok((None, None)) };
+    let secret = match found {
+        [] => return Ok((None, None)),
+        [row] => match row.as_slice() {
+            [Some(name), _, ..] if name.as_slice() != user.as_bytes() => {
+                return Err(InquiryError::Answer("a row of another user"));
+            }
+            // Without a password there is nothing to prove.
+            [Some(_), None, ..] => return Ok((None, None)),
+            [Some(_), Some(secret), ..] => secret,
+            _ => return Err(InquiryError::Answer("a row without name and verifier")),
+        },
+        _ => return Err(InquiryError::Answer("more than one row")),
+    };
+    if may_log_in.as_ref().is_none_or(|may| may.as_slice() != b"t") {
+        return Ok((None, None));
+    }
+    let text = seconds.as_ref().map(|text| String::from_utf8_lossy(text).into_owned());
+    let valid_for = text.map(|text| Duration::from_secs(text.parse().unwrap_or(0)));
+    match Secret::parse(secret, None) {
+        Ok(secret @ (Secret::Md5(_) | Secret::Scram(_))) => Ok((Some(secret), valid_for)),
+        Ok(Secret::Plain(_) | Secret::Keys(..)) | Err(_) => {
+            Err(InquiryError::Answer("a password that is neither md5 nor a SCRAM-SHA-256 verifier"))
+        }
+    }
+}
+
+/// The right to use a worker's connection.
+struct Turn<'a>(&'a Worker);
+
+impl<'a> Turn<'a> {
+    async fn take(w: &'a Worker, deadline: Instant) -> Result<Turn<'a>, InquiryError> {
+        let own = w.reactor.current_task();
+        while w.inquiry.is_busy.get() {
+            if w.reactor.now() >= deadline {
+                w.inquiry.waiting.borrow_mut().retain(|task| *task != own);
+                return Err(InquiryError::TimedOut);
+            }
+            if !w.inquiry.waiting.borrow().contains(&own) {
+                w.inquiry.waiting.borrow_mut().push_back(own);
+            }
+            w.reactor.wake_at(deadline);
+            parked().await;
+        }
+        w.inquiry.waiting.borrow_mut().retain(|task| *task != own);
+        w.inquiry.is_busy.set(true);
+        Ok(Turn(w))
+    }
+
+    /// Runs queries with the user's name as their only value, in one round trip.
+    async fn ask(&self, queries: &[&str], user: &str, deadline: Instant) -> Result<Vec<Vec<Row>>, InquiryError> {
+        let w = self.0;
+        let kept = w.inquiry.line.borrow_mut().take();
+        if let Some(mut line) = kept.filter(|line| line.is_current(w)) {
+            line.talk.renew(w, deadline);
+            match line.run(w, queries, user).await {
+                // It may have been closed while it was at rest.
+                Err(OpenError::Broke { .. }) if w.reactor.now() < deadline => {}
+                other => return self.keep(line, other),
+            }
+        }
+        let mut line = Line::open(w, deadline).await?;
+        let answer = line.run(w, queries, user).await;
+        self.keep(line, answer)
+    }
+
+    /// Keeps the connection unless it failed. A statement's error leaves it whole.
+    fn keep(&self, line: Line, answer: Result<Vec<Vec<Row>>, OpenError>) -> Result<Vec<Vec<Row>>, InquiryError> {
+        if matches!(answer, Ok(_) | Err(OpenError::Refused { .. })) {
+            *self.0.inquiry.line.borrow_mut() = Some(line);
+        }
+        answer.map_err(InquiryError::Server)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.inquiry.is_busy.set(false);
+        if let Some(next) = self.0.inquiry.waiting.borrow_mut().pop_front() {
+            self.0.reactor.wake(next);
+        }
+    }
+}
+
+/// Whom servers are asked as, and in which database.
+fn asker(w: &Worker) -> (String, String) {
+    let config = w.peek_config();
+    let user = [&config.auth.ask_user, &config.check.user].into_iter().find(|user| !user.is_empty());
+    (user.map_or("postgres", String::as_str).to_string(), config.auth.ask_database.clone())
+}
+
+/// The servers that may be asked, the primary first; waits until one is known. Empty at the deadline. Cancel safe.
+pub async fn servers(w: &Worker, deadline: Instant) -> Vec<Address> {
+    loop {
+        let known: Vec<usize> = {
+            let view = w.view();
+            let others = (0..view.nodes.len()).filter(|&at| view.is_up(at) && view.primary != Some(at));
+            view.primary.into_iter().chain(others).collect()
+        };
+        let known: Vec<Address> = known.into_iter().filter_map(|at| w.address_of(at)).collect();
+        if !known.is_empty() || w.reactor.now() >= deadline {
+            return known;
+        }
+        w.shared.nudge_prober();
+        w.wake_at_new_view();
+        w.reactor.wake_at(deadline.min(Instant::now() + LOOK_PERIOD));
+        parked().await;
+    }
+}
+
+impl Line {
+    /// To the primary, or to another server if it cannot be reached.
+    async fn open(w: &Worker, deadline: Instant) -> Result<Line, InquiryError> {
+        let mut first = InquiryError::NoServer;
+        for address in servers(w, deadline).await {
+            match Line::open_to(w, address, deadline).await {
+                Ok(line) => return Ok(line),
+                Err(error) => {
+                    w.shared.nudge_prober();
+                    let goes_on = error.is_unreachable();
+                    if matches!(first, InquiryError::NoServer) {
+                        first = error.into();
+                    }
+                    if !goes_on {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(first)
+    }
+
+    async fn open_to(w: &Worker, address: Address, deadline: Instant) -> Result<Line, OpenError> {
+        let (user, database) = asker(w);
+        let (generation, files) = (w.shared.access.generation(), w.shared.access.files());
+        let own = {
+            let config = w.peek_config();
+            let is_checker = user == config.check.user && !config.check.password.is_empty();
+            is_checker.then(|| Secret::parse(config.check.password.as_bytes(), files.key.as_ref()).ok()).flatten()
+        };
+        let secret = own.as_ref().or_else(|| files.passwords.get(&user));
+        let login = Login { user: &user, database: &database, secret, generation, parameters: &[] };
+        let mut talk = Talk::log_in(w, &address, &login, deadline).await?;
+        talk.query(w, &address, SETTINGS_QUERY).await?;
+        Ok(Line { talk, address, user, database, generation })
+    }
+
+    fn is_current(&self, w: &Worker) -> bool {
+        let (user, database) = asker(w);
+        let view = w.view();
+        let is_up = view.nodes.iter().position(|n| n.id == self.address.node).is_some_and(|at| view.is_up(at));
+        is_up && self.user == user && self.database == database && self.generation == w.shared.access.generation()
+    }
+
+    async fn run(&mut self, w: &Worker, queries: &[&str], user: &str) -> Result<Vec<Vec<Row>>, OpenError> {
+        let mut out = Vec::with_capacity(512);
+        for query in queries {
+            write::message(&mut out, front::PARSE, |out| {
+                write::cstr(out, b"");
+                write::cstr(out, query.as_bytes());
+                out.extend(0u16.to_be_bytes());
+            });
+            write::message(&mut out, front::BIND, |out| {
+                write::cstr(out, b"");
+                write::cstr(out, b"");
+                out.extend(0u16.to_be_bytes());
+                out.extend(1u16.to_be_bytes());
+                out.extend((user.len() as u32).to_be_bytes());
+                out.extend(user.as_bytes());
+                out.extend(0u16.to_be_bytes());
+            });
+            write::message(&mut out, front::EXECUTE, |out| {
+                write::cstr(out, b"");
+                out.extend(0u32.to_be_bytes());
+            });
+        }
+        write::bare(&mut out, front::SYNC);
+        self.talk.send(w, &self.address, &out).await?;
+        self.read(w, queries.len()).await
+    }
+
+    async fn read(&mut self, w: &Worker, count: usize) -> Result<Vec<Vec<Row>>, OpenError> {
+        let mut answers = Vec::with_capacity(count);
+        let mut rows = Vec::new();
+        let mut error = None;
+        loop {
+            let (tag, body) = self.talk.next(w, &self.address).await?;
+            let body = Zeroizing::new(body);
+            match tag {
+                back::DATA_ROW => {
+                    let row = server::read_row(&body).ok_or_else(|| login::protocol(&self.address, "malformed row"))?;
+                    rows.push(row.into_iter().map(|value| value.map(|value| value.to_vec().into())).collect());
+                }
+                back::COMMAND_COMPLETE => answers.push(std::mem::take(&mut rows)),
+                back::ERROR => error = Some(login::refused(&self.address, &body)),
+                back::READY => {
+                    answers.resize_with(count, Vec::new);
+                    return error.map_or(Ok(answers), Err);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MD5: &str = "md5ff193827f67bab881badb54115e0da72";
+
+    fn row(values: &[Option<&str>]) -> Row {
+        values.iter().map(|value| value.map(|value| value.as_bytes().to_vec().into())).collect()
+    }
+
+    /// What is made of the rows of both queries.
+    fn check(found: &[&[Option<&str>]], role: &[&[Option<&str>]], expected: &str) {
+        let rows = |all: &[&[Option<&str>]]| all.iter().map(|values| row(values)).collect::<Vec<_>>();
+        let judged = match judge("joe", &rows(found), &rows(role)) {
+            Ok((Some(_), None)) => "secret".into(),
+            Ok((Some(_), Some(time))) => format!("secret for {} s", time.as_secs()),
+            Ok((None, _)) => "nobody".into(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(judged, expected, "{found:?} {role:?}");
+    }
+
+    #[test]
+    fn a_role_that_may_not_log_in_has_no_secret_whatever_the_query_says() {
+        let found: &[&[Option<&str>]] = &[&[Some("joe"), Some(MD5)]];
+        check(found, &[&[Some("t"), None]], "secret");
+        check(found, &[&[Some("t"), Some("17")]], "secret for 17 s");
+        check(found, &[&[Some("f"), None]], "nobody");
+        check(found, &[&[None, None]], "nobody");
+        check(found, &[], "nobody");
+    }
+
+    #[test]
+    fn an_answer_that_is_no_verifier_of_the_user_is_not_used() {
+        let role: &[&[Option<&str>]] = &[&[Some("t"), None]];
+        check(&[], role, "nobody");
+        check(&[&[Some("joe"), None]], role, "nobody");
+        check(&[&[Some("ann"), Some(MD5)]], role, "auth_query gave a row of another user");
+        check(&[&[None, Some(MD5)]], role, "auth_query gave a row without name and verifier");
+        check(&[&[Some("joe")]], role, "auth_query gave a row without name and verifier");
+        check(&[&[Some("joe"), Some(MD5)], &[Some("joe"), Some(MD5)]], role, "auth_query gave more than one row");
+        let neither = "auth_query gave a password that is neither md5 nor a SCRAM-SHA-256 verifier";
+        for text in ["hunter2", "TEXThunter2", "AESxyz==", "", "SCRAM-SHA-256$x"] {
+            check(&[&[Some("joe"), Some(text)]], role, neither);
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! Keeps a session's state and its link's together: notes what statements may leave, asks the server after their transaction, brings
+//! a link to what the session has, and lets it go as soon as nothing keeps it. Decisions are `policy::inventory`'s.
+
+mod listening;
+
+use crate::client::flow::Kept;
+use crate::client::session::{FAILED, IDLE, Session};
+use crate::client::state::{Asking, Plain};
+use crate::client::statements::Statement;
+use crate::monitor::log::{Level, Who};
+use crate::monitor::metrics::Metric;
+use crate::process::worker::Worker;
+use crate::{client::state, server::link, traffic::vacate};
+pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_policy::by_sql::{Change, Entry};
+use weir_policy::functions::Verdict;
+use weir_policy::inventory::{SOURCES_MAX, settings_after, told_by};
+use weir_policy::replies::Expect;
+use weir_policy::settings::Settings;
+use weir_sql::facts::{Keeps, Leaves};
+use weir_wire::frame::{Header, split_cstr};
+use weir_wire::write;
+
+/// Notes what a Query may leave; it is about to be sent.
+#[inline]
+pub fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: Header) {
+    if is_harmless(s, statement) {
+        return;
+    }
+    let is_alone = s.transaction == IDLE && s.replies.is_only_ours() && !s.state.by_mode;
+    if let (Some(plain), true) = (&statement.plain, is_alone) {
+        s.state.plain = Some(plain.clone());
+        s.state.resetting.clone_from(&statement.resets);
+        // Its effect is told by its own answer, if nothing stands behind it.
+        s.barrier = true;
+        return;
+    }
+    let body = s.up.whole(header).unwrap_or_default();
+    let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
+    let may_change = judged(&mut s.state, w, &s.pools.database, statement);
+    note(&mut s.state, statement, may_change, text, &[]);
+    s.state.resetting.clone_from(&statement.resets);
+}
+
+/// Notes what the execution of a portal may leave; its Bind is about to be sent.
+#[inline]
+pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &[u8], header: Header) {
+    if is_harmless(s, statement) {
+        return;
+    }
+    let text = split_cstr(tail).map_or(&[][..], |(text, _)| text);
+    let here = s.up.unseen();
+    let values = &here[..here.len().min(header.frame_bytes())];
+    let may_change = judged(&mut s.state, w, &s.pools.database, statement);
+    note(&mut s.state, statement, may_change, text, values);
+    if statement.resets.is_some() {
+        s.state.bound_reset.clone_from(&statement.resets);
+    }
+}
+
+#[inline]
+fn is_harmless(s: &Session, statement: &Statement) -> bool {
+    let makes_temporary = s.state.makes_temporary && statement.makes;
+    statement.may_change.is_empty()
+        && !makes_temporary
+        && !statement.executes
+        && statement.resets.is_none()
+        && !statement.defines
+        && !statement.redefines
+        && !statement.alters_defaults
+        && statement.vacates.is_empty()
+        && statement.frees.common(s.state.found).is_empty()
+}
+
+/// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
+fn judged(state: &mut state::State, w: &Rc<Worker>, database: &Arc<str>, statement: &Statement) -> Leaves {
+    state.renews |= statement.alters_defaults;
+    state.redefines |= statement.redefines;
+    vacate::begin(w, &statement.vacates);
+    let made = if state.makes_temporary && statement.makes { Leaves::of(Keeps::Temporary) } else { Leaves::NONE };
+    judged_by_text(state, w, database, statement).and(made)
+}
+
+fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement) -> Leaves {
+    if statement.defines {
+        w.shared.definitions.fetch_add(1, Ordering::Relaxed);
+    }
+    // Procedural code counts as unknown whatever it calls.
+    if statement.functions.is_empty() || statement.leaves.has(Keeps::Unknown) {
+        return statement.may_change;
+    }
+    let edition = w.shared.definitions.load(Ordering::Relaxed);
+    let mut books = w.functions.borrow_mut();
+    match books.of(database, w.now_ms(), edition).judge_all(&statement.functions) {
+        Verdict::Harmless => statement.leaves,
+        Verdict::Leaves => statement.may_change,
+        Verdict::Unknown(missing) => {
+            let room = SOURCES_MAX.saturating_sub(state.due.sources.len());
+            state.due.sources.extend(missing.into_iter().take(room));
+            statement.may_change
+        }
+    }
+}
+
+fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, text: &[u8], values: &[u8]) {
+    if statement.executes {
+        // What this text prepares may be executed before it is known to the session.
+        note_executed(state, statement.later, text);
+    }
+    let leaves = may_change.and(statement.frees.common(state.found));
+    // DISCARD ALL is told by its own answer.
+    if !leaves.is_empty() {
+        state.note(leaves, &statement.functions, text, values);
+    }
+}
+
+/// Notes what statements prepared by SQL may leave, one of which may be executed now. What they set stands in their texts.
+pub fn note_executed(state: &mut state::State, later: Leaves, text: &[u8]) {
+    let leaves = state.by_sql.later().and(later);
+    if leaves.is_empty() || state.by_mode {
+        return;
+    }
+    state.due.any_setting = true;
+    let by_sql = state.by_sql.clone();
+    by_sql.texts().for_each(|text| state.due.add_custom_names(text.as_bytes()));
+    state.note(leaves, &[], text, &[]);
+}
+
+/// Looks at a session whose link has nothing to do: what it may have left is asked, and a link that nothing keeps goes to whoever
+/// needs it.
+#[inline]
+pub fn settle(s: &mut Session, w: &Rc<Worker>) {
+    if s.link.is_none() || !s.is_at_rest() || s.entry.cancels.get() > 0 || s.state.is_claimed {
+        return;
+    }
+    if !s.state.due.is_empty() {
+        return ask(s, w);
+    }
+    if s.state.renews {
+        renew(s, w);
+    }
+    if s.state.listening.is_some() && listening::advance(s, w) {
+        return;
+    }
+    if s.state.kept().is_some() {
+        return;
+    }
+    let Some(link) = s.link.take() else { return };
+    s.detach();
+    if std::mem::take(&mut s.state.is_link_off) {
+        w.reactor.spawn(link::reset(w.clone(), link));
+        return;
+    }
+    let pool = link.pool.clone();
+    pool.give_back(w, link);
+}
+
+/// Closes the server connections that began with defaults that hold no more, each after its use. Of whom the defaults were is not
+/// looked at: they are changed rarely.
+#[cold]
+fn renew(s: &mut Session, w: &Worker) {
+    s.state.renews = false;
+    w.shared.pools.of_database(None).iter().for_each(|pool| pool.renew(w));
+    // What clients are welcomed with is asked of a server anew.
+    w.shared.tell_all(|| crate::process::shared::Message::Refresh);
+}
+
+/// Whether a link that its session leaves must be cleaned first.
+pub fn leaves_something(s: &Session) -> bool {
+    s.state.kept().is_some() || s.state.is_unsure() || s.state.is_link_off
+}
+
+/// Asks what is due. Its answer may come behind statements that the client sends meanwhile: they have their own due.
+#[cold]
+fn ask(s: &mut Session, w: &Worker) {
+    let ask = std::mem::take(&mut s.state.due);
+    if s.state.by_mode {
+        return;
+    }
+    w.count(Metric::Inventories);
+    send(s, w, &ask.question(), Expect::InventoryOurs);
+    // If a function has reset what the startup packet asked for, the next statement must not run without it.
+    s.barrier |= ask.is_about_all() && !s.state.startup.is_empty();
+    s.state.asking = Some(Box::new(Asking { ask, ..Asking::default() }));
+}
+
+/// Writes a simple query of ours.
+pub fn send(s: &mut Session, w: &Worker, sql: &str, expect: Expect) {
+    write::query(s.up.extra(&w.buffers), sql);
+    s.replies.push(expect);
+    s.entry.is_ours.set(true);
+    // A simple query drops the unnamed statement.
+    if let Some(link) = &mut s.link {
+        link.unnamed = None;
+    }
+}
+
+/// A row of the answer; `None` when it is too long to be looked at.
+pub fn on_row(s: &mut Session, body: Option<&[u8]>) {
+    let Some(asking) = &mut s.state.asking else { return };
+    match body.and_then(weir_wire::back::read_row) {
+        Some(cells) => asking.answer.row(&cells),
+        None => asking.answer.is_torn = true,
+    }
+}
+
+/// The server refused a question, or a statement that it had taken on another link.
+pub fn on_refused(s: &mut Session) {
+    match &mut s.state.asking {
+        Some(asking) => asking.answer.is_torn = true,
+        None => {
+            s.state.is_link_off = true;
+            // It may have been a mark.
+            if let Some(subscription) = &s.state.listening {
+                subscription.inbox.lose();
+            }
+        }
+    }
+}
+
+/// The answer is whole.
+pub fn on_answer(s: &mut Session, w: &Rc<Worker>) {
+    let Some(asking) = s.state.asking.take() else { return };
+    let Asking { ask, answer } = *asking;
+    if !ask.sources.is_empty() && !answer.is_torn {
+        let edition = w.shared.definitions.load(Ordering::Relaxed);
+        let mut books = w.functions.borrow_mut();
+        let functions = books.of(&s.pools.database, w.now_ms(), edition);
+        functions.learn(ask.sources.iter(), &answer.sources);
+    }
+    let had = s.state.kept();
+    let told = told_by(&ask);
+    s.state.found = s.state.found.without(told).and(answer.found);
+    let statements_are_whole = !told.has(Keeps::Prepare) || take_statements(s, w, answer.prepared.clone());
+    if answer.is_torn || !statements_are_whole {
+        s.state.found.add(Keeps::Unknown);
+    } else {
+        s.state.found = s.state.found.without(Leaves::of(Keeps::Unknown));
+        if told.has(Keeps::Setting) {
+            let outcome = settings_after(&ask, &answer, &s.state.settings, &s.state.startup, &s.pools.user);
+            let of_link = w.shared.intern_settings(outcome.of_link).0;
+            set_settings(s, w, outcome.of_session);
+            if let Some(link) = &mut s.link {
+                link.settings = of_link;
+            }
+        }
+    }
+    if told.has(Keeps::Listen) && !answer.is_torn {
+        listening::on_answer(s, w, answer.channels);
+    }
+    show_kept(s, w, had);
+    let lacks = |link: &link::Link| !Arc::ptr_eq(&link.settings, &s.state.settings);
+    if s.link.as_deref().is_some_and(lacks) && s.replies.is_settled() && !s.up.is_mid_message() {
+        // A function reset what the startup packet asked for. The client has heard of that, and must hear that it is not so.
+        bring_settings(s, w);
+        s.state.telling = true;
+    }
+}
+
+/// The session's settings are these from now on.
+fn set_settings(s: &mut Session, w: &Worker, settings: Settings) {
+    if settings == *s.state.settings {
+        return;
+    }
+    s.state.meaning = w.shared.intern_settings(settings.meaning()).1;
+    s.state.makes_temporary = settings.makes_temporary();
+    s.causal.set(&w.shared, &settings);
+    s.state.settings = w.shared.intern_settings(settings).0;
+}
+
+/// Takes over what the server lists of statements prepared by SQL. False: one of them could not be prepared elsewhere.
+fn take_statements(s: &mut Session, w: &Worker, listed: Vec<(String, String)>) -> bool {
+    let mut statements = w.statements.borrow_mut();
+    let mut cut = Vec::with_capacity(listed.len());
+    for (name, text) in listed {
+        let Some(own) = weir_sql::prepare_named(&text, &name) else { return false };
+        cut.push((name, own.to_owned()));
+    }
+    let settings = s.state.settings.clone();
+    // What it names may be gone when it would be made elsewhere, and then the client would lose it.
+    let is_bound = s.state.found.has(Keeps::Temporary) || settings.has_role();
+    let make = |name: String, text: String| {
+        let later = statements.of_text(text.as_bytes()).later;
+        Entry { name, text, settings: settings.clone(), later, is_bound }
+    };
+    let now = s.state.by_sql.of_list(cut.into_iter(), make);
+    if now != *s.state.by_sql {
+        s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
+    }
+    if s.state.by_sql.is_bound() {
+        s.state.found.add(Keeps::Prepare);
+    }
+    if let Some(link) = &mut s.link {
+        link.by_sql = s.state.by_sql.clone();
+    }
+    true
+}
+
+/// Shows operators that a link is kept, or is no longer.
+fn show_kept(s: &Session, w: &Worker, had: Option<Kept>) {
+    let kept = s.state.kept();
+    let Some(link) = &s.link else { return };
+    link.set_kept(kept);
+    let (None, Some(kept)) = (had, kept) else { return };
+    if kept == Kept::State(Keeps::Listen) && s.state.listening.is_some() {
+        // For as long as it takes to move it.
+        return;
+    }
+    w.count(Metric::SessionsKept);
+    let bit = 1 << kept.code();
+    if kept != Kept::Mode && w.shared.kept_told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        let who = Who { user: &s.pools.user, database: &s.pools.database, session: s.entry.card.pid, ..Who::default() };
+        let reason = Kept::reason(kept.code());
+        let text = format_args!(
+            "a client keeps its server connection as long as this exists: {reason}. SHOW pool_pools lists such connections; \
+             pool_size must have room for them. This is said once for each kind"
+        );
+        w.shared.log.write(Level::Warning, &who, text);
+    }
+}
+
+/// Notes state of which it is known at once that it keeps the link.
+pub fn keep(s: &mut Session, w: &Worker, kind: Option<Keeps>) {
+    let had = s.state.kept();
+    match kind {
+        Some(kind) => s.state.stuck.add(kind),
+        None => s.state.by_mode = true,
+    }
+    show_kept(s, w, had);
+}
+
+/// Brings the link to what the session has, in the same write as the statement that follows.
+#[inline]
+pub fn bring(s: &mut Session, w: &Worker) {
+    let Some(link) = &s.link else { return };
+    if !Arc::ptr_eq(&link.settings, &s.state.settings) {
+        bring_settings(s, w);
+    }
+    let Some(link) = &s.link else { return };
+    if !Arc::ptr_eq(&link.by_sql, &s.state.by_sql) {
+        bring_statements(s, w);
+    }
+}
+
+#[cold]
+fn bring_settings(s: &mut Session, w: &Worker) {
+    let Some(link) = &mut s.link else { return };
+    let sql = link.settings.change_to(&s.state.settings);
+    // Nothing may run as somebody else: who it is must be certain first.
+    let needs_answer = link.settings.has_role() || s.state.settings.has_role();
+    link.settings = s.state.settings.clone();
+    send_settings(s, w, &sql);
+    if needs_answer && !s.replies.is_empty() {
+        s.barrier = true;
+        s.state.is_claimed = true;
+    }
+}
+
+fn send_settings(s: &mut Session, w: &Worker, sql: &str) {
+    if !sql.is_empty() {
+        w.count(Metric::SettingsSent);
+        send(s, w, sql, Expect::SettingsOurs);
+    }
+}
+
+#[cold]
+fn bring_statements(s: &mut Session, w: &Worker) {
+    let Some(link) = &mut s.link else { return };
+    let had = std::mem::replace(&mut link.by_sql, s.state.by_sql.clone());
+    for change in had.change_to(&s.state.by_sql, &s.state.settings) {
+        match change {
+            Change::Settings(sql) => send_settings(s, w, &sql),
+            Change::Statement(sql) => {
+                w.count(Metric::ParsesAdded);
+                send(s, w, &sql, Expect::PrepareOurs);
+            }
+        }
+    }
+}
+
+/// A reset is over: the server knows its own defaults only, so what the startup packet asked for is set again before the client hears
+/// that it is over. True: its ReadyForQuery waits.
+pub fn restores(s: &mut Session, w: &Worker) -> bool {
+    // Until all is answered this is about something that was sent before the reset.
+    if s.state.resetting.is_none() || !s.replies.is_settled() {
+        return false;
+    }
+    let Some(reset) = s.state.resetting.take() else { return false };
+    if s.transaction == FAILED || s.up.is_mid_message() {
+        return false;
+    }
+    let Some(link) = &mut s.link else { return false };
+    let sql = if s.state.was_discarded {
+        // The link has nothing any more.
+        let had = std::mem::replace(&mut link.settings, s.state.settings.clone());
+        had.change_to(&s.state.settings)
+    } else {
+        s.state.startup.again(&reset)
+    };
+    s.state.was_discarded = false;
+    if sql.is_empty() {
+        return false;
+    }
+    send_settings(s, w, &sql);
+    (s.state.telling, s.state.owes_ready) = (true, true);
+    s.barrier = true;
+    true
+}
+
+/// The startup's values are there again. True: a ReadyForQuery waited for that.
+pub fn restored(s: &mut Session, w: &Worker) -> bool {
+    if !std::mem::take(&mut s.state.telling) {
+        return false;
+    }
+    before_ready(s, w);
+    std::mem::take(&mut s.state.owes_ready)
+}
+
+/// A ReadyForQuery of the client's is about to be said: what a statement known from its text did to the settings is so now, and
+/// reports that were held back are made.
+#[inline]
+pub fn before_ready(s: &mut Session, w: &Worker) {
+    if let Some(plain) = s.state.plain.take() {
+        let settings = match &plain {
+            Plain::Set { name, value } => s.state.settings.with(name, value),
+            Plain::Reset(reset) => s.state.settings.after(reset, &s.state.startup),
+        };
+        set_settings(s, w, settings);
+        if let Some(link) = &mut s.link {
+            link.settings = s.state.settings.clone();
+        }
+    }
+    if !s.state.untold.is_empty() {
+        tell(s, w);
+    }
+}
+
+/// Reports the parameters that are not what the client knows.
+#[cold]
+fn tell(s: &mut Session, w: &Worker) {
+    let Some(link) = &s.link else { return };
+    let mut untold = std::mem::take(&mut s.state.untold);
+    // In the order of a server up to version 15.
+    untold.sort_by_key(|(name, _)| name.to_ascii_lowercase());
+    for (name, before) in untold {
+        let now = link.reported(&name);
+        if now != before {
+            write::parameter_status(s.down.extra(&w.buffers), &name, now);
+        }
+    }
+}
+
+/// A parameter's report. True: it waits until a reset is over.
+pub fn on_report(s: &mut Session, name: &str) -> bool {
+    let is_resetting = s.state.telling || (s.state.resetting.is_some() && s.replies.is_last());
+    if is_resetting {
+        if let Some(link) = &s.link
+            && !s.state.untold.iter().any(|(known, _)| known == name)
+        {
+            s.state.untold.push((name.to_owned(), link.reported(name).to_owned()));
+        }
+        return true;
+    }
+    if !s.replies.is_our_turn() {
+        s.state.note_report(name);
+    }
+    false
+}
+
+/// The server dropped everything of the session's.
+pub fn discarded(s: &mut Session, w: &Worker) {
+    let had = s.state.kept();
+    s.deallocated(w);
+    s.unnamed = None;
+    s.portal = None;
+    s.state.discarded(w.shared.no_statements.clone());
+    set_settings(s, w, s.state.startup.without_who());
+    if let Some(link) = &mut s.link {
+        link.unnamed = None;
+        link.settings = w.no_settings();
+    }
+    s.state.was_discarded = true;
+    show_kept(s, w, had);
+}

@@ -1,0 +1,336 @@
+//! One client's session: its socket, its two lanes, its link while it has one, and what it has prepared.
+
+use crate::client::session_card::Doing;
+use crate::client::state::State;
+use crate::client::statements::Prepared;
+use crate::io::lane::Lane;
+use crate::io::socket::Socket;
+use crate::monitor::fault::Fault;
+use crate::process::worker::{Entry, PoolSet, Worker};
+use crate::server::catalogs::Visit;
+use crate::server::link::Link;
+use crate::traffic::causal::Causal;
+use crate::traffic::judging::Place;
+use crate::traffic::net::Net;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use weir_policy::cluster::NodeIndex;
+use weir_policy::prepared::StatementId;
+use weir_policy::replies::{Dropped, Replies};
+use weir_sql::facts::{Keeps, Leaves};
+use weir_wire::write;
+
+/// Transaction status of a link at rest. Source: PostgreSQL manual, `ReadyForQuery`.
+pub const IDLE: u8 = b'I';
+/// Status inside a failed transaction.
+pub const FAILED: u8 = b'E';
+
+/// One client's session, owned by its task.
+pub struct Session {
+    pub client: Socket,
+    /// From the client to the server.
+    pub up: Lane,
+    /// From the server to the client.
+    pub down: Lane,
+    pub link: Option<Box<Link>>,
+    pub replies: Replies,
+    /// Transaction status after the last ReadyForQuery.
+    pub transaction: u8,
+    pub pools: Rc<PoolSet>,
+    /// What it has set and prepared by SQL, and what it has left on its link.
+    pub state: State,
+    pub entry: Rc<Entry>,
+    /// The client's prepared statements, by its names.
+    pub named: HashMap<Box<[u8]>, Rc<Prepared>>,
+    pub unnamed: Option<Rc<Prepared>>,
+    /// Parses and Closes of the client's whose answer is due, in order, to be undone if they do not happen.
+    pub journal: VecDeque<Entered>,
+    /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
+    pub segment: u32,
+    /// Statements brought along whose ParseComplete is due, in order.
+    pub bringing: VecDeque<(u32, StatementId)>,
+    /// What to say in place of the errors of Parses made to fail, in order.
+    pub refusals: VecDeque<Fault>,
+    /// The node its reads go to.
+    pub favourite: Option<NodeIndex>,
+    /// What it has seen, which it must go on seeing.
+    pub causal: Causal,
+    /// Where its names are looked up.
+    pub place: Place,
+    /// What is under way on a standby, to be sent again should it refuse.
+    pub net: Net,
+    /// Counts it among the sessions of its database.
+    pub visit: Visit,
+    /// A command on the whole session is on its way: what follows it waits until it is over.
+    pub barrier: bool,
+    /// Such a command was bound and not executed yet.
+    pub verb_bound: bool,
+    /// The client said goodbye or closed its side: what it sent before is still carried out.
+    pub leaving: bool,
+    /// Too many replies were due, and half of them still are.
+    pub filling: bool,
+    /// The unnamed statement was too long to be kept here: it is on the link only.
+    pub unnamed_on_link: bool,
+    /// An error was told that the server does not know of: all is dropped until the client's Sync.
+    pub discarding: bool,
+    /// A Flush was sent for the replies waited for.
+    pub flushed: bool,
+    /// The last message is one of a copy, for which no reply is counted.
+    pub in_copy_message: bool,
+    /// CopyData was sent on before the server said that it reads any.
+    pub copied_ahead: bool,
+    /// The statement bound last: what an Execute runs, for the log.
+    pub bound: Option<Rc<Prepared>>,
+    /// A statement of Weir's own that the unnamed portal stands for.
+    pub portal: Option<Portal>,
+    /// FATAL of the server, until its end of file follows.
+    pub farewell: Option<Fault>,
+}
+
+/// What a Parse or Close of the client's changed, to be taken back when an error before it made the server skip it.
+pub enum Change {
+    /// `made`: the statement a Parse prepared.
+    Named {
+        name: Box<[u8]>,
+        before: Option<Rc<Prepared>>,
+        made: Option<StatementId>,
+    },
+    Unnamed {
+        before: Option<Rc<Prepared>>,
+    },
+    /// Close of a portal.
+    Nothing,
+}
+
+impl Change {
+    /// Whether it is about this statement; the unnamed one has the empty name.
+    fn is_of(&self, statement: &[u8]) -> bool {
+        match self {
+            Change::Named { name, .. } => **name == *statement,
+            Change::Unnamed { .. } => statement.is_empty(),
+            Change::Nothing => false,
+        }
+    }
+}
+
+/// A change and the segment of the client's stream it came in.
+pub struct Entered {
+    pub segment: u32,
+    pub change: Change,
+}
+
+/// A bound statement that Weir answers itself.
+pub struct Portal {
+    pub prepared: Rc<Prepared>,
+    pub formats: Vec<u16>,
+    /// It has been executed to its end.
+    pub done: bool,
+}
+
+impl Session {
+    pub fn new(client: Socket, pools: Rc<PoolSet>, state: State, entry: Rc<Entry>) -> Session {
+        let place = Place::none(state.settings.clone());
+        let visit = Visit::begin(&pools.known, &pools.user);
+        Session {
+            client,
+            up: Lane::default(),
+            down: Lane::default(),
+            link: None,
+            replies: Replies::default(),
+            transaction: IDLE,
+            pools,
+            state,
+            entry,
+            named: HashMap::new(),
+            unnamed: None,
+            journal: VecDeque::new(),
+            segment: 0,
+            bringing: VecDeque::new(),
+            refusals: VecDeque::new(),
+            favourite: None,
+            causal: Causal::default(),
+            place,
+            net: Net::default(),
+            visit,
+            barrier: false,
+            verb_bound: false,
+            leaving: false,
+            filling: false,
+            unnamed_on_link: false,
+            discarding: false,
+            flushed: false,
+            in_copy_message: false,
+            copied_ahead: false,
+            bound: None,
+            portal: None,
+            farewell: None,
+        }
+    }
+
+    /// Takes back what an error kept from happening.
+    pub fn undo(&mut self, dropped: Dropped) {
+        let count = (dropped.changes as usize).min(self.journal.len());
+        for at in (0..count).rev() {
+            let Some(entered) = self.journal.remove(at) else { continue };
+            // A Parse that the server refused has dropped the unnamed statement all the same.
+            let refused = dropped.parse && at == 0;
+            self.take_back(at, entered.change, refused);
+        }
+        for _ in 0..dropped.ours {
+            if let Some((_, id)) = self.bringing.pop_front() {
+                self.forget_on_link(id);
+            }
+        }
+        // Whether the link's unnamed statement came before or after the failed message is not known: it is sent again when used.
+        if let Some(link) = &mut self.link {
+            link.unnamed = None;
+        }
+    }
+
+    /// Notes a change that is on its way.
+    pub fn enter(&mut self, change: Change) {
+        self.journal.push_back(Entered { segment: self.segment, change });
+    }
+
+    /// Whether it is not known yet what a name stands for: a change of an earlier segment may still turn out not to have happened.
+    pub fn is_in_doubt(&self, statement: &[u8]) -> bool {
+        let last = self.journal.iter().rev().find(|entered| entered.change.is_of(statement));
+        last.is_some_and(|entered| entered.segment != self.segment)
+    }
+
+    /// Whether the link may turn out not to have a statement after all: its Parse is on its way behind something that may fail.
+    pub fn is_parse_in_doubt(&self, id: StatementId) -> bool {
+        let made = |entered: &Entered| matches!(&entered.change, Change::Named { made: Some(made), .. } if *made == id);
+        self.bringing.iter().any(|(segment, brought)| *brought == id && *segment != self.segment)
+            || self.journal.iter().any(|entered| entered.segment != self.segment && made(entered))
+    }
+
+    /// Undoes the change that stood at `at` in the journal. If the name was changed again since, that change is what now began from
+    /// the state before.
+    fn take_back(&mut self, at: usize, change: Change, refused: bool) {
+        match change {
+            Change::Named { name, before, made } => {
+                if let Some(id) = made {
+                    self.forget_on_link(id);
+                }
+                let later = self.journal.iter_mut().skip(at).find(|entered| entered.change.is_of(&name));
+                match (later.map(|entered| &mut entered.change), before) {
+                    (Some(Change::Named { before: later, .. }), before) => *later = before,
+                    (_, Some(before)) => {
+                        self.named.insert(name, before);
+                    }
+                    (_, None) => {
+                        self.named.remove(&name);
+                    }
+                }
+            }
+            Change::Unnamed { before } => {
+                let restored = if refused { None } else { before };
+                let later = self.journal.iter_mut().skip(at).find(|entered| entered.change.is_of(b""));
+                match later.map(|entered| &mut entered.change) {
+                    Some(Change::Unnamed { before: later }) => *later = restored,
+                    _ => self.unnamed = restored,
+                }
+            }
+            Change::Nothing => {}
+        }
+    }
+
+    fn forget_on_link(&mut self, id: StatementId) {
+        if let Some(link) = &mut self.link {
+            link.known.forget(id);
+            if link.unnamed == Some(id) {
+                link.unnamed = None;
+            }
+        }
+    }
+
+    /// The link is gone with Parses and Closes under way: none of them happened.
+    pub fn undo_all(&mut self) {
+        while let Some(entered) = self.journal.pop_back() {
+            self.take_back(self.journal.len(), entered.change, false);
+        }
+        self.bringing.clear();
+        self.refusals.clear();
+    }
+
+    /// Takes back what messages changed whose answers nobody has looked at: they are to be sent again.
+    pub fn undo_for_again(&mut self) {
+        while let Some((_, id)) = self.bringing.pop_front() {
+            self.forget_on_link(id);
+        }
+        self.undo_all();
+        if let Some(link) = &mut self.link {
+            link.unnamed = None;
+        }
+    }
+
+    /// The server dropped all prepared statements of the link, whoever's they were.
+    pub fn deallocated(&mut self, w: &Worker) {
+        self.named.clear();
+        self.state.by_sql = w.shared.no_statements.clone();
+        self.state.found = self.state.found.without(Leaves::of(Keeps::Prepare));
+        if let Some(link) = &mut self.link {
+            link.known.clear();
+            link.by_sql = w.shared.no_statements.clone();
+        }
+    }
+
+    /// Takes a link into use.
+    pub fn take(&mut self, w: &Worker, link: Box<Link>) {
+        let card = &link.card;
+        card.session.store(self.entry.card.pid, Ordering::Relaxed);
+        card.uses.store(card.uses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        *self.entry.link.borrow_mut() = Some(card.clone());
+        link.socket.set_task(w.reactor.current_task());
+        self.entry.card.set_doing(Doing::Executing);
+        self.link = Some(link);
+    }
+
+    /// Whether nothing is under way on the link.
+    pub fn is_at_rest(&self) -> bool {
+        self.transaction == IDLE
+            && self.replies.is_settled()
+            && !self.up.has_pending()
+            && !self.up.is_mid_message()
+            && !self.down.has_unseen()
+            && !self.down.is_mid_message()
+    }
+
+    /// Nothing is there to be moved from the client or to it.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        !self.client.is_readable() && !self.up.has_unseen() && !self.up.has_pending() && !self.down.has_pending() && !self.leaving
+    }
+
+    /// Forgets the link's side of the session.
+    pub fn detach(&mut self) {
+        *self.entry.link.borrow_mut() = None;
+        self.entry.is_ours.set(false);
+        self.entry.cancel_waits.set(false);
+        self.entry.card.set_doing(Doing::Idle);
+        self.net.reset();
+        self.flushed = false;
+    }
+
+    /// Appends an error for the client. Must not be called in the middle of a server's message.
+    pub fn say_error(&mut self, w: &Worker, fault: &Fault) {
+        fault.write(self.down.extra(&w.buffers));
+    }
+
+    pub fn say_ready(&mut self, w: &Worker) {
+        let status = self.transaction;
+        write::ready(self.down.extra(&w.buffers), status);
+    }
+
+    /// Appends a message without a body for the client.
+    pub fn say_bare(&mut self, w: &Worker, tag: u8) {
+        write::bare(self.down.extra(&w.buffers), tag);
+    }
+
+    /// Whether something of our own may be said now: all that was asked before is answered, to its last byte.
+    pub fn may_speak(&self) -> bool {
+        self.replies.is_empty() && !self.down.is_mid_message()
+    }
+}

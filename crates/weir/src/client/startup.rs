@@ -1,0 +1,620 @@
+//! A client's way in: first packet, login, welcome.
+//!
+//! A client is welcomed with the parameters a server reported for the same user, database and settings. The first such client
+//! waits for a server; the others cost none.
+
+mod encrypt;
+mod gate;
+mod proof;
+mod replicate;
+
+use crate::client::seats::{Full, Seat};
+use crate::client::session::Session;
+use crate::client::session_card::{Card, Ends};
+use crate::client::state::State;
+use crate::io::reactor::parked;
+use crate::io::socket::Socket;
+use crate::io::tls::certificate::Subject;
+use crate::monitor::console;
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::log::{Level, Who};
+use crate::monitor::metrics::Metric;
+use crate::monitor::stats::Stat;
+use crate::process::shared::{Shared, Stop, seconds};
+use crate::process::worker::{Clock, Entry, PoolSet, Worker};
+use crate::server::link::{Link, OpenError};
+use crate::server::survey;
+use crate::traffic::aim;
+use crate::traffic::relay;
+use foldhash::fast::RandomState;
+use gate::{Admission, Caller, Turn, wrong_password};
+use quick_cache::UnitWeighter;
+use quick_cache::unsync::Cache;
+use std::cell::{Cell, RefCell};
+use std::hash::Hash;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_policy::hba::Replication;
+use weir_policy::settings::{Settings, SettingsError};
+use weir_wire::frame::{HEADER_BYTES, back, read_header};
+use weir_wire::startup::{First, Startup, Version, read_first};
+use weir_wire::write;
+use zeroize::Zeroizing;
+
+/// Welcomes a worker remembers.
+const WELCOMES_MAX: usize = 256;
+
+/// By user, database and settings.
+type Key = (Arc<str>, Arc<str>, Arc<Settings>);
+
+/// What clients of one user, database and settings are told.
+struct Welcome {
+    /// A ParameterStatus for each parameter that is the same for all of them.
+    statuses: Box<[u8]>,
+    /// The application's name is reported, too.
+    names_application: bool,
+}
+
+impl Welcome {
+    fn new(reported: &[(String, String)]) -> Welcome {
+        let mut statuses = Vec::new();
+        for (name, value) in reported.iter().filter(|(name, _)| name != APPLICATION_NAME) {
+            write::parameter_status(&mut statuses, name, value);
+        }
+        let names_application = reported.iter().any(|(name, _)| name == APPLICATION_NAME);
+        Welcome { statuses: statuses.into(), names_application }
+    }
+
+    fn write(&self, application: &str, out: &mut Vec<u8>) {
+        if self.names_application {
+            write::parameter_status(out, APPLICATION_NAME, application);
+        }
+        out.extend_from_slice(&self.statuses);
+    }
+}
+
+/// The only reported parameter that differs among the clients of one welcome.
+const APPLICATION_NAME: &str = "application_name";
+
+/// What a startup packet asks for.
+struct Wishes {
+    settings: Arc<Settings>,
+    /// Number of their meaning: see `Settings::meaning`.
+    meaning: u64,
+    /// Without the application's name: any is accepted as it is and changes nothing else, so that clients that differ in it only share
+    /// the rest.
+    nameless: Arc<Settings>,
+}
+
+impl Wishes {
+    fn new(shared: &Shared, startup: &Startup) -> Result<Wishes, SettingsError> {
+        let settings = Settings::of_startup(startup)?;
+        let nameless = shared.intern_settings(settings.without(APPLICATION_NAME)).0;
+        let meaning = shared.intern_settings(settings.meaning()).1;
+        Ok(Wishes { settings: shared.intern_settings(settings).0, meaning, nameless })
+    }
+}
+
+type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
+
+/// What a worker knows of clients like those it has welcomed.
+pub struct Welcomes {
+    by_key: Seen<Key, Welcome>,
+    /// By the parameters of the startup packet.
+    wishes: Seen<Vec<(String, String)>, Wishes>,
+}
+
+fn seen<K: Eq + Hash, V>() -> Seen<K, V> {
+    Cache::with(WELCOMES_MAX, WELCOMES_MAX as u64, UnitWeighter, RandomState::default(), Default::default())
+}
+
+impl Default for Welcomes {
+    fn default() -> Welcomes {
+        Welcomes { by_key: seen(), wishes: seen() }
+    }
+}
+
+impl Welcomes {
+    /// Forgets all: servers may report something else now.
+    pub fn clear(&mut self) {
+        *self = Welcomes::default();
+    }
+}
+
+/// Receives one client; its session goes on as a task of its own, which is smaller than a login.
+pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
+    w.count(Metric::ClientsAccepted);
+    let mut counted = Counted { w: w.clone(), is_session: false };
+    if let Some(session) = enter(&w, socket, peer).await {
+        counted.is_session = true;
+        if w.peek_config().log.connections {
+            w.log_client(&session.entry.card, "connection authorized");
+        }
+        let worker = w.clone();
+        w.reactor.spawn(relay::serve(Box::new(session), worker));
+    }
+}
+
+/// Uncounts a client whose login ended without a session, however it ended.
+struct Counted {
+    w: Rc<Worker>,
+    is_session: bool,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if !self.is_session {
+            self.w.client_gone();
+        }
+    }
+}
+
+/// The login of one client.
+struct Door<'a> {
+    w: &'a Rc<Worker>,
+    socket: Socket,
+    peer: Option<SocketAddr>,
+    /// What the client has sent and nobody has read yet; may be a password.
+    buffer: Zeroizing<Vec<u8>>,
+    deadline: Option<Instant>,
+    /// Whom the certificate names that the client has shown, and an authority we trust has signed; `None` without TLS.
+    tls: Option<Subject>,
+    /// What a login can be bound to.
+    end_point: Option<Vec<u8>>,
+    /// When the last answer to a question about the user arrived.
+    answered_at: Option<Instant>,
+    /// What failed logins before cost this one; none are counted without.
+    turn: Option<Turn>,
+    /// Its place among the clients of its address.
+    seat: Option<Seat>,
+}
+
+async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Option<Session> {
+    let timeout_ms = w.peek_config().auth.timeout_ms;
+    let deadline = (timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(timeout_ms));
+    let buffer = Zeroizing::default();
+    let (tls, end_point, answered_at, turn, seat) = (None, None, None, None, None);
+    let mut door = Door { w, socket, peer, buffer, deadline, tls, end_point, answered_at, turn, seat };
+    let fault = match door.first_packet().await {
+        Ok(Some(startup)) => match door.log_in(&startup).await {
+            Ok(Some(session)) => {
+                door.settle(None).await;
+                return Some(door.into_session(session));
+            }
+            Ok(None) => None,
+            Err(fault) => {
+                w.count(Metric::LoginsFailed);
+                let user = startup.get("user").unwrap_or_default();
+                let database = startup.get("database").unwrap_or(user);
+                let who = Who { user, database, ..Who::default() };
+                w.shared.log.write(Level::Log, &who, format_args!("login refused: {fault}"));
+                door.settle(Some(&fault)).await;
+                Some(fault)
+            }
+        },
+        Ok(None) => None,
+        Err(fault) => Some(fault),
+    };
+    if let Some(fault) = fault {
+        door.refuse(&fault).await;
+    }
+    door.socket.close(&w.reactor);
+    None
+}
+
+/// User, database and their pools; the console has none.
+type Whose = (Arc<str>, Arc<str>, Option<Rc<PoolSet>>);
+
+/// A session that may begin.
+struct Admitted {
+    pools: Rc<PoolSet>,
+    state: State,
+    entry: Rc<Entry>,
+}
+
+impl Door<'_> {
+    fn into_session(self, admitted: Admitted) -> Session {
+        let w = self.w;
+        if w.has_readers() {
+            survey::begin(w, &admitted.pools.known);
+        }
+        let mut session = Session::new(self.socket, admitted.pools, admitted.state, admitted.entry);
+        session.causal.set(&w.shared, &session.state.settings);
+        session.up.preload(&self.buffer, &w.buffers);
+        session
+    }
+
+    async fn refuse(&self, fault: &Fault) {
+        let mut out = Vec::new();
+        fault.write(&mut out);
+        let deadline = Some(Instant::now() + Duration::from_secs(5));
+        // The client may be gone already; there is nobody else to tell.
+        let _ = self.socket.write_all(&self.w.reactor, &out, deadline).await;
+    }
+
+    async fn send(&self, bytes: &[u8]) -> Result<(), Fault> {
+        self.socket.write_soon(&self.w.reactor, bytes, self.deadline).await.map_err(|e| broke(&e))
+    }
+
+    /// Reads packets without a tag until the one that begins a session. `None`: the connection had another purpose or ended.
+    async fn first_packet(&mut self) -> Result<Option<Startup>, Fault> {
+        if self.read_more().await.is_err() || !self.begin_encrypted().await? {
+            return Ok(None);
+        }
+        // Each kind of encryption is asked for once, as in `ProcessStartupPacket`: more often is no client that wants in.
+        let (mut asked_tls, mut asked_gss) = (false, false);
+        loop {
+            let read = read_first(&self.buffer).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
+            let Some((first, bytes)) = read else {
+                if self.read_more().await.is_err() {
+                    return Ok(None);
+                }
+                continue;
+            };
+            // What follows an encryption request was sent by someone in between, before encryption could begin.
+            let had_more = self.buffer.len() > bytes;
+            self.forget(bytes);
+            match first {
+                First::Ssl | First::GssEnc if had_more => {
+                    let text = "received unencrypted data after an encryption request";
+                    return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+                }
+                First::Ssl if std::mem::replace(&mut asked_tls, true) => return Err(asked_again()),
+                First::GssEnc if std::mem::replace(&mut asked_gss, true) => return Err(asked_again()),
+                First::Ssl if self.can_encrypt() => {
+                    self.send(b"S").await?;
+                    if !Box::pin(self.encrypt()).await {
+                        return Ok(None);
+                    }
+                }
+                First::Ssl | First::GssEnc => self.send(b"N").await?,
+                First::Cancel { pid, key } => {
+                    self.w.route_cancel(pid, key);
+                    return Ok(None);
+                }
+                First::Unsupported(version) => {
+                    self.refuse_version(version).await;
+                    return Ok(None);
+                }
+                First::Startup(startup) => return Ok(Some(startup)),
+            }
+        }
+    }
+
+    async fn refuse_version(&self, version: Version) {
+        let text = format!("unsupported frontend protocol {}.{}: server supports 3.0 to 3.2", version.major(), version.minor());
+        if version.major() >= 3 {
+            return self.refuse(&Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text)).await;
+        }
+        let mut out = Vec::new();
+        write::error_v2(&mut out, &text);
+        let _ = self.socket.write_all(&self.w.reactor, &out, self.deadline).await;
+    }
+
+    /// `None`: it was an administrator, who has left.
+    async fn log_in(&mut self, startup: &Startup) -> Result<Option<Admitted>, Fault> {
+        // Who was let in before another process took over is served to the end.
+        let is_drained = self.w.shared.is_handed_over() && self.w.shared.stop_mode() == Stop::Smart;
+        if self.w.shared.stop_mode() != Stop::No && !is_drained {
+            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the proxy is shutting down"));
+        }
+        let user = startup.get("user").filter(|user| !user.is_empty());
+        let user = user.ok_or_else(|| {
+            Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
+        })?;
+        let database = startup.get("database").filter(|name| !name.is_empty()).unwrap_or(user);
+        let replication = replicate::asked(startup)?;
+        let database = if replication == Replication::Physical { replicate::NO_DATABASE } else { database };
+        let mut out = Vec::with_capacity(512);
+        if startup.version > Version::V3_2 || !startup.protocol_options.is_empty() {
+            let newest = startup.version.min(Version::V3_2);
+            write::negotiate_version(&mut out, newest, &startup.protocol_options);
+            self.send(&out).await?;
+            out.clear();
+        }
+        let caller = Caller { user, database, replication };
+        if replication != Replication::Physical && console::is_console(self.w, database) {
+            return Box::pin(self.administer(caller, startup)).await.map(|()| None);
+        }
+        self.check_room()?;
+        self.check_gate(database)?;
+        if replication != Replication::No {
+            return Box::pin(self.replicate(caller, startup)).await.map(|()| None);
+        }
+        let wishes = self.wishes(startup)?;
+        let admission = self.authenticate(caller).await?;
+        out.extend_from_slice(&admission.message);
+        let pools = self.w.pool_set(user, database);
+        self.take_seat(&pools).inspect_err(|_| self.w.forget_pool_set(&pools))?;
+        let welcome = match welcome_of(self.w, &self.socket, &pools, wishes.nameless.clone()).await {
+            Ok(welcome) => welcome,
+            Err(fault) => {
+                self.w.forget_pool_set(&pools);
+                return self.turn_away(user, &admission, fault).await;
+            }
+        };
+        write::authentication(&mut out, 0, &[]);
+        let application = wishes.settings.get(APPLICATION_NAME).unwrap_or_default();
+        welcome.write(application, &mut out);
+        let whose = (pools.user.clone(), pools.database.clone(), Some(pools.clone()));
+        let entry = self.entry(whose, application, startup.version)?;
+        *entry.seat.borrow_mut() = self.seat.take();
+        write::backend_key_data(&mut out, entry.card.pid, &entry.key);
+        write::ready(&mut out, crate::client::session::IDLE);
+        self.w.shared.cards.add(entry.card.clone());
+        if let Err(fault) = self.send(&out).await {
+            self.w.leave(&entry);
+            self.w.shared.cards.remove(entry.card.pid);
+            return Err(fault);
+        }
+        pools.stats.add(Stat::Logins, 1);
+        let state = State::new(wishes.settings.clone(), wishes.meaning, self.w.shared.no_statements.clone());
+        Ok(Some(Admitted { pools, state, entry }))
+    }
+
+    /// Refuses a client that was let in here and not by the servers.
+    async fn turn_away<T>(&mut self, user: &str, admission: &Admission, fault: Fault) -> Result<T, Fault> {
+        if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
+            // No server trusts him: he fails as one does who has an entry and a wrong password.
+            Box::pin(self.by_nothing(&self.w.shared.access.files(), user)).await?;
+        }
+        Err(fault)
+    }
+
+    /// Serves an administrator. There is no server here that would refuse one who proves nothing, so that he is refused.
+    async fn administer(&mut self, caller: Caller<'_>, startup: &Startup) -> Result<(), Fault> {
+        let right = console::admit(self.w, &self.socket, caller.user)?;
+        if !console::is_proven(&self.socket) {
+            let admission = self.authenticate(caller).await?;
+            if admission.is_unproved {
+                return Err(console::unproven(caller.user));
+            }
+            self.send(&admission.message).await?;
+        }
+        self.settle(None).await;
+        let application = startup.get("application_name").unwrap_or_default();
+        let entry = self.entry((caller.user.into(), caller.database.into(), None), application, startup.version)?;
+        console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await
+    }
+
+    fn wishes(&self, startup: &Startup) -> Result<Rc<Wishes>, Fault> {
+        if let Some(known) = self.w.welcomes.borrow().wishes.get(&startup.parameters) {
+            return Ok(known.clone());
+        }
+        let wishes = Wishes::new(&self.w.shared, startup);
+        let wishes = Rc::new(wishes.map_err(|e| Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, e.to_string()))?);
+        self.w.welcomes.borrow_mut().wishes.insert(startup.parameters.clone(), wishes.clone());
+        Ok(wishes)
+    }
+
+    /// Whether an administrator closed the database to new clients.
+    fn check_gate(&self, database: &str) -> Result<(), Fault> {
+        if self.w.shared.gates.own(database).disabled {
+            let text = format!("database \"{database}\" takes no new clients: it was disabled by an administrator");
+            return Err(Fault::fatal(sqlstate::NOT_IN_STATE, text));
+        }
+        Ok(())
+    }
+
+    fn check_room(&mut self) -> Result<(), Fault> {
+        let shared = &self.w.shared;
+        let max = self.w.peek_config().pool.max_clients;
+        let clients = shared.clients.load(std::sync::atomic::Ordering::Relaxed);
+        if clients > max {
+            self.w.count(Metric::ClientsRefused);
+            let text = format!("sorry, too many clients already: max_client_connections = {max}");
+            return Err(Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text));
+        }
+        let address = self.peer.map(|peer| peer.ip().to_canonical());
+        let max = self.w.peek_config().limits.clients_per_address;
+        let seat = shared.seats.at_door(address, max).map_err(|_| {
+            self.w.count(Metric::ClientsRefused);
+            let from = address.map(|address| address.to_string()).unwrap_or_default();
+            let text = format!("too many clients from address {from}: max_client_connections_per_address = {max}");
+            Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text)
+        })?;
+        self.seat = Some(seat);
+        Ok(())
+    }
+
+    /// Where the client reached us. With one address to listen on, the system need not be asked.
+    fn local_ip(&self) -> Option<std::net::IpAddr> {
+        let config = self.w.peek_config();
+        let only = match &config.listen_addresses[..] {
+            [only] => only.parse().ok().filter(|ip: &std::net::IpAddr| !ip.is_unspecified()),
+            _ => None,
+        };
+        only.or_else(|| self.socket.local_ip())
+    }
+
+    /// Counts the client by its user and database, now that the user is known to be who he says.
+    fn take_seat(&mut self, pools: &PoolSet) -> Result<(), Fault> {
+        let limits = pools.limits.get();
+        let (users, databases) = (limits.clients_per_user, limits.clients_per_database);
+        let Some(seat) = &mut self.seat else { return Ok(()) };
+        seat.take(&pools.user, &pools.database, users, databases).map_err(|full| {
+            self.w.count(Metric::ClientsRefused);
+            let text = match full {
+                Full::User(max) => {
+                    format!("too many clients of user \"{}\": max_client_connections_per_user = {max}", pools.user)
+                }
+                Full::Database(max) | Full::Address(max) => {
+                    format!("too many clients of database \"{}\": max_client_connections_per_database = {max}", pools.database)
+                }
+            };
+            Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text)
+        })
+    }
+
+    fn entry(&self, whose: Whose, application: &str, version: Version) -> Result<Rc<Entry>, Fault> {
+        let (user, database, pools) = whose;
+        let ends = Ends { client: self.peer, local: self.peer.and_then(|_| self.local_ip()) };
+        let now_s = seconds(SystemTime::now());
+        // Longer keys came with protocol 3.2.
+        let key: Box<[u8]> =
+            if version >= Version::V3_2 { Box::new(self.w.random::<32>()) } else { Box::new(self.w.random::<4>()) };
+        let entry = self.w.enter(|pid| Entry {
+            card: Arc::new(Card::new(pid, user, database, application, ends, now_s)),
+            key,
+            task: Cell::new(self.w.reactor.current_task()),
+            link: RefCell::default(),
+            cancels: Cell::new(0),
+            is_ours: Cell::new(false),
+            cancel_waits: Cell::new(false),
+            wait_cancelled: Cell::new(false),
+            active_at: Cell::new(self.w.reactor.now()),
+            clock: Clock::new(self.w.reactor.now()),
+            pools,
+            overdue: RefCell::default(),
+            seat: RefCell::default(),
+            farewell: RefCell::default(),
+        });
+        entry.ok_or_else(|| Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, "no more sessions can be numbered on this worker"))
+    }
+}
+
+fn asked_again() -> Fault {
+    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "encryption was asked for and answered already")
+}
+
+fn broke(cause: &io::Error) -> Fault {
+    match cause.kind() {
+        io::ErrorKind::TimedOut => {
+            // PostgreSQL's own code for it: `ProcessInterrupts` in postgres.c.
+            Fault::fatal(sqlstate::QUERY_CANCELED, "canceling authentication due to timeout (authentication_timeout)")
+        }
+        _ => Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("the client went away during login: {cause}")),
+    }
+}
+
+/// What a server reports to a client of this user and database with these settings: remembered, or asked of a server.
+async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: Arc<Settings>) -> Result<Rc<Welcome>, Fault> {
+    let key = (pools.user.clone(), pools.database.clone(), settings);
+    if let Some(known) = w.welcomes.borrow().by_key.get(&key) {
+        return Ok(known.clone());
+    }
+    // Boxed, as all that few logins come to: the room of a login is copied more than once.
+    let mut link = Box::pin(any_link(w, client, pools)).await?;
+    let configured = Box::pin(configure(w, &mut link, &key.2)).await;
+    let welcome = Rc::new(Welcome::new(&link.reported));
+    let pool = link.pool.clone();
+    match configured {
+        Ok(()) => pool.give_back(w, link),
+        Err(fault) => {
+            w.close_link(link);
+            return Err(fault);
+        }
+    }
+    w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());
+    Ok(welcome)
+}
+
+/// A link to the primary, or to whatever server is up when there is none.
+async fn any_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Box<Link>, Fault> {
+    let started = Instant::now();
+    loop {
+        let (nodes, known) = nodes_to_ask(w);
+        // Shortly after the start the primary may only be not found yet.
+        let patience = Duration::from_secs(if known { 0 } else { 2 });
+        if !nodes.is_empty() && (known || started.elapsed() >= patience) {
+            return first_link(w, client, pools, &nodes).await;
+        }
+        let limit_ms = pools.limits.get().wait_ms;
+        if (limit_ms > 0 && started.elapsed() >= Duration::from_millis(limit_ms)) || client.is_closed() {
+            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached")
+                .hint("Look at the log, and whether the servers run and sr_check_user may log in to them."));
+        }
+        w.shared.nudge_prober();
+        w.wake_at_new_view();
+        w.reactor.wake_at(Instant::now() + Duration::from_millis(250));
+        parked().await;
+    }
+}
+
+/// Nodes that may say what a server reports, the primary first, and whether there is a primary.
+fn nodes_to_ask(w: &Worker) -> (Vec<u16>, bool) {
+    let view = w.view();
+    let others = (0..view.nodes.len()).filter(|&at| view.is_up(at) && view.primary != Some(at));
+    (view.primary.into_iter().chain(others).map(|at| view.nodes[at].id).collect(), view.primary.is_some())
+}
+
+/// A link to the first node that can be reached. Error: the first node's, if none can.
+async fn first_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, nodes: &[u16]) -> Result<Box<Link>, Fault> {
+    let mut first = None;
+    for &node in nodes {
+        let pool = pools.of_node(w, node);
+        match aim::lease_link(w, &pool, node, &[], || client.is_closed()).await? {
+            Ok(link) => return Ok(link),
+            Err(error) => {
+                w.shared.nudge_prober();
+                // It may have gone down since its role was asked: another one serves as well.
+                let goes_on = error.is_unreachable();
+                if !goes_on {
+                    return Err(login_fault(w, pools, &error));
+                }
+                first.get_or_insert(error);
+            }
+        }
+    }
+    Err(first
+        .map_or_else(|| Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached"), |e| login_fault(w, pools, &e)))
+}
+
+fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
+    match error {
+        // A user without an entry in pool_passwd is let in if the servers trust him; they do not.
+        OpenError::Secret { .. } => {
+            w.shared.log.say(Level::Log, format_args!("{error}"));
+            wrong_password(&pools.user)
+        }
+        _ => error.fault().as_fatal(),
+    }
+}
+
+/// Brings a link to a session's settings and sees that the server takes them.
+async fn configure(w: &Rc<Worker>, link: &mut Link, settings: &Arc<Settings>) -> Result<(), Fault> {
+    if Arc::ptr_eq(&link.settings, settings) {
+        return Ok(());
+    }
+    let sql = link.settings.change_to(settings);
+    link.settings = settings.clone();
+    link.unnamed = None;
+    if sql.is_empty() {
+        return Ok(());
+    }
+    link.socket.set_task(w.reactor.current_task());
+    let mut out = Vec::new();
+    write::query(&mut out, &sql);
+    let address = link.card.address.clone();
+    let deadline = Some(Instant::now() + Duration::from_secs(60));
+    let lost =
+        |cause: io::Error| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost: {cause}"));
+    link.socket.write_all(&w.reactor, &out, deadline).await.map_err(lost)?;
+    let mut buffer = Vec::new();
+    let mut refused = None;
+    loop {
+        while let Ok(Some(header)) = read_header(&buffer) {
+            if buffer.len() < header.frame_bytes() {
+                break;
+            }
+            let body: Vec<u8> = buffer[HEADER_BYTES..header.frame_bytes()].to_vec();
+            buffer.drain(..header.frame_bytes());
+            match header.tag {
+                back::PARAMETER_STATUS => link.report(&body),
+                back::ERROR => {
+                    let report = weir_wire::back::read_report(&body);
+                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    refused = Some(Fault::fatal(&text(report.sqlstate), text(report.message)));
+                }
+                back::READY => return refused.map_or(Ok(()), Err),
+                _ => {}
+            }
+        }
+        let mut piece = [0u8; 2048];
+        let bytes = link.socket.read(&w.reactor, &mut piece, deadline).await.map_err(lost)?;
+        buffer.extend_from_slice(&piece[..bytes]);
+    }
+}

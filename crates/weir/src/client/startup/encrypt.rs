@@ -1,0 +1,73 @@
+//! A client's TLS: asked for by a packet of PostgreSQL's, or begun at once.
+
+use super::Door;
+use crate::io::reactor::parked;
+use crate::io::tls::certificate::subject;
+use crate::io::tls::{Tls, explain};
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::log::{Level, Who};
+use crate::monitor::metrics::Metric;
+
+/// First byte of a TLS handshake. As the first packet's length it would be one that no packet may have.
+const HANDSHAKE: u8 = 0x16;
+
+impl Door<'_> {
+    /// Whether TLS is to be had. As in PostgreSQL not over unix sockets, where nobody can listen, and not within itself.
+    pub(super) fn can_encrypt(&self) -> bool {
+        self.peer.is_some() && !self.socket.is_encrypted() && self.w.shared.tls.load().server.is_some()
+    }
+
+    /// Direct TLS: the first bytes are a handshake's. False: the connection is of no more use.
+    pub(super) async fn begin_encrypted(&mut self) -> Result<bool, Fault> {
+        if self.buffer.first() != Some(&HANDSHAKE) {
+            return Ok(true);
+        }
+        if !self.can_encrypt() {
+            self.tell("received a direct TLS connection request, but TLS is not to be had here (parameter ssl)");
+            return Ok(false);
+        }
+        if !Box::pin(self.encrypt()).await {
+            return Ok(false);
+        }
+        // Without its own name, our protocol could be mistaken for another one. Source: PostgreSQL manual, "Protocol Flow".
+        if self.socket.look_at_tls(Tls::has_alpn) != Some(true) {
+            let text = "received direct TLS connection request without ALPN protocol negotiation extension";
+            return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+        }
+        Ok(true)
+    }
+
+    /// Makes the connection a TLS session. False: it failed, and the log has the cause.
+    pub(super) async fn encrypt(&mut self) -> bool {
+        let Some(side) = self.w.shared.tls.load().server.clone() else { return false };
+        if self.buffer.is_empty() {
+            // What goes wrong shows again at the handshake.
+            let _ = self.socket.readable(&self.w.reactor, self.deadline).await;
+        }
+        while !self.w.takes_handshake() {
+            self.w.reactor.wake(self.w.reactor.current_task());
+            parked().await;
+        }
+        let early = std::mem::take(&mut self.buffer);
+        let begun = match Tls::server(side.config) {
+            Ok(tls) => self.socket.begin_tls(&self.w.reactor, tls, &early, self.deadline).await,
+            Err(cause) => Err(cause),
+        };
+        if let Err(cause) = begun {
+            self.w.count(Metric::TlsFailed);
+            self.tell(&format!("could not begin TLS: {}", explain(&cause)));
+            return false;
+        }
+        self.w.count(Metric::TlsClients);
+        let names = self.socket.look_at_tls(|tls| tls.peer_certificate().map(subject));
+        self.tls = Some(names.flatten().unwrap_or_default());
+        self.end_point = side.end_point;
+        true
+    }
+
+    fn tell(&self, what: &str) {
+        let place = self.place();
+        let who = Who { client: &place, ..Who::default() };
+        self.w.shared.log.write(Level::Log, &who, format_args!("connection from {place}: {what}"));
+    }
+}

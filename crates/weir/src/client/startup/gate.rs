@@ -1,0 +1,521 @@
+//! Decides how a client must prove who it is, and whether it did: by `pool_hba.conf`, or without it by what is known of the user.
+//!
+//! What must stay true: who fails learns nothing about whether the user exists. The exchange is the same, the words are the same,
+//! and a refusal comes no sooner than `REFUSAL_AFTER` the proof, which hides what had to be computed or asked.
+
+use super::Door;
+use crate::client::access::{Access, AccessFiles};
+use crate::client::directory::Outcome;
+use crate::client::forge::{self, Unanswered};
+use crate::client::inquiry::{self, InquiryError};
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::log::{Level, Who};
+use crate::monitor::metrics::Metric;
+use crate::process::shared::Stop;
+use crate::server::link::{Login, OpenError, Talk};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_policy::hba::{Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
+use weir_policy::passwd::{Secret, Usual};
+use weir_policy::throttle::{Pass, Visitor};
+use weir_wire::scram::{Challenge, ITERATIONS_DEFAULT, ServerSecret, Verifier, steady_salt};
+use weir_wire::write;
+use zeroize::Zeroizing;
+
+/// Time from a wrong proof to its refusal. Deriving keys takes a millisecond, asking a server a few.
+const REFUSAL_AFTER: Duration = Duration::from_millis(20);
+
+/// Longest wait for a server that judges a password, when logins have no limit of their own.
+const JUDGE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Who wants in, to what.
+#[derive(Clone, Copy)]
+pub(super) struct Caller<'a> {
+    pub user: &'a str,
+    pub database: &'a str,
+    pub replication: Replication,
+}
+
+/// A client that may go on.
+#[derive(Default)]
+pub(super) struct Admission {
+    /// Goes to the client before the welcome.
+    pub message: Vec<u8>,
+    /// Nothing was proved: the servers themselves must trust the user.
+    pub is_unproved: bool,
+}
+
+/// A login's place among the failed ones of its visitor.
+pub(super) struct Turn {
+    visitor: Visitor,
+    pass: Pass,
+    burst: u32,
+}
+
+/// How a claim is proved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exchange {
+    ClearText,
+    Md5,
+    Scram,
+}
+
+impl Door<'_> {
+    /// Lets in who may, after as long as failed logins before ask for.
+    pub(super) async fn authenticate(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
+        let burst = self.w.peek_config().auth.failures_max;
+        if let Some(peer) = self.peer.filter(|_| burst > 0) {
+            let visitor = self.w.shared.access.visitor(peer.ip(), caller.user);
+            let pass = self.w.shared.access.throttle().ask(visitor, burst, self.now_ms());
+            self.turn = Some(Turn { visitor, pass, burst });
+            self.wait_for_turn(pass).await?;
+        }
+        self.prove(caller).await
+    }
+
+    async fn wait_for_turn(&self, pass: Pass) -> Result<(), Fault> {
+        match pass {
+            Pass::Now => {}
+            Pass::After { wait_ms } => {
+                self.w.count(Metric::LoginsSlowed);
+                self.pause(Duration::from_millis(wait_ms)).await;
+            }
+            Pass::Refused { wait_ms } => {
+                self.w.count(Metric::LoginsSlowed);
+                let text = format!("too many failed logins from this address, try again in {} s", wait_ms.div_ceil(1000));
+                return Err(Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits, but not while the proxy stops.
+    async fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while self.w.reactor.now() < until && self.w.shared.stop_mode() < Stop::Fast {
+            self.w.reactor.sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await;
+        }
+    }
+
+    /// Counts how the login ended. A refusal waits until its time has come.
+    pub(super) async fn settle(&mut self, fault: Option<&Fault>) {
+        let is_refused = fault.is_some_and(is_refusal);
+        if let Some(at) = self.answered_at.filter(|_| is_refused) {
+            self.w.reactor.sleep_until(at + REFUSAL_AFTER).await;
+        }
+        let Some(Turn { visitor, pass, burst }) = self.turn.take() else { return };
+        match (is_refused, pass) {
+            (true, _) => self.w.shared.access.throttle().failed(visitor, pass, burst, self.now_ms()),
+            (false, Pass::After { .. }) => self.w.shared.access.throttle().passed(visitor, pass, burst),
+            (false, Pass::Now | Pass::Refused { .. }) => {}
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        // Counted from the birth of the proxy, on a clock that nobody sets.
+        self.w.shared.access.age_ms()
+    }
+
+    async fn prove(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
+        let files = self.w.shared.access.files();
+        match files.hba.clone() {
+            Some(hba) => {
+                let rule = Box::pin(self.find_rule(&hba, &files, caller)).await?;
+                Box::pin(self.follow(rule, &files, caller)).await
+            }
+            None => self.by_what_is_known(&files, caller).await,
+        }
+    }
+
+    /// The rule of `pool_hba.conf` for this client, whose name outside, if one is asked for, is the right one.
+    async fn find_rule<'h>(
+        &mut self,
+        hba: &'h weir_policy::hba::Hba,
+        files: &AccessFiles,
+        caller: Caller<'_>,
+    ) -> Result<&'h Rule, Fault> {
+        let mut groups: Option<Option<Arc<BTreeSet<String>>>> = None;
+        let mut host: Option<Option<Arc<str>>> = None;
+        let system_user = hba.asks_for_system_user().then(|| self.system_user()).flatten();
+        loop {
+            let visit = Visit {
+                user: caller.user,
+                database: caller.database,
+                replication: caller.replication,
+                origin: self.peer.map_or(Origin::Local, |peer| Origin::Address(peer.ip().to_canonical())),
+                tls: self.tls.as_ref().map(|tls| Tls {
+                    common_name: tls.common_name.as_deref(),
+                    distinguished_name: tls.distinguished_name.as_deref(),
+                }),
+                system_user: system_user.as_deref(),
+                networks: &files.networks,
+                groups: known(groups.as_ref().map(Option::as_deref)),
+                host: known(host.as_ref().map(Option::as_deref)),
+            };
+            let question = match hba.decide(&visit) {
+                Verdict::Ask(question) => question,
+                Verdict::Apply(rule) if rule.method == Method::Reject => return Err(self.rejected(caller, rule)),
+                Verdict::Apply(rule) => match hba.accepts_outside_name(rule, &visit) {
+                    Some(true) => return Ok(rule),
+                    Some(false) => return Err(self.wrong_name(caller, rule)),
+                    None => Question::Groups,
+                },
+                Verdict::NoEntry => return Err(self.no_entry(caller)),
+                Verdict::InDoubt(rule) => return Err(self.in_doubt(caller, rule)),
+            };
+            match question {
+                Question::Groups => groups = Some(self.groups(caller.user).await),
+                Question::HostName => host = Some(self.host_name().await?),
+            }
+        }
+    }
+
+    /// Name of the system user at the other end of a unix socket. Read from the file of users: only rules with `peer` ask.
+    fn system_user(&self) -> Option<String> {
+        let number = self.socket.peer_uid()?.to_string();
+        let users = std::fs::read_to_string("/etc/passwd").ok()?;
+        let line = users.lines().find(|line| line.split(':').nth(2) == Some(&number))?;
+        line.split(':').next().map(str::to_string)
+    }
+
+    async fn groups(&self, user: &str) -> Option<Arc<BTreeSet<String>>> {
+        match inquiry::groups(self.w, user, self.question_deadline()).await {
+            Ok(groups) => Some(groups),
+            Err(error) => {
+                let text = format_args!("cannot ask for the groups of user \"{user}\": {error}");
+                self.w.shared.log.say(Level::Warning, text);
+                None
+            }
+        }
+    }
+
+    async fn host_name(&self) -> Result<Option<Arc<str>>, Fault> {
+        let Some(peer) = self.peer else { return Ok(None) };
+        forge::host_name(self.w, peer.ip().to_canonical(), self.deadline).await.map_err(busy)
+    }
+
+    /// Asks for the proof a rule wants.
+    async fn follow(&mut self, rule: &Rule, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
+        let exchange = match rule.method {
+            Method::Trust => return Ok(Admission::default()),
+            // The name was looked at when the rule was found.
+            Method::Cert | Method::Peer => return Ok(Admission::default()),
+            Method::Reject => return Err(self.rejected(caller, rule)),
+            Method::Ldap => return self.by_directory(rule, caller.user).await,
+            Method::Password => Exchange::ClearText,
+            Method::Md5 => Exchange::Md5,
+            Method::Scram => Exchange::Scram,
+        };
+        let secret = self.secret(files, caller.user).await?;
+        let is_askable = !files.passwords.is_spoiled(caller.user) && self.w.peek_config().auth.ask_user.is_empty();
+        match (exchange, secret) {
+            // Nobody here can judge the password, so the servers do.
+            (Exchange::ClearText, None) if is_askable => self.ask_for_servers(caller).await,
+            (Exchange::ClearText, secret) => self.by_clear_text(caller.user, secret).await,
+            // The method stands for SCRAM as well where the file has nothing else. Source: PostgreSQL manual, method md5.
+            (Exchange::Md5, Some(secret @ Secret::Scram(_))) => self.by_scram(caller.user, Some(secret)).await,
+            (Exchange::Md5, Some(secret)) => self.by_md5(caller.user, Some(secret)).await,
+            (Exchange::Md5, None) => match (files.passwords.usual(), is_askable) {
+                // Nobody has anything here, and servers store SCRAM verifiers.
+                (Usual::Scram, _) | (Usual::Nothing, false) => self.by_scram(caller.user, None).await,
+                (Usual::Nothing, true) | (Usual::Plain | Usual::Md5, _) => self.by_md5(caller.user, None).await,
+            },
+            (Exchange::Scram, secret) => self.by_scram(caller.user, secret).await,
+        }
+    }
+
+    /// Without rules: who has a secret must prove it; of others the servers may be asked.
+    async fn by_what_is_known(&mut self, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
+        let user = caller.user;
+        let (asks_servers, allows_clear_text) = {
+            let config = self.w.peek_config();
+            (!config.auth.ask_user.is_empty(), config.auth.allow_clear_text)
+        };
+        match Box::pin(self.secret(files, user)).await? {
+            Some(secret @ Secret::Md5(_)) => Box::pin(self.by_md5(user, Some(secret))).await,
+            Some(secret) => Box::pin(self.by_scram(user, Some(secret))).await,
+            None if files.passwords.is_spoiled(user) || asks_servers => Box::pin(self.by_nothing(files, user)).await,
+            None if allows_clear_text => Box::pin(self.ask_for_servers(caller)).await,
+            // The servers themselves must trust him: see `AccessFiles::keeps_proofs`.
+            None => Ok(Admission { is_unproved: true, ..Admission::default() }),
+        }
+    }
+
+    /// The exchange that most users would have had, for one who cannot succeed.
+    pub(super) async fn by_nothing(&mut self, files: &AccessFiles, user: &str) -> Result<Admission, Fault> {
+        match files.passwords.usual() {
+            Usual::Md5 => self.by_md5(user, None).await,
+            Usual::Nothing | Usual::Plain | Usual::Scram => self.by_scram(user, None).await,
+        }
+    }
+
+    /// What the user must prove: from the password file, or else from `auth_query`.
+    async fn secret(&self, files: &AccessFiles, user: &str) -> Result<Option<Secret>, Fault> {
+        if let Some(secret) = files.passwords.get(user) {
+            return Ok(Some(secret.clone()));
+        }
+        if files.passwords.is_spoiled(user) || self.w.peek_config().auth.ask_user.is_empty() {
+            return Ok(None);
+        }
+        inquiry::secret(self.w, user, self.question_deadline()).await.map_err(|error| {
+            let text = format_args!("auth_query for user \"{user}\" failed: {error}");
+            self.w.shared.log.say(Level::Warning, text);
+            let text = "the user cannot be looked up now";
+            let fault = match error {
+                InquiryError::Answer(_) => Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text),
+                InquiryError::NoServer | InquiryError::TimedOut | InquiryError::Server(_) => {
+                    Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, text)
+                }
+            };
+            fault.hint("The log of the proxy has the cause.")
+        })
+    }
+
+    async fn by_md5(&mut self, user: &str, secret: Option<Secret>) -> Result<Admission, Fault> {
+        let md5 = match &secret {
+            Some(Secret::Md5(secret)) => Some(secret.clone()),
+            Some(Secret::Plain(password)) => Some(weir_wire::md5::Md5Secret::from_password(password, user.as_bytes())),
+            Some(Secret::Scram(_) | Secret::Keys(..)) | None => None,
+        };
+        match (self.ask_md5(md5.as_ref()).await?, secret) {
+            (true, Some(secret)) => {
+                self.remember(user, secret);
+                Ok(Admission::default())
+            }
+            _ => Err(self.wrong_password(user)),
+        }
+    }
+
+    /// SCRAM against a verifier, one made of a password, or none at all.
+    async fn by_scram(&mut self, user: &str, secret: Option<Secret>) -> Result<Admission, Fault> {
+        let access = &self.w.shared.access;
+        let verifier = match secret {
+            Some(Secret::Scram(verifier)) => Some(verifier),
+            Some(Secret::Plain(password)) => {
+                let challenge = Challenge {
+                    salt: steady_salt(&access.salt_secret, user.as_bytes()).to_vec(),
+                    iterations: ITERATIONS_DEFAULT,
+                };
+                let keys = forge::keys(self.w, &password, challenge.clone(), self.deadline).await.map_err(busy)?;
+                Some(Verifier {
+                    iterations: challenge.iterations,
+                    salt: challenge.salt,
+                    stored_key: keys.stored_key,
+                    server_key: keys.server_key,
+                })
+            }
+            Some(Secret::Md5(_)) => {
+                self.say(user, "has an md5 password, which cannot be proved by scram-sha-256");
+                None
+            }
+            Some(Secret::Keys(..)) | None => None,
+        };
+        let proof = match &verifier {
+            Some(verifier) => ServerSecret::Known(verifier.clone()),
+            None => ServerSecret::unknown(&access.salt_secret, user.as_bytes()),
+        };
+        let (Some(accepted), Some(verifier)) = (self.ask_scram(proof).await?, verifier) else {
+            return Err(self.wrong_password(user));
+        };
+        let challenge = Challenge { salt: verifier.salt, iterations: verifier.iterations };
+        self.remember(user, Secret::Keys(challenge, accepted.keys));
+        let mut message = Vec::with_capacity(512);
+        write::authentication(&mut message, 12, &accepted.message);
+        Ok(Admission { message, is_unproved: false })
+    }
+
+    async fn by_clear_text(&mut self, user: &str, secret: Option<Secret>) -> Result<Admission, Fault> {
+        let password = self.ask_clear_text().await?;
+        let proved = match secret {
+            Some(Secret::Scram(verifier)) => {
+                let challenge = Challenge { salt: verifier.salt, iterations: verifier.iterations };
+                let keys = forge::fits(self.w, &password, challenge.clone(), &verifier.stored_key, self.deadline).await;
+                keys.map_err(busy)?.map(|keys| Secret::Keys(challenge, keys))
+            }
+            Some(secret) => secret.matches(user.as_bytes(), &password).then_some(secret),
+            None => None,
+        };
+        match proved {
+            Some(secret) => {
+                self.remember(user, secret);
+                Ok(Admission::default())
+            }
+            None => Err(self.wrong_password(user)),
+        }
+    }
+
+    /// Takes the password in clear text and lets a directory judge it.
+    async fn by_directory(&mut self, rule: &Rule, user: &str) -> Result<Admission, Fault> {
+        let password = self.ask_clear_text().await?;
+        let failed = || Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("LDAP authentication failed for user \"{user}\""));
+        let Some(directory) = &rule.directory else { return Err(failed()) };
+        match forge::ask_directory(self.w, directory, user, &password, self.deadline).await.map_err(busy)? {
+            Outcome::Right => {}
+            Outcome::Wrong(cause) => {
+                self.say(user, &format!("is refused by the directory of {}:{}: {cause}", rule.file.display(), rule.line));
+                return Err(failed());
+            }
+            Outcome::Unasked(cause) => {
+                let place = format!("{}:{}", rule.file.display(), rule.line);
+                let text = format_args!("user \"{user}\" is refused: the directory of {place} cannot be asked: {cause}");
+                self.w.shared.log.say(Level::Warning, text);
+                return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the password cannot be checked now")
+                    .hint("The log of the proxy has the cause."));
+            }
+        }
+        if directory.is_password_for_servers {
+            self.remember(user, Secret::Plain(password));
+        }
+        Ok(Admission::default())
+    }
+
+    /// Takes the password in clear text and lets a server judge it. What it took is believed for `auth_cache_time`.
+    async fn ask_for_servers(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
+        let password = self.ask_clear_text().await?;
+        let lifetime = Duration::from_millis(self.w.peek_config().auth.cache_ms);
+        let is_known = self.w.shared.access.proven(caller.user).is_some_and(|proven| {
+            proven.at.elapsed() < lifetime
+                && matches!(proven.secret, Secret::Plain(_))
+                && proven.secret.matches(caller.user.as_bytes(), &password)
+        });
+        if !is_known {
+            if !self.let_judge(caller, &password).await? {
+                return Ok(Admission { is_unproved: true, ..Admission::default() });
+            }
+            self.w.shared.access.prove(caller.user, Secret::Plain(password));
+        }
+        Ok(Admission::default())
+    }
+
+    /// Whether the server looked at the password, and took it. One that trusts whoever comes from here has judged nothing.
+    async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<bool, Fault> {
+        let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
+        let secret = Secret::Plain(password.clone());
+        // No server has the console's database.
+        let is_console = crate::monitor::console::is_console(self.w, caller.database);
+        let own = is_console.then(|| self.w.peek_config().auth.ask_database.clone());
+        let database = own.as_deref().unwrap_or(caller.database);
+        let login = Login { user: caller.user, database, secret: Some(&secret), generation: 0, parameters: &[] };
+        let mut fault = Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password");
+        for address in inquiry::servers(self.w, deadline).await {
+            let judged = async {
+                let (talk, greeting) = Talk::enter(self.w, &address, &login, deadline).await?;
+                // The farewell saves the server a line about an unexpected end of file.
+                let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
+                talk.socket.close(&self.w.reactor);
+                Ok(greeting.was_asked)
+            };
+            match judged.await {
+                Ok(was_asked) => return Ok(was_asked),
+                Err(OpenError::Refused { sqlstate: state, .. }) if matches!(&*state, "28P01" | "28000") => {
+                    return Err(self.wrong_password(caller.user));
+                }
+                Err(error) if error.is_unreachable() => {
+                    self.w.shared.nudge_prober();
+                    fault = error.fault().as_fatal();
+                }
+                Err(error) => return Err(error.fault().as_fatal()),
+            }
+        }
+        Err(fault)
+    }
+
+    /// Keeps what a client proved, unless the password file has as much.
+    fn remember(&self, user: &str, secret: Secret) {
+        let access: &Access = &self.w.shared.access;
+        let is_in_file = matches!(access.files().passwords.get(user), Some(Secret::Plain(_) | Secret::Md5(_)));
+        if !is_in_file {
+            access.prove(user, secret);
+        }
+    }
+
+    fn question_deadline(&self) -> Instant {
+        let limit = Instant::now() + Duration::from_millis(self.w.peek_config().auth.ask_timeout_ms);
+        self.deadline.map_or(limit, |deadline| deadline.min(limit))
+    }
+}
+
+/// Refusals, in PostgreSQL's words. The log has more to say than the client is told.
+impl Door<'_> {
+    fn wrong_password(&self, user: &str) -> Fault {
+        // The verifier may be one that a server has told and has replaced since.
+        self.w.shared.access.doubt_asked(user);
+        wrong_password(user)
+    }
+
+    pub(super) fn place(&self) -> String {
+        self.peer.map_or_else(|| "[local]".to_string(), |peer| peer.ip().to_canonical().to_string())
+    }
+
+    fn encryption(&self) -> &'static str {
+        if self.tls.is_some() { "SSL encryption" } else { "no encryption" }
+    }
+
+    fn rejected(&self, caller: Caller<'_>, rule: &Rule) -> Fault {
+        self.say(caller.user, &format!("is rejected by {}:{}", rule.file.display(), rule.line));
+        self.refusal("pool_hba.conf rejects connection", caller)
+    }
+
+    fn no_entry(&self, caller: Caller<'_>) -> Fault {
+        self.refusal("no pool_hba.conf entry", caller)
+    }
+
+    fn in_doubt(&self, caller: Caller<'_>, rule: &Rule) -> Fault {
+        let place = format!("{}:{}", rule.file.display(), rule.line);
+        self.say(caller.user, &format!("is refused: whether {place} holds depends on groups that cannot be asked for"));
+        Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "the groups of the user cannot be looked up now")
+            .hint("The log of the proxy has the cause.")
+    }
+
+    fn wrong_name(&self, caller: Caller<'_>, rule: &Rule) -> Fault {
+        self.say(caller.user, &format!("is not called outside as {}:{} asks for", rule.file.display(), rule.line));
+        let what = if rule.method == Method::Peer { "Peer" } else { "certificate" };
+        let text = format!("{what} authentication failed for user \"{}\"", caller.user);
+        Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text)
+    }
+
+    fn refusal(&self, what: &str, caller: Caller<'_>) -> Fault {
+        let (place, user) = (self.place(), caller.user);
+        let target = match caller.replication {
+            Replication::Physical => format!("replication connection from host \"{place}\", user \"{user}\""),
+            Replication::No | Replication::Logical => {
+                format!("host \"{place}\", user \"{user}\", database \"{}\"", caller.database)
+            }
+        };
+        Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("{what} for {target}, {}", self.encryption()))
+    }
+
+    fn say(&self, user: &str, what: &str) {
+        let place = self.place();
+        let who = Who { user, client: &place, ..Who::default() };
+        self.w.shared.log.write(Level::Log, &who, format_args!("user \"{user}\" from {place} {what}"));
+    }
+}
+
+/// The words for every wrong password and every user who does not exist.
+pub(super) fn wrong_password(user: &str) -> Fault {
+    Fault::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
+}
+
+/// Whether a fault counts as a wrong guess.
+fn is_refusal(fault: &Fault) -> bool {
+    fault.sqlstate == sqlstate::INVALID_PASSWORD || fault.sqlstate == sqlstate::INVALID_AUTHORIZATION
+}
+
+fn busy(error: Unanswered) -> Fault {
+    let sqlstate = match error {
+        Unanswered::Full => sqlstate::TOO_MANY_CONNECTIONS,
+        Unanswered::TimedOut => sqlstate::QUERY_CANCELED,
+    };
+    Fault::fatal(sqlstate, format!("the login cannot be checked now: {error}"))
+}
+
+/// What was asked, and what came of it, as the rules see it.
+fn known<T>(asked: Option<Option<T>>) -> Known<T> {
+    match asked {
+        None => Known::NotAsked,
+        Some(None) => Known::Nothing,
+        Some(Some(answer)) => Known::Is(answer),
+    }
+}

@@ -1,0 +1,171 @@
+//! Asks a client for a proof: md5, SCRAM, or the password itself.
+
+use super::{Door, broke};
+use crate::io::socket::Got;
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::process::shared::Stop;
+use std::io;
+use std::time::{Duration, Instant};
+use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
+use weir_wire::md5::Md5Secret;
+use weir_wire::scram::{Accepted, Binding, MECHANISM, MECHANISM_PLUS, Nonce, ScramError, Server, ServerSecret};
+use weir_wire::write;
+use zeroize::{Zeroize, Zeroizing};
+
+/// Longest message of a login. Source: `PG_MAX_AUTH_TOKEN_LENGTH` is 65535; passwords and SCRAM messages are far shorter.
+const LOGIN_MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+/// Time between two looks at whether the proxy stops.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+
+impl Door<'_> {
+    /// Whether the client knows an md5 password; `None` asks all the same and lets nobody in.
+    pub(super) async fn ask_md5(&mut self, secret: Option<&Md5Secret>) -> Result<bool, Fault> {
+        let salt: [u8; 4] = self.w.random();
+        let mut out = Vec::with_capacity(16);
+        write::authentication(&mut out, 5, &salt);
+        self.send(&out).await?;
+        let body = self.password_message().await?;
+        let response = body.strip_suffix(&[0]).unwrap_or(&body);
+        // Computed for nobody, too, so that it takes as long.
+        let nobody = Md5Secret::from_password(&self.w.shared.access.salt_secret, b"");
+        let is_right = secret.unwrap_or(&nobody).verify(salt, response);
+        Ok(is_right && secret.is_some())
+    }
+
+    /// The client's password in clear text.
+    pub(super) async fn ask_clear_text(&mut self) -> Result<Zeroizing<Vec<u8>>, Fault> {
+        let mut out = Vec::with_capacity(16);
+        write::authentication(&mut out, 3, &[]);
+        self.send(&out).await?;
+        let mut body = self.password_message().await?;
+        if body.pop() != Some(0) || body.contains(&0) {
+            return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid password packet size"));
+        }
+        if body.is_empty() {
+            // Servers refuse it too: some of them would take it for "no password" and ask nobody.
+            return Err(Fault::fatal(sqlstate::INVALID_PASSWORD, "empty password returned by client"));
+        }
+        Ok(body)
+    }
+
+    /// A whole SCRAM exchange. `None`: the proof is wrong, or nobody could have given it.
+    pub(super) async fn ask_scram(&mut self, secret: ServerSecret) -> Result<Option<Accepted>, Fault> {
+        let protocol = |error: ScramError| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string());
+        let mut out = Vec::with_capacity(128);
+        // The better one first: clients take the first they can.
+        let offer: &[&str] = if self.end_point.is_some() { &[MECHANISM_PLUS, MECHANISM] } else { &[MECHANISM] };
+        let offered: String = offer.iter().map(|name| format!("{name}\0")).chain(["\0".to_string()]).collect();
+        write::authentication(&mut out, 10, offered.as_bytes());
+        self.send(&out).await?;
+        let body = self.password_message().await?;
+        let (mechanism, first) = initial_response(&body)?;
+        let binding = match (mechanism, &self.end_point) {
+            (MECHANISM, None) => Binding::None,
+            (MECHANISM, Some(_)) => Binding::Unused,
+            (MECHANISM_PLUS, Some(hash)) => Binding::EndPoint(hash.clone()),
+            _ => {
+                let text = "client selected an invalid SASL authentication mechanism";
+                return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+            }
+        };
+        let mut server = Server::new(secret, Nonce::from_random(&self.w.random()), binding);
+        let challenge = server.on_client_first(first).map_err(protocol)?;
+        out.clear();
+        write::authentication(&mut out, 11, &challenge);
+        self.send(&out).await?;
+        let body = self.password_message().await?;
+        match server.on_client_final(&body) {
+            Ok(accepted) => Ok(Some(accepted)),
+            Err(ScramError::Proof) => Ok(None),
+            Err(other) => Err(protocol(other)),
+        }
+    }
+
+    async fn password_message(&mut self) -> Result<Zeroizing<Vec<u8>>, Fault> {
+        loop {
+            let protocol = |text: String| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text);
+            if let Some(header) = read_header(&self.buffer).map_err(|e| protocol(e.to_string()))? {
+                if header.tag != front::PASSWORD {
+                    return Err(protocol(format!("expected password response, got message type {}", header.tag)));
+                }
+                if header.frame_bytes() > LOGIN_MESSAGE_BYTES_MAX {
+                    return Err(protocol(format!("password message of {} bytes", header.frame_bytes())));
+                }
+                if self.buffer.len() >= header.frame_bytes() {
+                    let body = Zeroizing::new(self.buffer[HEADER_BYTES..header.frame_bytes()].to_vec());
+                    self.forget(header.frame_bytes());
+                    self.answered_at = Some(Instant::now());
+                    return Ok(body);
+                }
+            }
+            self.read_more().await?;
+        }
+    }
+
+    /// Reads what the client has sent. What arrives may be a password, so nothing of it is left where it passed.
+    pub(super) async fn read_more(&mut self) -> Result<(), Fault> {
+        loop {
+            self.wait_for_bytes().await?;
+            // Not held across the wait, and wiped only as far as it was used: a login costs little else.
+            let mut piece = [0u8; 2048];
+            match self.socket.try_read_secret(&self.w.reactor, &mut piece).map_err(|e| broke(&e))? {
+                Got::Bytes(bytes) => {
+                    self.keep(&piece[..bytes]);
+                    piece[..bytes].zeroize();
+                    return Ok(());
+                }
+                Got::Nothing => {}
+                Got::End => return Err(broke(&io::ErrorKind::UnexpectedEof.into())),
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.buffer.capacity() - self.buffer.len() < bytes.len() {
+            // A vector that grows by itself would leave a copy behind.
+            let mut larger = Zeroizing::new(Vec::with_capacity((self.buffer.len() + bytes.len()).next_power_of_two()));
+            larger.extend_from_slice(&self.buffer);
+            self.buffer = larger;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Waits, and looks now and then whether the proxy is stopping: a client that is silent shall not delay that.
+    async fn wait_for_bytes(&self) -> Result<(), Fault> {
+        loop {
+            let look = self.w.reactor.now() + LOOK_PERIOD;
+            let until = self.deadline.map_or(look, |deadline| deadline.min(look));
+            match self.socket.readable(&self.w.reactor, Some(until)).await {
+                Err(cause) if cause.kind() == io::ErrorKind::TimedOut && Some(until) != self.deadline => {}
+                readable => return readable.map_err(|e| broke(&e)),
+            }
+            if self.w.shared.stop_mode() >= Stop::Fast {
+                let text = "terminating connection due to administrator command";
+                return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, text));
+            }
+        }
+    }
+
+    /// Takes the first bytes out of the buffer; they are wiped.
+    pub(super) fn forget(&mut self, bytes: usize) {
+        let rest = self.buffer.len() - bytes;
+        self.buffer.copy_within(bytes.., 0);
+        self.buffer[rest..].fill(0);
+        self.buffer.truncate(rest);
+    }
+}
+
+/// The mechanism the client has chosen, and its first message, within SASLInitialResponse.
+fn initial_response(body: &[u8]) -> Result<(&str, &[u8]), Fault> {
+    let protocol = |text: &str| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text);
+    let malformed = || protocol("malformed SASLInitialResponse");
+    let (mechanism, rest) = split_cstr(body).ok_or_else(malformed)?;
+    let mechanism = std::str::from_utf8(mechanism).map_err(|_| malformed())?;
+    let (length, first) = rest.split_first_chunk::<4>().ok_or_else(malformed)?;
+    // A length of -1 stands for no response at all, which SCRAM has no use for.
+    if usize::try_from(u32::from_be_bytes(*length)).ok() != Some(first.len()) {
+        return Err(malformed());
+    }
+    Ok((mechanism, first))
+}

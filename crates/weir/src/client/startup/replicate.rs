@@ -1,0 +1,116 @@
+//! The way in of a replication client: the rules of `pool_hba.conf` for such, then a server connection of its own.
+
+use super::gate::Caller;
+use super::{Door, login_fault};
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::stats::Stat;
+use crate::traffic::replication;
+use weir_policy::hba::Replication;
+use weir_wire::startup::Startup;
+use weir_wire::write;
+
+/// What physical replication counts as where a database is asked for: it has none. Source: `pg_hba.conf`'s word for it.
+pub(super) const NO_DATABASE: &str = "replication";
+
+/// What the startup packet says the connection is for. Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
+pub(super) fn asked(startup: &Startup) -> Result<Replication, Fault> {
+    let Some(word) = startup.get("replication") else { return Ok(Replication::No) };
+    if word == "database" {
+        return Ok(Replication::Logical);
+    }
+    match truth(word) {
+        Some(true) => Ok(Replication::Physical),
+        Some(false) => Ok(Replication::No),
+        None => Err(Fault::fatal(sqlstate::INVALID_VALUE, format!("invalid value for parameter \"replication\": \"{word}\""))
+            .hint("Valid values are: \"false\", 0, \"true\", 1, \"database\".")),
+    }
+}
+
+/// As PostgreSQL reads it: words in any case, shortened as long as they are clear. Source: `parse_bool_with_len` in bool.c.
+fn truth(word: &str) -> Option<bool> {
+    let word = word.to_ascii_lowercase();
+    let begins = |whole: &str, least: usize| word.len() >= least && whole.starts_with(&word);
+    match &*word {
+        "1" => Some(true),
+        "0" => Some(false),
+        _ if begins("true", 1) || begins("yes", 1) || begins("on", 2) => Some(true),
+        _ if begins("false", 1) || begins("no", 1) || begins("off", 2) => Some(false),
+        _ => None,
+    }
+}
+
+impl Door<'_> {
+    /// Lets a replication client in and serves it to its end.
+    pub(super) async fn replicate(&mut self, caller: Caller<'_>, startup: &Startup) -> Result<(), Fault> {
+        let admission = self.authenticate(caller).await?;
+        let pools = self.w.pool_set(caller.user, caller.database);
+        self.take_seat(&pools).inspect_err(|_| self.w.forget_pool_set(&pools))?;
+        // As the client said it, but for what was understood above: nothing could be set later, a walsender takes no SET.
+        let kind = if caller.replication == Replication::Logical { "database" } else { "true" };
+        let own = |name: &str| !matches!(name, "user" | "database" | "replication");
+        let given = startup.parameters.iter().filter(|(name, _)| own(name)).map(|(name, value)| (&**name, &**value));
+        let parameters: Vec<(&str, &str)> = given.chain([("replication", kind)]).collect();
+        let opened = replication::open(self.w, &self.socket, &pools, &parameters).await;
+        let opened = opened.and_then(|opened| opened.map_err(|error| login_fault(self.w, &pools, &error)));
+        let link = match opened {
+            Ok(link) => link,
+            Err(fault) => {
+                self.w.forget_pool_set(&pools);
+                return self.turn_away(caller.user, &admission, fault).await;
+            }
+        };
+        self.settle(None).await;
+        let whose = (pools.user.clone(), pools.database.clone(), None);
+        let application = startup.get("application_name").unwrap_or_default();
+        let entry = match self.entry(whose, application, startup.version) {
+            Ok(entry) => entry,
+            Err(fault) => {
+                self.w.close_link(link);
+                return Err(fault);
+            }
+        };
+        *entry.seat.borrow_mut() = self.seat.take();
+        pools.stats.add(Stat::Logins, 1);
+        let mut out = admission.message;
+        write::authentication(&mut out, 0, &[]);
+        link.reported.iter().for_each(|(name, value)| write::parameter_status(&mut out, name, value));
+        write::backend_key_data(&mut out, entry.card.pid, &entry.key);
+        write::ready(&mut out, crate::client::session::IDLE);
+        let config = self.w.config();
+        if config.log.connections {
+            self.w.log_client(&entry.card, "replication connection authorized");
+        }
+        // A client that is gone already is found out by the first read.
+        let _ = self.send(&out).await;
+        let before = std::mem::take(&mut *self.buffer);
+        replication::serve(self.w, &self.socket, &before, link, &entry, &pools).await;
+        if config.log.disconnections {
+            self.w.log_client(&entry.card, "disconnection");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::startup::Version;
+
+    #[test]
+    fn the_word_for_replication_is_read_as_postgresql_reads_it() {
+        let kind = |word: &str| {
+            let parameters = vec![("replication".to_string(), word.to_string())];
+            asked(&Startup { version: Version::V3_0, parameters, protocol_options: Vec::new() }).ok()
+        };
+        for word in ["true", "T", "yes", "y", "on", "ON", "1", "tru"] {
+            assert_eq!(kind(word), Some(Replication::Physical), "{word}");
+        }
+        for word in ["false", "f", "no", "N", "off", "of", "0"] {
+            assert_eq!(kind(word), Some(Replication::No), "{word}");
+        }
+        assert_eq!(kind("database"), Some(Replication::Logical));
+        for word in ["", "o", "2", "Database", "truer"] {
+            assert_eq!(kind(word), None, "{word}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What a session has beyond its messages: settings, statements prepared by SQL, and what keeps its link.
+//!
+//! The session owns what can move; a link is brought to it before use. After a transaction that may have left something the server
+//! is asked (`inventory`), so that here stands what is true at the last rest, and `due` says what may be more.
+
+use crate::client::flow::Kept;
+use crate::client::hub::Subscription;
+use std::sync::Arc;
+use weir_policy::by_sql::BySql;
+use weir_policy::inventory::{Answer, Ask};
+use weir_policy::settings::Settings;
+use weir_sql::facts::{Keeps, Leaves, Reset};
+
+/// A question under way.
+#[derive(Debug, Default)]
+pub struct Asking {
+    pub ask: Ask,
+    pub answer: Answer,
+}
+
+/// A statement whose effect on the settings is known from its text, if it succeeds: it is the only one under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plain {
+    Set { name: String, value: String },
+    Reset(Reset),
+}
+
+/// Where a session drew from sequences last: the number of the link, and how often anybody had drawn on it then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drawn {
+    pub serial: u64,
+    pub count: u64,
+}
+
+pub struct State {
+    /// What the session asked for in its startup packet.
+    pub startup: Arc<Settings>,
+    /// What it has now.
+    pub settings: Arc<Settings>,
+    /// What it makes without naming a schema is temporary: its `search_path` says so.
+    pub makes_temporary: bool,
+    /// Number of the settings that shape what a statement means.
+    pub meaning: u64,
+    pub by_sql: Arc<BySql>,
+    /// What may have been left on the link since it was last asked.
+    pub due: Ask,
+    pub asking: Option<Box<Asking>>,
+    /// State that cannot move and was there when it was last asked.
+    pub found: Leaves,
+    /// State of which no server can tell whether it is still there.
+    pub stuck: Leaves,
+    /// Where it may have drawn from sequences last.
+    pub drawn: Option<Drawn>,
+    /// `pool_mode = session`: the link stays anyway, and nothing is asked.
+    pub by_mode: bool,
+    pub plain: Option<Plain>,
+    /// What a RESET takes back that was bound and not executed yet.
+    pub bound_reset: Option<Reset>,
+    /// What a RESET under way takes back to what the session asked for at its start.
+    pub resetting: Option<Reset>,
+    /// DISCARD ALL has run, and the session's settings are not on the link yet.
+    pub was_discarded: bool,
+    /// The link has been brought to this session for a statement that waits for it: it is not at rest.
+    pub is_claimed: bool,
+    /// The startup's values are being set again after a reset.
+    pub telling: bool,
+    /// The ReadyForQuery of the reset waits for that.
+    pub owes_ready: bool,
+    /// Parameters whose reports were held back meanwhile, each with the value the client knows.
+    pub untold: Vec<(String, String)>,
+    /// Once this transaction is over, names may stand for something else.
+    pub redefines: bool,
+    /// Connections opened before the end of this transaction begin with other settings than those opened later.
+    pub renews: bool,
+    /// Not all of the session's statements could be brought to this link: it must be cleaned before another's use.
+    pub is_link_off: bool,
+    /// What it listens to without a link.
+    pub listening: Option<Box<Subscription>>,
+}
+
+impl State {
+    pub fn new(startup: Arc<Settings>, meaning: u64, by_sql: Arc<BySql>) -> State {
+        State {
+            makes_temporary: startup.makes_temporary(),
+            settings: startup.clone(),
+            startup,
+            meaning,
+            by_sql,
+            due: Ask::default(),
+            asking: None,
+            found: Leaves::NONE,
+            stuck: Leaves::NONE,
+            drawn: None,
+            by_mode: false,
+            plain: None,
+            bound_reset: None,
+            resetting: None,
+            was_discarded: false,
+            is_claimed: false,
+            telling: false,
+            owes_ready: false,
+            untold: Vec::new(),
+            redefines: false,
+            renews: false,
+            is_link_off: false,
+            listening: None,
+        }
+    }
+
+    /// Why the link stays with the session, as far as is known.
+    pub fn kept(&self) -> Option<Kept> {
+        if self.by_mode {
+            return Some(Kept::Mode);
+        }
+        self.found.and(self.stuck).kinds().next().map(Kept::State)
+    }
+
+    /// The link may have more on it than is known.
+    pub fn is_unsure(&self) -> bool {
+        !self.due.is_empty() || self.asking.is_some()
+    }
+
+    /// Statements analysed now may mean something else than for other sessions of the same settings.
+    pub fn is_own(&self) -> bool {
+        const SHAPING: Leaves =
+            Leaves::of(Keeps::Setting).with(Keeps::Temporary).with(Keeps::Unknown).with(Keeps::Unread).with(Keeps::Library);
+        let asked = self.asking.as_ref().map_or(Leaves::NONE, |asking| asking.ask.kinds);
+        !self.by_mode && !self.found.and(self.stuck).and(self.due.kinds).and(asked).common(SHAPING).is_empty()
+    }
+
+    /// Notes what a statement may leave. `text` and `values` are looked through for names of parameters.
+    pub fn note(&mut self, leaves: Leaves, functions: &[String], text: &[u8], values: &[u8]) {
+        if self.by_mode {
+            return;
+        }
+        self.stuck = self.stuck.and(leaves.common(Leaves::of(Keeps::Library).with(Keeps::Unread)));
+        if self.found.has(Keeps::Unknown) && !leaves.is_empty() {
+            // The last question was not answered.
+            self.due.kinds.add(Keeps::Unknown);
+        }
+        if leaves.has(Keeps::Setting) {
+            let names = weir_sql::names_set(text);
+            self.due.names.extend(names.known);
+            self.due.any_setting |= names.others;
+        }
+        if leaves.has(Keeps::Unknown) || self.due.any_setting {
+            self.due.add_custom_names(text);
+            self.due.add_custom_names(values);
+            self.due.functions.extend(functions.iter().cloned());
+        }
+        self.due.kinds = self.due.kinds.and(leaves.without(Leaves::of(Keeps::Library)));
+    }
+
+    /// A parameter changed unasked: some function or the server itself did it.
+    pub fn note_report(&mut self, name: &str) {
+        let is_plain = matches!(&self.plain, Some(Plain::Set { name: set, .. }) if set.eq_ignore_ascii_case(name));
+        if self.by_mode || is_plain {
+            return;
+        }
+        match name {
+            "in_hot_standby" | "server_version" | "server_encoding" | "integer_datetimes" => return,
+            "is_superuser" | "session_authorization" => self.due.names.extend(["role".into(), "session_authorization".into()]),
+            _ => {
+                self.due.names.insert(name.to_ascii_lowercase());
+            }
+        }
+        self.due.kinds.add(Keeps::Setting);
+    }
+
+    /// The server dropped everything of the session's.
+    pub fn discarded(&mut self, none: Arc<BySql>) {
+        self.by_sql = none;
+        self.due = Ask::default();
+        self.found = Leaves::NONE;
+        self.stuck = Leaves::NONE;
+        self.drawn = None;
+        self.listening = None;
+    }
+
+    /// Forgets what was under way on a link that is gone.
+    pub fn link_lost(&mut self) {
+        self.due = Ask::default();
+        self.asking = None;
+        self.plain = None;
+        self.bound_reset = None;
+        self.resetting = None;
+        self.was_discarded = false;
+        self.is_claimed = false;
+        self.telling = false;
+        self.owes_ready = false;
+        self.untold.clear();
+        self.renews = false;
+        self.is_link_off = false;
+        if let Some(subscription) = &mut self.listening {
+            subscription.rules.link_lost();
+            subscription.rules.drop_fence();
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The texts a worker has seen: facts and class are kept, trees are not.
+
+use foldhash::fast::RandomState;
+use quick_cache::UnitWeighter;
+use quick_cache::unsync::Cache;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_policy::catalog::Names;
+use weir_policy::config::Config;
+use weir_policy::prepared::StatementId;
+use weir_policy::route::{self, Class, Side};
+use weir_policy::rule::Rule;
+use weir_sql::facts::{Effect, Facts, Keeps, Leaves, Name, Reset, SessionVerb, Transaction};
+
+use crate::client::state::Plain;
+use crate::monitor::views::{self, Local};
+
+/// Texts a worker remembers.
+const TEXTS_MAX: usize = 4096;
+/// Parse messages a worker remembers.
+const PARSES_MAX: usize = 4096;
+/// Longer texts are analysed each time: they are rarely sent twice.
+const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
+
+/// All that is decided about a text before it is used.
+#[derive(Debug)]
+pub struct Statement {
+    /// By the text alone.
+    pub class: Class,
+    /// What the catalog is asked about, if the text alone does not say that it is for the primary.
+    pub names: Option<Names>,
+    /// What catalogs have said.
+    pub judged: Judged,
+    pub transaction: Transaction,
+    /// Session state it may leave, as far as its text shows.
+    pub leaves: Leaves,
+    /// The same with what functions may leave that are not PostgreSQL's own, and with what it may take away.
+    pub may_change: Leaves,
+    pub frees: Leaves,
+    /// Functions that are not PostgreSQL's own.
+    pub functions: Box<[String]>,
+    /// What a statement leaves that it prepares by SQL, once that one is executed.
+    pub later: Leaves,
+    /// It may run a statement prepared by SQL.
+    pub executes: bool,
+    /// New connections will begin with other settings.
+    pub alters_defaults: bool,
+    /// Databases that nobody may be connected to while it runs.
+    pub vacates: Box<[String]>,
+    /// It may make, change or remove functions.
+    pub defines: bool,
+    /// It may change what names stand for: the catalog is out of date once its transaction is over.
+    pub redefines: bool,
+    /// What it does to the settings, if that is known from the text.
+    pub plain: Option<Plain>,
+    /// Answered by Weir itself.
+    pub local: Option<Local>,
+    /// What follows must wait until it is over: it may drop prepared statements or settings.
+    pub is_barrier: bool,
+    /// Parameters it takes back to what they were at the session's start.
+    pub resets: Option<Reset>,
+    /// Takes a lock that only means something on the primary.
+    pub locks: bool,
+    /// It makes something, perhaps without naming a schema.
+    pub makes: bool,
+    /// It may draw from a sequence: it names `nextval` or `setval`, or may run defaults or functions that do.
+    pub draws: bool,
+    /// It asks for what was drawn before: `currval`, `lastval`.
+    pub recalls: bool,
+    /// One plain read, as Pgpool's `select_cnt` counts them.
+    pub is_read: bool,
+    /// It may send notifications, as far as its text shows.
+    pub notifies: bool,
+    /// It may show what its session listens to.
+    pub shows_channels: bool,
+}
+
+/// What catalogs said of a text, by the number of the place (see `judging`). A few: most texts are used in one place.
+#[derive(Debug, Default)]
+pub struct Judged(RefCell<[Option<(u64, Class)>; JUDGED_MAX]>);
+
+const JUDGED_MAX: usize = 4;
+
+impl Judged {
+    #[inline]
+    pub fn at(&self, place: u64) -> Option<Class> {
+        let known = self.0.borrow();
+        known.iter().flatten().find(|(known, _)| *known == place).map(|(_, class)| *class)
+    }
+
+    /// Notes what was said last; of more than a few places the oldest is forgotten.
+    pub fn note(&self, place: u64, class: Class) {
+        let mut known = self.0.borrow_mut();
+        let at = known.iter().position(|entry| entry.is_none_or(|(known, _)| known == place)).unwrap_or(JUDGED_MAX - 1);
+        known[..=at].rotate_right(1);
+        known[0] = Some((place, class));
+    }
+}
+
+/// A Parse message's text and parameter types, known by a number that is its name on the servers.
+#[derive(Debug)]
+pub struct Prepared {
+    pub id: StatementId,
+    /// The message's body after the name.
+    pub tail: Box<[u8]>,
+    pub statement: Rc<Statement>,
+    /// Number of the settings it is analysed under, on whatever server; none: one session's own.
+    pub meaning: Option<u64>,
+}
+
+type Texts = Cache<Box<[u8]>, Rc<Statement>, UnitWeighter, RandomState>;
+type Parses = Cache<Box<[u8]>, Rc<Prepared>, UnitWeighter, RandomState>;
+
+/// The tables of one worker.
+pub struct Statements {
+    texts: Texts,
+    parses: Parses,
+    scratch: Vec<u8>,
+    key: Vec<u8>,
+    next_id: StatementId,
+    config: Arc<Config>,
+    /// Texts that differ in literals only share an entry. Off when patterns look at the literals.
+    by_skeleton: bool,
+    /// Texts that had to be parsed.
+    pub parsed: u64,
+}
+
+impl Statements {
+    /// `first_id` keeps the names of workers apart.
+    pub fn new(config: Arc<Config>, first_id: StatementId) -> Statements {
+        Statements {
+            texts: Cache::with(TEXTS_MAX, TEXTS_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
+            parses: Cache::with(PARSES_MAX, PARSES_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
+            scratch: Vec::with_capacity(TEXT_KEPT_BYTES_MAX),
+            key: Vec::new(),
+            next_id: first_id,
+            by_skeleton: config.routing.primary_patterns.is_empty(),
+            config,
+            parsed: 0,
+        }
+    }
+
+    /// Forgets what was decided under the old configuration.
+    pub fn reconfigure(&mut self, config: Arc<Config>) {
+        let next_id = self.next_id;
+        *self = Statements { parsed: self.parsed, ..Statements::new(config, next_id) };
+    }
+
+    /// What is known of a query text; parsed when it is new.
+    pub fn of_text(&mut self, text: &[u8]) -> Rc<Statement> {
+        self.scratch.clear();
+        if !(self.by_skeleton && weir_sql::skeleton::skeleton(text, &mut self.scratch)) {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(text);
+        }
+        if let Some(found) = self.texts.get(self.scratch.as_slice()) {
+            return found.clone();
+        }
+        self.parsed += 1;
+        let statement = Rc::new(judge(text, &self.config));
+        if self.scratch.len() <= TEXT_KEPT_BYTES_MAX {
+            self.texts.insert(self.scratch.as_slice().into(), statement.clone());
+        }
+        statement
+    }
+
+    /// The number of a Parse message's text and types. `tail` is its body after the name; `None` when malformed.
+    ///
+    /// `settings` keeps sessions with different settings apart: a server folds constants by TimeZone, DateStyle or search_path when it
+    /// analyses a statement, so the same text is not the same statement.
+    pub fn of_parse(&mut self, tail: &[u8], settings: u64) -> Option<Rc<Prepared>> {
+        self.key.clear();
+        self.key.extend_from_slice(&settings.to_le_bytes());
+        self.key.extend_from_slice(tail);
+        if let Some(found) = self.parses.get(self.key.as_slice()) {
+            return Some(found.clone());
+        }
+        let prepared = self.make_parse(tail, Some(settings))?;
+        if tail.len() <= TEXT_KEPT_BYTES_MAX {
+            self.parses.insert(self.key.as_slice().into(), prepared.clone());
+        }
+        Some(prepared)
+    }
+
+    /// The same under a number of its own: for a session whose settings are its own affair.
+    pub fn fresh_parse(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
+        self.make_parse(tail, None)
+    }
+
+    fn make_parse(&mut self, tail: &[u8], meaning: Option<u64>) -> Option<Rc<Prepared>> {
+        let (text, _) = weir_wire::frame::split_cstr(tail)?;
+        let statement = self.of_text(text);
+        let prepared = Rc::new(Prepared { id: self.next_id, tail: tail.into(), statement, meaning });
+        self.next_id += 1;
+        Some(prepared)
+    }
+}
+
+/// A text too long to be looked at: it may do anything.
+pub fn unknown() -> Statement {
+    let leaves = Leaves::of(Keeps::Unread);
+    Statement {
+        class: Class::primary(Rule::TooLong),
+        names: None,
+        judged: Judged::default(),
+        transaction: Transaction::None,
+        leaves,
+        may_change: leaves,
+        frees: Leaves::NONE,
+        functions: Box::default(),
+        later: Leaves::NONE,
+        executes: true,
+        alters_defaults: false,
+        vacates: Box::default(),
+        defines: true,
+        redefines: true,
+        plain: None,
+        local: None,
+        is_barrier: true,
+        resets: None,
+        locks: false,
+        makes: true,
+        draws: true,
+        recalls: false,
+        is_read: false,
+        notifies: true,
+        shows_channels: true,
+    }
+}
+
+/// Stands in `NOTIFY` and in `pg_notify`.
+const NOTIFY: &[u8] = b"notify";
+
+fn judge(text: &[u8], config: &Config) -> Statement {
+    let facts = weir_sql::facts(text);
+    let readable = String::from_utf8_lossy(text);
+    let class = route::class_of(&facts, &readable, config);
+    let functions: Box<[String]> = facts.functions.iter().filter(|f| !leaves_nothing(f)).map(|f| f.name.clone()).collect();
+    let unknown = if functions.is_empty() { Leaves::NONE } else { Leaves::of(Keeps::Unknown) };
+    // What a PREPARE calls runs later only.
+    let is_prepare = facts.statements == 1 && facts.keeps == Leaves::of(Keeps::Prepare);
+    let now = if is_prepare { Leaves::NONE } else { unknown };
+    let names = |wanted: [&str; 2]| facts.functions.iter().any(|f| wanted.contains(&f.name.as_str()));
+    let may_call = facts.prepared || facts.keeps.has(Keeps::Unknown) || !functions.is_empty();
+    let draws = facts.effect == Effect::Writes || may_call || names(["nextval", "setval"]);
+    let recalls = names(["currval", "lastval"]) && !is_prepare;
+    Statement {
+        local: views::local_of(&facts, &readable),
+        class,
+        names: if class.side == Side::Reader { Names::of(&facts) } else { None },
+        judged: Judged::default(),
+        transaction: facts.transaction,
+        leaves: facts.keeps,
+        may_change: facts.keeps.and(now).and(left_by_path(&facts, &readable)),
+        frees: facts.frees,
+        functions,
+        makes: makes(&facts, &readable),
+        draws,
+        recalls,
+        later: facts.later.and(if is_prepare { unknown } else { Leaves::NONE }),
+        executes: facts.prepared,
+        alters_defaults: facts.alters_defaults,
+        defines: defines(&facts, &readable),
+        redefines: facts.defines,
+        plain: plain(&facts),
+        is_read: facts.effect == Effect::Reads,
+        is_barrier: is_barrier(&facts, &readable),
+        notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
+        shows_channels: readable.contains("pg_listening_channels"),
+        resets: facts.resets,
+        vacates: facts.vacates.into(),
+        locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
+    }
+}
+
+fn leaves_nothing(function: &Name) -> bool {
+    match function.schema.as_str() {
+        "" | "pg_catalog" => weir_policy::builtin::leaves_nothing(&function.name),
+        schema => schema == "information_schema",
+    }
+}
+
+/// What a text makes behind its own change of `search_path` may be temporary, also when the change is local to the transaction.
+fn left_by_path(facts: &Facts, text: &str) -> Leaves {
+    let may_set = facts.effect != Effect::Reads || facts.functions.iter().any(|f| f.name == "set_config");
+    let names_it = || {
+        let text = text.to_ascii_lowercase();
+        text.contains("search_path") && text.contains("pg_temp")
+    };
+    if may_set && names_it() { Leaves::of(Keeps::Temporary) } else { Leaves::NONE }
+}
+
+/// Whether some statement of a text may make a relation or the like; one too many costs a question to the server.
+fn makes(facts: &Facts, text: &str) -> bool {
+    facts.effect == Effect::Writes && {
+        let text = text.to_ascii_lowercase();
+        text.contains("create") || (text.contains("into") && !text.contains("insert"))
+    }
+}
+
+/// Whether some statement of a text may define functions; one too many costs reading their sources again.
+fn defines(facts: &Facts, text: &str) -> bool {
+    const VERBS: [&str; 3] = ["create", "alter", "drop"];
+    const OBJECTS: [&str; 6] = ["aggregate", "extension", "function", "procedure", "routine", "schema"];
+    facts.effect == Effect::Writes && {
+        let text = text.to_ascii_lowercase();
+        VERBS.iter().any(|verb| text.contains(verb)) && OBJECTS.iter().any(|object| text.contains(object))
+    }
+}
+
+/// What the only statement of a text does to the settings.
+fn plain(facts: &Facts) -> Option<Plain> {
+    if let Some((name, value)) = &facts.sets {
+        return Some(Plain::Set { name: name.clone(), value: value.clone() });
+    }
+    match (&facts.resets, &facts.session) {
+        (Some(Reset::Name(name)), _) if weir_policy::settings::WHO.contains(&name.as_str()) => None,
+        (Some(reset), SessionVerb::ResetAll) => Some(Plain::Reset(reset.clone())),
+        (Some(reset @ Reset::Name(_)), _) => Some(Plain::Reset(reset.clone())),
+        _ => None,
+    }
+}
+
+fn is_barrier(facts: &Facts, text: &str) -> bool {
+    match facts.session {
+        SessionVerb::DiscardAll | SessionVerb::DeallocateAll | SessionVerb::ResetAll => true,
+        // Among several statements such a one is not told apart; its word is.
+        SessionVerb::None | SessionVerb::Deallocate(_) => {
+            let has_word = || {
+                let lower = text.to_ascii_lowercase();
+                lower.contains("deallocate") || lower.contains("discard")
+            };
+            facts.resets.is_some() || (facts.statements > 1 && has_word())
+        }
+    }
+}

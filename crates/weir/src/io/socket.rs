@@ -1,0 +1,592 @@
+//! A connection's socket: TCP or unix, never blocking, watched by a worker's event loop.
+
+use crate::io::reactor::{CLOSED, NO_TASK, READ, Reactor, Slot, TaskId, WRITE, parked};
+use crate::io::tls::{Plain, Tls};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use std::cell::RefCell;
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_ring::{Bytes, Chunk, Piece, Token};
+use zeroize::Zeroize;
+
+enum Stream {
+    Tcp(mio::net::TcpStream),
+    Unix(mio::net::UnixStream),
+}
+
+impl Stream {
+    /// System calls are made through `rustix`, which has no libc between: in a process with threads, libc's `send` and `recv` are
+    /// cancellation points and cost 3 % of a statement.
+    #[inline]
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
+/// An open socket and what the event loop knows of it.
+///
+/// In a ring (`token`), what arrives is received by the kernel unasked, and what a session sends goes out with the loop's next system
+/// call. Without one, readiness is waited for, and both are calls of their own.
+pub struct Socket {
+    stream: Arc<Stream>,
+    slot: Arc<Slot>,
+    token: Option<Token>,
+    /// Stands between what we read and write and what is on the wire.
+    tls: Option<Box<RefCell<Tls>>>,
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Got {
+    Bytes(usize),
+    /// Nothing is here yet.
+    Nothing,
+    /// The peer sends no more.
+    End,
+}
+
+/// Never waits, whatever the socket's mode.
+const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
+const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+impl Socket {
+    /// Watches an accepted TCP connection. It has its options from the listening socket.
+    pub fn accepted_tcp(reactor: &Reactor, stream: std::net::TcpStream) -> io::Result<Socket> {
+        Socket::adopt(reactor, Stream::Tcp(mio::net::TcpStream::from_std(stream)))
+    }
+
+    /// Watches an accepted unix connection.
+    pub fn accepted_unix(reactor: &Reactor, stream: std::os::unix::net::UnixStream) -> io::Result<Socket> {
+        Socket::adopt(reactor, Stream::Unix(mio::net::UnixStream::from_std(stream)))
+    }
+
+    /// Watches a connected socket. In blocking mode, as those accepted are: the ring waits only for sockets that may be waited for, and
+    /// our own calls say that they do not wait.
+    fn adopt(reactor: &Reactor, stream: Stream) -> io::Result<Socket> {
+        let stream = Arc::new(stream);
+        let (slot, token) = reactor.receive(stream.clone())?;
+        Ok(Socket { stream, slot, token, tls: None })
+    }
+
+    /// The system user at the other end of a unix socket.
+    pub fn peer_uid(&self) -> Option<u32> {
+        match &*self.stream {
+            Stream::Tcp(_) => None,
+            Stream::Unix(stream) => rustix::net::sockopt::socket_peercred(stream).ok().map(|peer| peer.uid.as_raw()),
+        }
+    }
+
+    /// The address at which the peer reached us; none for a unix socket.
+    pub fn local_ip(&self) -> Option<std::net::IpAddr> {
+        match &*self.stream {
+            Stream::Tcp(stream) => stream.local_addr().ok().map(|address| address.ip()),
+            Stream::Unix(_) => None,
+        }
+    }
+
+    /// Connects over TCP. Cancel safe: a dropped attempt closes its socket.
+    pub async fn connect_tcp(reactor: &Reactor, address: std::net::SocketAddr, deadline: Instant) -> io::Result<Socket> {
+        let mut stream = mio::net::TcpStream::connect(address)?;
+        let slot = reactor.register(&mut stream)?;
+        slot.clear(WRITE);
+        loop {
+            reactor.wake_at(deadline);
+            if reactor.now() >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if slot.ready() & (WRITE | CLOSED) != 0 {
+                if let Some(cause) = stream.take_error()? {
+                    return Err(cause);
+                }
+                if stream.peer_addr().is_ok() {
+                    break;
+                }
+            }
+            parked().await;
+        }
+        stream.set_nodelay(true)?;
+        socket2::SockRef::from(&stream).set_keepalive(true)?;
+        if reactor.has_ring() {
+            reactor.registry().deregister(&mut stream)?;
+            rustix::io::ioctl_fionbio(&stream, false)?;
+            return Socket::adopt(reactor, Stream::Tcp(stream));
+        }
+        Ok(Socket { stream: Arc::new(Stream::Tcp(stream)), slot, token: None, tls: None })
+    }
+
+    /// Connects over a unix socket: done or failed at once.
+    pub fn connect_unix(reactor: &Reactor, path: &Path) -> io::Result<Socket> {
+        let stream = mio::net::UnixStream::connect(path)?;
+        rustix::io::ioctl_fionbio(&stream, false)?;
+        Socket::adopt(reactor, Stream::Unix(stream))
+    }
+
+    /// Whether a ring receives and sends for it what we read and write. With TLS a ring moves ciphertext, and we call.
+    #[inline]
+    pub fn is_ringed(&self) -> bool {
+        self.token.is_some() && self.tls.is_none()
+    }
+
+    /// Whether it is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// What the ring has received next: an empty chunk is the end.
+    #[inline]
+    pub fn take(&self, reactor: &Reactor) -> io::Result<Option<Chunk>> {
+        match self.token {
+            Some(token) => reactor.take(token, &self.slot),
+            None => Ok(None),
+        }
+    }
+
+    /// Gives back what was not used of a chunk.
+    pub fn put_back(&self, reactor: &Reactor, chunk: Chunk) {
+        match self.token {
+            Some(token) if chunk.start < chunk.end => reactor.put_back(token, &self.slot, chunk),
+            _ => reactor.buffers.put_bulk(chunk.buffer),
+        }
+    }
+
+    /// Whether the ring takes something to send; if not, the task is woken when it does.
+    #[inline]
+    pub fn can_send(&self, reactor: &Reactor) -> io::Result<bool> {
+        self.token.map_or(Ok(false), |token| reactor.with_ring(Ok(false), |ring| ring.can_send(token)))
+    }
+
+    /// Sends with the loop's next turn. To be called after `can_send`.
+    #[inline]
+    pub fn send(&self, reactor: &Reactor, piece: Piece) {
+        if let Some(token) = self.token {
+            reactor.with_ring((), |ring| ring.send(token, piece));
+        }
+    }
+
+    /// Whether nothing given to `send` is still on its way into the kernel's buffers. If something is, the task is woken at its end.
+    pub fn is_sent(&self, reactor: &Reactor) -> bool {
+        let Some(token) = self.token else { return true };
+        reactor.with_ring(true, |ring| {
+            let sent = ring.is_sent(token);
+            if !sent {
+                ring.tell_when_sent(token);
+            }
+            sent
+        })
+    }
+
+    /// Reads what is here. Asks the kernel only when the event loop saw something; after a short read it asks no more.
+    #[inline]
+    pub fn try_read(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+        match &self.tls {
+            None => self.receive(reactor, buffer),
+            Some(tls) => self.decrypt(&mut tls.borrow_mut(), reactor, buffer),
+        }
+    }
+
+    /// The same for what may be a password: nothing of it is left in the buffer the kernel filled, which others get next.
+    pub fn try_read_secret(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+        if !self.is_ringed() {
+            return self.try_read(reactor, buffer);
+        }
+        let Some(mut chunk) = self.take(reactor)? else { return Ok(Got::Nothing) };
+        let taken = buffer.len().min(chunk.end - chunk.start);
+        if taken == 0 {
+            return Ok(Got::End);
+        }
+        let secret = &mut chunk.buffer[chunk.start..chunk.start + taken];
+        buffer[..taken].copy_from_slice(secret);
+        secret.zeroize();
+        chunk.start += taken;
+        self.put_back(reactor, chunk);
+        Ok(Got::Bytes(taken))
+    }
+
+    /// Reads what is here as it is on the wire.
+    fn receive(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+        let ready = self.slot.ready();
+        if ready & READ == 0 {
+            return Ok(Got::Nothing);
+        }
+        if self.token.is_some() {
+            let Some(mut chunk) = self.take(reactor)? else { return Ok(Got::Nothing) };
+            let taken = buffer.len().min(chunk.end - chunk.start);
+            if taken == 0 {
+                return Ok(Got::End);
+            }
+            buffer[..taken].copy_from_slice(&chunk.buffer[chunk.start..chunk.start + taken]);
+            chunk.start += taken;
+            self.put_back(reactor, chunk);
+            return Ok(Got::Bytes(taken));
+        }
+        loop {
+            return match rustix::net::recv(self.stream.fd(), &mut *buffer, RECEIVE) {
+                Ok((0, _)) => Ok(Got::End),
+                Ok((bytes, _)) => {
+                    // Edge triggered: less than asked for means drained, and the next arrival is a new event. An end of file
+                    // already announced has no further event, so then reading goes on.
+                    if bytes < buffer.len() && ready & CLOSED == 0 {
+                        self.slot.clear(READ);
+                    }
+                    Ok(Got::Bytes(bytes))
+                }
+                Err(Errno::AGAIN) => {
+                    self.slot.clear(READ);
+                    Ok(Got::Nothing)
+                }
+                Err(Errno::INTR) => continue,
+                Err(errno) => Err(errno.into()),
+            };
+        }
+    }
+
+    /// Writes what fits of two pieces, in one call of its own; 0 when the socket is full, or when a ring still sends what came before.
+    #[inline]
+    pub fn try_write(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        match &self.tls {
+            None => self.transmit(reactor, first, second),
+            Some(tls) => self.encrypt(&mut tls.borrow_mut(), reactor, first, second),
+        }
+    }
+
+    /// Writes what fits as it is on the wire.
+    fn transmit(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        if self.slot.ready() & WRITE == 0 || !self.is_sent(reactor) {
+            return Ok(0);
+        }
+        let fd = self.stream.fd();
+        loop {
+            let written = match (first.is_empty(), second.is_empty()) {
+                (_, true) => rustix::net::send(fd, first, SEND),
+                (true, _) => rustix::net::send(fd, second, SEND),
+                (false, false) => {
+                    let pieces = [IoSlice::new(first), IoSlice::new(second)];
+                    rustix::net::sendmsg(fd, &pieces, &mut SendAncillaryBuffer::default(), SEND)
+                }
+            };
+            return match written {
+                Ok(bytes) => Ok(bytes),
+                Err(Errno::AGAIN) => {
+                    self.slot.clear(WRITE);
+                    if let Some(token) = self.token {
+                        reactor.with_ring((), |ring| ring.poll_writable(token));
+                    }
+                    Ok(0)
+                }
+                Err(Errno::INTR) => continue,
+                Err(errno) => Err(errno.into()),
+            };
+        }
+    }
+
+    /// Names the task that is woken by this socket.
+    pub fn set_task(&self, task: TaskId) {
+        self.slot.set_task(task);
+    }
+
+    /// Wakes nobody: a link at rest.
+    pub fn set_idle(&self) {
+        self.slot.set_task(NO_TASK);
+    }
+
+    /// Something arrived or the peer is gone, as far as the event loop saw.
+    pub fn is_readable(&self) -> bool {
+        self.slot.ready() & READ != 0
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.slot.ready() & CLOSED != 0
+    }
+
+    /// Asks the kernel whether anything arrived or the peer is gone, whatever the event loop saw so far.
+    pub fn peek(&self) -> bool {
+        let mut byte = [0u8; 1];
+        !matches!(rustix::net::recv(self.stream.fd(), &mut byte, RECEIVE | RecvFlags::PEEK), Err(Errno::AGAIN))
+    }
+
+    /// What the event loop it is in needs to let go of it.
+    pub fn ticket(&self) -> Ticket {
+        Ticket { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token }
+    }
+
+    /// Puts the socket into another event loop, after its ticket was released. What is already here is reported there.
+    pub fn join(&mut self, reactor: &Reactor) -> io::Result<()> {
+        (self.slot, self.token) = reactor.receive(self.stream.clone())?;
+        Ok(())
+    }
+
+    /// Closes it at once. A drop does, too, but a ring then learns of it only at its next sweep, and a peer that uses TLS is not told.
+    pub fn close(mut self, reactor: &Reactor) {
+        if let Some(tls) = &self.tls {
+            let mut tls = tls.borrow_mut();
+            tls.close();
+            // A courtesy, as far as there is room for it.
+            let _ = self.send_out(&mut tls, reactor);
+        }
+        if let Some(token) = self.token.take() {
+            reactor.close(token);
+        }
+    }
+
+    /// Waits until a read may bring something. Cancel safe. `TimedOut` at the deadline.
+    pub async fn readable(&self, reactor: &Reactor, deadline: Option<Instant>) -> io::Result<()> {
+        while !self.is_readable() {
+            wait(reactor, deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for bytes. Cancel safe. `TimedOut` at the deadline.
+    pub async fn read(&self, reactor: &Reactor, buffer: &mut [u8], deadline: Option<Instant>) -> io::Result<usize> {
+        loop {
+            self.readable(reactor, deadline).await?;
+            match self.try_read(reactor, buffer)? {
+                Got::Bytes(bytes) => return Ok(bytes),
+                Got::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Got::Nothing => {}
+            }
+        }
+    }
+
+    /// Writes all of it with the loop's next turn, where a ring sends; else at once. What fails shows at the next read. Not cancel safe.
+    /// Who closes the socket after it must do so by `close`.
+    pub async fn write_soon(&self, reactor: &Reactor, bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+        if self.tls.is_some() {
+            return self.write_on(reactor, bytes, deadline).await;
+        }
+        if !self.is_ringed() || !self.can_send(reactor)? {
+            return self.write_on(reactor, bytes, deadline).await;
+        }
+        let mut copy = reactor.buffers.take_extra();
+        copy.extend_from_slice(bytes);
+        self.send(reactor, Piece { start: 0, end: copy.len(), bytes: Bytes::Vector(copy) });
+        Ok(())
+    }
+
+    /// Writes all of it. Not cancel safe: a part may be on its way.
+    pub async fn write_all(&self, reactor: &Reactor, bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+        self.write_on(reactor, bytes, deadline).await?;
+        // Ciphertext goes through the ring, which has yet to send it.
+        while self.tls.is_some() && !self.is_sent(reactor) {
+            wait(reactor, deadline).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_on(&self, reactor: &Reactor, mut bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = self.try_write(reactor, bytes, &[])?;
+            bytes = &bytes[written..];
+            if bytes.is_empty() {
+                break;
+            }
+            if deadline.is_some_and(|at| reactor.now() >= at) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if written == 0 {
+                if let Some(at) = deadline {
+                    reactor.wake_at(at);
+                }
+                parked().await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Encryption: plain bytes on our side, ciphertext on the wire's.
+impl Socket {
+    /// Begins a TLS session and brings its handshake to an end. `early` was received already. Not cancel safe. `TimedOut` at the deadline;
+    /// other errors: what the peer did wrong, which it has been told.
+    pub async fn begin_tls(&mut self, reactor: &Reactor, tls: Tls, early: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+        let (mut tls, mut early) = (tls, early);
+        let outcome = loop {
+            match self.shake_hands(&mut tls, reactor, &mut early) {
+                Ok(true) => break Ok(()),
+                Ok(false) => {}
+                Err(cause) => break Err(cause),
+            }
+            if let Err(cause) = wait(reactor, deadline).await {
+                break Err(cause);
+            }
+        };
+        // What came behind the handshake is decrypted already, and no arrival will tell of it.
+        self.slot.raise(READ);
+        self.tls = Some(Box::new(RefCell::new(tls)));
+        outcome
+    }
+
+    /// Goes on with a handshake as far as possible. True at its end.
+    fn shake_hands(&self, tls: &mut Tls, reactor: &Reactor, early: &mut &[u8]) -> io::Result<bool> {
+        loop {
+            let is_sent = self.send_out(tls, reactor)?;
+            if !tls.is_handshaking() && early.is_empty() {
+                return Ok(is_sent);
+            }
+            let taken = if early.is_empty() { tls.take_in(&mut Wire { socket: self, reactor }) } else { tls.take_in(early) };
+            match taken {
+                Ok(true) => {}
+                Ok(false) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(cause) => {
+                    // The alert that says why.
+                    let _ = self.send_out(tls, reactor);
+                    return Err(cause);
+                }
+            }
+        }
+    }
+
+    /// What the TLS session shows of the peer; `None` without one.
+    pub fn look_at_tls<T>(&self, look: impl FnOnce(&Tls) -> T) -> Option<T> {
+        self.tls.as_ref().map(|tls| look(&tls.borrow()))
+    }
+
+    fn decrypt(&self, tls: &mut Tls, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+        if self.slot.ready() & READ == 0 {
+            return Ok(Got::Nothing);
+        }
+        let read = tls.read(&mut Wire { socket: self, reactor }, buffer);
+        if tls.wants_write() {
+            // An alert, or the answer to new keys: what cannot leave now goes ahead of what is written next.
+            let _ = self.send_out(tls, reactor);
+        }
+        Ok(match read? {
+            Plain::Bytes { bytes, more } => {
+                if more {
+                    self.slot.raise(READ);
+                }
+                Got::Bytes(bytes)
+            }
+            Plain::Nothing => Got::Nothing,
+            Plain::End => {
+                self.slot.raise(READ);
+                Got::End
+            }
+        })
+    }
+
+    /// Takes plain bytes only while there is room for their ciphertext, so that a peer that does not read makes nobody keep it.
+    fn encrypt(&self, tls: &mut Tls, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        if self.token.is_none() {
+            let written = tls.write_through(&mut Wire { socket: self, reactor }, first, second);
+            return written.or_else(|cause| if cause.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(cause) });
+        }
+        if !self.send_out(tls, reactor)? || !self.can_send(reactor)? {
+            return Ok(0);
+        }
+        let taken = tls.encrypt(first, second)?;
+        self.send_out(tls, reactor)?;
+        Ok(taken)
+    }
+
+    /// Sends the ciphertext there is. False if some could not leave; the task is woken when it can.
+    fn send_out(&self, tls: &mut Tls, reactor: &Reactor) -> io::Result<bool> {
+        if !tls.wants_write() {
+            return Ok(true);
+        }
+        if self.token.is_none() {
+            return match tls.send_out(&mut Wire { socket: self, reactor }) {
+                Ok(()) => Ok(true),
+                Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                Err(cause) => Err(cause),
+            };
+        }
+        if !self.can_send(reactor)? {
+            return Ok(false);
+        }
+        let mut out = reactor.buffers.take_extra();
+        tls.move_out(&mut out)?;
+        self.send(reactor, Piece { start: 0, end: out.len(), bytes: Bytes::Vector(out) });
+        Ok(true)
+    }
+}
+
+/// The socket as TLS sees it: ciphertext, or `WouldBlock`.
+struct Wire<'a> {
+    socket: &'a Socket,
+    reactor: &'a Reactor,
+}
+
+impl Read for Wire<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.socket.receive(self.reactor, buffer)? {
+            Got::Bytes(bytes) => Ok(bytes),
+            Got::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+            Got::End => Ok(0),
+        }
+    }
+}
+
+impl Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.socket.transmit(self.reactor, bytes, &[])? {
+            0 if !bytes.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
+            written => Ok(written),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits to be woken. `TimedOut` at the deadline.
+async fn wait(reactor: &Reactor, deadline: Option<Instant>) -> io::Result<()> {
+    if let Some(at) = deadline {
+        if reactor.now() >= at {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        reactor.wake_at(at);
+    }
+    parked().await;
+    Ok(())
+}
+
+/// Lets a socket leave the event loop it is in. Used on that loop's thread, while another owns the socket and waits.
+pub struct Ticket {
+    stream: Arc<Stream>,
+    slot: Arc<Slot>,
+    token: Option<Token>,
+}
+
+impl Ticket {
+    /// For whoever waits on another thread.
+    pub fn watch(&self) -> Arc<Slot> {
+        self.slot.clone()
+    }
+
+    /// Takes the socket out of the event loop; `Slot::is_released` then holds. Not cancel safe.
+    pub async fn release(self, reactor: &Reactor) {
+        self.slot.set_task(reactor.current_task());
+        match self.token {
+            Some(token) => reactor.release(token),
+            None => reactor.forget(&self.stream.fd(), &self.slot),
+        }
+        while !self.slot.is_released() {
+            parked().await;
+        }
+    }
+}
+
+impl Drop for Socket {
+    /// The ring still has the socket open: its peer must learn now that it is over.
+    fn drop(&mut self) {
+        if self.token.is_some() {
+            let _ = rustix::net::shutdown(self.stream.fd(), rustix::net::Shutdown::Both);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What operators see and do: the console, SHOW, metrics, logs.
+
+pub mod console;
+pub mod exposition;
+pub mod fault;
+pub mod gates;
+pub mod histogram;
+pub mod http;
+pub mod log;
+pub mod metrics;
+pub mod statement_log;
+pub mod stats;
+pub mod views;

@@ -1,0 +1,267 @@
+//! What the console's commands do.
+
+use super::{Console, Outcome, Right, show};
+use crate::client::session_card::Doing;
+use crate::io::reactor::parked;
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::log::Level;
+use crate::process::shared::{Message, Stop, Victim};
+use crate::process::worker::Worker;
+use parking_lot::Mutex;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_policy::config::SetError;
+use weir_policy::console::{Command, Shutdown, parameter_of};
+
+/// Time between two looks at whether what a command waits for has happened.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+impl Console<'_> {
+    /// Does what a command says. An error of severity FATAL ends the session.
+    pub(super) async fn perform(&mut self, command: &Command) -> Result<Outcome, Fault> {
+        if let Command::Set { name, .. } = command
+            && show::fake(name).is_some()
+        {
+            let notice = Fault::error("00000", format!("SET {name} has no effect in the console"));
+            return Ok(Outcome::Done { tag: "SET".into(), notice: Some(notice) });
+        }
+        if !command.is_show() {
+            if self.right != Right::Change {
+                let text = "only users in admin_users may do this";
+                return Err(Fault::error(sqlstate::INSUFFICIENT_PRIVILEGE, text));
+            }
+            self.log(command);
+        }
+        match command {
+            Command::Show(name) => self.show(name),
+            Command::Set { name, value } => self.set(name, value),
+            Command::Reload => self.reload().await,
+            Command::Pause(database) => self.pause(database.as_deref()).await,
+            Command::Resume(database) => self.resume(database.as_deref()),
+            Command::Disable(database) => self.disable(database, true),
+            Command::Enable(database) => self.disable(database, false),
+            Command::Reconnect(database) => self.reconnect(database.as_deref()),
+            Command::Kill(database) => self.kill(database.as_deref()),
+            Command::KillClient(pid) => self.kill_client(*pid),
+            Command::WaitClose(database) => self.wait_close(database.as_deref()).await,
+            Command::Shutdown(how) => self.shutdown(*how),
+        }
+    }
+
+    fn log(&self, command: &Command) {
+        let card = &self.entry.card;
+        let (user, host) = (&card.user, card.client_host());
+        // A value may be a password.
+        let what = match command {
+            Command::Set { name, .. } => format!("SET {name}"),
+            other => format!("{other:?}"),
+        };
+        self.w.shared.log.say(Level::Log, format_args!("console: {what} by user \"{user}\" from {host}"));
+    }
+
+    fn show(&self, name: &str) -> Result<Outcome, Fault> {
+        if name == "help" {
+            let notice = Fault { detail: help(), ..Fault::error("00000", "Console usage") };
+            return Ok(Outcome::Done { tag: "SHOW".into(), notice: Some(notice) });
+        }
+        let table = show::table_of(self.w, name)
+            .ok_or_else(|| Fault::error(sqlstate::SYNTAX_ERROR, format!("invalid command \"SHOW {name}\", use SHOW HELP")))?;
+        Ok(Outcome::Table(table))
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<Outcome, Fault> {
+        let shared = &self.w.shared;
+        let changed = shared.config.load().set_while_running(parameter_of(name), value).map_err(|error| {
+            let code = match &error {
+                SetError::Unknown(_) => sqlstate::UNDEFINED_OBJECT,
+                SetError::NotPerSession(_) | SetError::AtStart(_) => sqlstate::CANNOT_CHANGE_NOW,
+                SetError::Refused(_) | SetError::Value(_) => sqlstate::INVALID_VALUE,
+            };
+            Fault::error(code, error.to_string())
+        })?;
+        shared.adopt(changed);
+        Ok(done(&format!("SET {name}={value}")))
+    }
+
+    /// Reads the files on a thread of its own, since that may block.
+    async fn reload(&mut self) -> Result<Outcome, Fault> {
+        type Answer = Arc<Mutex<Option<Result<(), String>>>>;
+        let answer: Answer = Arc::default();
+        let (theirs, shared) = (answer.clone(), self.w.shared.clone());
+        let (id, task) = (self.w.id, self.w.reactor.current_task());
+        let thread = std::thread::Builder::new().name("reload".into()).spawn(move || {
+            let outcome = shared.reload();
+            *theirs.lock() = Some(outcome);
+            shared.mailboxes[usize::from(id)].send(Message::Wake(task));
+        });
+        thread.map_err(|cause| Fault::error(sqlstate::CANNOT_CONNECT_NOW, format!("cannot start a thread: {cause}")))?;
+        loop {
+            if let Some(outcome) = answer.lock().take() {
+                let failed = |text: String| Fault::error(sqlstate::CONFIGURATION_ERROR, text);
+                return outcome.map(|()| done("RELOAD")).map_err(failed);
+            }
+            parked().await;
+        }
+    }
+
+    async fn pause(&mut self, database: Option<&str>) -> Result<Outcome, Fault> {
+        self.check_database("pause", database)?;
+        let shared = &self.w.shared;
+        if shared.gates.is_all_paused() {
+            return Err(Fault::error(sqlstate::NOT_IN_STATE, "already paused"));
+        }
+        pause(self.w, database);
+        self.wait_until(|w| !w.shared.pools.of_database(database).iter().any(|pool| pool.is_shared() && pool.census().1 > 0))
+            .await?;
+        Ok(done("PAUSE"))
+    }
+
+    fn resume(&self, database: Option<&str>) -> Result<Outcome, Fault> {
+        let gates = &self.w.shared.gates;
+        match database {
+            None => {
+                let closed: Vec<Arc<str>> = gates.closed().into_iter().filter(|name| gates.own(name).paused).collect();
+                if !gates.is_all_paused() && closed.is_empty() {
+                    return Err(Fault::error(sqlstate::NOT_IN_STATE, "nothing is paused"));
+                }
+                gates.set_all_paused(false);
+                closed.iter().for_each(|name| gates.set_paused(name, false));
+            }
+            Some(name) if gates.own(name).paused => gates.set_paused(name, false),
+            Some(name) => {
+                let all = if gates.is_all_paused() { "; all are, RESUME without a name ends that" } else { "" };
+                return Err(Fault::error(sqlstate::NOT_IN_STATE, format!("database \"{name}\" is not paused{all}")));
+            }
+        }
+        for pool in self.w.shared.pools.of_database(database) {
+            if !gates.is_paused(&pool.key.database) {
+                pool.resume(self.w);
+            }
+        }
+        Ok(done("RESUME"))
+    }
+
+    fn disable(&self, database: &str, disabled: bool) -> Result<Outcome, Fault> {
+        let verb = if disabled { "disable" } else { "enable" };
+        self.check_database(verb, Some(database))?;
+        self.w.shared.gates.set_disabled(database, disabled);
+        Ok(done(&verb.to_ascii_uppercase()))
+    }
+
+    fn reconnect(&self, database: Option<&str>) -> Result<Outcome, Fault> {
+        self.check_database("reconnect", database)?;
+        self.w.shared.pools.of_database(database).iter().for_each(|pool| pool.renew(self.w));
+        Ok(done("RECONNECT"))
+    }
+
+    fn kill(&self, database: Option<&str>) -> Result<Outcome, Fault> {
+        self.check_database("kill", database)?;
+        match database {
+            Some(name) => self.w.shared.gates.set_paused(name, true),
+            // Like PAUSE, so that RESUME ends it; clients that come meanwhile wait.
+            None => self.w.shared.gates.set_all_paused(true),
+        }
+        self.w.shared.pools.of_database(database).iter().for_each(|pool| pool.pause(self.w));
+        self.tell_all(&database.map_or(Victim::All, |name| Victim::Database(name.into())));
+        Ok(done("KILL"))
+    }
+
+    fn kill_client(&self, pid: u32) -> Result<Outcome, Fault> {
+        if self.w.shared.cards.get(pid).is_none() {
+            return Err(Fault::error(sqlstate::UNDEFINED_OBJECT, format!("there is no client {pid}, see SHOW CLIENTS")));
+        }
+        self.tell_all(&Victim::Client(pid));
+        Ok(done("KILL_CLIENT"))
+    }
+
+    fn tell_all(&self, victim: &Victim) {
+        for mailbox in &self.w.shared.mailboxes {
+            mailbox.send(Message::Kill(victim.clone()));
+        }
+    }
+
+    async fn wait_close(&mut self, database: Option<&str>) -> Result<Outcome, Fault> {
+        self.check_database("wait for", database)?;
+        self.wait_until(|w| !w.shared.pools.of_database(database).iter().any(|pool| pool.is_shared() && pool.has_doomed()))
+            .await?;
+        Ok(done("WAIT_CLOSE"))
+    }
+
+    fn shutdown(&self, how: Shutdown) -> Result<Outcome, Fault> {
+        match how {
+            Shutdown::Now => self.w.shared.begin_stop(Stop::Fast),
+            Shutdown::WaitForClients => self.w.shared.begin_stop(Stop::Smart),
+            Shutdown::WaitForServers => {
+                self.w.shared.begin_stop(Stop::Smart);
+                pause(self.w, None);
+                let w = self.w.clone();
+                self.w.reactor.spawn(async move { stop_after_servers(w).await });
+            }
+        }
+        Ok(done("SHUTDOWN"))
+    }
+
+    /// The console is no database.
+    fn check_database(&self, verb: &str, database: Option<&str>) -> Result<(), Fault> {
+        if database.is_some_and(|name| super::is_console(self.w, name)) {
+            let text = format!("cannot {verb} the administration console itself");
+            return Err(Fault::error(sqlstate::INVALID_VALUE, text));
+        }
+        Ok(())
+    }
+
+    /// Waits for something that has no wake-up of its own. A cancel request ends the wait, and changes nothing else.
+    async fn wait_until(&mut self, is_done: impl Fn(&Worker) -> bool) -> Result<(), Fault> {
+        self.entry.wait_cancelled.set(false);
+        self.entry.card.set_doing(Doing::WaitingForConnection);
+        let outcome = loop {
+            if is_done(self.w) {
+                break Ok(());
+            }
+            if self.entry.wait_cancelled.take() {
+                break Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling the wait due to user request"));
+            }
+            if self.socket.is_closed() {
+                break Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "the administrator went away during a wait"));
+            }
+            if let Err(fault) = self.check_end() {
+                break Err(fault);
+            }
+            self.w.reactor.wake_at(Instant::now() + LOOK_PERIOD);
+            parked().await;
+        };
+        self.entry.card.set_doing(Doing::Idle);
+        outcome
+    }
+}
+
+fn done(tag: &str) -> Outcome {
+    Outcome::Done { tag: tag.to_string(), notice: None }
+}
+
+/// Closes the gate first, then the pools: one made in between sees the gate.
+fn pause(w: &Worker, database: Option<&str>) {
+    match database {
+        Some(name) => w.shared.gates.set_paused(name, true),
+        None => w.shared.gates.set_all_paused(true),
+    }
+    w.shared.pools.of_database(database).iter().for_each(|pool| pool.pause(w));
+}
+
+/// SHUTDOWN WAIT_FOR_SERVERS: what runs may end, then all go.
+async fn stop_after_servers(w: Rc<Worker>) {
+    while w.shared.pools.all().iter().any(|pool| pool.is_shared() && pool.census().1 > 0) {
+        w.reactor.sleep(LOOK_PERIOD).await;
+    }
+    w.shared.begin_stop(Stop::Fast);
+}
+
+fn help() -> String {
+    format!(
+        "\n\tSHOW {}\n\tSET name = value\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\t\
+         RECONNECT [<db>]\n\tKILL [<db>]\n\tKILL_CLIENT <client id>\n\tWAIT_CLOSE [<db>]\n\tSHUTDOWN\n\t\
+         SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS",
+        show::names()
+    )
+}

@@ -1,0 +1,509 @@
+//! The console's SHOW commands: one row of `VIEWS` each. Columns and their types are those of PgBouncer 1.25, in its order.
+
+use super::table::{Column, Rows, Table, Value, int, long, numeric, text};
+use crate::client::session::Session;
+use crate::client::session_card::{Card, Doing};
+use crate::monitor::log::utc;
+use crate::monitor::stats::{Stat, Totals};
+use crate::process::shared::{Shared, seconds};
+use crate::process::worker::Worker;
+use crate::server::census::{Group, groups, links};
+use crate::server::link::{Link, LinkCard};
+use crate::server::pool::Pool;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use weir_policy::config::{self, Config, PoolMode};
+use weir_policy::console::{Command, SETTINGS};
+use weir_policy::limits;
+use weir_policy::params::Applies;
+
+/// One SHOW command.
+struct View {
+    name: &'static str,
+    columns: &'static [Column],
+    rows: fn(&Worker) -> Rows,
+}
+
+/// The table of them.
+const VIEWS: &[View] = &[
+    View { name: "clients", columns: CONNECTIONS, rows: clients },
+    View { name: "config", columns: &[text("key"), text("value"), text("default"), text("changeable")], rows: configuration },
+    View { name: "databases", columns: DATABASES, rows: databases },
+    View { name: "dns_hosts", columns: &[text("hostname"), long("ttl"), text("addrs")], rows: |_| Rows::new() },
+    View { name: "dns_zones", columns: &[text("zonename"), long("serial"), int("count")], rows: |_| Rows::new() },
+    View { name: "lists", columns: &[text("list"), int("items")], rows: lists },
+    View { name: "mem", columns: MEMORY, rows: memory },
+    View { name: "peer_pools", columns: PEER_POOLS, rows: |_| Rows::new() },
+    View { name: "peers", columns: &[int("peer_id"), text("host"), int("port"), int("pool_size")], rows: |_| Rows::new() },
+    View { name: "pools", columns: POOLS, rows: pools },
+    View { name: "servers", columns: CONNECTIONS, rows: servers },
+    View { name: "state", columns: &[text("key"), text("value")], rows: state },
+    View { name: "stats", columns: STATS, rows: |w| stats(w, &[Part::Totals, Part::Averages]) },
+    View { name: "stats_averages", columns: STATS_PART, rows: |w| stats(w, &[Part::Averages]) },
+    View { name: "stats_totals", columns: STATS_PART, rows: |w| stats(w, &[Part::Totals]) },
+    View { name: "totals", columns: &[text("name"), numeric("value")], rows: totals },
+    View { name: "users", columns: USERS, rows: users },
+    View { name: "version", columns: &[text("version")], rows: |_| vec![vec![version().into()]] },
+];
+
+/// Settings of a server that drivers ask for; there is no server here. Names in the form PgBouncer has them.
+const FAKES: [(&str, &str); 6] = [
+    ("client_encoding", "UTF-8"),
+    ("default_transaction_isolation", "read committed"),
+    ("standard_conforming_strings", "on"),
+    ("datestyle", "ISO"),
+    ("timezone", "GMT"),
+    ("extra_float_digits", "2"),
+];
+
+#[rustfmt::skip] // a list of names reads better in lines
+const CONNECTIONS: &[Column] = &[
+    text("type"), text("user"), text("database"), text("replication"), text("state"), text("addr"), int("port"),
+    text("local_addr"), int("local_port"), text("connect_time"), text("request_time"), int("wait"), int("wait_us"),
+    int("close_needed"), text("ptr"), text("link"), int("remote_pid"), text("tls"), text("application_name"),
+    int("prepared_statements"), int("id"),
+];
+
+#[rustfmt::skip]
+const DATABASES: &[Column] = &[
+    text("name"), text("host"), int("port"), text("database"), text("force_user"), int("pool_size"), int("min_pool_size"),
+    int("reserve_pool_size"), int("server_lifetime"), text("pool_mode"), text("load_balance_hosts"), int("max_connections"),
+    int("current_connections"), int("max_client_connections"), int("current_client_connections"), int("paused"),
+    int("disabled"),
+];
+
+const MEMORY: &[Column] = &[text("name"), int("size"), int("used"), int("free"), long("memtotal")];
+
+const PEER_POOLS: &[Column] =
+    &[int("peer_id"), int("cl_active_cancel_req"), int("cl_waiting_cancel_req"), int("sv_active_cancel"), int("sv_login")];
+
+#[rustfmt::skip]
+const POOLS: &[Column] = &[
+    text("database"), text("user"), int("cl_active"), int("cl_waiting"), int("cl_active_cancel_req"),
+    int("cl_waiting_cancel_req"), int("sv_active"), int("sv_active_cancel"), int("sv_being_canceled"), int("sv_idle"),
+    int("sv_used"), int("sv_tested"), int("sv_login"), int("maxwait"), int("maxwait_us"), text("pool_mode"),
+    text("load_balance_hosts"),
+];
+
+#[rustfmt::skip]
+const STATS: &[Column] = &[
+    text("database"), numeric("total_server_assignment_count"), numeric("total_xact_count"), numeric("total_query_count"),
+    numeric("total_received"), numeric("total_sent"), numeric("total_xact_time"), numeric("total_query_time"),
+    numeric("total_wait_time"), numeric("total_client_parse_count"), numeric("total_server_parse_count"),
+    numeric("total_bind_count"), numeric("avg_server_assignment_count"), numeric("avg_xact_count"), numeric("avg_query_count"),
+    numeric("avg_recv"), numeric("avg_sent"), numeric("avg_xact_time"), numeric("avg_query_time"), numeric("avg_wait_time"),
+    numeric("avg_client_parse_count"), numeric("avg_server_parse_count"), numeric("avg_bind_count"),
+];
+
+#[rustfmt::skip]
+const STATS_PART: &[Column] = &[
+    text("database"), numeric("server_assignment_count"), numeric("xact_count"), numeric("query_count"),
+    numeric("bytes_received"), numeric("bytes_sent"), numeric("xact_time"), numeric("query_time"), numeric("wait_time"),
+    numeric("client_parse_count"), numeric("server_parse_count"), numeric("bind_count"),
+];
+
+#[rustfmt::skip]
+const USERS: &[Column] = &[
+    text("name"), text("pool_size"), text("reserve_pool_size"), text("pool_mode"), int("max_user_connections"),
+    int("current_connections"), int("max_user_client_connections"), int("current_client_connections"),
+];
+
+/// The columns of a command's answer; `None`: it has none.
+pub fn columns_of(command: &Command) -> Option<Vec<Column>> {
+    let Command::Show(name) = command else { return None };
+    match VIEWS.iter().find(|view| view.name == name) {
+        Some(view) => Some(view.columns.to_vec()),
+        None => fake(name).map(|(name, _)| vec![text(name)]),
+    }
+}
+
+/// The answer to SHOW; `None`: there is no such list.
+pub fn table_of(w: &Worker, name: &str) -> Option<Table> {
+    if let Some(view) = VIEWS.iter().find(|view| view.name == name) {
+        return Some(Table { columns: view.columns.to_vec(), rows: (view.rows)(w) });
+    }
+    fake(name).map(|(name, value)| Table { columns: vec![text(name)], rows: vec![vec![value.into()]] })
+}
+
+/// A setting of a server that is only there to please drivers.
+pub fn fake(name: &str) -> Option<(&'static str, &'static str)> {
+    FAKES.iter().copied().find(|(known, _)| *known == name)
+}
+
+/// What SHOW HELP lists.
+pub fn names() -> String {
+    let mut names: Vec<String> = VIEWS.iter().map(|view| view.name.to_ascii_uppercase()).collect();
+    names.push("HELP".into());
+    names.join("|")
+}
+
+/// Named after the console it speaks like, since programs look for that, and after what it is.
+fn version() -> String {
+    format!("PgBouncer 1.25.0 console of Weir {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// What a wait shows as: whole seconds, and the microseconds of the rest.
+fn wait(time: Duration) -> [Value; 2] {
+    [Value::Number(time.as_secs()), Value::from(time.subsec_micros())]
+}
+
+fn since_begin(w: &Worker, at_ms: u64) -> Duration {
+    w.shared.begun.elapsed().saturating_sub(Duration::from_millis(at_ms))
+}
+
+fn stamp(seconds: u64) -> Value {
+    format!("{} UTC", utc(seconds)).into()
+}
+
+/// A time in milliseconds since the start, as a stamp; `otherwise` when it never came.
+fn stamp_of(shared: &Shared, at_ms: u64, otherwise: u64) -> Value {
+    stamp(if at_ms == 0 { otherwise } else { seconds(shared.started_at + Duration::from_millis(at_ms)) })
+}
+
+fn address(serial: u64) -> String {
+    format!("{serial:#x}")
+}
+
+fn clients(w: &Worker) -> Rows {
+    let port = w.peek_config().port;
+    let by_session: BTreeMap<u32, u64> = links(&w.shared)
+        .iter()
+        .map(|(_, card)| (card.session.load(Ordering::Relaxed), card.serial))
+        .filter(|(pid, _)| *pid > 0)
+        .collect();
+    let row = |card: Arc<Card>| {
+        let link = by_session.get(&card.pid);
+        let (state, waits) = match (card.doing(), link) {
+            (Doing::WaitingForConnection, _) => ("waiting", since_begin(w, card.waiting_ms.load(Ordering::Relaxed))),
+            (_, Some(_)) => ("active", Duration::ZERO),
+            (Doing::Idle | Doing::IdleInTransaction | Doing::Executing, None) => ("idle", Duration::ZERO),
+        };
+        let [wait_s, wait_us] = wait(waits);
+        let is_local = card.client_port() == 0;
+        let host = if is_local { "unix".to_string() } else { card.client_host() };
+        vec![
+            "C".into(),
+            card.user.to_string().into(),
+            card.database.to_string().into(),
+            "none".into(),
+            state.into(),
+            host.into(),
+            if is_local { port } else { card.client_port() }.into(),
+            if is_local { "unix".into() } else { card.local_host().into() },
+            port.into(),
+            stamp(card.connected_at_s),
+            stamp_of(&w.shared, card.active_ms.load(Ordering::Relaxed), card.connected_at_s),
+            wait_s,
+            wait_us,
+            false.into(),
+            address(u64::from(card.pid)).into(),
+            link.map(|serial| address(*serial)).unwrap_or_default().into(),
+            0u32.into(),
+            "".into(),
+            card.application.to_string().into(),
+            card.prepared.load(Ordering::Relaxed).into(),
+            card.pid.into(),
+        ]
+    };
+    w.shared.cards.all().into_iter().map(row).collect()
+}
+
+fn servers(w: &Worker) -> Rows {
+    let row = |(pool, card): (Arc<Pool>, Arc<LinkCard>)| {
+        let pid = card.session.load(Ordering::Relaxed);
+        let session = w.shared.cards.get(pid);
+        let opened_s = seconds(card.opened_at);
+        vec![
+            "S".into(),
+            pool.key.user.to_string().into(),
+            pool.key.database.to_string().into(),
+            "none".into(),
+            if pid > 0 { "active" } else { "idle" }.into(),
+            card.address.hostname.clone().into(),
+            card.address.port.into(),
+            "".into(),
+            0u32.into(),
+            stamp(opened_s),
+            stamp_of(&w.shared, card.used_ms.load(Ordering::Relaxed), opened_s),
+            0u32.into(),
+            0u32.into(),
+            card.doomed.load(Ordering::Relaxed).into(),
+            address(card.serial).into(),
+            session.as_ref().map(|_| address(u64::from(pid))).unwrap_or_default().into(),
+            card.pid.into(),
+            "".into(),
+            session.map(|session| session.application.to_string()).unwrap_or_default().into(),
+            card.prepared.load(Ordering::Relaxed).into(),
+            // Worker and number in 31 bits: links are told apart for as long as a worker has opened fewer than 2^24.
+            (((card.serial >> 48) << 24) | (card.serial & 0xff_ffff)).into(),
+        ]
+    };
+    links(&w.shared).into_iter().map(row).collect()
+}
+
+fn pools(w: &Worker) -> Rows {
+    let config = w.config();
+    let row = |((database, user), group): ((Arc<str>, Arc<str>), Group)| {
+        let [wait_s, wait_us] = wait(group.waits);
+        vec![
+            database.to_string().into(),
+            user.to_string().into(),
+            group.clients.into(),
+            group.waiting.into(),
+            0u32.into(),
+            0u32.into(),
+            (group.links.active + group.links.kept).into(),
+            0u32.into(),
+            0u32.into(),
+            group.links.idle.into(),
+            0u32.into(),
+            group.links.cleaning.into(),
+            group.links.opening.into(),
+            wait_s,
+            wait_us,
+            if *database == *config.admin.database {
+                mode(PoolMode::Statement).into()
+            } else {
+                mode(limits::of(&config, &user, &database).mode).into()
+            },
+            Value::Null,
+        ]
+    };
+    groups(&w.shared).into_iter().map(row).collect()
+}
+
+fn mode(mode: PoolMode) -> &'static str {
+    match mode {
+        PoolMode::Transaction => "transaction",
+        PoolMode::Session => "session",
+        PoolMode::Statement => "statement",
+    }
+}
+
+/// Names of all databases that are used or closed, and the console's.
+fn database_names(w: &Worker, config: &Config) -> BTreeSet<Arc<str>> {
+    let used = w.shared.pools.all().into_iter().map(|pool| pool.key.database.clone());
+    let asked = w.shared.cards.all().into_iter().map(|card| card.database.clone());
+    let console = Arc::<str>::from(config.admin.database.as_str());
+    used.chain(asked).chain(w.shared.gates.closed()).chain([console]).collect()
+}
+
+fn databases(w: &Worker) -> Rows {
+    let config = w.config();
+    let view = w.view().clone();
+    let node = view.primary.and_then(|at| view.nodes.get(at)).or(view.nodes.first());
+    let cards = w.shared.cards.all();
+    let row = |name: Arc<str>| {
+        let is_console = *name == *config.admin.database;
+        let gate = w.shared.gates.own(&name);
+        // As for a user nobody has overridden anything for.
+        let limits = limits::of(&config, "", &name);
+        let open: u32 = w.shared.pools.of_database(Some(&name)).iter().map(|pool| pool.census().1).sum();
+        let clients = cards.iter().filter(|card| card.database == name).count();
+        vec![
+            name.to_string().into(),
+            node.filter(|_| !is_console).map_or(Value::Null, |node| node.hostname.clone().into()),
+            node.filter(|_| !is_console).map_or(config.port, |node| node.port).into(),
+            name.to_string().into(),
+            if is_console { config.admin.database.clone().into() } else { Value::Null },
+            limits.pool_size.into(),
+            limits.pool_min.into(),
+            limits.reserve.into(),
+            (config.pool.connection_life_time_ms / 1000).into(),
+            match limits.mode {
+                _ if is_console => mode(PoolMode::Statement).into(),
+                other if other != config.pool.mode => mode(other).into(),
+                _ => Value::Null,
+            },
+            Value::Null,
+            0u32.into(),
+            open.into(),
+            limits.clients_per_database.into(),
+            clients.into(),
+            (gate.paused || (w.shared.gates.is_all_paused() && !is_console)).into(),
+            gate.disabled.into(),
+        ]
+    };
+    database_names(w, &config).into_iter().map(row).collect()
+}
+
+fn users(w: &Worker) -> Rows {
+    let cards = w.shared.cards.all();
+    let pools = w.shared.pools.all();
+    let names: BTreeSet<Arc<str>> =
+        cards.iter().map(|card| card.user.clone()).chain(pools.iter().map(|pool| pool.key.user.clone())).collect();
+    let config = w.config();
+    let row = |name: Arc<str>| {
+        let limits = limits::of(&config, &name, "");
+        let changed = |ours: u32, all: u32| if ours == all { Value::from("") } else { ours.to_string().into() };
+        let open: u32 = pools.iter().filter(|pool| pool.key.user == name).map(|pool| pool.census().1).sum();
+        vec![
+            name.to_string().into(),
+            changed(limits.pool_size, config.pool.size),
+            changed(limits.reserve, config.limits.reserve),
+            if limits.mode == config.pool.mode { Value::Null } else { mode(limits.mode).into() },
+            0u32.into(),
+            open.into(),
+            limits.clients_per_user.into(),
+            cards.iter().filter(|card| card.user == name).count().into(),
+        ]
+    };
+    names.into_iter().map(row).collect()
+}
+
+/// What of the numbers a list shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Totals,
+    Averages,
+}
+
+/// The numbers in the order of the columns, and for times: the number of what took so long.
+const SHOWN: [(Stat, Option<Stat>); 11] = [
+    (Stat::Assignments, None),
+    (Stat::Transactions, None),
+    (Stat::Statements, None),
+    (Stat::Received, None),
+    (Stat::Sent, None),
+    (Stat::TransactionUs, Some(Stat::Transactions)),
+    (Stat::StatementUs, Some(Stat::Statements)),
+    (Stat::WaitUs, Some(Stat::Assignments)),
+    (Stat::ClientParses, None),
+    (Stat::ServerParses, None),
+    (Stat::Binds, None),
+];
+
+fn stats(w: &Worker, parts: &[Part]) -> Rows {
+    let totals = w.shared.stats.by_database();
+    let period = w.shared.stats.period();
+    let row = |(database, totals): (Arc<str>, Totals)| {
+        let mut row: Vec<Value> = vec![database.to_string().into()];
+        for part in parts {
+            row.extend(SHOWN.iter().map(|(stat, of)| {
+                Value::Number(match part {
+                    Part::Totals => totals.get(*stat),
+                    Part::Averages => {
+                        average(period.grown(&database, *stat), of.map(|of| period.grown(&database, of)), period.length_us)
+                    }
+                })
+            }));
+        }
+        row
+    };
+    totals.into_iter().map(row).collect()
+}
+
+/// A time on average of `count` things; of anything else, how much of it came in a second.
+fn average(grown: u64, count: Option<u64>, period_us: u64) -> u64 {
+    match count {
+        Some(count) => grown.checked_div(count).unwrap_or(0),
+        None => (u128::from(grown) * 1_000_000).checked_div(u128::from(period_us)).unwrap_or(0) as u64,
+    }
+}
+
+fn totals(w: &Worker) -> Rows {
+    let mut sums = vec![0; STATS.len() - 1];
+    for row in stats(w, &[Part::Totals, Part::Averages]) {
+        for (sum, value) in sums.iter_mut().zip(row.into_iter().skip(1)) {
+            if let Value::Number(number) = value {
+                *sum += number;
+            }
+        }
+    }
+    STATS[1..].iter().zip(sums).map(|(column, sum)| vec![column.name.into(), Value::Number(sum)]).collect()
+}
+
+fn lists(w: &Worker) -> Rows {
+    let shared = &w.shared;
+    let clients = shared.clients.load(Ordering::Relaxed) as usize;
+    let known = shared.cards.all().len();
+    let pools = groups(&w.shared);
+    let links: usize = links(&w.shared).len();
+    let rows = [
+        ("databases", database_names(w, &w.config()).len()),
+        ("users", pools.keys().map(|(_, user)| user).collect::<BTreeSet<_>>().len()),
+        ("peers", 0),
+        ("pools", pools.len()),
+        ("peer_pools", 0),
+        ("free_clients", 0),
+        ("used_clients", clients),
+        ("login_clients", clients.saturating_sub(known)),
+        ("free_servers", 0),
+        ("used_servers", links),
+        ("dns_names", 0),
+        ("dns_zones", 0),
+        ("dns_queries", 0),
+        ("dns_pending", 0),
+    ];
+    rows.into_iter().map(|(name, count)| vec![name.into(), count.into()]).collect()
+}
+
+/// Memory that a client, a link and a pool take by themselves, and all of the process's.
+fn memory(w: &Worker) -> Rows {
+    let rows = [
+        ("client_cache", size_of::<Session>() + size_of::<Card>(), w.shared.cards.all().len()),
+        ("server_cache", size_of::<Link>() + size_of::<LinkCard>(), links(&w.shared).len()),
+        ("pool_cache", size_of::<Pool>(), w.shared.pools.all().len()),
+        ("iobuf_cache", w.peek_config().memory_buffer_bytes, w.reactor.buffers.kept()),
+        ("process", resident_bytes(), 1),
+    ];
+    let row =
+        |(name, size, used): (&str, usize, usize)| vec![name.into(), size.into(), used.into(), 0u32.into(), (size * used).into()];
+    rows.into_iter().map(row).collect()
+}
+
+/// Memory of the process that is in RAM; 0 if the system does not say.
+fn resident_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok()).unwrap_or(0) * 1024
+}
+
+fn state(w: &Worker) -> Rows {
+    let paused = w.shared.gates.is_all_paused();
+    let yes = |truth: bool| Value::from(if truth { "yes" } else { "no" });
+    vec![vec!["active".into(), yes(!paused)], vec!["paused".into(), yes(paused)], vec!["suspended".into(), yes(false)]]
+}
+
+/// Parameters, then those of PgBouncer's names that mean the same, for programs that look for them.
+fn configuration(w: &Worker) -> Rows {
+    let config = w.config();
+    let mut rows = Rows::new();
+    for setting in config.settings.iter().filter(|setting| !setting.param.hidden) {
+        rows.push(setting_row(setting.name(), setting));
+    }
+    for (theirs, ours) in SETTINGS {
+        if let Some(setting) = config.settings.iter().find(|setting| setting.param.name == *ours) {
+            rows.push(setting_row(theirs.to_string(), setting));
+        }
+    }
+    rows
+}
+
+fn setting_row(name: String, setting: &config::Setting) -> Vec<Value> {
+    let param = setting.param;
+    let changeable = matches!(param.applies, Applies::OnReload | Applies::PerSession);
+    let default = if param.secret { String::new() } else { param.kind.show(param.default) };
+    vec![name.into(), setting.shown().into(), default.into(), if changeable { "yes" } else { "no" }.into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_are_per_second_or_per_thing() {
+        assert_eq!(average(600, None, 60_000_000), 10);
+        assert_eq!(average(600, None, 0), 0);
+        assert_eq!(average(600, Some(200), 60_000_000), 3);
+        assert_eq!(average(600, Some(0), 60_000_000), 0);
+    }
+
+    #[test]
+    fn the_lists_of_numbers_have_a_column_for_each() {
+        assert_eq!(STATS.len(), 1 + 2 * SHOWN.len());
+        assert_eq!(STATS_PART.len(), 1 + SHOWN.len());
+    }
+}

@@ -1,0 +1,381 @@
+//! The numbers of a proxy in Prometheus' text format, version 0.0.4.
+//!
+//! Made from `Shared` alone, so that it can run on a thread of its own: with many pools it is long.
+
+use crate::client::flow::Kept;
+use crate::monitor::histogram::{Counted, limit_us};
+use crate::monitor::log::Level;
+use crate::monitor::metrics::{ERROR_CLASSES, METRICS};
+use crate::monitor::stats::{Stat, Totals, Whose};
+use crate::process::shared::{Shared, seconds};
+use crate::server::census;
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
+use std::sync::atomic::Ordering;
+use weir_policy::cluster::Health;
+
+/// Users and databases that get lines of their own, those with the most statements first: each has about sixty lines, and who
+/// reads them keeps each as a series.
+const POOLS_MAX: usize = 500;
+
+/// A page under construction.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Page {
+    fn head(&mut self, name: &str, kind: Kind, help: &str) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let _ = write!(self.text, "# HELP {name} {}\n# TYPE {name} {kind}\n", help.replace('\\', "\\\\").replace('\n', "\\n"));
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.text.push_str(name);
+        self.labels(labels);
+        let _ = writeln!(self.text, " {value}");
+    }
+
+    /// One family with one sample.
+    fn single(&mut self, name: &str, kind: Kind, help: &str, value: impl Display) {
+        self.head(name, kind, help);
+        self.sample(name, &[], value);
+    }
+
+    fn labels(&mut self, labels: &[(&str, &str)]) {
+        for (at, (name, value)) in labels.iter().enumerate() {
+            let _ = write!(self.text, "{}{name}=\"", if at == 0 { '{' } else { ',' });
+            for c in value.chars() {
+                match c {
+                    '\\' => self.text.push_str("\\\\"),
+                    '"' => self.text.push_str("\\\""),
+                    '\n' => self.text.push_str("\\n"),
+                    c => self.text.push(c),
+                }
+            }
+            self.text.push('"');
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+    }
+
+    /// The lines of one histogram of times in seconds. `at_once`: things that took no time, counted elsewhere.
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], counted: &Counted, at_once: u64) {
+        let mut sum = at_once;
+        for (at, count) in counted.buckets.iter().enumerate() {
+            sum += count;
+            let limit = limit_us(at).map_or_else(|| "+Inf".to_string(), |us| (us as f64 / 1e6).to_string());
+            let all: Vec<(&str, &str)> = labels.iter().copied().chain([("le", limit.as_str())]).collect();
+            self.sample(&format!("{name}_bucket"), &all, sum);
+        }
+        self.sample(&format!("{name}_sum"), labels, in_seconds(counted.sum_us));
+        self.sample(&format!("{name}_count"), labels, sum);
+    }
+}
+
+fn in_seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}
+
+/// The whole page.
+pub fn page(shared: &Shared) -> String {
+    let mut page = Page::default();
+    process(&mut page, shared);
+    counters(&mut page, shared);
+    clients(&mut page, shared);
+    nodes(&mut page, shared);
+    errors(&mut page, shared);
+    kept(&mut page, shared);
+    pools(&mut page, shared);
+    page.text
+}
+
+fn process(page: &mut Page, shared: &Shared) {
+    page.head("weir_info", Kind::Gauge, "Version of the proxy.");
+    page.sample("weir_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    let started = seconds(shared.started_at);
+    page.single("weir_start_time_seconds", Kind::Gauge, "Start of the proxy, in seconds since 1970.", started);
+    page.single("weir_workers", Kind::Gauge, "Worker threads.", shared.mailboxes.len());
+    let stopping = u8::from(shared.stop_mode() != crate::process::shared::Stop::No);
+    page.single("weir_stopping", Kind::Gauge, "1 while the proxy stops.", stopping);
+    let paused = shared.gates.closed().iter().filter(|name| shared.gates.own(name).paused).count();
+    page.single("weir_paused", Kind::Gauge, "1 while all databases are paused.", u8::from(shared.gates.is_all_paused()));
+    page.single("weir_databases_paused", Kind::Gauge, "Databases paused by themselves.", paused);
+}
+
+fn counters(page: &mut Page, shared: &Shared) {
+    for (at, row) in METRICS.iter().enumerate() {
+        let sum: u64 = shared.counters.iter().map(|counters| counters.get(at)).sum();
+        page.single(&format!("weir_{}", row.name), Kind::Counter, row.help, sum);
+    }
+}
+
+fn clients(page: &mut Page, shared: &Shared) {
+    let config = shared.config.load();
+    let clients = shared.clients.load(Ordering::Relaxed);
+    page.single("weir_clients", Kind::Gauge, "Client connections.", clients);
+    page.single("weir_clients_max", Kind::Gauge, "Client connections allowed.", config.pool.max_clients);
+    page.single("weir_links", Kind::Gauge, "Server connections, those being opened included.", shared.pools.open());
+    page.single(
+        "weir_links_max",
+        Kind::Gauge,
+        "Server connections allowed in all; 0: only the nodes' limits.",
+        config.limits.links,
+    );
+    let consoles = shared.consoles.load(Ordering::Relaxed);
+    page.single("weir_consoles", Kind::Gauge, "Connections to the administration console.", consoles);
+}
+
+fn nodes(page: &mut Page, shared: &Shared) {
+    let view = shared.view.load_full();
+    let nodes: Vec<(String, String)> =
+        view.nodes.iter().map(|node| (node.id.to_string(), format!("{}:{}", node.hostname, node.port))).collect();
+    let mut family = |name: &str, kind: Kind, help: &str, value: &dyn Fn(usize) -> Option<f64>| {
+        page.head(name, kind, help);
+        for (at, (id, address)) in nodes.iter().enumerate() {
+            if let Some(value) = value(at) {
+                page.sample(name, &[("node", id), ("address", address)], value);
+            }
+        }
+    };
+    let truth = |is: bool| Some(f64::from(u8::from(is)));
+    let id = |at: usize| view.nodes[at].id;
+    let sum = |of: &dyn Fn(&crate::monitor::metrics::Counters) -> u64| Some(shared.counters.iter().map(of).sum::<u64>() as f64);
+    family("weir_node_up", Kind::Gauge, "1 if the node answers.", &|at| truth(view.nodes[at].health != Health::Down));
+    family("weir_node_primary", Kind::Gauge, "1 if writes go to the node.", &|at| truth(view.primary == Some(at)));
+    family("weir_node_weight", Kind::Gauge, "Share of the reads.", &|at| Some(view.nodes[at].weight));
+    let lag = |at: usize| view.nodes[at].lag_bytes.map(|bytes| bytes as f64);
+    family("weir_node_lag_bytes", Kind::Gauge, "WAL the node has not replayed yet.", &lag);
+    let open = |at| Some(f64::from(shared.pools.node_open(id(at))));
+    family("weir_node_links", Kind::Gauge, "Server connections, those being opened included.", &open);
+    let max = f64::from(shared.config.load().links_per_node_max());
+    family("weir_node_links_max", Kind::Gauge, "Server connections allowed.", &|_| Some(max));
+    let statements = |at| sum(&|counters| counters.statements(id(at)));
+    family("weir_node_statements_total", Kind::Counter, "Statements sent to the node.", &statements);
+    let reads = |at| sum(&|counters| counters.selects(id(at)));
+    family("weir_node_reads_total", Kind::Counter, "Reads sent to the node.", &reads);
+    let name = "weir_node_statement_seconds";
+    page.head(name, Kind::Histogram, "Time from a statement to its end on the server.");
+    for (at, (number, address)) in nodes.iter().enumerate() {
+        let mut counted = Counted::default();
+        shared.counters.iter().for_each(|counters| counted.add(&counters.times(id(at))));
+        page.histogram(name, &[("node", number), ("address", address)], &counted, 0);
+    }
+}
+
+fn errors(page: &mut Page, shared: &Shared) {
+    let mut sums = [0; ERROR_CLASSES.len() + 1];
+    for counters in &shared.counters {
+        sums.iter_mut().zip(counters.errors()).for_each(|(sum, count)| *sum += count);
+    }
+    let name = "weir_server_errors_total";
+    page.head(name, Kind::Counter, "Errors reported by servers, by the first two letters of their SQLSTATE.");
+    for (class, sum) in ERROR_CLASSES.iter().copied().chain(["other"]).zip(sums) {
+        page.sample(name, &[("class", class)], sum);
+    }
+}
+
+fn kept(page: &mut Page, shared: &Shared) {
+    let mut reasons = BTreeMap::<&str, usize>::new();
+    for (_, card) in census::links(shared) {
+        let code = card.kept.load(Ordering::Relaxed);
+        if code > 0 && card.session.load(Ordering::Relaxed) > 0 {
+            *reasons.entry(Kept::reason(code)).or_default() += 1;
+        }
+    }
+    let name = "weir_links_kept";
+    page.head(name, Kind::Gauge, "Server connections that stay with a client because of state it left there.");
+    for (reason, count) in reasons {
+        page.sample(name, &[("reason", reason)], count);
+    }
+}
+
+/// A family with one value for each user and database.
+struct PoolRow {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    value: fn(&Totals) -> f64,
+}
+
+const POOL_ROWS: &[PoolRow] = &[
+    PoolRow {
+        name: "weir_pool_logins_total",
+        kind: Kind::Counter,
+        help: "Clients that logged in.",
+        value: |t| t.get(Stat::Logins) as f64,
+    },
+    PoolRow {
+        name: "weir_pool_transactions_total",
+        kind: Kind::Counter,
+        help: "Transactions, a statement by itself included.",
+        value: |t| t.get(Stat::Transactions) as f64,
+    },
+    PoolRow {
+        name: "weir_pool_statements_total",
+        kind: Kind::Counter,
+        help: "Statements sent to servers.",
+        value: |t| t.get(Stat::Statements) as f64,
+    },
+    PoolRow {
+        name: "weir_pool_assignments_total",
+        kind: Kind::Counter,
+        help: "Times a client was given a server connection.",
+        value: |t| t.get(Stat::Assignments) as f64,
+    },
+    PoolRow {
+        name: "weir_pool_received_bytes_total",
+        kind: Kind::Counter,
+        help: "Bytes received from clients.",
+        value: |t| t.get(Stat::Received) as f64,
+    },
+    PoolRow {
+        name: "weir_pool_sent_bytes_total",
+        kind: Kind::Counter,
+        help: "Bytes received from servers for clients.",
+        value: |t| t.get(Stat::Sent) as f64,
+    },
+    PoolRow {
+        name: "weir_pool_transaction_seconds_total",
+        kind: Kind::Counter,
+        help: "Time in transactions.",
+        value: |t| in_seconds(t.get(Stat::TransactionUs)),
+    },
+];
+
+fn pools(page: &mut Page, shared: &Shared) {
+    let mut totals: Vec<(Whose, Totals)> = shared.stats.by_pool().into_iter().collect();
+    let left_out = totals.len().saturating_sub(POOLS_MAX);
+    totals.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.get(Stat::Statements)));
+    totals.truncate(POOLS_MAX);
+    totals.sort_by(|(a, _), (b, _)| a.cmp(b));
+    page.single("weir_pools_left_out", Kind::Gauge, "Users and databases without lines of their own here.", left_out);
+    for row in POOL_ROWS {
+        page.head(row.name, row.kind, row.help);
+        for ((database, user), totals) in &totals {
+            page.sample(row.name, &[("database", database), ("user", user)], (row.value)(totals));
+        }
+    }
+    let name = "weir_pool_statement_seconds";
+    page.head(name, Kind::Histogram, "Time from a statement to its end on the server.");
+    for ((database, user), totals) in &totals {
+        page.histogram(name, &[("database", database), ("user", user)], &totals.statements, 0);
+    }
+    let name = "weir_pool_wait_seconds";
+    page.head(name, Kind::Histogram, "Time a client waited for a server connection, each time it needed one.");
+    for ((database, user), totals) in &totals {
+        let at_once = totals.get(Stat::Assignments).saturating_sub(totals.waits.count());
+        page.histogram(name, &[("database", database), ("user", user)], &totals.waits, at_once);
+    }
+    pool_clients(page, shared, &totals);
+    pool_links(page, shared, &totals);
+}
+
+fn pool_clients(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
+    let groups = census::groups(shared);
+    let clients = "weir_pool_clients";
+    page.head(clients, Kind::Gauge, "Clients, by whether they wait for a server connection.");
+    for (whose, _) in shown {
+        let group = groups.get(whose).copied().unwrap_or_default();
+        let (database, user) = whose;
+        for (state, count) in [("served", group.clients), ("waiting", group.waiting)] {
+            page.sample(clients, &[("database", database), ("user", user), ("state", state)], count);
+        }
+    }
+    let waits = "weir_pool_longest_wait_seconds";
+    page.head(waits, Kind::Gauge, "How long the first client in the queue waits now.");
+    for (whose, _) in shown {
+        let waited = groups.get(whose).map_or(0.0, |group| group.waits.as_secs_f64());
+        page.sample(waits, &[("database", &whose.0), ("user", &whose.1)], waited);
+    }
+}
+
+fn pool_links(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
+    let name = "weir_pool_links";
+    page.head(name, Kind::Gauge, "Server connections by what they do.");
+    for pool in shared.pools.all() {
+        let key = &pool.key;
+        let whose = (key.database.clone(), key.user.clone());
+        if shown.binary_search_by(|(known, _)| known.cmp(&whose)).is_err() {
+            continue;
+        }
+        let (links, node) = (census::links_of(&pool), key.node.to_string());
+        let states = [
+            ("active", links.active),
+            ("kept", links.kept),
+            ("idle", links.idle),
+            ("cleaning", links.cleaning),
+            ("opening", links.opening),
+        ];
+        for (state, count) in states {
+            page.sample(name, &[("database", &key.database), ("user", &key.user), ("node", &node), ("state", state)], count);
+        }
+    }
+}
+
+/// Time after which a worker that did not keep house counts as stuck.
+const STUCK_MS: u64 = 10_000;
+
+/// Whether every worker does its work. Error: which does not.
+pub fn health(shared: &Shared) -> Result<(), String> {
+    let now_ms = shared.begun.elapsed().as_millis() as u64;
+    for (id, mailbox) in shared.mailboxes.iter().enumerate() {
+        let quiet_ms = now_ms.saturating_sub(mailbox.beat_ms.load(Ordering::Relaxed));
+        if quiet_ms > STUCK_MS {
+            shared.log.say(Level::Error, format_args!("worker {id} has done nothing for {quiet_ms} ms"));
+            return Err(format!("worker {id} has done nothing for {quiet_ms} ms"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether clients can be served. Error: why not.
+pub fn readiness(shared: &Shared) -> Result<(), String> {
+    health(shared)?;
+    if shared.stop_mode() != crate::process::shared::Stop::No {
+        return Err("the proxy is shutting down".to_string());
+    }
+    if shared.gates.is_all_paused() {
+        return Err("all databases are paused".to_string());
+    }
+    if shared.view.load().primary.is_none() {
+        return Err("no primary server is known".to_string());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::histogram::Histogram;
+
+    #[test]
+    fn labels_are_escaped() {
+        let mut page = Page::default();
+        page.sample("m", &[("user", "a\"b\\c\nd"), ("state", "x")], 1);
+        assert_eq!(page.text, "m{user=\"a\\\"b\\\\c\\nd\",state=\"x\"} 1\n");
+    }
+
+    #[test]
+    fn buckets_of_a_histogram_add_up() {
+        let (mut page, times) = (Page::default(), Histogram::default());
+        times.note(40);
+        times.note(u64::MAX >> 1);
+        page.histogram("t", &[], &times.counted(), 3);
+        assert!(page.text.starts_with("t_bucket{le=\"0.000032\"} 3\nt_bucket{le=\"0.000064\"} 4\n"), "{}", page.text);
+        assert!(page.text.contains("t_bucket{le=\"+Inf\"} 5\n") && page.text.ends_with("t_count 5\n"), "{}", page.text);
+    }
+}

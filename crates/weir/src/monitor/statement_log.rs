@@ -1,0 +1,140 @@
+//! What the log says of statements: each one, the node it went to, and those that took long. Off, it costs a look at a flag.
+
+use crate::client::session::Session;
+use crate::client::statements::Prepared;
+use crate::monitor::log::{Field, Level, Who};
+use crate::process::worker::{Clock, Worker};
+use std::borrow::Cow;
+use weir_wire::frame::{HEADER_BYTES, split_cstr};
+use weir_wire::write::{self, Report};
+
+/// Longest part of a statement that is kept until its end, in case it takes long.
+const KEPT_BYTES_MAX: usize = 4 << 10;
+
+/// Where a statement's text is.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// The message at the front of the client's lane: a simple query.
+    Query,
+    /// A message of the extended protocol about a prepared statement.
+    Message(&'static str, &'a Prepared),
+}
+
+/// Says what there is to say about a statement that goes to the session's link now.
+#[inline]
+pub fn sent(s: &mut Session, w: &Worker, source: Source<'_>) {
+    let (plain, node, notice, slow) = {
+        let log = &w.peek_config().log;
+        (log.statement, log.per_node_statement, log.notice_per_node_statement, log.slow_ms.is_some())
+    };
+    if plain || node || notice || slow {
+        say(s, w, source, [plain, node, notice, slow]);
+    }
+}
+
+#[cold]
+fn say(s: &mut Session, w: &Worker, source: Source<'_>, [plain, node, notice, slow]: [bool; 4]) {
+    let (label, text) = match source {
+        Source::Query => ("", query_text(s)),
+        Source::Message(label, prepared) => (label, prepared_text(prepared)),
+    };
+    let text = text.into_owned();
+    let client = s.entry.card.client_host();
+    let who = who(s, &client);
+    // A Bind says nothing new of a statement that its Execute will not.
+    let is_run = matches!(label, "" | "Execute: ");
+    if plain && is_run {
+        w.shared.log.write(Level::Log, &who, format_args!("statement: {text}"));
+    }
+    let Some(card) = s.link.as_ref().map(|link| link.card.clone()) else { return };
+    let (id, pid) = (card.address.node, card.pid);
+    if node {
+        let fields = [("node", Field::Number(id.into())), ("backend_pid", Field::Number(pid.into()))];
+        let line = format_args!("DB node id: {id} backend pid: {pid} statement: {label}{text}");
+        w.shared.log.event(Level::Log, &who, line, &fields);
+    }
+    // In the middle of a server's message nothing can be said; the statement runs all the same.
+    if notice && is_run && !s.down.is_mid_message() {
+        let message = format!("DB node id: {id} statement: {label}{text}");
+        let report = Report { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "" };
+        write::notice(s.down.extra(&w.buffers), &report);
+    }
+    if slow && is_run {
+        let mut kept = s.entry.clock.text.borrow_mut();
+        kept.clear();
+        kept.push_str(cut(&text));
+    }
+}
+
+/// A statement Weir answers itself, or refuses.
+pub fn answered(s: &mut Session, w: &Worker) {
+    if w.peek_config().log.statement {
+        let text = query_text(s).into_owned();
+        let client = s.entry.card.client_host();
+        w.shared.log.write(Level::Log, &who(s, &client), format_args!("statement: {text}"));
+    }
+}
+
+/// The server is ready after what took so long; `waited_us` of waiting for a link came before.
+#[inline]
+pub fn ended(s: &Session, w: &Worker, us: u64) {
+    let Some(limit_ms) = w.peek_config().log.slow_ms else { return };
+    let waited_us = s.entry.clock.waited_us.replace(0);
+    if us.saturating_add(waited_us) >= limit_ms.saturating_mul(1000) {
+        say_slow(s, w, us, waited_us);
+    }
+}
+
+#[cold]
+fn say_slow(s: &Session, w: &Worker, us: u64, waited_us: u64) {
+    let clock: &Clock = &s.entry.clock;
+    let text = clock.text.borrow();
+    let (server, waited) = (us as f64 / 1000.0, waited_us as f64 / 1000.0);
+    let total = server + waited;
+    let (node, pid) = s.link.as_ref().map_or((0, 0), |link| (link.card.address.node, link.card.pid));
+    let rule = clock.rule.get().name();
+    let fields = [
+        ("duration_ms", Field::Number(total)),
+        ("server_ms", Field::Number(server)),
+        ("waited_ms", Field::Number(waited)),
+        ("node", Field::Number(node.into())),
+        ("backend_pid", Field::Number(pid.into())),
+        ("rule", Field::Text(rule)),
+        ("statement", Field::Text(&text)),
+    ];
+    let line = format_args!(
+        "duration: {total:.3} ms (server {server:.3} ms, waited {waited:.3} ms)  node: {node}  backend pid: {pid}  rule: {rule}  \
+         statement: {text}"
+    );
+    let client = s.entry.card.client_host();
+    w.shared.log.event(Level::Log, &who(s, &client), line, &fields);
+}
+
+fn who<'a>(s: &'a Session, client: &'a str) -> Who<'a> {
+    let card = &s.entry.card;
+    Who { user: &s.pools.user, database: &s.pools.database, application: &card.application, client, session: card.pid }
+}
+
+/// The text of the query at the front of the lane; as much as is here of a long one.
+fn query_text(s: &Session) -> Cow<'_, str> {
+    let body = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
+    let text = split_cstr(body).map_or(body, |(text, _)| text);
+    String::from_utf8_lossy(&text[..text.len().min(LOGGED_BYTES_MAX)])
+}
+
+/// Longest statement that is logged whole.
+const LOGGED_BYTES_MAX: usize = 256 << 10;
+
+fn prepared_text(prepared: &Prepared) -> Cow<'_, str> {
+    let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
+    String::from_utf8_lossy(text)
+}
+
+/// The beginning, up to the bound.
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(KEPT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

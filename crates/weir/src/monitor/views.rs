@@ -1,0 +1,428 @@
+//! Every list a human can ask for: one row of `VIEWS` is a SHOW command.
+//!
+//! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
+
+use crate::client::flow::Kept;
+use crate::client::session::Session;
+use crate::client::session_card::{Card, Doing};
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::log::utc;
+use crate::monitor::metrics::METRICS;
+use crate::process::shared::seconds;
+use crate::process::worker::Worker;
+use crate::server::catalogs::{Database, UNKNOWN};
+use crate::server::link::LinkCard;
+use crate::server::pool::Pool;
+use crate::traffic::judging;
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_policy::cluster::{Health, NodeView, Role};
+use weir_policy::config;
+use weir_policy::route::Side;
+use weir_policy::rule::Rule;
+use weir_sql::facts::{Effect, Facts, Name, SessionVerb};
+
+/// Lines of text values.
+type Rows = Vec<Vec<String>>;
+
+/// One list: its name after SHOW, its columns, and what makes its rows.
+pub struct View {
+    pub name: &'static str,
+    pub help: &'static str,
+    columns: &'static [&'static str],
+    rows: fn(&Asker<'_>) -> Rows,
+}
+
+impl View {
+    pub fn columns(&self) -> &'static [&'static str] {
+        self.columns
+    }
+}
+
+/// Who asks, and where the answers come from.
+struct Asker<'a> {
+    session: &'a Session,
+    w: &'a Rc<Worker>,
+}
+
+/// The table of SHOW commands.
+pub const VIEWS: &[View] = &[
+    View { name: "pool_nodes", help: "Servers, their roles and shares of reads.", columns: POOL_NODES, rows: pool_nodes },
+    View { name: "pool_version", help: "Version of the proxy.", columns: &["pool_version"], rows: |_| vec![vec![version()]] },
+    View { name: "pool_pools", help: "Server connections, one per row.", columns: POOL_POOLS, rows: pool_pools },
+    View { name: "pool_processes", help: "Clients, one per row.", columns: POOL_PROCESSES, rows: pool_processes },
+    View { name: "pool_status", help: "Parameters and their values.", columns: SETTING, rows: pool_status },
+    View { name: "pool_metrics", help: "Counters since start.", columns: &["name", "value", "help"], rows: pool_metrics },
+    View {
+        name: "pool_rules",
+        help: "Routing rules in the order they are asked.",
+        columns: &["position", "rule", "statements"],
+        rows: pool_rules,
+    },
+    View { name: "pool_catalogs", help: "What is known of the databases in use.", columns: POOL_CATALOGS, rows: pool_catalogs },
+    View { name: "pool_help", help: "These commands.", columns: &["command", "description"], rows: pool_help },
+];
+
+const POOL_NODES: &[&str] = &[
+    "node_id",
+    "hostname",
+    "port",
+    "status",
+    "pg_status",
+    "lb_weight",
+    "role",
+    "pg_role",
+    "select_cnt",
+    "load_balance_node",
+    "replication_delay",
+    "replication_state",
+    "replication_sync_state",
+    "last_status_change",
+];
+
+const POOL_POOLS: &[&str] = &[
+    "pool_pid",
+    "start_time",
+    "client_connection_count",
+    "pool_id",
+    "backend_id",
+    "database",
+    "username",
+    "backend_connection_time",
+    "client_connection_time",
+    "client_disconnection_time",
+    "client_idle_duration",
+    "majorversion",
+    "minorversion",
+    "pool_counter",
+    "pool_backendpid",
+    "pool_connected",
+    "status",
+    "load_balance_node",
+    "client_host",
+    "client_port",
+    "statement",
+];
+
+const ROUTE: &[&str] = &["goes_to", "node_id", "rule", "facts"];
+
+const POOL_CATALOGS: &[&str] = &["database", "state", "relations", "functions", "bytes", "reads", "read_ms", "look_ms", "error"];
+
+const POOL_PROCESSES: &[&str] = &[
+    "pool_pid",
+    "start_time",
+    "client_connection_count",
+    "database",
+    "username",
+    "backend_connection_time",
+    "pool_counter",
+    "status",
+];
+
+const SETTING: &[&str] = &["item", "value", "description"];
+
+/// Columns and rows of an answer.
+pub struct Table {
+    pub columns: Vec<Cow<'static, str>>,
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A statement Weir answers itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// Index into `VIEWS`.
+    View(usize),
+    /// `PGPOOL SHOW name`.
+    Parameter(String),
+    /// `DEALLOCATE name`, if the name is of a statement prepared by the protocol.
+    Deallocate(String),
+    /// `SHOW route FOR '...'`: the statement.
+    Route(String),
+    /// `PGPOOL` with something that is not built.
+    Unknown(String),
+}
+
+/// Whether a text is one of ours. `PGPOOL ...` is no SQL, so the parser refuses it.
+pub fn local_of(facts: &Facts, text: &str) -> Option<Local> {
+    if let Some(name) = &facts.show {
+        return VIEWS.iter().position(|view| view.name == name).map(Local::View);
+    }
+    if let SessionVerb::Deallocate(name) = &facts.session {
+        return Some(Local::Deallocate(name.clone()));
+    }
+    if facts.effect != Effect::Refused {
+        return None;
+    }
+    if let Some(asked) = asked_route(text) {
+        return Some(Local::Route(asked));
+    }
+    let mut words = text.trim().trim_end_matches(';').split_ascii_whitespace();
+    if !words.next()?.eq_ignore_ascii_case("pgpool") {
+        return None;
+    }
+    match (words.next(), words.next(), words.next()) {
+        (Some(verb), Some(name), None) if verb.eq_ignore_ascii_case("show") => Some(Local::Parameter(name.to_ascii_lowercase())),
+        _ => Some(Local::Unknown(text.trim().to_string())),
+    }
+}
+
+/// The statement in `SHOW route FOR '...'`, which is no SQL.
+fn asked_route(text: &str) -> Option<String> {
+    let mut rest = text.trim().trim_end_matches(';').trim_end();
+    for word in ["show", "route", "for"] {
+        let (first, after) = rest.split_at_checked(word.len())?;
+        if !first.eq_ignore_ascii_case(word) || !after.starts_with(|c: char| c.is_ascii_whitespace() || c == '\'') {
+            return None;
+        }
+        rest = after.trim_start();
+    }
+    let inner = rest.strip_prefix('\'')?.strip_suffix('\'')?;
+    let asked = inner.replace("''", "'");
+    (asked.matches('\'').count() * 2 == inner.matches('\'').count()).then_some(asked)
+}
+
+/// The columns of an answer, without making it.
+pub fn columns_of(w: &Worker, local: &Local) -> Result<Vec<Cow<'static, str>>, Fault> {
+    match local {
+        Local::View(at) => Ok(VIEWS[*at].columns.iter().map(|c| Cow::Borrowed(*c)).collect()),
+        Local::Parameter(name) => parameter(w, name).map(|table| table.columns),
+        Local::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
+        Local::Unknown(text) | Local::Deallocate(text) => Err(unknown(text)),
+    }
+}
+
+/// The whole answer.
+pub fn table_of(session: &Session, w: &Rc<Worker>, local: &Local) -> Result<Table, Fault> {
+    match local {
+        Local::View(at) => {
+            let view = &VIEWS[*at];
+            let rows = (view.rows)(&Asker { session, w });
+            Ok(Table { columns: view.columns.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
+        }
+        Local::Parameter(name) => parameter(w, name),
+        Local::Route(text) => {
+            let columns = ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect();
+            Ok(Table { columns, rows: vec![route_of(session, w, text)] })
+        }
+        Local::Unknown(text) | Local::Deallocate(text) => Err(unknown(text)),
+    }
+}
+
+fn unknown(text: &str) -> Fault {
+    Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, format!("not supported: {text}")).hint("PGPOOL SHOW <parameter> is.")
+}
+
+/// One parameter has a column of its own name; a group or ALL is a list. As Pgpool's `report_config_variable`.
+fn parameter(w: &Worker, name: &str) -> Result<Table, Fault> {
+    let config = w.config();
+    let shown = config::show_one(&config, name).map_err(|error| Fault::error(sqlstate::UNDEFINED_OBJECT, error.to_string()))?;
+    if let [only] = shown.as_slice()
+        && only.name == name
+    {
+        return Ok(Table { columns: vec![Cow::Owned(only.name.clone())], rows: vec![vec![only.value.clone()]] });
+    }
+    let rows = shown.into_iter().map(|s| vec![s.name, s.value, s.description.to_string()]).collect();
+    Ok(Table { columns: SETTING.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
+}
+
+/// Where a statement of this session would go now, were it to come outside of a transaction, and why.
+fn route_of(session: &Session, w: &Rc<Worker>, text: &str) -> Vec<String> {
+    let statement = w.statements.borrow_mut().of_text(text.as_bytes());
+    let class = judging::class_for(session, w, &statement);
+    let view = w.view();
+    let takes_reads = |at: &usize| view.nodes[*at].weight > 0.0 && (view.is_standby(*at) || view.primary == Some(*at));
+    let nodes: Vec<usize> = match (class.side, session.favourite) {
+        (Side::Primary, _) => view.primary.into_iter().collect(),
+        (Side::Reader, Some(favourite)) if takes_reads(&favourite) => vec![favourite],
+        (Side::Reader, _) => (0..view.nodes.len()).filter(takes_reads).collect(),
+    };
+    let nodes: Vec<String> = nodes.iter().map(|at| view.nodes[*at].id.to_string()).collect();
+    let side = if class.side == Side::Primary { "primary" } else { "reader" };
+    vec![side.to_string(), nodes.join(","), class.rule.name().to_string(), facts_of(text)]
+}
+
+/// A text's facts in words: its effect, and what it names.
+fn facts_of(text: &str) -> String {
+    let facts = weir_sql::facts(text.as_bytes());
+    let mut words = vec![format!("{:?}", facts.effect).to_ascii_lowercase()];
+    words.extend(facts.locks_rows.then(|| "locks rows".to_string()));
+    words.extend((!facts.keeps.is_empty()).then(|| format!("leaves {:?}", facts.keeps).to_ascii_lowercase()));
+    let kinds = [
+        ("relations", &facts.relations),
+        ("functions", &facts.functions),
+        ("operators", &facts.operators),
+        ("casts", &facts.casts),
+    ];
+    for (kind, names) in kinds.iter().filter(|(_, names)| !names.is_empty()) {
+        let name =
+            |name: &Name| if name.schema.is_empty() { name.name.clone() } else { format!("{}.{}", name.schema, name.name) };
+        words.push(format!("{kind} {}", names.iter().map(name).collect::<Vec<_>>().join(", ")));
+    }
+    words.join("; ")
+}
+
+/// What `SHOW pool_version` says.
+pub fn version() -> String {
+    format!("{} (Weir)", env!("CARGO_PKG_VERSION"))
+}
+
+fn pool_nodes(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let view = ask.w.view().clone();
+    let mut rows = Vec::new();
+    for (at, node) in view.nodes.iter().enumerate() {
+        let (state, sync) = node.replication.clone().unwrap_or_default();
+        rows.push(vec![
+            node.id.to_string(),
+            node.hostname.clone(),
+            node.port.to_string(),
+            status(node).to_string(),
+            if node.health == Health::Down { "down" } else { "up" }.to_string(),
+            format!("{:.6}", node.weight),
+            if view.primary == Some(at) { "primary" } else { "standby" }.to_string(),
+            pg_role(node).to_string(),
+            ask.w.shared.counters.iter().map(|c| c.selects(node.id)).sum::<u64>().to_string(),
+            (ask.session.favourite == Some(at)).to_string(),
+            node.lag_bytes.unwrap_or(0).to_string(),
+            state,
+            sync,
+            utc(node.changed_at_s),
+        ]);
+    }
+    rows
+}
+
+fn status(node: &NodeView) -> &'static str {
+    if node.health == Health::Down { "down" } else { "up" }
+}
+
+fn pg_role(node: &NodeView) -> &'static str {
+    match node.health {
+        Health::Up(Role::Primary) => "primary",
+        Health::Up(Role::Standby) => "standby",
+        Health::Down => "unknown",
+    }
+}
+
+fn pool_pools(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for pool in ask.w.shared.pools.all() {
+        for card in pool.cards() {
+            rows.push(pool_row(ask, &pool, &card));
+        }
+    }
+    rows
+}
+
+fn pool_row(ask: &Asker<'_>, pool: &Pool, card: &LinkCard) -> Vec<String> {
+    let session = ask.w.shared.cards.get(card.session.load(Ordering::Relaxed));
+    let of_session = |value: fn(&Card) -> String| session.as_ref().map(|s| value(s)).unwrap_or_default();
+    let kept = card.kept.load(Ordering::Relaxed);
+    let doing = session.as_ref().map_or(Doing::Idle, |s| s.doing()).name();
+    let favourite = session.as_ref().map_or(u32::MAX, |s| s.favourite.load(Ordering::Relaxed));
+    vec![
+        std::process::id().to_string(),
+        utc(seconds(ask.w.shared.started_at)),
+        card.uses.load(Ordering::Relaxed).to_string(),
+        card.serial.to_string(),
+        pool.key.node.to_string(),
+        pool.key.database.to_string(),
+        pool.key.user.to_string(),
+        utc(seconds(card.opened_at)),
+        of_session(|s| utc(s.connected_at_s)),
+        String::new(),
+        String::new(),
+        card.protocol.major().to_string(),
+        card.protocol.minor().to_string(),
+        card.uses.load(Ordering::Relaxed).to_string(),
+        card.pid.to_string(),
+        u8::from(session.is_some()).to_string(),
+        if kept > 0 { format!("{doing} (kept: {})", Kept::reason(kept)) } else { doing.to_string() },
+        u8::from(favourite == u32::from(pool.key.node)).to_string(),
+        of_session(|s| s.client_host()),
+        of_session(|s| if s.client_port() == 0 { String::new() } else { s.client_port().to_string() }),
+        String::new(),
+    ]
+}
+
+fn pool_processes(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let row = |card: Arc<Card>| {
+        vec![
+            card.pid.to_string(),
+            utc(seconds(ask.w.shared.started_at)),
+            "1".to_string(),
+            card.database.to_string(),
+            card.user.to_string(),
+            utc(card.connected_at_s),
+            card.statements.load(Ordering::Relaxed).to_string(),
+            card.doing().name().to_string(),
+        ]
+    };
+    ask.w.shared.cards.all().into_iter().map(row).collect()
+}
+
+fn pool_status(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let shown = config::show_all(&ask.w.config());
+    shown.into_iter().map(|s| vec![s.name, s.value, s.description.to_string()]).collect()
+}
+
+fn pool_metrics(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let sum = |at: usize| ask.w.shared.counters.iter().map(|c| c.get(at)).sum::<u64>();
+    METRICS.iter().enumerate().map(|(at, row)| vec![row.name.to_string(), sum(at).to_string(), row.help.to_string()]).collect()
+}
+
+fn pool_rules(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let row = |rule: Rule| {
+        let count: u64 = ask.w.shared.counters.iter().map(|counters| counters.by_rule(rule)).sum();
+        vec![(rule as usize + 1).to_string(), rule.name().to_string(), count.to_string()]
+    };
+    Rule::all().map(row).collect()
+}
+
+fn pool_catalogs(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let row = |database: Arc<Database>| {
+        let catalog = database.catalog();
+        let counts = catalog.as_ref().map(|catalog| catalog.counts()).unwrap_or_default();
+        let state = match (database.edition() == UNKNOWN, catalog.is_some()) {
+            // There is nobody but the primary to send statements to.
+            _ if !ask.w.has_readers() => "unused",
+            (false, _) => "current",
+            (true, true) => "outdated",
+            (true, false) => "unknown",
+        };
+        let report = database.report.lock().clone();
+        let numbers = [counts.relations as u64, counts.functions as u64, counts.bytes as u64];
+        let times = [report.reads, report.read_ms, report.look_ms];
+        let mut cells = vec![database.name.to_string(), state.to_string()];
+        cells.extend(numbers.iter().chain(&times).map(u64::to_string));
+        cells.push(report.error.unwrap_or_default());
+        cells
+    };
+    ask.w.shared.catalogs.all().into_iter().map(row).collect()
+}
+
+fn pool_help(_: &Asker<'_>) -> Vec<Vec<String>> {
+    let route = vec!["SHOW route FOR '<statement>'".to_string(), "Where a statement would go, and why.".to_string()];
+    VIEWS.iter().map(|view| vec![format!("SHOW {}", view.name), view.help.to_string()]).chain([route]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_commands_are_recognised() {
+        let of = |text: &str| local_of(&weir_sql::facts(text.as_bytes()), text);
+        assert_eq!(of("show POOL_NODES;"), Some(Local::View(0)));
+        assert_eq!(of("PGPOOL SHOW port"), Some(Local::Parameter("port".into())));
+        assert_eq!(of(" pgpool show ALL ;"), Some(Local::Parameter("all".into())));
+        assert_eq!(of("PGPOOL SET x = 1"), Some(Local::Unknown("PGPOOL SET x = 1".into())));
+        assert_eq!(of("SHOW work_mem"), None);
+        assert_eq!(of("SELECT 1"), None);
+        assert_eq!(of("show Route for 'select ''a'''  ;"), Some(Local::Route("select 'a'".into())));
+        assert_eq!(of("show route for 'a' 'b'"), None);
+        assert_eq!(of("show route for x"), None);
+        assert_eq!(of("pgpoolish show"), None);
+    }
+}

@@ -1,0 +1,13 @@
+//! The process: command line, start, reload, restart, threads and what they share.
+
+pub mod cli;
+pub mod demo;
+pub mod docs;
+pub mod files;
+pub mod inherit;
+pub mod listen;
+pub mod notify;
+pub mod shared;
+pub mod supervisor;
+pub mod takeover;
+pub mod worker;

@@ -1,0 +1,413 @@
+//! The command line: `weir` with its commands, and Pgpool-II's when called by the name `pgpool`.
+
+use crate::process::files::Files;
+use crate::process::supervisor;
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use rustix::process::{Pid, Signal, kill_process, setsid, test_kill_process};
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use weir_policy::config::{self, Config, Severity};
+
+/// Time a daemon gets until clients can connect.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// Time between two looks at a process that starts or stops.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+/// Tells a started daemon that its parent waits for it.
+const DAEMON_CHILD: &str = "WEIR_DAEMON_CHILD";
+
+/// A proxy for clusters of PostgreSQL.
+#[derive(Parser)]
+#[command(name = "weir", version, about, args_conflicts_with_subcommands = true)]
+struct Weir {
+    #[command(subcommand)]
+    command: Option<WeirCommand>,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(Args)]
+struct Run {
+    /// Configuration file, in pgpool.conf's format.
+    #[arg(short = 'f', long = "config", value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// A parameter that wins over the file.
+    #[arg(short = 'c', long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
+    settings: Vec<(String, String)>,
+    /// Rules of who may connect, used with enable_pool_hba; by default pool_hba.conf beside the configuration file.
+    #[arg(short = 'a', long = "hba-file", value_name = "FILE")]
+    hba_file: Option<PathBuf>,
+    /// File with the key of encrypted passwords; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
+    #[arg(short = 'k', long = "key-file", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Take the listening sockets over from the running proxy (takeover_socket), which then ends when its clients have left.
+    #[arg(long)]
+    takeover: bool,
+}
+
+#[derive(Subcommand)]
+enum WeirCommand {
+    /// Run in the foreground (the default).
+    Run(Run),
+    /// Read a configuration and say what is wrong with it.
+    Check(Run),
+    /// Print every parameter, its value, its source and its unit.
+    ShowConfig(Run),
+    /// Print a commented sample configuration.
+    SampleConfig,
+    /// Print the reference page of all parameters, or write generated documents into a folder.
+    Docs {
+        /// Folder of the documents; without it the page is printed.
+        #[arg(long)]
+        write: Option<PathBuf>,
+        /// Fail if a document in this folder is not what would be written.
+        #[arg(long, conflicts_with = "write")]
+        check: Option<PathBuf>,
+    },
+    /// Write the setup of a pgbouncer.ini as a pgpool.conf, and say line by line what has no equal.
+    Import(Import),
+    /// Make a PostgreSQL primary with standbys, put Weir before them, and stay until Ctrl-C.
+    Demo(crate::process::demo::Demo),
+}
+
+#[derive(Args)]
+struct Import {
+    /// PgBouncer's configuration.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Folder for pgpool.conf and pool_passwd, neither of which may be there; without it pgpool.conf is printed.
+    #[arg(long, value_name = "FOLDER")]
+    into: Option<PathBuf>,
+}
+
+/// Pgpool-II's command line.
+#[derive(Parser)]
+#[command(name = "pgpool", version, disable_version_flag = true)]
+struct Pgpool {
+    /// Configuration file.
+    #[arg(short = 'f', long = "config-file", value_name = "FILE", default_value = "/etc/pgpool2/pgpool.conf")]
+    file: PathBuf,
+    /// pcp.conf: accepted, has no effect yet.
+    #[arg(short = 'F', long = "pcp-file", value_name = "FILE")]
+    pcp_file: Option<PathBuf>,
+    /// pool_hba.conf, if it is not beside the configuration file.
+    #[arg(short = 'a', long = "hba-file", value_name = "FILE")]
+    hba_file: Option<PathBuf>,
+    /// File with the key of pool_passwd; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
+    #[arg(short = 'k', long = "key-file", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Do not become a daemon.
+    #[arg(short = 'n', long = "dont-detach")]
+    foreground: bool,
+    /// Discard pgpool_status: accepted, there is none yet.
+    #[arg(short = 'D', long = "discard-status")]
+    discard_status: bool,
+    /// Clear the query cache's object ids: accepted, there are none yet.
+    #[arg(short = 'C', long = "clear-oidmaps")]
+    clear_oidmaps: bool,
+    /// Debug messages.
+    #[arg(short = 'd', long = "debug")]
+    debug: bool,
+    /// Assertions: accepted, has no effect.
+    #[arg(short = 'x', long = "debug-assertions")]
+    assertions: bool,
+    /// How to stop.
+    #[arg(short = 'm', long = "mode", value_enum, default_value = "smart")]
+    mode: Mode,
+    /// Print the version.
+    #[arg(short = 'v', long = "version", action = clap::ArgAction::Version)]
+    version: (),
+    /// `stop` or `reload`; without it, start.
+    #[arg(value_enum)]
+    verb: Option<Verb>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    #[value(alias = "s")]
+    Smart,
+    #[value(alias = "f")]
+    Fast,
+    #[value(alias = "i")]
+    Immediate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Verb {
+    Stop,
+    Reload,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.trim().to_string(), value.trim().to_string()))
+}
+
+/// Runs what the command line asks for. The name it is called by decides whose command line it is.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    let outcome =
+        if name == "pgpool" { pgpool(&Pgpool::parse_from(&arguments), &arguments) } else { weir(Weir::parse_from(&arguments)) };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "weir: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
+    match weir.command {
+        None => run(&weir.run),
+        Some(WeirCommand::Run(options)) => run(&options),
+        Some(WeirCommand::Check(options)) => check(&options),
+        Some(WeirCommand::ShowConfig(options)) => show_config(&options),
+        Some(WeirCommand::SampleConfig) => say(&config::sample_file()),
+        Some(WeirCommand::Docs { write, check }) => match (write, check) {
+            (Some(folder), _) => crate::process::docs::write(&folder),
+            (None, Some(folder)) => crate::process::docs::check(&folder),
+            (None, None) => say(&config::reference_page()),
+        },
+        Some(WeirCommand::Import(options)) => import(&options),
+        Some(WeirCommand::Demo(demo)) => crate::process::demo::run(&demo),
+    }
+}
+
+/// Prints to the standard output; a reader that went away is no error.
+fn say(text: &str) -> anyhow::Result<ExitCode> {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Run {
+    fn files(&self) -> Files {
+        Files {
+            config: self.file.clone(),
+            settings: self.settings.clone(),
+            hba: self.hba_file.clone(),
+            key: self.key_file.clone(),
+            takes_over: self.takeover,
+        }
+    }
+}
+
+/// Reads the configuration; problems go to the standard error. `None` when it has errors.
+fn read(files: &Files) -> (Option<Config>, usize) {
+    let outcome = files.read();
+    for problem in &outcome.problems {
+        let _ = writeln!(std::io::stderr(), "{problem}");
+    }
+    let errors = outcome.problems.iter().filter(|p| p.severity == Severity::Error).count();
+    (outcome.config, errors)
+}
+
+fn run(options: &Run) -> anyhow::Result<ExitCode> {
+    if options.file.is_none() && options.settings.is_empty() {
+        bail!("no configuration: give one with -f FILE, or try `weir demo` (`weir --help` says more)");
+    }
+    let files = options.files();
+    let (Some(config), _) = read(&files) else { bail!("not started: the configuration has errors") };
+    supervisor::run(&files, config, |_| {})?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Translates PgBouncer's files. Notes go to the standard error.
+fn import(options: &Import) -> anyhow::Result<ExitCode> {
+    let path = &options.file;
+    let beside = |name: &str| path.parent().unwrap_or(Path::new("")).join(name);
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut include = |name: &str| std::fs::read(beside(name)).map_err(|cause| cause.to_string());
+    let import = weir_policy::import::import(&bytes, &mut include);
+    note(path, &import.notes);
+    let mut passwd = None;
+    if let Some(file) = &import.auth_file {
+        let file = beside(file);
+        match std::fs::read(&file) {
+            Ok(bytes) => {
+                let (text, notes) = weir_policy::import::read_users(&bytes);
+                note(&file, &notes);
+                passwd = Some(text);
+            }
+            Err(cause) => complain(&format!("{}: cannot be read: {cause}", file.display())),
+        }
+    }
+    let Some(folder) = &options.into else { return say(&import.conf) };
+    write_new(&folder.join("pgpool.conf"), &import.conf, 0o644)?;
+    if let Some(text) = passwd {
+        write_new(&folder.join("pool_passwd"), &text, 0o600)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn note(path: &Path, notes: &[weir_policy::import::Note]) {
+    for note in notes {
+        let place = if note.line == 0 { path.display().to_string() } else { format!("{}:{}", path.display(), note.line) };
+        complain(&format!("{place}: {}", note.text));
+    }
+}
+
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Writes a file that must not be there: nobody's configuration is to be lost.
+fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(mode).open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("cannot write {}", path.display()))?;
+    say(&format!("{} written\n", path.display())).map(drop)
+}
+
+fn check(options: &Run) -> anyhow::Result<ExitCode> {
+    let files = options.files();
+    let (config, mut errors) = read(&files);
+    let config = config.filter(|config| {
+        let (access, problems) = files.read_access(config);
+        for problem in &problems {
+            let _ = writeln!(std::io::stderr(), "{problem}");
+        }
+        errors += problems.iter().filter(|p| p.severity == Severity::Error).count();
+        let tls = files.read_tls(config);
+        if let Err(cause) = &tls {
+            let _ = writeln!(std::io::stderr(), "error: {cause}");
+            errors += 1;
+        }
+        access.is_some() && tls.is_ok()
+    });
+    match config {
+        Some(config) => say(&format!("configuration is valid: {} nodes, port {}\n", config.nodes.len(), config.port)),
+        None => {
+            say(&format!("configuration has {errors} errors\n"))?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn show_config(options: &Run) -> anyhow::Result<ExitCode> {
+    let (Some(config), _) = read(&options.files()) else { bail!("the configuration has errors") };
+    let shown = config::show_all(&config);
+    let width = |of: fn(&config::Shown) -> usize| shown.iter().map(of).max().unwrap_or(0);
+    let (names, values) = (width(|s| s.name.len()), width(|s| s.value.len()).min(40));
+    let mut text = String::new();
+    for s in &shown {
+        text += &format!("{:names$}  {:values$}  {:8}  {}\n", s.name, s.value, s.unit, s.source);
+    }
+    say(&text)
+}
+
+fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let settings = if options.debug { vec![("log_min_messages".to_string(), "debug1".to_string())] } else { Vec::new() };
+    let files = Files {
+        config: Some(options.file.clone()),
+        settings,
+        hba: options.hba_file.clone(),
+        key: options.key_file.clone(),
+        takes_over: false,
+    };
+    let (config, _) = read(&files);
+    let config = config.with_context(|| format!("{} has errors", options.file.display()))?;
+    match options.verb {
+        Some(Verb::Stop) => stop(&config, options.mode),
+        Some(Verb::Reload) => {
+            signal(&config, Signal::HUP)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None if options.foreground => {
+            if std::env::var_os(DAEMON_CHILD).is_some() {
+                // Leaves the terminal, so that its end does not end us. Fails only for a process that leads a group already.
+                let _ = setsid();
+            }
+            supervisor::run(&files, config, |_| {})?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None => daemonise(&config, arguments),
+    }
+}
+
+/// The process number in the pid file, of a process that lives.
+fn running(config: &Config) -> Option<Pid> {
+    let text = std::fs::read_to_string(&config.pid_file).ok()?;
+    let pid = Pid::from_raw(text.trim().parse().ok()?)?;
+    lives(pid).then_some(pid)
+}
+
+/// Whether a process runs. One that ended and was not yet collected by its parent can still be signalled, but is gone.
+fn lives(pid: Pid) -> bool {
+    if test_kill_process(pid).is_err() {
+        return false;
+    }
+    // The state is the letter after the command's name, which stands in parentheses and may hold any character.
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state != Some('Z')
+}
+
+fn signal(config: &Config, signal: Signal) -> anyhow::Result<Pid> {
+    let pid =
+        running(config).with_context(|| format!("no running proxy: {} names no living process", config.pid_file.display()))?;
+    kill_process(pid, signal).with_context(|| format!("cannot signal process {}", pid.as_raw_nonzero()))?;
+    Ok(pid)
+}
+
+/// Stops a running proxy and waits until it is gone.
+fn stop(config: &Config, mode: Mode) -> anyhow::Result<ExitCode> {
+    let by = match mode {
+        Mode::Smart => Signal::TERM,
+        Mode::Fast => Signal::INT,
+        Mode::Immediate => Signal::QUIT,
+    };
+    let pid = signal(config, by)?;
+    let mut stderr = std::io::stderr();
+    let _ = writeln!(stderr, "stop request sent to weir (pid: {}). waiting for termination...", pid.as_raw_nonzero());
+    while lives(pid) {
+        std::thread::sleep(LOOK_PERIOD);
+    }
+    let _ = writeln!(stderr, "done.");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the proxy as a process of its own and returns once clients can connect.
+fn daemonise(config: &Config, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    if let Some(pid) = running(config) {
+        bail!("already running: process {} ({})", pid.as_raw_nonzero(), config.pid_file.display());
+    }
+    let program = std::env::current_exe().context("cannot find the program's own file")?;
+    let mut child = Command::new(program)
+        .arg0("pgpool")
+        .arg("-n")
+        .args(arguments.iter().skip(1))
+        .env(DAEMON_CHILD, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start the daemon")?;
+    let started = Instant::now();
+    let place = (config.unix_socket_directories.first().map(|d| d.join(format!(".s.PGSQL.{}", config.port))), config.port);
+    while started.elapsed() < START_LIMIT {
+        if let Some(status) = child.try_wait()? {
+            bail!("the daemon ended at once ({status}); run with -n to see why");
+        }
+        if running(config).is_some_and(|pid| pid.as_raw_nonzero().get() as u32 == child.id()) && accepts(&place) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(LOOK_PERIOD);
+    }
+    bail!("the daemon accepts no clients after {} s", START_LIMIT.as_secs())
+}
+
+fn accepts(place: &(Option<PathBuf>, u16)) -> bool {
+    match place {
+        (Some(path), _) => std::os::unix::net::UnixStream::connect(path).is_ok(),
+        (None, port) => std::net::TcpStream::connect(("127.0.0.1", *port)).is_ok(),
+    }
+}

@@ -1,0 +1,124 @@
+//! `weir demo`: a PostgreSQL primary with standbys, and Weir before them, in one command.
+
+use crate::process::files::Files;
+use crate::process::supervisor;
+use anyhow::{Context, bail};
+use clap::Args;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weir_demo::{Cluster, Options, Sql};
+
+/// What the demo can be told.
+#[derive(Args)]
+pub struct Demo {
+    /// Folder for the servers; a temporary one if not given.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Port clients connect to.
+    #[arg(long, default_value_t = 9999)]
+    port: u16,
+    /// Standbys.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=16))]
+    standbys: u16,
+    /// Leave the folder behind at the end.
+    #[arg(long)]
+    keep: bool,
+}
+
+fn say(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+/// Makes the cluster, shows it, and stays until a signal. Everything it started is gone afterwards.
+pub fn run(demo: &Demo) -> anyhow::Result<ExitCode> {
+    say(&format!("Making a PostgreSQL primary and {} standbys ...\n", demo.standbys));
+    let options = Options { dir: demo.dir.clone(), standbys: usize::from(demo.standbys), keep: demo.keep, ..Options::default() };
+    let cluster = Cluster::start(options)?;
+    for (at, server) in cluster.servers().iter().enumerate() {
+        say(&format!("  node {at}: port {}, {}\n", server.port(), if at == 0 { "primary" } else { "standby" }));
+    }
+    let file = cluster.dir().join("pgpool.conf");
+    std::fs::write(&file, configuration(demo, &cluster)).with_context(|| format!("cannot write {}", file.display()))?;
+    let files = Files { config: Some(file.clone()), ..Files::default() };
+    let outcome = files.read();
+    let Some(config) = outcome.config else {
+        let problems: Vec<String> = outcome.problems.iter().map(ToString::to_string).collect();
+        bail!("the demo's own configuration is wrong: {}", problems.join("; "));
+    };
+    let (port, standbys) = (demo.port, demo.standbys);
+    supervisor::run(&files, config, move |_| {
+        // The tour needs the proxy, which runs on this thread's behalf meanwhile.
+        let tour = std::thread::Builder::new().name("tour".into());
+        let started = tour.spawn(move || match tour_of(port, standbys) {
+            Ok(text) => say(&text),
+            Err(error) => say(&format!("The tour failed: {error:#}\n")),
+        });
+        if let Err(error) = started {
+            say(&format!("The tour failed: {error}\n"));
+        }
+    })?;
+    say("Stopping the servers ...\n");
+    let kept = demo.keep.then(|| cluster.dir().to_path_buf());
+    drop(cluster);
+    if let Some(folder) = kept {
+        say(&format!("The folder {} was kept.\n", folder.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn configuration(demo: &Demo, cluster: &Cluster) -> String {
+    let mut text = String::new();
+    let folder = cluster.dir().display();
+    let _ = write!(
+        text,
+        "# Written by `weir demo`.\nlisten_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{folder}'\n\
+         pid_file_name = '{folder}/weir.pid'\nsr_check_user = 'postgres'\nsr_check_period = 2\nlog_min_messages = warning\n\
+         statement_level_load_balance = on\n",
+        demo.port
+    );
+    for (at, server) in cluster.servers().iter().enumerate() {
+        let weight = u8::from(at > 0 || demo.standbys == 0);
+        let _ = write!(
+            text,
+            "backend_hostname{at} = '127.0.0.1'\nbackend_port{at} = {}\nbackend_weight{at} = {weight}\n\
+             backend_application_name{at} = '{}'\n",
+            server.port(),
+            server.name()
+        );
+    }
+    text
+}
+
+/// Writes and reads through the proxy and says which server did what.
+fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
+    let mut sql = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
+    let mut text = String::from("\nThrough Weir:\n");
+    let mut show = |label: &str, statement: &str, sql: &mut Sql| -> anyhow::Result<()> {
+        let rows = sql.query(statement)?;
+        let server = rows.first().and_then(|row| row.first().cloned().flatten()).unwrap_or_default();
+        let _ = writeln!(text, "  {label:<6} {statement:<72} -> port {server}");
+        Ok(())
+    };
+    sql.query("CREATE TABLE IF NOT EXISTS visits (at timestamptz DEFAULT now(), server int)")?;
+    show("write", "INSERT INTO visits (server) VALUES (inet_server_port()) RETURNING server", &mut sql)?;
+    for _ in 0..standbys.max(1) * 2 {
+        show("read", "SELECT inet_server_port()", &mut sql)?;
+    }
+    let _ = write!(
+        text,
+        "\nSHOW pool_nodes says the same:\n{}\nConnect with:\n  psql -h 127.0.0.1 -p {port} -U postgres postgres\n\nCtrl-C ends it.\n",
+        nodes(&mut sql)?
+    );
+    Ok(text)
+}
+
+fn nodes(sql: &mut Sql) -> anyhow::Result<String> {
+    let mut text = String::from("  node  port   role     status  selects\n");
+    for row in sql.query("SHOW pool_nodes")? {
+        let value = |at: usize| row.get(at).cloned().flatten().unwrap_or_default();
+        let _ = writeln!(text, "  {:<5} {:<6} {:<8} {:<7} {}", value(0), value(2), value(6), value(3), value(8));
+    }
+    Ok(text)
+}

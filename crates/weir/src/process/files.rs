@@ -1,0 +1,158 @@
+//! The files an operator writes: where they are, and how they are read. What they mean is `weir_policy`'s.
+
+use crate::client::access::AccessFiles;
+use crate::io::tls::files::{self as tls_files, TlsFileError, TlsFiles};
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weir_policy::config::{self, Config, Outcome, Problem, Severity};
+use weir_policy::hba::{Hba, LoadError, Loader, Network};
+use weir_policy::passwd::{Passwords, PoolKey};
+
+/// Name of the rules' file beside the configuration.
+const HBA_FILE: &str = "pool_hba.conf";
+
+/// Name of the key file in the home directory. Source: Pgpool-II, `POOLKEYFILE`.
+const KEY_FILE: &str = ".pgpoolkey";
+
+/// What the command line said about files.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    pub config: Option<PathBuf>,
+    /// `name = value` pairs that win over the file.
+    pub settings: Vec<(String, String)>,
+    /// `pool_hba.conf`, if it is not beside the configuration.
+    pub hba: Option<PathBuf>,
+    /// The key of encrypted passwords, if it is neither named in the environment nor in the home directory.
+    pub key: Option<PathBuf>,
+    /// The running proxy is to be relieved of its listening sockets.
+    pub takes_over: bool,
+}
+
+impl Files {
+    /// Reads the configuration, or the defaults without a file.
+    pub fn read(&self) -> Outcome {
+        let mut load = |path: &Path| std::fs::read(path).map_err(|cause| cause.to_string());
+        let path = self.config.clone().unwrap_or_default();
+        if self.config.is_none() {
+            let mut empty = |_: &Path| Ok(Vec::new());
+            return config::read_with(&path, &self.settings, &mut empty);
+        }
+        config::read_with(&path, &self.settings, &mut load)
+    }
+
+    /// Reads what decides about access. `None` if it cannot be used; the problems say why.
+    pub fn read_access(&self, config: &Config) -> (Option<AccessFiles>, Vec<Problem>) {
+        let mut problems = Vec::new();
+        let key = self.read_key(&mut problems);
+        let passwords = self.read_passwords(config, key.as_ref(), &mut problems);
+        let mut hba = None;
+        if config.auth.use_hba {
+            let (read, found) = self.read_hba(config);
+            problems.extend(found);
+            match read {
+                Some(read) => hba = Some(Arc::new(read)),
+                None => return (None, problems),
+            }
+        }
+        let auth = &config.auth;
+        let keeps_proofs = auth.use_hba || !auth.ask_user.is_empty() || auth.allow_clear_text;
+        (Some(AccessFiles { passwords, hba, key, networks: networks(), keeps_proofs }), problems)
+    }
+
+    /// Reads keys and certificates. May run the operator's command for a pass phrase.
+    pub fn read_tls(&self, config: &Config) -> Result<TlsFiles, TlsFileError> {
+        tls_files::read(config, &self.beside(Path::new("")))
+    }
+
+    /// A file that is named relative to the configuration's folder.
+    fn beside(&self, name: &Path) -> PathBuf {
+        self.config.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).join(name)
+    }
+
+    /// A file that is not there is no file.
+    fn read_passwords(&self, config: &Config, key: Option<&PoolKey>, problems: &mut Vec<Problem>) -> Passwords {
+        let Some(file) = &config.auth.passwd_file else { return Passwords::default() };
+        let path = self.beside(file);
+        let text = match std::fs::read(&path) {
+            Ok(text) => zeroize::Zeroizing::new(text),
+            Err(cause) if cause.kind() == ErrorKind::NotFound => return Passwords::default(),
+            Err(cause) => {
+                problems.push(warning(&path, None, format!("cannot be read: {cause}")));
+                return Passwords::default();
+            }
+        };
+        let (passwords, bad) = Passwords::read(&text, key);
+        for bad in bad {
+            problems.push(warning(&path, u32::try_from(bad.line).ok(), bad.cause.to_string()));
+        }
+        passwords
+    }
+
+    /// The key that was named, or the one Pgpool-II would look for. Without one, encrypted passwords are named as such.
+    fn read_key(&self, problems: &mut Vec<Problem>) -> Option<PoolKey> {
+        let named = self.key.clone().or_else(|| std::env::var_os("PGPOOLKEYFILE").map(PathBuf::from));
+        let is_named = named.is_some();
+        let path = named.or_else(|| std::env::home_dir().map(|home| home.join(KEY_FILE)))?;
+        let text = match std::fs::read(&path) {
+            Ok(text) => zeroize::Zeroizing::new(text),
+            Err(cause) if cause.kind() == ErrorKind::NotFound && !is_named => return None,
+            Err(cause) => {
+                problems.push(warning(&path, None, format!("key file cannot be read: {cause}")));
+                return None;
+            }
+        };
+        if std::fs::metadata(&path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
+            let text = "key file has group or world access and is not used; permissions should be u=rw (0600) or less";
+            problems.push(warning(&path, None, text.into()));
+            return None;
+        }
+        let key = PoolKey::new(&text);
+        if key.is_none() {
+            problems.push(warning(&path, None, "key file does not begin with a line of 1 to 255 bytes".into()));
+        }
+        key
+    }
+
+    fn read_hba(&self, config: &Config) -> (Option<Hba>, Vec<Problem>) {
+        let path = self.hba.clone().unwrap_or_else(|| self.beside(Path::new(HBA_FILE)));
+        // A file of maps that is not there is no file; rules that name a map of it are warned about.
+        let ident = config.auth.ident_file.as_deref().map(|file| self.beside(file)).filter(|path| path.exists());
+        let mut file = |path: &Path| std::fs::read(path).map_err(|cause| load_error(&cause));
+        let mut folder = |path: &Path| list(path).map_err(|cause| load_error(&cause));
+        Hba::read(&path, ident.as_deref(), &mut Loader { file: &mut file, folder: &mut folder })
+    }
+}
+
+fn warning(path: &Path, line: Option<u32>, message: String) -> Problem {
+    Problem { severity: Severity::Warning, path: Some(path.to_path_buf()), line, message }
+}
+
+fn load_error(cause: &std::io::Error) -> LoadError {
+    match cause.kind() {
+        ErrorKind::NotFound => LoadError::NotFound,
+        _ => LoadError::Other(cause.to_string()),
+    }
+}
+
+fn list(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_file() {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+/// This machine's addresses with their networks, for `samehost` and `samenet`. Taken when the files are read.
+fn networks() -> Vec<Network> {
+    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+    let network = |interface: &if_addrs::Interface| match &interface.addr {
+        if_addrs::IfAddr::V4(v4) => Network::new(v4.ip.into(), v4.netmask.into()),
+        if_addrs::IfAddr::V6(v6) => Network::new(v6.ip.into(), v6.netmask.into()),
+    };
+    interfaces.iter().filter_map(network).collect()
+}

@@ -1,0 +1,350 @@
+//! The doors: TCP and unix sockets, watched by the first worker, which hands new clients to the worker with the fewest.
+
+use crate::client::startup;
+use crate::io::reactor::{READ, Reactor, Slot, parked};
+use crate::io::socket::Socket;
+use crate::monitor::log::Level;
+use crate::process::inherit::Inherited;
+use crate::process::shared::{Message, Shared, Stop};
+use crate::process::worker::Worker;
+use anyhow::{Context, bail};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use socket2::{Domain, Protocol, SockAddr, Type};
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_policy::config::Config;
+use weir_ring::Token;
+
+/// Largest backlog asked of the kernel, which cuts it at `net.core.somaxconn` anyway.
+const BACKLOG_MAX: u32 = 65_535;
+
+/// Accepted before other tasks get their turn.
+const ACCEPTS_MAX: u32 = 64;
+
+/// Seconds after which a client comes in though it has said nothing, so that `authentication_timeout` finds it.
+const SILENCE_S: u32 = 1;
+
+/// A listening socket, not yet watched.
+pub enum Door {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener, PathBuf),
+}
+
+/// Opens all sockets the configuration names. Error: any of them cannot be opened, with address and cause.
+pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<Door>> {
+    let backlog = (config.pool.num_init_children * config.listen_backlog_multiplier).clamp(128, BACKLOG_MAX) as i32;
+    let mut doors = Vec::new();
+    for listener in open_all(&config.listen_addresses, config.port, backlog, "listen_addresses", inherited)? {
+        doors.push(Door::Tcp(listener));
+    }
+    for directory in &config.unix_socket_directories {
+        let path = directory.join(format!(".s.PGSQL.{}", config.port));
+        let door = match inherited.take_unix(&path) {
+            Some(socket) => Ok(Door::Unix(socket, path.clone())),
+            None => open_unix(&path, config),
+        };
+        doors.push(door.with_context(|| format!("cannot listen on {}", path.display()))?);
+    }
+    if doors.is_empty() {
+        bail!("neither listen_addresses nor unix_socket_directories names a place to listen");
+    }
+    Ok(doors)
+}
+
+/// Opens a port on all addresses that `names` stand for, or takes what is open already; `parameter` is what they are called.
+pub fn open_all(
+    names: &[String],
+    port: u16,
+    backlog: i32,
+    parameter: &str,
+    inherited: &mut Inherited,
+) -> anyhow::Result<Vec<std::net::TcpListener>> {
+    let mut listeners = inherited.take_port(port);
+    if !listeners.is_empty() {
+        for listener in &listeners {
+            // Those who come in inherit these.
+            let socket = socket2::SockRef::from(listener);
+            socket.set_tcp_nodelay(true)?;
+            socket.set_keepalive(true)?;
+        }
+        return Ok(listeners);
+    }
+    for name in names {
+        for address in addresses(name, port).with_context(|| format!("{parameter}: cannot resolve \"{name}\""))? {
+            let open = inherited.take_tcp(address).map_or_else(|| open_tcp(address, backlog), Ok);
+            listeners.push(open.with_context(|| format!("cannot listen on {address}"))?);
+        }
+    }
+    Ok(listeners)
+}
+
+fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if name == "*" {
+        let v6 = SocketAddr::from(([0u16; 8], port));
+        // A machine without IPv6 cannot make such a socket.
+        let has_v6 = socket2::Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)).is_ok();
+        let v4 = SocketAddr::from(([0, 0, 0, 0], port));
+        return Ok(if has_v6 { vec![v4, v6] } else { vec![v4] });
+    }
+    let mut found: Vec<SocketAddr> = (name, port).to_socket_addrs()?.collect();
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListener> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    // Those who come in inherit these.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_keepalive(true)?;
+    // A client speaks first: until it has, there is nothing to wake up for. A system that cannot do so wakes us earlier.
+    let _ = weir_ring::defer_accept(&socket, SILENCE_S);
+    socket.listen(backlog)?;
+    Ok(socket.into())
+}
+
+fn open_unix(path: &Path, config: &Config) -> anyhow::Result<Door> {
+    let backlog = (config.pool.num_init_children * config.listen_backlog_multiplier).clamp(128, BACKLOG_MAX) as i32;
+    if path.exists() {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            bail!("another process listens there already");
+        }
+        // Left behind by a process that was killed.
+        std::fs::remove_file(path)?;
+    }
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    socket.listen(backlog)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(config.unix_socket_permissions))?;
+    if !config.unix_socket_group.is_empty() {
+        let gid = group_id(&config.unix_socket_group)?;
+        std::os::unix::fs::chown(path, None, Some(gid))?;
+    }
+    Ok(Door::Unix(socket.into(), path.to_path_buf()))
+}
+
+/// Number of a group, given by number or by name.
+fn group_id(group: &str) -> anyhow::Result<u32> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let groups = std::fs::read_to_string("/etc/group")?;
+    let line = groups.lines().find(|line| line.split(':').next() == Some(group));
+    let number = line.and_then(|line| line.split(':').nth(2)).and_then(|number| number.parse().ok());
+    number.with_context(|| format!("unix_socket_group: there is no group \"{group}\""))
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Door::Tcp(listener) => listener.as_fd(),
+            Door::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+impl Door {
+    /// Removes what a closed door leaves in the file system.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Door::Tcp(_) => None,
+            Door::Unix(_, path) => Some(path.clone()),
+        }
+    }
+}
+
+/// A client that came in.
+pub enum Caller {
+    Tcp(std::net::TcpStream, SocketAddr),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// An open door in the event loop of the first worker.
+pub struct Watched {
+    door: Arc<Listener>,
+    slot: Arc<Slot>,
+    token: Option<Token>,
+}
+
+enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Watched {
+    pub fn new(reactor: &Reactor, door: Door) -> io::Result<Watched> {
+        let door = Arc::new(match door {
+            Door::Tcp(listener) => Listener::Tcp(listener),
+            Door::Unix(listener, _) => Listener::Unix(listener),
+        });
+        let (slot, token) = reactor.listen(door.clone())?;
+        Ok(Watched { door, slot, token })
+    }
+
+    /// The next client, if one is there.
+    pub fn accept(&self, reactor: &Reactor) -> io::Result<Option<Caller>> {
+        if self.slot.ready() & READ == 0 {
+            return Ok(None);
+        }
+        let came = match self.token {
+            Some(token) => reactor.accepted(token, &self.slot)?,
+            None => match rustix::net::accept_with(self.door.as_fd(), SocketFlags::CLOEXEC) {
+                Ok(came) => Some(came),
+                Err(Errno::AGAIN) => {
+                    self.slot.clear(READ);
+                    None
+                }
+                Err(errno) => return Err(errno.into()),
+            },
+        };
+        let Some(came) = came else { return Ok(None) };
+        Ok(Some(match &*self.door {
+            Listener::Tcp(_) => {
+                let stream = std::net::TcpStream::from(came);
+                // Error: gone before we came to the door.
+                let peer = stream.peer_addr().map_err(|_| io::ErrorKind::ConnectionAborted)?;
+                Caller::Tcp(stream, peer)
+            }
+            Listener::Unix(_) => Caller::Unix(came.into()),
+        }))
+    }
+}
+
+impl Watched {
+    /// After a failure: looks again though nothing new was told.
+    pub fn retry(&self, reactor: &Reactor) {
+        reactor.retry(&self.slot);
+    }
+}
+
+impl Watched {
+    /// Accepts nobody any more. Those who came in before are still to be had from `accept`.
+    pub fn shut(&self, reactor: &Reactor) {
+        if let Some(token) = self.token {
+            reactor.with_ring((), |ring| ring.shut(token));
+        }
+    }
+
+    /// Whether nobody comes any more.
+    pub fn is_shut(&self, reactor: &Reactor) -> bool {
+        self.token.is_none_or(|token| reactor.with_ring(true, |ring| ring.is_shut(token)))
+    }
+}
+
+/// Accepts clients at one door until the proxy stops. Runs as a task of the first worker.
+pub async fn accept(w: Rc<Worker>, door: Door) {
+    let watched = match Watched::new(&w.reactor, door) {
+        Ok(watched) => watched,
+        Err(cause) => return w.shared.log.say(Level::Error, format_args!("cannot watch a listening socket: {cause}")),
+    };
+    let mut accepted = 0;
+    w.doors.borrow_mut().push(w.reactor.current_task());
+    while w.shared.stop_mode() == Stop::No && !w.shared.is_handed_over() {
+        match watched.accept(&w.reactor) {
+            Ok(Some(caller)) => hand_over(&w, caller),
+            Ok(None) => {
+                accepted = 0;
+                parked().await;
+                continue;
+            }
+            // Gone before we came to the door.
+            Err(cause) if matches!(cause.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
+            Err(cause) => {
+                // Out of file descriptors, most likely: those waiting stay in the backlog until some are free.
+                w.shared.log.say(Level::Error, format_args!("cannot accept a client: {cause}"));
+                w.reactor.sleep(std::time::Duration::from_millis(100)).await;
+                watched.retry(&w.reactor);
+            }
+        }
+        accepted += 1;
+        if accepted % ACCEPTS_MAX == 0 {
+            w.reactor.wake(w.reactor.current_task());
+            parked().await;
+        }
+    }
+    // The kernel may have let some in already: they are clients like the others.
+    watched.shut(&w.reactor);
+    while !watched.is_shut(&w.reactor) {
+        match watched.accept(&w.reactor) {
+            Ok(Some(caller)) => hand_over(&w, caller),
+            Ok(None) => parked().await,
+            Err(_) => {}
+        }
+    }
+    w.shared.doors.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// Gives a client to the worker with the fewest.
+fn hand_over(w: &Rc<Worker>, caller: Caller) {
+    let target = least_loaded(&w.shared);
+    w.shared.clients.fetch_add(1, Ordering::Relaxed);
+    w.shared.mailboxes[target].sessions.fetch_add(1, Ordering::Relaxed);
+    if target != usize::from(w.id) {
+        let message = match caller {
+            Caller::Tcp(stream, peer) => Message::Tcp(stream, peer),
+            Caller::Unix(stream) => Message::Unix(stream),
+        };
+        return w.shared.mailboxes[target].send(message);
+    }
+    let worker = w.clone();
+    w.reactor.spawn(receive(worker, caller));
+}
+
+async fn receive(w: Rc<Worker>, caller: Caller) {
+    let (socket, peer) = match caller {
+        Caller::Tcp(stream, peer) => (Socket::accepted_tcp(&w.reactor, stream), Some(peer)),
+        Caller::Unix(stream) => (Socket::accepted_unix(&w.reactor, stream), None),
+    };
+    match socket {
+        Ok(socket) => startup::welcome(w, socket, peer).await,
+        Err(cause) => {
+            w.shared.log.say(Level::Log, format_args!("a client was lost as it came: {cause}"));
+            w.client_gone();
+        }
+    }
+}
+
+/// Serves a client that the first worker accepted.
+pub fn receive_mail(w: &Rc<Worker>, message: Message) {
+    let caller = match message {
+        Message::Tcp(stream, peer) => Caller::Tcp(stream, peer),
+        Message::Unix(stream) => Caller::Unix(stream),
+        Message::Wake(_)
+        | Message::Release { .. }
+        | Message::Cancel { .. }
+        | Message::Refresh
+        | Message::Stop
+        | Message::Kill(_)
+        | Message::Survey(_)
+        | Message::Close(_)
+        | Message::CloseDoors => return,
+    };
+    let worker = w.clone();
+    w.reactor.spawn(receive(worker, caller));
+}
+
+fn least_loaded(shared: &Shared) -> usize {
+    let sessions = |at: &usize| shared.mailboxes[*at].sessions.load(Ordering::Relaxed);
+    (0..shared.mailboxes.len()).min_by_key(sessions).unwrap_or(0)
+}

@@ -1,0 +1,118 @@
+//! What a service manager is told, by systemd's protocol: one datagram per message. Without `NOTIFY_SOCKET` nobody listens.
+
+use crate::monitor::exposition;
+use crate::monitor::log::Level;
+use crate::process::shared::Shared;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// The way to the service manager. Source: sd_notify(3).
+#[derive(Clone, Debug, Default)]
+pub struct Notify {
+    socket: Option<PathBuf>,
+    watchdog: Option<Duration>,
+}
+
+impl Notify {
+    /// As the environment says. A watchdog that is meant for another process is not ours.
+    pub fn from_env() -> Notify {
+        let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+        let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+        let watchdog = number("WATCHDOG_USEC").filter(|us| is_ours && *us > 0).map(Duration::from_micros);
+        Notify { socket: std::env::var_os("NOTIFY_SOCKET").map(PathBuf::from), watchdog }
+    }
+
+    pub fn ready(&self) {
+        self.send(&format!("READY=1\nMAINPID={}", std::process::id()));
+    }
+
+    /// A reload begins; `ready` ends it.
+    pub fn reloading(&self) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let us = now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000;
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={us}"));
+    }
+
+    pub fn stopping(&self) {
+        self.send("STOPPING=1");
+    }
+
+    /// One line for `systemctl status`.
+    pub fn status(&self, text: &str) {
+        self.send(&format!("STATUS={text}"));
+    }
+
+    fn send(&self, text: &str) {
+        let Some(path) = &self.socket else { return };
+        // A name that begins with @ is in no folder.
+        let address = match path.as_os_str().as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+            _ => SocketAddr::from_pathname(path),
+        };
+        let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) else { return };
+        // A service manager that is gone needs no news.
+        let _ = socket.send_to_addr(text.as_bytes(), &address);
+    }
+
+    /// Tells the watchdog that all is well, for as long as it is and the proxy lives.
+    pub fn feed_watchdog(&self, shared: &Arc<Shared>) {
+        let Some(limit) = self.watchdog else { return };
+        let (notify, shared) = (self.clone(), Arc::downgrade(shared));
+        let thread = std::thread::Builder::new().name("watchdog".into());
+        let started = thread.spawn(move || {
+            while let Some(is_well) = look(&shared) {
+                if is_well {
+                    notify.send("WATCHDOG=1");
+                }
+                std::thread::sleep(limit / 2);
+            }
+        });
+        if let Err(cause) = started {
+            self.status(&format!("cannot start the watchdog's thread: {cause}"));
+        }
+    }
+}
+
+/// `None`: the proxy has ended.
+fn look(shared: &Weak<Shared>) -> Option<bool> {
+    let shared = shared.upgrade()?;
+    match exposition::health(&shared) {
+        Ok(()) => Some(true),
+        Err(why) => {
+            shared.log.say(Level::Error, format_args!("the watchdog is not told that all is well: {why}"));
+            Some(false)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_sent(path: PathBuf, listener: &UnixDatagram) {
+        let notify = Notify { socket: Some(path), watchdog: None };
+        notify.stopping();
+        let mut buffer = [0; 200];
+        let bytes = listener.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..bytes], b"STOPPING=1");
+        notify.reloading();
+        let bytes = listener.recv(&mut buffer).unwrap();
+        assert!(buffer[..bytes].starts_with(b"RELOADING=1\nMONOTONIC_USEC="));
+    }
+
+    #[test]
+    fn messages_reach_sockets_with_and_without_a_folder() {
+        let path = std::env::temp_dir().join(format!("weir-notify-{}", std::process::id()));
+        let listener = UnixDatagram::bind(&path).unwrap();
+        check_sent(path.clone(), &listener);
+        std::fs::remove_file(&path).unwrap();
+        let name = format!("weir-notify-{}", std::process::id());
+        let listener = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        check_sent(PathBuf::from(format!("@{name}")), &listener);
+        Notify::default().ready();
+    }
+}

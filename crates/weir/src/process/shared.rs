@@ -1,0 +1,301 @@
+//! The only things two threads see. Passed as an argument; nothing here is a `static`.
+
+use crate::client::access::{Access, AccessFiles};
+use crate::client::seats::Seats;
+use crate::client::session_card::Cards;
+use crate::io::reactor::TaskId;
+use crate::io::socket::Ticket;
+use crate::io::tls::files::TlsFiles;
+use crate::monitor::gates::Gates;
+use crate::monitor::log::{Level, Log};
+use crate::monitor::metrics::Counters;
+use crate::monitor::stats::Table;
+use crate::server::catalogs::{Catalogs, Database};
+use crate::server::link::Link;
+use crate::server::pool::Pools;
+use crate::server::positions::Positions;
+use arc_swap::ArcSwap;
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime};
+use weir_policy::by_sql::BySql;
+use weir_policy::cluster::ClusterView;
+use weir_policy::config::Config;
+use weir_policy::settings::Settings;
+
+/// Number of a worker thread.
+pub type WorkerId = u8;
+
+/// Fewer interned settings than this are never swept.
+const SETTINGS_SWEEP_MIN: usize = 1024;
+
+/// How the proxy ends. Source: Pgpool-II `-m` modes, PostgreSQL's signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Stop {
+    No,
+    /// No new clients; those connected may finish.
+    Smart,
+    /// Clients are told and disconnected.
+    Fast,
+    /// At once.
+    Immediate,
+}
+
+/// What one thread tells a worker.
+pub enum Message {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+    Wake(TaskId),
+    /// Let go of a link's socket, which goes to another worker's event loop; wake the task there that waits for it.
+    Release {
+        ticket: Ticket,
+        worker: WorkerId,
+        task: TaskId,
+    },
+    Cancel {
+        pid: u32,
+        key: Vec<u8>,
+    },
+    /// Configuration or cluster view changed.
+    Refresh,
+    Stop,
+    Kill(Victim),
+    /// The first worker is to look after what is known of a database.
+    Survey(Arc<Database>),
+    /// Another process accepts clients from now on.
+    CloseDoors,
+    /// A link in that worker's event loop that is to be closed.
+    Close(Box<Link>),
+}
+
+/// Whom an administrator wants gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Victim {
+    Client(u32),
+    Database(Arc<str>),
+    All,
+}
+
+/// The way to a worker from other threads.
+pub struct Mailbox {
+    waker: mio::Waker,
+    messages: Mutex<Vec<Message>>,
+    /// Sessions of that worker, to place new ones evenly.
+    pub sessions: AtomicU32,
+    /// When that worker last kept house, in milliseconds since the start of the proxy: one that is stuck does not.
+    pub beat_ms: AtomicU64,
+}
+
+impl Mailbox {
+    pub fn new(waker: mio::Waker) -> Mailbox {
+        Mailbox { waker, messages: Mutex::default(), sessions: AtomicU32::new(0), beat_ms: AtomicU64::new(0) }
+    }
+
+    pub fn send(&self, message: Message) {
+        self.messages.lock().push(message);
+        // A worker that cannot be woken has ended; what it was told no longer matters.
+        let _ = self.waker.wake();
+    }
+
+    pub fn take(&self) -> Vec<Message> {
+        std::mem::take(&mut *self.messages.lock())
+    }
+}
+
+/// Reads the configuration and the passwords again, and takes them. Error: why nothing changed.
+pub type Reader = Box<dyn Fn(&Shared) -> Result<(), String> + Send + Sync>;
+
+/// Everything shared by the threads of one proxy.
+pub struct Shared {
+    pub config: ArcSwap<Config>,
+    pub config_path: Option<PathBuf>,
+    pub access: Access,
+    /// Keys and certificates.
+    pub tls: ArcSwap<TlsFiles>,
+    pub view: ArcSwap<ClusterView>,
+    pub positions: Positions,
+    pub mailboxes: Vec<Mailbox>,
+    pub pools: Pools,
+    /// What is known of the databases.
+    pub catalogs: Catalogs,
+    pub cards: Cards,
+    /// Clients by user, database and address.
+    pub seats: Seats,
+    /// Databases an administrator closed.
+    pub gates: Gates,
+    pub counters: Vec<Counters>,
+    /// Numbers by user and database.
+    pub stats: Table,
+    pub log: Log,
+    /// Clients connected, over all workers.
+    pub clients: AtomicU32,
+    /// Administrators among them.
+    pub consoles: AtomicU32,
+    /// Another process has taken over, or is about to: no more clients are accepted, those who were are served.
+    pub handed_over: AtomicBool,
+    /// Listening sockets that accept clients.
+    pub doors: AtomicU32,
+    pub stop: AtomicU8,
+    pub started_at: SystemTime,
+    /// The same on the clock that never jumps.
+    pub begun: Instant,
+    /// The set of statements prepared by SQL that has none.
+    pub no_statements: Arc<BySql>,
+    /// Moves when a statement passed that may define functions.
+    pub definitions: AtomicU64,
+    /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
+    pub kept_told: AtomicU32,
+    settings: Mutex<HashMap<Arc<Settings>, u64>>,
+    /// Interned settings at which those nobody uses are dropped.
+    settings_sweep_at: AtomicUsize,
+    settings_made: AtomicU64,
+    /// Someone saw a reason to ask the servers for their roles before the time.
+    pub nudged: AtomicBool,
+    /// Task of worker 0 that asks the servers for their roles.
+    pub prober: AtomicU32,
+    /// Reads the files again; set by who knows them.
+    pub reader: OnceLock<Reader>,
+}
+
+impl Shared {
+    pub fn new(
+        config: Config,
+        config_path: Option<PathBuf>,
+        access: AccessFiles,
+        tls: TlsFiles,
+        mailboxes: Vec<Mailbox>,
+        salt_secret: [u8; 32],
+        log: Log,
+    ) -> Shared {
+        let now = SystemTime::now();
+        let view = ClusterView::new(&config, None, seconds(now));
+        let positions = Positions::default();
+        positions.obey(config.routing.causal);
+        let counters = mailboxes.iter().map(|_| Counters::default()).collect();
+        Shared {
+            view: ArcSwap::from_pointee(view),
+            positions,
+            config: ArcSwap::from_pointee(config),
+            config_path,
+            access: Access::new(access, salt_secret),
+            tls: ArcSwap::from_pointee(tls),
+            mailboxes,
+            pools: Pools::default(),
+            catalogs: Catalogs::default(),
+            cards: Cards::default(),
+            seats: Seats::default(),
+            gates: Gates::default(),
+            counters,
+            stats: Table::default(),
+            log,
+            clients: AtomicU32::new(0),
+            consoles: AtomicU32::new(0),
+            handed_over: AtomicBool::new(false),
+            doors: AtomicU32::new(0),
+            stop: AtomicU8::new(Stop::No as u8),
+            started_at: now,
+            begun: Instant::now(),
+            no_statements: Arc::default(),
+            definitions: AtomicU64::new(0),
+            kept_told: AtomicU32::new(0),
+            settings: Mutex::default(),
+            settings_sweep_at: AtomicUsize::new(SETTINGS_SWEEP_MIN),
+            settings_made: AtomicU64::new(0),
+            nudged: AtomicBool::new(false),
+            prober: AtomicU32::new(crate::io::reactor::NO_TASK),
+            reader: OnceLock::new(),
+        }
+    }
+
+    /// One `Settings` for all sessions that asked for the same, and its number, never given twice. Those nobody uses are dropped as
+    /// new ones come.
+    pub fn intern_settings(&self, settings: Settings) -> (Arc<Settings>, u64) {
+        let mut known = self.settings.lock();
+        if let Some((found, number)) = known.get_key_value(&settings) {
+            return (found.clone(), *number);
+        }
+        if known.len() >= self.settings_sweep_at.load(Ordering::Relaxed) {
+            known.retain(|settings, _| Arc::strong_count(settings) > 1);
+            self.settings_sweep_at.store((known.len() * 2).max(SETTINGS_SWEEP_MIN), Ordering::Relaxed);
+        }
+        let settings = Arc::new(settings);
+        let number = self.settings_made.fetch_add(1, Ordering::Relaxed);
+        known.insert(settings.clone(), number);
+        (settings, number)
+    }
+
+    pub fn stop_mode(&self) -> Stop {
+        match self.stop.load(Ordering::Relaxed) {
+            0 => Stop::No,
+            1 => Stop::Smart,
+            2 => Stop::Fast,
+            _ => Stop::Immediate,
+        }
+    }
+
+    pub fn is_handed_over(&self) -> bool {
+        self.handed_over.load(Ordering::Acquire)
+    }
+
+    /// Asks for the roles of all servers to be looked at now.
+    pub fn nudge_prober(&self) {
+        self.nudged.store(true, Ordering::Relaxed);
+        let task = self.prober.load(Ordering::Relaxed);
+        if let Some(mailbox) = self.mailboxes.first() {
+            mailbox.send(Message::Wake(task));
+        }
+    }
+
+    /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
+    pub fn note_change(&self, database: &Database) {
+        database.note_change();
+        if let Some(mailbox) = self.mailboxes.first() {
+            mailbox.send(Message::Wake(database.task.load(Ordering::SeqCst)));
+        }
+    }
+
+    /// Takes a configuration into use.
+    pub fn adopt(&self, config: Config) {
+        self.log.set(&config.log);
+        self.pools.reconfigure(&config);
+        self.positions.obey(config.routing.causal);
+        let judges_alike = config.routing.judges_as(&self.config.load().routing);
+        self.config.store(Arc::new(config));
+        if !judges_alike {
+            self.catalogs.all().iter().for_each(|database| self.note_change(database));
+        }
+        self.tell_all(|| Message::Refresh);
+        self.nudge_prober();
+    }
+
+    /// Reads the files again. Blocks: not for a worker's thread.
+    pub fn reload(&self) -> Result<(), String> {
+        self.reader.get().map_or_else(|| Err("there is no configuration file".to_string()), |read| read(self))
+    }
+
+    /// Begins to stop; a stronger mode overrides a weaker one that is under way.
+    pub fn begin_stop(&self, mode: Stop) {
+        self.log.say(Level::Log, format_args!("stopping: {mode:?}"));
+        self.stop.fetch_max(mode as u8, Ordering::Relaxed);
+        self.tell_all(|| Message::Stop);
+        self.nudge_prober();
+    }
+
+    /// Tells all workers.
+    pub fn tell_all(&self, message: fn() -> Message) {
+        for mailbox in &self.mailboxes {
+            mailbox.send(message());
+        }
+    }
+}
+
+/// Seconds since 1970.
+pub fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}

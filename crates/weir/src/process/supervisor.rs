@@ -1,0 +1,332 @@
+//! Builds what threads share, starts them, and obeys signals until all is over.
+
+use crate::io::buffers::Buffers;
+use crate::io::reactor::Reactor;
+use crate::monitor::http;
+use crate::monitor::log::{Level, Log};
+use crate::process::files::Files;
+use crate::process::inherit::Inherited;
+use crate::process::listen::{self, Door};
+use crate::process::notify::Notify;
+use crate::process::shared::{Mailbox, Shared, Stop};
+use crate::process::takeover::{self, Old};
+use crate::process::worker::Worker;
+use crate::server::warm;
+use crate::traffic::overtime;
+use anyhow::{Context, bail};
+use parking_lot::Mutex;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_policy::config::{self, Config, IoMethod, Problem, Severity};
+
+/// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.
+const WORKER_STACK_BYTES: usize = 16 << 20;
+
+/// The listening sockets.
+struct Sockets {
+    doors: Vec<Door>,
+    /// Of metrics.
+    readers: Vec<TcpListener>,
+    /// Copies of all, for whoever takes over from us.
+    copies: Vec<OwnedFd>,
+}
+
+impl Sockets {
+    /// Opens what the configuration names, and takes what is open already: of systemd's, or of the proxy that is to be relieved.
+    fn open(files: &Files, config: &Config, warnings: &mut Vec<String>) -> anyhow::Result<(Sockets, Option<Old>)> {
+        let way = &config.admin.takeover_socket;
+        if files.takes_over && way.as_os_str().is_empty() {
+            bail!("--takeover needs the parameter takeover_socket, in the running proxy's configuration too");
+        }
+        let (mut inherited, old) = match files.takes_over.then(|| takeover::ask(way)).transpose().context("cannot take over")? {
+            Some(Some((inherited, old))) => (inherited, Some(old)),
+            Some(None) | None => (Inherited::from_systemd()?, None),
+        };
+        let doors = listen::open(config, &mut inherited)?;
+        let readers = http::open(config, &mut inherited)?;
+        if inherited.left() > 0 {
+            warnings
+                .push(format!("{} listening sockets were open already that the configuration does not name", inherited.left()));
+        }
+        let all = doors.iter().map(AsFd::as_fd).chain(readers.iter().map(AsFd::as_fd));
+        let copy = |socket: BorrowedFd<'_>| socket.try_clone_to_owned().context("cannot copy a listening socket");
+        let copies = if way.as_os_str().is_empty() { Vec::new() } else { all.map(copy).collect::<Result<_, _>>()? };
+        Ok((Sockets { doors, readers, copies }, old))
+    }
+}
+
+/// Runs the proxy until it is told to stop. `ready` is called once clients can connect.
+pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> anyhow::Result<()> {
+    raise_file_limit();
+    let notify = Notify::from_env();
+    let (access, problems) = files.read_access(&config);
+    let Some(access) = access else { bail!("not started: {}", list(&problems)) };
+    let tls = files.read_tls(&config).map_err(|cause| anyhow::anyhow!("not started: {cause}"))?;
+    let mut warnings: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let (sockets, old) = Sockets::open(files, &config, &mut warnings)?;
+    let mut paths: Vec<PathBuf> = sockets.doors.iter().filter_map(Door::path).collect();
+    let way = config.admin.takeover_socket.clone();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (mut polls, mut mailboxes) = (Vec::new(), Vec::new());
+    for _ in 0..config.workers(cores).clamp(1, 127) {
+        let (poll, waker) = Reactor::parts().context("cannot create an event loop")?;
+        mailboxes.push(Mailbox::new(waker));
+        polls.push(poll);
+    }
+    let log = Log::new(&config.log)
+        .with_context(|| format!("logging_collector: cannot write a log in {}", config.log.file.directory.display()))?;
+    let pid_path = config.pid_file.clone();
+    let shared = Arc::new(Shared::new(config, files.config.clone(), access, tls, mailboxes, crate::random(), log));
+    shared.doors.store(sockets.doors.len() as u32, Ordering::Release);
+    announce(&shared, &warnings);
+    allow_reloads(&shared, files);
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP]).context("cannot watch signals")?;
+    let ring = uses_ring(&shared)?;
+    let pid_file = PidFile::write(&pid_path)?;
+    // From here on nothing can fail any more that would leave the clients without a proxy.
+    let is_relief = old.is_some();
+    if let Some(old) = old {
+        relieve(old, &shared);
+    }
+    if !way.as_os_str().is_empty() {
+        match takeover::offer(&way, sockets.copies, &shared) {
+            Ok(()) => paths.push(way),
+            // The old one has gone: there is no way back.
+            Err(cause) if is_relief => {
+                shared.log.say(Level::Error, format_args!("nobody can take over from this process: {cause:#}"))
+            }
+            Err(cause) => return Err(cause),
+        }
+    }
+    let workers = start_workers(&shared, polls, sockets.doors, sockets.readers, ring)?;
+    let closer = signals.handle();
+    let joiner = std::thread::Builder::new().name("joiner".into()).spawn(move || join(workers, &closer))?;
+    notify.ready();
+    notify.feed_watchdog(&shared);
+    ready(&shared);
+    for signal in signals.forever() {
+        obey(signal, &shared, &notify);
+    }
+    notify.stopping();
+    let outcome = joiner.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker thread panicked")));
+    if !shared.is_handed_over() {
+        paths.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+    drop(pid_file);
+    shared.log.say(Level::Log, format_args!("stopped"));
+    shared.log.close();
+    outcome
+}
+
+/// Has the old proxy accept no more clients. One that does not answer may still accept some; it has them, then.
+fn relieve(old: Old, shared: &Shared) {
+    match old.relieve() {
+        Ok(()) => shared.log.say(Level::Log, format_args!("taken over from the running proxy")),
+        Err(cause) => shared.log.say(Level::Warning, format_args!("taken over, but: {cause:#}")),
+    }
+}
+
+/// Lets signals and administrators have the files read again.
+fn allow_reloads(shared: &Shared, files: &Files) {
+    let (known, reading) = (files.clone(), Mutex::new(()));
+    let reader = move |shared: &Shared| {
+        // A signal and an administrator may ask at once: one after the other, so that the later one's files stand.
+        let _one = reading.lock();
+        reload(&known, shared)
+    };
+    // Nobody else sets it.
+    let _ = shared.reader.set(Box::new(reader));
+}
+
+type Worker0 = std::thread::JoinHandle<std::io::Result<()>>;
+
+/// Whether connections are served by io_uring. Error: the configuration insists on it and the kernel refuses.
+fn uses_ring(shared: &Shared) -> anyhow::Result<bool> {
+    let method = shared.config.load().io_method;
+    if method == IoMethod::Epoll {
+        return Ok(false);
+    }
+    match weir_ring::available() {
+        Ok(()) => Ok(true),
+        Err(cause) if method == IoMethod::IoUring => Err(anyhow::Error::new(cause)
+            .context("io_method = io_uring: the kernel does not allow it (Linux 6.1 or later is needed)")),
+        Err(cause) => {
+            let text = format_args!("io_method = auto: epoll is used, since io_uring cannot be had: {cause}");
+            shared.log.say(Level::Log, text);
+            Ok(false)
+        }
+    }
+}
+
+fn start_workers(
+    shared: &Arc<Shared>,
+    polls: Vec<mio::Poll>,
+    doors: Vec<Door>,
+    readers: Vec<TcpListener>,
+    ring: bool,
+) -> anyhow::Result<Vec<Worker0>> {
+    let mut doors = Some((doors, readers));
+    let mut threads = Vec::new();
+    for (id, poll) in polls.into_iter().enumerate() {
+        let (shared, (doors, readers)) = (shared.clone(), doors.take().unwrap_or_default());
+        let thread = std::thread::Builder::new().name(format!("worker {id}")).stack_size(WORKER_STACK_BYTES);
+        threads.push(thread.spawn(move || {
+            let buffers = Buffers::new(shared.config.load().memory_buffer_bytes);
+            let worker = Worker::new(id as u8, shared, Reactor::new(poll, buffers, ring)?);
+            for door in doors {
+                worker.reactor.spawn(listen::accept(worker.clone(), door));
+            }
+            for reader in readers {
+                worker.reactor.spawn(http::accept(worker.clone(), reader));
+            }
+            worker.reactor.spawn(overtime::watch(worker.clone()));
+            if id == 0 {
+                worker.reactor.spawn(warm::keep(worker.clone()));
+            }
+            worker.run()
+        })?);
+    }
+    Ok(threads)
+}
+
+/// Waits for all workers; then lets the main thread go on.
+fn join(workers: Vec<Worker0>, signals: &Handle) -> anyhow::Result<()> {
+    let mut outcome = Ok(());
+    for worker in workers {
+        match worker.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(cause)) => outcome = Err(anyhow::Error::new(cause).context("a worker's event loop failed")),
+            Err(_) => outcome = Err(anyhow::anyhow!("a worker thread panicked")),
+        }
+    }
+    signals.close();
+    outcome
+}
+
+/// Problems in one line.
+fn list(problems: &[Problem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn announce(shared: &Shared, warnings: &[String]) {
+    let config = shared.config.load();
+    for warning in warnings {
+        shared.log.say(Level::Warning, format_args!("{warning}"));
+    }
+    for name in config.without_effect() {
+        shared.log.say(Level::Warning, format_args!("parameter \"{name}\" is accepted but has no effect yet"));
+    }
+    shared.log.say(
+        Level::Log,
+        format_args!(
+            "weir {} starts: port {}, {} nodes, {} workers",
+            env!("CARGO_PKG_VERSION"),
+            config.port,
+            config.nodes.len(),
+            shared.mailboxes.len()
+        ),
+    );
+}
+
+fn obey(signal: i32, shared: &Shared, notify: &Notify) {
+    let mode = match signal {
+        SIGHUP => {
+            notify.reloading();
+            // What went wrong is in the log already.
+            let _ = shared.reload();
+            return notify.ready();
+        }
+        SIGTERM => Stop::Smart,
+        SIGINT => Stop::Fast,
+        _ => Stop::Immediate,
+    };
+    notify.stopping();
+    shared.begin_stop(mode);
+}
+
+/// Reads the configuration again. A wrong one changes nothing.
+fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
+    let say = |problems: &[Problem]| {
+        for problem in problems {
+            let level = if problem.severity == Severity::Error { Level::Error } else { Level::Warning };
+            shared.log.say(level, format_args!("{problem}"));
+        }
+    };
+    let outcome = files.read();
+    say(&outcome.problems);
+    let Some(new) = outcome.config else {
+        let text = "configuration not reloaded: it has errors";
+        shared.log.say(Level::Error, format_args!("{text}"));
+        return Err(first_error(text, &outcome.problems));
+    };
+    let (merged, unchanged) = config::reload(&shared.config.load(), new);
+    let (access, problems) = files.read_access(&merged);
+    say(&problems);
+    let Some(access) = access else {
+        let text = "configuration not reloaded: pool_hba.conf has errors";
+        shared.log.say(Level::Error, format_args!("{text}"));
+        return Err(first_error(text, &problems));
+    };
+    let tls = match files.read_tls(&merged) {
+        Ok(tls) => tls,
+        Err(cause) => {
+            let text = format!("configuration not reloaded: {cause}");
+            shared.log.say(Level::Error, format_args!("{text}"));
+            return Err(text);
+        }
+    };
+    for name in unchanged {
+        shared.log.say(Level::Warning, format_args!("parameter \"{name}\" cannot be changed without a restart"));
+    }
+    shared.tls.store(Arc::new(tls));
+    shared.access.replace(access);
+    shared.adopt(merged);
+    shared.log.say(Level::Log, format_args!("configuration reloaded"));
+    Ok(())
+}
+
+fn first_error(text: &str, problems: &[Problem]) -> String {
+    let first = problems.iter().find(|problem| problem.severity == Severity::Error);
+    first.map_or_else(|| text.to_string(), |problem| format!("{text}: {problem}"))
+}
+
+/// Each client takes one file descriptor: as many as the system allows are asked for.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Refused only where the limit is forbidden to move; then accepting says what is missing.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// The file with the process number; gone when the proxy is.
+struct PidFile(Option<PathBuf>);
+
+impl PidFile {
+    fn write(path: &Path) -> anyhow::Result<PidFile> {
+        if path.as_os_str().is_empty() {
+            return Ok(PidFile(None));
+        }
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).with_context(|| format!("pid_file_name: cannot create {}", folder.display()))?;
+        }
+        std::fs::write(path, format!("{}\n", std::process::id()))
+            .with_context(|| format!("pid_file_name: cannot write {}", path.display()))?;
+        Ok(PidFile(Some(path.to_path_buf())))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        let Some(path) = &self.0 else { return };
+        // After a takeover it is another process's.
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        if written.trim() == std::process::id().to_string() {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! A new proxy takes the listening sockets over from the running one, so that a restart refuses nobody.
+//!
+//! The very sockets are passed on, over a unix socket (`takeover_socket`): who waits in their queues is served by whoever accepts
+//! next. (With sockets of their own on one port, SO_REUSEPORT, those in the old one's queue would be lost with it.) Only one of the
+//! two accepts at a time:
+//!
+//! ```text
+//!   new                                         old
+//!    | -- "weir takeover 1" ------------------>  |  accepts clients
+//!    | <------------- "sockets" + descriptors -- |
+//!    |  makes everything ready                   |
+//!    | -- "ready" ---------------------------->  |  serves those it has accepted, accepts no more
+//!    | <---------------------------- "closed" -- |
+//!    |  accepts clients                          |  drains, ends
+//! ```
+//!
+//! If anything goes wrong before "ready" the old one goes on as if nothing had been.
+
+use crate::monitor::log::Level;
+use crate::process::inherit::Inherited;
+use crate::process::shared::{Message, Shared, Stop};
+use anyhow::{Context, bail, ensure};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const HELLO: &str = "weir takeover 1";
+const SOCKETS: &str = "sockets";
+const READY: &str = "ready";
+const CLOSED: &str = "closed";
+
+/// Time for one word of the conversation.
+const WORD_LIMIT: Duration = Duration::from_secs(5);
+/// Time the new one gets to make itself ready.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// Time the old one gets to serve those it has accepted.
+const CLOSE_LIMIT: Duration = Duration::from_secs(10);
+/// Sockets that are passed on at most.
+const SOCKETS_MAX: usize = 64;
+
+/// The proxy that runs, while we take over from it.
+pub struct Old {
+    line: BufReader<UnixStream>,
+}
+
+/// Asks the running proxy for its sockets. `None`: none runs.
+pub fn ask(path: &Path) -> anyhow::Result<Option<(Inherited, Old)>> {
+    let Ok(stream) = UnixStream::connect(path) else { return Ok(None) };
+    check_peer(&stream)?;
+    stream.set_read_timeout(Some(WORD_LIMIT))?;
+    let mut old = Old { line: BufReader::new(stream) };
+    old.say(HELLO)?;
+    let descriptors = receive(old.line.get_ref()).context("the running proxy gave no sockets")?;
+    Ok(Some((Inherited::of(descriptors), old)))
+}
+
+impl Old {
+    fn say(&mut self, word: &str) -> std::io::Result<()> {
+        self.line.get_mut().write_all(format!("{word}\n").as_bytes())
+    }
+
+    /// Tells it that we can serve, and waits until it accepts no more. Error: it did not say so; it may still accept.
+    pub fn relieve(mut self) -> anyhow::Result<()> {
+        self.line.get_ref().set_read_timeout(Some(CLOSE_LIMIT))?;
+        self.say(READY)?;
+        let mut word = String::new();
+        self.line.read_line(&mut word).context("the old proxy did not close its doors")?;
+        ensure!(
+            word.trim_end() == CLOSED,
+            "the old proxy said \"{}\" instead of closing its doors",
+            word.trim_end().escape_debug()
+        );
+        Ok(())
+    }
+}
+
+/// Only who could as well kill us may take over.
+fn check_peer(stream: &UnixStream) -> anyhow::Result<()> {
+    let peer = socket_peercred(stream)?.uid;
+    let own = rustix::process::geteuid();
+    ensure!(peer == own || peer.is_root(), "takeover_socket: the other side runs as user {}", peer.as_raw());
+    Ok(())
+}
+
+/// Waits for who wants to take over, on a thread of its own. `sockets` are copies of the listening sockets.
+pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<Shared>) -> anyhow::Result<()> {
+    ensure!(
+        sockets.len() <= SOCKETS_MAX,
+        "takeover_socket: {} listening sockets, at most {SOCKETS_MAX} can be passed",
+        sockets.len()
+    );
+    // Whoever had it has ended, or has been relieved by us.
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path).with_context(|| format!("takeover_socket: cannot listen on {}", path.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    let shared = shared.clone();
+    let thread = std::thread::Builder::new().name("takeover".into());
+    thread.spawn(move || {
+        for stream in listener.incoming().flatten() {
+            match serve(&stream, &sockets, &shared) {
+                // The copies go, too: who comes now must not wait for us.
+                Ok(()) => return drop(sockets),
+                Err(cause) => shared.log.say(Level::Warning, format_args!("nobody took over: {cause:#}")),
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn serve(stream: &UnixStream, sockets: &[OwnedFd], shared: &Arc<Shared>) -> anyhow::Result<()> {
+    check_peer(stream)?;
+    stream.set_read_timeout(Some(WORD_LIMIT))?;
+    stream.set_write_timeout(Some(WORD_LIMIT))?;
+    let mut line = BufReader::new(stream);
+    expect(&mut line, HELLO)?;
+    ensure!(shared.stop_mode() == Stop::No, "the proxy is stopping already");
+    send(stream, sockets).context("cannot pass the sockets on")?;
+    shared.log.say(Level::Log, format_args!("another process takes over: it has {} listening sockets", sockets.len()));
+    stream.set_read_timeout(Some(READY_LIMIT))?;
+    expect(&mut line, READY)?;
+    close_doors(shared)?;
+    let said = (&*stream).write_all(format!("{CLOSED}\n").as_bytes());
+    shared.log.say(Level::Log, format_args!("another process has taken over; ending when the last client has left"));
+    shared.begin_stop(Stop::Smart);
+    end_later(shared);
+    // It goes on without this word, only later.
+    let _ = said;
+    Ok(())
+}
+
+fn expect(line: &mut impl BufRead, word: &str) -> anyhow::Result<()> {
+    let mut said = String::new();
+    line.read_line(&mut said)?;
+    if said.trim_end() != word {
+        bail!("the other side said \"{}\" instead of \"{word}\"", said.trim_end().escape_debug());
+    }
+    Ok(())
+}
+
+/// Has the doors closed, and waits until everybody who was let in is a client.
+fn close_doors(shared: &Shared) -> anyhow::Result<()> {
+    shared.handed_over.store(true, Ordering::Release);
+    shared.tell_all(|| Message::CloseDoors);
+    let began = Instant::now();
+    while shared.doors.load(Ordering::Acquire) > 0 {
+        ensure!(began.elapsed() < CLOSE_LIMIT, "the doors were not closed in {} s", CLOSE_LIMIT.as_secs());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Ends sessions that stay too long after another process has taken over.
+fn end_later(shared: &Arc<Shared>) {
+    let limit_ms = shared.config.load().admin.takeover_drain_ms;
+    if limit_ms == 0 {
+        return;
+    }
+    let shared = Arc::downgrade(shared);
+    // Without the thread the clients stay as long as they like.
+    let _ = std::thread::Builder::new().name("drain".into()).spawn(move || {
+        std::thread::sleep(Duration::from_millis(limit_ms));
+        if let Some(shared) = shared.upgrade() {
+            shared.log.say(Level::Log, format_args!("clients are still there after takeover_drain_timeout"));
+            shared.begin_stop(Stop::Fast);
+        }
+    });
+}
+
+fn send(stream: &UnixStream, sockets: &[OwnedFd]) -> std::io::Result<()> {
+    let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let word = format!("{SOCKETS}\n");
+    rustix::net::sendmsg(stream, &[IoSlice::new(word.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn receive(stream: &UnixStream) -> anyhow::Result<Vec<OwnedFd>> {
+    let mut word = [0; SOCKETS.len() + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = rustix::net::recvmsg(stream, &mut [IoSliceMut::new(&mut word)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    ensure!(word[..got.bytes] == format!("{SOCKETS}\n").into_bytes()[..], "it said something else");
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    ensure!(!descriptors.is_empty(), "there were none");
+    Ok(descriptors)
+}

@@ -1,0 +1,643 @@
+//! One thread: an event loop, its sessions, and what they share without locks.
+
+use crate::client::hub::Hub;
+use crate::client::inquiry::Inquiry;
+use crate::client::seats::Seat;
+use crate::client::session_card::{Card, Doing};
+use crate::client::statements::Statements;
+use crate::io::buffers::Buffers;
+use crate::io::reactor::{Reactor, TaskId};
+use crate::monitor::fault::Fault;
+use crate::monitor::log::{Level, Who};
+use crate::monitor::metrics::{Counters, Metric};
+use crate::monitor::stats::{Stat, Stats};
+use crate::process::shared::{Mailbox, Message, Shared, Stop, Victim, WorkerId};
+use crate::server::catalogs::Database;
+use crate::server::link::{self, Address, Link, LinkCard};
+use crate::server::pool::{Pool, PoolKey, Purpose};
+use crate::traffic::judging::Places;
+use crate::{client::startup, process::listen, server::cluster, server::listener, server::sampler, server::survey};
+use foldhash::HashMap;
+use std::cell::{Cell, Ref, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use subtle::ConstantTimeEq;
+use weir_policy::cluster::ClusterView;
+use weir_policy::config::{Config, SslMode};
+use weir_policy::functions::Books;
+use weir_policy::limits::{self, Limits};
+use weir_policy::pool::{Retire, retire};
+use weir_policy::rule::Rule;
+use weir_policy::settings::Settings;
+
+/// Time between two rounds of housekeeping: links at rest, idle clients.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// Since when a session does what it does; see `timing`.
+pub struct Clock {
+    /// Begin of the statement that runs.
+    pub busy_since: Cell<Option<Instant>>,
+    /// Begin of the transaction that is open.
+    pub transaction_since: Cell<Option<Instant>>,
+    /// End of the last statement.
+    pub ready_at: Cell<Instant>,
+    /// Wait for a link before the statement that runs, in microseconds.
+    pub waited_us: Cell<u64>,
+    /// The rule that chose the node of the link in use.
+    pub rule: Cell<Rule>,
+    /// Text of the statement that runs, if slow ones are logged.
+    pub text: RefCell<String>,
+}
+
+impl Clock {
+    pub fn new(now: Instant) -> Clock {
+        Clock {
+            busy_since: Cell::new(None),
+            transaction_since: Cell::new(None),
+            ready_at: Cell::new(now),
+            waited_us: Cell::new(0),
+            rule: Cell::new(Rule::Read),
+            text: RefCell::default(),
+        }
+    }
+}
+
+/// What becomes of a statement that took too long.
+#[derive(Debug, Default)]
+pub enum Overdue {
+    #[default]
+    No,
+    /// The server was asked to cancel it; its client is told this instead of what the server says then.
+    Cancelling(Fault),
+    /// The client was told; the server is not ready for the next one yet.
+    Told,
+}
+
+/// A session as its worker sees it, for cancel and stop.
+pub struct Entry {
+    pub card: Arc<Card>,
+    /// What the client must show to cancel.
+    pub key: Box<[u8]>,
+    pub task: Cell<TaskId>,
+    /// The link in use now.
+    pub link: RefCell<Option<Arc<LinkCard>>>,
+    /// Cancel requests on their way to the server: the link must not go to another client meanwhile.
+    pub cancels: Cell<u32>,
+    /// A query of the proxy's own runs on the link: a cancel request must not hit it.
+    pub is_ours: Cell<bool>,
+    /// A cancel request came meanwhile.
+    pub cancel_waits: Cell<bool>,
+    /// The wait for a link was cancelled.
+    pub wait_cancelled: Cell<bool>,
+    /// Last time the client sent something.
+    pub active_at: Cell<Instant>,
+    pub clock: Clock,
+    /// The pools of its user and database; an administrator and a replication client have none, nor limits on time.
+    pub pools: Option<Rc<PoolSet>>,
+    /// Whether the statement that runs took too long.
+    pub overdue: RefCell<Overdue>,
+    /// Counts it among the clients of its user, database and address.
+    pub seat: RefCell<Option<Seat>>,
+    /// The session is to end, with this word to its client.
+    pub farewell: RefCell<Option<Fault>>,
+}
+
+/// The pools of one user and database, by node number.
+pub struct PoolSet {
+    pub user: Arc<str>,
+    pub database: Arc<str>,
+    pub stats: Arc<Stats>,
+    pub limits: Cell<Limits>,
+    /// What is known of the database.
+    pub known: Arc<Database>,
+    pools: RefCell<Vec<Option<Arc<Pool>>>>,
+}
+
+impl PoolSet {
+    pub fn of_node(&self, w: &Worker, node: u16) -> Arc<Pool> {
+        let mut pools = self.pools.borrow_mut();
+        let at = usize::from(node);
+        if pools.len() <= at {
+            pools.resize(at + 1, None);
+        }
+        pools[at]
+            .get_or_insert_with(|| w.shared.pools.get(self.key(node, Purpose::Statements), &w.shared.gates, &w.peek_config()))
+            .clone()
+    }
+
+    /// The pool of links that clients do not share.
+    pub fn apart(&self, w: &Worker, node: u16, purpose: Purpose) -> Arc<Pool> {
+        w.shared.pools.get(self.key(node, purpose), &w.shared.gates, &w.peek_config())
+    }
+
+    fn key(&self, node: u16, purpose: Purpose) -> PoolKey {
+        PoolKey { node, user: self.user.clone(), database: self.database.clone(), purpose }
+    }
+}
+
+/// By user and database.
+type Hubs = HashMap<(Arc<str>, Arc<str>), Rc<Hub>>;
+
+/// By user and database.
+type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
+
+/// One worker thread's own.
+pub struct Worker {
+    pub id: WorkerId,
+    pub shared: Arc<Shared>,
+    pub reactor: Reactor,
+    pub buffers: Rc<Buffers>,
+    pub statements: RefCell<Statements>,
+    pub entries: RefCell<Vec<Option<Rc<Entry>>>>,
+    free_entries: RefCell<Vec<usize>>,
+    pub welcomes: RefCell<startup::Welcomes>,
+    /// A round's time, and the same in milliseconds: see `now_ms`.
+    round: Cell<(Instant, u64)>,
+    /// The connection over which servers are asked about users.
+    pub inquiry: Inquiry,
+    /// Sessions that listen, by user and database.
+    hubs: RefCell<Hubs>,
+    config: RefCell<Arc<Config>>,
+    view: RefCell<Arc<ClusterView>>,
+    pool_sets: RefCell<PoolSets>,
+    /// Tasks that accept clients.
+    pub doors: RefCell<Vec<TaskId>>,
+    view_waiters: RefCell<Vec<TaskId>>,
+    no_settings: Arc<Settings>,
+    /// What is known of functions, by database.
+    pub functions: RefCell<Books>,
+    pub places: RefCell<Places>,
+    /// Some node but the primary may take reads.
+    has_readers: Cell<bool>,
+    dice: Cell<u64>,
+    randomness: RefCell<crate::Randomness>,
+    /// TLS handshakes begun in the round of that time.
+    handshakes: Cell<(Instant, u32)>,
+    serials: AtomicU64,
+}
+
+/// TLS handshakes that begin in one round of the event loop. Each is a millisecond of arithmetic: a storm of them must leave the statements
+/// of others their turn.
+const HANDSHAKES_MAX: u32 = 4;
+
+/// Sessions one worker numbers: the rest of a process id is the worker's number.
+const ENTRY_BITS: u32 = 20;
+
+impl Worker {
+    /// Whether a TLS handshake may begin in this round.
+    pub fn takes_handshake(&self) -> bool {
+        let now = self.reactor.now();
+        let (round, begun) = self.handshakes.get();
+        let begun = if round == now { begun } else { 0 };
+        self.handshakes.set((now, begun.saturating_add(1)));
+        begun < HANDSHAKES_MAX
+    }
+
+    pub fn new(id: WorkerId, shared: Arc<Shared>, reactor: Reactor) -> Rc<Worker> {
+        let config = shared.config.load_full();
+        let seed = u64::from_le_bytes(crate::random());
+        Rc::new(Worker {
+            id,
+            buffers: reactor.buffers.clone(),
+            statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48)),
+            entries: RefCell::default(),
+            free_entries: RefCell::default(),
+            welcomes: RefCell::new(startup::Welcomes::default()),
+            round: Cell::new((shared.begun, 0)),
+            handshakes: Cell::new((shared.begun, 0)),
+            view: RefCell::new(shared.view.load_full()),
+            has_readers: Cell::new(config.may_spread()),
+            config: RefCell::new(config),
+            pool_sets: RefCell::default(),
+            inquiry: Inquiry::default(),
+            hubs: RefCell::default(),
+            doors: RefCell::default(),
+            view_waiters: RefCell::default(),
+            no_settings: shared.intern_settings(Settings::default()).0,
+            functions: RefCell::default(),
+            places: RefCell::default(),
+            dice: Cell::new(seed | 1),
+            randomness: RefCell::default(),
+            serials: AtomicU64::new(1),
+            reactor,
+            shared,
+        })
+    }
+
+    /// Runs until the proxy stops. Error: the event loop itself failed.
+    pub fn run(self: &Rc<Worker>) -> io::Result<()> {
+        let w = self.clone();
+        self.reactor.spawn(async move { w.keep_house().await });
+        if self.id == 0 {
+            let task = self.reactor.spawn(cluster::watch(self.clone()));
+            self.shared.prober.store(task, Ordering::Relaxed);
+            self.reactor.spawn(sampler::watch(self.clone()));
+        }
+        loop {
+            if self.reactor.turn()? {
+                self.read_mail();
+            }
+            for task in self.reactor.take_panicked() {
+                self.after_panic(task);
+            }
+            match self.shared.stop_mode() {
+                Stop::No => {}
+                Stop::Smart | Stop::Fast if self.mailbox().sessions.load(Ordering::Relaxed) > 0 => {}
+                Stop::Smart | Stop::Fast | Stop::Immediate => return self.reactor.last_turn(),
+            }
+        }
+    }
+
+    /// Gives back what the session of a task held that panicked: its place, and its link's place in the pool.
+    fn after_panic(&self, task: TaskId) {
+        let entry = self.entries.borrow().iter().flatten().find(|entry| entry.task.get() == task).cloned();
+        let Some(entry) = entry else { return };
+        self.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));
+        if let Some(link) = entry.link.take() {
+            let purpose = if entry.pools.is_some() { Purpose::Statements } else { Purpose::Replication };
+            let (user, database) = (entry.card.user.clone(), entry.card.database.clone());
+            let key = PoolKey { node: link.address.node, user, database, purpose };
+            self.shared.pools.get(key, &self.shared.gates, &self.peek_config()).forget(self, link.serial);
+        }
+        self.leave(&entry);
+        self.shared.cards.remove(entry.card.pid);
+        self.client_gone();
+    }
+
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.shared.mailboxes[usize::from(self.id)]
+    }
+
+    fn read_mail(self: &Rc<Worker>) {
+        for message in self.mailbox().take() {
+            match message {
+                Message::Tcp(..) | Message::Unix(_) => listen::receive_mail(self, message),
+                Message::Wake(task) => self.reactor.wake(task),
+                Message::Release { ticket, worker, task } => {
+                    let w = self.clone();
+                    self.reactor.spawn(async move {
+                        ticket.release(&w.reactor).await;
+                        w.shared.mailboxes[usize::from(worker)].send(Message::Wake(task));
+                    });
+                }
+                Message::Cancel { pid, key } => self.cancel(pid, &key),
+                Message::Refresh => self.refresh(),
+                Message::Stop => {
+                    self.doors.borrow().iter().for_each(|task| self.reactor.wake(*task));
+                    self.stop_sessions();
+                }
+                Message::Survey(database) => {
+                    self.reactor.spawn(survey::watch(self.clone(), database));
+                }
+                Message::Kill(victim) => self.kill(&victim),
+                Message::Close(link) => self.close_link(link),
+                Message::CloseDoors => self.doors.borrow().iter().for_each(|task| self.reactor.wake(*task)),
+            }
+        }
+    }
+
+    fn refresh(&self) {
+        let config = self.shared.config.load_full();
+        if !Arc::ptr_eq(&config, &self.config.borrow()) {
+            self.statements.borrow_mut().reconfigure(config.clone());
+            for set in self.pool_sets.borrow().values() {
+                set.limits.set(limits::of(&config, &set.user, &set.database));
+            }
+            self.has_readers.set(config.may_spread());
+            *self.config.borrow_mut() = config;
+            if self.id == 0 {
+                self.shared.pools.feed_all(self);
+            }
+        }
+        *self.view.borrow_mut() = self.shared.view.load_full();
+        self.welcomes.borrow_mut().clear();
+        for task in self.view_waiters.take() {
+            self.reactor.wake(task);
+        }
+    }
+
+    fn stop_sessions(&self) {
+        if self.shared.stop_mode() < Stop::Fast {
+            return;
+        }
+        let farewell =
+            Fault::fatal(crate::monitor::fault::sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+        for entry in self.entries.borrow().iter().flatten() {
+            *entry.farewell.borrow_mut() = Some(farewell.clone());
+            self.reactor.wake(entry.task.get());
+        }
+    }
+
+    /// Ends sessions because an administrator said so. The console's own are not meant by the name of a database.
+    fn kill(&self, victim: &Victim) {
+        let farewell =
+            Fault::fatal(crate::monitor::fault::sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+        let console = self.peek_config().admin.database.clone();
+        for entry in self.entries.borrow().iter().flatten() {
+            let is_meant = match victim {
+                Victim::Client(pid) => entry.card.pid == *pid,
+                Victim::Database(database) => entry.card.database == *database && *database.as_ref() != *console,
+                Victim::All => *entry.card.database != *console,
+            };
+            if is_meant {
+                *entry.farewell.borrow_mut() = Some(farewell.clone());
+                self.reactor.wake(entry.task.get());
+            }
+        }
+    }
+
+    /// A connection that was counted when it was accepted has ended.
+    pub fn client_gone(&self) {
+        self.mailbox().sessions.fetch_sub(1, Ordering::Relaxed);
+        self.shared.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub fn config(&self) -> Arc<Config> {
+        self.config.borrow().clone()
+    }
+
+    /// The configuration, for a look that awaits nothing.
+    pub fn peek_config(&self) -> Ref<'_, Arc<Config>> {
+        self.config.borrow()
+    }
+
+    pub fn view(&self) -> Ref<'_, Arc<ClusterView>> {
+        self.view.borrow()
+    }
+
+    /// Wakes the current task when the cluster's view changes.
+    pub fn wake_at_new_view(&self) {
+        let (mut waiters, task) = (self.view_waiters.borrow_mut(), self.reactor.current_task());
+        if !waiters.contains(&task) {
+            waiters.push(task);
+        }
+    }
+
+    pub fn no_settings(&self) -> Arc<Settings> {
+        self.no_settings.clone()
+    }
+
+    /// Random bytes for keys and nonces.
+    pub fn random<const N: usize>(&self) -> [u8; N] {
+        self.randomness.borrow_mut().take()
+    }
+
+    /// A random word: xorshift, good enough to spread reads.
+    pub fn dice(&self) -> u32 {
+        let mut x = self.dice.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.dice.set(x);
+        (x >> 32) as u32
+    }
+
+    /// Numbers links, over all workers.
+    pub fn next_serial(&self) -> u64 {
+        (u64::from(self.id) << 48) | self.serials.fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub fn count(&self, metric: Metric) {
+        self.counters().count(metric);
+    }
+
+    /// This worker's counters.
+    #[inline]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters[usize::from(self.id)]
+    }
+
+    /// A time as milliseconds since the start of the proxy, for others to read.
+    #[inline]
+    pub fn millis(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.shared.begun).as_millis() as u64
+    }
+
+    /// The time of this round of the event loop, in milliseconds since the start of the proxy; worked out once a round.
+    #[inline]
+    pub fn now_ms(&self) -> u64 {
+        let now = self.reactor.now();
+        let (known, ms) = self.round.get();
+        if known == now {
+            return ms;
+        }
+        let ms = self.millis(now);
+        self.round.set((now, ms));
+        ms
+    }
+
+    /// The same in microseconds.
+    pub fn micros(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.shared.begun).as_micros() as u64
+    }
+
+    /// Whether some node but the primary may take reads: only then catalogs are asked.
+    #[inline]
+    pub fn has_readers(&self) -> bool {
+        self.has_readers.get()
+    }
+
+    pub fn count_select(&self, node: u16) {
+        self.counters().count_select(node);
+    }
+
+    pub fn log_client(&self, card: &Card, what: &str) {
+        let (user, database, host) = (&*card.user, &*card.database, &*card.client_host());
+        let who = Who { user, database, application: &card.application, client: host, session: card.pid };
+        let text = format_args!("{what}: user={user} database={database} host={host} port={}", card.client_port());
+        self.shared.log.write(Level::Log, &who, text);
+    }
+
+    pub fn log_link(&self, address: &Address, text: std::fmt::Arguments<'_>) {
+        self.shared.log.write(Level::Log, &Who::default(), format_args!("server connection to {address}: {text}"));
+    }
+
+    pub fn pool_set(&self, user: &str, database: &str) -> Rc<PoolSet> {
+        let mut sets = self.pool_sets.borrow_mut();
+        let key = (Arc::<str>::from(user), Arc::<str>::from(database));
+        if let Some(known) = sets.get(&key) {
+            return known.clone();
+        }
+        let stats = self.shared.stats.open(&key.0, &key.1);
+        let limits = Cell::new(limits::of(&self.peek_config(), &key.0, &key.1));
+        let known = self.shared.catalogs.database(&key.1);
+        let set = PoolSet { user: key.0.clone(), database: key.1.clone(), stats, limits, known, pools: RefCell::default() };
+        sets.entry(key).or_insert(Rc::new(set)).clone()
+    }
+
+    /// Forgets a user and database that no server ever let in, so that invented names leave nothing behind.
+    pub fn forget_pool_set(&self, pools: &Rc<PoolSet>) {
+        // The table's and the caller's own; another is of a login or a session under way.
+        const OWN: usize = 2;
+        if pools.stats.get(Stat::Logins) > 0 || Rc::strong_count(pools) > OWN {
+            return;
+        }
+        self.pool_sets.borrow_mut().remove(&(pools.user.clone(), pools.database.clone()));
+        self.shared.stats.close(&pools.stats);
+        self.shared.pools.forget_unused(&pools.user, &pools.database);
+        self.shared.catalogs.forget(&pools.known);
+    }
+
+    /// The hub of sessions of a user and database that listen.
+    pub fn hub(self: &Rc<Worker>, user: &Arc<str>, database: &Arc<str>) -> Rc<Hub> {
+        let key = (user.clone(), database.clone());
+        if let Some(hub) = self.hubs.borrow().get(&key) {
+            return hub.clone();
+        }
+        let hub = Rc::new(Hub::new(user.clone(), database.clone(), self.random()));
+        self.hubs.borrow_mut().insert(key, hub.clone());
+        self.reactor.spawn(listener::attend(self.clone(), hub.clone()));
+        hub
+    }
+
+    /// Nobody listens there any more.
+    pub fn forget_hub(&self, hub: &Hub) {
+        self.hubs.borrow_mut().remove(&(hub.user.clone(), hub.database.clone()));
+    }
+
+    pub fn is_primary(&self, node: u16) -> bool {
+        let view = self.view();
+        view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
+    }
+
+    /// Where a node of the view is.
+    pub fn address_of(&self, node: usize) -> Option<Address> {
+        let view = self.view();
+        let node = view.nodes.get(node)?;
+        let config = self.peek_config();
+        let known = config.nodes.iter().find(|n| n.id == node.id);
+        Some(Address {
+            node: node.id,
+            hostname: node.hostname.clone(),
+            port: node.port,
+            connect_timeout_ms: known.map_or(10_000, |n| n.connect_timeout_ms),
+            ssl_mode: known.map_or(SslMode::Auto, |n| n.ssl_mode),
+        })
+    }
+
+    /// Closes a link and gives its place to whoever waits.
+    pub fn close_link(&self, link: Box<Link>) {
+        if link.home != self.id {
+            // Only the event loop it is in can let go of it.
+            return self.shared.mailboxes[usize::from(link.home)].send(Message::Close(link));
+        }
+        let (pool, serial) = (link.pool.clone(), link.card.serial);
+        // The farewell is a courtesy: it saves the server a log line about an unexpected end of file.
+        let _ = link.socket.try_write(&self.reactor, &[b'X', 0, 0, 0, 4], &[]);
+        link.socket.close(&self.reactor);
+        pool.forget(self, serial);
+    }
+
+    /// Takes a place for a session; the process id its client will be told holds worker and place. `None` when all are taken.
+    pub fn enter(&self, make: impl FnOnce(u32) -> Entry) -> Option<Rc<Entry>> {
+        let mut entries = self.entries.borrow_mut();
+        let at = match self.free_entries.borrow_mut().pop() {
+            Some(at) => at,
+            None if entries.len() < (1 << ENTRY_BITS) - 1 => {
+                entries.push(None);
+                entries.len() - 1
+            }
+            None => return None,
+        };
+        let entry = Rc::new(make((u32::from(self.id) << ENTRY_BITS) | (at as u32 + 1)));
+        entries[at] = Some(entry.clone());
+        Some(entry)
+    }
+
+    pub fn leave(&self, entry: &Entry) {
+        let at = (entry.card.pid & ((1 << ENTRY_BITS) - 1)) as usize - 1;
+        if let Some(place) = self.entries.borrow_mut().get_mut(at) {
+            *place = None;
+            self.free_entries.borrow_mut().push(at);
+        }
+    }
+
+    /// Passes a CancelRequest to whatever worker the process id names.
+    pub fn route_cancel(&self, pid: u32, key: Vec<u8>) {
+        if let Some(mailbox) = self.shared.mailboxes.get((pid >> ENTRY_BITS) as usize) {
+            mailbox.send(Message::Cancel { pid, key });
+        }
+    }
+
+    fn cancel(self: &Rc<Worker>, pid: u32, key: &[u8]) {
+        let at = (pid & ((1 << ENTRY_BITS) - 1)) as usize;
+        let entries = self.entries.borrow();
+        let entry = at.checked_sub(1).and_then(|at| entries.get(at)).and_then(Option::as_ref);
+        let Some(entry) = entry.filter(|entry| bool::from(entry.key.ct_eq(key))) else {
+            let text = format_args!("wrong key in cancel request for process {pid}");
+            return self.shared.log.say(Level::Log, text);
+        };
+        self.forward_cancel(entry);
+    }
+
+    /// Forwards a cancel request to the link that the session uses.
+    pub fn forward_cancel(self: &Rc<Worker>, entry: &Rc<Entry>) {
+        let Some(link) = entry.link.borrow().clone() else {
+            if entry.card.doing() == Doing::WaitingForConnection {
+                entry.wait_cancelled.set(true);
+                self.reactor.wake(entry.task.get());
+            }
+            return;
+        };
+        if entry.is_ours.get() {
+            return entry.cancel_waits.set(true);
+        }
+        // One at a time: the statement that runs is being cancelled already.
+        if entry.cancels.get() > 0 {
+            return;
+        }
+        self.count(Metric::CancelsForwarded);
+        entry.cancels.set(entry.cancels.get() + 1);
+        let (w, entry) = (self.clone(), entry.clone());
+        self.reactor.spawn(async move {
+            if !link::cancel(&w, &link).await {
+                // It may still reach the server later, and must not hit another client's statement then.
+                link.doomed.store(true, Ordering::Relaxed);
+            }
+            entry.cancels.set(entry.cancels.get() - 1);
+            w.reactor.wake(entry.task.get());
+        });
+    }
+
+    async fn keep_house(&self) {
+        loop {
+            self.reactor.sleep(HOUSEKEEPING).await;
+            self.retire_links();
+            self.mailbox().beat_ms.store(self.millis(Instant::now()), Ordering::Relaxed);
+            if self.id == 0 {
+                self.shared.stats.roll(self.reactor.now(), self.peek_config().admin.stats_period_ms);
+            }
+            self.reactor.sweep();
+        }
+    }
+
+    /// Closes links at rest that are too old, unused for too long, or dead.
+    fn retire_links(&self) {
+        let config = self.config();
+        let now = self.reactor.now();
+        for pool in self.shared.pools.all() {
+            let gone = pool.retire(|link, surplus| {
+                if link.home != self.id {
+                    return false;
+                }
+                let (age_ms, idle_ms) = link.ages_ms(now);
+                let limits = (config.pool.connection_life_time_ms, config.pool.server_idle_timeout_ms);
+                let why = retire(age_ms, idle_ms, link.jitter(), limits.0, limits.1);
+                let goes = match why {
+                    Some(Retire::Lifetime) => true,
+                    // Those that are to be kept warm are idle by nature.
+                    Some(Retire::Idle) => surplus > 0,
+                    None => false,
+                };
+                goes || !link.is_fresh(now)
+            });
+            for link in gone {
+                self.close_link(link);
+            }
+        }
+    }
+}

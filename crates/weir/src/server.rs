@@ -1,0 +1,13 @@
+//! Connections to servers: made, kept, lent, given up; and what is known of the servers and their databases.
+
+pub mod catalogs;
+pub mod census;
+pub mod cluster;
+pub mod link;
+pub mod listener;
+pub mod login;
+pub mod pool;
+pub mod positions;
+pub mod sampler;
+pub mod survey;
+pub mod warm;

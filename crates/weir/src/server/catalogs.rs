@@ -1,0 +1,215 @@
+//! The catalogs of the databases in use, shared by all threads: who changes a database says so here, `survey` reads it anew.
+//!
+//! A catalog is known by its edition, a number never given twice. Edition 0 means that nothing is known, or that something has changed
+//! since: what names anything goes to the primary then. So a statement pays one look at a number, and never waits.
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use weir_policy::catalog::Catalog;
+
+/// Number of what is known of a database.
+pub type Edition = u64;
+
+/// Nothing is known.
+pub const UNKNOWN: Edition = 0;
+
+/// One database, and what is known of it.
+pub struct Database {
+    pub name: Arc<str>,
+    edition: AtomicU64,
+    current: ArcSwapOption<Catalog>,
+    /// Moves whenever something may have changed.
+    changes: AtomicU64,
+    /// Sessions that use it.
+    sessions: AtomicU32,
+    /// A task looks after it.
+    watched: AtomicBool,
+    /// Somebody wants the database without connections.
+    wanted_empty: AtomicBool,
+    /// Number of that task, on the first worker.
+    pub task: AtomicU32,
+    /// Who logged in last: the server is asked as him.
+    user: Mutex<Option<Arc<str>>>,
+    pub report: Mutex<Report>,
+}
+
+/// What operators are shown of it.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Times it was read as a whole, and for how long the last time.
+    pub reads: u64,
+    pub read_ms: u64,
+    /// How long the last look took that only asked whether something has changed.
+    pub look_ms: u64,
+    /// Why it could not be read the last time.
+    pub error: Option<String>,
+}
+
+impl Database {
+    fn new(name: &Arc<str>) -> Database {
+        Database {
+            name: name.clone(),
+            edition: AtomicU64::new(UNKNOWN),
+            current: ArcSwapOption::empty(),
+            changes: AtomicU64::new(0),
+            sessions: AtomicU32::new(0),
+            watched: AtomicBool::new(false),
+            wanted_empty: AtomicBool::new(false),
+            task: AtomicU32::new(crate::io::reactor::NO_TASK),
+            user: Mutex::default(),
+            report: Mutex::default(),
+        }
+    }
+
+    /// What is known now; `UNKNOWN` if nothing may be relied upon.
+    #[inline]
+    pub fn edition(&self) -> Edition {
+        self.edition.load(Ordering::Acquire)
+    }
+
+    /// The catalog last read, current or not.
+    pub fn catalog(&self) -> Option<Arc<Catalog>> {
+        self.current.load_full()
+    }
+
+    /// How often something may have changed, as far as was seen here.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Something may have changed: until it has been read anew nothing is relied upon.
+    pub fn note_change(&self) {
+        // In this order: whoever publishes looks at the changes after he has stored his edition.
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.edition.store(UNKNOWN, Ordering::SeqCst);
+    }
+
+    /// What was read after `changes` changes is in force, unless there were more since. True: it is.
+    pub fn publish(&self, edition: Edition, catalog: Option<Arc<Catalog>>, changes: u64) -> bool {
+        if let Some(catalog) = catalog {
+            // First of all: who sees the edition finds its catalog.
+            self.current.store(Some(catalog));
+        }
+        self.edition.store(edition, Ordering::SeqCst);
+        let is_current = self.changes() == changes;
+        if !is_current {
+            self.edition.store(UNKNOWN, Ordering::SeqCst);
+        }
+        is_current
+    }
+
+    /// Nothing shall be connected to it that serves no session.
+    pub fn want_empty(&self) {
+        self.wanted_empty.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_wanted_empty(&self) -> bool {
+        self.wanted_empty.load(Ordering::SeqCst)
+    }
+
+    /// Nobody looks after it any more.
+    pub fn close(&self) {
+        self.wanted_empty.store(false, Ordering::SeqCst);
+        self.edition.store(UNKNOWN, Ordering::SeqCst);
+        self.task.store(crate::io::reactor::NO_TASK, Ordering::SeqCst);
+        self.watched.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether somebody looks after it from now on who did not before.
+    pub fn open(&self) -> bool {
+        !self.watched.swap(true, Ordering::SeqCst)
+    }
+
+    pub fn has_sessions(&self) -> bool {
+        self.sessions.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whom the server is asked as.
+    pub fn user(&self) -> Option<Arc<str>> {
+        self.user.lock().clone()
+    }
+}
+
+/// Counts a session among those of its database while it lives.
+pub struct Visit(Arc<Database>);
+
+impl Visit {
+    pub fn begin(database: &Arc<Database>, user: &Arc<str>) -> Visit {
+        *database.user.lock() = Some(user.clone());
+        database.sessions.fetch_add(1, Ordering::SeqCst);
+        Visit(database.clone())
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.0.sessions.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// All databases that clients have named.
+#[derive(Default)]
+pub struct Catalogs {
+    databases: Mutex<BTreeMap<Arc<str>, Arc<Database>>>,
+    editions: AtomicU64,
+}
+
+impl Catalogs {
+    pub fn database(&self, name: &Arc<str>) -> Arc<Database> {
+        self.databases.lock().entry(name.clone()).or_insert_with(|| Arc::new(Database::new(name))).clone()
+    }
+
+    /// Forgets a database that only the caller holds: a client made it up.
+    pub fn forget(&self, database: &Arc<Database>) {
+        const OWN: usize = 2;
+        let mut databases = self.databases.lock();
+        if Arc::strong_count(database) <= OWN && !database.watched.load(Ordering::SeqCst) {
+            databases.remove(&database.name);
+        }
+    }
+
+    pub fn all(&self) -> Vec<Arc<Database>> {
+        self.databases.lock().values().cloned().collect()
+    }
+
+    pub fn next_edition(&self) -> Edition {
+        self.editions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_before_a_change_is_not_relied_upon() {
+        let catalogs = Catalogs::default();
+        let database = catalogs.database(&"d".into());
+        assert_eq!(database.edition(), UNKNOWN);
+        let seen = database.changes();
+        let edition = catalogs.next_edition();
+        assert!(database.publish(edition, Some(Arc::default()), seen));
+        assert_eq!(database.edition(), edition);
+        database.note_change();
+        assert_eq!(database.edition(), UNKNOWN);
+        assert!(!database.publish(catalogs.next_edition(), None, seen), "it was read before the change");
+        assert_eq!(database.edition(), UNKNOWN);
+        assert!(database.publish(catalogs.next_edition(), None, database.changes()));
+    }
+
+    #[test]
+    fn a_database_that_a_client_made_up_is_forgotten() {
+        let catalogs = Catalogs::default();
+        let (one, other) = (catalogs.database(&"one".into()), catalogs.database(&"other".into()));
+        let visit = Visit::begin(&other, &"joe".into());
+        assert!(other.has_sessions());
+        catalogs.forget(&one);
+        catalogs.forget(&other);
+        assert_eq!(catalogs.all().len(), 1);
+        drop(visit);
+        assert!(!other.has_sessions());
+    }
+}

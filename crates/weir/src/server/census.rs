@@ -1,0 +1,90 @@
+//! Who is there now: clients and links of each user and database, for SHOW and for metrics.
+
+use crate::client::session_card::Doing;
+use crate::process::shared::Shared;
+use crate::server::link::LinkCard;
+use crate::server::pool::Pool;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Clients of one user and database, and their links over all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Clients that do not wait for a link.
+    pub clients: usize,
+    pub waiting: usize,
+    pub links: Links,
+    /// How long the first one waits.
+    pub waits: Duration,
+}
+
+/// Links by what they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Links {
+    /// With a session, but not kept.
+    pub active: usize,
+    /// With a session that left state on it.
+    pub kept: usize,
+    pub idle: usize,
+    /// Between two sessions.
+    pub cleaning: usize,
+    pub opening: usize,
+}
+
+impl Links {
+    fn add(&mut self, other: Links) {
+        self.active += other.active;
+        self.kept += other.kept;
+        self.idle += other.idle;
+        self.cleaning += other.cleaning;
+        self.opening += other.opening;
+    }
+}
+
+/// Links of a pool.
+pub fn links_of(pool: &Pool) -> Links {
+    let cards = pool.cards();
+    let (idle, open, _) = pool.census();
+    let mut links = Links { idle, opening: (open as usize).saturating_sub(cards.len()), ..Links::default() };
+    for card in &cards {
+        if card.session.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        if card.kept.load(Ordering::Relaxed) > 0 {
+            links.kept += 1;
+        } else {
+            links.active += 1;
+        }
+    }
+    links.cleaning = cards.len().saturating_sub(links.active + links.kept + idle);
+    links
+}
+
+/// All users and databases with clients or links.
+pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
+    let mut groups = BTreeMap::<_, Group>::new();
+    for card in shared.cards.all() {
+        let group = groups.entry((card.database.clone(), card.user.clone())).or_default();
+        match card.doing() {
+            Doing::WaitingForConnection => group.waiting += 1,
+            Doing::Idle | Doing::IdleInTransaction | Doing::Executing => group.clients += 1,
+        }
+    }
+    let now = Instant::now();
+    for pool in shared.pools.all() {
+        let group = groups.entry((pool.key.database.clone(), pool.key.user.clone())).or_default();
+        group.links.add(links_of(&pool));
+        if let Some(since) = pool.waits_since() {
+            group.waits = group.waits.max(now.saturating_duration_since(since));
+        }
+    }
+    groups
+}
+
+/// Every link: its pool and its card.
+pub fn links(shared: &Shared) -> Vec<(Arc<Pool>, Arc<LinkCard>)> {
+    let of_pool = |pool: Arc<Pool>| pool.cards().into_iter().map(move |card| (pool.clone(), card));
+    shared.pools.all().into_iter().flat_map(of_pool).collect()
+}

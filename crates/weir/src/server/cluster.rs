@@ -1,0 +1,260 @@
+//! Asks the servers for their roles and publishes the cluster's view. The only writer of `Shared::view`.
+//!
+//! One task on the first worker asks all nodes at once, every `sr_check_period` and whenever someone saw a reason
+//! (`Shared::nudge_prober`: a connection that broke, a write that was refused). Decisions are `policy::cluster`'s.
+
+use crate::io::reactor::parked;
+use crate::monitor::log::Level;
+use crate::process::shared::{Message, Stop, seconds};
+use crate::process::worker::Worker;
+use crate::server::link::{Address, OpenError, Talk};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+use weir_policy::cluster::{ClusterView, Health, Probe, Role};
+use weir_policy::config::{ClusteringMode, Config};
+use weir_policy::passwd::Secret;
+
+/// Longest time until a node that is down is asked again.
+const DOWN_PERIOD: Duration = Duration::from_secs(10);
+
+/// Shortest time between two rounds, however many nudges come.
+const ROUND_MIN: Duration = Duration::from_millis(200);
+
+/// Time until the next round while no primary is known.
+const SEARCH_PERIOD: Duration = Duration::from_secs(1);
+
+/// Time for one node's answer, connecting included.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+const ROLE_QUERY: &str = "SELECT pg_catalog.pg_is_in_recovery(), CASE WHEN pg_catalog.pg_is_in_recovery() \
+    THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END";
+
+const REPLICATION_QUERY: &str = "SELECT application_name, state, sync_state FROM pg_catalog.pg_stat_replication";
+
+/// What one node said.
+#[derive(Clone, Debug, Default)]
+struct Answer {
+    in_recovery: bool,
+    /// WAL position, in bytes from the beginning.
+    position: Option<u64>,
+    /// Application name, state, sync state of those who stream from here.
+    streaming: Vec<(String, String, String)>,
+}
+
+/// The connection kept to a node for asking.
+type Line = Rc<RefCell<Option<Talk>>>;
+
+/// What a node said, once it has.
+type Answered = Option<Result<Answer, OpenError>>;
+
+/// Runs for the proxy's life.
+pub async fn watch(w: Rc<Worker>) {
+    let mut config = w.shared.config.load_full();
+    let mut lines: Vec<Line> = config.nodes.iter().map(|_| Line::default()).collect();
+    loop {
+        w.shared.nudged.store(false, Ordering::Relaxed);
+        let started = Instant::now();
+        let newest = w.shared.config.load_full();
+        let mut view = ClusterView::clone(&w.shared.view.load());
+        if !Arc::ptr_eq(&newest, &config) {
+            config = newest;
+            view = ClusterView::new(&config, Some(&view), seconds(SystemTime::now()));
+            lines = config.nodes.iter().map(|_| Line::default()).collect();
+        }
+        let answers = ask_all(&w, &config, &lines).await;
+        if w.shared.stop_mode() >= Stop::Fast {
+            return;
+        }
+        let changed = judge(&w, &config, &mut view, &answers);
+        let has_primary = view.primary.is_some();
+        let has_down = (0..view.nodes.len()).any(|at| !view.is_up(at));
+        if changed || *w.shared.view.load_full() != view {
+            w.shared.view.store(Arc::new(view));
+            w.shared.tell_all(|| Message::Refresh);
+        }
+        wait(&w, &config, started, has_primary, has_down).await;
+    }
+}
+
+/// Until the next round is due.
+async fn wait(w: &Worker, config: &Config, started: Instant, has_primary: bool, has_down: bool) {
+    let period = match (has_primary, config.check.period_ms) {
+        (false, _) => Some(SEARCH_PERIOD),
+        (true, 0) => None,
+        (true, ms) if has_down => Some(Duration::from_millis(ms).min(DOWN_PERIOD)),
+        (true, ms) => Some(Duration::from_millis(ms)),
+    };
+    loop {
+        let passed = started.elapsed();
+        let is_nudged = w.shared.nudged.load(Ordering::Relaxed) && passed >= ROUND_MIN;
+        if is_nudged || period.is_some_and(|period| passed >= period) {
+            return;
+        }
+        if let Some(period) = period {
+            w.reactor.wake_at(started + period);
+        }
+        if passed < ROUND_MIN {
+            w.reactor.wake_at(started + ROUND_MIN);
+        }
+        parked().await;
+    }
+}
+
+/// Asks every node in a task of its own, so that a dead one delays nobody.
+async fn ask_all(w: &Rc<Worker>, config: &Arc<Config>, lines: &[Line]) -> Vec<Result<Answer, OpenError>> {
+    let waiting = w.reactor.current_task();
+    let left = Rc::new(Cell::new(config.nodes.len()));
+    let answers: Rc<RefCell<Vec<Answered>>> = Rc::new(RefCell::new(config.nodes.iter().map(|_| None).collect()));
+    for (at, node) in config.nodes.iter().enumerate() {
+        let address = Address {
+            node: node.id,
+            hostname: node.hostname.clone(),
+            port: node.port,
+            connect_timeout_ms: node.connect_timeout_ms,
+            ssl_mode: node.ssl_mode,
+        };
+        let (w, config, line) = (w.clone(), config.clone(), lines[at].clone());
+        let (left, answers) = (left.clone(), answers.clone());
+        let reactor = w.clone();
+        reactor.reactor.spawn(async move {
+            let answer = ask(&w, &config, &address, &line).await;
+            answers.borrow_mut()[at] = Some(answer);
+            left.set(left.get() - 1);
+            if left.get() == 0 {
+                w.reactor.wake(waiting);
+            }
+        });
+    }
+    while left.get() > 0 {
+        parked().await;
+    }
+    let gone = |node: u16| OpenError::Gone { node };
+    let answers = answers.take();
+    answers.into_iter().zip(&config.nodes).map(|(a, node)| a.unwrap_or_else(|| Err(gone(node.id)))).collect()
+}
+
+/// Asks one node, over the connection kept or a new one.
+async fn ask(w: &Worker, config: &Config, address: &Address, line: &Line) -> Result<Answer, OpenError> {
+    let deadline = Instant::now() + PROBE_TIMEOUT;
+    let kept = line.borrow_mut().take();
+    if let Some(mut talk) = kept {
+        talk.renew(w, deadline);
+        if let Ok(answer) = question(w, address, &mut talk).await {
+            *line.borrow_mut() = Some(talk);
+            return Ok(answer);
+        }
+    }
+    let check = &config.check;
+    let user = if check.user.is_empty() { "postgres" } else { &check.user };
+    let files = w.shared.access.files();
+    let own = Secret::parse(check.password.as_bytes(), files.key.as_ref()).ok();
+    let secret = own.as_ref().or_else(|| files.passwords.get(user.as_bytes()));
+    let login = crate::server::link::Login { user, database: &check.database, secret, generation: 0, parameters: &[] };
+    let mut talk = Talk::log_in(w, address, &login, deadline).await?;
+    let answer = question(w, address, &mut talk).await?;
+    *line.borrow_mut() = Some(talk);
+    Ok(answer)
+}
+
+async fn question(w: &Worker, address: &Address, talk: &mut Talk) -> Result<Answer, OpenError> {
+    let rows = talk.query(w, address, ROLE_QUERY).await?;
+    let mut answer = Answer::default();
+    if let Some([Some(in_recovery), position]) = rows.first().map(Vec::as_slice) {
+        answer.in_recovery = in_recovery == "t";
+        answer.position = position.as_deref().and_then(read_lsn);
+    }
+    if !answer.in_recovery {
+        for row in talk.query(w, address, REPLICATION_QUERY).await? {
+            if let [name, state, sync] = row.as_slice() {
+                let text = |value: &Option<String>| value.clone().unwrap_or_default();
+                answer.streaming.push((text(name), text(state), text(sync)));
+            }
+        }
+    }
+    Ok(answer)
+}
+
+/// Reads a WAL position such as `16/B374D848`.
+fn read_lsn(text: &str) -> Option<u64> {
+    let (high, low) = text.split_once('/')?;
+    Some((u64::from_str_radix(high, 16).ok()? << 32) | u64::from_str_radix(low, 16).ok()?)
+}
+
+/// Takes the answers into the view. True when a role or a health changed.
+fn judge(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Result<Answer, OpenError>]) -> bool {
+    let written = answers.iter().flatten().filter(|a| !a.in_recovery).filter_map(|a| a.position).max();
+    let streaming: Vec<_> = answers.iter().flatten().flat_map(|a| &a.streaming).collect();
+    let now_s = seconds(SystemTime::now());
+    let mut changed = false;
+    for (at, answer) in answers.iter().enumerate() {
+        let node = &config.nodes[at];
+        let probe = match answer {
+            Ok(answer) => {
+                let lag_bytes = written.zip(answer.position).map(|(written, replayed)| written.saturating_sub(replayed));
+                let in_recovery = answer.in_recovery && !is_primary_by_configuration(config, at);
+                Probe::Answered { in_recovery, lag_bytes: lag_bytes.filter(|_| answer.in_recovery) }
+            }
+            // A single server that answers but will not let us ask is still the only one there is.
+            Err(error) if is_primary_by_configuration(config, at) && !error.is_unreachable() => {
+                Probe::Answered { in_recovery: false, lag_bytes: None }
+            }
+            Err(_) => Probe::Unreachable,
+        };
+        let before = view.nodes[at].health;
+        if view.step(at, &probe, now_s) {
+            changed = true;
+            report(w, view, at, before, answer.as_ref().err());
+        } else if let (Err(error), Health::Down) = (answer, before) {
+            w.shared.log.say(Level::Debug1, format_args!("node {} is still down: {error}", node.id));
+        }
+        let state = streaming.iter().find(|(name, _, _)| !node.application_name.is_empty() && *name == node.application_name);
+        view.nodes[at].replication = state.map(|(_, state, sync)| (state.clone(), sync.clone()));
+    }
+    changed
+}
+
+fn is_primary_by_configuration(config: &Config, at: usize) -> bool {
+    config.nodes[at].always_primary || config.nodes.len() == 1 || (config.clustering_mode == ClusteringMode::Raw && at == 0)
+}
+
+fn report(w: &Worker, view: &ClusterView, at: usize, before: Health, error: Option<&OpenError>) {
+    let node = &view.nodes[at];
+    let what = match node.health {
+        Health::Up(Role::Primary) => "is up: primary",
+        Health::Up(Role::Standby) => "is up: standby",
+        Health::Down => "is down",
+    };
+    let level = if node.health == Health::Down { Level::Warning } else { Level::Log };
+    let cause = error.map(|error| format!(": {error}")).unwrap_or_default();
+    let was = match before {
+        Health::Up(Role::Primary) => ", was primary",
+        Health::Up(Role::Standby) => ", was standby",
+        Health::Down => "",
+    };
+    w.shared.log.say(level, format_args!("node {} ({}:{}) {what}{was}{cause}", node.id, node.hostname, node.port));
+    let primaries = view.nodes.iter().filter(|n| n.health == Health::Up(Role::Primary)).count();
+    if primaries > 1 {
+        w.shared.log.say(
+            Level::Warning,
+            format_args!(
+                "{primaries} nodes call themselves primary; writes go to node {}",
+                view.primary.map_or(0, |p| view.nodes[p].id)
+            ),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wal_positions_are_bytes() {
+        assert_eq!(read_lsn("0/16B3748"), Some(0x16B_3748));
+        assert_eq!(read_lsn("16/B374D848"), Some(0x16_B374_D848));
+        assert_eq!(read_lsn("x"), None);
+    }
+}

@@ -1,0 +1,244 @@
+//! Weir logs in to a server.
+
+use crate::client::forge;
+use crate::io::tls::certificate::end_point;
+use crate::process::worker::Worker;
+use crate::server::link::{Address, Login, OpenError, Talk};
+use weir_policy::config::ChannelBinding;
+use weir_policy::passwd::{Asked, Secret};
+use weir_wire::back::{self as server, Auth};
+use weir_wire::frame::{back, front};
+use weir_wire::md5::Md5Secret;
+use weir_wire::scram::{Binding, Client, ClientSecret, MECHANISM, MECHANISM_PLUS, Nonce};
+use weir_wire::startup::Version;
+use weir_wire::write;
+use zeroize::Zeroizing;
+
+/// Room for an answer: a password, or a SCRAM message.
+const ANSWER_BYTES: usize = 1024;
+
+/// What a server says once the login is through.
+pub struct Greeting {
+    pub pid: u32,
+    pub key: Vec<u8>,
+    pub reported: Vec<(String, String)>,
+    pub protocol: Version,
+    /// The server asked for a proof and took ours: without, it trusts whoever comes from here.
+    pub was_asked: bool,
+}
+
+/// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
+pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Login<'_>) -> Result<Greeting, OpenError> {
+    let mut out = Vec::with_capacity(256);
+    let who = [("user", login.user), ("database", login.database)];
+    write::startup(&mut out, Version::V3_2, who.into_iter().chain(login.parameters.iter().copied()));
+    talk.send(w, address, &out).await?;
+    let mut greeting = Greeting { pid: 0, key: Vec::new(), reported: Vec::new(), protocol: Version::V3_2, was_asked: false };
+    let mut proof = Proof { w, address, login, scram: None, is_bound: false, is_proved: false };
+    loop {
+        let (tag, body) = talk.next(w, address).await?;
+        match tag {
+            back::AUTHENTICATION => {
+                let answer = proof.answer(talk, &body).await?;
+                if !answer.is_empty() {
+                    greeting.was_asked = true;
+                    talk.send(w, address, &answer).await?;
+                }
+            }
+            back::NEGOTIATE_VERSION => {
+                let newest = body.first_chunk::<4>().map_or(Version::V3_0, |word| Version(u32::from_be_bytes(*word)));
+                greeting.protocol = newest;
+            }
+            back::BACKEND_KEY_DATA => {
+                if let Some((pid, key)) = server::read_key(&body) {
+                    greeting.pid = pid;
+                    greeting.key = key.to_vec();
+                }
+            }
+            back::PARAMETER_STATUS => {
+                if let Some((name, value)) = server::read_parameter(&body) {
+                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    greeting.reported.push((text(name), text(value)));
+                }
+            }
+            back::ERROR => return Err(refused(address, &body)),
+            back::NOTICE => {}
+            back::READY => return Ok(greeting),
+            other => return Err(protocol(address, format!("unexpected message \"{}\" during login", other.escape_ascii()))),
+        }
+    }
+}
+
+/// A server's refusal in its own words. One without SQLSTATE or text gets them: drivers cannot do without.
+pub fn refused(address: &Address, body: &[u8]) -> OpenError {
+    let report = server::read_report(body);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let is_state = report.sqlstate.len() == 5 && report.sqlstate.iter().all(u8::is_ascii_alphanumeric);
+    let sqlstate = if is_state { text(report.sqlstate) } else { crate::monitor::fault::sqlstate::CONNECTION_FAILURE.to_string() };
+    let message = match report.message {
+        b"" => "the server gave no reason".to_string(),
+        message => text(message),
+    };
+    OpenError::Refused { address: address.clone(), sqlstate, message }
+}
+
+/// A server that says what it must not.
+pub fn protocol(address: &Address, what: impl Into<String>) -> OpenError {
+    OpenError::Protocol { address: address.clone(), what: what.into() }
+}
+
+/// Our side of the proof a server asks for.
+struct Proof<'a> {
+    w: &'a Worker,
+    address: &'a Address,
+    login: &'a Login<'a>,
+    scram: Option<Client>,
+    /// What is proved is bound to the server's certificate.
+    is_bound: bool,
+    /// The server has shown that it knows the user's keys.
+    is_proved: bool,
+}
+
+impl Proof<'_> {
+    /// The answer to an authentication request; empty when none is due.
+    async fn answer(&mut self, talk: &Talk, body: &[u8]) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+        // Large enough not to move: it may hold a password.
+        let mut out = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES));
+        let request = server::read_auth(body).ok_or_else(|| self.protocol("malformed authentication request"))?;
+        self.check_binding(&request)?;
+        match request {
+            // A server that asked for SCRAM and leaves it before its end does not know the keys.
+            Auth::Ok if self.scram.is_some() && !self.is_proved => return Err(self.protocol("SCRAM ended before its end")),
+            Auth::Ok => {}
+            Auth::Cleartext => {
+                if let Secret::Plain(password) = self.secret(Asked::Cleartext, "a password")? {
+                    write::message(&mut out, front::PASSWORD, |out| write::cstr(out, password));
+                }
+            }
+            Auth::Md5 { salt } => {
+                let secret = match self.secret(Asked::Md5, "md5")? {
+                    Secret::Plain(password) => Md5Secret::from_password(password, self.login.user.as_bytes()),
+                    Secret::Md5(secret) => secret.clone(),
+                    Secret::Scram(_) | Secret::Keys(..) => return Err(self.protocol("no md5 secret")),
+                };
+                write::message(&mut out, front::PASSWORD, |out| write::cstr(out, &secret.response(salt)));
+            }
+            Auth::Sasl(mechanisms) => {
+                let (mechanism, binding) = self.mechanism(talk, &mechanisms)?;
+                let secret = match self.secret(Asked::Scram, "scram-sha-256")? {
+                    Secret::Plain(password) => ClientSecret::Password(password.clone()),
+                    Secret::Keys(_, keys) => ClientSecret::Keys(keys.clone()),
+                    Secret::Md5(_) | Secret::Scram(_) => return Err(self.protocol("no password")),
+                };
+                let nonce = Nonce::from_random(&self.w.random());
+                let (client, first) = Client::new(secret, &nonce, binding);
+                self.scram = Some(client);
+                write::message(&mut out, front::PASSWORD, |out| {
+                    write::cstr(out, mechanism.as_bytes());
+                    out.extend((first.len() as u32).to_be_bytes());
+                    out.extend(first);
+                });
+            }
+            Auth::SaslContinue(message) => {
+                let last = self.prove(talk, message).await?;
+                write::message(&mut out, front::PASSWORD, |out| out.extend(last));
+            }
+            Auth::SaslFinal(message) => {
+                let client = self.scram.as_mut().ok_or_else(|| protocol(self.address, "SASL out of order"))?;
+                client.on_server_final(message).map_err(|e| protocol(self.address, e.to_string()))?;
+                self.is_proved = true;
+            }
+            Auth::Other(code) => {
+                let reason = format!("the server asks for authentication method {code}, which is not supported");
+                return Err(self.cannot(reason));
+            }
+        }
+        Ok(out)
+    }
+
+    /// Chooses among what the server offers, and binds it to the server's certificate where that can be had.
+    /// Source: `pg_SASL_init` in PostgreSQL's fe-auth.c.
+    fn mechanism(&mut self, talk: &Talk, offered: &[&[u8]]) -> Result<(&'static str, Binding), OpenError> {
+        let has = |name: &str| offered.contains(&name.as_bytes());
+        let wish = self.w.peek_config().tls.backend.binding;
+        if has(MECHANISM_PLUS) && !talk.socket.is_encrypted() {
+            // Only somebody between could have passed that on.
+            return Err(self.protocol("the server offered SCRAM-SHA-256-PLUS over a connection without TLS"));
+        }
+        let hash = talk.socket.look_at_tls(|tls| tls.peer_certificate().and_then(end_point)).flatten();
+        match hash.filter(|_| wish != ChannelBinding::Disable) {
+            Some(hash) if has(MECHANISM_PLUS) => {
+                self.is_bound = true;
+                Ok((MECHANISM_PLUS, Binding::EndPoint(hash)))
+            }
+            _ if wish == ChannelBinding::Require => {
+                Err(self.cannot("backend_channel_binding = require, and the server offers no SCRAM-SHA-256-PLUS over TLS".into()))
+            }
+            // A server that did offer it will know that somebody between took it out.
+            Some(_) if has(MECHANISM) => Ok((MECHANISM, Binding::Unused)),
+            None if has(MECHANISM) => Ok((MECHANISM, Binding::None)),
+            Some(_) | None => Err(self.protocol("the server offers no SASL mechanism that is supported here")),
+        }
+    }
+
+    /// Where a bound login is demanded, nothing is said to a server that asks for another one.
+    fn check_binding(&self, request: &Auth<'_>) -> Result<(), OpenError> {
+        let is_right = match request {
+            Auth::Sasl(_) | Auth::SaslContinue(_) | Auth::SaslFinal(_) => true,
+            Auth::Ok => self.is_bound && self.is_proved,
+            Auth::Cleartext | Auth::Md5 { .. } | Auth::Other(_) => false,
+        };
+        if !is_right && self.w.peek_config().tls.backend.binding == ChannelBinding::Require {
+            let reason = "backend_channel_binding = require, and the server asks for another login than SCRAM-SHA-256-PLUS";
+            return Err(self.cannot(reason.into()));
+        }
+        Ok(())
+    }
+
+    /// Answers a SCRAM challenge. A password's keys are known, or derived on another thread.
+    async fn prove(&mut self, talk: &Talk, message: &[u8]) -> Result<Vec<u8>, OpenError> {
+        let mut client = self.scram.take().ok_or_else(|| self.protocol("SASL out of order"))?;
+        let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
+        match self.secret(Asked::Scram, "scram-sha-256")? {
+            Secret::Plain(password) => {
+                let keys = forge::keys(self.w, password, challenge, Some(talk.deadline())).await;
+                client
+                    .use_keys(keys.map_err(|e| self.cannot(format!("no keys of the password of \"{}\": {e}", self.login.user)))?);
+            }
+            // Keys are those of one salt. To prove anything with them under another one would only look like a wrong password.
+            Secret::Keys(known, _) if *known != challenge => {
+                let user = self.login.user;
+                let reason =
+                    format!("the server has another scram verifier for user \"{user}\" than the one the client proved itself by");
+                return Err(self.cannot(reason));
+            }
+            Secret::Keys(..) | Secret::Md5(_) | Secret::Scram(_) => {}
+        }
+        let last = client.on_server_first(message).map_err(|e| self.protocol(e.to_string()))?;
+        self.scram = Some(client);
+        Ok(last)
+    }
+
+    /// What we have for this kind of question.
+    fn secret(&self, asked: Asked, method: &str) -> Result<&Secret, OpenError> {
+        let user = self.login.user;
+        let reason = match self.login.secret {
+            None => {
+                format!("the server asks for {method}, and user \"{user}\" has no entry in pool_passwd and has proved nothing")
+            }
+            Some(secret) => match secret.refusal(asked) {
+                None => return Ok(secret),
+                Some(why) => format!("the server asks for {method}, but {why} (user \"{user}\")"),
+            },
+        };
+        Err(self.cannot(reason))
+    }
+
+    fn cannot(&self, reason: String) -> OpenError {
+        OpenError::Secret { address: self.address.clone(), reason }
+    }
+
+    fn protocol(&self, what: impl Into<String>) -> OpenError {
+        protocol(self.address, what)
+    }
+}

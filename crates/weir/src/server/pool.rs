@@ -1,0 +1,726 @@
+//! Links at rest, and who waits for one. Executes `policy::pool`.
+//!
+//! Pools are shared by all workers: a pool cut into one piece per core would be a worse product. A link stays in the event loop
+//! of the worker that used it last and is preferred there; another worker may take it, at the price of two system calls.
+//!
+//! Invariant: `open` counts the links of a pool that exist or are permitted to be opened. A link or permit is always in one
+//! place: at rest, with a session, or in a waiter's cell.
+
+use crate::monitor::gates::Gates;
+use crate::monitor::metrics::Metric;
+use crate::process::shared::{Message, WorkerId};
+use crate::process::worker::Worker;
+use crate::server::link::{Link, LinkCard};
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use weir_policy::config::Config;
+use weir_policy::limits::{self, Limits};
+use weir_policy::pool::{Counts, Grant, grant, is_surplus, missing};
+
+use crate::io::reactor::{TaskId, parked};
+use crate::monitor::metrics::NODES_MAX;
+
+/// What the links of a pool are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Purpose {
+    /// Statements of clients, who share them.
+    Statements,
+    /// Each is one replication client's to its end: never at rest.
+    Replication,
+    /// One for each worker, over which it hears of notifications.
+    Listening,
+}
+
+/// Whose links a pool holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PoolKey {
+    /// `backend_hostname` number.
+    pub node: u16,
+    pub user: Arc<str>,
+    pub database: Arc<str>,
+    pub purpose: Purpose,
+}
+
+impl PoolKey {
+    /// Links that clients do not share count among those of the node only, where the server itself has a limit on them.
+    fn limits(&self, config: &Config) -> Limits {
+        let limits = limits::of(config, &self.user, &self.database);
+        match self.purpose {
+            Purpose::Statements => limits,
+            Purpose::Replication | Purpose::Listening => Limits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits },
+        }
+    }
+}
+
+/// The links of one user and database on one node.
+pub struct Pool {
+    pub key: PoolKey,
+    /// Some session has asked for what it drew from sequences (`currval`, `lastval`).
+    pub is_asked_for_sequences: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+/// Boxed, since a link moves between sessions, waiters and rest as one pointer.
+type Idle = Vec<Box<Link>>;
+
+struct Inner {
+    idle: Idle,
+    open: u32,
+    waiters: VecDeque<Waiter>,
+    /// An administrator wants no links here: they are closed as they come back, and nobody gets one.
+    paused: bool,
+    limits: Limits,
+    cards: HashMap<u64, Arc<LinkCard>>,
+}
+
+struct Waiter {
+    worker: WorkerId,
+    task: TaskId,
+    since: Instant,
+    cell: Arc<Cell>,
+}
+
+/// Where a waiter finds what it was given.
+#[derive(Default)]
+struct Cell {
+    given: Mutex<Given>,
+}
+
+#[derive(Default)]
+enum Given {
+    #[default]
+    Nothing,
+    Link(Box<Link>),
+    /// The right to open one.
+    Permit,
+    /// Nobody waits here any more.
+    Left,
+}
+
+/// What a session is given.
+pub enum Lease {
+    Link(Box<Link>),
+    /// Open one; on failure call `release_permit`.
+    Permit,
+}
+
+/// Where one certain link is.
+pub enum Place {
+    AtRest(Box<Link>),
+    InUse,
+    Nowhere,
+}
+
+/// Why a session got nothing.
+#[derive(Debug)]
+pub enum Refusal {
+    TimedOut {
+        waited_ms: u64,
+        limit: Limit,
+    },
+    /// The condition the caller gave came true.
+    GaveUp,
+}
+
+/// What was exhausted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    PoolSize(u32),
+    Node(u32),
+    All(u32),
+    Paused,
+}
+
+/// All pools, and how many links each node has.
+pub struct Pools {
+    pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
+    nodes: Vec<NodeBudget>,
+    /// Links of all nodes that exist or are permitted to be opened.
+    open: AtomicU32,
+    /// Entries of all nodes' queues of pools that lack a permission.
+    starved: AtomicU32,
+}
+
+/// How many links may be open, whatever their pool.
+#[derive(Clone, Copy)]
+struct Ceilings {
+    node: u32,
+    all: u32,
+}
+
+impl Ceilings {
+    fn of(config: &Config) -> Ceilings {
+        let all = if config.limits.links == 0 { u32::MAX } else { config.limits.links };
+        Ceilings { node: config.links_per_node_max(), all }
+    }
+
+    /// Whether links of one node can stand in the way of another's.
+    fn joins_nodes(self) -> bool {
+        self.all != u32::MAX
+    }
+}
+
+#[derive(Default)]
+struct NodeBudget {
+    open: AtomicU32,
+    /// Pools with waiters that only lack the node's permission.
+    starved: Mutex<VecDeque<Arc<Pool>>>,
+    starved_count: AtomicU32,
+}
+
+impl Default for Pools {
+    fn default() -> Pools {
+        let nodes = (0..NODES_MAX).map(|_| NodeBudget::default()).collect();
+        Pools { pools: Mutex::default(), nodes, open: AtomicU32::new(0), starved: AtomicU32::new(0) }
+    }
+}
+
+impl Pools {
+    /// The pool of a key, made if there is none. The gates are looked at under the lock, so that a pool made while its database is
+    /// being paused is paused too.
+    pub fn get(&self, key: PoolKey, gates: &Gates, config: &Config) -> Arc<Pool> {
+        let mut pools = self.pools.lock();
+        let make = || {
+            let inner = Inner {
+                idle: Vec::new(),
+                open: 0,
+                waiters: VecDeque::new(),
+                paused: gates.is_paused(&key.database),
+                limits: key.limits(config),
+                cards: HashMap::default(),
+            };
+            let is_asked_for_sequences = AtomicBool::new(false);
+            Arc::new(Pool { key: key.clone(), is_asked_for_sequences, inner: Mutex::new(inner) })
+        };
+        pools.entry(key.clone()).or_insert_with(make).clone()
+    }
+
+    /// Takes the limits of another configuration.
+    pub fn reconfigure(&self, config: &Config) {
+        for pool in self.all() {
+            pool.inner.lock().limits = pool.key.limits(config);
+        }
+    }
+
+    /// Lets those who wait have what other limits allow now.
+    pub fn feed_all(&self, w: &Worker) {
+        self.all().iter().for_each(|pool| pool.feed(w));
+    }
+
+    /// Takes the permission to open one more link to a node. Error: the limit that is reached.
+    fn permit(&self, node: u16, ceilings: Ceilings) -> Result<(), Limit> {
+        let below = |max: u32| move |open: u32| (open < max).then_some(open + 1);
+        let budget = &self.budget(node).open;
+        budget
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, below(ceilings.node))
+            .map_err(|_| Limit::Node(ceilings.node))?;
+        if self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below(ceilings.all)).is_err() {
+            budget.fetch_sub(1, Ordering::Relaxed);
+            return Err(Limit::All(ceilings.all));
+        }
+        Ok(())
+    }
+
+    /// The limit that stands in the way of another link to a node, if any does.
+    fn lacking(&self, node: u16, ceilings: Ceilings) -> Option<Limit> {
+        if self.node_open(node) >= ceilings.node {
+            return Some(Limit::Node(ceilings.node));
+        }
+        (self.open() >= ceilings.all).then_some(Limit::All(ceilings.all))
+    }
+
+    /// Gives a permission back.
+    fn unpermit(&self, node: u16) {
+        self.budget(node).open.fetch_sub(1, Ordering::Relaxed);
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes sessions of a pool that wait only for a permission.
+    fn starve(&self, pool: &Arc<Pool>, count: usize) {
+        let budget = self.budget(pool.key.node);
+        budget.starved.lock().extend(std::iter::repeat_n(pool, count).cloned());
+        budget.starved_count.fetch_add(count as u32, Ordering::Relaxed);
+        self.starved.fetch_add(count as u32, Ordering::Relaxed);
+    }
+
+    /// Links of all nodes.
+    pub fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// The pools of one database, or all.
+    pub fn of_database(&self, database: Option<&str>) -> Vec<Arc<Pool>> {
+        let mut pools = self.all();
+        pools.retain(|pool| database.is_none_or(|database| *pool.key.database == *database));
+        pools
+    }
+
+    /// All pools, by node, database and user.
+    pub fn all(&self) -> Vec<Arc<Pool>> {
+        let mut all: Vec<_> = self.pools.lock().values().cloned().collect();
+        let place = |pool: &Arc<Pool>| {
+            let key = &pool.key;
+            (key.node, key.database.clone(), key.user.clone(), key.purpose)
+        };
+        all.sort_by_cached_key(place);
+        all
+    }
+
+    fn budget(&self, node: u16) -> &NodeBudget {
+        &self.nodes[usize::from(node) % NODES_MAX]
+    }
+
+    /// Links of a node that exist or are being opened.
+    pub fn node_open(&self, node: u16) -> u32 {
+        self.budget(node).open.load(Ordering::Relaxed)
+    }
+
+    /// Takes a link at rest out of another pool, of this node or of any, to make room.
+    fn take_idle_elsewhere(&self, pool: &Pool, lacking: Limit) -> Option<Box<Link>> {
+        let any_node = matches!(lacking, Limit::All(_));
+        let others: Vec<_> = {
+            let pools = self.pools.lock();
+            pools.values().filter(|p| (any_node || p.key.node == pool.key.node) && p.key != pool.key).cloned().collect()
+        };
+        for other in others {
+            let mut inner = other.inner.lock();
+            if !inner.idle.is_empty() {
+                return Some(inner.idle.remove(0));
+            }
+        }
+        None
+    }
+}
+
+impl Pool {
+    /// Cards of its links, oldest first.
+    pub fn cards(&self) -> Vec<Arc<LinkCard>> {
+        let mut cards: Vec<_> = self.inner.lock().cards.values().cloned().collect();
+        cards.sort_by_key(|card| card.serial);
+        cards
+    }
+
+    /// Whether its links come back from their clients.
+    pub fn is_shared(&self) -> bool {
+        self.key.purpose == Purpose::Statements
+    }
+
+    pub fn add_card(&self, card: Arc<LinkCard>) {
+        self.inner.lock().cards.insert(card.serial, card);
+    }
+
+    /// Links at rest, links in all, sessions waiting.
+    pub fn census(&self) -> (usize, u32, usize) {
+        let inner = self.inner.lock();
+        (inner.idle.len(), inner.open, inner.waiters.len())
+    }
+
+    /// A link or a permit at once, or a place in the queue.
+    ///
+    /// Not cancel safe: a dropped wait may hold a link. `give_up` is looked at whenever the task is woken.
+    pub async fn lease(self: &Arc<Pool>, w: &Worker, give_up: impl Fn() -> bool) -> Result<Lease, Refusal> {
+        let ceilings = Ceilings::of(&w.peek_config());
+        let first = self.try_lease(w, ceilings);
+        let (cell, limit) = match first {
+            Ok(lease) => return Ok(lease),
+            Err(waiting) => waiting,
+        };
+        w.count(Metric::Waits);
+        let since = w.reactor.now();
+        let limits = self.limits();
+        let after = |ms: u64| since + Duration::from_millis(ms);
+        let deadline = (limits.wait_ms > 0).then(|| after(limits.wait_ms));
+        let reserve_at = (limits.reserve > 0).then(|| after(limits.reserve_after_ms));
+        loop {
+            match std::mem::take(&mut *cell.given.lock()) {
+                Given::Link(link) => return Ok(Lease::Link(link)),
+                Given::Permit => return Ok(Lease::Permit),
+                Given::Nothing | Given::Left => {}
+            }
+            let timed_out = deadline.is_some_and(|at| w.reactor.now() >= at);
+            if timed_out || give_up() {
+                self.leave(w, &cell);
+                if !timed_out {
+                    return Err(Refusal::GaveUp);
+                }
+                w.count(Metric::WaitTimeouts);
+                let limit = if self.inner.lock().paused { Limit::Paused } else { limit };
+                return Err(Refusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
+            }
+            let now = w.reactor.now();
+            if reserve_at.is_some_and(|at| now >= at) && self.use_reserve(w, &cell) {
+                return Ok(Lease::Permit);
+            }
+            for at in [deadline, reserve_at.filter(|at| *at > now)].into_iter().flatten() {
+                w.reactor.wake_at(at);
+            }
+            parked().await;
+        }
+    }
+
+    pub fn limits(&self) -> Limits {
+        self.inner.lock().limits
+    }
+
+    /// Leaves the queue with a permission out of the reserve, if there is one left.
+    fn use_reserve(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
+        let ceilings = Ceilings::of(&w.peek_config());
+        let mut inner = self.inner.lock();
+        let place = inner.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.cell, cell));
+        // Without a place something was given in this moment.
+        let Some(place) = place else { return false };
+        let max = inner.limits.pool_size.saturating_add(inner.limits.reserve);
+        if inner.paused || inner.open >= max || w.shared.pools.permit(self.key.node, ceilings).is_err() {
+            return false;
+        }
+        inner.waiters.remove(place);
+        inner.open += 1;
+        w.count(Metric::ReserveUses);
+        true
+    }
+
+    /// The permission to open a link that nobody asked for, so that there are as many as are to be kept.
+    pub fn permit_warm(&self, w: &Worker) -> bool {
+        let ceilings = Ceilings::of(&w.peek_config());
+        let mut inner = self.inner.lock();
+        let limits = inner.limits;
+        if inner.paused
+            || missing(inner.open, limits.pool_min, limits.pool_size) == 0
+            || w.shared.pools.permit(self.key.node, ceilings).is_err()
+        {
+            return false;
+        }
+        inner.open += 1;
+        true
+    }
+
+    /// A link of this worker at rest, if there is one and nobody waits for it: the one used last that `fits`, else the one used last.
+    #[inline]
+    pub fn take_idle(&self, w: &Worker, fits: impl Fn(&Link) -> bool) -> Option<Box<Link>> {
+        let mut inner = self.inner.lock();
+        if !inner.waiters.is_empty() || inner.paused {
+            return None;
+        }
+        let fitting = inner.idle.iter().rposition(|link| link.home == w.id && fits(link));
+        let at = fitting.or_else(|| inner.idle.iter().rposition(|link| link.home == w.id))?;
+        Some(inner.idle.remove(at))
+    }
+
+    /// One certain link, by its number.
+    pub fn take_again(&self, serial: u64) -> Place {
+        let mut inner = self.inner.lock();
+        match inner.idle.iter().position(|link| link.card.serial == serial) {
+            Some(at) if !inner.paused => Place::AtRest(inner.idle.remove(at)),
+            None if inner.cards.contains_key(&serial) => Place::InUse,
+            Some(_) | None => Place::Nowhere,
+        }
+    }
+
+    fn try_lease(self: &Arc<Pool>, w: &Worker, ceilings: Ceilings) -> Result<Lease, (Arc<Cell>, Limit)> {
+        let pools = &w.shared.pools;
+        let mut inner = self.inner.lock();
+        match grant(inner.counts()) {
+            Grant::Take => {
+                if let Some(link) = take_near(&mut inner.idle, w.id) {
+                    return Ok(Lease::Link(link));
+                }
+            }
+            Grant::Open if pools.permit(self.key.node, ceilings).is_ok() => {
+                inner.open += 1;
+                return Ok(Lease::Permit);
+            }
+            Grant::Open | Grant::Wait => {}
+        }
+        let cell = Arc::new(Cell::default());
+        let task = w.reactor.current_task();
+        inner.waiters.push_back(Waiter { worker: w.id, task, since: w.reactor.now(), cell: cell.clone() });
+        if inner.paused {
+            return Err((cell, Limit::Paused));
+        }
+        if inner.open >= inner.limits.pool_size {
+            return Err((cell, Limit::PoolSize(inner.limits.pool_size)));
+        }
+        // Only the limits of all pools stand in the way: another pool's link at rest makes room. What was freed between the look at
+        // the counts and this place in the queue is found here too.
+        drop(inner);
+        pools.starve(self, 1);
+        let lacking = pools.lacking(self.key.node, ceilings);
+        if let Some(link) = lacking.and_then(|limit| pools.take_idle_elsewhere(self, limit)) {
+            w.close_link(link);
+        }
+        pools.feed_starved(w, self.key.node);
+        Err((cell, lacking.unwrap_or(Limit::Node(ceilings.node))))
+    }
+
+    /// Leaves the queue; what was given in the same moment goes to the next.
+    fn leave(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) {
+        self.inner.lock().waiters.retain(|waiter| !Arc::ptr_eq(&waiter.cell, cell));
+        match std::mem::replace(&mut *cell.given.lock(), Given::Left) {
+            Given::Link(link) => self.give_back(w, link),
+            Given::Permit => self.release_permit(w),
+            Given::Nothing | Given::Left => {}
+        }
+    }
+
+    /// Returns a clean link: to the longest waiter, of this pool or of one that only lacks the node's permission; else to rest.
+    pub fn give_back(self: &Arc<Pool>, w: &Worker, link: Box<Link>) {
+        if self.yields_to_starved(w) {
+            return w.close_link(link);
+        }
+        if !link.is_of_these_passwords(w) || link.card.doomed.load(Ordering::Relaxed) {
+            return w.close_link(link);
+        }
+        link.at_rest(w.reactor.now());
+        let waiter = {
+            let mut inner = self.inner.lock();
+            if inner.paused || is_surplus(inner.counts()) {
+                drop(inner);
+                return w.close_link(link);
+            }
+            match inner.waiters.pop_front() {
+                Some(waiter) => waiter,
+                None => {
+                    inner.idle.push(link);
+                    return;
+                }
+            }
+        };
+        self.hand(w, waiter, Given::Link(link));
+    }
+
+    /// Whether a pool that lacks only a permission has waited longer than anyone here.
+    fn yields_to_starved(&self, w: &Worker) -> bool {
+        let pools = &w.shared.pools;
+        if pools.starved.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let ceilings = Ceilings::of(&w.peek_config());
+        let Some((pool, starved_since)) = pools.longest_starved(self.key.node, ceilings) else { return false };
+        if pool.key == self.key {
+            return false;
+        }
+        let ours = self.inner.lock().waiters.front().map(|waiter| waiter.since);
+        ours.is_none_or(|ours| starved_since < ours)
+    }
+
+    fn hand(self: &Arc<Pool>, w: &Worker, waiter: Waiter, given: Given) {
+        {
+            let mut cell = waiter.cell.given.lock();
+            if matches!(*cell, Given::Left) {
+                drop(cell);
+                return match given {
+                    Given::Link(link) => self.give_back(w, link),
+                    Given::Permit => self.release_permit(w),
+                    Given::Nothing | Given::Left => {}
+                };
+            }
+            *cell = given;
+        }
+        if waiter.worker == w.id {
+            w.reactor.wake(waiter.task);
+        } else {
+            w.shared.mailboxes[usize::from(waiter.worker)].send(Message::Wake(waiter.task));
+        }
+    }
+
+    /// A link is gone, or could not be opened: its place goes to whoever waited longest, here or at the node.
+    pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
+        let pools = &w.shared.pools;
+        let yields = self.yields_to_starved(w);
+        let (waiter, starving) = {
+            let mut inner = self.inner.lock();
+            let is_kept = !yields && !inner.paused && inner.open <= inner.limits.pool_size.saturating_add(inner.limits.reserve);
+            let waiter = if is_kept { inner.waiters.pop_front() } else { None };
+            let mut starving = 0;
+            if waiter.is_none() {
+                inner.open -= 1;
+                pools.unpermit(self.key.node);
+                // Those who wait here now lack a permission, too.
+                starving = usize::from(!inner.waiters.is_empty() && !inner.paused);
+            }
+            (waiter, starving)
+        };
+        match waiter {
+            Some(waiter) => self.hand(w, waiter, Given::Permit),
+            None => {
+                pools.starve(self, starving);
+                pools.feed_starved(w, self.key.node);
+            }
+        }
+    }
+
+    /// A link of this pool was closed.
+    pub fn forget(self: &Arc<Pool>, w: &Worker, serial: u64) {
+        self.inner.lock().cards.remove(&serial);
+        self.release_permit(w);
+    }
+
+    /// Closes the pool: links at rest go now, the others when they come back. Who asks for one waits.
+    pub fn pause(self: &Arc<Pool>, w: &Worker) {
+        self.inner.lock().paused = true;
+        self.retire(|_, _| true).into_iter().for_each(|link| w.close_link(link));
+    }
+
+    /// Opens the pool again, for those who wait too.
+    pub fn resume(self: &Arc<Pool>, w: &Worker) {
+        self.inner.lock().paused = false;
+        self.feed(w);
+    }
+
+    /// Opens as many links for those who wait as the limits allow: one entry for each, as if all had come just now.
+    fn feed(self: &Arc<Pool>, w: &Worker) {
+        let waiting = self.inner.lock().waiters.len();
+        if waiting > 0 {
+            w.shared.pools.starve(self, waiting);
+            w.shared.pools.feed_starved(w, self.key.node);
+        }
+    }
+
+    /// Has every link closed: those at rest now, the others when they come back. Those that never do stay.
+    pub fn renew(self: &Arc<Pool>, w: &Worker) {
+        if !self.is_shared() {
+            return;
+        }
+        let gone = {
+            let mut inner = self.inner.lock();
+            inner.cards.values().for_each(|card| card.doomed.store(true, Ordering::Relaxed));
+            std::mem::take(&mut inner.idle)
+        };
+        gone.into_iter().for_each(|link| w.close_link(link));
+    }
+
+    /// Whether a link waits to be closed.
+    pub fn has_doomed(&self) -> bool {
+        self.inner.lock().cards.values().any(|card| card.doomed.load(Ordering::Relaxed))
+    }
+
+    /// Since when the first one waits.
+    pub fn waits_since(&self) -> Option<Instant> {
+        self.inner.lock().waiters.front().map(|waiter| waiter.since)
+    }
+
+    /// Takes the links at rest that `retire` says are to go; it is told how many there are beyond those to be kept.
+    pub fn retire(&self, mut retire: impl FnMut(&Link, u32) -> bool) -> Vec<Box<Link>> {
+        let mut inner = self.inner.lock();
+        let mut surplus = inner.open.saturating_sub(inner.limits.pool_min);
+        let (gone, kept) = std::mem::take(&mut inner.idle).into_iter().partition(|link| {
+            let goes = retire(link, surplus);
+            surplus = surplus.saturating_sub(u32::from(goes));
+            goes
+        });
+        inner.idle = kept;
+        gone
+    }
+}
+
+impl Inner {
+    fn counts(&self) -> Counts {
+        Counts {
+            idle: self.idle.len() as u32,
+            open: self.open,
+            waiting: self.waiters.len() as u32,
+            open_max: self.limits.pool_size,
+            paused: self.paused,
+        }
+    }
+}
+
+impl Pools {
+    /// The pool of a node that has lacked a permission for longest, and since when its first session waits. Entries of pools where
+    /// nobody waits any more are dropped on the way.
+    fn front_starved(&self, node: u16) -> Option<(Arc<Pool>, Instant)> {
+        loop {
+            let pool = self.budget(node).starved.lock().front().cloned()?;
+            let since = {
+                let inner = pool.inner.lock();
+                inner.waiters.front().filter(|_| !inner.paused).map(|waiter| waiter.since)
+            };
+            if let Some(since) = since {
+                return Some((pool, since));
+            }
+            self.drop_starved(&pool);
+        }
+    }
+
+    fn drop_starved(&self, pool: &Arc<Pool>) {
+        let budget = self.budget(pool.key.node);
+        let mut starved = budget.starved.lock();
+        if starved.front().is_some_and(|front| Arc::ptr_eq(front, pool)) {
+            starved.pop_front();
+            budget.starved_count.fetch_sub(1, Ordering::Relaxed);
+            self.starved.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Nodes with starved pools whose links stand in the way of one another.
+    fn starved_nodes(&self, node: u16, ceilings: Ceilings) -> impl Iterator<Item = u16> {
+        let nodes = if ceilings.joins_nodes() { 0..self.nodes.len() as u16 } else { node..node + 1 };
+        nodes.filter(|node| self.budget(*node).starved_count.load(Ordering::Relaxed) > 0)
+    }
+
+    /// The pool that has lacked a permission for longest, of those that a link to this node could help.
+    fn longest_starved(&self, node: u16, ceilings: Ceilings) -> Option<(Arc<Pool>, Instant)> {
+        self.starved_nodes(node, ceilings).filter_map(|node| self.front_starved(node)).min_by_key(|(_, since)| *since)
+    }
+
+    /// Lets starved pools open links, the longest waiting first, as far as the limits allow.
+    fn feed_starved(&self, w: &Worker, node: u16) {
+        if self.starved.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let ceilings = Ceilings::of(&w.peek_config());
+        while let Some((pool, _)) = self.longest_starved(node, ceilings) {
+            if self.feed_one(w, &pool, ceilings) {
+                continue;
+            }
+            // The one that waits longest lacks a permission of its node, perhaps; another node's may be free.
+            let others: Vec<u16> = self.starved_nodes(node, ceilings).filter(|node| *node != pool.key.node).collect();
+            for node in others {
+                while self.front_starved(node).is_some_and(|(pool, _)| self.feed_one(w, &pool, ceilings)) {}
+            }
+            return;
+        }
+    }
+
+    /// Lets one session of a starved pool open a link. False: the limits are reached.
+    fn feed_one(&self, w: &Worker, pool: &Arc<Pool>, ceilings: Ceilings) -> bool {
+        let waiter = {
+            let mut inner = pool.inner.lock();
+            // At its own limit it is not a permission that it lacks: its own links come back to it.
+            if inner.paused || inner.waiters.is_empty() || inner.open >= inner.limits.pool_size {
+                None
+            } else {
+                if self.permit(pool.key.node, ceilings).is_err() {
+                    return false;
+                }
+                inner.open += 1;
+                inner.waiters.pop_front()
+            }
+        };
+        self.drop_starved(pool);
+        if let Some(waiter) = waiter {
+            pool.hand(w, waiter, Given::Permit);
+        }
+        true
+    }
+
+    /// Forgets the pools of a user and database that no server let in, so that invented names leave nothing behind.
+    pub fn forget_unused(&self, user: &str, database: &str) {
+        self.pools.lock().retain(|key, pool| {
+            let inner = pool.inner.lock();
+            &*key.user != user || &*key.database != database || inner.open > 0 || !inner.waiters.is_empty()
+        });
+    }
+}
+
+/// The link used last, of this worker if there is one: its server's caches are the warmest.
+fn take_near(idle: &mut Idle, worker: WorkerId) -> Option<Box<Link>> {
+    match idle.iter().rposition(|link| link.home == worker) {
+        Some(at) => Some(idle.remove(at)),
+        None => idle.pop(),
+    }
+}

@@ -1,0 +1,14 @@
+//! A session at work: where its statements go, and the bytes between it and the server.
+
+pub mod aim;
+pub mod answer;
+pub mod causal;
+pub mod extended;
+pub mod judging;
+pub mod net;
+pub mod overtime;
+pub mod relay;
+pub mod replication;
+pub mod sequences;
+pub mod timing;
+pub mod vacate;

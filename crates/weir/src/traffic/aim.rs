@@ -1,0 +1,497 @@
+//! Gives a session the link its next statement needs.
+
+use crate::client::flow::{Flow, Need};
+use crate::client::inventory;
+use crate::client::session::{IDLE, Session};
+use crate::client::session_card::Doing;
+use crate::client::statements::Statement;
+use crate::io::reactor::parked;
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::metrics::Metric;
+use crate::monitor::stats::Stat;
+use crate::process::shared::Message;
+use crate::process::worker::Worker;
+use crate::server::link::{self, Link, Login, OpenError};
+use crate::server::pool::{Lease, Limit, Place, Pool, Refusal};
+use crate::traffic::causal::{self, Replay, Shown};
+use crate::traffic::judging;
+use crate::traffic::net;
+use crate::traffic::sequences;
+use crate::traffic::timing;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_policy::causal::Nodes;
+use weir_policy::cluster::NodeIndex;
+use weir_policy::config::PoolMode;
+use weir_policy::replies::Expect;
+use weir_policy::route::{self, Ask, Class, Side, Target};
+use weir_policy::rule::Rule;
+use weir_sql::facts::{Keeps, Leaves, Transaction};
+use weir_wire::frame::front;
+use weir_wire::write;
+
+/// Time the worker that has a link gets to let go of it.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Time a session waits for a link that another client has, which only this link can serve; and the interval between two looks. Who
+/// keeps it longer than a transaction takes has most likely drawn from sequences himself.
+const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
+const AGAIN_EVERY: Duration = Duration::from_millis(1);
+
+/// Sees that the session holds a link where this statement may run. `None`: it does. Else what to do first.
+#[inline]
+pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
+    if let Some(link) = &s.link {
+        let stays = s.transaction != IDLE || s.state.kept().is_some();
+        if stays || is_primary(w, link) || judging::class_of(s, w, statement).side == Side::Reader {
+            let flow = bring_again(s, w, statement);
+            if flow.is_none() {
+                sequences::prepare(s, w, statement);
+            }
+            return Ok(flow);
+        }
+        leave_reader(s, w);
+        if s.link.is_some() {
+            return Ok(Some(Flow::Hold));
+        }
+    }
+    let mut class = judging::class_of(s, w, statement);
+    class = net::class_of(s, statement, class);
+    if s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
+        // All of the session's state lies on one link, so that link must be able to do everything.
+        class.side = Side::Primary;
+    }
+    let need = Need { class, is_read: statement.is_read, link: sequences::wanted(s, statement) };
+    if class.side == Side::Reader {
+        causal::begin_read(s, w);
+    }
+    let Chosen::Node(at, node) = choose(s, w, class, true) else { return Ok(Some(Flow::Need(need))) };
+    if need.link.is_some() {
+        return Ok(Some(Flow::Need(need)));
+    }
+    let pool = s.pools.of_node(w, node);
+    let fits = |link: &Link| Arc::ptr_eq(&link.settings, &s.state.settings) && Arc::ptr_eq(&link.by_sql, &s.state.by_sql);
+    match pool.take_idle(w, fits).and_then(|link| fit_near(w, link)) {
+        Some(link) if shown_by(s, w, class, at, &link) != Shown::All => {
+            pool.give_back(w, link);
+            Ok(Some(Flow::Need(need)))
+        }
+        Some(link) => {
+            count(s, w, need, node);
+            settle_in(s, w, link);
+            if s.state.listening.is_some() {
+                inventory::prepare(s, w, statement);
+            }
+            if !s.barrier && !s.net.is_on_reader {
+                sequences::prepare(s, w, statement);
+            }
+            Ok(s.barrier.then_some(Flow::Hold))
+        }
+        None => Ok(Some(Flow::Need(need))),
+    }
+}
+
+fn count(s: &Session, w: &Worker, need: Need, node: u16) {
+    w.counters().count_rule(s.entry.clock.rule.get());
+    if need.class.side == Side::Reader {
+        w.count(Metric::ReadsSpread);
+        if s.entry.clock.rule.get() == Rule::ReadNotReplayed {
+            w.count(Metric::ReadsNotReplayed);
+        }
+    }
+    if need.is_read {
+        w.count_select(node);
+    }
+}
+
+/// Whether what comes over this link shows all the session must see.
+#[inline]
+fn shown_by(s: &Session, w: &Worker, class: Class, at: NodeIndex, link: &Link) -> Shown {
+    if class.side != Side::Reader || w.view().primary == Some(at) { Shown::All } else { causal::shown_by(s, w, link) }
+}
+
+fn is_primary(w: &Worker, link: &Link) -> bool {
+    let view = w.view();
+    view.primary.is_some_and(|at| view.nodes[at].id == link.card.address.node)
+}
+
+/// A pipeline began with reads and goes on with what only the primary may do: what was sent is brought to its end here first.
+///
+/// Only reads ran so far, so that ending their implicit transaction early changes nothing a client could see.
+fn leave_reader(s: &mut Session, w: &Rc<Worker>) {
+    if s.replies.is_unsynced() && !s.replies.is_skipping() {
+        s.replies.push(Expect::SyncOurs);
+        write::bare(s.up.extra(&w.buffers), front::SYNC);
+        // Nothing may follow it before its answer: an error may still change what the held message means.
+        s.barrier = true;
+    } else if s.replies.is_settled() {
+        inventory::settle(s, w);
+    }
+}
+
+/// Why a statement that only means something on the primary cannot run where the session's transaction is, if it is elsewhere.
+pub fn misplaced(s: &Session, w: &Worker, statement: &Statement) -> Option<Fault> {
+    if let Some(fault) = sequences::refusal(s, statement) {
+        return Some(fault);
+    }
+    const MOVES: Leaves = Leaves::of(Keeps::Setting).with(Keeps::Prepare);
+    let stays = statement.locks || !statement.leaves.without(MOVES).is_empty();
+    let link = s.link.as_ref().filter(|_| stays)?;
+    (!is_primary(w, link) && w.view().primary.is_some()).then(|| {
+        let text = "this statement leaves session state or takes a lock, which is not possible in a transaction on a standby";
+        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
+            .hint("Run it before the transaction, or begin the transaction without READ ONLY.")
+    })
+}
+
+/// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
+pub fn hold(s: &mut Session, w: &Worker) -> Flow {
+    if s.replies.is_unsynced() && !s.flushed && s.link.is_some() {
+        weir_wire::write::bare(s.up.extra(&w.buffers), front::FLUSH);
+        s.flushed = true;
+    }
+    Flow::Hold
+}
+
+/// Statement pooling has no transactions of several statements.
+pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
+    // Among several statements, what stands between BEGIN and COMMIT is not told apart.
+    let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
+    (begins && s.pools.limits.get().mode == PoolMode::Statement).then(|| {
+        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
+            .hint("Set pool_mode to transaction.")
+    })
+}
+
+/// Chooses a node and takes a link to it: at rest, opened, or waited for. Not cancel safe.
+pub async fn acquire(s: &mut Session, w: &Rc<Worker>, need: Need) -> Result<(), Fault> {
+    let started = w.reactor.now();
+    let acquired = acquire_since(s, w, need, started).await;
+    timing::waited(s, w, started);
+    acquired
+}
+
+async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instant) -> Result<(), Fault> {
+    let mut class = need.class;
+    let mut replay = Replay::new(w);
+    let mut waited = false;
+    loop {
+        let (at, node) = match choose(s, w, class, !replay.is_over(w)) {
+            Chosen::Node(at, node) => (at, node),
+            Chosen::NoPrimary(rule) => {
+                wait_for_primary(s, w, started, rule).await?;
+                continue;
+            }
+            Chosen::Replay => {
+                if !std::mem::replace(&mut waited, true) {
+                    w.count(Metric::ReplayWaits);
+                }
+                replay.wait(w).await;
+                continue;
+            }
+        };
+        if let Some(link) = lease_again(s, w, node, need).await {
+            count(s, w, need, node);
+            settle_in(s, w, link);
+            return Ok(());
+        }
+        match lease(s, w, node).await? {
+            Ok(link) => {
+                let shown = shown_by(s, w, class, at, &link);
+                if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
+                    count(s, w, Need { class, ..need }, node);
+                    settle_in(s, w, link);
+                    return Ok(());
+                }
+                // The standby has started anew, or this link is so young that nobody vouches for it yet.
+                replay.verify_us = link.opened_us;
+                let pool = link.pool.clone();
+                pool.give_back(w, link);
+                if replay.is_over(w) {
+                    class.side = Side::Primary;
+                } else {
+                    replay.wait(w).await;
+                }
+            }
+            Err(error) => {
+                w.shared.nudge_prober();
+                if class.side != Side::Reader || w.view().primary == Some(at) {
+                    return Err(error.fault().as_fatal());
+                }
+                // A standby that cannot be reached, or does not know the user or the database yet, costs a read nothing but its way
+                // to the primary.
+                class = Class::primary(Rule::ReadNoStandby);
+            }
+        }
+    }
+}
+
+/// Uses a link: brings it to the session's settings first if it has others. They travel with the statement in one write.
+fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) {
+    s.net.took(!is_primary(w, &link));
+    s.pools.stats.add(Stat::Assignments, 1);
+    s.take(w, link);
+    inventory::bring(s, w);
+    if s.pools.limits.get().mode == PoolMode::Session {
+        inventory::keep(s, w, None);
+    }
+}
+
+/// A link that the session still has may lack something: a function reset what the session's start had asked for.
+#[inline]
+fn bring_again(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Flow> {
+    let is_before = s.transaction == IDLE && s.replies.is_settled();
+    if is_before {
+        inventory::bring(s, w);
+    }
+    if s.state.listening.is_some() {
+        inventory::prepare(s, w, statement);
+    }
+    if is_before { s.barrier.then_some(Flow::Hold) } else { None }
+}
+
+/// What a statement gets.
+enum Chosen {
+    /// A node, by place in the view and by number.
+    Node(NodeIndex, u16),
+    /// A primary is needed and not known; by which rule.
+    NoPrimary(Rule),
+    /// A standby will soon have replayed what the answer must show.
+    Replay,
+}
+
+fn choose(s: &mut Session, w: &Worker, class: Class, may_wait: bool) -> Chosen {
+    let view = w.view();
+    let statement_level = w.peek_config().routing.statement_level;
+    let (mut fit, mut hopeful, mut here) = (Nodes::ALL, Nodes::NONE, (None, true));
+    if class.side == Side::Reader && !s.causal.is_free() {
+        fit = causal::fit(s, w, &view);
+        here = s.causal.here(w);
+        if may_wait {
+            hopeful = causal::hopeful(s, w, &view);
+        }
+    }
+    let (dice, (here, stays)) = (s.causal.dice, here);
+    let route =
+        route::choose(&Ask { class, view: &view, favourite: s.favourite, statement_level, dice, fit, hopeful, here, stays });
+    s.entry.clock.rule.set(route.rule);
+    let at = match route.target {
+        Target::Node(at) => at,
+        Target::NoPrimary => return Chosen::NoPrimary(route.rule),
+        Target::Replay => return Chosen::Replay,
+    };
+    let id = view.nodes[at].id;
+    if class.side == Side::Reader {
+        if route.rule != Rule::ReadNotReplayed {
+            s.causal.reads_on(w, at);
+        }
+        // A favourite that only lags now stays the favourite.
+        let has_favourite = s.favourite.is_some_and(|favourite| view.takes_reads(favourite));
+        if !statement_level && !has_favourite && s.favourite != Some(at) {
+            s.favourite = Some(at);
+            s.entry.card.favourite.store(u32::from(id), std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    Chosen::Node(at, id)
+}
+
+async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule) -> Result<(), Fault> {
+    let limit_ms = s.pools.limits.get().wait_ms;
+    let waited = started.elapsed();
+    if limit_ms > 0 && waited >= Duration::from_millis(limit_ms) {
+        let message = format!(
+            "no primary server was found in {} ms (pool_wait_timeout); the statement needs one (rule {})",
+            waited.as_millis(),
+            rule.name()
+        );
+        return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, message)
+            .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));
+    }
+    if s.client.is_closed() || s.entry.farewell.borrow().is_some() {
+        return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
+    }
+    w.shared.nudge_prober();
+    w.wake_at_new_view();
+    w.reactor.wake_at(Instant::now() + Duration::from_millis(250));
+    parked().await;
+    Ok(())
+}
+
+fn show_waiting(s: &Session, w: &Worker) {
+    s.entry.card.set_doing(Doing::WaitingForConnection);
+    s.entry.card.waiting_ms.store(w.now_ms(), std::sync::atomic::Ordering::Relaxed);
+}
+
+/// A link of the session's pool on a node. The outer error ends the session's wait, the inner one is the node's.
+async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<Link>, OpenError>, Fault> {
+    let pool = s.pools.of_node(w, node);
+    show_waiting(s, w);
+    let (client, entry) = (&s.client, &s.entry);
+    // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
+    let was_closed = client.is_closed();
+    entry.wait_cancelled.set(false);
+    let gives_up = || (client.is_closed() && !was_closed) || entry.farewell.borrow().is_some() || entry.wait_cancelled.get();
+    let leased = lease_link(w, &pool, node, &[], gives_up).await;
+    if leased.is_err() && entry.wait_cancelled.take() {
+        entry.card.set_doing(Doing::Idle);
+        return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
+    }
+    leased
+}
+
+/// The very link a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. Not
+/// cancel safe: the link may be on its way.
+async fn lease_again(s: &mut Session, w: &Worker, node: u16, need: Need) -> Option<Box<Link>> {
+    let serial = need.link?;
+    let pool = s.pools.of_node(w, node);
+    let deadline = Instant::now() + AGAIN_TIMEOUT;
+    show_waiting(s, w);
+    loop {
+        match pool.take_again(serial) {
+            Place::AtRest(link) => return fit(w, link).await,
+            Place::InUse if w.reactor.now() < deadline && !s.client.is_closed() => {
+                w.reactor.wake_at(Instant::now() + AGAIN_EVERY);
+                parked().await;
+            }
+            Place::InUse | Place::Nowhere => return None,
+        }
+    }
+}
+
+/// A link of a pool: at rest, opened, or waited for. Not cancel safe: a link may be on its way. `parameters`: of the startup packet
+/// of one that is opened; only for pools whose links nobody shares.
+pub async fn lease_link(
+    w: &Rc<Worker>,
+    pool: &Arc<Pool>,
+    node: u16,
+    parameters: &[(&str, &str)],
+    give_up: impl Fn() -> bool,
+) -> Result<Result<Box<Link>, OpenError>, Fault> {
+    loop {
+        match pool.lease(w, &give_up).await.map_err(|refusal| wait_fault(w, pool, refusal))? {
+            Lease::Link(link) => {
+                if let Some(link) = fit(w, link).await {
+                    return Ok(Ok(link));
+                }
+            }
+            Lease::Permit => return Ok(open(w, pool, node, parameters).await),
+        }
+    }
+}
+
+/// Whether a link that was at rest can be used; one that cannot is closed.
+fn is_usable(w: &Worker, link: &Link) -> bool {
+    if !link.is_of_these_passwords(w) {
+        return false;
+    }
+    let is_fresh = link.is_fresh(w.reactor.now());
+    if !is_fresh {
+        w.count(Metric::LinksLost);
+    }
+    is_fresh
+}
+
+/// The same for a link of this worker, without waiting.
+fn fit_near(w: &Worker, link: Box<Link>) -> Option<Box<Link>> {
+    if is_usable(w, &link) {
+        return Some(link);
+    }
+    w.close_link(link);
+    None
+}
+
+/// Makes a link that was at rest usable here: not dead, and in this worker's event loop. Not cancel safe.
+async fn fit(w: &Worker, mut link: Box<Link>) -> Option<Box<Link>> {
+    let is_here = link.home == w.id || fetch(w, &mut link).await;
+    if is_here && is_usable(w, &link) {
+        return Some(link);
+    }
+    w.close_link(link);
+    None
+}
+
+/// Moves a link from the event loop of the worker that had it into this one's.
+async fn fetch(w: &Worker, link: &mut Link) -> bool {
+    let deadline = Instant::now() + FETCH_TIMEOUT;
+    let ticket = link.socket.ticket();
+    let slot = ticket.watch();
+    let message = Message::Release { ticket, worker: w.id, task: w.reactor.current_task() };
+    w.shared.mailboxes[usize::from(link.home)].send(message);
+    while !slot.is_released() {
+        if w.reactor.now() >= deadline {
+            return false;
+        }
+        w.reactor.wake_at(deadline);
+        parked().await;
+    }
+    // What arrived there before it left was not asked for, or is the end.
+    if link.socket.is_readable() || link.socket.join(&w.reactor).is_err() {
+        return false;
+    }
+    link.home = w.id;
+    w.count(Metric::LinksLent);
+    true
+}
+
+/// Opens a link under a permit of its pool.
+pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&str, &str)]) -> Result<Box<Link>, OpenError> {
+    let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
+    let opened = match address {
+        Some(address) => {
+            // First the number, then the secret: a reload in between makes the link old at once.
+            let generation = w.shared.access.generation();
+            let secret = w.shared.access.secret_for_server(&pool.key.user);
+            let (user, database) = (&*pool.key.user, &*pool.key.database);
+            let login = Login { user, database, secret: secret.as_ref(), generation, parameters };
+            let opened = link::open(w, pool.clone(), &address, &login).await;
+            if let Err(error) = &opened {
+                w.log_link(&address, format_args!("not opened: {error}"));
+            }
+            opened
+        }
+        None => Err(OpenError::Gone { node }),
+    };
+    match opened {
+        Ok(link) => {
+            w.count(Metric::LinksOpened);
+            Ok(link)
+        }
+        Err(error) => {
+            w.count(Metric::LinksFailed);
+            pool.release_permit(w);
+            Err(error)
+        }
+    }
+}
+
+fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
+    match refusal {
+        Refusal::TimedOut { waited_ms, limit } => {
+            let which = match limit {
+                Limit::PoolSize(size) => {
+                    format!("pool_size = {size} connections of user \"{}\" to database \"{}\"", pool.key.user, pool.key.database)
+                }
+                Limit::Paused => {
+                    let message = format!(
+                        "database \"{}\" is paused by an administrator, and was for {waited_ms} ms (pool_wait_timeout)",
+                        pool.key.database
+                    );
+                    return Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, message)
+                        .hint("RESUME in the administration console ends the pause.");
+                }
+                Limit::Node(max) => match w.peek_config().limits.links_per_node {
+                    0 => format!("num_init_children * max_pool = {max} connections"),
+                    _ => format!("max_server_connections_per_node = {max} connections"),
+                },
+                Limit::All(max) => format!("max_server_connections = {max} connections over all nodes"),
+            };
+            let message = format!(
+                "no server connection became free in {waited_ms} ms (pool_wait_timeout): all of {which} on node {} are in use",
+                pool.key.node
+            );
+            Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, message)
+        }
+        Refusal::GaveUp => Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a server connection"),
+    }
+}

@@ -1,0 +1,126 @@
+//! What Weir says to a client itself: SHOW commands, and commands on the session that must not reach a shared link.
+
+use crate::client::session::{FAILED, Session};
+use crate::client::statements::Statement;
+use crate::monitor::fault::Fault;
+use crate::monitor::metrics::Metric;
+use crate::monitor::views::{self, Local, Table};
+use crate::process::worker::Worker;
+use std::rc::Rc;
+use weir_wire::frame::{back, split_cstr};
+use weir_wire::write;
+
+/// Answers a simple query.
+pub fn simple(s: &mut Session, w: &Rc<Worker>, local: &Local) {
+    if let Local::Deallocate(name) = local {
+        deallocate(s, w, name);
+        return s.say_ready(w);
+    }
+    w.count(Metric::StatementsAnswered);
+    match views::table_of(s, w, local) {
+        Ok(table) => {
+            let out = s.down.extra(&w.buffers);
+            write::row_description(out, table.columns.iter().map(|c| c.as_ref()), &[]);
+            rows(out, &table);
+        }
+        Err(fault) => s.say_error(w, &fault),
+    }
+    s.say_ready(w);
+}
+
+fn deallocate(s: &mut Session, w: &Worker, name: &str) {
+    s.named.remove(name.as_bytes());
+    if s.portal.is_none() {
+        s.unnamed = None;
+    }
+    write::command_complete(s.down.extra(&w.buffers), "DEALLOCATE");
+}
+
+fn rows(out: &mut Vec<u8>, table: &Table) {
+    for row in &table.rows {
+        write::data_row(out, row);
+    }
+    write::command_complete(out, &format!("SELECT {}", table.rows.len()));
+}
+
+/// Describes the columns; `formats` are those asked for in Bind.
+pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16]) {
+    if let Local::Deallocate(_) = local {
+        return s.say_bare(w, back::NO_DATA);
+    }
+    match views::columns_of(w, local) {
+        Ok(columns) => {
+            write::row_description(s.down.extra(&w.buffers), columns.iter().map(|c| c.as_ref()), formats);
+        }
+        Err(fault) => {
+            s.say_error(w, &fault);
+            s.discarding = true;
+        }
+    }
+}
+
+/// Answers an Execute; `done`: the portal has been run to its end before. Error: said to the client already.
+pub fn execute(s: &mut Session, w: &Rc<Worker>, local: &Local, done: bool) -> Result<(), Fault> {
+    if let Local::Deallocate(name) = local {
+        deallocate(s, w, name);
+        return Ok(());
+    }
+    w.count(Metric::StatementsAnswered);
+    let mut table = views::table_of(s, w, local).inspect_err(|fault| s.say_error(w, fault))?;
+    if done {
+        table.rows.clear();
+    }
+    rows(s.down.extra(&w.buffers), &table);
+    Ok(())
+}
+
+/// The result formats a Bind asks for. `None`: malformed.
+pub fn result_formats(body: &[u8]) -> Option<Vec<u16>> {
+    let (_, rest) = split_cstr(body)?;
+    let (_, rest) = split_cstr(rest)?;
+    let (formats, rest) = split_words(rest)?;
+    drop(formats);
+    let (&count, mut rest) = rest.split_first_chunk::<2>()?;
+    for _ in 0..u16::from_be_bytes(count) {
+        let (&length, after) = rest.split_first_chunk::<4>()?;
+        let length = i32::from_be_bytes(length).max(0) as usize;
+        rest = after.get(length..)?;
+    }
+    split_words(rest).map(|(formats, _)| formats)
+}
+
+/// A count and that many 16-bit words.
+fn split_words(bytes: &[u8]) -> Option<(Vec<u16>, &[u8])> {
+    let (&count, rest) = bytes.split_first_chunk::<2>()?;
+    let count = usize::from(u16::from_be_bytes(count));
+    let words = rest.get(..count * 2)?.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
+    Some((words, &rest[count * 2..]))
+}
+
+/// Whether it is not known yet whose a `DEALLOCATE` is: an earlier message may turn out not to have prepared its statement.
+pub fn is_in_doubt(s: &Session, statement: &Statement) -> bool {
+    matches!(&statement.local, Some(Local::Deallocate(name)) if s.is_in_doubt(name.as_bytes()))
+}
+
+/// Whether Weir answers a statement itself, here and now: SHOW commands, and `DEALLOCATE` of a statement that was prepared by the
+/// protocol, which the server knows by another name and others may use too.
+pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
+    let local = statement.local.as_ref()?;
+    match local {
+        Local::Deallocate(name) => (s.transaction != FAILED && s.named.contains_key(name.as_bytes())).then_some(local),
+        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Unknown(_) => Some(local),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_formats_are_read_past_the_parameters() {
+        let bind = b"\0s\0\0\x01\0\x01\0\x02\0\0\0\x02ab\xff\xff\xff\xff\0\x02\0\x01\0\0";
+        assert_eq!(result_formats(bind), Some(vec![1, 0]));
+        assert_eq!(result_formats(b"\0s\0\0\0\0\0\0\0"), Some(vec![]));
+        assert_eq!(result_formats(b"\0s\0\0\0\0\x01\0\0\0\x09a"), None);
+    }
+}

@@ -1,0 +1,224 @@
+//! What a session has seen, and which servers may answer it therefore. Decisions are `policy::causal`'s, what is known of the servers is in
+//! `positions`. On the hot path: a few atomic loads, no lock, no allocation.
+
+use crate::client::session::Session;
+use crate::io::reactor::parked;
+use crate::process::shared::{Message, Shared};
+use crate::process::worker::Worker;
+use crate::server::link::Link;
+use std::time::Instant;
+use weir_policy::causal::{CausalReads, Nodes, STINT_ROUNDS, Seen};
+use weir_policy::cluster::{ClusterView, NodeIndex};
+use weir_policy::settings::Settings;
+
+/// The parameter by which a session chooses for itself.
+pub const SETTING: &str = "weir.causal_reads";
+
+/// A session's side of it.
+#[derive(Debug, Default)]
+pub struct Causal {
+    /// What the session chose for itself.
+    own: Option<CausalReads>,
+    seen: Seen,
+    /// What the answer to the statement under way must show.
+    must_show: Seen,
+    /// The dice of the statement under way: who waits does not throw again.
+    pub dice: u32,
+    /// The node its reads went to by choice, and the round at that time.
+    reader: Option<(NodeIndex, u64)>,
+    /// It was told things while nobody looked.
+    missed: bool,
+    /// The statement under way is one of a session that wants to go on seeing things.
+    is_careful: bool,
+}
+
+impl Causal {
+    /// Takes what the settings say. Error: none, since a server takes any value of such a parameter; one that means nothing counts as none.
+    pub fn set(&mut self, shared: &Shared, settings: &Settings) {
+        self.own = settings.get(SETTING).and_then(CausalReads::of_word);
+        if let Some(own) = self.own {
+            shared.positions.obey(own);
+        }
+    }
+
+    fn mode(&self, w: &Worker) -> CausalReads {
+        self.own.unwrap_or(w.peek_config().routing.causal)
+    }
+
+    /// The node of its last read, and whether it rather stays there than waits for another.
+    pub fn here(&self, w: &Worker) -> (Option<NodeIndex>, bool) {
+        let round = w.shared.positions.round();
+        let stays = self.reader.is_none_or(|(_, since)| round.saturating_sub(since) < STINT_ROUNDS);
+        (self.reader.map(|(node, _)| node), stays)
+    }
+
+    /// A read goes to this node by choice.
+    pub fn reads_on(&mut self, w: &Worker, node: NodeIndex) {
+        if self.reader.is_none_or(|(before, _)| before != node) {
+            self.reader = Some((node, w.shared.positions.round()));
+        }
+    }
+
+    /// Whether any server may answer.
+    pub fn is_free(&self) -> bool {
+        self.must_show.is_empty()
+    }
+}
+
+/// The server of the session's link has said something, which is about to reach the client.
+#[inline]
+pub fn heard(s: &mut Session, w: &Worker) {
+    let positions = &w.shared.positions;
+    let is_off = s.causal.mode(w) == CausalReads::Off;
+    s.causal.missed |= is_off;
+    let Some(link) = &s.link else { return };
+    if is_off && !positions.is_global() {
+        return;
+    }
+    let next = positions.next_round();
+    let node = link.card.address.node;
+    let view = w.view();
+    let is_primary = view.primary.is_some_and(|at| view.nodes[at].id == node);
+    if is_primary {
+        s.causal.seen.heard_primary(next);
+        if positions.is_global() {
+            positions.tell_primary(next);
+        }
+    } else {
+        let standby = (node, link.life.get());
+        let (life, covers) = positions.standing(node);
+        // Another life's word is nobody's, and neither is that of a link whose life is not known.
+        let covers = if life == standby.1 { covers } else { 0 };
+        s.causal.seen.heard_standby(standby, covers, next);
+        if positions.is_global() {
+            positions.tell_standby(standby, covers, next);
+        }
+    }
+    drop(view);
+    if positions.want(next) {
+        wake_sampler(w);
+    }
+}
+
+/// A statement that a standby may answer is about to be routed: notes what its answer must show.
+#[inline]
+pub fn begin_read(s: &mut Session, w: &Worker) {
+    s.causal.dice = w.dice();
+    let mode = s.causal.mode(w);
+    s.causal.is_careful = mode != CausalReads::Off;
+    s.causal.must_show = match mode {
+        CausalReads::Off => Seen::default(),
+        mode => {
+            if std::mem::take(&mut s.causal.missed) {
+                s.causal.seen.heard_primary(w.shared.positions.next_round());
+            }
+            if mode == CausalReads::Global { w.shared.positions.told() } else { s.causal.seen }
+        }
+    };
+}
+
+/// The nodes that show what the statement must show.
+#[inline]
+pub fn fit(s: &Session, w: &Worker, view: &ClusterView) -> Nodes {
+    if s.causal.is_free() {
+        return Nodes::ALL;
+    }
+    let mut fit = Nodes::NONE;
+    for (at, node) in view.nodes.iter().enumerate() {
+        let (life, covers) = w.shared.positions.standing(node.id);
+        if view.primary == Some(at) || covers >= s.causal.must_show.need((node.id, life)) {
+            fit.add(at);
+        }
+    }
+    fit
+}
+
+/// Those that soon will.
+pub fn hopeful(s: &Session, w: &Worker, view: &ClusterView) -> Nodes {
+    let wait_ms = w.peek_config().routing.causal_wait_ms;
+    let mut hopeful = Nodes::NONE;
+    if wait_ms == 0 || s.causal.is_free() {
+        return hopeful;
+    }
+    let now_ms = w.millis(w.reactor.now());
+    for (at, node) in view.nodes.iter().enumerate() {
+        if w.shared.positions.is_hopeful(node.id, now_ms, wait_ms) {
+            hopeful.add(at);
+        }
+    }
+    hopeful
+}
+
+/// What a link to a standby shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    All,
+    /// All that this statement must show, but what it shows beyond that no link is known to show again: it is not known to be to the server
+    /// that was asked, which may have started anew since.
+    Unproven,
+    Less,
+}
+
+/// Whether this link to a standby shows what the statement must show.
+#[inline]
+pub fn shown_by(s: &Session, w: &Worker, link: &Link) -> Shown {
+    if !s.causal.is_careful {
+        return Shown::All;
+    }
+    let node = link.card.address.node;
+    let positions = &w.shared.positions;
+    let (life, _) = positions.standing(node);
+    if link.life.get() != life || life == 0 {
+        link.life.set(positions.life_of(node, link.opened_us).unwrap_or(0));
+    }
+    let (life, covers) = positions.standing(node);
+    let need = s.causal.must_show.need((node, life));
+    match life != 0 && link.life.get() == life {
+        true if covers >= need => Shown::All,
+        false if need == 0 && life != 0 => Shown::Unproven,
+        // Nobody could prove anything now.
+        false if need == 0 => Shown::All,
+        true | false => Shown::Less,
+    }
+}
+
+/// The wait of a read for a standby.
+pub struct Replay {
+    until: Instant,
+    /// Counts what had become known when the session looked last.
+    known: u64,
+    /// Age of a link that is to be vouched for.
+    pub verify_us: u64,
+}
+
+impl Replay {
+    pub fn new(w: &Worker) -> Replay {
+        let wait = std::time::Duration::from_millis(w.peek_config().routing.causal_wait_ms);
+        Replay { until: w.reactor.now() + wait, known: w.shared.positions.published(), verify_us: 0 }
+    }
+
+    pub fn is_over(&self, w: &Worker) -> bool {
+        w.reactor.now() >= self.until
+    }
+
+    /// Waits until more is known than when the session looked last, or there is no time left. Cancel safe.
+    pub async fn wait(&mut self, w: &Worker) {
+        let positions = &w.shared.positions;
+        // First the list, then the look: what becomes known in between is seen, and what comes later wakes.
+        positions.enlist((w.id, w.reactor.current_task()), self.verify_us);
+        if positions.published() == self.known {
+            wake_sampler(w);
+            w.reactor.wake_at(self.until);
+            parked().await;
+        }
+        self.known = positions.published();
+    }
+}
+
+#[cold]
+fn wake_sampler(w: &Worker) {
+    let task = w.shared.positions.task.load(std::sync::atomic::Ordering::SeqCst);
+    if let Some(mailbox) = w.shared.mailboxes.first() {
+        mailbox.send(Message::Wake(task));
+    }
+}

@@ -1,0 +1,568 @@
+//! The extended protocol's messages: prepared statements follow their session to whatever link it gets.
+//!
+//! A named statement lives on the servers under a name of ours, one per distinct text, so that clients share it. A Parse of a text
+//! the link has already costs the server nothing. Bind and Describe bring the statement along when the link lacks it.
+
+use crate::client::flow::Flow;
+use crate::client::inventory;
+use crate::client::session::{Change, Portal, Session};
+use crate::client::statements::{self, Prepared};
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::metrics::Metric;
+use crate::monitor::statement_log::{self, Source};
+use crate::monitor::stats::Stat;
+use crate::process::worker::Worker;
+use crate::traffic::aim::{self, hold, refusal};
+use crate::traffic::answer;
+use crate::traffic::sequences;
+use crate::traffic::timing;
+use std::rc::Rc;
+use weir_policy::prepared::{NAME_PREFIX, Need, StatementId, push_name};
+use weir_policy::replies::Expect;
+use weir_sql::facts::{Keeps, Leaves};
+use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
+use weir_wire::write;
+
+/// The name under which a statement we close for a client never exists on a server.
+const NO_STATEMENT: &[u8] = b"weir_none";
+
+/// A Parse that every server refuses: stands in for a message we refuse ourselves, so that the transaction fails as it should.
+const FAILING_PARSE: &[u8] = b"refused by the proxy\0\0\0";
+
+/// Names of statements and portals up to this size; PostgreSQL cuts identifiers at 63 bytes, but protocol names are not cut.
+const NAMES_BYTES_MAX: usize = 16 << 10;
+
+fn malformed(header: Header) -> Fault {
+    let error = weir_wire::frame::WireError::Malformed { tag: header.tag };
+    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())
+}
+
+pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    let limit = w.peek_config().routing.statement_analysis_bytes_max;
+    if header.body_bytes as usize > limit {
+        return on_long_parse(s, w, header);
+    }
+    if !s.up.has_whole(header.frame_bytes()) {
+        return Ok(Flow::More);
+    }
+    let body = body_here(s.up.unseen(), header);
+    let (name, tail) = split_cstr(body).ok_or_else(|| malformed(header))?;
+    let is_named = !name.is_empty();
+    if is_named && s.is_in_doubt(name) {
+        return Ok(Flow::Hold);
+    }
+    let is_taken = is_named && (s.named.contains_key(name) || s.state.by_sql.has(name));
+    let name: Option<Box<[u8]>> = is_named.then(|| name.into());
+    let mut statements = w.statements.borrow_mut();
+    // While it is not known what a session has set, no statement analysed for others means the same to it.
+    let prepared = if s.state.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning) };
+    drop(statements);
+    let prepared = prepared.ok_or_else(|| malformed(header))?;
+    if let (true, Some(name)) = (is_taken, &name) {
+        let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
+        if prepared.statement.local.is_none() {
+            if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+                return Ok(flow);
+            }
+            // PostgreSQL looks at the text before it looks at the name.
+            prepare_on_link(s, w, &prepared);
+            s.bringing.push_back((s.segment, prepared.id));
+            s.replies.push(Expect::ParseOurs);
+        }
+        return refuse(s, w, header, Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
+    }
+    if let Some(fault) = refusal(s, &prepared.statement) {
+        return refuse(s, w, header, fault);
+    }
+    if answer::is_in_doubt(s, &prepared.statement) {
+        return Ok(Flow::Hold);
+    }
+    if answer::is_ours(s, &prepared.statement).is_some() {
+        return Ok(parse_local(s, w, header, name, prepared));
+    }
+    if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+        return Ok(flow);
+    }
+    match name {
+        None => parse_unnamed(s, w, header, prepared),
+        Some(name) => parse_named(s, w, header, name, prepared),
+    }
+    Ok(Flow::Next)
+}
+
+fn parse_unnamed(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared>) {
+    statement_log::sent(s, w, Source::Message("Parse: ", &prepared));
+    if let Some(link) = &mut s.link {
+        link.unnamed = Some(prepared.id);
+    }
+    s.unnamed_on_link = false;
+    let before = s.unnamed.replace(prepared);
+    s.enter(Change::Unnamed { before });
+    s.replies.push(Expect::Parse);
+    s.flushed = false;
+    s.up.pass(header, &w.buffers);
+}
+
+/// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
+/// forgotten that the link knows the statement.
+fn parse_named(s: &mut Session, w: &Worker, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
+    s.pools.stats.add(Stat::ClientParses, 1);
+    statement_log::sent(s, w, Source::Message("Parse: ", &prepared));
+    let id = prepared.id;
+    let before = s.named.insert(name.clone(), prepared.clone());
+    s.up.eat(header);
+    prepare_on_link(s, w, &prepared);
+    s.enter(Change::Named { name, before, made: Some(id) });
+    s.replies.push(Expect::Parse);
+    s.flushed = false;
+}
+
+/// Writes Close and Parse of a statement, and Close of the one that makes room for it. The caller notes what the Parse is.
+fn prepare_on_link(s: &mut Session, w: &Worker, prepared: &Prepared) {
+    let Some(link) = &mut s.link else { return };
+    s.pools.stats.add(Stat::ServerParses, 1);
+    let max = w.peek_config().pool.prepared_max as usize;
+    let need = link.known.touch(prepared.id, max);
+    let extra = s.up.extra(&w.buffers);
+    if let Need::Parse { evict: Some(evict) } = need
+        && evict != prepared.id
+    {
+        write_close(extra, evict);
+        s.replies.push(Expect::CloseOurs);
+    }
+    write_close(extra, prepared.id);
+    s.replies.push(Expect::CloseOurs);
+    write_parse(extra, prepared.id, &prepared.tail);
+}
+
+fn write_parse(out: &mut Vec<u8>, id: StatementId, tail: &[u8]) {
+    write::message(out, front::PARSE, |out| {
+        push_name(out, id);
+        out.push(0);
+        out.extend_from_slice(tail);
+    });
+}
+
+fn write_close(out: &mut Vec<u8>, id: StatementId) {
+    write::message(out, front::CLOSE, |out| {
+        out.push(b'S');
+        push_name(out, id);
+        out.push(0);
+    });
+}
+
+/// A Parse too long to be looked at goes to the primary as it is, under the client's own name, and the link stays.
+fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    let here = s.up.unseen();
+    let Some((name, _)) = here.get(HEADER_BYTES..).and_then(split_cstr) else {
+        return if here.len() < NAMES_BYTES_MAX { s.want_more(NAMES_BYTES_MAX) } else { Err(malformed(header)) };
+    };
+    if s.named.contains_key(name) || name.starts_with(NAME_PREFIX) {
+        let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
+        return refuse(s, w, header, Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
+    }
+    let is_unnamed = name.is_empty();
+    if let Some(flow) = aim::at(s, w, &statements::unknown())? {
+        return Ok(flow);
+    }
+    inventory::keep(s, w, Some(Keeps::Unread));
+    if is_unnamed {
+        let before = s.unnamed.take();
+        s.enter(Change::Unnamed { before });
+        s.unnamed_on_link = true;
+        if let Some(link) = &mut s.link {
+            link.unnamed = None;
+        }
+    } else {
+        s.enter(Change::Nothing);
+    }
+    s.replies.push(Expect::Parse);
+    s.flushed = false;
+    s.up.pass(header, &w.buffers);
+    Ok(Flow::Next)
+}
+
+/// Fails a message of a pipeline. With a link the server is made to fail, so that its transaction fails too.
+fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Result<Flow, Fault> {
+    s.up.eat(header);
+    if s.link.is_some() {
+        // Under a name: a Parse without one would drop the unnamed statement before it fails.
+        write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
+        s.replies.push(Expect::Refused);
+        s.flushed = false;
+        s.refusals.push_back(fault);
+    } else {
+        s.say_error(w, &fault);
+        s.discarding = true;
+    }
+    Ok(Flow::Next)
+}
+
+fn parse_local(s: &mut Session, w: &Worker, header: Header, name: Option<Box<[u8]>>, prepared: Rc<Prepared>) -> Flow {
+    if !s.may_speak() {
+        return hold(s, w);
+    }
+    match name {
+        Some(name) => {
+            s.named.insert(name, prepared);
+        }
+        None => s.unnamed = Some(prepared),
+    }
+    s.up.eat(header);
+    s.say_bare(w, back::PARSE_COMPLETE);
+    Flow::Next
+}
+
+pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    let body_here = body_here(s.up.unseen(), header);
+    let heads = split_cstr(body_here).and_then(|(portal, rest)| split_cstr(rest).map(|(name, _)| (portal, name)));
+    let Some((portal, name)) = heads else {
+        return s.want_names(header, body_here.len());
+    };
+    let (portal_bytes, name_bytes) = (portal.len(), name.len());
+    if s.is_in_doubt(name) {
+        return Ok(Flow::Hold);
+    }
+    let is_unnamed = name.is_empty();
+    let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
+    let Some(prepared) = prepared else {
+        if is_on_link_only(s, name) {
+            inventory::note_executed(&mut s.state, Leaves::NONE, &[]);
+            return pass_unknown(s, w, header, Expect::Bind);
+        }
+        let fault = no_such_statement(name);
+        return refuse(s, w, header, fault);
+    };
+    if answer::is_in_doubt(s, &prepared.statement) {
+        return Ok(Flow::Hold);
+    }
+    if answer::is_ours(s, &prepared.statement).is_some() {
+        return bind_local(s, w, header, prepared);
+    }
+    if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+        return Ok(flow);
+    }
+    if portal_bytes == 0 {
+        s.portal = None;
+    }
+    if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
+        return refuse(s, w, header, fault);
+    }
+    sequences::note(s, &prepared.statement);
+    inventory::note_bind(s, w, &prepared.statement, &prepared.tail, header);
+    s.verb_bound |= prepared.statement.is_barrier;
+    statement_log::sent(s, w, Source::Message("Bind: ", &prepared));
+    let prepared = bring(s, w, prepared, is_unnamed);
+    s.bound = Some(prepared.clone());
+    s.replies.push(Expect::Bind);
+    s.flushed = false;
+    if is_unnamed {
+        s.up.pass(header, &w.buffers);
+        return Ok(Flow::Next);
+    }
+    s.pools.stats.add(Stat::Binds, 1);
+    let head_bytes = HEADER_BYTES + portal_bytes + 1 + name_bytes + 1;
+    s.up.pass_with_head(header, head_bytes, &w.buffers, |head, out| {
+        rename_bind(head, portal_bytes, header.frame_bytes() - head_bytes, prepared.id, out);
+    });
+    Ok(Flow::Next)
+}
+
+/// The head of a Bind under the statement's name on the servers.
+fn rename_bind(head: &[u8], portal_bytes: usize, rest_bytes: usize, id: StatementId, out: &mut Vec<u8>) {
+    let at = out.len();
+    out.push(front::BIND);
+    out.extend([0; 4]);
+    out.extend_from_slice(&head[HEADER_BYTES..HEADER_BYTES + portal_bytes + 1]);
+    push_name(out, id);
+    out.push(0);
+    let length = (out.len() - at - 1 + rest_bytes) as u32;
+    out[at + 1..at + 5].copy_from_slice(&length.to_be_bytes());
+}
+
+/// The part of a message's body that is here.
+fn body_here(unseen: &[u8], header: Header) -> &[u8] {
+    let end = unseen.len().min(header.frame_bytes());
+    &unseen[HEADER_BYTES.min(end)..end]
+}
+
+/// Prepares a statement on the link if the link lacks it; what was prepared may have another number.
+fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, is_unnamed: bool) -> Rc<Prepared> {
+    let is_doubtful = s.is_parse_in_doubt(prepared.id);
+    let Some(link) = &mut s.link else { return prepared };
+    let is_there = if is_unnamed { link.unnamed == Some(prepared.id) } else { link.known.use_if_known(prepared.id) };
+    if is_there && !is_doubtful {
+        return prepared;
+    }
+    let prepared = analysed_now(s, w, prepared);
+    if is_unnamed {
+        if let Some(link) = &mut s.link {
+            link.unnamed = Some(prepared.id);
+        }
+        write::parse(s.up.extra(&w.buffers), b"", &prepared.tail);
+    } else {
+        prepare_on_link(s, w, &prepared);
+    }
+    w.count(Metric::ParsesAdded);
+    s.bringing.push_back((s.segment, prepared.id));
+    s.replies.push(Expect::ParseOurs);
+    prepared
+}
+
+/// A statement that others share must be analysed under the settings it stands for. If the session has others by now, or may have,
+/// it goes on under another number.
+fn analysed_now(s: &mut Session, w: &Worker, prepared: Rc<Prepared>) -> Rc<Prepared> {
+    let Some(meaning) = prepared.meaning else { return prepared };
+    let is_own = s.state.is_own();
+    if meaning == s.state.meaning && !is_own {
+        return prepared;
+    }
+    let mut statements = w.statements.borrow_mut();
+    let made = if is_own { statements.fresh_parse(&prepared.tail) } else { statements.of_parse(&prepared.tail, s.state.meaning) };
+    let Some(made) = made else { return prepared };
+    let named = s.named.values_mut().chain(s.unnamed.iter_mut());
+    for place in named.filter(|place| Rc::ptr_eq(place, &prepared)) {
+        *place = made.clone();
+    }
+    made
+}
+
+/// Whether a name we do not know may be of a statement on the link itself: one prepared by SQL, or by a Parse too long to be kept
+/// here. On a link that has nothing of this session's it would be another client's.
+fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
+    if name.is_empty() {
+        return s.unnamed_on_link;
+    }
+    let may_be = s.state.by_sql.has(name) || s.state.is_unsure() || !s.state.stuck.is_empty();
+    may_be && !name.starts_with(NAME_PREFIX)
+}
+
+fn no_such_statement(name: &[u8]) -> Fault {
+    let text = if name.is_empty() {
+        "unnamed prepared statement does not exist".to_string()
+    } else {
+        format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name))
+    };
+    Fault::error(sqlstate::UNDEFINED_STATEMENT, text)
+}
+
+/// Sends a message about something we do not know: to the link in use, else to the primary.
+fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect) -> Result<Flow, Fault> {
+    if s.link.is_none()
+        && let Some(flow) = aim::at(s, w, &statements::unknown())?
+    {
+        return Ok(flow);
+    }
+    s.replies.push(expect);
+    s.flushed = false;
+    s.up.pass(header, &w.buffers);
+    Ok(Flow::Next)
+}
+
+fn bind_local(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared>) -> Result<Flow, Fault> {
+    if !s.may_speak() {
+        return Ok(hold(s, w));
+    }
+    // What we answer ourselves has no parameters.
+    if header.body_bytes as usize > NAMES_BYTES_MAX {
+        return Err(malformed(header));
+    }
+    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    let formats = answer::result_formats(body).ok_or_else(|| malformed(header))?;
+    s.portal = Some(Portal { prepared, formats, done: false });
+    s.up.eat(header);
+    s.say_bare(w, back::BIND_COMPLETE);
+    Ok(Flow::Next)
+}
+
+pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    if !s.up.has_whole(header.frame_bytes()) {
+        return Ok(Flow::More);
+    }
+    let body = body_here(s.up.unseen(), header);
+    let (kind, name) = read_kind(body).ok_or_else(|| malformed(header))?;
+    if kind == b'P' {
+        if name.is_empty() && s.portal.is_some() {
+            return Ok(describe_local(s, w, header));
+        }
+        return pass_unknown(s, w, header, Expect::Describe);
+    }
+    if s.is_in_doubt(name) {
+        return Ok(Flow::Hold);
+    }
+    let is_unnamed = name.is_empty();
+    let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
+    let Some(prepared) = prepared else {
+        if is_on_link_only(s, name) {
+            return pass_unknown(s, w, header, Expect::Describe);
+        }
+        let fault = no_such_statement(name);
+        return refuse(s, w, header, fault);
+    };
+    if let Some(local) = answer::is_ours(s, &prepared.statement) {
+        if !s.may_speak() {
+            return Ok(hold(s, w));
+        }
+        write::no_parameters(s.down.extra(&w.buffers));
+        answer::describe(s, w, local, &[]);
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+        return Ok(flow);
+    }
+    let prepared = bring(s, w, prepared, is_unnamed);
+    s.replies.push(Expect::Describe);
+    s.flushed = false;
+    if is_unnamed {
+        s.up.pass(header, &w.buffers);
+    } else {
+        s.up.eat(header);
+        write::message(s.up.extra(&w.buffers), front::DESCRIBE, |out| {
+            out.push(b'S');
+            push_name(out, prepared.id);
+            out.push(0);
+        });
+    }
+    Ok(Flow::Next)
+}
+
+fn describe_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
+    if !s.may_speak() {
+        return hold(s, w);
+    }
+    if let Some(portal) = s.portal.take() {
+        if let Some(local) = &portal.prepared.statement.local {
+            answer::describe(s, w, local, &portal.formats);
+        }
+        s.portal = Some(portal);
+    }
+    s.up.eat(header);
+    Flow::Next
+}
+
+/// Kind (`S` or `P`) and name of a Describe or Close.
+fn read_kind(body: &[u8]) -> Option<(u8, &[u8])> {
+    let (&kind, rest) = body.split_first()?;
+    let (name, rest) = split_cstr(rest)?;
+    (matches!(kind, b'S' | b'P') && rest.is_empty()).then_some((kind, name))
+}
+
+pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    if s.portal.is_some() {
+        let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+        let (name, _) = split_cstr(body).ok_or_else(|| malformed(header))?;
+        if name.is_empty() {
+            return Ok(execute_local(s, w, header));
+        }
+    }
+    let flow = pass_unknown(s, w, header, Expect::Execute);
+    if s.verb_bound && flow == Ok(Flow::Next) {
+        s.barrier = true;
+        s.state.resetting = s.state.bound_reset.take();
+    }
+    if flow == Ok(Flow::Next) {
+        timing::sent(s, w);
+        if let Some(prepared) = s.bound.take() {
+            statement_log::sent(s, w, Source::Message("Execute: ", &prepared));
+            s.bound = Some(prepared);
+        }
+        w.count(Metric::StatementsExtended);
+    }
+    flow
+}
+
+fn execute_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
+    if !s.may_speak() {
+        return hold(s, w);
+    }
+    s.up.eat(header);
+    if let Some(mut portal) = s.portal.take() {
+        if let Some(local) = &portal.prepared.statement.local
+            && answer::execute(s, w, local, portal.done).is_err()
+        {
+            s.discarding = true;
+        }
+        portal.done = true;
+        s.portal = Some(portal);
+    }
+    Flow::Next
+}
+
+pub fn on_close(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fault> {
+    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    let (kind, name) = read_kind(body).ok_or_else(|| malformed(header))?;
+    let name: &[u8] = &Box::<[u8]>::from(name);
+    if kind == b'S' && s.is_in_doubt(name) {
+        return Ok(Flow::Hold);
+    }
+    let mut passes = kind == b'P';
+    let mut change = Change::Nothing;
+    if kind == b'S' && name.is_empty() {
+        change = Change::Unnamed { before: s.unnamed.take() };
+        passes = s.unnamed_on_link;
+        s.unnamed_on_link = false;
+    } else if kind == b'S' {
+        let before = s.named.remove(name);
+        // A statement under the client's own name is there only on a link that stays.
+        passes = before.is_none() && is_on_link_only(s, name);
+        if passes {
+            s.state.note(Leaves::of(Keeps::Prepare), &[], &[], &[]);
+        }
+        change = Change::Named { name: name.into(), before, made: None };
+    } else if name.is_empty() {
+        s.portal = None;
+    }
+    if s.link.is_none() {
+        s.up.eat(header);
+        s.say_bare(w, back::CLOSE_COMPLETE);
+        return Ok(Flow::Next);
+    }
+    s.enter(change);
+    s.replies.push(Expect::Close);
+    s.flushed = false;
+    if passes {
+        s.up.pass(header, &w.buffers);
+    } else {
+        // The statement stays for others; the server only says CloseComplete in its turn.
+        s.up.eat(header);
+        write::named(s.up.extra(&w.buffers), front::CLOSE, b'S', NO_STATEMENT);
+    }
+    Ok(Flow::Next)
+}
+
+pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
+    s.portal = None;
+    if s.link.is_none() {
+        s.discarding = false;
+        s.up.eat(header);
+        s.say_ready(w);
+        return Flow::Next;
+    }
+    if s.discarding && !s.replies.is_empty() {
+        // A Sync of ours is on its way, and its answer ends what the error began.
+        return Flow::Hold;
+    }
+    s.discarding = false;
+    // The startup's values come again before anything that follows a RESET.
+    s.barrier |= s.state.resetting.is_some();
+    s.segment = s.segment.wrapping_add(1);
+    s.replies.push(Expect::Sync);
+    s.up.pass(header, &w.buffers);
+    Flow::Next
+}
+
+impl Session {
+    /// The names of a Bind are not all here: more must come, up to a bound.
+    fn want_names(&mut self, header: Header, here: usize) -> Result<Flow, Fault> {
+        if here >= NAMES_BYTES_MAX || here == header.body_bytes as usize {
+            return Err(malformed(header));
+        }
+        self.want_more((HEADER_BYTES + here + 1).max(256).min(header.frame_bytes()))
+    }
+
+    fn want_more(&mut self, bytes: usize) -> Result<Flow, Fault> {
+        self.up.has_whole(bytes);
+        Ok(Flow::More)
+    }
+}

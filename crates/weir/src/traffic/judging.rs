@@ -1,0 +1,128 @@
+//! What the catalog says of a session's statements, kept with their texts.
+//!
+//! A text is judged once for each catalog and search_path. Those two together are a *place* and have a number; a session knows the
+//! number of its own, and looks it up anew when its settings or the catalog have changed. So a text that was judged before costs a
+//! comparison of three numbers.
+
+use crate::client::session::Session;
+use crate::client::statements::Statement;
+use crate::process::worker::Worker;
+use crate::server::catalogs::{Edition, UNKNOWN};
+use std::collections::HashMap;
+use std::sync::Arc;
+use weir_policy::catalog::{Path, Who};
+use weir_policy::route::Class;
+use weir_policy::rule::Rule;
+use weir_policy::settings::Settings;
+
+/// Places a worker remembers; beyond, all are forgotten. One is a few bytes, and texts are judged anew.
+const PLACES_MAX: usize = 1024;
+
+/// The places of one worker.
+#[derive(Default)]
+pub struct Places {
+    numbers: HashMap<(Edition, Path), u64>,
+    given: u64,
+}
+
+impl Places {
+    fn number(&mut self, edition: Edition, path: Path) -> u64 {
+        if self.numbers.len() >= PLACES_MAX {
+            self.numbers.clear();
+        }
+        *self.numbers.entry((edition, path)).or_insert_with(|| {
+            self.given += 1;
+            self.given
+        })
+    }
+}
+
+/// Where a session's names are looked up.
+pub struct Place {
+    edition: Edition,
+    settings: Arc<Settings>,
+    number: u64,
+}
+
+impl Place {
+    /// None yet.
+    pub fn none(settings: Arc<Settings>) -> Place {
+        Place { edition: UNKNOWN, settings, number: 0 }
+    }
+}
+
+/// Where a statement may run, by its text and by what it names. Never waits.
+#[inline]
+pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Class {
+    if statement.names.is_none() || !w.has_readers() {
+        return statement.class;
+    }
+    let edition = s.pools.known.edition();
+    if edition != s.place.edition || !Arc::ptr_eq(&s.place.settings, &s.state.settings) {
+        find_place(s, w, edition);
+    }
+    if edition == UNKNOWN {
+        // Without a primary there is nothing to be careful for: a standby refuses what it must not do.
+        let has_primary = w.view().primary.is_some();
+        return if has_primary { Class::primary(Rule::CatalogUnknown) } else { statement.class };
+    }
+    match statement.judged.at(s.place.number) {
+        Some(class) => class,
+        None => judge(s, statement),
+    }
+}
+
+#[cold]
+fn find_place(s: &mut Session, w: &Worker, edition: Edition) {
+    let catalog = if edition == UNKNOWN { None } else { s.pools.known.catalog() };
+    let number = catalog.map_or(0, |catalog| {
+        let settings = &s.state.settings;
+        let who = Who { user: &s.pools.user, has_role: settings.has_role() };
+        let path = catalog.path(&who, settings.get("search_path"));
+        w.places.borrow_mut().number(edition, path)
+    });
+    s.place = Place { edition, settings: s.state.settings.clone(), number };
+}
+
+/// The same without keeping anything, for those who ask why.
+pub fn class_for(s: &Session, w: &Worker, statement: &Statement) -> Class {
+    let is_same = Arc::ptr_eq(&s.place.settings, &s.state.settings);
+    match s.pools.known.edition() {
+        _ if statement.names.is_none() || !w.has_readers() => statement.class,
+        UNKNOWN if w.view().primary.is_none() => statement.class,
+        UNKNOWN => Class::primary(Rule::CatalogUnknown),
+        edition if edition == s.place.edition && is_same => {
+            statement.judged.at(s.place.number).unwrap_or_else(|| said(s, statement))
+        }
+        _ => said(s, statement),
+    }
+}
+
+/// What the catalog says now.
+fn said(s: &Session, statement: &Statement) -> Class {
+    let (Some(names), Some(catalog)) = (&statement.names, s.pools.known.catalog()) else {
+        return Class::primary(Rule::CatalogUnknown);
+    };
+    let settings = &s.state.settings;
+    let who = Who { user: &s.pools.user, has_role: settings.has_role() };
+    let path = catalog.path(&who, settings.get("search_path"));
+    catalog.judge(names, &path).map_or(statement.class, Class::primary)
+}
+
+#[cold]
+fn judge(s: &Session, statement: &Statement) -> Class {
+    let known = &s.pools.known;
+    let class = said(s, statement);
+    // A newer catalog may have come meanwhile: its judgement is not for the older one's number.
+    if known.edition() == s.place.edition {
+        statement.judged.note(s.place.number, class);
+    }
+    class
+}
+
+/// A standby refused this text: as long as the catalog stays, it is the primary's.
+pub fn note_refused(s: &Session, statement: &Statement) {
+    if s.place.number != 0 {
+        statement.judged.note(s.place.number, Class::primary(Rule::StandbyRefused));
+    }
+}

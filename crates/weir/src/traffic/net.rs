@@ -1,0 +1,341 @@
+//! The net below: a read that a standby refuses, or that goes down with it, runs again elsewhere, unseen by its client.
+//!
+//! While reads are under way on a standby, the client's messages are kept, up to a bound, in groups that end with a Query or Sync. Before
+//! anything of a group's answer goes to the client, it is known how the answer begins: servers write it in one piece, so nobody waits.
+//! If it begins with an error that the primary might not give, the messages are put back as if they had just come, what they changed in
+//! the session is taken back, and they take their way again, to the primary. Once the client has seen something, errors are its own.
+
+use crate::client::session::{IDLE, Session};
+use crate::client::statements::Statement;
+use crate::monitor::log::Level;
+use crate::monitor::metrics::Metric;
+use crate::process::worker::Worker;
+use crate::traffic::judging;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use weir_policy::net::{Verdict, judge};
+use weir_policy::replies::Replies;
+use weir_policy::route::{Class, Side};
+use weir_policy::rule::Rule;
+use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};
+
+/// Bytes of messages that are kept for one session. Beyond, its reads under way have no net.
+const KEPT_BYTES_MAX: usize = 16 << 10;
+
+/// Room that a session keeps between statements.
+const ROOM_BYTES_MAX: usize = 1 << 10;
+
+/// How far into an answer is looked for how it begins.
+const LOOK_BYTES_MAX: usize = 16 << 10;
+
+/// Times one group of messages is sent again.
+const AGAIN_MAX: u8 = 3;
+
+/// Messages up to a Query or Sync.
+#[derive(Clone, Copy, Debug, Default)]
+struct Group {
+    bytes: usize,
+    is_whole: bool,
+    /// The client wants to see what there is so far: the answer comes in pieces.
+    is_flushed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// Nothing is under way on a standby.
+    #[default]
+    Idle,
+    /// All that is under way is kept.
+    Keeping,
+    /// Something is under way that was too long to be kept, or of another kind.
+    Spoiled,
+}
+
+/// What a session keeps.
+#[derive(Default)]
+pub struct Net {
+    kept: Vec<u8>,
+    groups: VecDeque<Group>,
+    state: State,
+    /// The link in use was taken for reads, and is not the primary's.
+    pub is_on_reader: bool,
+    /// The client has seen something of the first group's answer.
+    is_told: bool,
+    /// The next statement is one that a standby refused; true: its text is remembered.
+    again: Option<bool>,
+    times: u8,
+}
+
+impl Net {
+    /// The link is gone.
+    pub fn reset(&mut self) {
+        self.clear();
+        self.is_on_reader = false;
+    }
+
+    fn clear(&mut self) {
+        self.kept.clear();
+        if self.kept.capacity() > ROOM_BYTES_MAX {
+            self.kept = Vec::new();
+        }
+        self.groups.clear();
+        self.state = State::Idle;
+        self.is_told = false;
+    }
+
+    /// A link was taken into use.
+    pub fn took(&mut self, is_on_reader: bool) {
+        self.is_on_reader = is_on_reader;
+        self.again = None;
+    }
+
+    /// Something is under way of which the client has seen nothing.
+    #[inline]
+    pub fn waits(&self) -> bool {
+        self.state == State::Keeping && !self.is_told
+    }
+}
+
+/// What was kept before a message is handled.
+pub struct Mark {
+    bytes: usize,
+    is_kept: bool,
+}
+
+/// Keeps the next message, in case it goes to a standby.
+#[inline]
+pub fn keep(s: &mut Session, header: Header) -> Mark {
+    let mut mark = Mark { bytes: s.net.kept.len(), is_kept: false };
+    let may_go = s.transaction == IDLE && s.net.state != State::Spoiled && (s.link.is_none() || s.net.is_on_reader);
+    if may_go
+        && mark.bytes + header.frame_bytes() <= KEPT_BYTES_MAX
+        && let Some(message) = s.up.unseen().get(..header.frame_bytes())
+    {
+        s.net.kept.extend_from_slice(message);
+        mark.is_kept = true;
+    }
+    mark
+}
+
+/// The message was handled, or not (`is_done`).
+#[inline]
+pub fn kept(s: &mut Session, header: Header, mark: &Mark, is_done: bool) {
+    if !is_done || s.link.is_none() || !s.net.is_on_reader || s.replies.is_empty() {
+        // It will come by again, is on the primary, or was answered without a server.
+        s.net.kept.truncate(mark.bytes);
+        return;
+    }
+    if !mark.is_kept || !belongs(&s.net, header.tag) {
+        s.net.clear();
+        s.net.state = State::Spoiled;
+        return;
+    }
+    s.net.state = State::Keeping;
+    if s.net.groups.back().is_none_or(|group| group.is_whole) {
+        s.net.groups.push_back(Group::default());
+    }
+    if let Some(group) = s.net.groups.back_mut() {
+        group.bytes += header.frame_bytes();
+        group.is_whole = matches!(header.tag, front::QUERY | front::SYNC);
+        group.is_flushed |= header.tag == front::FLUSH;
+    }
+}
+
+/// Whether a message fits into groups that each bring one ReadyForQuery. A Query behind messages without a Sync does not: after an error
+/// of theirs the server passes it over.
+fn belongs(net: &Net, tag: u8) -> bool {
+    match tag {
+        front::QUERY => net.groups.back().is_none_or(|group| group.is_whole),
+        front::PARSE | front::BIND | front::DESCRIBE | front::EXECUTE | front::CLOSE | front::FLUSH | front::SYNC => true,
+        _ => false,
+    }
+}
+
+/// The server is done with a group.
+#[inline]
+pub fn group_done(s: &mut Session) {
+    let net = &mut s.net;
+    net.times = 0;
+    net.is_told = false;
+    match net.groups.pop_front() {
+        Some(group) if !net.groups.is_empty() => drop(net.kept.drain(..group.bytes)),
+        Some(_) => {
+            net.kept.clear();
+            net.state = State::Idle;
+        }
+        None => {}
+    }
+}
+
+/// Whether the next message of the server must not go its way: more must arrive first, or it is gone.
+#[inline]
+pub fn holds_back(s: &mut Session, w: &Rc<Worker>) -> bool {
+    s.net.waits() && !s.replies.is_our_turn() && look(s, w) != Look::Go
+}
+
+/// What is to be done with the next message of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// It goes its way.
+    Go,
+    /// More must arrive first.
+    Wait,
+    /// All is sent again; nothing of the answer is left.
+    Again,
+}
+
+/// Looks how the answer of the first group begins.
+fn look(s: &mut Session, w: &Rc<Worker>) -> Look {
+    let look = match find(s) {
+        Found::Error { at, header } => on_error(s, w, at, header),
+        Found::End(bytes) if may_wait(s) && bytes <= LOOK_BYTES_MAX && !s.down.has_whole(bytes) => return Look::Wait,
+        Found::End(_) | Found::Answer => Look::Go,
+    };
+    if look == Look::Go {
+        s.net.is_told = true;
+        s.down.has_whole(0);
+    }
+    look
+}
+
+/// Whether the server will say more by itself.
+fn may_wait(s: &Session) -> bool {
+    !s.flushed && s.net.groups.front().is_some_and(|group| group.is_whole && !group.is_flushed)
+}
+
+enum Found {
+    Error {
+        at: usize,
+        header: Header,
+    },
+    /// Something that only comes when there is no error before it, or that the client shall see at once.
+    Answer,
+    /// Nothing yet; so many bytes are needed to see more.
+    End(usize),
+}
+
+fn find(s: &Session) -> Found {
+    let bytes = s.down.unseen();
+    let mut at = 0;
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let Ok(Some(header)) = read_header(rest) else { return Found::End(at + HEADER_BYTES) };
+        match header.tag {
+            back::ERROR if rest.len() >= header.frame_bytes() => return Found::Error { at, header },
+            back::ERROR => return Found::End(at + header.frame_bytes()),
+            back::PARSE_COMPLETE
+            | back::BIND_COMPLETE
+            | back::CLOSE_COMPLETE
+            | back::ROW_DESCRIPTION
+            | back::PARAMETER_DESCRIPTION
+            | back::NO_DATA
+            | back::COPY_OUT
+            | back::PARAMETER_STATUS => at += header.frame_bytes(),
+            _ => return Found::Answer,
+        }
+    }
+}
+
+fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look {
+    let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
+    let report = weir_wire::back::read_report(body);
+    let verdict = judge(report.severity, report.sqlstate);
+    if verdict == Verdict::Stands || !may_again(s) {
+        return Look::Go;
+    }
+    // The link serves others once it has said that it is ready; with more under way it is not worth the wait.
+    let end = at + header.frame_bytes();
+    let is_alone = s.net.groups.len() == 1 && s.net.groups.front().is_some_and(|group| group.is_whole) && !s.up.has_pending();
+    let ready_bytes = HEADER_BYTES + 1;
+    if is_alone && verdict != Verdict::Lost && !s.down.has_whole(end + ready_bytes) {
+        return Look::Wait;
+    }
+    let rest = s.down.unseen().get(end..).unwrap_or_default();
+    let is_ready = rest.len() == ready_bytes && rest[0] == back::READY && rest[HEADER_BYTES] == IDLE;
+    let stays = is_alone && is_ready && s.state.due.is_empty();
+    if note_error(s, w, at, header) {
+        w.shared.nudge_prober();
+    }
+    s.down.drop_unseen();
+    s.undo_for_again();
+    if let Some(link) = s.link.take() {
+        if stays {
+            let pool = link.pool.clone();
+            pool.give_back(w, link);
+        } else {
+            w.close_link(link);
+        }
+    }
+    again(s, w, if verdict == Verdict::Lost { None } else { Some(verdict == Verdict::Remembered) });
+    Look::Again
+}
+
+/// Notes what happened. True: the node may not be what it was.
+fn note_error(s: &Session, w: &Worker, at: usize, header: Header) -> bool {
+    let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
+    let report = weir_wire::back::read_report(body);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    w.counters().count_error(report.sqlstate);
+    if let Some(link) = &s.link {
+        let (code, message) = (text(report.sqlstate), text(report.message));
+        let line = format_args!("server connection to {}: a read failed and runs again: {code}: {message}", link.card.address);
+        w.shared.log.say(Level::Debug1, line);
+    }
+    report.sqlstate == b"25006" || judge(report.severity, report.sqlstate) == Verdict::Lost
+}
+
+/// Whether what is under way may be sent again.
+fn may_again(s: &Session) -> bool {
+    s.net.waits()
+        && s.transaction == IDLE
+        && s.net.times < AGAIN_MAX
+        && s.entry.cancels.get() == 0
+        && !s.entry.cancel_waits.get()
+        && !s.up.is_mid_message()
+        && !s.down.is_mid_message()
+        && s.state.kept().is_none()
+        && s.state.asking.is_none()
+}
+
+/// The link is lost. True: what was under way is sent again, and the session goes on; the link has been taken out of it.
+pub fn on_loss(s: &mut Session, w: &Worker) -> bool {
+    if !may_again(s) {
+        return false;
+    }
+    s.down.drop_unseen();
+    s.farewell = None;
+    s.undo_for_again();
+    again(s, w, None);
+    true
+}
+
+/// Puts back what was under way.
+fn again(s: &mut Session, w: &Worker, on_primary: Option<bool>) {
+    w.count(Metric::ReadsRepeated);
+    let mut kept = std::mem::take(&mut s.net.kept);
+    s.up.forget_pending(&w.buffers);
+    s.replies = Replies::default();
+    s.detach();
+    (s.barrier, s.verb_bound, s.filling, s.discarding) = (false, false, false, false);
+    s.portal = None;
+    s.state.link_lost();
+    s.up.unread(&kept, &w.buffers);
+    kept.clear();
+    s.net.kept = kept;
+    s.net.again = on_primary;
+    s.net.times += 1;
+}
+
+/// Where a statement goes that a standby refused a moment ago.
+#[inline]
+pub fn class_of(s: &Session, statement: &Statement, class: Class) -> Class {
+    match s.net.again {
+        Some(remembered) if class.side == Side::Reader => {
+            if remembered {
+                judging::note_refused(s, statement);
+            }
+            Class::primary(Rule::StandbyRefused)
+        }
+        Some(_) | None => class,
+    }
+}

@@ -1,0 +1,880 @@
+//! THE hot path: moves what a client says to a server and what the server says back.
+//!
+//! One task per session looks at both sockets; a full socket stops reading on the other side, so that a session never holds more
+//! than its two lanes. In the steady state a statement costs two reads, two writes and no allocation (`tests/no_alloc.rs`).
+
+use crate::client::flow::{Flow, Need};
+use crate::client::inventory;
+use crate::client::session::{Change, IDLE, Session};
+use crate::client::session_card::Doing;
+use crate::client::statements;
+use crate::io::reactor::parked;
+use crate::io::socket::Got;
+use crate::monitor::fault::{Fault, Severity, sqlstate};
+use crate::monitor::log::{Level, Who};
+use crate::monitor::metrics::Metric;
+use crate::monitor::statement_log::{self, Source};
+use crate::monitor::stats::Stat;
+use crate::process::shared::Stop;
+use crate::process::worker::Worker;
+use crate::server::link;
+use crate::traffic::aim;
+use crate::traffic::answer;
+use crate::traffic::causal;
+use crate::traffic::extended;
+use crate::traffic::net;
+use crate::traffic::sequences;
+use crate::traffic::timing;
+use std::rc::Rc;
+use std::time::Duration;
+use weir_policy::replies::{Dropped, Expect, Reply, Whose};
+use weir_sql::facts::{Keeps, Leaves};
+use weir_wire::frame::{HEADER_BYTES, Header, back, front};
+
+/// Lengths of the command tags that are looked at: `DISCARD ALL`, `DEALLOCATE ALL`, each with its NUL.
+const SESSION_TAG_BYTES: [u32; 2] = [12, 15];
+
+/// Why a session ends.
+pub enum End {
+    /// The client left.
+    Client,
+    /// The client is told why.
+    Fault(Fault),
+}
+
+/// Rounds of moving before other sessions get their turn.
+const ROUNDS_MAX: u32 = 16;
+
+/// Time a client has to take the rest of what it is told when it is sent away.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
+
+/// Error messages up to this size are looked into; longer ones pass unread.
+const LOOK_BYTES_MAX: usize = 16 << 10;
+
+/// Serves one client until it leaves. Runs as the session's own task. Not cancel safe: it owns the link.
+pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
+    s.client.set_task(w.reactor.current_task());
+    s.entry.task.set(w.reactor.current_task());
+    let end = loop {
+        match step_on(&mut s, &w) {
+            Step::Park => parked().await,
+            Step::Yield => {
+                w.reactor.wake(w.reactor.current_task());
+                parked().await;
+            }
+            // Boxed: the room a wait takes is not held by sessions that do not wait.
+            Step::Need(need) => match Box::pin(aim::acquire(&mut s, &w, need)).await {
+                Ok(()) => continue,
+                // The wait was cancelled: only the statement that waited fails.
+                Err(fault) if fault.severity == Severity::Error => match fail_next(&mut s, &w, &fault) {
+                    Ok(()) => continue,
+                    Err(fault) => break End::Fault(fault),
+                },
+                Err(fault) => break End::Fault(fault),
+            },
+            Step::End(end) => break end,
+        }
+        if let Some(farewell) = s.entry.farewell.borrow_mut().take() {
+            break End::Fault(farewell);
+        }
+    };
+    if let End::Fault(fault) = &end {
+        let who = Who { user: &s.pools.user, database: &s.pools.database, session: s.entry.card.pid, ..Who::default() };
+        w.shared.log.write(Level::Log, &who, format_args!("session ends: {fault}"));
+        // In the middle of a server's message there is nothing a client could read; it sees the connection close.
+        if !s.down.is_mid_message() {
+            s.say_error(&w, fault);
+        }
+        let _ = s.down.drain(&s.client, &w.reactor);
+    }
+    let_go(&mut s, &w);
+    if matches!(end, End::Fault(_)) {
+        Box::pin(tell_all(&mut s, &w)).await;
+    }
+    dismiss(*s, &w);
+}
+
+/// Sends what the client is still to be told. The link is not held meanwhile, and neither is a proxy that stops.
+async fn tell_all(s: &mut Session, w: &Rc<Worker>) {
+    let deadline = w.reactor.now() + FAREWELL_LIMIT;
+    while matches!(s.down.drain(&s.client, &w.reactor), Ok(false)) && w.reactor.now() < deadline {
+        w.reactor.wake_at(deadline);
+        parked().await;
+    }
+}
+
+/// What the session left on its link is cleaned, or the link is closed.
+fn let_go(s: &mut Session, w: &Rc<Worker>) {
+    let must_reset = inventory::leaves_something(s);
+    if let Some(link) = s.link.take() {
+        let cancelled = s.entry.cancels.get() > 0;
+        let clean = s.is_at_rest() && !cancelled;
+        s.detach();
+        if !clean {
+            w.close_link(link);
+        } else if must_reset {
+            w.reactor.spawn(link::reset(w.clone(), link));
+        } else {
+            let pool = link.pool.clone();
+            pool.give_back(w, link);
+        }
+    }
+}
+
+/// Ends a session that has no link any more.
+fn dismiss(mut s: Session, w: &Worker) {
+    if s.state.redefines {
+        tell_change(&mut s, w);
+    }
+    s.client.close(&w.reactor);
+    w.leave(&s.entry);
+    let card = &s.entry.card;
+    w.shared.cards.remove(card.pid);
+    if w.peek_config().log.disconnections {
+        w.log_client(card, "disconnection");
+    }
+    w.client_gone();
+}
+
+/// Fails the message that is next, which no server has seen.
+fn fail_next(s: &mut Session, w: &Worker, fault: &Fault) -> Result<(), Fault> {
+    let header = s.up.peek(&w.buffers).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
+    let Some(header) = header else { return Ok(()) };
+    s.up.eat(header);
+    s.say_error(w, fault);
+    if matches!(header.tag, front::QUERY | front::FUNCTION_CALL) {
+        s.say_ready(w);
+    } else {
+        s.discarding = true;
+    }
+    Ok(())
+}
+
+/// What a session's task does next.
+enum Step {
+    /// Nothing can be moved until something arrives.
+    Park,
+    /// There is more to move, but others come first.
+    Yield,
+    /// The next message needs a link that is not at hand.
+    Need(Need),
+    End(End),
+}
+
+/// Moves what can be moved in both directions.
+fn step_on(s: &mut Session, w: &Rc<Worker>) -> Step {
+    for _ in 0..ROUNDS_MAX {
+        if let Err(fault) = notify(s, w) {
+            return Step::End(End::Fault(fault));
+        }
+        let from_client = match pump_client(s, w) {
+            Ok(Pumped::Moved) => true,
+            Ok(Pumped::Nothing) => false,
+            Ok(Pumped::Need(need)) => return Step::Need(need),
+            Ok(Pumped::Left) => return Step::End(End::Client),
+            Err(fault) => return Step::End(End::Fault(fault)),
+        };
+        match pump_server(s, w) {
+            Ok(from_server) if (from_client || from_server) && has_more(s, from_server) => {}
+            Ok(_) => match notify(s, w) {
+                Ok(true) => {}
+                Ok(false) => return Step::Park,
+                Err(fault) => return Step::End(End::Fault(fault)),
+            },
+            Err(fault) => return Step::End(End::Fault(fault)),
+        }
+    }
+    Step::Yield
+}
+
+/// Tells the client of notifications that came apart from its link, if there are any and it may hear of them now.
+#[inline]
+fn notify(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
+    if s.state.listening.as_ref().is_none_or(|subscription| subscription.inbox.is_empty()) {
+        return Ok(false);
+    }
+    let was_holding = inventory::is_holding(s);
+    let said = inventory::deliver(s, w)?;
+    if was_holding && !inventory::is_holding(s) {
+        show_doing(s);
+    }
+    Ok(said)
+}
+
+/// Whether another round can move something: bytes have arrived since, or what waited for replies may go on.
+fn has_more(s: &Session, from_server: bool) -> bool {
+    if s.down.has_pending() {
+        return false;
+    }
+    let server_spoke = s.link.as_ref().is_some_and(|link| link.socket.is_readable());
+    let client_spoke = !s.leaving && s.client.is_readable();
+    server_spoke || (!s.up.has_pending() && (client_spoke || s.leaving || (from_server && s.up.has_unseen())))
+}
+
+/// What became of the client's bytes.
+enum Pumped {
+    Moved,
+    Nothing,
+    Need(Need),
+    /// The client is gone or said goodbye.
+    Left,
+}
+
+/// Moves all the client has sent as far as it can go.
+fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
+    if s.is_quiet() {
+        settle(s, w)?;
+        return Ok(Pumped::Nothing);
+    }
+    // A client that does not read is not listened to either, as PostgreSQL does: nothing we say can pile up.
+    if s.down.has_pending() && !drain_down(s, w)? {
+        return Ok(Pumped::Nothing);
+    }
+    if !drain_up(s, w)? {
+        return Ok(Pumped::Nothing);
+    }
+    let mut progressed = fill_up(s, w);
+    if !s.leaving && !progressed && !s.up.has_unseen() {
+        settle(s, w)?;
+        return Ok(Pumped::Nothing);
+    }
+    let (mut need, mut held) = (None, false);
+    loop {
+        // Only answers of our own wait here: one at a time, so that asking without reading piles nothing up.
+        if s.down.has_pending() && !drain_down(s, w)? {
+            held = true;
+            break;
+        }
+        let header = s.up.peek(&w.buffers);
+        let header = header.map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
+        let Some(header) = header else { break };
+        match on_client(s, w, header)? {
+            Flow::Next => progressed = true,
+            Flow::More => break,
+            Flow::Hold => {
+                held = true;
+                break;
+            }
+            Flow::Need(wanted) => {
+                need = Some(wanted);
+                break;
+            }
+        }
+    }
+    s.up.rest_if_empty(&w.buffers);
+    let is_sent = drain_up(s, w)?;
+    drain_down(s, w)?;
+    // What a client sent before it left is carried out, and answered, since it may only have ended its own sending; a message it
+    // never finished is not.
+    let unfinished = usize::from(s.up.is_mid_message() && !s.in_copy_message);
+    let waits = (held && !s.replies.is_copying_in()) || s.replies.will_answer(unfinished) || inventory::is_holding(s);
+    if s.leaving && is_sent && !waits && need.is_none() && !s.down.has_pending() && s.client.is_sent(&w.reactor) {
+        return Ok(Pumped::Left);
+    }
+    settle(s, w)?;
+    Ok(match need {
+        Some(need) => Pumped::Need(need),
+        None if progressed => Pumped::Moved,
+        None => Pumped::Nothing,
+    })
+}
+
+/// Looks at a link that may be at rest now, and sends what it is asked then: nothing else would, if the client says no more.
+fn settle(s: &mut Session, w: &Rc<Worker>) -> Result<(), Fault> {
+    inventory::settle(s, w);
+    drain_up(s, w).map(drop)
+}
+
+/// Reads from the client. True when something came.
+fn fill_up(s: &mut Session, w: &Worker) -> bool {
+    if s.leaving {
+        return false;
+    }
+    match s.up.fill(&s.client, &w.reactor) {
+        Ok(Got::Bytes(bytes)) => {
+            s.pools.stats.add(Stat::Received, bytes as u64);
+            s.entry.active_at.set(w.reactor.now());
+            true
+        }
+        Ok(Got::Nothing) => false,
+        Ok(Got::End) | Err(_) => {
+            s.leaving = true;
+            false
+        }
+    }
+}
+
+fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
+    if !s.up.has_pending() {
+        return Ok(true);
+    }
+    let sent = match &s.link {
+        Some(link) => s.up.drain(&link.socket, &w.reactor),
+        None => return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "no server connection for what was to be sent")),
+    };
+    match sent {
+        Ok(all) => Ok(all),
+        // What the server said before it went is read first; the end of file follows.
+        Err(_) => {
+            s.up.forget_pending(&w.buffers);
+            pump_server(s, w)?;
+            if s.link.is_some() {
+                link_lost(s, w, "the connection broke")?;
+            }
+            Ok(true)
+        }
+    }
+}
+
+fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
+    let sent = s.down.drain(&s.client, &w.reactor);
+    sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
+}
+
+/// Decides on one message of the client.
+fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    if (s.discarding || s.replies.is_skipping()) && is_skippable(header.tag) {
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    let is_copy = matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL);
+    s.in_copy_message = is_copy;
+    if s.replies.is_copying_in() && !is_copy && !matches!(header.tag, front::FLUSH | front::SYNC | front::TERMINATE) {
+        return Err(misplaced());
+    }
+    // Outside of a copy such messages wait like others: in the middle of one nothing of ours could be sent.
+    if !(is_copy && s.replies.is_copying_in()) && must_hold(s) {
+        return Ok(aim::hold(s, w));
+    }
+    if !w.has_readers() {
+        return decide(s, w, header);
+    }
+    let mark = net::keep(s, header);
+    let flow = decide(s, w, header);
+    net::kept(s, header, &mark, flow == Ok(Flow::Next));
+    flow
+}
+
+fn decide(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    match header.tag {
+        front::QUERY => on_query(s, w, header),
+        front::PARSE => extended::on_parse(s, w, header),
+        front::BIND => extended::on_bind(s, w, header),
+        front::DESCRIBE => check_small(header).and_then(|()| extended::on_describe(s, w, header)),
+        front::EXECUTE => check_small(header).and_then(|()| extended::on_execute(s, w, header)),
+        front::CLOSE => check_small(header).and_then(|()| extended::on_close(s, w, header)),
+        front::FLUSH => check_bare(header).map(|()| pass_if_linked(s, w, header)),
+        front::SYNC => check_bare(header).map(|()| on_sync(s, w, header)),
+        front::COPY_DATA => {
+            s.copied_ahead |= !s.replies.is_copying_in() && !s.replies.is_empty();
+            let flow = pass_if_linked(s, w, header);
+            if s.link.is_some() {
+                s.up.pass_run(front::COPY_DATA, &w.buffers);
+            }
+            Ok(flow)
+        }
+        front::COPY_DONE | front::COPY_FAIL => {
+            s.copied_ahead = false;
+            s.replies.push(Expect::CopyEnd);
+            Ok(pass_if_linked(s, w, header))
+        }
+        front::FUNCTION_CALL => on_function_call(s, w, header),
+        front::TERMINATE => {
+            s.up.eat(header);
+            s.up.drop_unseen();
+            s.leaving = true;
+            Ok(Flow::Next)
+        }
+        other => Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {other}"))),
+    }
+}
+
+/// Messages that a server skips after an error, up to a Sync. Others end the session, then as ever.
+fn is_skippable(tag: u8) -> bool {
+    matches!(
+        tag,
+        front::QUERY
+            | front::PARSE
+            | front::BIND
+            | front::DESCRIBE
+            | front::EXECUTE
+            | front::CLOSE
+            | front::FLUSH
+            | front::FUNCTION_CALL
+            | front::COPY_DATA
+            | front::COPY_DONE
+            | front::COPY_FAIL
+    )
+}
+
+/// A message in a copy that is no part of it. A server fails the copy and forgets the message, where we would wait for its answer.
+#[cold]
+fn misplaced() -> Fault {
+    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "a message that is no part of a copy was sent before the copy's end")
+}
+
+/// Longest message that can only hold a name. Source: `PQ_SMALL_MESSAGE_LIMIT` in PostgreSQL's libpq.h.
+const SMALL_BYTES_MAX: u32 = 10_000;
+
+/// A client that announces a gigabyte for a name must not have us make room for it.
+#[inline]
+fn check_small(header: Header) -> Result<(), Fault> {
+    if header.body_bytes > SMALL_BYTES_MAX {
+        let text = format!("invalid length of message type \"{}\": {}", header.tag.escape_ascii(), header.body_bytes);
+        return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+    }
+    Ok(())
+}
+
+/// A server answers such a message by an error where we have none to match it with.
+#[inline]
+fn check_bare(header: Header) -> Result<(), Fault> {
+    if header.body_bytes > 0 {
+        let text = format!("invalid message format: type \"{}\" has no body", header.tag.escape_ascii());
+        return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+    }
+    Ok(())
+}
+
+/// Whether messages wait: for a command on the whole session to end, for replies to come in, or for a cancel request to be over. A
+/// server sends the signal for it more than once, so that the next statement could be hit; who asks a server itself waits as well
+/// (`PQcancel` returns when the server has closed the connection).
+fn must_hold(s: &mut Session) -> bool {
+    if s.barrier {
+        s.barrier = !s.replies.is_empty();
+        s.verb_bound &= s.barrier;
+        s.state.is_claimed &= s.barrier;
+    }
+    s.filling = s.replies.is_full(s.filling);
+    let is_cancelling = s.entry.cancels.get() > 0 && s.replies.is_empty() && s.link.is_some();
+    // A server that reads a copy's data ends nothing before it has it all: what stands between must not wait.
+    (s.barrier && !s.replies.is_copying_in()) || s.filling || is_cancelling || inventory::is_holding(s)
+}
+
+/// A server that reads a copy's data ignores a Sync, but answers one if the copy has failed by then, which only it knows. So none gets there
+/// in the middle of a copy's data: an answer that we did not count on would be taken for another one, and the rest for another client's.
+fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
+    if s.replies.is_copying_in() {
+        s.up.eat(header);
+        return Flow::Next;
+    }
+    if s.copied_ahead && !s.replies.is_empty() {
+        // Whether there is a copy is not known yet.
+        return aim::hold(s, w);
+    }
+    s.copied_ahead = false;
+    extended::on_sync(s, w, header)
+}
+
+/// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.
+fn pass_if_linked(s: &mut Session, w: &Worker, header: Header) -> Flow {
+    if s.link.is_some() {
+        s.up.pass(header, &w.buffers);
+    } else {
+        s.up.eat(header);
+    }
+    Flow::Next
+}
+
+fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    let limit = w.peek_config().routing.statement_analysis_bytes_max;
+    let statement = if header.body_bytes as usize > limit {
+        Rc::new(statements::unknown())
+    } else {
+        let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+        // A server answers more than one string by an error, and does not do what we would note of the statement.
+        let Some((text, &[])) = weir_wire::frame::split_cstr(body) else {
+            return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid string in message"));
+        };
+        w.statements.borrow_mut().of_text(text)
+    };
+    if answer::is_in_doubt(s, &statement) {
+        return Ok(Flow::Hold);
+    }
+    if let Some(local) = answer::is_ours(s, &statement) {
+        if !s.may_speak() || s.replies.is_unsynced() {
+            return Ok(settle_first(s, w));
+        }
+        // As after any simple query.
+        (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
+        statement_log::answered(s, w);
+        answer::simple(s, w, local);
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    if let Some(fault) = aim::refusal(s, &statement) {
+        return Ok(refuse_query(s, w, header, fault));
+    }
+    if let Some(flow) = aim::at(s, w, &statement)? {
+        return Ok(flow);
+    }
+    if let Some(fault) = aim::misplaced(s, w, &statement) {
+        return Ok(refuse_query(s, w, header, fault));
+    }
+    timing::sent(s, w);
+    statement_log::sent(s, w, Source::Query);
+    w.count(Metric::StatementsSimple);
+    s.barrier = statement.is_barrier;
+    sequences::note(s, &statement);
+    inventory::note_query(s, w, &statement, header);
+    if s.replies.is_settled() {
+        s.replies.push(Expect::Query);
+        s.unnamed = None;
+    } else {
+        // An error of what was sent before may undo that it drops the unnamed statement, or keep it from running at all.
+        s.replies.push(Expect::QueryChange);
+        let before = s.unnamed.take();
+        s.enter(Change::Unnamed { before });
+    }
+    s.unnamed_on_link = false;
+    s.portal = None;
+    if let Some(link) = &mut s.link {
+        link.unnamed = None;
+    }
+    s.up.pass(header, &w.buffers);
+    Ok(Flow::Next)
+}
+
+/// A simple query ends the implicit transaction of a pipeline; one that never reaches the server must see to that by a Sync of ours.
+fn settle_first(s: &mut Session, w: &Worker) -> Flow {
+    if s.replies.is_unsynced() && !s.replies.is_skipping() && s.link.is_some() {
+        s.replies.push(Expect::SyncOurs);
+        weir_wire::write::bare(s.up.extra(&w.buffers), front::SYNC);
+        // Nothing may follow it before its answer: an error may still change what the held message means.
+        s.barrier = true;
+    }
+    Flow::Hold
+}
+
+/// Fails a simple query. In a transaction the server is made to fail, so that the transaction fails too.
+fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Flow {
+    if s.link.is_some() && s.transaction != IDLE {
+        weir_wire::write::query(s.up.extra(&w.buffers), "refused by the proxy");
+        s.replies.push(Expect::QueryRefused);
+        s.refusals.push_back(fault);
+    } else if !s.may_speak() || s.replies.is_unsynced() {
+        return settle_first(s, w);
+    } else {
+        s.say_error(w, &fault);
+        s.say_ready(w);
+    }
+    statement_log::answered(s, w);
+    s.up.eat(header);
+    Flow::Next
+}
+
+/// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
+fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
+    let statement = statements::unknown();
+    if let Some(flow) = aim::at(s, w, &statement)? {
+        return Ok(flow);
+    }
+    timing::sent(s, w);
+    sequences::note(s, &statement);
+    s.state.note(Leaves::of(Keeps::Unknown), &[], &[], &[]);
+    s.replies.push(Expect::FunctionCall);
+    s.up.pass(header, &w.buffers);
+    Ok(Flow::Next)
+}
+
+/// Moves all the server has sent as far as it can go. Says whether anything moved.
+pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
+    if s.down.has_pending() && !drain_down(s, w)? {
+        return Ok(false);
+    }
+    let Some(link) = &s.link else { return Ok(false) };
+    let got = s.down.fill(&link.socket, &w.reactor);
+    match got {
+        Ok(Got::Bytes(bytes)) => {
+            s.pools.stats.add(Stat::Sent, bytes as u64);
+            causal::heard(s, w);
+        }
+        Ok(Got::Nothing) => return Ok(false),
+        Ok(Got::End) => {
+            link_lost(s, w, "the server closed the connection")?;
+            drain_down(s, w)?;
+            return Ok(true);
+        }
+        Err(cause) => {
+            link_lost(s, w, &cause.to_string())?;
+            drain_down(s, w)?;
+            return Ok(true);
+        }
+    }
+    loop {
+        let peeked = s.down.peek(&w.buffers);
+        let header = match peeked {
+            Ok(Some(header)) => header,
+            Ok(None) => break,
+            Err(error) => {
+                link_lost(s, w, &error.to_string())?;
+                break;
+            }
+        };
+        if net::holds_back(s, w) || !on_server(s, w, header)? {
+            break;
+        }
+    }
+    s.down.rest_if_empty(&w.buffers);
+    drain_down(s, w)?;
+    settle(s, w)?;
+    Ok(true)
+}
+
+/// Decides on one message of the server. False: more of it must arrive first, or the link is gone.
+#[inline]
+fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fault> {
+    let looks = match header.tag {
+        back::READY => true,
+        back::ERROR | back::PARAMETER_STATUS => header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::COMMAND_COMPLETE => SESSION_TAG_BYTES.contains(&header.body_bytes),
+        back::NOTIFICATION => header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::DATA_ROW => s.state.asking.is_some() && header.frame_bytes() <= LOOK_BYTES_MAX,
+        _ => false,
+    };
+    if looks && !s.down.has_whole(header.frame_bytes()) {
+        return Ok(false);
+    }
+    let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
+    match s.replies.on_server(header.tag, first) {
+        Reply::Pass => {
+            if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header) {
+                s.down.eat(header);
+                return Ok(true);
+            } else if header.tag == back::COMMAND_COMPLETE && looks {
+                on_session_tag(s, w, header);
+            } else if header.tag == back::NOTIFICATION && looks && inventory::takes(s, w, header) {
+                return Ok(true);
+            }
+            s.down.pass(header, &w.buffers);
+            if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) {
+                // What holds for one holds for all that follow it: nothing a server owes changes by them.
+                s.down.pass_run(header.tag, &w.buffers);
+            }
+        }
+        Reply::PassChange => {
+            s.journal.pop_front();
+            s.down.pass(header, &w.buffers);
+        }
+        Reply::Eat => {
+            if header.tag == back::PARAMETER_STATUS && looks {
+                on_parameter(s, header);
+            } else if header.tag == back::PARSE_COMPLETE {
+                s.bringing.pop_front();
+            }
+            s.down.eat(header);
+        }
+        Reply::Row => {
+            let body = if looks { s.down.whole(header).map(<[u8]>::to_vec) } else { None };
+            inventory::on_row(s, body.as_deref());
+            s.down.eat(header);
+        }
+        Reply::OursRefused => {
+            inventory::on_refused(s);
+            s.down.eat(header);
+        }
+        Reply::Ready { status, whose } => on_ready(s, w, header, status, whose)?,
+        Reply::Error(dropped) => on_error(s, w, header, dropped, looks),
+        Reply::SettingsRefused => {
+            let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
+            let report = weir_wire::back::read_report(body);
+            let text = String::from_utf8_lossy(report.message).into_owned();
+            let code = String::from_utf8_lossy(report.sqlstate).into_owned();
+            s.down.eat(header);
+            return Err(Fault::fatal(&code, format!("the server refuses this session's settings: {text}")));
+        }
+        Reply::Misplaced => return Err(misplaced()),
+        Reply::Unasked => {
+            let what = format!("unexpected message \"{}\" from the server", header.tag.escape_ascii());
+            link_lost(s, w, &what)?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The server says that it dropped what belonged to the whole session.
+fn on_session_tag(s: &mut Session, w: &Worker, header: Header) {
+    match s.down.whole(header) {
+        Some(b"DISCARD ALL\0") => inventory::discarded(s, w),
+        Some(b"DEALLOCATE ALL\0") => s.deallocated(w),
+        _ => {}
+    }
+}
+
+/// Notes a parameter's report. True: the client does not hear of it now.
+fn on_parameter(s: &mut Session, header: Header) -> bool {
+    let Some(body) = s.down.whole(header).map(<[u8]>::to_vec) else { return false };
+    let name = weir_wire::back::read_parameter(&body).map(|(name, _)| String::from_utf8_lossy(name).into_owned());
+    let waits = inventory::on_report(s, &name.unwrap_or_default());
+    if let Some(link) = &mut s.link {
+        link.report(&body);
+    }
+    waits
+}
+
+fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: Whose) -> Result<(), Fault> {
+    s.transaction = status;
+    s.flushed = false;
+    match whose {
+        Whose::Client => {}
+        Whose::ClientChange => drop(s.journal.pop_front()),
+        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Unlisten => {
+            s.down.eat(header);
+            on_our_ready(s, w, whose);
+            return Ok(());
+        }
+    }
+    timing::ready(s, w, status);
+    net::group_done(s);
+    if s.state.redefines && status == IDLE {
+        tell_change(s, w);
+    }
+    if inventory::restores(s, w) {
+        s.down.eat(header);
+        return Ok(());
+    }
+    inventory::before_ready(s, w);
+    if status == IDLE && s.state.listening.is_some() {
+        if inventory::holds_ready(s, w) {
+            s.down.eat(header);
+            return Ok(());
+        }
+        inventory::deliver_now(s, w)?;
+    }
+    s.down.pass(header, &w.buffers);
+    show_doing(s);
+    Ok(())
+}
+
+/// What names stand for may have changed: nobody who hears of it may rely on what was known before.
+#[cold]
+fn tell_change(s: &mut Session, w: &Worker) {
+    s.state.redefines = false;
+    w.shared.note_change(&s.pools.known);
+}
+
+/// A query of ours is over.
+fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose) {
+    match whose {
+        Whose::Inventory => inventory::on_answer(s, w),
+        Whose::Unlisten => inventory::unlistened(s, w),
+        Whose::Client | Whose::ClientChange | Whose::Sync | Whose::Settings | Whose::Prepare => {}
+    }
+    if !s.replies.is_our_turn() {
+        s.entry.is_ours.set(false);
+        // What the client wanted to cancel runs only now; nothing is there to be cancelled if it sent nothing.
+        if s.entry.cancel_waits.take() && !s.replies.is_settled() {
+            w.forward_cancel(&s.entry);
+        }
+    }
+    if whose == Whose::Settings && inventory::restored(s, w) {
+        s.say_ready(w);
+        show_doing(s);
+    }
+}
+
+fn show_doing(s: &Session) {
+    s.entry.card.set_doing(match s.transaction {
+        IDLE if s.replies.is_settled() => Doing::Idle,
+        IDLE => Doing::Executing,
+        _ => Doing::IdleInTransaction,
+    });
+}
+
+fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, looks: bool) {
+    if !s.replies.has_work_behind_error() {
+        (s.state.bound_reset, s.state.plain) = (None, None);
+        // DISCARD ALL commits at once, also in a pipeline.
+        if !s.state.was_discarded {
+            s.state.resetting = None;
+        }
+    }
+    s.undo(dropped);
+    s.discarding |= dropped.discard;
+    let refused = if dropped.exchange { s.refusals.pop_front() } else { None };
+    for _ in u32::from(dropped.exchange)..dropped.refused {
+        s.refusals.pop_front();
+    }
+    if let Some(fault) = refused {
+        s.down.eat(header);
+        s.say_error(w, &fault);
+        return;
+    }
+    let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
+    let report = weir_wire::back::read_report(body);
+    w.counters().count_error(report.sqlstate);
+    if matches!(report.sqlstate, b"0A000" | b"26000") {
+        // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
+        if let Some(link) = &mut s.link {
+            link.known.stale_all();
+        }
+    }
+    if report.sqlstate == b"25006" {
+        // Someone else may be the primary by now.
+        w.shared.nudge_prober();
+    }
+    if let Some(fault) = timing::overdue(&s.entry, report.sqlstate) {
+        s.down.eat(header);
+        s.say_error(w, &fault);
+        return;
+    }
+    if matches!(report.severity, b"FATAL" | b"PANIC") {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        s.farewell = Some(Fault::error(&text(report.sqlstate), text(report.message)));
+        s.down.eat(header);
+        return;
+    }
+    s.down.pass(header, &w.buffers);
+}
+
+/// The link is gone. A session that had nothing on it goes on: each statement under way gets its error. Else it ends.
+fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> {
+    let Some(link) = s.link.take() else { return Ok(()) };
+    w.count(Metric::LinksLost);
+    let address = link.card.address.clone();
+    w.log_link(&address, format_args!("lost: {cause}"));
+    w.shared.nudge_prober();
+    w.close_link(link);
+    if w.shared.stop_mode() < Stop::Fast && net::on_loss(s, w) {
+        return Ok(());
+    }
+    let lost_state = s.transaction != IDLE || inventory::leaves_something(s) || s.down.is_mid_message();
+    s.down.drop_unseen();
+    s.up.forget_pending(&w.buffers);
+    let fault = s.farewell.take().unwrap_or_else(|| {
+        Fault::error(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost: {cause}"))
+            .hint("The statement may or may not have taken effect.")
+    });
+    s.detach();
+    if s.state.redefines {
+        // It may have been carried out.
+        tell_change(s, w);
+    }
+    timing::lost(s);
+    (s.barrier, s.verb_bound) = (false, false);
+    let was_telling = s.state.owes_ready;
+    s.state.link_lost();
+    let replies = std::mem::take(&mut s.replies);
+    if lost_state || s.up.is_mid_message() {
+        return Err(fault.as_fatal());
+    }
+    s.undo_all();
+    if was_telling {
+        s.say_ready(w);
+    }
+    let owed = replies.owed();
+    for _ in 0..owed.readies {
+        s.say_error(w, &fault);
+        s.say_ready(w);
+    }
+    if owed.unsynced {
+        s.say_error(w, &fault);
+        s.discarding = true;
+    }
+    s.discarding |= owed.skipping;
+    if w.shared.stop_mode() == Stop::Fast {
+        return Err(fault.as_fatal());
+    }
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! Replication clients: `pg_basebackup`, `pg_receivewal`, standbys, subscriptions.
+//!
+//! What they say is no SQL, and what they leave belongs to a connection for its life, so each has a server connection of its own, to the
+//! primary, opened with the client's own startup packet. From then on bytes go through in both directions, each for itself: in a
+//! CopyBoth either side speaks when it likes. Limits on the time of statements and of idle clients do not hold here.
+
+use crate::client::flow::Kept;
+use crate::client::session_card::Doing;
+use crate::io::lane::Lane;
+use crate::io::reactor::parked;
+use crate::io::socket::{Got, Socket};
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::log::{Level, Who};
+use crate::monitor::metrics::Metric;
+use crate::monitor::stats::Stat;
+use crate::process::worker::{Entry, PoolSet, Worker};
+use crate::server::link::{Link, OpenError};
+use crate::server::pool::Purpose;
+use crate::traffic::aim;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use weir_wire::frame::front;
+
+/// Rounds of moving before others get their turn.
+const ROUNDS_MAX: u32 = 16;
+
+/// Time the last words of one side get to reach the other.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Time between two looks at whether there is a primary.
+const LOOK_PERIOD: Duration = Duration::from_millis(250);
+
+/// Opens a client's own connection to the primary; waits for one as long as a statement would. Not cancel safe.
+pub async fn open(
+    w: &Rc<Worker>,
+    client: &Socket,
+    pools: &PoolSet,
+    parameters: &[(&str, &str)],
+) -> Result<Result<Box<Link>, OpenError>, Fault> {
+    let node = primary(w, client, pools.limits.get().wait_ms).await?;
+    let pool = pools.apart(w, node, Purpose::Replication);
+    let opened = aim::lease_link(w, &pool, node, parameters, || client.is_closed()).await?;
+    if opened.is_err() {
+        w.shared.nudge_prober();
+    }
+    Ok(opened)
+}
+
+/// Number of the primary's node.
+async fn primary(w: &Worker, client: &Socket, limit_ms: u64) -> Result<u16, Fault> {
+    let started = w.reactor.now();
+    loop {
+        let known = {
+            let view = w.view();
+            view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id)
+        };
+        if let Some(node) = known {
+            return Ok(node);
+        }
+        let waited = started.elapsed();
+        if limit_ms > 0 && waited >= Duration::from_millis(limit_ms) {
+            let text = format!("no primary server was found in {} ms (pool_wait_timeout), to replicate from", waited.as_millis());
+            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, text)
+                .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));
+        }
+        if client.is_closed() {
+            return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "the client went away while it waited for a primary server"));
+        }
+        w.shared.nudge_prober();
+        w.wake_at_new_view();
+        w.reactor.wake_at(Instant::now() + LOOK_PERIOD);
+        parked().await;
+    }
+}
+
+/// A replication client in the tables of clients and links; out of them however it ends.
+struct Listed<'a> {
+    w: &'a Worker,
+    entry: &'a Entry,
+}
+
+impl<'a> Listed<'a> {
+    fn new(w: &'a Worker, entry: &'a Entry, link: &Link) -> Listed<'a> {
+        let task = w.reactor.current_task();
+        entry.task.set(task);
+        link.socket.set_task(task);
+        link.card.session.store(entry.card.pid, Ordering::Relaxed);
+        link.card.uses.store(1, Ordering::Relaxed);
+        link.set_kept(Some(Kept::Replication));
+        *entry.link.borrow_mut() = Some(link.card.clone());
+        entry.card.set_doing(Doing::Executing);
+        w.shared.cards.add(entry.card.clone());
+        Listed { w, entry }
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        *self.entry.link.borrow_mut() = None;
+        self.w.leave(self.entry);
+        self.w.shared.cards.remove(self.entry.card.pid);
+    }
+}
+
+/// Serves a client that has been welcomed until one side ends. `before`: what it sent already. Not cancel safe: it owns the link.
+pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], link: Box<Link>, entry: &Entry, pools: &PoolSet) {
+    w.count(Metric::Replications);
+    let listed = Listed::new(w, entry, &link);
+    let mut stream = Stream { w, client, link, up: Lane::default(), down: Lane::default(), pools, is_leaving: false };
+    stream.up.preload(before, &w.buffers);
+    let end = loop {
+        if let Some(farewell) = entry.farewell.borrow_mut().take() {
+            break End::Dismissed(farewell);
+        }
+        match stream.step() {
+            Ok(true) => {
+                w.reactor.wake(w.reactor.current_task());
+                parked().await;
+            }
+            Ok(false) => parked().await,
+            Err(end) => break end,
+        }
+    };
+    stream.say_farewell(&end, entry).await;
+    drop(listed);
+    w.close_link(stream.link);
+}
+
+/// Why it is over.
+enum End {
+    /// The client left, or cannot be reached.
+    Client,
+    /// The server closed the connection, or broke.
+    Server(String),
+    /// The proxy ends it.
+    Dismissed(Fault),
+}
+
+struct Stream<'a> {
+    w: &'a Worker,
+    client: &'a Socket,
+    link: Box<Link>,
+    up: Lane,
+    down: Lane,
+    pools: &'a PoolSet,
+    /// The client said goodbye.
+    is_leaving: bool,
+}
+
+impl Stream<'_> {
+    /// Moves what can be moved in both directions. True: there is more, but others come first.
+    fn step(&mut self) -> Result<bool, End> {
+        for _ in 0..ROUNDS_MAX {
+            let down = self.move_down()?;
+            let up = self.move_up()?;
+            if !down && !up {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn move_down(&mut self) -> Result<bool, End> {
+        let (reactor, buffers) = (&self.w.reactor, &self.w.buffers);
+        let moved = pass(&mut self.down, &self.link.socket, self.client, self.w);
+        self.down.rest_if_empty(buffers);
+        match moved {
+            Ok(Some((Got::Bytes(bytes), _))) => {
+                self.pools.stats.add(Stat::Sent, bytes as u64);
+                Ok(true)
+            }
+            Ok(Some((Got::End, _))) if self.is_leaving => Err(End::Client),
+            Ok(Some((Got::End, _))) => Err(End::Server("the server closed the connection".into())),
+            Ok(Some((Got::Nothing, _)) | None) => Ok(false),
+            Err(Broken::Reading(cause)) => Err(End::Server(cause)),
+            Err(Broken::Writing) => {
+                // The server shall not wait for a client that is gone.
+                let _ = self.up.drain(&self.link.socket, reactor);
+                Err(End::Client)
+            }
+        }
+    }
+
+    fn move_up(&mut self) -> Result<bool, End> {
+        let moved = pass(&mut self.up, self.client, &self.link.socket, self.w);
+        self.up.rest_if_empty(&self.w.buffers);
+        if let Ok(Some((_, last))) = &moved {
+            self.is_leaving |= *last == Some(front::TERMINATE);
+        }
+        match moved {
+            Ok(Some((Got::Bytes(bytes), _))) => {
+                self.pools.stats.add(Stat::Received, bytes as u64);
+                Ok(true)
+            }
+            Ok(Some((Got::Nothing, _)) | None) => Ok(false),
+            Ok(Some((Got::End, _))) | Err(Broken::Reading(_)) => Err(End::Client),
+            Err(Broken::Writing) => {
+                // What the server said before it went is read first; its end follows.
+                self.up.forget_pending(&self.w.buffers);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Lets the other side have what was said last.
+    async fn say_farewell(&mut self, end: &End, entry: &Entry) {
+        let (w, card) = (self.w, &entry.card);
+        let who = Who { user: &card.user, database: &card.database, session: card.pid, ..Who::default() };
+        match end {
+            End::Client => {}
+            End::Server(cause) => {
+                w.shared.nudge_prober();
+                w.log_link(&self.link.card.address, format_args!("of replication client {} ended: {cause}", card.pid));
+            }
+            End::Dismissed(fault) => {
+                w.shared.log.write(Level::Log, &who, format_args!("session ends: {fault}"));
+                // In the middle of a server's message there is nothing a client could read.
+                if !self.down.is_mid_message() {
+                    fault.write(self.down.extra(&w.buffers));
+                }
+            }
+        }
+        let deadline = Instant::now() + FAREWELL_LIMIT;
+        while w.reactor.now() < deadline {
+            let sent = match end {
+                End::Client => {
+                    self.up.drain(&self.link.socket, &w.reactor).map(|sent| sent && self.link.socket.is_sent(&w.reactor))
+                }
+                End::Server(_) | End::Dismissed(_) => {
+                    self.down.drain(self.client, &w.reactor).map(|sent| sent && self.client.is_sent(&w.reactor))
+                }
+            };
+            if !matches!(sent, Ok(false)) {
+                return;
+            }
+            w.reactor.wake_at(deadline);
+            parked().await;
+        }
+    }
+}
+
+/// Which end of a direction failed.
+enum Broken {
+    Reading(String),
+    Writing,
+}
+
+/// Moves one direction on by one read; tells the tag of the last message, too. `None`: the other side takes no more now.
+fn pass(lane: &mut Lane, from: &Socket, to: &Socket, w: &Worker) -> Result<Option<(Got, Option<u8>)>, Broken> {
+    let reading = |cause: String| Broken::Reading(cause);
+    if !lane.drain(to, &w.reactor).map_err(|_| Broken::Writing)? {
+        return Ok(None);
+    }
+    let got = lane.fill(from, &w.reactor).map_err(|cause| reading(cause.to_string()))?;
+    let mut last = None;
+    // Also what lay there before the first read.
+    while let Some(header) = lane.peek(&w.buffers).map_err(|error| reading(error.to_string()))? {
+        lane.pass(header, &w.buffers);
+        lane.pass_run(header.tag, &w.buffers);
+        last = Some(header.tag);
+    }
+    lane.drain(to, &w.reactor).map_err(|_| Broken::Writing)?;
+    Ok(Some((got, last)))
+}

@@ -1,0 +1,105 @@
+//! When a session's statements and transactions began and ended: for counters, for limits on time, for SHOW.
+//!
+//! Times are those of the event loop's rounds (`Reactor::now`), so that no statement asks the clock for itself.
+
+use crate::client::session::{IDLE, Session};
+use crate::client::session_card::Doing;
+use crate::monitor::fault::Fault;
+use crate::monitor::histogram::add;
+use crate::monitor::statement_log;
+use crate::monitor::stats::Stat;
+use crate::process::worker::{Entry, Overdue, Worker};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// A statement was sent to the server of the session's link.
+#[inline]
+pub fn sent(s: &mut Session, w: &Worker) {
+    let now = w.reactor.now();
+    let clock = &s.entry.clock;
+    if clock.busy_since.get().is_none() {
+        clock.busy_since.set(Some(now));
+        s.entry.card.set_doing(Doing::Executing);
+    }
+    if clock.transaction_since.get().is_none() {
+        clock.transaction_since.set(Some(now));
+    }
+    let card = &s.entry.card;
+    add(&card.statements, 1);
+    card.active_ms.store(w.now_ms(), Ordering::Relaxed);
+    card.prepared.store(s.named.len() as u32, Ordering::Relaxed);
+    s.pools.stats.add(Stat::Statements, 1);
+    if let Some(link) = &s.link {
+        w.counters().count_statement(link.card.address.node);
+        link.card.used_ms.store(w.now_ms(), Ordering::Relaxed);
+        link.card.prepared.store(link.known.len() as u32, Ordering::Relaxed);
+    }
+}
+
+/// The server is ready for the next statement, with this transaction status.
+#[inline]
+pub fn ready(s: &mut Session, w: &Worker, status: u8) {
+    let now = w.reactor.now();
+    // A question of ours is nothing the client waits for.
+    let has_more = !s.replies.is_only_ours();
+    let clock = &s.entry.clock;
+    if !matches!(*s.entry.overdue.borrow(), Overdue::No) {
+        *s.entry.overdue.borrow_mut() = Overdue::No;
+    }
+    clock.ready_at.set(now);
+    let Some(since) = clock.busy_since.replace(has_more.then_some(now)) else {
+        // Only a Parse or a failed Bind: no statement ran.
+        if status == IDLE && !has_more {
+            clock.transaction_since.set(None);
+        }
+        return;
+    };
+    let stats = &s.pools.stats;
+    let us = micros(since, now);
+    stats.add(Stat::StatementUs, us);
+    stats.statements.note(us);
+    statement_log::ended(s, w, us);
+    if let Some(link) = &s.link {
+        w.counters().note_time(link.card.address.node, us);
+    }
+    if status == IDLE
+        && let Some(began) = clock.transaction_since.replace(has_more.then_some(now))
+    {
+        stats.add(Stat::Transactions, 1);
+        stats.add(Stat::TransactionUs, if began == since { us } else { micros(began, now) });
+    }
+}
+
+/// The link is gone, and with it what ran on it.
+pub fn lost(s: &Session) {
+    s.entry.clock.busy_since.set(None);
+    s.entry.clock.transaction_since.set(None);
+    *s.entry.overdue.borrow_mut() = Overdue::No;
+}
+
+/// What the client is told in place of an error that says its statement was cancelled, if that was because it took too long.
+pub fn overdue(entry: &Entry, sqlstate: &[u8]) -> Option<Fault> {
+    if sqlstate != crate::monitor::fault::sqlstate::QUERY_CANCELED.as_bytes() {
+        return None;
+    }
+    let mut overdue = entry.overdue.borrow_mut();
+    if !matches!(*overdue, Overdue::Cancelling(_)) {
+        return None;
+    }
+    match std::mem::replace(&mut *overdue, Overdue::Told) {
+        Overdue::Cancelling(fault) => Some(fault),
+        Overdue::No | Overdue::Told => None,
+    }
+}
+
+/// A wait for a link is over, however it ended.
+pub fn waited(s: &Session, w: &Worker, since: Instant) {
+    let us = micros(since, w.reactor.now());
+    s.pools.stats.add(Stat::WaitUs, us);
+    s.pools.stats.waits.note(us);
+    s.entry.clock.waited_us.set(us);
+}
+
+fn micros(since: Instant, now: Instant) -> u64 {
+    now.saturating_duration_since(since).as_micros() as u64
+}
