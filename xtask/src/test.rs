@@ -3,14 +3,17 @@
 //! The last line of its output is `N passed, N failed`, summed over cargo's own results. A failure that is no test's (a
 //! check, a build, a fuzz target) shows in the exit code and in the line before.
 
+mod unsteady;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::{cargo, describe, run_to_end};
 use crate::{check, regress};
+use unsteady::{Failure, failed_test};
 
 /// Tells the end-to-end tests which major version of PostgreSQL they run on.
 const VERSION_VARIABLE: &str = "WEIR_TEST_PG";
@@ -144,12 +147,42 @@ fn postgres_own(summary: &mut Summary, failed: &mut Vec<String>) {
     }
 }
 
-/// Runs cargo's tests and keeps its own summary lines, each with the program it belongs to.
+/// Runs cargo's tests and keeps its own summary lines, each with the program it belongs to. What fails and passes alone is named.
 fn all_tests(version: Option<u32>, packages: &str, rest: &[String], summary: &mut Summary) -> Result<()> {
-    let mut command = cargo(&["test", packages, "--no-fail-fast"]);
+    let mut command = on_version(cargo(&["test", packages, "--no-fail-fast"]), version)?;
     if !rest.is_empty() {
         command.arg("--").args(rest);
     }
+    let (line, before) = (describe(&command), summary.failed);
+    let (status, failures) = run_tests(command, summary)?;
+    for failure in &failures {
+        summary.lines.push(format!("  FAILED: {}: {}", failure.program, failure.test));
+    }
+    if status.success() {
+        return Ok(());
+    }
+    if !unsteady::is_worth_another_look(&failures, summary.failed - before) {
+        bail!("{line}: {status}");
+    }
+    for failure in &failures {
+        let passes = match unsteady::alone(failure, packages) {
+            Some(words) => {
+                let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                unsteady::passes_alone(&mut on_version(cargo(&words), version)?)
+            }
+            None => false,
+        };
+        if !passes {
+            bail!("{line}: {status}");
+        }
+        summary.lines.push(format!("  UNSTEADY: {}: {}: failed among others and passes alone", failure.program, failure.test));
+        (summary.passed, summary.failed) = (summary.passed + 1, summary.failed - 1);
+    }
+    Ok(())
+}
+
+/// The command for a version of PostgreSQL.
+fn on_version(mut command: Command, version: Option<u32>) -> Result<Command> {
     if let Some(version) = version {
         command.env(VERSION_VARIABLE, version.to_string()).env(PROGRAMS_VARIABLE, crate::pg::fetch(version)?);
         if version == NEWEST {
@@ -157,6 +190,11 @@ fn all_tests(version: Option<u32>, packages: &str, rest: &[String], summary: &mu
             command.env(IO_VARIABLE, "epoll");
         }
     }
+    Ok(command)
+}
+
+/// Runs the tests, shows what they say, and notes their results. Returns which have failed.
+fn run_tests(mut command: Command, summary: &mut Summary) -> Result<(ExitStatus, Vec<Failure>)> {
     // Cargo names the programs on stderr and their results come on stdout: one pipe keeps them in order.
     let (reader, writer) = std::io::pipe()?;
     let line = describe(&command);
@@ -164,7 +202,7 @@ fn all_tests(version: Option<u32>, packages: &str, rest: &[String], summary: &mu
     let mut child = command.spawn().with_context(|| format!("cannot run {line}"))?;
     // The command holds our ends of the pipe, which must close for its end to be seen.
     drop(command);
-    let mut program = String::new();
+    let (mut program, mut failures) = (String::new(), Vec::new());
     for text in BufReader::new(reader).lines() {
         let text = text?;
         println!("{text}");
@@ -172,15 +210,13 @@ fn all_tests(version: Option<u32>, packages: &str, rest: &[String], summary: &mu
             summary.lines.push(format!("  {left_out}"));
         } else if let Some(name) = program_of(&text) {
             program = name.to_owned();
+        } else if let Some(test) = failed_test(&text) {
+            failures.push(Failure { program: program.clone(), test: test.to_owned() });
         } else if text.starts_with("test result:") {
             summary.add_result(&program, &text);
         }
     }
-    let status = child.wait()?;
-    if !status.success() {
-        bail!("{line}: {status}");
-    }
-    Ok(())
+    Ok((child.wait()?, failures))
 }
 
 /// The test program that a line of cargo announces.

@@ -75,6 +75,11 @@ impl<M> Door<M> {
         !self.open && !self.accepting && self.came.is_empty()
     }
 
+    /// Whether the listening socket is ours no more.
+    pub fn is_closed(&self) -> bool {
+        self.file.is_none()
+    }
+
     /// Lets nobody in any more. True when a request is to be ended.
     pub fn shut(&mut self) -> bool {
         self.open = false;

@@ -11,6 +11,7 @@ mod door;
 mod outgoing;
 mod provided;
 mod ring;
+mod stream;
 mod token;
 
 pub use alarm::Wait;

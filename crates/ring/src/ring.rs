@@ -4,6 +4,7 @@ use crate::alarm::{Alarms, Need, Wait};
 use crate::door::Door;
 use crate::outgoing::{Bytes, Outgoing, Piece};
 use crate::provided::{GROUP, Provided};
+use crate::stream::Streaming;
 use crate::token::{Op, Token};
 use crate::{CLOSED, READ, WRITE};
 use io_uring::types::SubmitArgs;
@@ -22,6 +23,9 @@ const COMPLETIONS: u32 = 8192;
 
 /// Buffers the kernel has to receive into. More arrivals than this in one round end their receiving, which then begins anew.
 const BUFFERS: u16 = 128;
+
+/// More completions than a stream brings while a round waits for more of it: the time ends the wait.
+const MANY: usize = 16;
 
 /// Chunks a socket may have unread before its receiving is stopped.
 const UNREAD_MAX: usize = 4;
@@ -119,6 +123,9 @@ pub struct Ring<M> {
     watched: Option<RawFd>,
     watch_due: bool,
     alarms: Alarms,
+    streaming: Streaming,
+    /// The kernel can wait for several completions and be content with one after a while (Linux 6.12).
+    can_linger: bool,
 }
 
 impl<M> Ring<M> {
@@ -128,6 +135,7 @@ impl<M> Ring<M> {
         let provided = Provided::register(&uring, BUFFERS, buffer)?;
         // Only saves a look-up; older kernels cannot.
         let _ = uring.submitter().register_ring_fd();
+        let can_linger = uring.params().is_feature_min_timeout();
         Ok(Ring {
             uring,
             provided,
@@ -140,6 +148,8 @@ impl<M> Ring<M> {
             watched: None,
             watch_due: false,
             alarms: Alarms::default(),
+            streaming: Streaming::default(),
+            can_linger,
         })
     }
 
@@ -216,6 +226,14 @@ impl<M> Ring<M> {
         if self.doors.get_mut(token.0 as usize).is_some_and(Door::shut) {
             self.cancel(token, Op::Accept);
         }
+    }
+
+    /// The same for all doors. Whether no request names one any more.
+    pub fn shut_all(&mut self) -> bool {
+        for number in 0..self.doors.len() as u32 {
+            self.shut(Token(number));
+        }
+        self.doors.iter().all(Door::is_closed)
     }
 
     /// Whether a door that was shut will show nobody any more: the kernel has given its request up, and all who came were taken.
@@ -445,6 +463,7 @@ impl<M> Ring<M> {
         self.enter(wait)?;
         let mut completions = std::mem::take(&mut self.completions);
         completions.extend(self.uring.completion().map(|done| (done.user_data(), done.result(), done.flags())));
+        self.streaming.note(&completions);
         let mut watched = false;
         for (user_data, result, flags) in completions.drain(..) {
             match Token::split(user_data) {
@@ -482,7 +501,10 @@ impl<M> Ring<M> {
                 if let Need::Alarm(request) = need {
                     self.push(&request);
                 }
-                self.uring.submit_and_wait(1)
+                match self.streaming.wait_us().filter(|_| self.can_linger) {
+                    Some(us) => self.uring.submitter().submit_with_args(MANY, &SubmitArgs::new().min_wait_usec(us)),
+                    None => self.uring.submit_and_wait(1),
+                }
             }
         };
         match entered {

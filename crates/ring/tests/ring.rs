@@ -314,3 +314,14 @@ fn callers_come_in_until_the_door_is_shut() {
     bed.ring.shut(door);
     bed.turn_until("the closing", |_| std::net::TcpStream::connect(address).is_err());
 }
+
+#[test]
+fn a_port_is_free_again_once_all_doors_are_shut() {
+    let Some(mut bed) = Bed::new() else { return };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    bed.ring.listen(Arc::new(listener), 3);
+    bed.ring.turn(Wait::Not, &bed.host).unwrap();
+    bed.turn_until("the closing", |bed| bed.ring.shut_all());
+    std::net::TcpListener::bind(address).unwrap();
+}

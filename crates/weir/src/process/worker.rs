@@ -186,6 +186,9 @@ const HANDSHAKES_MAX: u32 = 4;
 /// Sessions one worker numbers: the rest of a process id is the worker's number.
 const ENTRY_BITS: u32 = 20;
 
+/// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
+const LAST_TURNS_MAX: u32 = 16;
+
 impl Worker {
     /// Whether a TLS handshake may begin in this round.
     pub fn takes_handshake(&self) -> bool {
@@ -246,9 +249,21 @@ impl Worker {
             match self.shared.stop_mode() {
                 Stop::No => {}
                 Stop::Smart | Stop::Fast if self.mailbox().sessions.load(Ordering::Relaxed) > 0 => {}
-                Stop::Smart | Stop::Fast | Stop::Immediate => return self.reactor.last_turn(),
+                Stop::Smart | Stop::Fast | Stop::Immediate => return self.end(),
             }
         }
+    }
+
+    /// Leaves the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than
+    /// the process lives: whoever starts again at once could not listen on its port.
+    fn end(&self) -> io::Result<()> {
+        for _ in 0..LAST_TURNS_MAX {
+            if self.reactor.with_ring(true, |ring| ring.shut_all()) {
+                break;
+            }
+            self.reactor.last_turn()?;
+        }
+        self.reactor.last_turn()
     }
 
     /// Gives back what the session of a task held that panicked: its place, and its link's place in the pool.

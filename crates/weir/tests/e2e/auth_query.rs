@@ -140,7 +140,7 @@ fn the_query_may_be_a_function_and_is_asked_once_in_the_time_an_answer_is_believ
 fn a_query_that_fails_or_a_server_that_is_silent_refuses_the_login_in_time_and_the_log_says_why() {
     let cluster = guarded();
     let primary = cluster.primary();
-    let proxy = asking(primary, "auth_query = 'select 1/0, $1::text'\nauth_query_timeout = 1\n");
+    let proxy = asking(primary, "auth_query = 'select 1/0, $1::text'\n");
     assert_eq!(current_user(&proxy, "anna", "secret of anna"), Err("57P03: the user cannot be looked up now".into()));
     assert!(proxy.log().contains("auth_query for user \"anna\" failed"), "{}", proxy.log());
     for (query, said) in [
@@ -156,6 +156,8 @@ fn a_query_that_fails_or_a_server_that_is_silent_refuses_the_login_in_time_and_t
         let log = proxy.log();
         assert!(log.contains(said) && !log.contains("hunter2"), "{said} in {log}");
     }
+    proxy.add_conf("auth_query_timeout = 1");
+    proxy.reload();
     primary.freeze();
     assert_eq!(current_user(&proxy, "anna", "secret of anna"), Err("57P03: the user cannot be looked up now".into()));
     primary.thaw();
