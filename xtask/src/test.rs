@@ -21,6 +21,8 @@ const VERSION_VARIABLE: &str = "WEIR_TEST_PG";
 const IO_VARIABLE: &str = "WEIR_TEST_IO";
 /// The newest version of PostgreSQL that can be fetched.
 const NEWEST: u32 = 18;
+/// The oldest one Weir works with.
+const OLDEST: u32 = 13;
 /// Tells `weir-demo` where that version's programs are.
 const PROGRAMS_VARIABLE: &str = "WEIR_PG_BIN";
 
@@ -57,7 +59,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     for version in versions {
         let name = version.map_or("tests".to_owned(), |version| format!("tests on PostgreSQL {version}"));
         summary.lines.push(format!("{name}:"));
-        if let Err(error) = all_tests(version, "--workspace", &arguments.rest, &mut summary) {
+        if let Err(error) = all_tests(version, &["--workspace"], &arguments.rest, &mut summary) {
             println!("{error:#}");
             failed.push(name);
         }
@@ -66,6 +68,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
         newest_too(&arguments.rest, &mut summary, &mut failed);
     }
     if arguments.pg.is_empty() && arguments.rest.is_empty() {
+        lists_on_all(&mut summary, &mut failed);
         postgres_own(&mut summary, &mut failed);
     }
     if arguments.fuzz_seconds > 0
@@ -118,9 +121,26 @@ fn newest_too(rest: &[String], summary: &mut Summary, failed: &mut Vec<String>) 
     }
     let name = format!("tests of the proxy on PostgreSQL {NEWEST}");
     summary.lines.push(format!("{name}:"));
-    if let Err(error) = all_tests(Some(NEWEST), "--package=weir", rest, summary) {
+    if let Err(error) = all_tests(Some(NEWEST), &["--package=weir"], rest, summary) {
         println!("{error:#}");
         failed.push(name);
+    }
+}
+
+/// Holds the lists of what PostgreSQL brings against each version between the oldest and the newest: the tests of `e2e/builtin.rs`.
+fn lists_on_all(summary: &mut Summary, failed: &mut Vec<String>) {
+    for version in OLDEST..NEWEST {
+        let name = format!("lists of built-in functions on PostgreSQL {version}");
+        if let Err(error) = crate::pg::fetch(version) {
+            summary.lines.push(format!("{name}: left out, it cannot be fetched: {error:#}"));
+            continue;
+        }
+        summary.lines.push(format!("{name}:"));
+        let of_lists = ["builtin::".to_owned()];
+        if let Err(error) = all_tests(Some(version), &["--package=weir", "--test=e2e"], &of_lists, summary) {
+            println!("{error:#}");
+            failed.push(name);
+        }
     }
 }
 
@@ -148,8 +168,9 @@ fn postgres_own(summary: &mut Summary, failed: &mut Vec<String>) {
 }
 
 /// Runs cargo's tests and keeps its own summary lines, each with the program it belongs to. What fails and passes alone is named.
-fn all_tests(version: Option<u32>, packages: &str, rest: &[String], summary: &mut Summary) -> Result<()> {
-    let mut command = on_version(cargo(&["test", packages, "--no-fail-fast"]), version)?;
+fn all_tests(version: Option<u32>, programs: &[&str], rest: &[String], summary: &mut Summary) -> Result<()> {
+    let mut command = on_version(cargo(&["test", "--no-fail-fast"]), version)?;
+    command.args(programs);
     if !rest.is_empty() {
         command.arg("--").args(rest);
     }
@@ -165,11 +186,8 @@ fn all_tests(version: Option<u32>, packages: &str, rest: &[String], summary: &mu
         bail!("{line}: {status}");
     }
     for failure in &failures {
-        let passes = match unsteady::alone(failure, packages) {
-            Some(words) => {
-                let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                unsteady::passes_alone(&mut on_version(cargo(&words), version)?)
-            }
+        let passes = match unsteady::alone(failure, programs) {
+            Some(words) => unsteady::passes_alone(&mut on_version(cargo(&words), version)?),
             None => false,
         };
         if !passes {

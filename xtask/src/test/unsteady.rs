@@ -25,11 +25,11 @@ pub fn is_worth_another_look(failures: &[Failure], failed: u32) -> bool {
 }
 
 /// Arguments of cargo for running one test alone; `None` for what is no program in a folder `tests`.
-pub fn alone(failure: &Failure, packages: &str) -> Option<Vec<String>> {
+pub fn alone<'a>(failure: &'a Failure, programs: &[&'a str]) -> Option<Vec<&'a str>> {
     let path = failure.program.strip_prefix("tests/")?;
     let target = path.strip_suffix("/main.rs").or_else(|| path.strip_suffix(".rs"))?;
-    let words = ["test", packages, "--test", target, "--", "--exact", &failure.test];
-    Some(words.map(str::to_owned).to_vec())
+    let packages = programs.iter().copied().filter(|word| word.starts_with("--package") || *word == "--workspace");
+    Some(["test"].into_iter().chain(packages).chain(["--test", target, "--", "--exact", &failure.test]).collect())
 }
 
 /// Whether the command that runs the test succeeds.
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(failed_test("---- sessions::a_session stdout ----"), Some("sessions::a_session"));
         assert_eq!(failed_test("test sessions::a_session ... FAILED"), None);
         let failure = |program: &str| Failure { program: program.to_owned(), test: "m::t".to_owned() };
-        let words = |program: &str| alone(&failure(program), "--package=weir").map(|words| words.join(" "));
+        let words = |program: &str| alone(&failure(program), &["--package=weir", "--test=x"]).map(|words| words.join(" "));
         assert_eq!(words("tests/e2e/main.rs").unwrap(), "test --package=weir --test e2e -- --exact m::t");
         assert_eq!(words("tests/no_alloc.rs").unwrap(), "test --package=weir --test no_alloc -- --exact m::t");
         assert_eq!(words("unittests src/lib.rs"), None, "what needs no server fails for a reason");

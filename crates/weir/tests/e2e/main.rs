@@ -10,6 +10,7 @@ mod support;
 
 mod auth;
 mod auth_query;
+mod builtin;
 mod cancel;
 mod catalog;
 mod causal;
