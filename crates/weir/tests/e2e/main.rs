@@ -13,6 +13,7 @@ mod auth_query;
 mod cancel;
 mod catalog;
 mod causal;
+mod choice;
 mod commands;
 mod console;
 mod copy;
