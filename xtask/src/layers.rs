@@ -69,8 +69,9 @@ const MODULES: &[Module] = &[
     row(6, "sequences", &[("inventory", "sends a query of ours, keeps the link")]),
     row(6, "inventory", &[]),
     row(6, "judging", &[]),
+    row(6, "wishes", &[]),
     row(6, "net", &[("judging", "has what a standby refused remembered")]),
-    row(6, "statement_log", &[]),
+    row(6, "statement_log", &[("wishes", "asks what a session has set for itself")]),
     row(5, "inquiry", &[]),
     row(5, "vacate", &[]),
     row(5, "causal", &[("session", "notes what it has seen")]),
@@ -78,7 +79,12 @@ const MODULES: &[Module] = &[
     row(
         5,
         "views",
-        &[("session", "SHOW pool_nodes marks the node of the session that asks"), ("judging", "SHOW route tells what it says")],
+        &[
+            ("session", "SHOW pool_nodes marks the node of the session that asks"),
+            ("judging", "SHOW route tells what it says"),
+            ("wishes", "SHOW route tells of them"),
+            ("statements", "SHOW route asks about one"),
+        ],
     ),
     row(
         5,
@@ -86,6 +92,7 @@ const MODULES: &[Module] = &[
         &[
             ("statements", "holds its prepared statements"),
             ("judging", "holds the place where its names are looked up"),
+            ("wishes", "holds where its reads shall go"),
             ("causal", "holds what it has seen"),
             ("net", "holds what is kept of its messages"),
         ],
@@ -128,6 +135,7 @@ const MODULES: &[Module] = &[
     row(1, "reactor", &[]),
     row(1, "state", &[("hub", "holds what its session listens to")]),
     row(1, "hub", &[("reactor", "wakes tasks by their numbers")]),
+    row(1, "loads", &[]),
     row(1, "catalogs", &[("reactor", "a task's number")]),
     row(0, "flow", &[]),
     row(0, "buffers", &[]),

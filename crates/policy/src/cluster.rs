@@ -30,8 +30,14 @@ pub struct NodeView {
     /// Share of reads, of all nodes' sum; 0 takes none.
     pub weight: f64,
     pub health: Health,
+    /// It is in another zone than we are.
+    pub is_far: bool,
     /// WAL bytes a standby has not replayed, when known.
     pub lag_bytes: Option<u64>,
+    /// How long ago the primary had what a standby has not replayed, when known.
+    pub lag_us: Option<u64>,
+    /// The lag is above the operator's threshold.
+    pub lags: bool,
     /// `pg_stat_replication` of the primary, when known: state, sync state.
     pub replication: Option<(String, String)>,
     /// Seconds since 1970 of the last change of `health`.
@@ -70,7 +76,10 @@ impl ClusterView {
                     port: node.port,
                     weight: if total > 0.0 { node.weight / total } else { 0.0 },
                     health: known.map_or(Health::Down, |n| n.health),
+                    is_far: !config.routing.zone.is_empty() && node.zone != config.routing.zone,
                     lag_bytes: known.and_then(|n| n.lag_bytes),
+                    lag_us: known.and_then(|n| n.lag_us),
+                    lags: known.is_some_and(|n| n.lags),
                     replication: known.and_then(|n| n.replication.clone()),
                     changed_at_s: known.map_or(now_s, |n| n.changed_at_s),
                 }
@@ -114,6 +123,12 @@ impl ClusterView {
             .is_some_and(|n| n.weight > 0.0 && (n.health == Health::Up(Role::Standby) || self.primary == Some(node)))
     }
 
+    /// The place of the node with this number, if it may answer a read, whatever its weight.
+    pub fn serves(&self, id: u16) -> Option<NodeIndex> {
+        let at = self.nodes.iter().position(|node| node.id == id)?;
+        (self.is_standby(at) || self.primary == Some(at)).then_some(at)
+    }
+
     pub fn is_up(&self, node: NodeIndex) -> bool {
         self.nodes.get(node).is_some_and(|n| n.health != Health::Down)
     }
@@ -126,29 +141,12 @@ fn find_primary(nodes: &[NodeView], before: Option<NodeIndex>) -> Option<NodeInd
     before.filter(|&at| nodes.get(at).is_some_and(is_primary)).or_else(|| nodes.iter().position(is_primary))
 }
 
-/// Picks the node for a read by weight, of those that `may`. `dice` is a random word.
-///
-/// Only nodes that are up and have weight take part; `None` when there is none, and the primary must do.
-pub fn pick_reader(view: &ClusterView, dice: u32, may: impl Fn(NodeIndex) -> bool) -> Option<NodeIndex> {
-    let takes_part = |at: usize| view.takes_reads(at) && may(at);
-    let total: f64 = view.nodes.iter().enumerate().filter(|(at, _)| takes_part(*at)).map(|(_, n)| n.weight).sum();
-    let mut left = f64::from(dice) / (f64::from(u32::MAX) + 1.0) * total;
-    let mut last = None;
-    for (at, node) in view.nodes.iter().enumerate().filter(|(at, _)| takes_part(*at)) {
-        last = Some(at);
-        if left < node.weight {
-            return last;
-        }
-        left -= node.weight;
-    }
-    last
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn view(nodes: &[(f64, Health)]) -> ClusterView {
+    /// Nodes with these weights.
+    pub(crate) fn view(nodes: &[(f64, Health)]) -> ClusterView {
         let nodes: Vec<NodeView> = nodes
             .iter()
             .enumerate()
@@ -158,7 +156,10 @@ mod tests {
                 port: 1,
                 weight,
                 health,
+                is_far: false,
                 lag_bytes: None,
+                lag_us: None,
+                lags: false,
                 replication: None,
                 changed_at_s: 0,
             })
@@ -167,19 +168,8 @@ mod tests {
         ClusterView { generation: 1, nodes, primary }
     }
 
-    const PRIMARY: Health = Health::Up(Role::Primary);
-    const STANDBY: Health = Health::Up(Role::Standby);
-
-    #[test]
-    fn reads_are_spread_by_weight_over_nodes_that_are_up() {
-        let v = view(&[(0.0, PRIMARY), (0.25, STANDBY), (0.75, STANDBY), (1.0, Health::Down)]);
-        let mut counts = [0; 4];
-        for dice in (0..u32::MAX).step_by(1 << 20) {
-            counts[pick_reader(&v, dice, |_| true).unwrap()] += 1;
-        }
-        assert_eq!(counts, [0, 1024, 3072, 0]);
-        assert_eq!(pick_reader(&view(&[(0.0, PRIMARY), (1.0, Health::Down)]), 7, |_| true), None);
-    }
+    pub(crate) const PRIMARY: Health = Health::Up(Role::Primary);
+    pub(crate) const STANDBY: Health = Health::Up(Role::Standby);
 
     #[test]
     fn a_second_primary_does_not_take_over_while_the_first_stays() {

@@ -4,10 +4,12 @@
 //! session's state at every use (`choose`). Tables of rules are walked, first answer wins; the rule is what logs and counters show.
 
 use crate::causal::Nodes;
-use crate::cluster::{ClusterView, NodeIndex, pick_reader};
+use crate::cluster::{ClusterView, NodeIndex};
 use crate::config::Config;
+use crate::pick::pick_reader;
 use crate::rule::Rule;
-use weir_sql::facts::{Begin, Effect, Facts, Isolation, Name, Transaction};
+use crate::wish::{Goal, Wish};
+use weir_sql::facts::{Begin, Effect, Facts, Hint, Isolation, Name, Transaction};
 
 /// Where a text may run, whatever the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +53,7 @@ const TEXT_RULES: &[TextRule] = &[
     TextRule { rule: Rule::NotKnownToRead, decide: |ask| primary_if(ask.facts.effect != Effect::Reads) },
     TextRule { rule: Rule::LocksRows, decide: |ask| primary_if(ask.facts.locks_rows) },
     TextRule { rule: Rule::SessionState, decide: |ask| primary_if(!ask.facts.keeps.is_empty()) },
+    TextRule { rule: Rule::Hint, decide: |ask| primary_if(ask.facts.hint == Hint::Primary) },
     TextRule { rule: Rule::PrimaryRoutingPattern, decide: |ask| primary_if(matches_pattern(ask)) },
     TextRule { rule: Rule::Catalog, decide: |ask| primary_if(ask.facts.relations.iter().any(is_catalog)) },
     TextRule { rule: Rule::Read, decide: |_| Some(Side::Reader) },
@@ -78,7 +81,7 @@ fn primary_if(condition: bool) -> Option<Side> {
 fn begin_read_only(ask: &TextAsk<'_>) -> Option<Side> {
     match ask.facts.transaction {
         Transaction::Begin(Begin { read_only: true, read_write: false, isolation, .. })
-            if ask.facts.statements == 1 && isolation != Isolation::Serializable =>
+            if ask.facts.statements == 1 && isolation != Isolation::Serializable && ask.facts.hint != Hint::Primary =>
         {
             Some(Side::Reader)
         }
@@ -98,6 +101,11 @@ fn is_catalog(relation: &Name) -> bool {
     }
 }
 
+/// Whether a comment keeps a text from being spread where `allow_sql_comments` is off. A hint that names a node says what it wants.
+pub fn is_held_by_comment(facts: &Facts) -> bool {
+    facts.is_commented && matches!(facts.hint, Hint::None | Hint::Unknown)
+}
+
 /// What is known when a statement must be given a node and the session holds none.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
@@ -106,6 +114,12 @@ pub struct Ask<'a> {
     /// The node this session's reads go to, if it has one already (`statement_level_load_balance = off`).
     pub favourite: Option<NodeIndex>,
     pub statement_level: bool,
+    /// Where somebody wants the read to go.
+    pub wish: Option<Wish>,
+    /// The nodes' shares of the reads (`pick::shares`); none: their weights.
+    pub shares: &'a [f64],
+    /// A standby that lags too much leaves its reads to the one that lags least, not to the primary.
+    pub prefers_lower_delay: bool,
     pub dice: u32,
     /// Nodes that show all the session must see.
     pub fit: Nodes,
@@ -140,8 +154,11 @@ struct SessionRule {
 
 /// Rules for a statement any reader may answer, in order. The others go to the primary under their own rule's name.
 const SESSION_RULES: &[SessionRule] = &[
+    SessionRule { rule: Rule::ReadHinted, decide: |ask| wished(ask, Rule::ReadHinted) },
+    SessionRule { rule: Rule::ReadBySetting, decide: |ask| wished(ask, Rule::ReadBySetting) },
     SessionRule { rule: Rule::ReadFavourite, decide: favourite },
-    SessionRule { rule: Rule::ReadByWeight, decide: by_weight },
+    SessionRule { rule: Rule::ReadRedirected, decide: |ask| wished(ask, Rule::ReadRedirected) },
+    SessionRule { rule: Rule::ReadByWeight, decide: |ask| spread(ask, |_| true) },
     SessionRule { rule: Rule::ReadNotReplayed, decide: not_replayed },
     SessionRule { rule: Rule::ReadNoStandby, decide: |ask| Some(primary(ask.view)) },
 ];
@@ -151,19 +168,64 @@ pub fn choose(ask: &Ask<'_>) -> Route {
     if ask.class.side == Side::Reader {
         for rule in SESSION_RULES {
             if let Some(target) = (rule.decide)(ask) {
-                return Route { target, rule: rule.rule };
+                let route = Route { target, rule: rule.rule };
+                return relieve(ask, route).unwrap_or(route);
             }
         }
     }
     Route { target: primary(ask.view), rule: ask.class.rule }
 }
 
+/// Where a read goes whose node lags above the operator's threshold; `None` if it does not, or was named by who knows the read.
+fn relieve(ask: &Ask<'_>, route: Route) -> Option<Route> {
+    let Target::Node(node) = route.target else { return None };
+    if !ask.view.nodes[node].lags || matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting) {
+        return None;
+    }
+    let may = |at: &usize| ask.view.is_standby(*at) && ask.view.takes_reads(*at) && !ask.view.nodes[*at].lags && ask.fit.has(*at);
+    let lag = |at: &usize| (ask.view.nodes[*at].lag_us, ask.view.nodes[*at].lag_bytes);
+    let least = || (0..ask.view.nodes.len()).filter(may).min_by_key(lag);
+    let another = if ask.prefers_lower_delay { least() } else { None };
+    Some(Route { target: another.map_or_else(|| primary(ask.view), Target::Node), rule: Rule::ReadDelayed })
+}
+
+/// A wish by this rule, where it can be had.
+#[inline]
+fn wished(ask: &Ask<'_>, rule: Rule) -> Option<Target> {
+    let wish = ask.wish.filter(|wish| wish.rule == rule)?;
+    // Of the same throw, other bits: which node gets the read must not hang on whether the wish counts.
+    let counts = wish.share == u32::MAX || ask.dice.wrapping_mul(OTHER_BITS).swap_bytes() < wish.share;
+    match (wish.goal, counts) {
+        (Goal::Primary, true) if wish.is_own() => Some(primary(ask.view)),
+        (Goal::Primary, true) => ask.view.primary.map(Target::Node),
+        (Goal::Standby, true) => spread(ask, |at| ask.view.is_standby(at)),
+        (Goal::Node(node), true) => ask.view.serves(node).and_then(|at| reach(ask, at)),
+        // The others have the rest. Source: Pgpool-II `select_load_balancing_node`.
+        (Goal::Standby, false) => ask.view.primary.map(Target::Node),
+        (Goal::Primary, false) => spread(ask, |at| ask.view.primary != Some(at)),
+        (Goal::Node(node), false) => spread(ask, |at| ask.view.nodes[at].id != node),
+    }
+}
+
+/// An odd number whose product has other high bits. Source: the golden ratio, as in Knuth's multiplicative hashing.
+const OTHER_BITS: u32 = 0x9E37_79B1;
+
 fn favourite(ask: &Ask<'_>) -> Option<Target> {
     let node = ask.favourite.filter(|_| !ask.statement_level)?;
-    if !ask.view.takes_reads(node) {
+    if !may_stay(ask.view, node, ask.wish) {
         return None;
     }
     reach(ask, node)
+}
+
+/// Whether reads of a session may go on going to a node: it takes reads, or is the one that somebody wants.
+pub fn may_stay(view: &ClusterView, node: NodeIndex, wish: Option<Wish>) -> bool {
+    let is_wanted = || match wish?.goal {
+        Goal::Primary => view.primary,
+        Goal::Node(wanted) => view.serves(wanted),
+        Goal::Standby => None,
+    };
+    view.takes_reads(node) || is_wanted() == Some(node)
 }
 
 /// The node if it shows what the session must see, or a wait for it.
@@ -174,14 +236,16 @@ fn reach(ask: &Ask<'_>, node: NodeIndex) -> Option<Target> {
     ask.hopeful.has(node).then_some(Target::Replay)
 }
 
-fn by_weight(ask: &Ask<'_>) -> Option<Target> {
-    let node = pick_reader(ask.view, ask.dice, |at| ask.fit.has(at) || ask.hopeful.has(at))?;
+/// One of the nodes that `may`, by their shares.
+fn spread(ask: &Ask<'_>, may: impl Fn(NodeIndex) -> bool) -> Option<Target> {
+    let node = pick_reader(ask.view, ask.shares, ask.dice, |at| (ask.fit.has(at) || ask.hopeful.has(at)) && may(at))?;
     if ask.fit.has(node) || !ask.stays {
         return reach(ask, node);
     }
-    let here = ask.here.filter(|&here| ask.fit.has(here) && ask.view.takes_reads(here));
+    let here = ask.here.filter(|&here| ask.fit.has(here) && ask.view.takes_reads(here) && may(here));
     // Who goes to the primary for want of a standby sees news there, which no standby shows yet: he would never come back.
-    let another = || pick_reader(ask.view, ask.dice, |at| ask.fit.has(at) && ask.view.primary != Some(at));
+    let is_fit = |at| ask.fit.has(at) && ask.view.primary != Some(at) && may(at);
+    let another = || pick_reader(ask.view, ask.shares, ask.dice, is_fit);
     here.or_else(another).map_or_else(|| reach(ask, node), |node| Some(Target::Node(node)))
 }
 
@@ -208,7 +272,10 @@ mod tests {
             port: 1,
             weight: weights[at],
             health: Health::Up(if at == 0 { Role::Primary } else { Role::Standby }),
+            is_far: false,
             lag_bytes: None,
+            lag_us: None,
+            lags: false,
             replication: None,
             changed_at_s: 0,
         };
@@ -225,13 +292,29 @@ mod tests {
     /// Dice that say the second standby.
     const SECOND: u32 = u32::MAX;
 
+    /// A read that any node may answer.
+    fn asked(view: &ClusterView) -> Ask<'_> {
+        Ask {
+            class: READ,
+            view,
+            favourite: None,
+            statement_level: true,
+            wish: None,
+            shares: &[],
+            prefers_lower_delay: false,
+            dice: SECOND,
+            fit: Nodes::ALL,
+            hopeful: Nodes::NONE,
+            here: None,
+            stays: true,
+        }
+    }
+
     /// Where a read goes: the weights, what is fit, what is hopeful, where the session is, whether it stays.
     fn goes(weights: [f64; 3], fit: &[usize], hopeful: &[usize], here: Option<usize>, stays: bool) -> (Target, &'static str) {
         let view = view(weights);
         let (fit, hopeful) = (nodes(fit), nodes(hopeful));
-        let ask =
-            Ask { class: READ, view: &view, favourite: None, statement_level: true, dice: SECOND, fit, hopeful, here, stays };
-        let route = choose(&ask);
+        let route = choose(&Ask { fit, hopeful, here, stays, ..asked(&view) });
         (route.target, route.rule.name())
     }
 
@@ -265,19 +348,108 @@ mod tests {
     #[test]
     fn a_favourite_is_waited_for() {
         let view = view([0.0, 0.5, 0.5]);
-        let ask = Ask {
-            class: READ,
-            view: &view,
-            favourite: Some(1),
-            statement_level: false,
-            dice: SECOND,
-            fit: nodes(&[0, 2]),
-            hopeful: nodes(&[1]),
-            here: Some(1),
-            stays: true,
-        };
+        let (fit, hopeful) = (nodes(&[0, 2]), nodes(&[1]));
+        let ask = Ask { favourite: Some(1), statement_level: false, fit, hopeful, here: Some(1), ..asked(&view) };
         assert_eq!(choose(&ask), Route { target: Target::Replay, rule: Rule::ReadFavourite });
         let ask = Ask { hopeful: Nodes::NONE, ..ask };
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
+    }
+    /// Where a read goes with a wish, on nodes of these weights.
+    fn wish_goes(weights: [f64; 3], goal: Goal, rule: Rule) -> (Target, &'static str) {
+        let view = view(weights);
+        let route = choose(&Ask { wish: Some(Wish::always(goal, rule)), ..asked(&view) });
+        (route.target, route.rule.name())
+    }
+
+    #[test]
+    fn a_read_goes_where_it_is_wanted() {
+        use Rule::{ReadBySetting, ReadHinted, ReadRedirected};
+        const BOTH: [f64; 3] = [0.0, 0.5, 0.5];
+        assert_eq!(wish_goes(BOTH, Goal::Node(1), ReadHinted), (Target::Node(1), "read_hinted"));
+        assert_eq!(wish_goes(BOTH, Goal::Node(0), ReadHinted), (Target::Node(0), "read_hinted"), "without weight");
+        assert_eq!(wish_goes([1.0, 0.0, 0.0], Goal::Node(1), ReadRedirected), (Target::Node(1), "read_redirected"));
+        assert_eq!(wish_goes([0.8, 0.1, 0.1], Goal::Standby, ReadBySetting), (Target::Node(2), "read_by_setting"));
+        assert_eq!(wish_goes(BOTH, Goal::Primary, ReadBySetting), (Target::Node(0), "read_by_setting"));
+        assert_eq!(wish_goes(BOTH, Goal::Node(7), ReadHinted), (Target::Node(2), "read_by_weight"), "there is no such node");
+        assert_eq!(
+            wish_goes([1.0, 0.0, 0.0], Goal::Standby, ReadHinted),
+            (Target::Node(0), "read_by_weight"),
+            "none takes reads"
+        );
+    }
+
+    #[test]
+    fn a_wish_does_not_reach_a_node_that_is_down_or_shows_too_little() {
+        let mut view = view([0.0, 0.5, 0.5]);
+        let wish = Some(Wish::always(Goal::Node(1), Rule::ReadHinted));
+        let ask = Ask { wish, fit: nodes(&[0, 2]), ..asked(&view) };
+        assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
+        let ask = Ask { hopeful: nodes(&[1]), ..ask };
+        assert_eq!(choose(&ask), Route { target: Target::Replay, rule: Rule::ReadHinted });
+        view.nodes[1].health = Health::Down;
+        let ask = Ask { wish, ..asked(&view) };
+        assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
+        view.primary = None;
+        let wish = |rule| Some(Wish::always(Goal::Primary, rule));
+        let ask = Ask { wish: wish(Rule::ReadRedirected), ..asked(&view) };
+        assert_eq!(choose(&ask).target, Target::Node(2), "a list only prefers");
+        let ask = Ask { wish: wish(Rule::ReadBySetting), ..asked(&view) };
+        assert_eq!(choose(&ask), Route { target: Target::NoPrimary, rule: Rule::ReadBySetting });
+    }
+
+    #[test]
+    fn what_a_list_does_not_take_goes_to_the_others() {
+        let view = view([0.2, 0.4, 0.4]);
+        let counts = |goal, share: f64| {
+            let wish = Some(Wish { goal, share: (share * f64::from(u32::MAX)) as u32, rule: Rule::ReadRedirected });
+            let mut counts = [0u32; 3];
+            for dice in (0..u32::MAX).step_by((1 << 20) + 12_345) {
+                match choose(&Ask { wish, dice, ..asked(&view) }).target {
+                    Target::Node(at) => counts[at] += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+            counts.map(|count| (f64::from(count) / 40.5).round() as u32)
+        };
+        let check = |goal, share, expected: [u32; 3]| {
+            let counted = counts(goal, share);
+            let is_near = counted.iter().zip(expected).all(|(one, other)| one.abs_diff(other) <= 3);
+            assert!(is_near, "{goal:?} {share}: {counted:?}, expected {expected:?}");
+        };
+        check(Goal::Node(1), 0.3, [23, 30, 47]);
+        check(Goal::Primary, 0.6, [60, 20, 20]);
+        check(Goal::Standby, 0.3, [70, 15, 15]);
+        check(Goal::Standby, 1.0, [0, 50, 50]);
+        check(Goal::Node(2), 0.0, [33, 67, 0]);
+    }
+
+    #[test]
+    fn a_favourite_gives_way_to_a_wish_of_the_session_only() {
+        let view = view([0.0, 0.5, 0.5]);
+        let goes = |rule| {
+            let wish = Some(Wish::always(Goal::Node(2), rule));
+            let route = choose(&Ask { wish, favourite: Some(1), statement_level: false, ..asked(&view) });
+            (route.target, route.rule.name())
+        };
+        assert_eq!(goes(Rule::ReadHinted), (Target::Node(2), "read_hinted"));
+        assert_eq!(goes(Rule::ReadRedirected), (Target::Node(1), "read_favourite"), "it was thrown before");
+    }
+
+    #[test]
+    fn reads_of_a_standby_that_lags_go_to_the_primary_or_to_who_lags_least() {
+        let mut view = view([0.0, 0.5, 0.5]);
+        (view.nodes[1].lag_bytes, view.nodes[2].lag_bytes, view.nodes[2].lags) = (Some(10), Some(900), true);
+        assert_eq!(choose(&asked(&view)), Route { target: Target::Node(0), rule: Rule::ReadDelayed });
+        let ask = Ask { prefers_lower_delay: true, ..asked(&view) };
+        assert_eq!(choose(&ask), Route { target: Target::Node(1), rule: Rule::ReadDelayed });
+        assert_eq!(choose(&Ask { fit: nodes(&[0, 2]), ..ask }).target, Target::Node(0), "the other does not show enough");
+        assert_eq!(choose(&Ask { dice: 0, ..ask }), Route { target: Target::Node(1), rule: Rule::ReadByWeight });
+        let wish = Some(Wish::always(Goal::Node(2), Rule::ReadHinted));
+        assert_eq!(choose(&Ask { wish, ..ask }).target, Target::Node(2), "who names it knows");
+        let wish = Some(Wish::always(Goal::Node(2), Rule::ReadRedirected));
+        assert_eq!(choose(&Ask { wish, ..ask }), Route { target: Target::Node(1), rule: Rule::ReadDelayed });
+        view.nodes[1].lags = true;
+        let ask = Ask { prefers_lower_delay: true, ..asked(&view) };
+        assert_eq!(choose(&ask), Route { target: Target::Node(0), rule: Rule::ReadDelayed }, "all lag");
     }
 }

@@ -14,6 +14,10 @@ pub enum Rule {
     NotKnownToRead,
     LocksRows,
     SessionState,
+    /// A comment in front of the text asks for the primary.
+    Hint,
+    /// A comment stands in front of the text.
+    Comment,
     PrimaryRoutingPattern,
     /// A name of a system catalog, or a view on one.
     Catalog,
@@ -32,8 +36,16 @@ pub enum Rule {
     StandbyRefused,
     /// The text only reads.
     Read,
+    /// A comment in front of the text asks for this node.
+    ReadHinted,
+    /// The session has set `weir.route`.
+    ReadBySetting,
     ReadFavourite,
+    /// One of the operator's lists prefers this node.
+    ReadRedirected,
     ReadByWeight,
+    /// The node that was chosen lags too much: another one answers.
+    ReadDelayed,
     /// No standby may answer the read yet.
     ReadNotReplayed,
     ReadNoStandby,
@@ -50,6 +62,8 @@ const TABLE: &[(Rule, &str)] = &[
     (Rule::NotKnownToRead, "not_known_to_read"),
     (Rule::LocksRows, "locks_rows"),
     (Rule::SessionState, "session_state"),
+    (Rule::Hint, "hint"),
+    (Rule::Comment, "comment"),
     (Rule::PrimaryRoutingPattern, "primary_routing_pattern"),
     (Rule::Catalog, "catalog"),
     (Rule::CatalogUnknown, "catalog_unknown"),
@@ -64,8 +78,12 @@ const TABLE: &[(Rule, &str)] = &[
     (Rule::Operator, "operator"),
     (Rule::StandbyRefused, "standby_refused"),
     (Rule::Read, "read"),
+    (Rule::ReadHinted, "read_hinted"),
+    (Rule::ReadBySetting, "read_by_setting"),
     (Rule::ReadFavourite, "read_favourite"),
+    (Rule::ReadRedirected, "read_redirected"),
     (Rule::ReadByWeight, "read_by_weight"),
+    (Rule::ReadDelayed, "read_delayed"),
     (Rule::ReadNotReplayed, "read_not_replayed"),
     (Rule::ReadNoStandby, "read_no_standby"),
 ];
@@ -77,6 +95,12 @@ impl Rule {
     /// All rules in order.
     pub fn all() -> impl Iterator<Item = Rule> {
         TABLE.iter().map(|(rule, _)| *rule)
+    }
+
+    /// Whether it chooses among the nodes that may answer a read.
+    #[inline]
+    pub const fn is_of_read(self) -> bool {
+        self as u8 >= Rule::Read as u8
     }
 
     pub const fn name(self) -> &'static str {

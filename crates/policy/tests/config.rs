@@ -176,9 +176,15 @@ fn a_built_row_changes_the_typed_fields() {
             "LOCAL1",
             "TLSv1.3",
             "disable",
+            "always",
+            // For the lists of preferred nodes.
+            "a:0",
         ];
         let is_other = |value: &&&str| {
-            param.kind.parse(param.name, value).is_ok() && param.kind.show(value) != param.kind.show(param.default)
+            let text = format!("backend_hostname0 = 'db0'\n{name} = '{value}'");
+            param.kind.parse(param.name, value).is_ok()
+                && param.kind.show(value) != param.kind.show(param.default)
+                && read_bytes(text.as_bytes()).config.is_some()
         };
         let value = candidates.iter().find(is_other).unwrap();
         let changed = check_read(&format!("backend_hostname0 = 'db0'\n{name} = '{value}'"));
@@ -340,6 +346,7 @@ fn every_parameter_reloads_as_its_row_says() {
             "user=a: pool_size=5",
             "TLSv1.3",
             "disable",
+            "a:0",
         ];
         let outcome = candidates.iter().find_map(|value| {
             let is_other =
@@ -387,7 +394,7 @@ fn show_finds_single_numbered_and_grouped_parameters() {
     assert_eq!(names("backend_port"), ["backend_port0", "backend_port2"]);
     assert_eq!(names("backend_port2"), ["backend_port2"]);
     assert_eq!(names("backend")[..3], ["backend_hostname0", "backend_port0", "backend_weight0"]);
-    assert_eq!(names("backend").len(), 12);
+    assert_eq!(names("backend").len(), 14);
     assert_eq!(names("watchdog"), ["hostname0", "wd_port0", "pgpool_port0"]);
     assert!(names("heartbeat").is_empty());
     assert_eq!(names("health_check").len(), 8 * 3);

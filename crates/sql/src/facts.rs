@@ -48,6 +48,58 @@ pub struct Facts {
     pub show: Option<String>,
     /// `EXPLAIN` without `ANALYZE` only reads whatever it explains; with it, `effect` is that of the statement.
     pub explain: bool,
+    /// What the first statement is, for who counts them.
+    pub verb: Verb,
+    /// It begins with a comment.
+    pub is_commented: bool,
+    /// What the comments at its begin ask of the proxy.
+    pub hint: Hint,
+}
+
+/// What kind of statement it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verb {
+    /// `SELECT`, `VALUES`, `TABLE`.
+    Select,
+    Insert,
+    Update,
+    Delete,
+    /// It makes, changes or removes an object, or grants rights.
+    Definition,
+    #[default]
+    Other,
+}
+
+/// Where a text asks to be run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hint {
+    #[default]
+    None,
+    Primary,
+    Standby,
+    /// The node with this number.
+    Node(u16),
+    /// Something that is no such wish, most likely a slip.
+    Unknown,
+}
+
+impl Hint {
+    /// `primary`, `standby` or `node=2`, in any case; `Unknown` otherwise.
+    pub fn of_word(word: &str) -> Hint {
+        let word = word.trim();
+        if word.eq_ignore_ascii_case("primary") {
+            return Hint::Primary;
+        }
+        if word.eq_ignore_ascii_case("standby") {
+            return Hint::Standby;
+        }
+        match word.split_once('=') {
+            Some((name, number)) if name.trim().eq_ignore_ascii_case("node") => {
+                number.trim().parse().map_or(Hint::Unknown, Hint::Node)
+            }
+            _ => Hint::Unknown,
+        }
+    }
 }
 
 /// A possibly qualified name: `schema` is empty when the text gave none.

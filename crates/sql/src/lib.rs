@@ -16,6 +16,8 @@ mod children;
 #[cfg(feature = "parser")]
 mod defines;
 #[cfg(feature = "parser")]
+mod hint;
+#[cfg(feature = "parser")]
 mod names;
 #[cfg(feature = "parser")]
 mod parse;
@@ -25,6 +27,8 @@ mod refused;
 mod settings;
 #[cfg(feature = "parser")]
 mod statement;
+#[cfg(feature = "parser")]
+mod verb;
 #[cfg(feature = "parser")]
 mod walk;
 

@@ -8,9 +8,11 @@ use pg_raw_parse::nodes::RawStmt;
 use crate::TEXT_BYTES_MAX;
 use crate::defines;
 use crate::facts::{Effect, Facts, Keeps, Leaves, Reset, SessionVerb, Transaction};
+use crate::hint;
 use crate::refused;
 use crate::skeleton::skeleton;
 use crate::statement::{self, Verdict};
+use crate::verb;
 use crate::walk::Walk;
 
 /// What `text` says, for any bytes whatever; about 1.5 us for a short statement.
@@ -27,7 +29,9 @@ pub fn facts(text: &[u8]) -> Facts {
     }
     // The binding panics where a node is not of the type that a comment in PostgreSQL's header promises. No text is
     // known to do that; should one be found, it is a text that could not be looked at and not the end of the process.
-    catch_unwind(|| look(text)).unwrap_or_else(|_| refused(Leaves::of(Keeps::Unread)))
+    let facts = catch_unwind(|| look(text)).unwrap_or_else(|_| refused(Leaves::of(Keeps::Unread)));
+    let (is_commented, hint) = hint::of_text(text);
+    Facts { is_commented, hint, ..facts }
 }
 
 /// The `PREPARE` of this name within a text; the whole text if it holds nothing else, since that is what a server lists. `None`: there
@@ -85,6 +89,9 @@ fn look(text: &str) -> Facts {
     let mut facts = Facts::default();
     for raw in tree.iter() {
         let verdict = look_at_one(raw, &mut walk);
+        if facts.statements == 0 {
+            facts.verb = verb::verb(raw.stmt());
+        }
         facts.statements += 1;
         add(&mut facts, verdict);
     }

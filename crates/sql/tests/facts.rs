@@ -1,9 +1,9 @@
 //! The table of statements and their facts: `tests/facts.txt`.
 //!
 //! A line is `statement ==> facts`, where the facts that are empty are left out: the effect; `n=` statements if not one;
-//! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `sets=`, `session=`, `show=`; `locks`, `defines`, `explain`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
+//! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `sets=`, `session=`, `show=`; `locks`, `defines`, `explain`, `comment`; `hint=`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
 
-use weir_sql::facts::{Begin, Facts, Isolation, Name, Reset, SessionVerb, Transaction};
+use weir_sql::facts::{Begin, Facts, Hint, Isolation, Name, Reset, SessionVerb, Transaction, Verb};
 
 #[test]
 fn every_statement_of_the_table_has_the_facts_beside_it() {
@@ -53,6 +53,8 @@ fn shown(facts: &Facts) -> String {
     words.extend(facts.locks_rows.then(|| "locks".to_owned()));
     words.extend(facts.defines.then(|| "defines".to_owned()));
     words.extend(facts.explain.then(|| "explain".to_owned()));
+    words.extend(facts.is_commented.then(|| "comment".to_owned()));
+    words.extend((facts.hint != Hint::None).then(|| format!("hint={:?}", facts.hint).to_lowercase()));
     for (label, names) in [("fn", &facts.functions), ("rel", &facts.relations), ("op", &facts.operators), ("cast", &facts.casts)]
     {
         if !names.is_empty() {
@@ -75,4 +77,44 @@ fn shown_begin(begin: Begin) -> String {
 
 fn shown_name(name: &Name) -> String {
     if name.schema.is_empty() { name.name.clone() } else { format!("{}.{}", name.schema, name.name) }
+}
+
+#[test]
+fn statements_are_of_the_kind_that_is_counted() {
+    for (texts, verb) in [
+        (
+            &["select 1", "values (1)", "table t", "with w as (delete from t returning a) select 1", "select 1 into n"][..],
+            Verb::Select,
+        ),
+        (&["insert into t values (1)", "with c as (select 1) insert into t select * from c"], Verb::Insert),
+        (&["update t set a = 1"], Verb::Update),
+        (&["/* x */ delete from t", "delete from t; select 1"], Verb::Delete),
+        (
+            &[
+                "create table t (a int)",
+                "alter table t add b int",
+                "drop view v",
+                "grant select on t to public",
+                "create index on t (a)",
+            ],
+            Verb::Definition,
+        ),
+        (
+            &[
+                "begin",
+                "set a = 1",
+                "copy t from stdin",
+                "truncate t",
+                "vacuum",
+                "explain select 1",
+                "merge into t using u on true when matched then delete",
+            ],
+            Verb::Other,
+        ),
+        (&["selec", "", "call p()", "notify x", "checkpoint", "lock t"], Verb::Other),
+    ] {
+        for text in texts {
+            assert_eq!(weir_sql::facts(text.as_bytes()).verb, verb, "{text}");
+        }
+    }
 }

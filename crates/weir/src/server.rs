@@ -5,6 +5,7 @@ pub mod census;
 pub mod cluster;
 pub mod link;
 pub mod listener;
+pub mod loads;
 pub mod login;
 pub mod pool;
 pub mod positions;

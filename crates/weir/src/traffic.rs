@@ -12,3 +12,4 @@ pub mod replication;
 pub mod sequences;
 pub mod timing;
 pub mod vacate;
+pub mod wishes;

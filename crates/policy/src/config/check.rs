@@ -6,7 +6,7 @@ use super::{ClusteringMode, Config, Given, Source};
 use crate::params::Indexed;
 
 /// Everything that is checked, in the order of the messages.
-const CHECKS: [fn(&mut Findings<'_>); 11] = [
+const CHECKS: [fn(&mut Findings<'_>); 12] = [
     check_nodes,
     check_same_servers,
     check_flags,
@@ -17,6 +17,7 @@ const CHECKS: [fn(&mut Findings<'_>); 11] = [
     check_weights,
     check_limits,
     check_overrides,
+    check_redirects,
     check_ranges,
 ];
 
@@ -161,6 +162,16 @@ fn check_overrides(findings: &mut Findings<'_>) {
     let text = findings.config.setting("limit_override_list", None).map(|setting| setting.raw.clone()).unwrap_or_default();
     if let Err(error) = crate::limits::read_overrides(&text) {
         findings.add(Severity::Error, "limit_override_list", None, format!("\"limit_override_list\": {error}"));
+    }
+}
+
+/// The lists of preferred nodes can be read, and their nodes are there.
+fn check_redirects(findings: &mut Findings<'_>) {
+    for name in ["user_redirect_preference_list", "database_redirect_preference_list", "app_name_redirect_preference_list"] {
+        let text = findings.config.setting(name, None).map(|setting| setting.raw.clone()).unwrap_or_default();
+        if let Err(error) = crate::wish::check_nodes(&text, findings.config) {
+            findings.add(Severity::Error, name, None, format!("\"{name}\": {error}"));
+        }
     }
 }
 

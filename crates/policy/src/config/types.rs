@@ -6,6 +6,7 @@ use regex::Regex;
 
 use super::encryption::SslMode;
 use crate::causal::CausalReads;
+use crate::wish::Redirect;
 
 /// One PostgreSQL server.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +23,8 @@ pub struct NodeConfig {
     pub allow_failover: bool,
     /// Is the primary whatever it says.
     pub always_primary: bool,
+    /// Where it is; may be empty.
+    pub zone: String,
     /// Its name in `pg_stat_replication`; may be empty.
     pub application_name: String,
     /// Its data directory; may be empty.
@@ -70,6 +73,14 @@ pub struct RoutingConfig {
     pub write_functions: Vec<Regex>,
     /// Statements for the primary; each pattern matches whole statements.
     pub primary_patterns: Vec<Regex>,
+    /// Where reads of certain applications, in certain databases, of certain users shall go.
+    pub by_application: Vec<Redirect>,
+    pub by_database: Vec<Redirect>,
+    pub by_user: Vec<Redirect>,
+    /// A comment in front of a text keeps it from no node.
+    pub allow_comments: bool,
+    /// Where this proxy is; empty: nobody asks.
+    pub zone: String,
     /// Reads of unlogged tables are for the primary.
     pub check_unlogged: bool,
     /// Longest time a catalog is believed without being read anew; 0: as long as nothing changes.
@@ -95,6 +106,25 @@ pub struct CheckConfig {
     pub password: String,
     /// Database.
     pub database: String,
+    /// Most WAL a standby may lack that takes reads; 0: any.
+    pub delay_bytes_max: u64,
+    /// Longest time it may lag; 0: any. Goes before the former.
+    pub delay_ms_max: u64,
+    /// Rather the standby that lags least than the primary.
+    pub prefers_lower_delay: bool,
+    /// When lags are logged.
+    pub log_delay: LogDelay,
+}
+
+/// When the lag of a standby is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogDelay {
+    /// Whenever there is one.
+    Always,
+    /// When its reads go elsewhere because of it.
+    OverThreshold,
+    /// Never.
+    Never,
 }
 
 /// How much of everything there may be. A limit of 0 is none.
@@ -191,6 +221,8 @@ pub struct LogConfig {
     pub per_node_statement: bool,
     /// A NOTICE to the client with the node of each statement.
     pub notice_per_node_statement: bool,
+    /// Every message of a client.
+    pub client_messages: bool,
     /// Statements that took at least so long; none if there is no number.
     pub slow_ms: Option<u64>,
     /// A JSON object on each line.
@@ -297,6 +329,10 @@ impl fmt::Debug for CheckConfig {
             .field("user", &self.user)
             .field("password", &"*****")
             .field("database", &self.database)
+            .field("delay_bytes_max", &self.delay_bytes_max)
+            .field("delay_ms_max", &self.delay_ms_max)
+            .field("prefers_lower_delay", &self.prefers_lower_delay)
+            .field("log_delay", &self.log_delay)
             .finish()
     }
 }
@@ -311,6 +347,7 @@ impl NodeConfig {
             weight: 0.0,
             allow_failover: true,
             always_primary: false,
+            zone: String::new(),
             application_name: String::new(),
             data_directory: String::new(),
             connect_timeout_ms: 0,
@@ -329,7 +366,16 @@ impl NodeConfig {
 impl CheckConfig {
     /// All zero: the table sets every field.
     pub(super) fn empty() -> CheckConfig {
-        CheckConfig { period_ms: 0, user: String::new(), password: String::new(), database: String::new() }
+        CheckConfig {
+            period_ms: 0,
+            user: String::new(),
+            password: String::new(),
+            database: String::new(),
+            delay_bytes_max: 0,
+            delay_ms_max: 0,
+            prefers_lower_delay: false,
+            log_delay: LogDelay::Never,
+        }
     }
 }
 
@@ -384,6 +430,11 @@ impl RoutingConfig {
             read_only_functions: Vec::new(),
             write_functions: Vec::new(),
             primary_patterns: Vec::new(),
+            by_application: Vec::new(),
+            by_database: Vec::new(),
+            by_user: Vec::new(),
+            allow_comments: false,
+            zone: String::new(),
             check_unlogged: false,
             catalog_expire_ms: 0,
             statement_analysis_bytes_max: 0,
@@ -424,6 +475,7 @@ impl LogConfig {
             statement: false,
             per_node_statement: false,
             notice_per_node_statement: false,
+            client_messages: false,
             slow_ms: None,
             is_json: false,
             destinations: Vec::new(),
@@ -443,6 +495,17 @@ impl ClusteringMode {
             "snapshot_isolation" => ClusteringMode::SnapshotIsolation,
             "raw" => ClusteringMode::Raw,
             _ => ClusteringMode::StreamingReplication,
+        }
+    }
+}
+
+impl LogDelay {
+    /// From a word of the table.
+    pub(crate) fn from_word(word: &str) -> LogDelay {
+        match word {
+            "always" => LogDelay::Always,
+            "none" => LogDelay::Never,
+            _ => LogDelay::OverThreshold,
         }
     }
 }

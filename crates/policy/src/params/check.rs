@@ -1,4 +1,6 @@
 //! How the nodes are watched.
+use crate::config::LogDelay;
+
 use super::{Applies, Effect, Group, INT_MAX, Indexed, Kind, Param};
 
 /// A row of this area that nothing reads yet.
@@ -22,13 +24,17 @@ pub(super) const ROWS: &[Param] = &[
         set: |c, _, v| c.check.database = v.text(),
         help: "Database for these looks.", ..BUILT },
     Param { name: "delay_threshold", kind: Kind::Bytes { min: 0, max: i64::MAX }, default: "0", applies: Applies::OnReload,
-        help: "Lag of a standby, in bytes of WAL, from which its reads go elsewhere. 0: no limit.", ..ROW },
+        set: |c, _, v| c.check.delay_bytes_max = v.int().unsigned_abs(),
+        help: "Lag of a standby, in bytes of WAL, above which its reads go elsewhere. 0: no limit. It is looked at every sr_check_period.", ..BUILT },
     Param { name: "delay_threshold_by_time", kind: Kind::Millis { min: 0, max: INT_MAX }, default: "0", applies: Applies::OnReload, since: "4.4",
-        help: "Lag of a standby, as time, from which its reads go elsewhere; goes before delay_threshold. 0: no limit.", ..ROW },
+        set: |c, _, v| c.check.delay_ms_max = v.millis(),
+        help: "Lag of a standby, as time, above which its reads go elsewhere; delay_threshold does not count then. 0: no limit.", ..BUILT },
     Param { name: "prefer_lower_delay_standby", kind: Kind::Bool, default: "off", applies: Applies::OnReload,
-        help: "When the chosen standby lags too much, read from the one that lags least instead of the primary.", ..ROW },
+        set: |c, _, v| c.check.prefers_lower_delay = v.bool(),
+        help: "When the chosen standby lags too much, read from the one that lags least instead of the primary, unless that one does too.", ..BUILT },
     Param { name: "log_standby_delay", kind: Kind::Enum { values: &["always", "if_over_threshold", "none"], also: &[] }, default: "if_over_threshold", applies: Applies::OnReload,
-        help: "When to log the lag of standbys.", ..ROW },
+        set: |c, _, v| c.check.log_delay = LogDelay::from_word(v.word()),
+        help: "When to log the lag of standbys.", ..BUILT },
     Param { name: "replication_delay_source_cmd", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "next",
         help: "Command that prints the lag of every standby in milliseconds, -1 for one that is down.", ..ROW },
     Param { name: "replication_delay_source_timeout", kind: Kind::Seconds { min: 1, max: 3600 }, default: "10", applies: Applies::OnReload, since: "next",

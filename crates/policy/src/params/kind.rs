@@ -384,15 +384,15 @@ fn read_patterns(name: &str, text: &str, separator: char) -> Result<Value, Value
             // The parser's error is a drawing over several lines; its last line names the fault.
             cause: cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").into(),
         };
-        // Alone first: "a)|(b" must not become valid by the parentheses put around it.
-        RegexBuilder::new(&pattern).size_limit(PATTERN_BYTES_MAX).build().map_err(wrong)?;
         patterns.push(whole_pattern(&pattern).map_err(wrong)?);
     }
     Ok(Value::Patterns(patterns))
 }
 
 /// Compiles a pattern that must match a text from its first to its last character, small and capital letters alike.
-fn whole_pattern(pattern: &str) -> Result<Regex, regex::Error> {
+pub(crate) fn whole_pattern(pattern: &str) -> Result<Regex, regex::Error> {
+    // Alone first: "a)|(b" must not become valid by the parentheses put around it.
+    RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build()?;
     RegexBuilder::new(&format!("^(?:{pattern})$"))
         .case_insensitive(true)
         .dot_matches_new_line(true)

@@ -25,6 +25,7 @@ mod watchdog;
 mod weir;
 
 pub use kind::Kind;
+pub(crate) use kind::whole_pattern;
 pub use value::{Value, ValueError};
 
 /// Largest value of a 32-bit integer parameter, where Pgpool-II names no smaller one.

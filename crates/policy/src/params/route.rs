@@ -1,10 +1,16 @@
 //! Which statement goes to which node.
-use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use super::{Applies, Effect, Group, INT_MAX, Kind, Param, Value};
+use crate::wish::{Redirect, read_redirects};
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Route, ..super::ROW };
 /// A row of this area that does what its help says.
 const BUILT: Param = Param { effect: Effect::Built, ..ROW };
+
+/// The entries of a redirect list; `config::check` tells of those that are wrong.
+fn redirects(value: &Value) -> Vec<Redirect> {
+    read_redirects(&value.text()).unwrap_or_default()
+}
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
@@ -25,15 +31,19 @@ pub(super) const ROWS: &[Param] = &[
         set: |c, _, v| c.routing.primary_patterns = v.patterns(),
         help: "Regular expressions for whole statements, with semicolons between them; a statement that matches one goes to the primary. Capital and small letters are the same.", ..BUILT },
     Param { name: "user_redirect_preference_list", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "4.5",
-        help: "Nodes preferred for reads of certain users: user:node(ratio), with commas between them. A node is a number, primary or standby.", ..ROW },
+        set: |c, _, v| c.routing.by_user = redirects(v),
+        help: "Nodes preferred for reads of certain users: user:node(ratio), with commas between them. A user is a regular expression for the whole name, a node is a number, primary or standby. The ratio is the part of the reads that goes there, from 0 to 1; without it, all.", ..BUILT },
     Param { name: "database_redirect_preference_list", kind: Kind::Text, default: "", applies: Applies::OnReload,
-        help: "Nodes preferred for reads in certain databases: database:node(ratio). Goes before the list by user.", ..ROW },
+        set: |c, _, v| c.routing.by_database = redirects(v),
+        help: "Nodes preferred for reads in certain databases: database:node(ratio). Goes before the list by user.", ..BUILT },
     Param { name: "app_name_redirect_preference_list", kind: Kind::Text, default: "", applies: Applies::OnReload,
-        help: "Nodes preferred for reads of certain applications: application_name:node(ratio). Goes before the other two lists.", ..ROW },
+        set: |c, _, v| c.routing.by_application = redirects(v),
+        help: "Nodes preferred for reads of certain applications: application_name:node(ratio). Goes before the other two lists. The name is the session's of the moment, also if it was changed by SET.", ..BUILT },
     Param { name: "ignore_leading_white_space", kind: Kind::Bool, default: "on", applies: Applies::OnReload,
         help: "Skip blanks before a statement. The parser always does.", ..ROW },
     Param { name: "allow_sql_comments", kind: Kind::Bool, default: "off", applies: Applies::PerSession,
-        help: "off: a comment before a statement keeps it from being balanced and cached.", ..ROW },
+        set: |c, _, v| c.routing.allow_comments = v.bool(),
+        help: "off: a comment before a statement sends it to the primary, unless it is a hint that names a node. on: only hints count.", ..BUILT },
     Param { name: "disable_load_balance_on_write", kind: Kind::Enum { values: &["off", "transaction", "trans_transaction", "always", "dml_adaptive", "dml_adaptive_global"], also: &[] }, default: "transaction", applies: Applies::OnReload,
         help: "How long reads stay on the primary after a write: not at all, to the end of the transaction, in later transactions too, to the end of the session; the adaptive ones look at the tables written, by this session or by all.", ..ROW },
     Param { name: "dml_adaptive_object_relationship_list", kind: Kind::Text, default: "", applies: Applies::OnReload,

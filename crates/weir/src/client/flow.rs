@@ -1,6 +1,7 @@
 //! Small words that many modules use: what becomes of a client's message, and why a link stays with a session.
 
 use weir_policy::route::Class;
+use weir_policy::wish::Wish;
 use weir_sql::facts::Keeps;
 
 /// What to do after a message of the client.
@@ -21,6 +22,8 @@ pub enum Flow {
 pub struct Need {
     pub class: Class,
     pub is_read: bool,
+    /// Where somebody wants it to go, if it only reads.
+    pub wish: Option<Wish>,
     /// This very link, by its number, as long as it is there.
     pub link: Option<u64>,
 }

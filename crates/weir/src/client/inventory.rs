@@ -20,7 +20,7 @@ use weir_policy::functions::Verdict;
 use weir_policy::inventory::{SOURCES_MAX, settings_after, told_by};
 use weir_policy::replies::Expect;
 use weir_policy::settings::Settings;
-use weir_sql::facts::{Keeps, Leaves};
+use weir_sql::facts::{Keeps, Leaves, Reset};
 use weir_wire::frame::{Header, split_cstr};
 use weir_wire::write;
 
@@ -258,6 +258,15 @@ pub fn on_answer(s: &mut Session, w: &Rc<Worker>) {
         bring_settings(s, w);
         s.state.telling = true;
     }
+}
+
+/// A parameter of Weir's own, set or reset without a server. A transaction that is open does not take it back.
+pub fn set_own(s: &mut Session, w: &Worker, name: &str, value: Option<&str>) {
+    let settings = match value {
+        Some(value) => s.state.settings.with(name, value),
+        None => s.state.settings.after(&Reset::Name(name.to_owned()), &s.state.startup),
+    };
+    set_settings(s, w, settings);
 }
 
 /// The session's settings are these from now on.

@@ -12,6 +12,7 @@ use crate::server::link::Link;
 use crate::traffic::causal::Causal;
 use crate::traffic::judging::Place;
 use crate::traffic::net::Net;
+use crate::traffic::wishes::Wishes;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -54,6 +55,8 @@ pub struct Session {
     pub refusals: VecDeque<Fault>,
     /// The node its reads go to.
     pub favourite: Option<NodeIndex>,
+    /// Where its reads shall go, and what it has set for itself.
+    pub wishes: Wishes,
     /// What it has seen, which it must go on seeing.
     pub causal: Causal,
     /// Where its names are looked up.
@@ -74,6 +77,8 @@ pub struct Session {
     pub unnamed_on_link: bool,
     /// An error was told that the server does not know of: all is dropped until the client's Sync.
     pub discarding: bool,
+    /// The message that is next has been logged.
+    pub is_message_logged: bool,
     /// A Flush was sent for the replies waited for.
     pub flushed: bool,
     /// The last message is one of a copy, for which no reply is counted.
@@ -149,6 +154,7 @@ impl Session {
             bringing: VecDeque::new(),
             refusals: VecDeque::new(),
             favourite: None,
+            wishes: Wishes::default(),
             causal: Causal::default(),
             place,
             net: Net::default(),
@@ -159,6 +165,7 @@ impl Session {
             filling: false,
             unnamed_on_link: false,
             discarding: false,
+            is_message_logged: false,
             flushed: false,
             in_copy_message: false,
             copied_ahead: false,

@@ -11,7 +11,8 @@ use weir_policy::config::Config;
 use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class, Side};
 use weir_policy::rule::Rule;
-use weir_sql::facts::{Effect, Facts, Keeps, Leaves, Name, Reset, SessionVerb, Transaction};
+use weir_policy::wish::Goal;
+use weir_sql::facts::{Effect, Facts, Keeps, Leaves, Name, Reset, SessionVerb, Transaction, Verb};
 
 use crate::client::state::Plain;
 use crate::monitor::views::{self, Local};
@@ -68,8 +69,14 @@ pub struct Statement {
     pub draws: bool,
     /// It asks for what was drawn before: `currval`, `lastval`.
     pub recalls: bool,
-    /// One plain read, as Pgpool's `select_cnt` counts them.
+    /// It only reads, as far as its text shows.
     pub is_read: bool,
+    /// What kind of statement it is; of several, the first.
+    pub verb: Verb,
+    /// It begins with a comment that is no hint for a node.
+    pub is_commented: bool,
+    /// Where its hint wants it to go, if it only reads.
+    pub goal: Option<Goal>,
     /// It may send notifications, as far as its text shows.
     pub notifies: bool,
     /// It may show what its session listens to.
@@ -224,6 +231,9 @@ pub fn unknown() -> Statement {
         draws: true,
         recalls: false,
         is_read: false,
+        verb: Verb::Other,
+        is_commented: false,
+        goal: None,
         notifies: true,
         shows_channels: true,
     }
@@ -265,6 +275,9 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         redefines: facts.defines,
         plain: plain(&facts),
         is_read: facts.effect == Effect::Reads,
+        verb: facts.verb,
+        is_commented: route::is_held_by_comment(&facts),
+        goal: Goal::of_hint(facts.hint).filter(|_| class.side == Side::Reader),
         is_barrier: is_barrier(&facts, &readable),
         notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
         shows_channels: readable.contains("pg_listening_channels"),

@@ -5,14 +5,14 @@
 use crate::client::flow::Kept;
 use crate::monitor::histogram::{Counted, limit_us};
 use crate::monitor::log::Level;
-use crate::monitor::metrics::{ERROR_CLASSES, METRICS};
+use crate::monitor::metrics::{Counters, ERROR_CLASSES, METRICS, SEVERITIES, VERBS};
 use crate::monitor::stats::{Stat, Totals, Whose};
 use crate::process::shared::{Shared, seconds};
 use crate::server::census;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
-use weir_policy::cluster::Health;
+use weir_policy::cluster::{ClusterView, Health};
 
 /// Users and databases that get lines of their own, those with the most statements first: each has about sixty lines, and who
 /// reads them keeps each as a series.
@@ -159,20 +159,43 @@ fn nodes(page: &mut Page, shared: &Shared) {
     family("weir_node_weight", Kind::Gauge, "Share of the reads.", &|at| Some(view.nodes[at].weight));
     let lag = |at: usize| view.nodes[at].lag_bytes.map(|bytes| bytes as f64);
     family("weir_node_lag_bytes", Kind::Gauge, "WAL the node has not replayed yet.", &lag);
+    let lag = |at: usize| view.nodes[at].lag_us.map(in_seconds);
+    family("weir_node_lag_seconds", Kind::Gauge, "For how long the node has lacked something the primary had.", &lag);
     let open = |at| Some(f64::from(shared.pools.node_open(id(at))));
     family("weir_node_links", Kind::Gauge, "Server connections, those being opened included.", &open);
     let max = f64::from(shared.config.load().links_per_node_max());
     family("weir_node_links_max", Kind::Gauge, "Server connections allowed.", &|_| Some(max));
-    let statements = |at| sum(&|counters| counters.statements(id(at)));
+    let statements = |at| sum(&|counters| counters.statements(id(at)).iter().sum());
     family("weir_node_statements_total", Kind::Counter, "Statements sent to the node.", &statements);
-    let reads = |at| sum(&|counters| counters.selects(id(at)));
+    let reads = |at| sum(&|counters| counters.reads(id(at)));
     family("weir_node_reads_total", Kind::Counter, "Reads sent to the node.", &reads);
+    kinds(page, shared, &nodes, &view);
     let name = "weir_node_statement_seconds";
     page.head(name, Kind::Histogram, "Time from a statement to its end on the server.");
     for (at, (number, address)) in nodes.iter().enumerate() {
         let mut counted = Counted::default();
         shared.counters.iter().for_each(|counters| counted.add(&counters.times(id(at))));
         page.histogram(name, &[("node", number), ("address", address)], &counted, 0);
+    }
+}
+
+/// Statements and errors of nodes, by kind.
+fn kinds(page: &mut Page, shared: &Shared, nodes: &[(String, String)], view: &ClusterView) {
+    type Count = fn(&Counters, u16, usize) -> u64;
+    let families: [(&str, &str, &str, &[&str], Count); 2] = [
+        ("weir_node_kind_statements_total", "Statements sent to the node, by kind.", "kind", VERBS, |c, id, at| {
+            c.statements(id)[at]
+        }),
+        ("weir_node_errors_total", "Errors of the node, by severity.", "severity", SEVERITIES, |c, id, at| c.severities(id)[at]),
+    ];
+    for (name, help, label, words, count) in families {
+        page.head(name, Kind::Counter, help);
+        for (node, (number, address)) in view.nodes.iter().zip(nodes) {
+            for (at, word) in words.iter().enumerate() {
+                let sum: u64 = shared.counters.iter().map(|counters| count(counters, node.id, at)).sum();
+                page.sample(name, &[("node", number), ("address", address), (label, word)], sum);
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::monitor::histogram::{Counted, Histogram, add};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir_policy::rule::Rule;
+use weir_sql::facts::Verb;
 
 /// Highest node number plus one. Source: Pgpool-II `MAX_NUM_BACKENDS`.
 pub const NODES_MAX: usize = 128;
@@ -98,16 +99,24 @@ pub const METRICS: &[Row] = &[
 #[derive(Debug)]
 pub struct Counters {
     values: [AtomicU64; METRICS.len()],
-    /// Reads by node, as Pgpool's `select_cnt` counts them.
-    selects: [AtomicU64; NODES_MAX],
+    /// Times a node was chosen for a read.
+    reads: [AtomicU64; NODES_MAX],
     /// Statements that needed a node, by the rule that chose it.
     rules: [AtomicU64; Rule::COUNT],
-    /// Statements by node, and their times.
-    statements: [AtomicU64; NODES_MAX],
+    /// Statements by node and kind, and their times.
+    statements: Vec<[AtomicU64; VERBS.len()]>,
+    /// Errors by node and severity.
+    severities: Vec<[AtomicU64; SEVERITIES.len()]>,
     times: Vec<Histogram>,
     /// Errors of servers by class; the last place is for all others.
     errors: [AtomicU64; ERROR_CLASSES.len() + 1],
 }
+
+/// Kinds of statements, in the order of `Verb`, by the names that Pgpool-II's columns begin with.
+pub const VERBS: &[&str; 6] = &["select", "insert", "update", "delete", "ddl", "other"];
+
+/// Severities of errors.
+pub const SEVERITIES: &[&str; 3] = &["PANIC", "FATAL", "ERROR"];
 
 /// First two letters of SQLSTATEs, in order. Source: PostgreSQL manual, appendix "PostgreSQL Error Codes".
 pub const ERROR_CLASSES: &[&str; 40] = &[
@@ -119,9 +128,10 @@ impl Default for Counters {
     fn default() -> Counters {
         Counters {
             values: [const { AtomicU64::new(0) }; METRICS.len()],
-            selects: [const { AtomicU64::new(0) }; NODES_MAX],
+            reads: [const { AtomicU64::new(0) }; NODES_MAX],
             rules: [const { AtomicU64::new(0) }; Rule::COUNT],
-            statements: [const { AtomicU64::new(0) }; NODES_MAX],
+            statements: (0..NODES_MAX).map(|_| Default::default()).collect(),
+            severities: (0..NODES_MAX).map(|_| Default::default()).collect(),
             times: (0..NODES_MAX).map(|_| Histogram::default()).collect(),
             errors: [const { AtomicU64::new(0) }; ERROR_CLASSES.len() + 1],
         }
@@ -136,8 +146,8 @@ impl Counters {
 
     /// A read on the node with this number.
     #[inline]
-    pub fn count_select(&self, node: u16) {
-        if let Some(counter) = self.selects.get(usize::from(node)) {
+    pub fn count_read(&self, node: u16) {
+        if let Some(counter) = self.reads.get(usize::from(node)) {
             add(counter, 1);
         }
     }
@@ -155,9 +165,9 @@ impl Counters {
 
     /// A statement sent to the node with this number.
     #[inline]
-    pub fn count_statement(&self, node: u16) {
-        if let Some(counter) = self.statements.get(usize::from(node)) {
-            add(counter, 1);
+    pub fn count_statement(&self, node: u16, verb: Verb) {
+        if let Some(counters) = self.statements.get(usize::from(node)) {
+            add(&counters[verb as usize], 1);
         }
     }
 
@@ -176,9 +186,24 @@ impl Counters {
         add(&self.errors[at], 1);
     }
 
-    /// Statements of a node.
-    pub fn statements(&self, node: u16) -> u64 {
-        self.statements.get(usize::from(node)).map_or(0, |v| v.load(Ordering::Relaxed))
+    /// An error of this severity that the node reported.
+    pub fn count_severity(&self, node: u16, severity: &[u8]) {
+        let at = SEVERITIES.iter().position(|known| known.as_bytes() == severity);
+        if let Some((counters, at)) = self.severities.get(usize::from(node)).zip(at) {
+            add(&counters[at], 1);
+        }
+    }
+
+    /// Statements of a node, in the order of `VERBS`.
+    pub fn statements(&self, node: u16) -> [u64; VERBS.len()] {
+        let load = |counters: &[AtomicU64; VERBS.len()]| counters.each_ref().map(|v| v.load(Ordering::Relaxed));
+        self.statements.get(usize::from(node)).map(load).unwrap_or_default()
+    }
+
+    /// Errors of a node, in the order of `SEVERITIES`.
+    pub fn severities(&self, node: u16) -> [u64; SEVERITIES.len()] {
+        let load = |counters: &[AtomicU64; SEVERITIES.len()]| counters.each_ref().map(|v| v.load(Ordering::Relaxed));
+        self.severities.get(usize::from(node)).map(load).unwrap_or_default()
     }
 
     /// Times of the statements of a node.
@@ -195,8 +220,9 @@ impl Counters {
         self.values.get(row).map_or(0, |v| v.load(Ordering::Relaxed))
     }
 
-    pub fn selects(&self, node: u16) -> u64 {
-        self.selects.get(usize::from(node)).map_or(0, |v| v.load(Ordering::Relaxed))
+    /// Times a node was chosen for a read.
+    pub fn reads(&self, node: u16) -> u64 {
+        self.reads.get(usize::from(node)).map_or(0, |v| v.load(Ordering::Relaxed))
     }
 }
 
@@ -211,6 +237,15 @@ mod tests {
         [&b"42P01"[..], b"42601", b"ZZ123", b""].iter().for_each(|code| counters.count_error(code));
         let counted: Vec<(&str, u64)> = ERROR_CLASSES.iter().copied().chain(["other"]).zip(counters.errors()).collect();
         assert_eq!(counted.into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(), [("42", 2), ("other", 2)]);
+    }
+
+    #[test]
+    fn statements_and_errors_of_a_node_are_counted_by_kind() {
+        let counters = Counters::default();
+        [Verb::Select, Verb::Definition, Verb::Other, Verb::Select].iter().for_each(|verb| counters.count_statement(1, *verb));
+        [&b"ERROR"[..], b"FATAL", b"ERROR", b"NOTICE"].iter().for_each(|severity| counters.count_severity(1, severity));
+        assert_eq!((counters.statements(1), counters.statements(0)), ([2, 0, 0, 0, 1, 1], [0; 6]));
+        assert_eq!((counters.severities(1), counters.severities(500)), ([0, 1, 2], [0; 3]));
     }
 
     #[test]

@@ -4,8 +4,9 @@ use crate::client::session::Session;
 use crate::client::statements::Prepared;
 use crate::monitor::log::{Field, Level, Who};
 use crate::process::worker::{Clock, Worker};
+use crate::traffic::wishes::Logged;
 use std::borrow::Cow;
-use weir_wire::frame::{HEADER_BYTES, split_cstr};
+use weir_wire::frame::{HEADER_BYTES, Header, front, split_cstr};
 use weir_wire::write::{self, Report};
 
 /// Longest part of a statement that is kept until its end, in case it takes long.
@@ -23,17 +24,15 @@ pub enum Source<'a> {
 /// Says what there is to say about a statement that goes to the session's link now.
 #[inline]
 pub fn sent(s: &mut Session, w: &Worker, source: Source<'_>) {
-    let (plain, node, notice, slow) = {
-        let log = &w.peek_config().log;
-        (log.statement, log.per_node_statement, log.notice_per_node_statement, log.slow_ms.is_some())
-    };
-    if plain || node || notice || slow {
-        say(s, w, source, [plain, node, notice, slow]);
+    let logged = s.wishes.own.logged(&w.peek_config());
+    if logged.statement || logged.per_node || logged.notice || logged.slow {
+        say(s, w, source, logged);
     }
 }
 
 #[cold]
-fn say(s: &mut Session, w: &Worker, source: Source<'_>, [plain, node, notice, slow]: [bool; 4]) {
+fn say(s: &mut Session, w: &Worker, source: Source<'_>, logged: Logged) {
+    let Logged { statement: plain, per_node: node, notice, slow } = logged;
     let (label, text) = match source {
         Source::Query => ("", query_text(s)),
         Source::Message(label, prepared) => (label, prepared_text(prepared)),
@@ -68,11 +67,51 @@ fn say(s: &mut Session, w: &Worker, source: Source<'_>, [plain, node, notice, sl
 
 /// A statement Weir answers itself, or refuses.
 pub fn answered(s: &mut Session, w: &Worker) {
-    if w.peek_config().log.statement {
+    if s.wishes.own.logged(&w.peek_config()).statement {
         let text = query_text(s).into_owned();
         let client = s.entry.card.client_host();
         w.shared.log.write(Level::Log, &who(s, &client), format_args!("statement: {text}"));
     }
+}
+
+/// Says what message a client has sent, before it is looked at. Texts of Pgpool-II.
+#[inline]
+pub fn came(s: &mut Session, w: &Worker, header: Header) {
+    if s.wishes.own.logs_messages(&w.peek_config()) && !std::mem::replace(&mut s.is_message_logged, true) {
+        say_message(s, w, header);
+    }
+}
+
+#[cold]
+fn say_message(s: &Session, w: &Worker, header: Header) {
+    let body = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
+    let body = &body[..body.len().min(header.body_bytes as usize).min(LOGGED_BYTES_MAX)];
+    let mut texts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let mut text = || texts.next().unwrap_or_default().into_owned();
+    // Of Describe and Close: `S` or `P`, then the name.
+    let named = |text: String| {
+        let kind = if text.starts_with('S') { "statement" } else { "portal" };
+        format!("{kind}: \"{}\"", text.get(1..).unwrap_or_default())
+    };
+    let (name, detail) = match header.tag {
+        front::QUERY => ("Query", format!("query: \"{}\"", text())),
+        front::PARSE => ("Parse", format!("statement: \"{}\", query: \"{}\"", text(), text())),
+        front::BIND => ("Bind", format!("portal: \"{}\", statement: \"{}\"", text(), text())),
+        front::DESCRIBE => ("Describe", named(text())),
+        front::EXECUTE => ("Execute", format!("portal: \"{}\"", text())),
+        front::CLOSE => ("Close", named(text())),
+        front::SYNC => ("Sync", String::new()),
+        front::FLUSH => ("Flush", String::new()),
+        front::FUNCTION_CALL => ("FunctionCall", String::new()),
+        front::TERMINATE => ("Terminate", String::new()),
+        front::COPY_DATA => ("CopyData", String::new()),
+        front::COPY_DONE => ("CopyDone", String::new()),
+        front::COPY_FAIL => ("CopyFail", String::new()),
+        _ => return,
+    };
+    let client = s.entry.card.client_host();
+    let mark = if detail.is_empty() { "" } else { " DETAIL:  " };
+    w.shared.log.write(Level::Log, &who(s, &client), format_args!("{name} message from frontend.{mark}{detail}"));
 }
 
 /// The server is ready after what took so long; `waited_us` of waiting for a link came before.

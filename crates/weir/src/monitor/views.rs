@@ -5,24 +5,27 @@
 use crate::client::flow::Kept;
 use crate::client::session::Session;
 use crate::client::session_card::{Card, Doing};
+use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::utc;
-use crate::monitor::metrics::METRICS;
+use crate::monitor::metrics::{Counters, METRICS};
 use crate::process::shared::seconds;
 use crate::process::worker::Worker;
 use crate::server::catalogs::{Database, UNKNOWN};
 use crate::server::link::LinkCard;
 use crate::server::pool::Pool;
 use crate::traffic::judging;
+use crate::traffic::wishes;
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_policy::cluster::{Health, NodeView, Role};
+use weir_policy::cluster::{ClusterView, Health, NodeView, Role};
 use weir_policy::config;
-use weir_policy::route::Side;
+use weir_policy::route::{self, Side};
 use weir_policy::rule::Rule;
-use weir_sql::facts::{Effect, Facts, Name, SessionVerb};
+use weir_policy::wish::{Goal, Wish};
+use weir_sql::facts::{Effect, Facts, Hint, Name, SessionVerb};
 
 /// Lines of text values.
 type Rows = Vec<Vec<String>>;
@@ -50,6 +53,12 @@ struct Asker<'a> {
 /// The table of SHOW commands.
 pub const VIEWS: &[View] = &[
     View { name: "pool_nodes", help: "Servers, their roles and shares of reads.", columns: POOL_NODES, rows: pool_nodes },
+    View {
+        name: "pool_backend_stats",
+        help: "Statements sent to servers by kind, and errors of servers.",
+        columns: POOL_BACKEND_STATS,
+        rows: pool_backend_stats,
+    },
     View { name: "pool_version", help: "Version of the proxy.", columns: &["pool_version"], rows: |_| vec![vec![version()]] },
     View { name: "pool_pools", help: "Server connections, one per row.", columns: POOL_POOLS, rows: pool_pools },
     View { name: "pool_processes", help: "Clients, one per row.", columns: POOL_PROCESSES, rows: pool_processes },
@@ -80,6 +89,23 @@ const POOL_NODES: &[&str] = &[
     "replication_state",
     "replication_sync_state",
     "last_status_change",
+];
+
+const POOL_BACKEND_STATS: &[&str] = &[
+    "node_id",
+    "hostname",
+    "port",
+    "status",
+    "role",
+    "select_cnt",
+    "insert_cnt",
+    "update_cnt",
+    "delete_cnt",
+    "ddl_cnt",
+    "other_cnt",
+    "panic_cnt",
+    "fatal_cnt",
+    "error_cnt",
 ];
 
 const POOL_POOLS: &[&str] = &[
@@ -140,6 +166,8 @@ pub enum Local {
     Deallocate(String),
     /// `SHOW route FOR '...'`: the statement.
     Route(String),
+    /// `PGPOOL SET name TO value`; no value: `DEFAULT`, and `PGPOOL RESET name`.
+    Set(String, Option<String>),
     /// `PGPOOL` with something that is not built.
     Unknown(String),
 }
@@ -158,13 +186,40 @@ pub fn local_of(facts: &Facts, text: &str) -> Option<Local> {
     if let Some(asked) = asked_route(text) {
         return Some(Local::Route(asked));
     }
-    let mut words = text.trim().trim_end_matches(';').split_ascii_whitespace();
-    if !words.next()?.eq_ignore_ascii_case("pgpool") {
-        return None;
+    let text = text.trim();
+    let rest = after_word(text.trim_end_matches(';').trim_end(), "pgpool")?;
+    let known = |verb| after_word(rest, verb).map(str::trim);
+    let is_name = |name: &&str| !name.is_empty() && !name.contains(|c: char| c.is_ascii_whitespace());
+    let name = |name: &str| name.to_ascii_lowercase();
+    let command = if let Some(shown) = known("show").filter(is_name) {
+        Some(Local::Parameter(name(shown)))
+    } else if let Some(reset) = known("reset").filter(is_name) {
+        Some(Local::Set(name(reset), None))
+    } else {
+        known("set").and_then(read_set)
+    };
+    Some(command.unwrap_or_else(|| Local::Unknown(text.to_string())))
+}
+
+/// What follows a first word, if it is this one.
+fn after_word<'t>(text: &'t str, word: &str) -> Option<&'t str> {
+    let (first, after) = text.split_at_checked(word.len())?;
+    (first.eq_ignore_ascii_case(word) && after.starts_with(|c: char| c.is_ascii_whitespace())).then(|| after.trim_start())
+}
+
+/// `name TO value`, `name = value`; a value may stand in quotes.
+fn read_set(text: &str) -> Option<Local> {
+    let end = text.find(|c: char| c.is_ascii_whitespace() || c == '=')?;
+    let (name, rest) = (text[..end].to_ascii_lowercase(), text[end..].trim_start());
+    let value = rest.strip_prefix('=').map(str::trim).or_else(|| after_word(rest, "to"))?;
+    if value.eq_ignore_ascii_case("default") {
+        return Some(Local::Set(name, None));
     }
-    match (words.next(), words.next(), words.next()) {
-        (Some(verb), Some(name), None) if verb.eq_ignore_ascii_case("show") => Some(Local::Parameter(name.to_ascii_lowercase())),
-        _ => Some(Local::Unknown(text.trim().to_string())),
+    let inner = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\''));
+    let is_plain = !value.is_empty() && !value.contains(|c: char| c.is_ascii_whitespace() || c == '\'');
+    match inner {
+        Some(inner) => Some(Local::Set(name, Some(inner.replace("''", "'")))),
+        None => is_plain.then(|| Local::Set(name, Some(value.to_string()))),
     }
 }
 
@@ -184,12 +239,12 @@ fn asked_route(text: &str) -> Option<String> {
 }
 
 /// The columns of an answer, without making it.
-pub fn columns_of(w: &Worker, local: &Local) -> Result<Vec<Cow<'static, str>>, Fault> {
+pub fn columns_of(session: &Session, w: &Worker, local: &Local) -> Result<Vec<Cow<'static, str>>, Fault> {
     match local {
         Local::View(at) => Ok(VIEWS[*at].columns.iter().map(|c| Cow::Borrowed(*c)).collect()),
-        Local::Parameter(name) => parameter(w, name).map(|table| table.columns),
+        Local::Parameter(name) => parameter(session, w, name).map(|table| table.columns),
         Local::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
-        Local::Unknown(text) | Local::Deallocate(text) => Err(unknown(text)),
+        Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) => Err(unknown(text)),
     }
 }
 
@@ -201,27 +256,29 @@ pub fn table_of(session: &Session, w: &Rc<Worker>, local: &Local) -> Result<Tabl
             let rows = (view.rows)(&Asker { session, w });
             Ok(Table { columns: view.columns.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
         }
-        Local::Parameter(name) => parameter(w, name),
+        Local::Parameter(name) => parameter(session, w, name),
         Local::Route(text) => {
             let columns = ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect();
             Ok(Table { columns, rows: vec![route_of(session, w, text)] })
         }
-        Local::Unknown(text) | Local::Deallocate(text) => Err(unknown(text)),
+        Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) => Err(unknown(text)),
     }
 }
 
 fn unknown(text: &str) -> Fault {
-    Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, format!("not supported: {text}")).hint("PGPOOL SHOW <parameter> is.")
+    Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, format!("not supported: {text}"))
+        .hint("PGPOOL SHOW, SET and RESET of a parameter are.")
 }
 
 /// One parameter has a column of its own name; a group or ALL is a list. As Pgpool's `report_config_variable`.
-fn parameter(w: &Worker, name: &str) -> Result<Table, Fault> {
+fn parameter(session: &Session, w: &Worker, name: &str) -> Result<Table, Fault> {
     let config = w.config();
     let shown = config::show_one(&config, name).map_err(|error| Fault::error(sqlstate::UNDEFINED_OBJECT, error.to_string()))?;
     if let [only] = shown.as_slice()
         && only.name == name
     {
-        return Ok(Table { columns: vec![Cow::Owned(only.name.clone())], rows: vec![vec![only.value.clone()]] });
+        let value = session.wishes.own.shown(name).map_or_else(|| only.value.clone(), str::to_string);
+        return Ok(Table { columns: vec![Cow::Owned(only.name.clone())], rows: vec![vec![value]] });
     }
     let rows = shown.into_iter().map(|s| vec![s.name, s.value, s.description.to_string()]).collect();
     Ok(Table { columns: SETTING.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
@@ -230,17 +287,38 @@ fn parameter(w: &Worker, name: &str) -> Result<Table, Fault> {
 /// Where a statement of this session would go now, were it to come outside of a transaction, and why.
 fn route_of(session: &Session, w: &Rc<Worker>, text: &str) -> Vec<String> {
     let statement = w.statements.borrow_mut().of_text(text.as_bytes());
-    let class = judging::class_for(session, w, &statement);
-    let view = w.view();
-    let takes_reads = |at: &usize| view.nodes[*at].weight > 0.0 && (view.is_standby(*at) || view.primary == Some(*at));
-    let nodes: Vec<usize> = match (class.side, session.favourite) {
-        (Side::Primary, _) => view.primary.into_iter().collect(),
-        (Side::Reader, Some(favourite)) if takes_reads(&favourite) => vec![favourite],
-        (Side::Reader, _) => (0..view.nodes.len()).filter(takes_reads).collect(),
+    let class = wishes::class_of(session, w, &statement, judging::class_for(session, w, &statement));
+    let (nodes, rule) = match class.side {
+        Side::Primary => (w.view().primary.into_iter().collect(), class.rule),
+        Side::Reader => readers(session, w, &statement, class.rule),
     };
-    let nodes: Vec<String> = nodes.iter().map(|at| view.nodes[*at].id.to_string()).collect();
+    let nodes: Vec<String> = nodes.iter().map(|at| w.view().nodes[*at].id.to_string()).collect();
     let side = if class.side == Side::Primary { "primary" } else { "reader" };
-    vec![side.to_string(), nodes.join(","), class.rule.name().to_string(), facts_of(text)]
+    vec![side.to_string(), nodes.join(","), rule.name().to_string(), facts_of(text)]
+}
+
+/// The nodes a read may go to now, by place, and the rule if it is another than that of its text.
+fn readers(session: &Session, w: &Rc<Worker>, statement: &Statement, rule: Rule) -> (Vec<usize>, Rule) {
+    let view = w.view();
+    let takes_reads: Vec<usize> = (0..view.nodes.len()).filter(|at| view.takes_reads(*at)).collect();
+    let wish = wishes::for_show(session, w, statement);
+    let stays = session.favourite.filter(|favourite| route::may_stay(&view, *favourite, wish));
+    let (nodes, rule) = match (wish, stays) {
+        (Some(wish), None) => (wanted(&view, wish, &takes_reads), wish.rule),
+        (Some(wish), Some(_)) if wish.is_own() => (wanted(&view, wish, &takes_reads), wish.rule),
+        (_, Some(favourite)) => (vec![favourite], rule),
+        (None, None) => (Vec::new(), rule),
+    };
+    if nodes.is_empty() { (takes_reads, rule) } else { (nodes, rule) }
+}
+
+/// The nodes of a wish that may answer.
+fn wanted(view: &ClusterView, wish: Wish, takes_reads: &[usize]) -> Vec<usize> {
+    match wish.goal {
+        Goal::Primary => view.primary.into_iter().collect(),
+        Goal::Standby => takes_reads.iter().copied().filter(|at| view.is_standby(*at)).collect(),
+        Goal::Node(node) => view.serves(node).into_iter().collect(),
+    }
 }
 
 /// A text's facts in words: its effect, and what it names.
@@ -249,6 +327,7 @@ fn facts_of(text: &str) -> String {
     let mut words = vec![format!("{:?}", facts.effect).to_ascii_lowercase()];
     words.extend(facts.locks_rows.then(|| "locks rows".to_string()));
     words.extend((!facts.keeps.is_empty()).then(|| format!("leaves {:?}", facts.keeps).to_ascii_lowercase()));
+    words.extend((facts.hint != Hint::None).then(|| format!("hint {:?}", facts.hint).to_ascii_lowercase()));
     let kinds = [
         ("relations", &facts.relations),
         ("functions", &facts.functions),
@@ -280,17 +359,48 @@ fn pool_nodes(ask: &Asker<'_>) -> Vec<Vec<String>> {
             status(node).to_string(),
             if node.health == Health::Down { "down" } else { "up" }.to_string(),
             format!("{:.6}", node.weight),
-            if view.primary == Some(at) { "primary" } else { "standby" }.to_string(),
+            role(&view, at).to_string(),
             pg_role(node).to_string(),
-            ask.w.shared.counters.iter().map(|c| c.selects(node.id)).sum::<u64>().to_string(),
+            sums(ask, |counters| counters.statements(node.id))[0].to_string(),
             (ask.session.favourite == Some(at)).to_string(),
-            node.lag_bytes.unwrap_or(0).to_string(),
+            delay(ask, node),
             state,
             sync,
             utc(node.changed_at_s),
         ]);
     }
     rows
+}
+
+/// The lag as Pgpool-II shows it: as time if the threshold is one, else in bytes.
+fn delay(ask: &Asker<'_>, node: &NodeView) -> String {
+    if ask.w.peek_config().check.delay_ms_max == 0 {
+        return node.lag_bytes.unwrap_or(0).to_string();
+    }
+    let seconds = node.lag_us.unwrap_or(0) as f64 / 1e6;
+    format!("{seconds:.6} second{}", if seconds >= 2.0 { "s" } else { "" })
+}
+
+fn role(view: &ClusterView, at: usize) -> &'static str {
+    if view.primary == Some(at) { "primary" } else { "standby" }
+}
+
+/// Counters of all workers, added up.
+fn sums<const N: usize>(ask: &Asker<'_>, of: impl Fn(&Counters) -> [u64; N]) -> [u64; N] {
+    let add = |sums: [u64; N], more: [u64; N]| std::array::from_fn(|at| sums[at] + more[at]);
+    ask.w.shared.counters.iter().map(of).fold([0; N], add)
+}
+
+fn pool_backend_stats(ask: &Asker<'_>) -> Rows {
+    let view = ask.w.view().clone();
+    let row = |(at, node): (usize, &NodeView)| {
+        let place = [node.id.to_string(), node.hostname.clone(), node.port.to_string()];
+        let state = [status(node).to_string(), role(&view, at).to_string()];
+        let statements = sums(ask, |counters| counters.statements(node.id)).map(|count| count.to_string());
+        let errors = sums(ask, |counters| counters.severities(node.id)).map(|count| count.to_string());
+        place.into_iter().chain(state).chain(statements).chain(errors).collect()
+    };
+    view.nodes.iter().enumerate().map(row).collect()
 }
 
 fn status(node: &NodeView) -> &'static str {
@@ -417,7 +527,23 @@ mod tests {
         assert_eq!(of("show POOL_NODES;"), Some(Local::View(0)));
         assert_eq!(of("PGPOOL SHOW port"), Some(Local::Parameter("port".into())));
         assert_eq!(of(" pgpool show ALL ;"), Some(Local::Parameter("all".into())));
-        assert_eq!(of("PGPOOL SET x = 1"), Some(Local::Unknown("PGPOOL SET x = 1".into())));
+        let set = |name: &str, value: Option<&str>| Some(Local::Set(name.into(), value.map(str::to_string)));
+        assert_eq!(of("PGPOOL SET X = 1"), set("x", Some("1")));
+        assert_eq!(of("pgpool set log_statement to on;"), set("log_statement", Some("on")));
+        assert_eq!(of("pgpool set weir.route='node=2'"), set("weir.route", Some("node=2")));
+        assert_eq!(of("pgpool set a to 'it''s'"), set("a", Some("it's")));
+        assert_eq!(of("PGPOOL SET x TO default"), set("x", None));
+        assert_eq!(of("pgpool reset ALL"), set("all", None));
+        for text in [
+            "PGPOOL SET x",
+            "PGPOOL SET x 1",
+            "pgpool set x = 1 2",
+            "pgpool show",
+            "pgpool reset a b",
+            "pgpool set cache delete 'x'",
+        ] {
+            assert_eq!(of(text), Some(Local::Unknown(text.into())), "{text}");
+        }
         assert_eq!(of("SHOW work_mem"), None);
         assert_eq!(of("SELECT 1"), None);
         assert_eq!(of("show Route for 'select ''a'''  ;"), Some(Local::Route("select 'a'".into())));

@@ -14,6 +14,7 @@ use crate::monitor::stats::{Stat, Stats};
 use crate::process::shared::{Mailbox, Message, Shared, Stop, Victim, WorkerId};
 use crate::server::catalogs::Database;
 use crate::server::link::{self, Address, Link, LinkCard};
+use crate::server::loads::Loads;
 use crate::server::pool::{Pool, PoolKey, Purpose};
 use crate::traffic::judging::Places;
 use crate::{client::startup, process::listen, server::cluster, server::listener, server::sampler, server::survey};
@@ -48,6 +49,8 @@ pub struct Clock {
     pub waited_us: Cell<u64>,
     /// The rule that chose the node of the link in use.
     pub rule: Cell<Rule>,
+    /// The node at which a read of its is counted as under way.
+    pub flight: Cell<Option<u16>>,
     /// Text of the statement that runs, if slow ones are logged.
     pub text: RefCell<String>,
 }
@@ -60,6 +63,7 @@ impl Clock {
             ready_at: Cell::new(now),
             waited_us: Cell::new(0),
             rule: Cell::new(Rule::Read),
+            flight: Cell::new(None),
             text: RefCell::default(),
         }
     }
@@ -170,6 +174,10 @@ pub struct Worker {
     /// What is known of functions, by database.
     pub functions: RefCell<Books>,
     pub places: RefCell<Places>,
+    /// How nodes answer.
+    pub loads: Loads,
+    /// Moves when there is another configuration.
+    config_edition: Cell<u64>,
     /// Some node but the primary may take reads.
     has_readers: Cell<bool>,
     dice: Cell<u64>,
@@ -222,6 +230,8 @@ impl Worker {
             no_settings: shared.intern_settings(Settings::default()).0,
             functions: RefCell::default(),
             places: RefCell::default(),
+            loads: Loads::default(),
+            config_edition: Cell::new(0),
             dice: Cell::new(seed | 1),
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),
@@ -323,11 +333,13 @@ impl Worker {
             }
             self.has_readers.set(config.may_spread());
             *self.config.borrow_mut() = config;
+            self.config_edition.set(self.config_edition.get() + 1);
             if self.id == 0 {
                 self.shared.pools.feed_all(self);
             }
         }
         *self.view.borrow_mut() = self.shared.view.load_full();
+        self.loads.refresh();
         self.welcomes.borrow_mut().clear();
         for task in self.view_waiters.take() {
             self.reactor.wake(task);
@@ -372,6 +384,12 @@ impl Worker {
 
     pub fn config(&self) -> Arc<Config> {
         self.config.borrow().clone()
+    }
+
+    /// Moves when there is another configuration.
+    #[inline]
+    pub fn config_edition(&self) -> u64 {
+        self.config_edition.get()
     }
 
     /// The configuration, for a look that awaits nothing.
@@ -456,8 +474,8 @@ impl Worker {
         self.has_readers.get()
     }
 
-    pub fn count_select(&self, node: u16) {
-        self.counters().count_select(node);
+    pub fn count_read(&self, node: u16) {
+        self.counters().count_read(node);
     }
 
     pub fn log_client(&self, card: &Card, what: &str) {
@@ -564,6 +582,9 @@ impl Worker {
     }
 
     pub fn leave(&self, entry: &Entry) {
+        if let Some(node) = entry.clock.flight.take() {
+            self.loads.end(node);
+        }
         let at = (entry.card.pid & ((1 << ENTRY_BITS) - 1)) as usize - 1;
         if let Some(place) = self.entries.borrow_mut().get_mut(at) {
             *place = None;

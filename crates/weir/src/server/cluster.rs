@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 use weir_policy::cluster::{ClusterView, Health, Probe, Role};
-use weir_policy::config::{ClusteringMode, Config};
+use weir_policy::config::{ClusteringMode, Config, LogDelay, NodeConfig};
+use weir_policy::lag::{self, History};
 use weir_policy::passwd::Secret;
 
 /// Longest time until a node that is down is asked again.
@@ -32,7 +33,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const ROLE_QUERY: &str = "SELECT pg_catalog.pg_is_in_recovery(), CASE WHEN pg_catalog.pg_is_in_recovery() \
     THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END";
 
-const REPLICATION_QUERY: &str = "SELECT application_name, state, sync_state FROM pg_catalog.pg_stat_replication";
+const REPLICATION_QUERY: &str = "SELECT application_name, state, sync_state, \
+    (EXTRACT(epoch FROM replay_lag) * 1000000)::pg_catalog.int8 FROM pg_catalog.pg_stat_replication";
 
 /// What one node said.
 #[derive(Clone, Debug, Default)]
@@ -40,8 +42,17 @@ struct Answer {
     in_recovery: bool,
     /// WAL position, in bytes from the beginning.
     position: Option<u64>,
-    /// Application name, state, sync state of those who stream from here.
-    streaming: Vec<(String, String, String)>,
+    /// Those who stream from here.
+    streaming: Vec<Streaming>,
+}
+
+/// A row of `pg_stat_replication`.
+#[derive(Clone, Debug, Default)]
+struct Streaming {
+    application_name: String,
+    state: String,
+    sync_state: String,
+    replay_lag_us: Option<u64>,
 }
 
 /// The connection kept to a node for asking.
@@ -54,6 +65,7 @@ type Answered = Option<Result<Answer, OpenError>>;
 pub async fn watch(w: Rc<Worker>) {
     let mut config = w.shared.config.load_full();
     let mut lines: Vec<Line> = config.nodes.iter().map(|_| Line::default()).collect();
+    let mut history = History::default();
     loop {
         w.shared.nudged.store(false, Ordering::Relaxed);
         let started = Instant::now();
@@ -69,6 +81,7 @@ pub async fn watch(w: Rc<Worker>) {
             return;
         }
         let changed = judge(&w, &config, &mut view, &answers);
+        note_lags(&w, &config, &mut view, &answers, &mut history);
         let has_primary = view.primary.is_some();
         let has_down = (0..view.nodes.len()).any(|at| !view.is_up(at));
         if changed || *w.shared.view.load_full() != view {
@@ -168,9 +181,14 @@ async fn question(w: &Worker, address: &Address, talk: &mut Talk) -> Result<Answ
     }
     if !answer.in_recovery {
         for row in talk.query(w, address, REPLICATION_QUERY).await? {
-            if let [name, state, sync] = row.as_slice() {
+            if let [name, state, sync, lag] = row.as_slice() {
                 let text = |value: &Option<String>| value.clone().unwrap_or_default();
-                answer.streaming.push((text(name), text(state), text(sync)));
+                answer.streaming.push(Streaming {
+                    application_name: text(name),
+                    state: text(state),
+                    sync_state: text(sync),
+                    replay_lag_us: lag.as_deref().and_then(|us| us.parse().ok()),
+                });
             }
         }
     }
@@ -185,8 +203,7 @@ fn read_lsn(text: &str) -> Option<u64> {
 
 /// Takes the answers into the view. True when a role or a health changed.
 fn judge(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Result<Answer, OpenError>]) -> bool {
-    let written = answers.iter().flatten().filter(|a| !a.in_recovery).filter_map(|a| a.position).max();
-    let streaming: Vec<_> = answers.iter().flatten().flat_map(|a| &a.streaming).collect();
+    let written = written(answers);
     let now_s = seconds(SystemTime::now());
     let mut changed = false;
     for (at, answer) in answers.iter().enumerate() {
@@ -210,10 +227,62 @@ fn judge(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Result<
         } else if let (Err(error), Health::Down) = (answer, before) {
             w.shared.log.say(Level::Debug1, format_args!("node {} is still down: {error}", node.id));
         }
-        let state = streaming.iter().find(|(name, _, _)| !node.application_name.is_empty() && *name == node.application_name);
-        view.nodes[at].replication = state.map(|(_, state, sync)| (state.clone(), sync.clone()));
     }
     changed
+}
+
+/// What the primary says of a node that streams from it under its name.
+fn streaming_of<'a>(node: &NodeConfig, answers: &'a [Result<Answer, OpenError>]) -> Option<&'a Streaming> {
+    let mut all = answers.iter().flatten().flat_map(|answer| &answer.streaming);
+    all.find(|row| !node.application_name.is_empty() && row.application_name == node.application_name)
+}
+
+/// How far the standbys are behind as time, and whether that is too much. Two know it: we, since when a standby lacks what the primary had
+/// written, and the primary, how long the last thing took that a standby has replayed. The worse counts: the former is as exact as
+/// `sr_check_period`, the latter stands still when replay does.
+fn note_lags(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Result<Answer, OpenError>], history: &mut History) {
+    let now_ms = w.millis(Instant::now());
+    if let Some(written) = written(answers) {
+        history.written(now_ms, written);
+    }
+    for (at, answer) in answers.iter().enumerate() {
+        let streaming = streaming_of(&config.nodes[at], answers);
+        let (is_standby, node) = (view.is_standby(at), &mut view.nodes[at]);
+        node.replication = streaming.map(|row| (row.state.clone(), row.sync_state.clone()));
+        let replayed = answer.as_ref().ok().filter(|_| is_standby).and_then(|answer| answer.position);
+        let seen = replayed.and_then(|replayed| history.lag_us(now_ms, replayed));
+        node.lag_us = seen.map(|us| us.max(streaming.and_then(|row| row.replay_lag_us).unwrap_or(0)));
+        node.lags = is_standby && lag::is_too_much(&config.check, node.lag_bytes, node.lag_us);
+        if is_standby {
+            say_lag(w, config, at, view);
+        }
+    }
+}
+
+/// Texts of Pgpool-II.
+fn say_lag(w: &Worker, config: &Config, at: usize, view: &ClusterView) {
+    let node = &view.nodes[at];
+    let by_time = config.check.delay_ms_max > 0;
+    let is_behind = if by_time { node.lag_us > Some(0) } else { node.lag_bytes > Some(0) };
+    let is_said = match config.check.log_delay {
+        LogDelay::Always => is_behind,
+        LogDelay::OverThreshold => node.lags,
+        LogDelay::Never => false,
+    };
+    let Some(primary) = view.primary.filter(|_| is_said) else { return };
+    let (id, primary) = (node.id, view.nodes[primary].id);
+    let lag = match by_time {
+        true => format!("{:.6} second(s)", node.lag_us.unwrap_or(0) as f64 / 1e6),
+        false => format!("{} bytes", node.lag_bytes.unwrap_or(0)),
+    };
+    w.shared
+        .log
+        .say(Level::Log, format_args!("Replication of node: {id} is behind {lag} from the primary server (node: {primary})"));
+}
+
+/// The furthest a primary has written.
+fn written(answers: &[Result<Answer, OpenError>]) -> Option<u64> {
+    answers.iter().flatten().filter(|answer| !answer.in_recovery).filter_map(|answer| answer.position).max()
 }
 
 fn is_primary_by_configuration(config: &Config, at: usize) -> bool {

@@ -48,6 +48,8 @@ pub struct Positions {
     is_global: AtomicBool,
     told_primary: AtomicU64,
     told_standbys: AtomicU64,
+    /// Somebody wants a node by its name, which may be a standby without weight.
+    is_wished: AtomicBool,
 }
 
 impl Default for Positions {
@@ -72,6 +74,7 @@ impl Default for Positions {
             is_global: AtomicBool::new(false),
             told_primary: AtomicU64::new(0),
             told_standbys: AtomicU64::new(0),
+            is_wished: AtomicBool::new(false),
         }
     }
 }
@@ -226,6 +229,16 @@ impl Positions {
             waiters.drain(..).for_each(&mut wake);
             self.waiting.store(0, Ordering::SeqCst);
         }
+    }
+
+    /// From the first who names a node on, standbys without weight are asked too. True: it is the first, and the sampler must be woken.
+    #[inline]
+    pub fn wish(&self) -> bool {
+        !self.is_wished.load(Ordering::Relaxed) && !self.is_wished.swap(true, Ordering::Relaxed)
+    }
+
+    pub fn is_wished(&self) -> bool {
+        self.is_wished.load(Ordering::Relaxed)
     }
 
     #[inline]

@@ -265,7 +265,8 @@ impl Scout {
 
     fn may_read_standbys(&self) -> bool {
         let view = self.w.view();
-        (0..view.nodes.len()).any(|at| view.is_standby(at) && view.takes_reads(at))
+        let is_wanted = |at: usize| view.takes_reads(at) || self.w.shared.positions.is_wished();
+        (0..view.nodes.len()).any(|at| view.is_standby(at) && is_wanted(at))
     }
 
     /// Whether this standby lacks something of what is known, or nobody knows yet who it is, or somebody must know that it still is.

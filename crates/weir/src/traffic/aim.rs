@@ -18,6 +18,7 @@ use crate::traffic::judging;
 use crate::traffic::net;
 use crate::traffic::sequences;
 use crate::traffic::timing;
+use crate::traffic::wishes;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,16 +58,19 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         }
     }
     let mut class = judging::class_of(s, w, statement);
+    class = wishes::class_of(s, w, statement, class);
     class = net::class_of(s, statement, class);
     if s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
         // All of the session's state lies on one link, so that link must be able to do everything.
         class.side = Side::Primary;
     }
-    let need = Need { class, is_read: statement.is_read, link: sequences::wanted(s, statement) };
+    let link = sequences::wanted(s, statement);
+    let mut need = Need { class, is_read: statement.is_read, wish: None, link };
     if class.side == Side::Reader {
         causal::begin_read(s, w);
+        need.wish = wishes::of(s, w, statement);
     }
-    let Chosen::Node(at, node) = choose(s, w, class, true) else { return Ok(Some(Flow::Need(need))) };
+    let Chosen::Node(at, node) = choose(s, w, need, true) else { return Ok(Some(Flow::Need(need))) };
     if need.link.is_some() {
         return Ok(Some(Flow::Need(need)));
     }
@@ -101,7 +105,7 @@ fn count(s: &Session, w: &Worker, need: Need, node: u16) {
         }
     }
     if need.is_read {
-        w.count_select(node);
+        w.count_read(node);
     }
 }
 
@@ -177,7 +181,7 @@ async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Ins
     let mut replay = Replay::new(w);
     let mut waited = false;
     loop {
-        let (at, node) = match choose(s, w, class, !replay.is_over(w)) {
+        let (at, node) = match choose(s, w, Need { class, ..need }, !replay.is_over(w)) {
             Chosen::Node(at, node) => (at, node),
             Chosen::NoPrimary(rule) => {
                 wait_for_primary(s, w, started, rule).await?;
@@ -261,9 +265,10 @@ enum Chosen {
     Replay,
 }
 
-fn choose(s: &mut Session, w: &Worker, class: Class, may_wait: bool) -> Chosen {
-    let view = w.view();
-    let statement_level = w.peek_config().routing.statement_level;
+fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
+    let Need { class, wish, .. } = need;
+    let (view, config) = (w.view(), w.peek_config());
+    let (statement_level, prefers_lower_delay) = (config.routing.statement_level, config.check.prefers_lower_delay);
     let (mut fit, mut hopeful, mut here) = (Nodes::ALL, Nodes::NONE, (None, true));
     if class.side == Side::Reader && !s.causal.is_free() {
         fit = causal::fit(s, w, &view);
@@ -273,8 +278,22 @@ fn choose(s: &mut Session, w: &Worker, class: Class, may_wait: bool) -> Chosen {
         }
     }
     let (dice, (here, stays)) = (s.causal.dice, here);
-    let route =
-        route::choose(&Ask { class, view: &view, favourite: s.favourite, statement_level, dice, fit, hopeful, here, stays });
+    let shares = w.loads.shares(&view, w.now_ms());
+    let (view, favourite, shares) = (&**view, s.favourite, shares.as_slice());
+    let route = route::choose(&Ask {
+        class,
+        view,
+        favourite,
+        statement_level,
+        wish,
+        shares,
+        prefers_lower_delay,
+        dice,
+        fit,
+        hopeful,
+        here,
+        stays,
+    });
     s.entry.clock.rule.set(route.rule);
     let at = match route.target {
         Target::Node(at) => at,
@@ -283,12 +302,13 @@ fn choose(s: &mut Session, w: &Worker, class: Class, may_wait: bool) -> Chosen {
     };
     let id = view.nodes[at].id;
     if class.side == Side::Reader {
-        if route.rule != Rule::ReadNotReplayed {
+        if !matches!(route.rule, Rule::ReadNotReplayed | Rule::ReadDelayed) {
             s.causal.reads_on(w, at);
         }
-        // A favourite that only lags now stays the favourite.
-        let has_favourite = s.favourite.is_some_and(|favourite| view.takes_reads(favourite));
-        if !statement_level && !has_favourite && s.favourite != Some(at) {
+        // A favourite that only lags now stays the favourite, and who names a node for one read keeps his.
+        let has_favourite = s.favourite.is_some_and(|favourite| route::may_stay(view, favourite, wish));
+        let is_own = matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed);
+        if !statement_level && !is_own && !has_favourite && s.favourite != Some(at) {
             s.favourite = Some(at);
             s.entry.card.favourite.store(u32::from(id), std::sync::atomic::Ordering::Relaxed);
         }

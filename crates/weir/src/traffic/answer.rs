@@ -1,11 +1,13 @@
 //! What Weir says to a client itself: SHOW commands, and commands on the session that must not reach a shared link.
 
+use crate::client::inventory;
 use crate::client::session::{FAILED, Session};
 use crate::client::statements::Statement;
 use crate::monitor::fault::Fault;
 use crate::monitor::metrics::Metric;
 use crate::monitor::views::{self, Local, Table};
 use crate::process::worker::Worker;
+use crate::traffic::wishes;
 use std::rc::Rc;
 use weir_wire::frame::{back, split_cstr};
 use weir_wire::write;
@@ -17,6 +19,12 @@ pub fn simple(s: &mut Session, w: &Rc<Worker>, local: &Local) {
         return s.say_ready(w);
     }
     w.count(Metric::StatementsAnswered);
+    if let Local::Set(name, value) = local {
+        if let Err(fault) = set(s, w, name, value.as_deref()) {
+            s.say_error(w, &fault);
+        }
+        return s.say_ready(w);
+    }
     match views::table_of(s, w, local) {
         Ok(table) => {
             let out = s.down.extra(&w.buffers);
@@ -36,6 +44,21 @@ fn deallocate(s: &mut Session, w: &Worker, name: &str) {
     write::command_complete(s.down.extra(&w.buffers), "DEALLOCATE");
 }
 
+/// A parameter of Weir's own, for this session. Those of the servers' kind are the session's like any other, and every connection of it
+/// gets them.
+fn set(s: &mut Session, w: &Worker, name: &str, value: Option<&str>) -> Result<(), Fault> {
+    match (name.starts_with(OWN_PREFIX), value) {
+        (true, _) => inventory::set_own(s, w, name, value),
+        (false, Some(value)) => wishes::set(s, w, name, value)?,
+        (false, None) => wishes::reset(s, w, name)?,
+    }
+    write::command_complete(s.down.extra(&w.buffers), if value.is_some() { "SET" } else { "RESET" });
+    Ok(())
+}
+
+/// Parameters of Weir's that servers know as made-up ones begin so.
+const OWN_PREFIX: &str = "weir.";
+
 fn rows(out: &mut Vec<u8>, table: &Table) {
     for row in &table.rows {
         write::data_row(out, row);
@@ -45,10 +68,10 @@ fn rows(out: &mut Vec<u8>, table: &Table) {
 
 /// Describes the columns; `formats` are those asked for in Bind.
 pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16]) {
-    if let Local::Deallocate(_) = local {
+    if let Local::Deallocate(_) | Local::Set(..) = local {
         return s.say_bare(w, back::NO_DATA);
     }
-    match views::columns_of(w, local) {
+    match views::columns_of(s, w, local) {
         Ok(columns) => {
             write::row_description(s.down.extra(&w.buffers), columns.iter().map(|c| c.as_ref()), formats);
         }
@@ -66,6 +89,9 @@ pub fn execute(s: &mut Session, w: &Rc<Worker>, local: &Local, done: bool) -> Re
         return Ok(());
     }
     w.count(Metric::StatementsAnswered);
+    if let Local::Set(name, value) = local {
+        return set(s, w, name, value.as_deref()).inspect_err(|fault| s.say_error(w, fault));
+    }
     let mut table = views::table_of(s, w, local).inspect_err(|fault| s.say_error(w, fault))?;
     if done {
         table.rows.clear();
@@ -108,7 +134,7 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
     let local = statement.local.as_ref()?;
     match local {
         Local::Deallocate(name) => (s.transaction != FAILED && s.named.contains_key(name.as_bytes())).then_some(local),
-        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Unknown(_) => Some(local),
+        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => Some(local),
     }
 }
 

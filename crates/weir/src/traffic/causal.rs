@@ -216,7 +216,7 @@ impl Replay {
 }
 
 #[cold]
-fn wake_sampler(w: &Worker) {
+pub fn wake_sampler(w: &Worker) {
     let task = w.shared.positions.task.load(std::sync::atomic::Ordering::SeqCst);
     if let Some(mailbox) = w.shared.mailboxes.first() {
         mailbox.send(Message::Wake(task));

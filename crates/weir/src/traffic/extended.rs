@@ -19,7 +19,7 @@ use crate::traffic::timing;
 use std::rc::Rc;
 use weir_policy::prepared::{NAME_PREFIX, Need, StatementId, push_name};
 use weir_policy::replies::Expect;
-use weir_sql::facts::{Keeps, Leaves};
+use weir_sql::facts::{Keeps, Leaves, Verb};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
 use weir_wire::write;
 
@@ -462,7 +462,8 @@ pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flo
         s.state.resetting = s.state.bound_reset.take();
     }
     if flow == Ok(Flow::Next) {
-        timing::sent(s, w);
+        let verb = s.bound.as_ref().map_or(Verb::Other, |bound| bound.statement.verb);
+        timing::sent(s, w, verb);
         if let Some(prepared) = s.bound.take() {
             statement_log::sent(s, w, Source::Message("Execute: ", &prepared));
             s.bound = Some(prepared);

@@ -277,6 +277,9 @@ fn note_error(s: &Session, w: &Worker, at: usize, header: Header) -> bool {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     w.counters().count_error(report.sqlstate);
     if let Some(link) = &s.link {
+        w.counters().count_severity(link.card.address.node, report.severity);
+    }
+    if let Some(link) = &s.link {
         let (code, message) = (text(report.sqlstate), text(report.message));
         let line = format_args!("server connection to {}: a read failed and runs again: {code}: {message}", link.card.address);
         w.shared.log.say(Level::Debug1, line);

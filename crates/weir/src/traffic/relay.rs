@@ -346,12 +346,14 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
     if !(is_copy && s.replies.is_copying_in()) && must_hold(s) {
         return Ok(aim::hold(s, w));
     }
-    if !w.has_readers() {
-        return decide(s, w, header);
-    }
-    let mark = net::keep(s, header);
+    statement_log::came(s, w, header);
+    let mark = w.has_readers().then(|| net::keep(s, header));
     let flow = decide(s, w, header);
-    net::kept(s, header, &mark, flow == Ok(Flow::Next));
+    let is_done = flow == Ok(Flow::Next);
+    if let Some(mark) = mark {
+        net::kept(s, header, &mark, is_done);
+    }
+    s.is_message_logged &= !is_done;
     flow
 }
 
@@ -511,7 +513,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     if let Some(fault) = aim::misplaced(s, w, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
-    timing::sent(s, w);
+    timing::sent(s, w, statement.verb);
     statement_log::sent(s, w, Source::Query);
     w.count(Metric::StatementsSimple);
     s.barrier = statement.is_barrier;
@@ -569,7 +571,7 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
     }
-    timing::sent(s, w);
+    timing::sent(s, w, statement.verb);
     sequences::note(s, &statement);
     s.state.note(Leaves::of(Keeps::Unknown), &[], &[], &[]);
     s.replies.push(Expect::FunctionCall);
@@ -801,9 +803,13 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         s.say_error(w, &fault);
         return;
     }
+    let node = s.link.as_ref().map(|link| link.card.address.node);
     let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
     let report = weir_wire::back::read_report(body);
     w.counters().count_error(report.sqlstate);
+    if let Some(node) = node {
+        w.counters().count_severity(node, report.severity);
+    }
     if matches!(report.sqlstate, b"0A000" | b"26000") {
         // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
         if let Some(link) = &mut s.link {
@@ -851,7 +857,7 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
         // It may have been carried out.
         tell_change(s, w);
     }
-    timing::lost(s);
+    timing::lost(s, w);
     (s.barrier, s.verb_bound) = (false, false);
     let was_telling = s.state.owes_ready;
     s.state.link_lost();

@@ -11,10 +11,11 @@ use crate::monitor::stats::Stat;
 use crate::process::worker::{Entry, Overdue, Worker};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use weir_sql::facts::Verb;
 
 /// A statement was sent to the server of the session's link.
 #[inline]
-pub fn sent(s: &mut Session, w: &Worker) {
+pub fn sent(s: &mut Session, w: &Worker, verb: Verb) {
     let now = w.reactor.now();
     let clock = &s.entry.clock;
     if clock.busy_since.get().is_none() {
@@ -30,7 +31,12 @@ pub fn sent(s: &mut Session, w: &Worker) {
     card.prepared.store(s.named.len() as u32, Ordering::Relaxed);
     s.pools.stats.add(Stat::Statements, 1);
     if let Some(link) = &s.link {
-        w.counters().count_statement(link.card.address.node);
+        let node = link.card.address.node;
+        w.counters().count_statement(node, verb);
+        if clock.rule.get().is_of_read() && clock.flight.get().is_none() {
+            clock.flight.set(Some(node));
+            w.loads.begin(node);
+        }
         link.card.used_ms.store(w.now_ms(), Ordering::Relaxed);
         link.card.prepared.store(link.known.len() as u32, Ordering::Relaxed);
     }
@@ -62,6 +68,12 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
     if let Some(link) = &s.link {
         w.counters().note_time(link.card.address.node, us);
     }
+    if let Some(node) = clock.flight.get() {
+        w.loads.note(node, us);
+        if !has_more {
+            landed(s, w);
+        }
+    }
     if status == IDLE
         && let Some(began) = clock.transaction_since.replace(has_more.then_some(now))
     {
@@ -71,10 +83,18 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
 }
 
 /// The link is gone, and with it what ran on it.
-pub fn lost(s: &Session) {
+pub fn lost(s: &Session, w: &Worker) {
+    landed(s, w);
     s.entry.clock.busy_since.set(None);
     s.entry.clock.transaction_since.set(None);
     *s.entry.overdue.borrow_mut() = Overdue::No;
+}
+
+/// No read of the session's is under way any more.
+fn landed(s: &Session, w: &Worker) {
+    if let Some(node) = s.entry.clock.flight.take() {
+        w.loads.end(node);
+    }
 }
 
 /// What the client is told in place of an error that says its statement was cancelled, if that was because it took too long.

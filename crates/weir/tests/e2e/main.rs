@@ -14,6 +14,7 @@ mod builtin;
 mod cancel;
 mod catalog;
 mod causal;
+mod choice;
 mod commands;
 mod console;
 mod copy;

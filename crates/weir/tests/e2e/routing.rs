@@ -154,7 +154,7 @@ fn plain_reads_go_to_a_standby() {
         "select inet_server_port(), upper(b) || 'x', now(), a + 1 from t order by a desc limit 3",
         "with c as (select a from t) select inet_server_port(), sum(a) over () from c",
         "select inet_server_port() from t union select inet_server_port() from t",
-        "/* a comment */ select inet_server_port() -- and another",
+        "select /* a comment */ inet_server_port() -- and another",
         "  \n\tSELECT inet_server_port();",
         "values (inet_server_port())",
         "select inet_server_port() where exists (select 1 from t where b like 'text%')",
@@ -311,4 +311,46 @@ fn reads_after_a_write_in_the_same_string_and_after_commit_and_chain_stay_on_the
     assert_eq!(client.value(WHERE), ground.primary_port());
     client.run("rollback");
     assert!(ground.standby_ports().contains(&client.value(WHERE)));
+}
+
+/// Defect 6 of Pgpool-II: the first read of such a transaction has a standby's snapshot, the later ones the primary's.
+#[test]
+fn a_transaction_of_one_snapshot_has_one_snapshot() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("");
+    let (mut client, mut other) = (ground.client(&proxy), ground.direct());
+    for level in ["repeatable read", "serializable", "repeatable read, read only"] {
+        client.run(&format!("begin isolation level {level}"));
+        let before = client.value("select count(*) from t");
+        other.run("insert into t values (1)");
+        ground.cluster.wait_caught_up().unwrap();
+        let port = client.value(WHERE);
+        assert_eq!(client.value("select count(*) from t"), before, "{level}");
+        if !level.ends_with("only") {
+            client.run("insert into t values (2)");
+            assert_eq!(client.value("select count(*) from t"), (before.parse::<u32>().unwrap() + 1).to_string(), "{level}");
+        }
+        assert_eq!(client.value(WHERE), port, "{level}");
+        client.run("commit");
+    }
+}
+
+/// Defect 7 of Pgpool-II: with `check_temp_table = trace` the end of one temporary table makes it forget all others.
+#[test]
+fn a_temporary_table_is_found_after_another_one_was_dropped() {
+    let ground = Ground::new();
+    for how in ["catalog", "trace", "none"] {
+        let proxy = ground.proxy(&format!("check_temp_table = {how}"));
+        let mut client = ground.client(&proxy);
+        client.run("create temp table a2 (a int)");
+        client.run("create temp table b2 as select 7 as a");
+        client.run("drop table a2");
+        for _ in 0..5 {
+            assert_eq!(client.value("select a from b2"), "7", "{how}");
+            assert_eq!(client.extended("select a from b2 where a > 1", &[]).unwrap(), "7", "{how}");
+        }
+        client.run("drop table b2");
+        assert_eq!(client.error("select a from b2").sqlstate, "42P01", "{how}");
+    }
 }

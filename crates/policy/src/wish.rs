@@ -1,0 +1,227 @@
+//! Where somebody wants reads to go: a text's hint, a session's setting, the operator's lists by application, database and user.
+//!
+//! In: texts. Out: a wish, or none. `route` obeys it where it can.
+
+use crate::config::{Config, RoutingConfig};
+use crate::params::whole_pattern;
+use crate::rule::Rule;
+use regex::Regex;
+use weir_sql::facts::Hint;
+
+/// The parameter by which a session chooses for itself.
+pub const SETTING: &str = "weir.route";
+
+/// What is wished for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    Primary,
+    /// Any standby that takes reads.
+    Standby,
+    /// The node with this number.
+    Node(u16),
+}
+
+/// Where reads shall go, and whose wish that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub goal: Goal,
+    /// How many of the reads, of 2^32 less 1.
+    pub share: u32,
+    pub rule: Rule,
+}
+
+impl Wish {
+    /// For all reads.
+    pub const fn always(goal: Goal, rule: Rule) -> Wish {
+        Wish { goal, share: u32::MAX, rule }
+    }
+
+    /// Whether it is somebody's who knows this session, and not the operator's for many.
+    #[inline]
+    pub const fn is_own(&self) -> bool {
+        matches!(self.rule, Rule::ReadHinted | Rule::ReadBySetting)
+    }
+}
+
+impl Goal {
+    /// What a hint asks for; `None`: nothing that can be done.
+    pub fn of_hint(hint: Hint) -> Option<Goal> {
+        match hint {
+            Hint::None | Hint::Unknown => None,
+            Hint::Primary => Some(Goal::Primary),
+            Hint::Standby => Some(Goal::Standby),
+            Hint::Node(node) => Some(Goal::Node(node)),
+        }
+    }
+}
+
+/// An entry of a list: who prefers which node.
+#[derive(Clone, Debug)]
+pub struct Redirect {
+    pattern: Regex,
+    pub goal: Goal,
+    share: u32,
+}
+
+/// What is wrong with a list; always the operator's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RedirectError {
+    #[error("entry \"{0}\" has no colon between its pattern and its node")]
+    NoColon(String),
+    #[error("entry \"{entry}\": \"{node}\" is neither a node's number nor primary nor standby")]
+    BadNode { entry: String, node: String },
+    #[error("entry \"{entry}\": ratio \"{ratio}\" is no number from 0 to 1")]
+    BadRatio { entry: String, ratio: String },
+    #[error("entry \"{entry}\": invalid regular expression: {cause}")]
+    BadPattern { entry: String, cause: String },
+    #[error("entry \"{entry}\": there is no node {node}")]
+    NoNode { entry: String, node: u16 },
+}
+
+/// Reads `pattern:node(ratio)` with commas between entries; `\,` is a comma of a pattern.
+pub fn read_redirects(text: &str) -> Result<Vec<Redirect>, RedirectError> {
+    entries(text).iter().map(|entry| read_redirect(entry)).collect()
+}
+
+/// The first entry that names a node that is not there.
+pub fn check_nodes(text: &str, config: &Config) -> Result<(), RedirectError> {
+    for entry in entries(text) {
+        if let Goal::Node(node) = read_redirect(&entry)?.goal
+            && config.nodes.iter().all(|known| known.id != node)
+        {
+            return Err(RedirectError::NoNode { entry, node });
+        }
+    }
+    Ok(())
+}
+
+fn entries(text: &str) -> Vec<String> {
+    const ESCAPED: &str = "\u{0}";
+    let split = text.replace("\\,", ESCAPED);
+    let entries = split.split(',').map(|entry| entry.trim().replace(ESCAPED, ","));
+    entries.filter(|entry| !entry.is_empty()).collect()
+}
+
+fn read_redirect(entry: &str) -> Result<Redirect, RedirectError> {
+    // The last one: a pattern may hold others.
+    let (pattern, place) = entry.rsplit_once(':').ok_or_else(|| RedirectError::NoColon(entry.into()))?;
+    let (node, ratio) = match place.split_once('(') {
+        Some((node, ratio)) => (node.trim(), Some(ratio.trim())),
+        None => (place.trim(), None),
+    };
+    let goal = match node {
+        word if word.eq_ignore_ascii_case("primary") => Goal::Primary,
+        word if word.eq_ignore_ascii_case("standby") => Goal::Standby,
+        number => {
+            number.parse().map(Goal::Node).map_err(|_| RedirectError::BadNode { entry: entry.into(), node: number.into() })?
+        }
+    };
+    let bad_ratio = |ratio: &str| RedirectError::BadRatio { entry: entry.into(), ratio: ratio.trim_end_matches(')').into() };
+    let share = match ratio {
+        None => 1.0,
+        Some(text) => {
+            let number = text.strip_suffix(')').and_then(|number| number.trim().parse::<f64>().ok());
+            number.filter(|number| (0.0..=1.0).contains(number)).ok_or_else(|| bad_ratio(text))?
+        }
+    };
+    let wrong = |cause: regex::Error| RedirectError::BadPattern {
+        entry: entry.into(),
+        cause: cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").into(),
+    };
+    // Between 0 and 2^32 - 1, so that the cast is exact enough.
+    Ok(Redirect { pattern: whole_pattern(pattern.trim()).map_err(wrong)?, goal, share: (share * f64::from(u32::MAX)) as u32 })
+}
+
+/// Whose session it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    pub user: &'a str,
+    pub database: &'a str,
+    /// Its `application_name` now; may be empty.
+    pub application: &'a str,
+    /// What it has set `weir.route` to, if it has.
+    pub setting: Option<&'a str>,
+}
+
+/// What is wished for this session's reads. Its own setting goes before the operator's lists; of those the first with an entry for it
+/// counts: by application, by database, by user. Source: Pgpool-II `select_load_balancing_node`.
+pub fn of_session(routing: &RoutingConfig, asker: &Asker<'_>) -> Option<Wish> {
+    if let Some(goal) = asker.setting.and_then(|word| Goal::of_hint(Hint::of_word(word))) {
+        return Some(Wish::always(goal, Rule::ReadBySetting));
+    }
+    let application = if asker.application.is_empty() { None } else { find(&routing.by_application, asker.application) };
+    let found = application.or_else(|| find(&routing.by_database, asker.database)).or_else(|| find(&routing.by_user, asker.user));
+    found.map(|entry| Wish { goal: entry.goal, share: entry.share, rule: Rule::ReadRedirected })
+}
+
+fn find<'a>(list: &'a [Redirect], name: &str) -> Option<&'a Redirect> {
+    list.iter().find(|entry| entry.pattern.is_match(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goal(list: &str, name: &str) -> Option<(Goal, u32)> {
+        find(&read_redirects(list).unwrap(), name).map(|entry| (entry.goal, entry.share))
+    }
+
+    #[test]
+    fn the_first_pattern_that_matches_the_whole_name_counts() {
+        const ALL: u32 = u32::MAX;
+        assert_eq!(goal("postgres:primary,mydb[0-4]:1,mydb5:standby", "mydb3"), Some((Goal::Node(1), ALL)));
+        assert_eq!(goal("postgres:Primary,mydb[0-4]:1,mydb5:STANDBY", "MyDB5"), Some((Goal::Standby, ALL)));
+        assert_eq!(goal("mydb:1", "mydb5"), None);
+        assert_eq!(goal("a|b:0, c.* : primary ( 0.5 ) ,", "cde"), Some((Goal::Primary, ALL / 2)));
+        assert_eq!(goal("a|b:0", "xb"), None, "the pattern as a whole is meant");
+        assert_eq!(goal(r"x{1\,2}:2", "xx"), Some((Goal::Node(2), ALL)));
+        assert_eq!(goal("a:b:3", "a:b"), Some((Goal::Node(3), ALL)));
+        assert_eq!(goal("x:1(0)", "x"), Some((Goal::Node(1), 0)));
+        assert_eq!(goal("", "x"), None);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_list_is_said_with_its_entry() {
+        for (list, expected) in [
+            ("a:1,b", "entry \"b\" has no colon between its pattern and its node"),
+            ("a:first", "entry \"a:first\": \"first\" is neither a node's number nor primary nor standby"),
+            ("a:-1", "entry \"a:-1\": \"-1\" is neither a node's number nor primary nor standby"),
+            ("a:", "entry \"a:\": \"\" is neither a node's number nor primary nor standby"),
+            ("a:1(1.5)", "entry \"a:1(1.5)\": ratio \"1.5\" is no number from 0 to 1"),
+            ("a:1(0.5", "entry \"a:1(0.5\": ratio \"0.5\" is no number from 0 to 1"),
+            ("a:1(x)", "entry \"a:1(x)\": ratio \"x\" is no number from 0 to 1"),
+            ("a(:1", "entry \"a(:1\": invalid regular expression: unclosed group"),
+        ] {
+            assert_eq!(read_redirects(list).unwrap_err().to_string(), expected, "{list}");
+        }
+    }
+
+    #[test]
+    fn a_sessions_own_wish_goes_before_the_lists_and_those_have_an_order() {
+        let mut config = Config::default();
+        let mut wish = |lists: [&str; 3], setting: Option<&str>| {
+            let [application, database, user] = lists.map(|list| read_redirects(list).unwrap());
+            config.routing.by_application = application;
+            config.routing.by_database = database;
+            config.routing.by_user = user;
+            let asker = Asker { user: "joe", database: "shop", application: "psql", setting };
+            of_session(&config.routing, &asker).map(|wish| (wish.goal, wish.rule.name()))
+        };
+        let all = ["psql:1", "shop:2", "joe:3"];
+        assert_eq!(wish(all, None), Some((Goal::Node(1), "read_redirected")));
+        assert_eq!(wish(["other:1", "shop:2", "joe:3"], None), Some((Goal::Node(2), "read_redirected")));
+        assert_eq!(wish(["", "", "joe:3"], None), Some((Goal::Node(3), "read_redirected")));
+        assert_eq!(wish(all, Some("primary")), Some((Goal::Primary, "read_by_setting")));
+        assert_eq!(wish(all, Some(" Node=7")), Some((Goal::Node(7), "read_by_setting")));
+        assert_eq!(wish(all, Some("")), Some((Goal::Node(1), "read_redirected")), "a value that means nothing is none");
+        assert_eq!(wish(["", "", ""], None), None);
+    }
+
+    #[test]
+    fn who_has_no_application_name_has_no_entry_in_its_list() {
+        let mut config = Config::default();
+        config.routing.by_application = read_redirects(".*:1").unwrap();
+        let asker = Asker { user: "joe", database: "shop", application: "", setting: None };
+        assert_eq!(of_session(&config.routing, &asker), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! What comments in front of a text say: some are meant for the proxy.
+//!
+//! Only comments before the first word count. One further back may have come with a value that somebody put into the text.
+
+use crate::facts::Hint;
+
+/// What `NO LOAD BALANCE` is written like; blanks around it do not count.
+const NO_LOAD_BALANCE: &str = "NO LOAD BALANCE";
+/// A comment that begins so is a hint.
+const MARK: &str = "weir:";
+
+/// Whether a text begins with a comment, and the first hint among those at its beginning.
+pub(crate) fn of_text(text: &str) -> (bool, Hint) {
+    let (mut rest, mut is_commented, mut hint) = (text.trim_ascii_start(), false, Hint::None);
+    while let Some((comment, after)) = split_comment(rest) {
+        is_commented = true;
+        if hint == Hint::None {
+            hint = of_comment(comment);
+        }
+        rest = after.trim_ascii_start();
+    }
+    (is_commented, hint)
+}
+
+/// The comment at the begin of a text, without its signs, and what follows it; `None` if there is none, or one without an end.
+fn split_comment(text: &str) -> Option<(&str, &str)> {
+    if let Some(line) = text.strip_prefix("--") {
+        return Some(line.split_once(['\n', '\r']).unwrap_or((line, "")));
+    }
+    let inner = text.strip_prefix("/*")?;
+    let (bytes, mut at, mut depth) = (inner.as_bytes(), 0, 1);
+    while let Some(pair) = bytes.get(at..at + 2) {
+        match pair {
+            b"/*" => depth += 1,
+            b"*/" => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        if depth == 0 {
+            return Some((&inner[..at], &inner[at + 2..]));
+        }
+        at += 2;
+    }
+    None
+}
+
+fn of_comment(comment: &str) -> Hint {
+    let comment = comment.trim();
+    if comment.eq_ignore_ascii_case(NO_LOAD_BALANCE) {
+        return Hint::Primary;
+    }
+    let Some((mark, wanted)) = comment.split_at_checked(MARK.len()) else { return Hint::None };
+    if mark.eq_ignore_ascii_case(MARK) { Hint::of_word(wanted) } else { Hint::None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_hint_in_front_of_a_text_counts() {
+        for (text, expected) in [
+            ("select 1", (false, Hint::None)),
+            ("/*NO LOAD BALANCE*/ select 1", (true, Hint::Primary)),
+            ("  /* no load balance */select 1", (true, Hint::Primary)),
+            ("/* weir: primary */ select 1", (true, Hint::Primary)),
+            ("/*weir:standby*/ select 1", (true, Hint::Standby)),
+            ("-- weir: node=2\nselect 1", (true, Hint::Node(2))),
+            ("/* WEIR: Node = 12 */ select 1", (true, Hint::Node(12))),
+            ("/* from x.rs:7 */ /* weir: node=1 */ /* weir: primary */ select 1", (true, Hint::Node(1))),
+            ("/* a /* nested */ weir: primary */ select 1", (true, Hint::None)),
+            ("/* weir: nod=2 */ select 1", (true, Hint::Unknown)),
+            ("/* weir: node=70000 */ select 1", (true, Hint::Unknown)),
+            ("/* weir: */ select 1", (true, Hint::Unknown)),
+            ("select /* weir: primary */ 1", (false, Hint::None)),
+            ("select 1 /*NO LOAD BALANCE*/", (false, Hint::None)),
+            ("/* no end select 1", (false, Hint::None)),
+            ("/*/ select 1", (false, Hint::None)),
+            ("-- only a comment", (true, Hint::None)),
+            ("", (false, Hint::None)),
+            ("/* ä */ select 1", (true, Hint::None)),
+        ] {
+            assert_eq!(of_text(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Where a session's reads shall go, by its own word or the operator's, and what it has set for itself with `PGPOOL SET`. Decisions are
+//! `policy::wish`'s. Worked out when settings or configuration have changed; a read costs two comparisons.
+
+use crate::client::session::Session;
+use crate::client::statements::Statement;
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::process::worker::Worker;
+use crate::traffic::causal::wake_sampler;
+use std::sync::Arc;
+use weir_policy::config::{Config, LogConfig, SetError};
+use weir_policy::route::{Class, Side};
+use weir_policy::rule::Rule;
+use weir_policy::settings::Settings;
+use weir_policy::wish::{Asker, SETTING, Wish, of_session};
+
+/// A session's side of it.
+#[derive(Debug, Default)]
+pub struct Wishes {
+    /// Edition of the configuration and settings under which it was worked out; none: never.
+    known: Option<(u64, Arc<Settings>)>,
+    wish: Option<Wish>,
+    /// Set by `PGPOOL SET`.
+    pub own: Own,
+}
+
+/// Parameters that a session may have set for itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Own([Option<bool>; OWN.len()]);
+
+/// The value a configuration has.
+type Of = fn(&Config) -> bool;
+
+/// What can be set so, and what holds for those who have not.
+const OWN: [(&str, Of); 5] = [
+    ("allow_sql_comments", |config| config.routing.allow_comments),
+    ("log_statement", |config| config.log.statement),
+    ("log_per_node_statement", |config| config.log.per_node_statement),
+    ("notice_per_node_statement", |config| config.log.notice_per_node_statement),
+    ("log_client_messages", |config| config.log.client_messages),
+];
+
+/// Place in `OWN`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+enum Item {
+    AllowComments,
+    Statement,
+    PerNode,
+    Notice,
+    ClientMessages,
+}
+
+/// What is logged of a session's statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logged {
+    pub statement: bool,
+    pub per_node: bool,
+    pub notice: bool,
+    pub slow: bool,
+}
+
+impl Own {
+    #[inline]
+    fn get(&self, item: Item, config: &Config) -> bool {
+        self.0[item as usize].unwrap_or_else(|| (OWN[item as usize].1)(config))
+    }
+
+    /// What is logged of statements.
+    #[inline]
+    pub fn logged(&self, config: &Config) -> Logged {
+        let log: &LogConfig = &config.log;
+        Logged {
+            statement: self.get(Item::Statement, config),
+            per_node: self.get(Item::PerNode, config),
+            notice: self.get(Item::Notice, config),
+            slow: log.slow_ms.is_some(),
+        }
+    }
+
+    /// Whether every message of the client is logged.
+    #[inline]
+    pub fn logs_messages(&self, config: &Config) -> bool {
+        self.get(Item::ClientMessages, config)
+    }
+
+    /// The value a session has set, as it is shown.
+    pub fn shown(&self, name: &str) -> Option<&'static str> {
+        let at = OWN.iter().position(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        self.0[at].map(|value| if value { "on" } else { "off" })
+    }
+}
+
+/// Where the read of this statement shall go.
+#[inline]
+pub fn of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Wish> {
+    if let Some(goal) = statement.goal {
+        note_wish(w);
+        return Some(Wish::always(goal, Rule::ReadHinted));
+    }
+    let is_known =
+        |(edition, settings): &(u64, Arc<Settings>)| *edition == w.config_edition() && Arc::ptr_eq(settings, &s.state.settings);
+    if !s.wishes.known.as_ref().is_some_and(is_known) {
+        find(s, w);
+    }
+    s.wishes.wish
+}
+
+/// The node that is wanted may be one that takes no reads by weight.
+#[inline]
+fn note_wish(w: &Worker) {
+    if w.shared.positions.wish() {
+        wake_sampler(w);
+    }
+}
+
+#[cold]
+fn find(s: &mut Session, w: &Worker) {
+    let wish = work_out(s, w);
+    if wish.is_some() {
+        note_wish(w);
+    }
+    if wish != s.wishes.wish {
+        // The node it went to was another one's choice.
+        s.favourite = None;
+    }
+    s.wishes.wish = wish;
+    s.wishes.known = Some((w.config_edition(), s.state.settings.clone()));
+}
+
+fn work_out(s: &Session, w: &Worker) -> Option<Wish> {
+    let settings = &s.state.settings;
+    let asker = Asker {
+        user: &s.pools.user,
+        database: &s.pools.database,
+        application: settings.get("application_name").unwrap_or_default(),
+        setting: settings.get(SETTING),
+    };
+    of_session(&w.peek_config().routing, &asker)
+}
+
+/// The same without keeping anything, for those who ask why.
+pub fn for_show(s: &Session, w: &Worker, statement: &Statement) -> Option<Wish> {
+    statement.goal.map(|goal| Wish::always(goal, Rule::ReadHinted)).or_else(|| work_out(s, w))
+}
+
+/// Where a statement may run, with regard to the comment it begins with.
+#[inline]
+pub fn class_of(s: &Session, w: &Worker, statement: &Statement, class: Class) -> Class {
+    let is_held = statement.is_commented
+        && class.side == Side::Reader
+        && w.has_readers()
+        && !s.wishes.own.get(Item::AllowComments, &w.peek_config());
+    if is_held { Class::primary(Rule::Comment) } else { class }
+}
+
+/// `PGPOOL SET`.
+pub fn set(s: &mut Session, w: &Worker, name: &str, value: &str) -> Result<(), Fault> {
+    let checked = w.config().set_for_session(name, value).map_err(|error| refused(&error))?;
+    let at = place(name)?;
+    s.wishes.own.0[at] = Some((OWN[at].1)(&checked));
+    Ok(())
+}
+
+/// `PGPOOL RESET`.
+pub fn reset(s: &mut Session, w: &Worker, name: &str) -> Result<(), Fault> {
+    let config = w.config();
+    config.reset_for_session(name, &config).map_err(|error| refused(&error))?;
+    if name.eq_ignore_ascii_case("all") {
+        s.wishes.own = Own::default();
+    } else {
+        s.wishes.own.0[place(name)?] = None;
+    }
+    Ok(())
+}
+
+fn place(name: &str) -> Result<usize, Fault> {
+    OWN.iter().position(|(known, _)| known.eq_ignore_ascii_case(name)).ok_or_else(|| {
+        let known: Vec<&str> = OWN.iter().map(|(name, _)| *name).collect();
+        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, format!("parameter \"{name}\" cannot be set for one session yet"))
+            .hint(format!("These can: {}.", known.join(", ")))
+    })
+}
+
+fn refused(error: &SetError) -> Fault {
+    let code = match error {
+        SetError::Unknown(_) => sqlstate::UNDEFINED_OBJECT,
+        SetError::NotPerSession(_) | SetError::AtStart(_) => sqlstate::CANNOT_CHANGE_NOW,
+        SetError::Refused(_) | SetError::Value(_) => sqlstate::INVALID_VALUE,
+    };
+    Fault::error(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_stands_at_its_place() {
+        assert_eq!(Item::ClientMessages as usize + 1, OWN.len());
+        assert_eq!(OWN[Item::Notice as usize].0, "notice_per_node_statement");
+        for (name, _) in OWN {
+            assert!(Config::default().set_for_session(name, "on").is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_a_session_has_set_goes_before_the_configuration() {
+        let mut config = Config::default();
+        let mut own = Own::default();
+        assert_eq!((own.logged(&config).notice, own.shown("notice_per_node_statement")), (false, None));
+        own.0[Item::Notice as usize] = Some(true);
+        assert_eq!((own.logged(&config).notice, own.shown("Notice_Per_Node_Statement")), (true, Some("on")));
+        (own.0[Item::Notice as usize], config.log.notice_per_node_statement) = (Some(false), true);
+        assert!(!own.logged(&config).notice);
+    }
+}
