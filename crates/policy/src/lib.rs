@@ -23,3 +23,4 @@ pub mod rule;
 pub mod settings;
 pub mod throttle;
 pub mod tls;
+pub mod transaction;

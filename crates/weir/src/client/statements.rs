@@ -74,6 +74,8 @@ pub struct Statement {
     pub notifies: bool,
     /// It may show what its session listens to.
     pub shows_channels: bool,
+    /// It may change the properties of its transaction.
+    pub sets_transaction: bool,
 }
 
 /// What catalogs said of a text, by the number of the place (see `judging`). A few: most texts are used in one place.
@@ -226,6 +228,7 @@ pub fn unknown() -> Statement {
         is_read: false,
         notifies: true,
         shows_channels: true,
+        sets_transaction: true,
     }
 }
 
@@ -268,6 +271,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         is_barrier: is_barrier(&facts, &readable),
         notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
         shows_channels: readable.contains("pg_listening_channels"),
+        sets_transaction: facts.effect != Effect::Reads && readable.to_ascii_lowercase().contains("transaction"),
         resets: facts.resets,
         vacates: facts.vacates.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),

@@ -22,7 +22,7 @@ use weir_policy::cluster::{Health, NodeView, Role};
 use weir_policy::config;
 use weir_policy::route::Side;
 use weir_policy::rule::Rule;
-use weir_sql::facts::{Effect, Facts, Name, SessionVerb};
+use weir_sql::facts::{Effect, Ending, Facts, Name, SessionVerb, Transaction};
 
 /// Lines of text values.
 type Rows = Vec<Vec<String>>;
@@ -142,6 +142,10 @@ pub enum Local {
     Route(String),
     /// `PGPOOL` with something that is not built.
     Unknown(String),
+    /// The BEGIN of a transaction, if it may wait for the first statement: its text.
+    Begin(String),
+    /// COMMIT or ROLLBACK, if no server knows of the transaction.
+    End(Ending),
 }
 
 /// Whether a text is one of ours. `PGPOOL ...` is no SQL, so the parser refuses it.
@@ -151,6 +155,11 @@ pub fn local_of(facts: &Facts, text: &str) -> Option<Local> {
     }
     if let SessionVerb::Deallocate(name) = &facts.session {
         return Some(Local::Deallocate(name.clone()));
+    }
+    match facts.transaction {
+        Transaction::Begin(_) => return Some(Local::Begin(text.to_string())),
+        Transaction::End(ending @ (Ending::Commit | Ending::Rollback)) => return Some(Local::End(ending)),
+        _ => {}
     }
     if facts.effect != Effect::Refused {
         return None;
@@ -189,7 +198,8 @@ pub fn columns_of(w: &Worker, local: &Local) -> Result<Vec<Cow<'static, str>>, F
         Local::View(at) => Ok(VIEWS[*at].columns.iter().map(|c| Cow::Borrowed(*c)).collect()),
         Local::Parameter(name) => parameter(w, name).map(|table| table.columns),
         Local::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
-        Local::Unknown(text) | Local::Deallocate(text) => Err(unknown(text)),
+        Local::Unknown(text) | Local::Deallocate(text) | Local::Begin(text) => Err(unknown(text)),
+        Local::End(_) => Err(unknown("COMMIT")),
     }
 }
 
@@ -206,7 +216,8 @@ pub fn table_of(session: &Session, w: &Rc<Worker>, local: &Local) -> Result<Tabl
             let columns = ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect();
             Ok(Table { columns, rows: vec![route_of(session, w, text)] })
         }
-        Local::Unknown(text) | Local::Deallocate(text) => Err(unknown(text)),
+        Local::Unknown(text) | Local::Deallocate(text) | Local::Begin(text) => Err(unknown(text)),
+        Local::End(_) => Err(unknown("COMMIT")),
     }
 }
 

@@ -73,7 +73,9 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
 /// The link is gone, and with it what ran on it.
 pub fn lost(s: &Session) {
     s.entry.clock.busy_since.set(None);
-    s.entry.clock.transaction_since.set(None);
+    if !s.begun.is_open() {
+        s.entry.clock.transaction_since.set(None);
+    }
     *s.entry.overdue.borrow_mut() = Overdue::No;
 }
 

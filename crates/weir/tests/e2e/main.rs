@@ -44,4 +44,5 @@ mod sessions;
 mod show;
 mod signals;
 mod tls;
+mod transactions;
 mod transparent;
