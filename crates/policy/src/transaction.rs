@@ -23,8 +23,8 @@ pub struct Ask {
     pub class: Class,
     /// It leaves something that cannot move, or takes a lock.
     pub stays: bool,
-    /// It may change the transaction's own properties.
-    pub sets_transaction: bool,
+    /// It may change the transaction's own properties, or a standby may refuse it where the primary does not.
+    pub is_of_primary: bool,
 }
 
 /// Where the transaction runs.
@@ -47,8 +47,13 @@ pub fn class_of(ask: &Ask) -> Class {
 
 /// Whether a statement for the primary is refused, or does the same, on any server within a transaction that only reads.
 fn is_like_anywhere(ask: &Ask) -> bool {
-    let may = matches!(ask.class.rule, Rule::Write | Rule::NotKnownToRead | Rule::LocksRows);
-    may && !ask.stays && !ask.sets_transaction
+    let may = match ask.class.rule {
+        Rule::Write | Rule::NotKnownToRead | Rule::LocksRows => true,
+        // What it calls may write, and is refused then.
+        Rule::Function | Rule::WritingView | Rule::Cast | Rule::Operator => true,
+        _ => false,
+    };
+    may && !ask.stays && !ask.is_of_primary
 }
 
 /// Whether a value of a boolean parameter is on. Source: `parse_bool_with_len` in bool.c.
@@ -78,7 +83,7 @@ mod tests {
 
     fn goes(begin: Begin, class: Class) -> (Side, &'static str) {
         let defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false };
-        let class = class_of(&Ask { begin, defaults, class, stays: false, sets_transaction: false });
+        let class = class_of(&Ask { begin, defaults, class, stays: false, is_of_primary: false });
         (class.side, class.rule.name())
     }
 
@@ -100,7 +105,7 @@ mod tests {
     fn what_the_session_begins_with_counts_if_the_transaction_does_not_say() {
         let class = |begin: Begin, isolation: Isolation, read_only: bool| {
             let defaults = Defaults { isolation, read_only };
-            class_of(&Ask { begin, defaults, class: READ, stays: false, sets_transaction: false }).rule.name()
+            class_of(&Ask { begin, defaults, class: READ, stays: false, is_of_primary: false }).rule.name()
         };
         let plain = Begin::default();
         assert_eq!(class(plain, Isolation::ReadCommitted, true), "begin_read_only");
@@ -114,10 +119,10 @@ mod tests {
         let defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false };
         let begin = Begin { read_only: true, ..Begin::default() };
         let class = Class::primary(Rule::NotKnownToRead);
-        let ask = Ask { begin, defaults, class, stays: false, sets_transaction: false };
+        let ask = Ask { begin, defaults, class, stays: false, is_of_primary: false };
         assert_eq!(class_of(&ask).side, Side::Reader, "a cursor");
         assert_eq!(class_of(&Ask { stays: true, ..ask }), class);
-        assert_eq!(class_of(&Ask { sets_transaction: true, ..ask }), class);
+        assert_eq!(class_of(&Ask { is_of_primary: true, ..ask }), class);
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Cl
         defaults: defaults(s),
         class,
         stays: statement.locks || !statement.leaves.without(MOVES).is_empty(),
-        sets_transaction: statement.sets_transaction,
+        is_of_primary: statement.is_of_primary,
     }))
 }
 

@@ -42,6 +42,7 @@ const STORIES: &[&[&str]] = &[
     &["begin read only", "select a from t for update", "rollback"],
     &["begin read only", "declare c cursor for select a from t order by a", "fetch 1 from c", "close c", "commit"],
     &["begin read only", "select pg_advisory_xact_lock(77)", "commit"],
+    &["begin read only", "select pg_notify('a', 'b')", "select txid_current() > 0", "commit"],
     &["begin", "set local work_mem = '7MB'", "show work_mem", "commit", "show work_mem"],
     &["begin", "set work_mem = '8MB'", "rollback", "show work_mem"],
     &["begin", "set work_mem = '9MB'", "commit", "show work_mem", "reset work_mem"],
