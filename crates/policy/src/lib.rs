@@ -25,4 +25,5 @@ pub mod rule;
 pub mod settings;
 pub mod throttle;
 pub mod tls;
+pub mod transaction;
 pub mod wish;

@@ -41,12 +41,24 @@ pub enum Expect {
     PrepareOurs,
     /// A simple query that ends all listening of the link; wholly eaten.
     UnlistenOurs,
+    /// The client's BEGIN, which it was answered before; wholly eaten.
+    BeginOurs,
+    /// A query made to fail, since the transaction failed before the server knew of it; wholly eaten.
+    FailOurs,
 }
 
 impl Expect {
     /// A simple query of ours.
     const fn is_query_of_ours(self) -> bool {
-        matches!(self, Expect::SettingsOurs | Expect::InventoryOurs | Expect::PrepareOurs | Expect::UnlistenOurs)
+        matches!(
+            self,
+            Expect::SettingsOurs
+                | Expect::InventoryOurs
+                | Expect::PrepareOurs
+                | Expect::UnlistenOurs
+                | Expect::BeginOurs
+                | Expect::FailOurs
+        )
     }
 
     /// ReadyForQuery comes after it, and with it all answers before.
@@ -67,6 +79,7 @@ pub enum Whose {
     Inventory,
     Prepare,
     Unlisten,
+    Begin,
 }
 
 /// What to do with a server's message.
@@ -87,6 +100,8 @@ pub enum Reply {
     Error(Dropped),
     /// The server refuses the settings of this session.
     SettingsRefused,
+    /// The server refuses to begin the transaction that the client believes to be in.
+    BeginRefused,
     /// The server refuses a question of ours, or a statement prepared by SQL before.
     OursRefused,
     /// The server reads a copy's data now, and the client has sent something else: the server takes that for a broken copy and answers
@@ -151,7 +166,9 @@ impl Replies {
             | Expect::SettingsOurs
             | Expect::InventoryOurs
             | Expect::PrepareOurs
-            | Expect::UnlistenOurs => {
+            | Expect::UnlistenOurs
+            | Expect::BeginOurs
+            | Expect::FailOurs => {
                 if self.skipping {
                     return;
                 }
@@ -259,7 +276,9 @@ impl Replies {
                 | Expect::SettingsOurs
                 | Expect::InventoryOurs
                 | Expect::PrepareOurs
-                | Expect::UnlistenOurs => {}
+                | Expect::UnlistenOurs
+                | Expect::BeginOurs
+                | Expect::FailOurs => {}
             }
         }
         Owed { readies, unsynced: (self.unsynced && !self.skipping) || orphaned, skipping: self.skipping }
@@ -335,6 +354,7 @@ impl Replies {
             Some(Expect::InventoryOurs) => Whose::Inventory,
             Some(Expect::PrepareOurs) => Whose::Prepare,
             Some(Expect::UnlistenOurs) => Whose::Unlisten,
+            Some(Expect::BeginOurs | Expect::FailOurs) => Whose::Begin,
             _ => return Reply::Unasked,
         };
         self.pop(Reply::Ready { status, whose })
@@ -372,6 +392,8 @@ impl Replies {
             None => return Reply::Error(Dropped::default()),
             Some(Expect::SettingsOurs) => return Reply::SettingsRefused,
             Some(Expect::InventoryOurs | Expect::PrepareOurs | Expect::UnlistenOurs) => return Reply::OursRefused,
+            Some(Expect::BeginOurs) => return Reply::BeginRefused,
+            Some(Expect::FailOurs) => return Reply::Eat,
             Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall) => return Reply::Error(Dropped::default()),
             Some(Expect::QueryRefused) => return Reply::Error(Dropped { exchange: true, ..Dropped::default() }),
             Some(_) => {}
@@ -448,6 +470,8 @@ mod tests {
             "Settings" => Expect::SettingsOurs,
             "Inventory" => Expect::InventoryOurs,
             "PrepareOurs" => Expect::PrepareOurs,
+            "Begin" => Expect::BeginOurs,
+            "Fail" => Expect::FailOurs,
             other => panic!("unknown entry {other}"),
         }
     }
@@ -460,6 +484,7 @@ mod tests {
             Reply::Row => "row".into(),
             Reply::OursRefused => "ours refused".into(),
             Reply::Misplaced => "misplaced".into(),
+            Reply::BeginRefused => "begin refused".into(),
             Reply::Ready { status, whose } => {
                 format!(
                     "ready {}{}",
@@ -467,7 +492,9 @@ mod tests {
                     match whose {
                         Whose::Client => "",
                         Whose::ClientChange => " change",
-                        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Unlisten => " ours",
+                        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Unlisten | Whose::Begin => {
+                            " ours"
+                        }
                     }
                 )
             }
@@ -501,6 +528,27 @@ mod tests {
              < ZI -> ready I
              settled? -> true
              < D -> unasked",
+        );
+    }
+
+    #[test]
+    fn a_begin_of_ours_is_unseen_and_one_that_is_refused_is_noticed() {
+        check_replies(
+            "> Begin Query
+             < C -> eat
+             < ZT -> ready T ours
+             < C -> pass
+             < ZT -> ready T
+             > Begin Fail Query
+             < C -> eat
+             < ZT -> ready T ours
+             < E -> eat
+             < ZE -> ready E ours
+             < E -> error
+             < ZE -> ready E
+             settled? -> true
+             > Begin Query
+             < E -> begin refused",
         );
     }
 

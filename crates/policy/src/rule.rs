@@ -10,6 +10,8 @@ pub enum Rule {
     NotParsed,
     BeginReadOnly,
     TransactionControl,
+    /// A transaction with a snapshot of its own for all of its statements, or of which that is not known.
+    TransactionSnapshot,
     Write,
     NotKnownToRead,
     LocksRows,
@@ -58,6 +60,7 @@ const TABLE: &[(Rule, &str)] = &[
     (Rule::NotParsed, "not_parsed"),
     (Rule::BeginReadOnly, "begin_read_only"),
     (Rule::TransactionControl, "transaction_control"),
+    (Rule::TransactionSnapshot, "transaction_snapshot"),
     (Rule::Write, "write"),
     (Rule::NotKnownToRead, "not_known_to_read"),
     (Rule::LocksRows, "locks_rows"),

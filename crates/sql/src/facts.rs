@@ -132,7 +132,7 @@ pub enum Transaction {
     None,
     Begin(Begin),
     /// `COMMIT`, `END`, `ROLLBACK`, `ABORT` (without `AND CHAIN`) and `PREPARE TRANSACTION`.
-    End,
+    End(Ending),
     /// Savepoints, `SET TRANSACTION`, `AND CHAIN`: stays inside.
     Within,
     /// `COMMIT PREPARED`, `ROLLBACK PREPARED`: run outside a transaction, write.
@@ -143,10 +143,20 @@ pub enum Transaction {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Begin {
+    /// It says `START TRANSACTION`, which has a command tag of its own.
+    pub starts: bool,
     pub read_only: bool,
     pub read_write: bool,
     pub isolation: Isolation,
     pub deferrable: bool,
+}
+
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Commit,
+    Rollback,
+    Prepare,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

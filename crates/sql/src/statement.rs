@@ -6,7 +6,7 @@ use pg_raw_parse::nodes::{
 };
 use pg_raw_parse::raw::NodeTag;
 
-use crate::facts::{Begin, Effect, Isolation, Keeps, Leaves, Reset, SessionVerb, Transaction};
+use crate::facts::{Begin, Effect, Ending, Isolation, Keeps, Leaves, Reset, SessionVerb, Transaction};
 use crate::names::qualified;
 use crate::settings;
 use crate::walk::{Run, Walk};
@@ -191,8 +191,9 @@ fn judge_transaction(verb: &TransactionStmt) -> Verdict {
     use TransactionStmtKind as Kind;
     let (effect, transaction) = match verb.kind {
         Kind::TRANS_STMT_BEGIN | Kind::TRANS_STMT_START => (Effect::Unsure, Transaction::Begin(begin(verb))),
-        Kind::TRANS_STMT_COMMIT | Kind::TRANS_STMT_ROLLBACK if !verb.chain => (Effect::Unsure, Transaction::End),
-        Kind::TRANS_STMT_PREPARE => (Effect::Writes, Transaction::End),
+        Kind::TRANS_STMT_COMMIT if !verb.chain => (Effect::Unsure, Transaction::End(Ending::Commit)),
+        Kind::TRANS_STMT_ROLLBACK if !verb.chain => (Effect::Unsure, Transaction::End(Ending::Rollback)),
+        Kind::TRANS_STMT_PREPARE => (Effect::Writes, Transaction::End(Ending::Prepare)),
         Kind::TRANS_STMT_COMMIT_PREPARED | Kind::TRANS_STMT_ROLLBACK_PREPARED => (Effect::Writes, Transaction::Prepared),
         _ => (Effect::Unsure, Transaction::Within),
     };
@@ -201,7 +202,7 @@ fn judge_transaction(verb: &TransactionStmt) -> Verdict {
 
 /// The options of `BEGIN`; of two that contradict each other the last one holds, as in PostgreSQL.
 fn begin(verb: &TransactionStmt) -> Begin {
-    let mut begin = Begin::default();
+    let mut begin = Begin { starts: verb.kind == TransactionStmtKind::TRANS_STMT_START, ..Begin::default() };
     for option in verb.options() {
         let Node::DefElem(option) = option else { continue };
         let Node::A_Const(value) = option.arg() else { continue };

@@ -66,6 +66,7 @@ fn shown(facts: &Facts) -> String {
 
 fn shown_begin(begin: Begin) -> String {
     let mut words = Vec::new();
+    words.extend(begin.starts.then(|| "start".to_owned()));
     words.extend(begin.read_only.then(|| "read_only".to_owned()));
     words.extend(begin.read_write.then(|| "read_write".to_owned()));
     words.extend(begin.deferrable.then(|| "deferrable".to_owned()));

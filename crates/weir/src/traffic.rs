@@ -2,6 +2,7 @@
 
 pub mod aim;
 pub mod answer;
+pub mod begun;
 pub mod causal;
 pub mod extended;
 pub mod judging;

@@ -2,7 +2,7 @@
 
 use crate::client::session_card::Doing;
 use crate::client::state::State;
-use crate::client::statements::Prepared;
+use crate::client::statements::{Prepared, Statement};
 use crate::io::lane::Lane;
 use crate::io::socket::Socket;
 use crate::monitor::fault::Fault;
@@ -26,6 +26,8 @@ use weir_wire::write;
 pub const IDLE: u8 = b'I';
 /// Status inside a failed transaction.
 pub const FAILED: u8 = b'E';
+/// Status inside a transaction.
+pub const WITHIN: u8 = b'T';
 
 /// One client's session, owned by its task.
 pub struct Session {
@@ -36,8 +38,10 @@ pub struct Session {
     pub down: Lane,
     pub link: Option<Box<Link>>,
     pub replies: Replies,
-    /// Transaction status after the last ReadyForQuery.
+    /// Transaction status of the link, after the last ReadyForQuery.
     pub transaction: u8,
+    /// A transaction that no server knows of yet.
+    pub begun: Begun,
     pub pools: Rc<PoolSet>,
     /// What it has set and prepared by SQL, and what it has left on its link.
     pub state: State,
@@ -93,6 +97,36 @@ pub struct Session {
     pub farewell: Option<Fault>,
 }
 
+/// A transaction whose BEGIN was answered by Weir. It is sent in front of the first statement, which says where.
+#[derive(Debug, Default)]
+pub enum Begun {
+    /// There is none.
+    #[default]
+    No,
+    /// No server knows of it.
+    Held(Rc<Statement>),
+    /// It has failed, and no server knows of it.
+    Failed(Rc<Statement>),
+    /// It is on its way, and its answer due.
+    Sent(Rc<Statement>),
+}
+
+impl Begun {
+    /// No server knows of it.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        matches!(self, Begun::Held(_) | Begun::Failed(_))
+    }
+
+    /// It fails, if no server knows of it; a server knows by itself.
+    pub fn fail(&mut self) {
+        *self = match std::mem::take(self) {
+            Begun::Held(statement) => Begun::Failed(statement),
+            other => other,
+        };
+    }
+}
+
 /// What a Parse or Close of the client's changed, to be taken back when an error before it made the server skip it.
 pub enum Change {
     /// `made`: the statement a Parse prepared.
@@ -144,6 +178,7 @@ impl Session {
             link: None,
             replies: Replies::default(),
             transaction: IDLE,
+            begun: Begun::No,
             pools,
             state,
             entry,
@@ -295,6 +330,16 @@ impl Session {
         self.link = Some(link);
     }
 
+    /// Transaction status as the client knows it.
+    #[inline]
+    pub fn status(&self) -> u8 {
+        match self.begun {
+            Begun::No | Begun::Sent(_) => self.transaction,
+            Begun::Held(_) => WITHIN,
+            Begun::Failed(_) => FAILED,
+        }
+    }
+
     /// Whether nothing is under way on the link.
     pub fn is_at_rest(&self) -> bool {
         self.transaction == IDLE
@@ -316,18 +361,19 @@ impl Session {
         *self.entry.link.borrow_mut() = None;
         self.entry.is_ours.set(false);
         self.entry.cancel_waits.set(false);
-        self.entry.card.set_doing(Doing::Idle);
+        self.entry.card.set_doing(if self.begun.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
         self.net.reset();
         self.flushed = false;
     }
 
     /// Appends an error for the client. Must not be called in the middle of a server's message.
     pub fn say_error(&mut self, w: &Worker, fault: &Fault) {
+        self.begun.fail();
         fault.write(self.down.extra(&w.buffers));
     }
 
     pub fn say_ready(&mut self, w: &Worker) {
-        let status = self.transaction;
+        let status = self.status();
         write::ready(self.down.extra(&w.buffers), status);
     }
 

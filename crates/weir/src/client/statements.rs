@@ -81,6 +81,8 @@ pub struct Statement {
     pub notifies: bool,
     /// It may show what its session listens to.
     pub shows_channels: bool,
+    /// It may change the properties of its transaction, or a standby may refuse it where the primary does not.
+    pub is_of_primary: bool,
 }
 
 /// What catalogs said of a text, by the number of the place (see `judging`). A few: most texts are used in one place.
@@ -236,6 +238,7 @@ pub fn unknown() -> Statement {
         goal: None,
         notifies: true,
         shows_channels: true,
+        is_of_primary: true,
     }
 }
 
@@ -281,6 +284,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         is_barrier: is_barrier(&facts, &readable),
         notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
         shows_channels: readable.contains("pg_listening_channels"),
+        is_of_primary: is_of_primary(&facts, &readable),
         resets: facts.resets,
         vacates: facts.vacates.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
@@ -292,6 +296,17 @@ fn leaves_nothing(function: &Name) -> bool {
         "" | "pg_catalog" => weir_policy::builtin::leaves_nothing(&function.name),
         schema => schema == "information_schema",
     }
+}
+
+/// Whether a transaction that only reads may do with a text on the primary what it cannot do on a standby. PostgreSQL's own functions may
+/// ask for transaction numbers, WAL or notifications; those of users are refused alike.
+fn is_of_primary(facts: &Facts, text: &str) -> bool {
+    const HARMLESS: [&str; 3] = ["pg_backend_pid", "pg_is_", "pg_last_"];
+    let asks = |f: &Name| {
+        let name = f.name.as_str();
+        (name.starts_with("pg_") || name.starts_with("txid_")) && !HARMLESS.iter().any(|harmless| name.starts_with(harmless))
+    };
+    facts.functions.iter().any(asks) || (facts.effect != Effect::Reads && text.to_ascii_lowercase().contains("transaction"))
 }
 
 /// What a text makes behind its own change of `search_path` may be temporary, also when the change is local to the transaction.

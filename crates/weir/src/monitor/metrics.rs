@@ -21,6 +21,7 @@ pub enum Metric {
     StatementsSimple,
     StatementsExtended,
     StatementsAnswered,
+    BeginsHeld,
     ReadsSpread,
     ReadsRepeated,
     ReadsNotReplayed,
@@ -65,6 +66,7 @@ pub const METRICS: &[Row] = &[
     Row { name: "statements_simple_total", help: "Query messages forwarded." },
     Row { name: "statements_extended_total", help: "Execute messages forwarded." },
     Row { name: "statements_answered_total", help: "Statements answered by Weir itself." },
+    Row { name: "begins_held_total", help: "BEGINs answered by Weir itself, which go to a server with the first statement." },
     Row { name: "reads_spread_total", help: "Statements routed by weight as reads." },
     Row { name: "reads_repeated_total", help: "Times a read ran again elsewhere because a standby refused it or was lost." },
     Row {

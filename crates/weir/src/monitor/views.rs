@@ -25,7 +25,7 @@ use weir_policy::config;
 use weir_policy::route::{self, Side};
 use weir_policy::rule::Rule;
 use weir_policy::wish::{Goal, Wish};
-use weir_sql::facts::{Effect, Facts, Hint, Name, SessionVerb};
+use weir_sql::facts::{Effect, Ending, Facts, Hint, Name, SessionVerb, Transaction};
 
 /// Lines of text values.
 type Rows = Vec<Vec<String>>;
@@ -170,6 +170,10 @@ pub enum Local {
     Set(String, Option<String>),
     /// `PGPOOL` with something that is not built.
     Unknown(String),
+    /// The BEGIN of a transaction, if it may wait for the first statement: its text.
+    Begin(String),
+    /// COMMIT or ROLLBACK, if no server knows of the transaction.
+    End(Ending),
 }
 
 /// Whether a text is one of ours. `PGPOOL ...` is no SQL, so the parser refuses it.
@@ -179,6 +183,11 @@ pub fn local_of(facts: &Facts, text: &str) -> Option<Local> {
     }
     if let SessionVerb::Deallocate(name) = &facts.session {
         return Some(Local::Deallocate(name.clone()));
+    }
+    match facts.transaction {
+        Transaction::Begin(_) => return Some(Local::Begin(text.to_string())),
+        Transaction::End(ending @ (Ending::Commit | Ending::Rollback)) => return Some(Local::End(ending)),
+        _ => {}
     }
     if facts.effect != Effect::Refused {
         return None;
@@ -244,7 +253,8 @@ pub fn columns_of(session: &Session, w: &Worker, local: &Local) -> Result<Vec<Co
         Local::View(at) => Ok(VIEWS[*at].columns.iter().map(|c| Cow::Borrowed(*c)).collect()),
         Local::Parameter(name) => parameter(session, w, name).map(|table| table.columns),
         Local::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
-        Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) => Err(unknown(text)),
+        Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) | Local::Begin(text) => Err(unknown(text)),
+        Local::End(_) => Err(unknown("COMMIT")),
     }
 }
 
@@ -261,7 +271,8 @@ pub fn table_of(session: &Session, w: &Rc<Worker>, local: &Local) -> Result<Tabl
             let columns = ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect();
             Ok(Table { columns, rows: vec![route_of(session, w, text)] })
         }
-        Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) => Err(unknown(text)),
+        Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) | Local::Begin(text) => Err(unknown(text)),
+        Local::End(_) => Err(unknown("COMMIT")),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::link::{self, Link, Login, OpenError};
 use crate::server::pool::{Lease, Limit, Place, Pool, Refusal};
+use crate::traffic::begun;
 use crate::traffic::causal::{self, Replay, Shown};
 use crate::traffic::judging;
 use crate::traffic::net;
@@ -28,7 +29,7 @@ use weir_policy::config::PoolMode;
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
 use weir_policy::rule::Rule;
-use weir_sql::facts::{Keeps, Leaves, Transaction};
+use weir_sql::facts::Transaction;
 use weir_wire::frame::front;
 use weir_wire::write;
 
@@ -43,12 +44,17 @@ const AGAIN_EVERY: Duration = Duration::from_millis(1);
 /// Sees that the session holds a link where this statement may run. `None`: it does. Else what to do first.
 #[inline]
 pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
+    let begins = begun::class_of(s, w, statement);
     if let Some(link) = &s.link {
         let stays = s.transaction != IDLE || s.state.kept().is_some();
-        if stays || is_primary(w, link) || judging::class_of(s, w, statement).side == Side::Reader {
+        // A BEGIN waits until nothing is under way.
+        let is_free = begins.is_none() || s.replies.is_only_ours();
+        let fits = stays || is_primary(w, link) || class_at(s, w, statement, begins).side == Side::Reader;
+        if is_free && fits {
             let flow = bring_again(s, w, statement);
             if flow.is_none() {
                 sequences::prepare(s, w, statement);
+                begun::send(s, w);
             }
             return Ok(flow);
         }
@@ -57,7 +63,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             return Ok(Some(Flow::Hold));
         }
     }
-    let mut class = judging::class_of(s, w, statement);
+    let mut class = class_at(s, w, statement, begins);
     class = wishes::class_of(s, w, statement, class);
     class = net::class_of(s, statement, class);
     if s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
@@ -87,13 +93,23 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             if s.state.listening.is_some() {
                 inventory::prepare(s, w, statement);
             }
-            if !s.barrier && !s.net.is_on_reader {
+            if s.barrier {
+                return Ok(Some(Flow::Hold));
+            }
+            if !s.net.is_on_reader {
                 sequences::prepare(s, w, statement);
             }
-            Ok(s.barrier.then_some(Flow::Hold))
+            begun::send(s, w);
+            Ok(None)
         }
         None => Ok(Some(Flow::Need(need))),
     }
+}
+
+/// The class of the transaction that begins with a statement, or that of the statement.
+#[inline]
+fn class_at(s: &mut Session, w: &Worker, statement: &Statement, begins: Option<Class>) -> Class {
+    begins.unwrap_or_else(|| judging::class_of(s, w, statement))
 }
 
 fn count(s: &Session, w: &Worker, need: Need, node: u16) {
@@ -139,8 +155,7 @@ pub fn misplaced(s: &Session, w: &Worker, statement: &Statement) -> Option<Fault
     if let Some(fault) = sequences::refusal(s, statement) {
         return Some(fault);
     }
-    const MOVES: Leaves = Leaves::of(Keeps::Setting).with(Keeps::Prepare);
-    let stays = statement.locks || !statement.leaves.without(MOVES).is_empty();
+    let stays = statement.locks || !statement.leaves.without(begun::MOVES).is_empty();
     let link = s.link.as_ref().filter(|_| stays)?;
     (!is_primary(w, link) && w.view().primary.is_some()).then(|| {
         let text = "this statement leaves session state or takes a lock, which is not possible in a transaction on a standby";

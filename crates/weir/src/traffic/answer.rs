@@ -3,19 +3,19 @@
 use crate::client::inventory;
 use crate::client::session::{FAILED, Session};
 use crate::client::statements::Statement;
-use crate::monitor::fault::Fault;
+use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::views::{self, Local, Table};
 use crate::process::worker::Worker;
+use crate::traffic::begun;
 use crate::traffic::wishes;
 use std::rc::Rc;
 use weir_wire::frame::{back, split_cstr};
 use weir_wire::write;
 
 /// Answers a simple query.
-pub fn simple(s: &mut Session, w: &Rc<Worker>, local: &Local) {
-    if let Local::Deallocate(name) = local {
-        deallocate(s, w, name);
+pub fn simple(s: &mut Session, w: &Rc<Worker>, statement: &Rc<Statement>, local: &Local) {
+    if command(s, w, statement, local) {
         return s.say_ready(w);
     }
     w.count(Metric::StatementsAnswered);
@@ -36,12 +36,24 @@ pub fn simple(s: &mut Session, w: &Rc<Worker>, local: &Local) {
     s.say_ready(w);
 }
 
-fn deallocate(s: &mut Session, w: &Worker, name: &str) {
+/// Carries out what has no rows, and says its command tag. False: it is not of that kind.
+fn command(s: &mut Session, w: &Worker, statement: &Rc<Statement>, local: &Local) -> bool {
+    let tag = match local {
+        Local::Begin(_) => begun::hold(s, w, statement),
+        Local::End(ending) => begun::end(s, w, *ending),
+        Local::Deallocate(name) => deallocate(s, name),
+        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => return false,
+    };
+    write::command_complete(s.down.extra(&w.buffers), tag);
+    true
+}
+
+fn deallocate(s: &mut Session, name: &str) -> &'static str {
     s.named.remove(name.as_bytes());
     if s.portal.is_none() {
         s.unnamed = None;
     }
-    write::command_complete(s.down.extra(&w.buffers), "DEALLOCATE");
+    "DEALLOCATE"
 }
 
 /// A parameter of Weir's own, for this session. Those of the servers' kind are the session's like any other, and every connection of it
@@ -68,7 +80,7 @@ fn rows(out: &mut Vec<u8>, table: &Table) {
 
 /// Describes the columns; `formats` are those asked for in Bind.
 pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16]) {
-    if let Local::Deallocate(_) | Local::Set(..) = local {
+    if let Local::Deallocate(_) | Local::Set(..) | Local::Begin(_) | Local::End(_) = local {
         return s.say_bare(w, back::NO_DATA);
     }
     match views::columns_of(s, w, local) {
@@ -83,9 +95,14 @@ pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16])
 }
 
 /// Answers an Execute; `done`: the portal has been run to its end before. Error: said to the client already.
-pub fn execute(s: &mut Session, w: &Rc<Worker>, local: &Local, done: bool) -> Result<(), Fault> {
-    if let Local::Deallocate(name) = local {
-        deallocate(s, w, name);
+pub fn execute(s: &mut Session, w: &Rc<Worker>, statement: &Rc<Statement>, done: bool) -> Result<(), Fault> {
+    let Some(local) = &statement.local else { return Ok(()) };
+    if done && matches!(local, Local::Begin(_) | Local::End(_)) {
+        let fault = Fault::error(sqlstate::NOT_IN_STATE, "portal \"\" cannot be run");
+        s.say_error(w, &fault);
+        return Err(fault);
+    }
+    if command(s, w, statement, local) {
         return Ok(());
     }
     w.count(Metric::StatementsAnswered);
@@ -128,12 +145,14 @@ pub fn is_in_doubt(s: &Session, statement: &Statement) -> bool {
     matches!(&statement.local, Some(Local::Deallocate(name)) if s.is_in_doubt(name.as_bytes()))
 }
 
-/// Whether Weir answers a statement itself, here and now: SHOW commands, and `DEALLOCATE` of a statement that was prepared by the
+/// Whether Weir answers a statement itself, here and now: SHOW commands, BEGIN and what ends it before any server knows, and `DEALLOCATE` of a statement that was prepared by the
 /// protocol, which the server knows by another name and others may use too.
 pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
     let local = statement.local.as_ref()?;
     match local {
-        Local::Deallocate(name) => (s.transaction != FAILED && s.named.contains_key(name.as_bytes())).then_some(local),
+        Local::Begin(_) => begun::may_hold(s).then_some(local),
+        Local::End(_) => s.begun.is_open().then_some(local),
+        Local::Deallocate(name) => (s.status() != FAILED && s.named.contains_key(name.as_bytes())).then_some(local),
         Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => Some(local),
     }
 }

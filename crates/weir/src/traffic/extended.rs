@@ -11,6 +11,7 @@ use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::statement_log::{self, Source};
 use crate::monitor::stats::Stat;
+use crate::monitor::views::Local;
 use crate::process::worker::Worker;
 use crate::traffic::aim::{self, hold, refusal};
 use crate::traffic::answer;
@@ -20,7 +21,7 @@ use std::rc::Rc;
 use weir_policy::prepared::{NAME_PREFIX, Need, StatementId, push_name};
 use weir_policy::replies::Expect;
 use weir_sql::facts::{Keeps, Leaves, Verb};
-use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
+use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
 use weir_wire::write;
 
 /// The name under which a statement we close for a client never exists on a server.
@@ -60,7 +61,7 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     let prepared = prepared.ok_or_else(|| malformed(header))?;
     if let (true, Some(name)) = (is_taken, &name) {
         let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
-        if prepared.statement.local.is_none() {
+        if ours(s, &prepared).is_none() {
             if let Some(flow) = aim::at(s, w, &prepared.statement)? {
                 return Ok(flow);
             }
@@ -77,7 +78,7 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     if answer::is_in_doubt(s, &prepared.statement) {
         return Ok(Flow::Hold);
     }
-    if answer::is_ours(s, &prepared.statement).is_some() {
+    if ours(s, &prepared).is_some() {
         return Ok(parse_local(s, w, header, name, prepared));
     }
     if let Some(flow) = aim::at(s, w, &prepared.statement)? {
@@ -236,7 +237,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if answer::is_in_doubt(s, &prepared.statement) {
         return Ok(Flow::Hold);
     }
-    if answer::is_ours(s, &prepared.statement).is_some() {
+    if ours(s, &prepared).is_some_and(|local| !is_command(local) || runs_at_once(s, header)) {
         return bind_local(s, w, header, prepared);
     }
     if let Some(flow) = aim::at(s, w, &prepared.statement)? {
@@ -348,7 +349,8 @@ fn no_such_statement(name: &[u8]) -> Fault {
 
 /// Sends a message about something we do not know: to the link in use, else to the primary.
 fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect) -> Result<Flow, Fault> {
-    if s.link.is_none()
+    let waits_for_begin = s.begun.is_open() && !s.replies.is_unsynced();
+    if (s.link.is_none() || waits_for_begin)
         && let Some(flow) = aim::at(s, w, &statements::unknown())?
     {
         return Ok(flow);
@@ -357,6 +359,36 @@ fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect)
     s.flushed = false;
     s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
+}
+
+/// What of a prepared statement Weir answers itself. A command with parameters is for a server to complain of.
+fn ours<'a>(s: &Session, prepared: &'a Prepared) -> Option<&'a Local> {
+    let takes_none = || split_cstr(&prepared.tail).is_some_and(|(_, rest)| rest.starts_with(&[0, 0]));
+    answer::is_ours(s, &prepared.statement).filter(|local| !is_command(local) || takes_none())
+}
+
+fn is_command(local: &Local) -> bool {
+    matches!(local, Local::Begin(_) | Local::End(_))
+}
+
+/// Whether a Bind is one to the unnamed portal, without parameters, and its Execute comes next: nothing then happens in between, and
+/// nobody asks for the portal afterwards. What is not here yet counts as something else.
+fn runs_at_once(s: &Session, header: Header) -> bool {
+    let here = s.up.unseen();
+    let bound = split_cstr(body_here(here, header)).filter(|(portal, _)| portal.is_empty());
+    if !bound.and_then(|(_, rest)| split_cstr(rest)).is_some_and(|(_, rest)| rest.starts_with(&[0, 0, 0, 0])) {
+        return false;
+    }
+    let mut at = header.frame_bytes();
+    loop {
+        let rest = here.get(at..).unwrap_or_default();
+        let Ok(Some(next)) = read_header(rest) else { return false };
+        match (next.tag, body_here(rest, next)) {
+            (front::DESCRIBE, b"P\0") => at += next.frame_bytes(),
+            (front::EXECUTE, body) => return body.first() == Some(&0),
+            _ => return false,
+        }
+    }
 }
 
 fn bind_local(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared>) -> Result<Flow, Fault> {
@@ -399,7 +431,7 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         let fault = no_such_statement(name);
         return refuse(s, w, header, fault);
     };
-    if let Some(local) = answer::is_ours(s, &prepared.statement) {
+    if let Some(local) = ours(s, &prepared) {
         if !s.may_speak() {
             return Ok(hold(s, w));
         }
@@ -479,9 +511,7 @@ fn execute_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
     }
     s.up.eat(header);
     if let Some(mut portal) = s.portal.take() {
-        if let Some(local) = &portal.prepared.statement.local
-            && answer::execute(s, w, local, portal.done).is_err()
-        {
+        if answer::execute(s, w, &portal.prepared.statement, portal.done).is_err() {
             s.discarding = true;
         }
         portal.done = true;

@@ -5,7 +5,7 @@
 
 use crate::client::flow::{Flow, Need};
 use crate::client::inventory;
-use crate::client::session::{Change, IDLE, Session};
+use crate::client::session::{Begun, Change, IDLE, Session};
 use crate::client::session_card::Doing;
 use crate::client::statements;
 use crate::io::reactor::parked;
@@ -20,6 +20,7 @@ use crate::process::worker::Worker;
 use crate::server::link;
 use crate::traffic::aim;
 use crate::traffic::answer;
+use crate::traffic::begun;
 use crate::traffic::causal;
 use crate::traffic::extended;
 use crate::traffic::net;
@@ -500,7 +501,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         // As after any simple query.
         (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
         statement_log::answered(s, w);
-        answer::simple(s, w, local);
+        answer::simple(s, w, &statement, local);
         s.up.eat(header);
         return Ok(Flow::Next);
     }
@@ -677,14 +678,8 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         }
         Reply::Ready { status, whose } => on_ready(s, w, header, status, whose)?,
         Reply::Error(dropped) => on_error(s, w, header, dropped, looks),
-        Reply::SettingsRefused => {
-            let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
-            let report = weir_wire::back::read_report(body);
-            let text = String::from_utf8_lossy(report.message).into_owned();
-            let code = String::from_utf8_lossy(report.sqlstate).into_owned();
-            s.down.eat(header);
-            return Err(Fault::fatal(&code, format!("the server refuses this session's settings: {text}")));
-        }
+        Reply::SettingsRefused => return Err(refused(s, header, looks, "the server refuses this session's settings")),
+        Reply::BeginRefused => return Err(refused(s, header, looks, "the server refuses to begin the transaction")),
         Reply::Misplaced => return Err(misplaced()),
         Reply::Unasked => {
             let what = format!("unexpected message \"{}\" from the server", header.tag.escape_ascii());
@@ -693,6 +688,17 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         }
     }
     Ok(true)
+}
+
+/// What must come before the client's statement cannot: the session ends, and says what the server said.
+#[cold]
+fn refused(s: &mut Session, header: Header, looks: bool, what: &str) -> Fault {
+    let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
+    let report = weir_wire::back::read_report(body);
+    let text = String::from_utf8_lossy(report.message).into_owned();
+    let code = String::from_utf8_lossy(report.sqlstate).into_owned();
+    s.down.eat(header);
+    Fault::fatal(&code, format!("{what}: {text}"))
 }
 
 /// The server says that it dropped what belonged to the whole session.
@@ -721,7 +727,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
     match whose {
         Whose::Client => {}
         Whose::ClientChange => drop(s.journal.pop_front()),
-        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Unlisten => {
+        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Unlisten | Whose::Begin => {
             s.down.eat(header);
             on_our_ready(s, w, whose);
             return Ok(());
@@ -761,6 +767,7 @@ fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose) {
     match whose {
         Whose::Inventory => inventory::on_answer(s, w),
         Whose::Unlisten => inventory::unlistened(s, w),
+        Whose::Begin => s.begun = Begun::No,
         Whose::Client | Whose::ClientChange | Whose::Sync | Whose::Settings | Whose::Prepare => {}
     }
     if !s.replies.is_our_turn() {
@@ -777,7 +784,7 @@ fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose) {
 }
 
 fn show_doing(s: &Session) {
-    s.entry.card.set_doing(match s.transaction {
+    s.entry.card.set_doing(match s.status() {
         IDLE if s.replies.is_settled() => Doing::Idle,
         IDLE => Doing::Executing,
         _ => Doing::IdleInTransaction,
@@ -845,7 +852,8 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
     if w.shared.stop_mode() < Stop::Fast && net::on_loss(s, w) {
         return Ok(());
     }
-    let lost_state = s.transaction != IDLE || inventory::leaves_something(s) || s.down.is_mid_message();
+    let lost_transaction = s.transaction != IDLE && !begun::lost(s);
+    let lost_state = lost_transaction || inventory::leaves_something(s) || s.down.is_mid_message();
     s.down.drop_unseen();
     s.up.forget_pending(&w.buffers);
     let fault = s.farewell.take().unwrap_or_else(|| {

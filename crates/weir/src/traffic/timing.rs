@@ -86,7 +86,9 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
 pub fn lost(s: &Session, w: &Worker) {
     landed(s, w);
     s.entry.clock.busy_since.set(None);
-    s.entry.clock.transaction_since.set(None);
+    if !s.begun.is_open() {
+        s.entry.clock.transaction_since.set(None);
+    }
     *s.entry.overdue.borrow_mut() = Overdue::No;
 }
 

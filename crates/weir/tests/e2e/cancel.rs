@@ -137,7 +137,7 @@ fn a_client_that_waits_for_a_connection_can_cancel() {
     let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 10");
     let mut holder = ground.client(&proxy);
     let mut waiter = ground.client(&proxy);
-    holder.run("begin");
+    holder.run("begin; select 1");
     waiter.send(&wire::query("select 1"));
     let waiting = |proxy: &Proxy| {
         crate::support::proxy::show(&mut proxy.console(), "pool_processes", "status").iter().any(|s| s == "Wait for connection")

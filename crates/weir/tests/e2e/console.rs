@@ -266,7 +266,7 @@ fn a_pause_that_lasts_too_long_is_named_to_the_client_and_a_cancel_ends_only_the
     let ground = Ground::new();
     let proxy = ground.primary_proxy("pool_wait_timeout = 1");
     let mut inside = ground.client(&proxy);
-    inside.run("begin");
+    inside.run("begin; select 1");
     let mut client = ground.client(&proxy);
     let mut console = admin(&proxy);
     console.send(&wire::query("PAUSE"));
@@ -288,7 +288,7 @@ fn reconnect_replaces_links_as_they_come_back_and_wait_close_waits_for_that() {
     let proxy = ground.primary_proxy("");
     let pid = "select pg_backend_pid()";
     let (mut resting, mut inside) = (ground.client(&proxy), ground.client(&proxy));
-    inside.run("begin");
+    inside.run("begin; select 1");
     let (before, held) = (resting.value(pid), inside.value(pid));
     let mut console = admin(&proxy);
     console.run(&format!("RECONNECT {}", ground.database));
@@ -392,7 +392,7 @@ fn statements_transactions_bytes_and_waits_are_counted() {
     };
     let before = ["xact_count", "query_count", "query_time", "xact_time", "wait_time", "bytes_sent"]
         .map(|name| (name, counted(&mut console, name)));
-    one.run("begin");
+    one.run("begin; select 1");
     one.run("select pg_sleep(0.2)");
     other.send(&wire::query("select 1"));
     wait_until("it to wait", || row(&mut console, "pools", "database", &ground.database)("cl_waiting") == "1");
@@ -441,7 +441,7 @@ fn shutdown_lets_transactions_end_first_or_ends_all_at_once() {
     assert_eq!(ground.direct().value("select count(*) from t"), "1");
     let mut proxy = ground.primary_proxy("");
     let mut inside = ground.client(&proxy);
-    inside.run("begin");
+    inside.run("begin; select 1");
     admin(&proxy).run("SHUTDOWN");
     assert_eq!(inside.until_end()[0].failure().sqlstate, "57P01");
     assert!(proxy.wait_end().success());

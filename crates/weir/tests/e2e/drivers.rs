@@ -161,6 +161,8 @@ fn tokio_postgres_prepares_pipelines_copies_and_rolls_back() {
     let ground = Ground::new();
     ground.prepare("create table t (a int, b text)");
     let proxy = ground.proxy("pool_size = 2");
+    // Until the catalog is known, a function is for the primary.
+    drop(ground.client(&proxy));
     let login = Login { database: ground.database.clone(), ..Login::new(proxy.port(), "postgres", "") };
     driver::block_on(async {
         let (mut client, _mover) = driver::connect(&login).await.unwrap();

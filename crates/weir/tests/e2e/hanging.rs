@@ -116,7 +116,7 @@ fn a_server_that_hangs_in_a_statement_is_bounded_by_query_timeout() {
     let proxy = Proxy::spawn(&backends, "query_timeout = 1s\nconnect_timeout = 1000\nsr_check_period = 3600");
     proxy.wait_for_nodes(2);
     let mut other = ground.client(&proxy);
-    other.run("begin");
+    other.run("begin; select 1");
     for bytes in [3, 5_000] {
         // After the last round's cut the standby may be taken for down, and the primary would answer.
         proxy.wait_for_nodes(2);

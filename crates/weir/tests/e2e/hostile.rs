@@ -92,7 +92,7 @@ fn a_statement_that_is_slow_to_read_holds_no_other_client_up() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("pool_size = 1\nworker_threads = 1");
     let mut holder = ground.client(&proxy);
-    holder.run("begin");
+    holder.run("begin; select 1");
     for (before, piece) in [("", "/*"), ("select *&*", "/*"), ("select 1 ~", "*/*"), ("select 1 ", "+"), ("select 1", " -")] {
         let mut hostile = ground.client(&proxy);
         hostile.send(&wire::query(&(before.to_string() + &piece.repeat(250_000 / piece.len()))));

@@ -190,8 +190,8 @@ fn server_connections_in_all_are_bounded_and_a_link_at_rest_makes_room() {
     let (ground, other) = (Ground::new(), Ground::new());
     let proxy = ground.primary_proxy("max_server_connections = 2\npool_wait_timeout = 1");
     let (mut one, mut two, mut three) = (ground.client(&proxy), ground.client(&proxy), other.client(&proxy));
-    one.run("begin");
-    two.run("begin");
+    one.run("begin; select 1");
+    two.run("begin; select 1");
     let failure = three.error("select 1");
     assert_eq!(failure.sqlstate, "53300");
     assert!(failure.message.contains("max_server_connections = 2"), "{failure:?}");
@@ -233,11 +233,11 @@ fn a_client_that_waits_too_long_gets_a_link_out_of_the_reserve() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("pool_size = 1\nreserve_pool_size = 1\nreserve_pool_timeout = 300ms");
     let (mut one, mut two, mut three) = (ground.client(&proxy), ground.client(&proxy), ground.client(&proxy));
-    one.run("begin");
+    one.run("begin; select 1");
     let began = std::time::Instant::now();
     assert_eq!(two.value("select 2"), "2");
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
-    two.run("begin");
+    two.run("begin; select 1");
     three.send(&wire::query("select 3"));
     assert!(three.is_silent_for(Duration::from_millis(700)), "the reserve is one");
     two.run("commit");
@@ -285,7 +285,7 @@ fn a_statement_that_takes_too_long_fails_and_its_session_goes_on() {
     }
     let failure = client.extended("select pg_sleep(30)", &[]).unwrap_err();
     assert_eq!(failure.message, "canceling statement due to query_timeout = 300 ms");
-    client.run("begin");
+    client.run("begin; select 1");
     assert_eq!(client.error("select pg_sleep(30)").sqlstate, "57014");
     assert_eq!(client.error("select 1").sqlstate, "25P02", "the transaction has failed, as with any error");
     client.run("rollback");
@@ -335,7 +335,7 @@ fn users_and_databases_have_pools_of_their_own_size_and_mode() {
         ground.database, other.database
     ));
     let (mut one, mut two) = (ground.client(&proxy), ground.client(&proxy));
-    one.run("begin");
+    one.run("begin; select 1");
     let failure = two.error("select 1");
     assert!(failure.message.contains("pool_size = 1"), "{failure:?}");
     let mut simple = other.client(&proxy);
@@ -345,7 +345,7 @@ fn users_and_databases_have_pools_of_their_own_size_and_mode() {
     proxy.add_conf(&format!("limit_override_list = 'database={}: pool_size=2'", ground.database));
     proxy.reload();
     assert_eq!(ground.client(&proxy).value("select 1"), "1", "a reload changes pools that are there");
-    simple.run("begin");
+    simple.run("begin; select 1");
     proxy.add_conf("limit_override_list = 'nonsense'");
     proxy.signal(rustix::process::Signal::HUP);
     wait_until("the mistake to be named", || proxy.log().contains("\"nonsense\" has no colon"));

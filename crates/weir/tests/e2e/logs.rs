@@ -22,7 +22,7 @@ fn statements_of_both_protocols_are_logged_once_each() {
     client.until_ready();
     client.run("SHOW pool_version");
     let mut other = ground.client(&proxy);
-    client.run("begin");
+    client.run("begin; select 1");
     other.send(&wire::query("select 'waits'"));
     client.run("commit");
     other.until_ready();
@@ -72,7 +72,7 @@ fn slow_statements_are_logged_with_their_route_and_where_the_time_went() {
     client.run("select 'fast'");
     client.run("select 'slow' from pg_sleep(0.25)");
     client.extended("select 'prepared' from pg_sleep(0.25)", &[]).unwrap();
-    client.run("begin");
+    client.run("begin; select 1");
     other.send(&wire::query("select 'waited'"));
     client.run("select pg_sleep(0.3)");
     client.run("commit");

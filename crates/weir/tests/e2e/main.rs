@@ -46,4 +46,5 @@ mod sessions;
 mod show;
 mod signals;
 mod tls;
+mod transactions;
 mod transparent;

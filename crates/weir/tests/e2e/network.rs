@@ -77,7 +77,7 @@ fn a_session_that_had_nothing_on_the_lost_connection_goes_on() {
 fn a_session_in_a_transaction_ends_when_its_connection_is_lost() {
     let ground = Ground::new();
     let (network, proxy) = behind(&ground, "");
-    for state in ["begin", "select pg_advisory_lock(1)", "create temp table mine (a int)"] {
+    for state in ["begin; select 1", "select pg_advisory_lock(1)", "create temp table mine (a int)"] {
         let mut client = ground.client(&proxy);
         client.run(state);
         network.cut();
@@ -86,6 +86,24 @@ fn a_session_in_a_transaction_ends_when_its_connection_is_lost() {
         assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "08006"), "{state}");
         wait_until("the proxy to go on", || ground.client(&proxy).try_value("select 1").is_ok());
     }
+}
+
+#[test]
+fn a_transaction_that_no_server_had_begun_fails_with_the_connection_and_its_session_goes_on() {
+    let ground = Ground::new();
+    let (network, proxy) = behind(&ground, "");
+    let mut client = ground.client(&proxy);
+    client.run("select 1");
+    client.run("begin");
+    network.set(Toward::Client, Fault::EndAfter(3));
+    let messages = client.query("select 2");
+    assert_eq!(messages[0].failure().sqlstate, "08006", "{messages:?}");
+    assert_eq!(messages.last().unwrap().body, b"E", "the transaction has failed");
+    network.set(Toward::Client, Fault::None);
+    wait_until("the proxy to go on", || ground.client(&proxy).try_value("select 1").is_ok());
+    assert_eq!(client.error("select 3").sqlstate, "25P02");
+    assert_eq!(client.query("commit")[0].text(), "ROLLBACK");
+    assert_eq!(client.value("select 4"), "4");
 }
 
 #[test]

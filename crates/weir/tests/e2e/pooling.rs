@@ -45,7 +45,7 @@ fn whoever_waits_longest_is_served_first() {
     let proxy = ground.primary_proxy("pool_size = 1");
     let mut holder = ground.client(&proxy);
     let mut waiters: Vec<Raw> = (0..8).map(|_| ground.client(&proxy)).collect();
-    holder.run("begin");
+    holder.run("begin; select 1");
     for (number, client) in waiters.iter_mut().enumerate() {
         client.send(&wire::query(&format!("insert into t (client) values ({number})")));
         wait_until("the client to wait", || waiting(&proxy) == number + 1);
@@ -74,7 +74,7 @@ fn a_client_that_waits_too_long_is_told_which_limit_it_met() {
     let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 1");
     let mut holder = ground.client(&proxy);
     let mut waiter = ground.client(&proxy);
-    holder.run("begin");
+    holder.run("begin; select 1");
     let failure = waiter.error("select 1");
     assert_eq!(failure.sqlstate, "53300");
     for part in ["pool_wait_timeout", "pool_size = 1", "user \"postgres\"", &ground.database] {
@@ -93,7 +93,7 @@ fn all_pools_of_a_node_together_keep_to_its_limit() {
         ground.primary_proxy("num_init_children = 3\nmax_pool = 1\npool_size = 3\npool_wait_timeout = 1\nsr_check_period = 0");
     let client = |user: &str| Raw::tcp(proxy.port()).log_in(user, &ground.database, &[]);
     let mut holders: Vec<Raw> = (0..3).map(|_| client("postgres").unwrap()).collect();
-    holders.iter_mut().for_each(|holder| holder.run("begin"));
+    holders.iter_mut().for_each(|holder| holder.run("begin; select 1"));
     let failure = client(&other).unwrap_err();
     assert!(failure.message.contains("num_init_children * max_pool = 3"), "{failure:?}");
     // A connection at rest of one pool makes room for another pool.
@@ -213,7 +213,7 @@ fn show_pool_pools_tells_who_uses_which_server_connection() {
     let proxy = ground.primary_proxy("pool_size = 5");
     let mut busy = ground.client(&proxy);
     let mut calm = ground.client(&proxy);
-    busy.run("begin");
+    busy.run("begin; select 1");
     calm.run("select 1");
     let mut console = proxy.console();
     let databases = show(&mut console, "pool_pools", "database");

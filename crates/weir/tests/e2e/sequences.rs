@@ -29,14 +29,14 @@ fn what_a_session_drew_is_found_again_as_long_as_nobody_drew_on_its_connection()
     let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
     assert_eq!(client.value("select nextval('numbers')"), "1");
     let its_own = pid(&mut client);
-    other.run("begin");
+    other.run("begin; select 1");
     assert_eq!(pid(&mut other), its_own, "the other client has its connection");
     let elsewhere = pid(&mut client);
     assert_ne!(elsewhere, its_own);
     other.run("commit");
     assert_eq!(pid(&mut client), its_own);
     // Both are at rest now, the other one was used last.
-    other.run("begin");
+    other.run("begin; select 1");
     client.run("select 1");
     other.run("commit");
     assert_eq!(client.value("select lastval()"), "1");
@@ -49,7 +49,7 @@ fn a_session_waits_for_the_connection_it_drew_on() {
     let (ground, proxy) = stage();
     let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
     client.run("insert into counted (a) values (7)");
-    other.run("begin");
+    other.run("begin; select 1");
     client.send(&crate::support::wire::query("select currval('counted_id_seq')"));
     wait_until("the client to wait", || {
         show(&mut proxy.console(), "pool_processes", "status").iter().any(|status| status == "Wait for connection")
@@ -94,7 +94,7 @@ fn a_session_that_drew_nothing_sees_nothing_of_others() {
     );
     other.run("insert into counted (a) values (1)");
     let mut third = ground.client(&proxy);
-    third.run("begin");
+    third.run("begin; select 1");
     assert_eq!(third.error("select lastval()").message, NOT_YET);
     third.run("rollback");
     assert_eq!(third.value("insert into counted (a) values (2); select lastval()"), "2");

@@ -97,7 +97,7 @@ fn a_reload_takes_new_values_without_disturbing_clients() {
     let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 1");
     let mut holder = ground.client(&proxy);
     let mut waiter = ground.client(&proxy);
-    holder.run("begin");
+    holder.run("begin; select 1");
     assert!(waiter.error("select 1").message.contains("pool_size = 1"));
     proxy.add_conf("pool_size = 2\npool_wait_timeout = 20");
     proxy.reload();

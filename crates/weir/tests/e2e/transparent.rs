@@ -213,6 +213,8 @@ fn a_set_in_a_transaction_ends_as_the_transaction_does() {
     check(
         Moves::Yes,
         &[
+            "select 1",
+            "select 2",
             "set work_mem = '5MB'",
             "begin",
             "set work_mem = '6MB'",
