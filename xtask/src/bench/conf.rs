@@ -3,7 +3,9 @@
 //! Fair means: the same number of server connections for both poolers, everyone logs in by trust, nobody logs, and
 //! otherwise each system's own defaults.
 
-use super::workload::Door;
+use std::fmt::Write as _;
+
+use super::workload::{Door, Stage};
 
 /// PgBouncer's database in session mode, for what its transaction mode cannot do.
 pub const SESSION_DATABASE: &str = "bench_session";
@@ -18,8 +20,10 @@ pub struct Settings {
     pub port: u16,
     /// A port for those that want two (PCP).
     pub second_port: u16,
-    /// Where PostgreSQL listens.
-    pub server_port: u16,
+    /// Where PostgreSQL listens, the primary first.
+    pub server_ports: Vec<u16>,
+    /// How reads are spread over them.
+    pub stage: Stage,
     /// Most clients at the same time, idle ones not counted.
     pub clients_max: u32,
     /// Server connections of a pooler in transaction mode.
@@ -30,9 +34,28 @@ pub struct Settings {
     pub door: Door,
 }
 
+/// The servers, and how much each is to read.
+fn backends(s: &Settings) -> String {
+    let mut lines = String::new();
+    for (at, port) in s.server_ports.iter().enumerate() {
+        let is_spared = at == 0 && matches!(s.stage, Stage::Standbys | Stage::Uncausal);
+        let weight = u8::from(!is_spared);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            lines,
+            "backend_hostname{at} = '127.0.0.1'\nbackend_port{at} = {port}\nbackend_weight{at} = {weight}\n\
+             backend_flag{at} = 'ALLOW_TO_FAILOVER'\n"
+        );
+    }
+    lines
+}
+
 /// Weir's pgpool.conf.
 pub fn weir(s: &Settings) -> String {
-    let Settings { folder, port, server_port, pool_size, .. } = s;
+    let Settings { folder, port, pool_size, .. } = s;
+    let backends = backends(s);
+    let balance = if s.stage == Stage::Unspread { "off" } else { "on" };
+    let causal = if s.stage == Stage::Uncausal { "causal_reads = off\n" } else { "" };
     let door = match s.door {
         Door::Open => String::new(),
         Door::Tls => format!("ssl = on\nssl_cert = '{folder}/server.crt'\nssl_key = '{folder}/server.key'\n"),
@@ -40,16 +63,16 @@ pub fn weir(s: &Settings) -> String {
     };
     format!(
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
-         backend_hostname0 = '127.0.0.1'\nbackend_port0 = {server_port}\nbackend_weight0 = 1\n\
-         pool_mode = transaction\npool_size = {pool_size}\nmax_client_connections = {CLIENTS_OF_POOLERS}\n\
-         num_init_children = {CLIENTS_OF_POOLERS}\nmax_pool = 1\nload_balance_mode = on\n\
+         {backends}{causal}pool_mode = transaction\npool_size = {pool_size}\nmax_client_connections = {CLIENTS_OF_POOLERS}\n\
+         num_init_children = {CLIENTS_OF_POOLERS}\nmax_pool = 1\nload_balance_mode = {balance}\n\
          sr_check_user = 'postgres'\nlog_min_messages = warning\npid_file_name = '{folder}/weir.pid'\n{door}"
     )
 }
 
 /// PgBouncer's ini file: transaction mode, and one database in session mode.
 pub fn bouncer(s: &Settings) -> String {
-    let Settings { folder, port, server_port, pool_size, clients_max, .. } = s;
+    let Settings { folder, port, pool_size, clients_max, .. } = s;
+    let server_port = s.server_ports.first().copied().unwrap_or_default();
     let method = if s.door == Door::Scram { "scram-sha-256" } else { "trust" };
     let door = match s.door {
         Door::Tls => format!(
@@ -70,10 +93,11 @@ pub fn bouncer(s: &Settings) -> String {
     )
 }
 
-/// Pgpool-II's pgpool.conf: streaming replication mode with one node, a process for each client.
+/// Pgpool-II's pgpool.conf: streaming replication mode, a process for each client, the shared relation cache on.
 pub fn pgpool(s: &Settings) -> String {
-    let Settings { folder, port, second_port, server_port, clients_max, .. } = s;
+    let Settings { folder, port, second_port, clients_max, .. } = s;
     let children = clients_max + 4;
+    let backends = backends(s);
     let door = match s.door {
         Door::Tls => format!("ssl = on\nssl_cert = '{folder}/server.crt'\nssl_key = '{folder}/server.key'\n"),
         Door::Open | Door::Scram => String::new(),
@@ -82,8 +106,7 @@ pub fn pgpool(s: &Settings) -> String {
         "backend_clustering_mode = 'streaming_replication'\nlisten_addresses = '127.0.0.1'\nport = {port}\n\
          pcp_listen_addresses = '127.0.0.1'\npcp_port = {second_port}\n\
          socket_dir = '{folder}'\npcp_socket_dir = '{folder}'\nunix_socket_directories = '{folder}'\n\
-         backend_hostname0 = '127.0.0.1'\nbackend_port0 = {server_port}\nbackend_weight0 = 1\n\
-         backend_flag0 = 'ALLOW_TO_FAILOVER'\nnum_init_children = {children}\nmax_pool = 1\n\
+         {backends}enable_shared_relcache = on\nnum_init_children = {children}\nmax_pool = 1\n\
          load_balance_mode = on\nenable_pool_hba = off\npool_passwd = ''\n\
          sr_check_user = 'postgres'\nsr_check_database = 'postgres'\nlogging_collector = off\n\
          log_min_messages = error\npid_file_name = '{folder}/pgpool.pid'\nlogdir = '{folder}'\n{door}"

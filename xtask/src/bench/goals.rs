@@ -12,6 +12,8 @@ enum Against {
     System(System),
     /// Another workload on Weir.
     Workload(&'static str),
+    /// What another workload on Weir takes: the difference is the value.
+    Beyond(&'static str),
     /// Nothing: the value itself.
     Limit,
 }
@@ -57,6 +59,11 @@ const fn passed_through(workload: &'static str) -> Goal {
     Goal { what: "CPU per GB / pgbouncer", workload, metric, against, good: Good::Below, must: 0.8, aim: 0.5 }
 }
 
+const fn spread(workload: &'static str, must: f64, aim: f64) -> Goal {
+    let (metric, against) = (Metric::Tps, Against::System(System::Pgpool));
+    Goal { what: "reads per second / pgpool", workload, metric, against, good: Good::Above, must, aim }
+}
+
 const GOALS: &[Goal] = &[
     cpu("simple-8", System::Bouncer, 0.90, 0.75),
     cpu("simple-64", System::Bouncer, 0.90, 0.75),
@@ -82,6 +89,62 @@ const GOALS: &[Goal] = &[
         against: Against::Workload("simple-8"),
         good: Good::Above,
         must: 0.95,
+        aim: 1.0,
+    },
+    Goal {
+        what: "user instructions added by routing",
+        workload: "spread-8",
+        metric: Metric::UserInstructions,
+        against: Against::Beyond("unrouted-8"),
+        good: Good::Below,
+        must: 1500.0,
+        aim: 500.0,
+    },
+    Goal {
+        what: "us for a text never seen",
+        workload: "first-sight",
+        metric: Metric::FirstSightMicros,
+        against: Against::Limit,
+        good: Good::Below,
+        must: 5.0,
+        aim: 2.0,
+    },
+    Goal {
+        what: "CPU of distinct texts / one text",
+        workload: "simple-8",
+        metric: Metric::CpuMicros,
+        against: Against::Workload("same-8"),
+        good: Good::Below,
+        must: 1.3,
+        aim: 1.15,
+    },
+    spread("spread-8", 2.0, 3.0),
+    spread("spread-64", 2.0, 3.0),
+    Goal {
+        what: "reads on standbys / causal_reads = off",
+        workload: "causal-session",
+        metric: Metric::OnStandbysPercent,
+        against: Against::Workload("causal-off"),
+        good: Good::Above,
+        must: 0.90,
+        aim: 0.97,
+    },
+    spread("tables-1", 2.0, 2.0),
+    spread("tables-2", 2.0, 2.0),
+    spread("tables-4", 2.0, 2.0),
+    spread("tables-8", 2.0, 2.0),
+    spread("tables-16", 2.0, 2.0),
+    spread("tables-32", 2.0, 2.0),
+    spread("tables-64", 2.0, 2.0),
+    spread("tables-128", 2.0, 2.0),
+    spread("tables-256", 2.0, 2.0),
+    Goal {
+        what: "reads per second with 256 tables / with 64",
+        workload: "tables-256",
+        metric: Metric::Tps,
+        against: Against::Workload("tables-64"),
+        good: Good::Above,
+        must: 0.80,
         aim: 1.0,
     },
 ];
@@ -139,6 +202,7 @@ fn judge_one(goal: &Goal, results: &Results) -> Line {
     let measured = match goal.against {
         Against::System(other) => results.ratio(goal.metric, ours, (goal.workload, other)),
         Against::Workload(other) => results.ratio(goal.metric, ours, (other, System::Weir)),
+        Against::Beyond(other) => results.difference(goal.metric, ours, (other, System::Weir)),
         Against::Limit => results.spread(ours.0, ours.1, goal.metric),
     };
     let within = |value: f64, line: f64| match goal.good {

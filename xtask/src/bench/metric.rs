@@ -21,6 +21,18 @@ pub enum Metric {
     IdleBytes,
     /// Processor seconds of the proxy per 10^9 bytes of result.
     CpuPerGigabyte,
+    /// Of a hundred reads, those that a standby answered.
+    OnStandbysPercent,
+    /// Time to class a text and judge what it names.
+    FirstSightMicros,
+    /// From the first session of a database until its catalog is known.
+    CatalogMillis,
+    /// Growth of the proxy's resident memory by a catalog.
+    CatalogBytes,
+    /// The same at its highest, while the catalog is made.
+    CatalogPeakBytes,
+    /// The slowest statement of others meanwhile.
+    SlowestMicros,
 }
 
 /// How a metric is written in tables and in JSON.
@@ -50,6 +62,12 @@ pub const METRICS: &[MetricRow] = &[
     row(Metric::P99Micros, "p99_us", "p99 us", 0),
     row(Metric::IdleBytes, "idle_client_bytes", "bytes/idle", 0),
     row(Metric::CpuPerGigabyte, "proxy_cpu_s_per_gb", "CPU s/GB", 3),
+    row(Metric::OnStandbysPercent, "reads_on_standbys_percent", "on standbys %", 1),
+    row(Metric::FirstSightMicros, "first_sight_us", "first sight us", 2),
+    row(Metric::CatalogMillis, "catalog_ms", "catalog ms", 0),
+    row(Metric::CatalogBytes, "catalog_bytes", "catalog bytes", 0),
+    row(Metric::CatalogPeakBytes, "catalog_peak_bytes", "peak bytes", 0),
+    row(Metric::SlowestMicros, "slowest_us", "slowest us", 0),
 ];
 
 /// What one run of a workload gave.

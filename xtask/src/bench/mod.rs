@@ -4,9 +4,10 @@
 //! shuffled order, so that what else the machine does meets all of them, and ratios are taken within a round.
 //!
 //! Map: `workload`, `system`, `metric`, `goals` are tables · `server` PostgreSQL · `programs` finds and builds · `conf`
-//! their files · `run` one run · `pgbench`, `client` make the load · `proc`, `counters` measure the proxy · `stats`,
+//! their files · `run` one run · `pgbench`, `client`, `catalog` make the load · `proc`, `counters` measure the proxy · `stats`,
 //! `results`, `report` do the sums.
 
+mod catalog;
 mod client;
 mod conf;
 mod counters;
@@ -36,7 +37,7 @@ use self::report::{About, Report};
 use self::schedule::Schedule;
 use self::secrets::Secrets;
 use self::system::{Launcher, SYSTEMS, System};
-use self::workload::{Kind, WORKLOADS, Workload};
+use self::workload::{Kind, Runs, Stage, WORKLOADS, Workload};
 use crate::process::Account;
 
 /// Files for 10,000 clients on one of their ends (each process holds one), and some more.
@@ -90,13 +91,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let files = raise_open_files(&workloads)?;
     let account = Account::find()?;
     let folder = Folder::make(account)?;
-    let programs = programs::prepare(&systems, arguments.weir.as_deref(), &folder.0, account);
+    let programs = programs::prepare(&systems, &workloads, arguments.weir.as_deref(), &folder.0, account);
     let cluster = server::start(arguments.scale)?;
+    let is_spread = workloads.iter().any(|workload| workload.stage != Stage::One);
+    let spread = is_spread.then(|| server::start_spread(arguments.scale)).transpose()?;
     let busy = workloads.iter().filter(|workload| !matches!(workload.kind, Kind::Idle { .. }));
     let launcher = Launcher {
         folder: folder.0.clone(),
         account,
         server_port: cluster.primary().port(),
+        spread_ports: spread.iter().flat_map(|cluster| cluster.servers()).map(|server| server.port()).collect(),
         clients_max: busy.map(|workload| workload.clients).max().unwrap_or(1),
         pool_size: arguments.pool_size,
         programs,
@@ -132,7 +136,7 @@ fn choose_workloads(arguments: &Arguments) -> Result<Vec<&'static Workload>> {
         ensure!(names.iter().any(|name| name.starts_with(word)), "no workload {word}; there are {}", names.join(", "));
     }
     let chosen = WORKLOADS.iter().filter(|workload| match arguments.only.as_slice() {
-        [] => workload.quick || !arguments.quick,
+        [] => workload.runs == Runs::Quick || (workload.runs == Runs::Full && !arguments.quick),
         words => words.iter().any(|word| workload.name.starts_with(word)),
     });
     Ok(chosen.collect())
@@ -183,7 +187,13 @@ fn describe(
         ("date", crate::date::today()),
         ("machine", format!("{cores} cores, {}, Linux {}", processor(), kernel.trim())),
         ("load at the start", proc::load_average()),
-        ("PostgreSQL", format!("{server}, scale {}, one primary, fsync off", arguments.scale)),
+        (
+            "PostgreSQL",
+            format!(
+                "{server}, scale {}, fsync off; one primary, or a primary and two standbys where a workload spreads reads",
+                arguments.scale
+            ),
+        ),
         ("weir", of(&launcher.programs.weir)),
         ("pgbouncer", of(&launcher.programs.bouncer)),
         ("pgpool", of(&launcher.programs.pgpool)),

@@ -36,11 +36,16 @@ pub fn run(workload: &Workload, port: u16, database: &str, amount: Amount, folde
     command.env("PGSSLMODE", if workload.door == Door::Tls { "require" } else { "disable" });
     command.env("PGPASSWORD", secrets::PASSWORD);
     command.args(["-c", &workload.clients.to_string()]);
+    let script = folder.join("script.sql");
+    if let Some(text) = script_of(workload.kind) {
+        fs::write(&script, text)?;
+        command.arg("-f").arg(&script);
+    }
     command.args(kind_arguments(workload.kind)?);
     let limit = match amount {
         Amount::Seconds(seconds) => {
             command.args(["-T", &seconds.to_string(), "--log", "--log-prefix"]).arg(&prefix);
-            if matches!(workload.kind, Kind::Select(_)) {
+            if matches!(workload.kind, Kind::Select(_) | Kind::Same) {
                 command.args(["--sampling-rate", SAMPLING_RATE]);
             }
             Duration::from_secs(seconds.into()) + GRACE
@@ -64,8 +69,32 @@ fn kind_arguments(kind: Kind) -> Result<Vec<&'static str>> {
     match kind {
         Kind::Select(mode) => Ok(vec!["-S", "-M", mode.argument()]),
         Kind::Connect => Ok(vec!["-S", "-C"]),
-        Kind::TpcbLike => Ok(vec![]),
-        Kind::Idle { .. } | Kind::Rows { .. } | Kind::Pipeline { .. } => bail!("not a workload of pgbench"),
+        Kind::TpcbLike | Kind::Same | Kind::Mixed => Ok(vec![]),
+        Kind::Tables { .. } => Ok(vec!["-C"]),
+        Kind::FirstSight | Kind::Catalog | Kind::Idle { .. } | Kind::Rows { .. } | Kind::Pipeline { .. } => {
+            bail!("not a workload of pgbench")
+        }
+    }
+}
+
+/// The script of what pgbench does not bring itself.
+fn script_of(kind: Kind) -> Option<String> {
+    const READ: &str = "SELECT abalance FROM pgbench_accounts WHERE aid =";
+    match kind {
+        Kind::Same => Some(format!("{READ} 4711;\n")),
+        Kind::Mixed => {
+            let write = "UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = :aid;\n";
+            Some(format!("\\set aid random(1, 100000)\n{write}{}", format!("{READ} :aid;\n").repeat(9)))
+        }
+        Kind::Tables { tables } => Some((1..=tables).map(|table| format!("SELECT * FROM bench_table_{table};\n")).collect()),
+        Kind::Select(_)
+        | Kind::Connect
+        | Kind::TpcbLike
+        | Kind::Idle { .. }
+        | Kind::Rows { .. }
+        | Kind::FirstSight
+        | Kind::Catalog
+        | Kind::Pipeline { .. } => None,
     }
 }
 

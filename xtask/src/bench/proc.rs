@@ -65,9 +65,18 @@ fn ticks_to_seconds(ticks: u64) -> f64 {
 
 /// Resident bytes of a process and its children.
 pub fn resident_bytes(root: u32) -> Result<u64> {
+    memory_bytes(root, "VmRSS:")
+}
+
+/// The most that was ever resident, of each of them.
+pub fn peak_bytes(root: u32) -> Result<u64> {
+    memory_bytes(root, "VmHWM:")
+}
+
+fn memory_bytes(root: u32, field: &str) -> Result<u64> {
     let of = |pid: u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field))?;
         line.split_whitespace().next()?.parse::<u64>().ok()
     };
     of(root).with_context(|| format!("process {root} is gone"))?;
@@ -95,6 +104,7 @@ mod tests {
     fn our_own_process_can_be_read() {
         let own = std::process::id();
         assert!(resident_bytes(own).expect("own memory") > 0);
+        assert!(peak_bytes(own).is_ok_and(|peak| peak > 0));
         assert!(tree(own).contains(&own));
         assert!(cpu_seconds(own).is_ok());
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::system::{Program, Programs, System};
+use super::workload::{Kind, Workload};
 use crate::process::{self, Account};
 
 /// A release build with link-time optimisation of everything takes minutes on a small machine.
@@ -17,8 +18,9 @@ const VERSION_LIMIT: Duration = Duration::from_secs(10);
 /// Servers' programs are not in an ordinary user's PATH.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
-/// Finds or builds what `systems` need; `weir` is a binary to use instead of building one.
-pub fn prepare(systems: &[System], weir: Option<&Path>, folder: &Path, account: Account) -> Programs {
+/// Finds or builds what `systems` and `workloads` need; `weir` is a binary to use instead of building one.
+pub fn prepare(systems: &[System], workloads: &[&Workload], weir: Option<&Path>, folder: &Path, account: Account) -> Programs {
+    let sees_texts = workloads.iter().any(|workload| workload.kind == Kind::FirstSight);
     let wanted = |system: System, make: &dyn Fn() -> Result<PathBuf>| -> Program {
         if !systems.contains(&system) {
             return Err("not asked for".to_owned());
@@ -30,12 +32,20 @@ pub fn prepare(systems: &[System], weir: Option<&Path>, folder: &Path, account: 
     Programs {
         weir: wanted(System::Weir, &|| match weir {
             Some(path) => copied(path),
-            None => copied(&build(&["-p", "weir"], "weir")?),
+            None => copied(&build(&["-p", "weir", "--bin", "weir"], "weir")?),
         }),
         bouncer_version: bouncer.as_deref().ok().and_then(|path| parse_version(&version(path))),
         bouncer,
         pgpool: wanted(System::Pgpool, &|| find("pgpool", "pgpool2")),
         relay: wanted(System::Relay, &|| copied(&build(&["-p", "xtask", "--bin", "relay"], "relay")?)),
+        first_sight: wanted(System::Weir, &|| {
+            ensure!(sees_texts, "not asked for");
+            match weir.and_then(Path::parent) {
+                // It was built with the binary to use.
+                Some(folder) => copied(&folder.join("examples/first_sight")),
+                None => copied(&build(&["-p", "weir", "--example", "first_sight"], "examples/first_sight")?),
+            }
+        }),
     }
 }
 

@@ -64,6 +64,12 @@ impl Results {
         spread(&self.cell(workload, system)?.values(metric))
     }
 
+    /// By how much one median is above another.
+    pub fn difference(&self, metric: Metric, above: (&'static str, System), below: (&'static str, System)) -> Option<Spread> {
+        let (above, below) = (self.spread(above.0, above.1, metric)?, self.spread(below.0, below.1, metric)?);
+        spread(&[above.median - below.median])
+    }
+
     /// The median over the rounds of the ratio within a round: what slows a whole round down cancels out.
     ///
     /// Each side names a workload and a system, so the same function compares two systems or two workloads.
@@ -86,6 +92,17 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_difference_is_taken_of_medians() {
+        let mut results = Results::default();
+        for (workload, values) in [("on", [900.0, 1200.0, 1100.0]), ("off", [700.0, 600.0, 5000.0])] {
+            let rounds = values.map(|value| Ok(vec![(Metric::UserInstructions, value)]));
+            results.cell_mut(workload, System::Weir).rounds.extend(rounds);
+        }
+        let difference = results.difference(Metric::UserInstructions, ("on", System::Weir), ("off", System::Weir));
+        assert_eq!(difference.map(|spread| spread.median), Some(400.0));
+    }
 
     #[test]
     fn ratios_are_taken_within_a_round_and_rounds_that_failed_are_left_out() {

@@ -1,22 +1,29 @@
 //! Runs one workload against one system, once, and measures the proxy around it.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use weir_demo::Sql;
 
+use super::catalog;
 use super::client::{Client, pipeline};
 use super::metric::{Metric, Sample};
 use super::pgbench;
 use super::proc;
 use super::stats::percentile;
-use super::system::Running;
+use super::system::{Program, Running};
 use super::workload::{Kind, PIPELINE_STATEMENTS, Workload};
+use crate::process;
 
 /// Large reads keep our own client cheap.
 const BUFFER_BYTES: usize = 256 * 1024;
 /// What a statement of a pipeline asks: nearly free for the server, so that the proxy's share shows.
 const PIPELINE_STATEMENT: &str = "SELECT 1";
+
+/// The program that shows texts to Weir's code ends within this time.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a run goes on.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +46,10 @@ pub fn measure(workload: &Workload, system: &Running, seconds: u32, folder: &Pat
     if let Kind::Idle { statements } = workload.kind {
         return measure_idle(workload, system, statements);
     }
+    if workload.kind == Kind::Catalog {
+        return catalog::measure(system);
+    }
+    let reads_before = reads_by_node(workload, system)?;
     let before = system.pid().map(proc::cpu_seconds).transpose()?;
     let done = perform(workload, system, Amount::Seconds(seconds), folder)?;
     let mut sample = done.sample;
@@ -49,7 +60,32 @@ pub fn measure(workload: &Workload, system: &Running, seconds: u32, folder: &Pat
             _ => sample.push((Metric::CpuMicros, cpu * 1e6 / done.transactions)),
         }
     }
+    let reads: Vec<f64> =
+        reads_by_node(workload, system)?.iter().zip(&reads_before).map(|(after, before)| after - before).collect();
+    let all: f64 = reads.iter().sum();
+    if all > 0.0 {
+        sample.push((Metric::OnStandbysPercent, (all - reads[0]) / all * 100.0));
+    }
     Ok(sample)
+}
+
+/// How many reads each node has answered, the primary first; nothing where that is not asked for.
+fn reads_by_node(workload: &Workload, system: &Running) -> Result<Vec<f64>> {
+    if workload.kind != Kind::Mixed {
+        return Ok(vec![]);
+    }
+    let rows = Sql::connect_tcp("127.0.0.1", system.port, "postgres", "postgres")?.query("SHOW pool_nodes")?;
+    // The ninth column is `select_cnt`.
+    let reads = rows.iter().map(|row| row.get(8).cloned().flatten().and_then(|count| count.parse().ok()));
+    reads.collect::<Option<Vec<f64>>>().context("SHOW pool_nodes has no numbers of reads")
+}
+
+/// Runs the program that shows texts to Weir's code, and takes the number it prints.
+pub fn first_sight(program: &Program) -> Result<Sample> {
+    let path = program.as_ref().map_err(|reason| anyhow!("{reason}"))?;
+    let output = process::run(&mut Command::new(path), PROGRAM_LIMIT)?;
+    let micros = output.stdout.trim().parse().with_context(|| format!("it printed {:?}, no number", output.stdout))?;
+    Ok(vec![(Metric::FirstSightMicros, micros)])
 }
 
 /// Runs without measuring and returns the transactions done: for the counters, which measure around it.
@@ -60,9 +96,15 @@ pub fn transactions(workload: &Workload, system: &Running, amount: Amount, folde
 fn perform(workload: &Workload, system: &Running, amount: Amount, folder: &Path) -> Result<Done> {
     let database = system.database(workload);
     match workload.kind {
-        Kind::Select(_) | Kind::Connect | Kind::TpcbLike => {
+        Kind::Select(_) | Kind::Connect | Kind::TpcbLike | Kind::Same | Kind::Mixed => {
             let run = pgbench::run(workload, system.port, database, amount, folder)?;
             Ok(Done { transactions: run.transactions, bytes: 0.0, sample: run.sample })
+        }
+        Kind::Tables { tables } => {
+            let mut run = pgbench::run(workload, system.port, database, amount, folder)?;
+            // What counts is the read of one table, so that scripts of different lengths compare.
+            run.sample.iter_mut().filter(|(metric, _)| *metric == Metric::Tps).for_each(|(_, rate)| *rate *= f64::from(tables));
+            Ok(Done { transactions: run.transactions * f64::from(tables), bytes: 0.0, sample: run.sample })
         }
         Kind::Rows { statement } => {
             let mut buffer = vec![0; BUFFER_BYTES];
@@ -78,7 +120,7 @@ fn perform(workload: &Workload, system: &Running, amount: Amount, folder: &Path)
                 client.read_until_ready(syncs, &mut buffer)
             })
         }
-        Kind::Idle { .. } => bail!("idle clients do no transactions"),
+        Kind::Idle { .. } | Kind::FirstSight | Kind::Catalog => bail!("this workload does no transactions"),
     }
 }
 

@@ -10,7 +10,7 @@ use super::results::Results;
 use super::run;
 use super::stats::Dice;
 use super::system::{Launcher, Running, System};
-use super::workload::{Door, Kind, Workload};
+use super::workload::{Door, Kind, Stage, Workload};
 
 /// A workload that failed this often on a system is not tried there again: each failure may take a minute.
 const FAILURES_MAX: usize = 2;
@@ -21,7 +21,7 @@ pub struct Schedule<'a> {
     workloads: &'a [&'static Workload],
     systems: Vec<System>,
     dice: Dice,
-    up: BTreeMap<(System, Door), Running>,
+    up: BTreeMap<(System, Door, Stage), Running>,
     results: Results,
 }
 
@@ -60,15 +60,18 @@ impl<'a> Schedule<'a> {
         {
             bail!("{last}");
         }
-        if matches!(workload.kind, Kind::Idle { .. }) {
-            let mut fresh = self.launcher.start(system, workload.door, &[])?;
+        if matches!(workload.kind, Kind::Idle { .. } | Kind::Catalog) {
+            let mut fresh = self.launcher.start(system, workload, &[])?;
             let sample = run::measure(workload, &fresh, seconds, &self.launcher.folder);
             fresh.stop()?;
             return sample.map_err(|error| with_last_words(error, &fresh));
         }
         let launcher = self.launcher;
-        let sample = run::measure(workload, self.running(system, workload.door)?, seconds, &launcher.folder);
-        sample.map_err(|error| match self.up.remove(&(system, workload.door)) {
+        if workload.kind == Kind::FirstSight {
+            return run::first_sight(&launcher.programs.first_sight);
+        }
+        let sample = run::measure(workload, self.running(system, workload)?, seconds, &launcher.folder);
+        sample.map_err(|error| match self.up.remove(&(system, workload.door, workload.stage)) {
             // What failed may have left the system in a state that the next workload should not meet.
             Some(running) => with_last_words(error, &running),
             None => error,
@@ -76,10 +79,10 @@ impl<'a> Schedule<'a> {
     }
 
     /// The system, started when it is not up.
-    fn running(&mut self, system: System, door: Door) -> Result<&Running> {
-        match self.up.entry((system, door)) {
+    fn running(&mut self, system: System, workload: &Workload) -> Result<&Running> {
+        match self.up.entry((system, workload.door, workload.stage)) {
             std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
-            std::collections::btree_map::Entry::Vacant(entry) => Ok(entry.insert(self.launcher.start(system, door, &[])?)),
+            std::collections::btree_map::Entry::Vacant(entry) => Ok(entry.insert(self.launcher.start(system, workload, &[])?)),
         }
     }
 
@@ -88,11 +91,11 @@ impl<'a> Schedule<'a> {
         for &workload in self.workloads {
             for system in self.systems.clone() {
                 let works = self.results.cell(workload.name, system).is_some_and(|c| c.rounds.iter().any(Result::is_ok));
-                if system == System::Direct || !works {
+                if system == System::Direct || !works || matches!(workload.kind, Kind::FirstSight | Kind::Catalog) {
                     continue;
                 }
                 let launcher = self.launcher;
-                let counted = match self.running(system, workload.door) {
+                let counted = match self.running(system, workload) {
                     Ok(running) => counters::count(workload, system, running, launcher, source),
                     Err(error) => {
                         eprintln!("{}: {error:#}", system.name());

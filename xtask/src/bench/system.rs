@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
-use weir_demo::ReservedPort;
+use weir_demo::{ReservedPort, Sql};
 
 use super::client::Client;
 use super::conf;
 use super::proc;
 use super::secrets::Secrets;
-use super::workload::{Door, Kind, Mode, Workload};
+use super::workload::{Door, Kind, Mode, Stage, Workload};
 use crate::process::{self, Account};
 
 /// A system answers its first client within this time, under valgrind too.
@@ -65,7 +65,15 @@ impl System {
             (System::Relay, _) => return Some("only copies bytes"),
             (System::Pgpool, Door::Scram) => return Some("needs the password in clear text or encrypted, not only its verifier"),
         }
+        match (self, workload.stage) {
+            (System::Weir, _) | (_, Stage::One) | (System::Pgpool, Stage::Spread) => {}
+            (System::Pgpool, _) => return Some("a setting of Weir's is what is measured"),
+            (System::Direct | System::Bouncer | System::Relay, _) => return Some("knows one server"),
+        }
         match (self, workload.kind) {
+            (System::Weir, _) => None,
+            (_, Kind::FirstSight) => Some("the code of Weir is what is measured"),
+            (_, Kind::Catalog) => Some("reads no catalogs as a whole"),
             (System::Direct, Kind::Idle { .. }) => Some("no proxy; an idle client is a whole server process"),
             (System::Relay, Kind::Idle { .. }) => Some("opens a server connection for each client"),
             (System::Pgpool, Kind::Idle { .. }) => Some("needs a process for each client"),
@@ -97,6 +105,8 @@ pub struct Programs {
     pub pgpool: Program,
     /// Built beside this program.
     pub relay: Program,
+    /// An example of Weir's crate: how long a text takes that was never seen.
+    pub first_sight: Program,
 }
 
 /// Starts systems.
@@ -107,6 +117,8 @@ pub struct Launcher {
     pub account: Account,
     /// PostgreSQL's port.
     pub server_port: u16,
+    /// The ports of a primary and its standbys, the primary first; none if no workload needs them.
+    pub spread_ports: Vec<u16>,
     /// Most clients at the same time, idle ones not counted.
     pub clients_max: u32,
     /// Server connections a pooler may open in transaction mode.
@@ -118,17 +130,24 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// Starts a system with this door, behind the words of `wrapper` (valgrind, or nothing), and waits until it answers.
-    pub fn start(&self, system: System, door: Door, wrapper: &[String]) -> Result<Running> {
+    /// The servers of a stage, the primary first.
+    fn server_ports(&self, stage: Stage) -> Vec<u16> {
+        if stage == Stage::One { vec![self.server_port] } else { self.spread_ports.clone() }
+    }
+
+    /// Starts a system for this workload, behind the words of `wrapper` (valgrind, or nothing), and waits until it answers.
+    pub fn start(&self, system: System, workload: &Workload, wrapper: &[String]) -> Result<Running> {
+        let server_ports = self.server_ports(workload.stage);
+        let server_port = server_ports.first().copied().context("the servers of this workload were not started")?;
         if system == System::Direct {
-            let (port, log) = (self.server_port, PathBuf::new());
-            return Ok(Running { system, port, child: None, log, session_mode: false, reserved: vec![] });
+            let (port, log) = (server_port, PathBuf::new());
+            return Ok(Running { system, port, server_port, child: None, log, session_mode: false, reserved: vec![] });
         }
         let reserved = vec![ReservedPort::any()?, ReservedPort::any()?];
         let port = reserved[0].number();
         let folder = self.folder.join(format!("{}-{port}", system.name()));
         fs::create_dir(&folder)?;
-        let words = self.command_line(system, door, &folder, [port, reserved[1].number()])?;
+        let words = self.command_line(system, workload, &folder, [port, reserved[1].number()])?;
         for entry in fs::read_dir(&folder)? {
             self.account.own(&entry?.path())?;
         }
@@ -141,8 +160,9 @@ impl Launcher {
         self.account.apply(&mut command);
         let child = command.spawn().with_context(|| format!("cannot run {}", words[0]))?;
         let session_mode = system == System::Bouncer && self.bouncer_lacks_prepared();
-        let mut running = Running { system, port, child: Some(child), log, session_mode, reserved };
+        let mut running = Running { system, port, server_port, child: Some(child), log, session_mode, reserved };
         running.wait_ready()?;
+        running.wait_for_servers(server_ports.len())?;
         Ok(running)
     }
 
@@ -152,12 +172,14 @@ impl Launcher {
     }
 
     /// Writes the files a system needs and says how to start it.
-    fn command_line(&self, system: System, door: Door, folder: &Path, ports: [u16; 2]) -> Result<Vec<String>> {
+    fn command_line(&self, system: System, workload: &Workload, folder: &Path, ports: [u16; 2]) -> Result<Vec<String>> {
+        let door = workload.door;
         let settings = conf::Settings {
             folder: folder.display().to_string(),
             port: ports[0],
             second_port: ports[1],
-            server_port: self.server_port,
+            server_ports: self.server_ports(workload.stage),
+            stage: workload.stage,
             clients_max: self.clients_max,
             pool_size: self.pool_size,
             bouncer_renames: !self.bouncer_lacks_prepared(),
@@ -205,6 +227,8 @@ pub struct Running {
     system: System,
     /// Where it listens.
     pub port: u16,
+    /// Where the primary behind it listens.
+    pub server_port: u16,
     child: Option<Child>,
     /// What it printed.
     log: PathBuf,
@@ -240,6 +264,19 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// A proxy knows all its servers only after it has asked them.
+    fn wait_for_servers(&self, count: usize) -> Result<()> {
+        if count == 1 {
+            return Ok(());
+        }
+        weir_demo::wait_until("the proxy to find its servers", START_LIMIT, || {
+            let rows = Sql::connect_tcp("127.0.0.1", self.port, "postgres", "postgres")?.query("SHOW pool_nodes")?;
+            // Status is the fourth column, the role found by asking the eighth.
+            let is_known = |row: &weir_demo::Row| row.get(3).is_some_and(|status| status.as_deref() == Some("up"));
+            Ok(rows.iter().filter(|row| is_known(row)).count() == count)
+        })
     }
 
     /// Where and why it panicked, else the last line it printed.

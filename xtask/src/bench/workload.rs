@@ -35,6 +35,16 @@ pub enum Kind {
     Idle { statements: u32 },
     /// One client reads a table through a simple query with this text.
     Rows { statement: &'static str },
+    /// One indexed read that is the same text each time.
+    Same,
+    /// A write, then nine reads.
+    Mixed,
+    /// A new connection for a read of each of so many tables: Pgpool-II's own benchmark of its shared relation cache.
+    Tables { tables: u32 },
+    /// A program that shows new texts to the code that decides where they go.
+    FirstSight,
+    /// A database with 100,000 tables and 50,000 functions gets its first session.
+    Catalog,
     /// One client sends `PIPELINE_STATEMENTS` before it reads the answers, with one Sync at the end or one after each.
     Pipeline { syncs: u32 },
 }
@@ -53,6 +63,21 @@ pub enum Door {
     Scram,
 }
 
+/// What stands behind the system under test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// One server.
+    One,
+    /// A primary and two standbys, reads on all three.
+    Spread,
+    /// The same servers, all on the primary: `load_balance_mode = off`.
+    Unspread,
+    /// Reads on the standbys only.
+    Standbys,
+    /// The same with `causal_reads = off`.
+    Uncausal,
+}
+
 /// One line of the benchmark.
 pub struct Workload {
     /// The word for `--only`.
@@ -61,38 +86,59 @@ pub struct Workload {
     pub kind: Kind,
     /// How its clients come in.
     pub door: Door,
+    /// Servers behind it.
+    pub stage: Stage,
     /// Clients at the same time.
     pub clients: u32,
     /// What one transaction is, for the table's heading.
     pub unit: &'static str,
-    /// Whether `--quick` includes it.
-    pub quick: bool,
+    /// When it runs without being asked for by its name.
+    pub runs: Runs,
 }
 
-const fn select(name: &'static str, mode: Mode, clients: u32, quick: bool) -> Workload {
-    Workload { name, kind: Kind::Select(mode), door: Door::Open, clients, unit: "read", quick }
+/// When a workload runs that `--only` does not name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runs {
+    /// Also with `--quick`.
+    Quick,
+    /// Without `--quick`.
+    Full,
+    /// Never: it takes minutes.
+    Asked,
+}
+
+const fn select(name: &'static str, mode: Mode, clients: u32, runs: Runs) -> Workload {
+    Workload { name, kind: Kind::Select(mode), door: Door::Open, stage: Stage::One, clients, unit: "read", runs }
 }
 
 const fn other(name: &'static str, kind: Kind, clients: u32, unit: &'static str) -> Workload {
-    Workload { name, kind, door: Door::Open, clients, unit, quick: false }
+    Workload { name, kind, door: Door::Open, stage: Stage::One, clients, unit, runs: Runs::Full }
+}
+
+const fn before(stage: Stage, name: &'static str, kind: Kind, clients: u32, unit: &'static str) -> Workload {
+    Workload { name, kind, door: Door::Open, stage, clients, unit, runs: Runs::Full }
+}
+
+const fn tables(name: &'static str, tables: u32) -> Workload {
+    before(Stage::Spread, name, Kind::Tables { tables }, 30, "read of one table, each script on a new connection")
 }
 
 const fn through(door: Door, name: &'static str, kind: Kind, clients: u32, unit: &'static str) -> Workload {
-    Workload { name, kind, door, clients, unit, quick: false }
+    Workload { name, kind, door, stage: Stage::One, clients, unit, runs: Runs::Full }
 }
 
 /// All workloads in the order they run within a round.
 pub const WORKLOADS: &[Workload] = &[
-    select("simple-1", Mode::Simple, 1, false),
-    select("simple-8", Mode::Simple, 8, true),
-    select("simple-64", Mode::Simple, 64, true),
-    select("simple-256", Mode::Simple, 256, false),
-    select("extended-1", Mode::Extended, 1, false),
-    select("extended-8", Mode::Extended, 8, false),
-    select("extended-64", Mode::Extended, 64, false),
-    select("prepared-1", Mode::Prepared, 1, false),
-    select("prepared-8", Mode::Prepared, 8, true),
-    select("prepared-64", Mode::Prepared, 64, false),
+    select("simple-1", Mode::Simple, 1, Runs::Full),
+    select("simple-8", Mode::Simple, 8, Runs::Quick),
+    select("simple-64", Mode::Simple, 64, Runs::Quick),
+    select("simple-256", Mode::Simple, 256, Runs::Full),
+    select("extended-1", Mode::Extended, 1, Runs::Full),
+    select("extended-8", Mode::Extended, 8, Runs::Full),
+    select("extended-64", Mode::Extended, 64, Runs::Full),
+    select("prepared-1", Mode::Prepared, 1, Runs::Full),
+    select("prepared-8", Mode::Prepared, 8, Runs::Quick),
+    select("prepared-64", Mode::Prepared, 64, Runs::Full),
     other("tpcb-8", Kind::TpcbLike, 8, "transaction"),
     other("connect-10", Kind::Connect, 10, "connection and read"),
     through(Door::Tls, "tls-simple-8", Kind::Select(Mode::Simple), 8, "read over TLS"),
@@ -110,4 +156,24 @@ pub const WORKLOADS: &[Workload] = &[
         1,
         "statement of 100 sent at once, each with a Sync, latency per 100",
     ),
+    other("same-8", Kind::Same, 8, "read, always of one text"),
+    other("first-sight", Kind::FirstSight, 1, "text never seen before"),
+    before(Stage::Unspread, "unrouted-8", Kind::Select(Mode::Simple), 8, "read, all on the primary"),
+    before(Stage::Spread, "spread-8", Kind::Select(Mode::Simple), 8, "read on one of three servers"),
+    before(Stage::Spread, "spread-64", Kind::Select(Mode::Simple), 64, "read on one of three servers"),
+    before(Stage::Standbys, "causal-session", Kind::Mixed, 8, "write and nine reads"),
+    before(Stage::Uncausal, "causal-off", Kind::Mixed, 8, "write and nine reads"),
+    tables("tables-1", 1),
+    tables("tables-2", 2),
+    tables("tables-4", 4),
+    tables("tables-8", 8),
+    tables("tables-16", 16),
+    tables("tables-32", 32),
+    tables("tables-64", 64),
+    tables("tables-128", 128),
+    tables("tables-256", 256),
+    Workload { runs: Runs::Asked, ..before(Stage::Spread, "catalog-100k", Kind::Catalog, 1, "first session of the database") },
 ];
+
+/// The most tables of a workload.
+pub const TABLES_MAX: u32 = 256;
