@@ -25,6 +25,9 @@ pub enum Expect {
     ParseOurs,
     Bind,
     Describe,
+    /// A Describe of the client's whose answer is looked at.
+    DescribeTold,
+    DescribeOurs,
     Execute,
     /// A Close of the client's.
     Close,
@@ -37,8 +40,10 @@ pub enum Expect {
     SettingsOurs,
     /// A simple query that asks what the session left; its rows are read and eaten.
     InventoryOurs,
-    /// A simple query that brings or removes a statement prepared by SQL; wholly eaten.
+    /// A simple query that brings something else; wholly eaten.
     PrepareOurs,
+    /// A simple query that brings or removes a statement prepared by SQL; wholly eaten.
+    StatementOurs,
     /// A simple query that ends all listening of the link; wholly eaten.
     UnlistenOurs,
 }
@@ -46,7 +51,10 @@ pub enum Expect {
 impl Expect {
     /// A simple query of ours.
     const fn is_query_of_ours(self) -> bool {
-        matches!(self, Expect::SettingsOurs | Expect::InventoryOurs | Expect::PrepareOurs | Expect::UnlistenOurs)
+        matches!(
+            self,
+            Expect::SettingsOurs | Expect::InventoryOurs | Expect::PrepareOurs | Expect::StatementOurs | Expect::UnlistenOurs
+        )
     }
 
     /// ReadyForQuery comes after it, and with it all answers before.
@@ -66,6 +74,7 @@ pub enum Whose {
     Settings,
     Inventory,
     Prepare,
+    Statement,
     Unlisten,
 }
 
@@ -76,6 +85,10 @@ pub enum Reply {
     /// Pass; a Parse or Close of the client's has happened.
     PassChange,
     Eat,
+    /// A part of a statement's description: to be looked at, and eaten or passed.
+    Description {
+        is_ours: bool,
+    },
     /// A row of an inventory: read and eat it.
     Row,
     /// A ReadyForQuery with this status; eat it if it is not the client's.
@@ -105,6 +118,8 @@ pub struct Dropped {
     pub parse: bool,
     /// Parses of ours that will not happen.
     pub ours: u32,
+    /// Descriptions that were to be looked at.
+    pub described: u32,
     /// Refusals that come too late: an earlier error comes first.
     pub refused: u32,
     /// The failed message is one we refused: exchange the error.
@@ -151,6 +166,7 @@ impl Replies {
             | Expect::SettingsOurs
             | Expect::InventoryOurs
             | Expect::PrepareOurs
+            | Expect::StatementOurs
             | Expect::UnlistenOurs => {
                 if self.skipping {
                     return;
@@ -216,6 +232,11 @@ impl Replies {
         self.ring.front().is_some_and(|front| front.is_query_of_ours())
     }
 
+    /// The next reply is about a statement prepared by SQL that is brought.
+    pub fn is_bringing_statement(&self) -> bool {
+        self.ring.front() == Some(&Expect::StatementOurs)
+    }
+
     /// Nothing of the client's is due and no transaction of a pipeline is open.
     pub fn is_only_ours(&self) -> bool {
         !self.unsynced && !self.skipping && !self.copying_in && self.ring.iter().all(|expect| expect.is_query_of_ours())
@@ -246,19 +267,25 @@ impl Replies {
                     readies += 1;
                     open = false;
                 }
-                Expect::Parse | Expect::Refused | Expect::Bind | Expect::Describe | Expect::Execute | Expect::Close => {
-                    open = true
-                }
+                Expect::Parse
+                | Expect::Refused
+                | Expect::Bind
+                | Expect::Describe
+                | Expect::DescribeTold
+                | Expect::Execute
+                | Expect::Close => open = true,
                 Expect::SyncOurs => {
                     orphaned |= open;
                     open = false;
                 }
                 Expect::ParseOurs
                 | Expect::CloseOurs
+                | Expect::DescribeOurs
                 | Expect::CopyEnd
                 | Expect::SettingsOurs
                 | Expect::InventoryOurs
                 | Expect::PrepareOurs
+                | Expect::StatementOurs
                 | Expect::UnlistenOurs => {}
             }
         }
@@ -297,6 +324,14 @@ impl Replies {
             back::CLOSE_COMPLETE if front == Some(Expect::CloseOurs) => self.pop(Reply::Eat),
             back::CLOSE_COMPLETE if front == Some(Expect::Close) => self.pop(Reply::PassChange),
             back::CLOSE_COMPLETE => Reply::Unasked,
+            back::PARAMETER_DESCRIPTION | back::NO_DATA | back::ROW_DESCRIPTION
+                if matches!(front, Some(Expect::DescribeTold | Expect::DescribeOurs)) =>
+            {
+                if tag != back::PARAMETER_DESCRIPTION {
+                    self.ring.pop_front();
+                }
+                Reply::Description { is_ours: front == Some(Expect::DescribeOurs) }
+            }
             back::NO_DATA => self.pop_if(front, Expect::Describe),
             back::ROW_DESCRIPTION if front == Some(Expect::Describe) => self.pop(Reply::Pass),
             back::COMMAND_COMPLETE | back::PORTAL_SUSPENDED | back::EMPTY_QUERY if front == Some(Expect::Execute) => {
@@ -334,6 +369,7 @@ impl Replies {
             Some(Expect::SettingsOurs) => Whose::Settings,
             Some(Expect::InventoryOurs) => Whose::Inventory,
             Some(Expect::PrepareOurs) => Whose::Prepare,
+            Some(Expect::StatementOurs) => Whose::Statement,
             Some(Expect::UnlistenOurs) => Whose::Unlisten,
             _ => return Reply::Unasked,
         };
@@ -371,7 +407,9 @@ impl Replies {
             // An error nobody asked for is the server's farewell; let the client have it.
             None => return Reply::Error(Dropped::default()),
             Some(Expect::SettingsOurs) => return Reply::SettingsRefused,
-            Some(Expect::InventoryOurs | Expect::PrepareOurs | Expect::UnlistenOurs) => return Reply::OursRefused,
+            Some(Expect::InventoryOurs | Expect::PrepareOurs | Expect::StatementOurs | Expect::UnlistenOurs) => {
+                return Reply::OursRefused;
+            }
             Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall) => return Reply::Error(Dropped::default()),
             Some(Expect::QueryRefused) => return Reply::Error(Dropped { exchange: true, ..Dropped::default() }),
             Some(_) => {}
@@ -392,6 +430,7 @@ impl Replies {
                 }
                 Some(Expect::Parse | Expect::Close | Expect::QueryChange) => dropped.changes += 1,
                 Some(Expect::ParseOurs) => dropped.ours += 1,
+                Some(Expect::DescribeTold | Expect::DescribeOurs) => dropped.described += 1,
                 Some(Expect::Refused | Expect::QueryRefused) => dropped.refused += 1,
                 Some(_) => {}
             }
@@ -441,8 +480,11 @@ mod tests {
             "Refused" => Expect::Refused,
             "Bind" => Expect::Bind,
             "Describe" => Expect::Describe,
+            "DescribeTold" => Expect::DescribeTold,
+            "DescribeOurs" => Expect::DescribeOurs,
             "Execute" => Expect::Execute,
             "Close" => Expect::Close,
+            "CloseOurs" => Expect::CloseOurs,
             "Sync" => Expect::Sync,
             "SyncOurs" => Expect::SyncOurs,
             "Settings" => Expect::SettingsOurs,
@@ -457,6 +499,7 @@ mod tests {
             Reply::Pass => "pass".into(),
             Reply::PassChange => "pass change".into(),
             Reply::Eat => "eat".into(),
+            Reply::Description { is_ours } => if is_ours { "look, eat" } else { "look, pass" }.into(),
             Reply::Row => "row".into(),
             Reply::OursRefused => "ours refused".into(),
             Reply::Misplaced => "misplaced".into(),
@@ -467,13 +510,22 @@ mod tests {
                     match whose {
                         Whose::Client => "",
                         Whose::ClientChange => " change",
-                        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Unlisten => " ours",
+                        Whose::Sync
+                        | Whose::Settings
+                        | Whose::Inventory
+                        | Whose::Prepare
+                        | Whose::Statement
+                        | Whose::Unlisten => {
+                            " ours"
+                        }
                     }
                 )
             }
             Reply::Error(d) => {
                 let mut name = "error".to_string();
-                for (count, what) in [(d.changes, "changes"), (d.ours, "ours"), (d.refused, "refused")] {
+                for (count, what) in
+                    [(d.changes, "changes"), (d.ours, "ours"), (d.described, "described"), (d.refused, "refused")]
+                {
                     if count > 0 {
                         name += &format!(" {what}={count}");
                     }
@@ -738,6 +790,26 @@ mod tests {
              < A -> pass
              < E -> error
              < ZI -> unasked",
+        );
+    }
+
+    #[test]
+    fn descriptions_that_were_asked_for_are_looked_at() {
+        check_replies(
+            "> CloseOurs Parse DescribeOurs Bind DescribeTold Execute Sync
+             < 3 -> eat
+             < 1 -> pass change
+             < t -> look, eat
+             < T -> look, eat
+             < 2 -> pass
+             < t -> look, pass
+             < n -> look, pass
+             < C -> pass
+             < ZI -> ready I
+             settled? -> true
+             > ParseOurs DescribeOurs SyncOurs
+             < E -> error ours=1 described=1 discard
+             < ZI -> ready I ours",
         );
     }
 }

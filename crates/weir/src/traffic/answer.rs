@@ -1,7 +1,7 @@
 //! What Weir says to a client itself: SHOW commands, and commands on the session that must not reach a shared link.
 
 use crate::client::inventory;
-use crate::client::session::{FAILED, Session};
+use crate::client::session::{FAILED, IDLE, Session};
 use crate::client::statements::Statement;
 use crate::monitor::fault::Fault;
 use crate::monitor::metrics::Metric;
@@ -37,7 +37,9 @@ pub fn simple(s: &mut Session, w: &Rc<Worker>, local: &Local) {
 }
 
 fn deallocate(s: &mut Session, w: &Worker, name: &str) {
-    s.named.remove(name.as_bytes());
+    if s.named.remove(name.as_bytes()).is_none() {
+        inventory::deallocate(s, w, name);
+    }
     if s.portal.is_none() {
         s.unnamed = None;
     }
@@ -133,7 +135,18 @@ pub fn is_in_doubt(s: &Session, statement: &Statement) -> bool {
 pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
     let local = statement.local.as_ref()?;
     match local {
-        Local::Deallocate(name) => (s.transaction != FAILED && s.named.contains_key(name.as_bytes())).then_some(local),
+        Local::Deallocate(name) => {
+            let name = name.as_bytes();
+            // Who has one by SQL may be asked by no server: one whose table is gone is not on the link.
+            let is_by_sql = || {
+                s.transaction == IDLE
+                    && !s.state.is_unsure()
+                    && !s.state.by_mode
+                    && s.state.by_sql.has(name)
+                    && !s.state.by_sql.is_bound()
+            };
+            (s.transaction != FAILED && (s.named.contains_key(name) || is_by_sql())).then_some(local)
+        }
         Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => Some(local),
     }
 }
