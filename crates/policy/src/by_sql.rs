@@ -42,6 +42,11 @@ impl BySql {
         self.entries.iter().fold(Leaves::NONE, |all, entry| all.and(entry.later))
     }
 
+    /// The same without one of them.
+    pub fn without(&self, name: &[u8]) -> BySql {
+        BySql { entries: self.entries.iter().filter(|entry| entry.name.as_bytes() != name).cloned().collect() }
+    }
+
     /// Whether one of them cannot move.
     pub fn is_bound(&self) -> bool {
         self.entries.iter().any(|entry| entry.is_bound)
@@ -74,7 +79,7 @@ impl BySql {
         for gone in self.entries.iter().filter(|entry| !has(wanted, entry)) {
             let mut sql = String::from("DEALLOCATE ");
             identifier(&mut sql, &gone.name);
-            changes.push(Change::Statement(sql));
+            changes.push(Change::Deallocate(sql));
         }
         let mut settings = now.clone();
         for new in wanted.entries.iter().filter(|entry| !has(self, entry)) {
@@ -82,7 +87,7 @@ impl BySql {
                 changes.push(Change::Settings(settings.change_to(&new.settings)));
                 settings = new.settings.clone();
             }
-            changes.push(Change::Statement(new.text.clone()));
+            changes.push(Change::Prepare(new.clone()));
         }
         if !Arc::ptr_eq(&settings, now) {
             changes.push(Change::Settings(settings.change_to(now)));
@@ -95,7 +100,8 @@ impl BySql {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     Settings(String),
-    Statement(String),
+    Deallocate(String),
+    Prepare(Arc<Entry>),
 }
 
 #[cfg(test)]
@@ -119,7 +125,8 @@ mod tests {
         let say = |changes: Vec<Change>| {
             let words = changes.into_iter().map(|change| match change {
                 Change::Settings(sql) => sql.replace("pg_catalog.set_config", "set"),
-                Change::Statement(sql) => sql,
+                Change::Deallocate(sql) => sql,
+                Change::Prepare(entry) => entry.text.clone(),
             });
             words.collect::<Vec<_>>().join("; ")
         };
@@ -133,6 +140,7 @@ mod tests {
         let other = set(&none, &["a"], &plain);
         assert_eq!(say(first.change_to(&other, &plain)), "DEALLOCATE \"a\"; prepare a", "of the same name, and another one");
         assert!(both.has(b"B") && !both.has(b"b"));
+        assert_eq!(both.without(b"B"), first);
         assert!(!both.is_bound() && set(&both, &["a", "bound"], &plain).is_bound());
     }
 }

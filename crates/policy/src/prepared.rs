@@ -1,6 +1,9 @@
-//! Which statements one link has prepared, under our names, and which must go when there are too many.
+//! Which statements one link has prepared, under our names, what servers say of them, and which must go when there are too many.
 
+use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashSet};
+use std::hash::{BuildHasher, Hasher};
+use weir_wire::frame::split_cstr;
 
 /// Identity of a statement text with its parameter types; the same text has the same identity for all clients of a worker.
 pub type StatementId = u64;
@@ -25,10 +28,84 @@ pub fn push_name(out: &mut Vec<u8>, id: StatementId) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// The statements of one link, each with the time of its last use.
+/// What a server says of a statement, as one number: the types of its parameters, names and types of its columns.
+///
+/// A client that was told once reads all later rows by that, so that a server where the statement has come to mean something else must
+/// not answer (0A000 in PostgreSQL: `RevalidateCachedQuery` in plancache.c compares the result by `equalTupleDescs`). Parameters count
+/// too: a server that analyses the text anew may take them for another type than the client, which sends them in binary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape(u64);
+
+impl Shape {
+    /// Nobody has asked.
+    pub const UNKNOWN: Shape = Shape(0);
+    /// Neither parameters nor columns: there is nothing to be misread.
+    pub const EMPTY: Shape = Shape(1);
+    /// Its description is too long to be looked at.
+    pub const VAST: Shape = Shape(2);
+
+    /// By the body of a ParameterDescription.
+    pub fn of_parameters(body: &[u8]) -> Shape {
+        if body == [0, 0] { Shape::EMPTY } else { Shape::EMPTY.and(|hash| hash.write(body)) }
+    }
+
+    /// With the body of a RowDescription. Tables' numbers and formats are left out: a table made anew gives the same rows.
+    pub fn with_columns(self, body: &[u8]) -> Shape {
+        const PLACE_BYTES: usize = 6;
+        const TYPE_BYTES: usize = 10;
+        const FORMAT_BYTES: usize = 2;
+        if self == Shape::VAST {
+            return self;
+        }
+        let mut is_whole = true;
+        let shape = self.and(|hash| {
+            let (count, mut rest) = body.split_at(body.len().min(2));
+            hash.write(count);
+            while !rest.is_empty() {
+                let column = split_cstr(rest).filter(|(_, tail)| tail.len() >= PLACE_BYTES + TYPE_BYTES + FORMAT_BYTES);
+                let Some((name, tail)) = column else { return is_whole = false };
+                hash.write_usize(name.len());
+                hash.write(name);
+                hash.write(&tail[PLACE_BYTES..PLACE_BYTES + TYPE_BYTES]);
+                rest = &tail[PLACE_BYTES + TYPE_BYTES + FORMAT_BYTES..];
+            }
+        });
+        if is_whole { shape } else { Shape::VAST }
+    }
+
+    fn and(self, write: impl FnOnce(&mut <FixedState as BuildHasher>::Hasher)) -> Shape {
+        let mut hash = FixedState::with_seed(0).build_hasher();
+        hash.write_u64(self.0);
+        write(&mut hash);
+        // The first few numbers are taken.
+        Shape(hash.finish() | 1 << 63)
+    }
+
+    /// Whether a client that was told this may be answered by a server that would say `now`.
+    #[inline]
+    pub fn allows(self, now: Shape) -> bool {
+        !self.can_change() || self == now
+    }
+
+    /// Whether there is something to be misread should it change.
+    #[inline]
+    pub fn can_change(self) -> bool {
+        self != Shape::UNKNOWN && self != Shape::EMPTY
+    }
+}
+
+/// A statement of a link.
+#[derive(Debug)]
+struct Place {
+    /// When it was used last.
+    used: u64,
+    shape: Shape,
+}
+
+/// The statements of one link.
 #[derive(Debug, Default)]
 pub struct Known {
-    used: HashMap<StatementId, u64>,
+    used: HashMap<StatementId, Place>,
     /// Still on the server, but must be prepared anew before the next use.
     stale: HashSet<StatementId>,
     clock: u64,
@@ -48,40 +125,44 @@ impl Known {
         self.used.contains_key(&id)
     }
 
-    /// Notes a use of a statement that is there; false when it is not.
-    pub fn use_if_known(&mut self, id: StatementId) -> bool {
+    /// Notes a use of a statement that is there as a client was `told`; false when it is not.
+    pub fn use_if_known(&mut self, id: StatementId, told: Shape) -> bool {
         self.clock += 1;
-        let known = self.used.get_mut(&id);
-        let is_known = known.is_some();
-        if let Some(used) = known {
-            *used = self.clock;
-        }
-        is_known
+        let Some(place) = self.used.get_mut(&id) else { return false };
+        place.used = self.clock;
+        told.allows(place.shape)
     }
 
-    /// Notes a use. After `Need::Parse` the statement counts as prepared: undo with `forget` if the Parse fails.
+    /// Notes what the server says of a statement.
+    pub fn describe(&mut self, id: StatementId, shape: Shape) {
+        if let Some(place) = self.used.get_mut(&id) {
+            place.shape = shape;
+        }
+    }
+
+    /// Notes that a statement is prepared now, by a Parse after which nobody has asked what it is: undo with `forget` if that fails.
     pub fn touch(&mut self, id: StatementId, max: usize) -> Need {
         self.clock += 1;
-        let clock = self.clock;
-        if let Some(used) = self.used.get_mut(&id) {
-            *used = clock;
+        let place = Place { used: self.clock, shape: Shape::UNKNOWN };
+        if let Some(known) = self.used.get_mut(&id) {
+            *known = place;
             return Need::Nothing;
         }
         if !self.stale.is_empty() && self.stale.remove(&id) {
-            self.used.insert(id, clock);
+            self.used.insert(id, place);
             return Need::Parse { evict: Some(id) };
         }
         let evict = if self.used.len() >= max.max(1) { self.oldest() } else { None };
         if let Some(evict) = evict {
             self.used.remove(&evict);
         }
-        self.used.insert(id, clock);
+        self.used.insert(id, place);
         Need::Parse { evict }
     }
 
     /// Linear, but only when a link is full and a new statement comes.
     fn oldest(&self) -> Option<StatementId> {
-        self.used.iter().min_by_key(|(_, used)| **used).map(|(id, _)| *id)
+        self.used.iter().min_by_key(|(_, place)| place.used).map(|(id, _)| *id)
     }
 
     pub fn forget(&mut self, id: StatementId) {
@@ -140,5 +221,51 @@ mod tests {
         assert!(!known.contains(1));
         assert_eq!(known.touch(1, 5), Need::Parse { evict: Some(1) });
         assert_eq!(known.touch(1, 5), Need::Nothing);
+    }
+
+    fn column(name: &str, table: u32, of: u32, format: u16) -> Vec<u8> {
+        let place = [&table.to_be_bytes()[..], &1u16.to_be_bytes()].concat();
+        let kind = [&of.to_be_bytes()[..], &4u16.to_be_bytes(), &(-1i32).to_be_bytes()].concat();
+        [name.as_bytes(), b"\0", &place, &kind, &format.to_be_bytes()].concat()
+    }
+
+    fn rows(columns: &[Vec<u8>]) -> Vec<u8> {
+        [(columns.len() as u16).to_be_bytes().to_vec(), columns.concat()].concat()
+    }
+
+    #[test]
+    fn names_and_types_make_a_shape_and_places_and_formats_do_not() {
+        let none = Shape::of_parameters(&[0, 0]);
+        assert_eq!(none, Shape::EMPTY);
+        let told = none.with_columns(&rows(&[column("a", 7, 23, 0)]));
+        assert!(told.can_change() && told.allows(told));
+        assert_eq!(none.with_columns(&rows(&[column("a", 8, 23, 1)])), told, "of a table made anew, in binary");
+        let others = [
+            none,
+            none.with_columns(&rows(&[column("b", 7, 23, 0)])),
+            none.with_columns(&rows(&[column("a", 7, 20, 0)])),
+            none.with_columns(&rows(&[column("a", 7, 23, 0), column("a", 7, 23, 0)])),
+            Shape::of_parameters(&[0, 1, 0, 0, 0, 23]).with_columns(&rows(&[column("a", 7, 23, 0)])),
+            Shape::VAST,
+            Shape::UNKNOWN,
+        ];
+        for other in others {
+            assert!(!told.allows(other), "{other:?}");
+        }
+        assert!(Shape::EMPTY.allows(told) && Shape::UNKNOWN.allows(told), "nothing can be misread");
+        let cut = rows(&[column("a", 7, 23, 0)]);
+        assert_eq!(none.with_columns(&cut[..cut.len() - 1]), Shape::VAST);
+    }
+
+    #[test]
+    fn a_statement_prepared_anew_is_not_taken_for_what_it_was() {
+        let told = Shape::of_parameters(&[0, 1, 0, 0, 0, 23]);
+        let mut known = Known::default();
+        known.touch(1, 5);
+        assert!(known.use_if_known(1, Shape::UNKNOWN) && !known.use_if_known(1, told));
+        known.describe(1, told);
+        assert!(known.use_if_known(1, told) && !known.use_if_known(2, told));
+        known.touch(1, 5);
+        assert!(!known.use_if_known(1, told), "somebody prepared it again");
     }
 }

@@ -25,6 +25,9 @@ pub enum Expect {
     ParseOurs,
     Bind,
     Describe,
+    /// A Describe of the client's whose answer is looked at.
+    DescribeTold,
+    DescribeOurs,
     Execute,
     /// A Close of the client's.
     Close,
@@ -37,8 +40,10 @@ pub enum Expect {
     SettingsOurs,
     /// A simple query that asks what the session left; its rows are read and eaten.
     InventoryOurs,
-    /// A simple query that brings or removes a statement prepared by SQL; wholly eaten.
+    /// A simple query that brings something else; wholly eaten.
     PrepareOurs,
+    /// A simple query that brings or removes a statement prepared by SQL; wholly eaten.
+    StatementOurs,
     /// A simple query that ends all listening of the link; wholly eaten.
     UnlistenOurs,
     /// The client's BEGIN, which it was answered before; wholly eaten.
@@ -55,6 +60,7 @@ impl Expect {
             Expect::SettingsOurs
                 | Expect::InventoryOurs
                 | Expect::PrepareOurs
+                | Expect::StatementOurs
                 | Expect::UnlistenOurs
                 | Expect::BeginOurs
                 | Expect::FailOurs
@@ -78,6 +84,7 @@ pub enum Whose {
     Settings,
     Inventory,
     Prepare,
+    Statement,
     Unlisten,
     Begin,
 }
@@ -89,6 +96,10 @@ pub enum Reply {
     /// Pass; a Parse or Close of the client's has happened.
     PassChange,
     Eat,
+    /// A part of a statement's description: to be looked at, and eaten or passed.
+    Description {
+        is_ours: bool,
+    },
     /// A row of an inventory: read and eat it.
     Row,
     /// A ReadyForQuery with this status; eat it if it is not the client's.
@@ -120,6 +131,8 @@ pub struct Dropped {
     pub parse: bool,
     /// Parses of ours that will not happen.
     pub ours: u32,
+    /// Descriptions that were to be looked at.
+    pub described: u32,
     /// Refusals that come too late: an earlier error comes first.
     pub refused: u32,
     /// The failed message is one we refused: exchange the error.
@@ -166,6 +179,7 @@ impl Replies {
             | Expect::SettingsOurs
             | Expect::InventoryOurs
             | Expect::PrepareOurs
+            | Expect::StatementOurs
             | Expect::UnlistenOurs
             | Expect::BeginOurs
             | Expect::FailOurs => {
@@ -233,6 +247,11 @@ impl Replies {
         self.ring.front().is_some_and(|front| front.is_query_of_ours())
     }
 
+    /// The next reply is about a statement prepared by SQL that is brought.
+    pub fn is_bringing_statement(&self) -> bool {
+        self.ring.front() == Some(&Expect::StatementOurs)
+    }
+
     /// Nothing of the client's is due and no transaction of a pipeline is open.
     pub fn is_only_ours(&self) -> bool {
         !self.unsynced && !self.skipping && !self.copying_in && self.ring.iter().all(|expect| expect.is_query_of_ours())
@@ -263,19 +282,25 @@ impl Replies {
                     readies += 1;
                     open = false;
                 }
-                Expect::Parse | Expect::Refused | Expect::Bind | Expect::Describe | Expect::Execute | Expect::Close => {
-                    open = true
-                }
+                Expect::Parse
+                | Expect::Refused
+                | Expect::Bind
+                | Expect::Describe
+                | Expect::DescribeTold
+                | Expect::Execute
+                | Expect::Close => open = true,
                 Expect::SyncOurs => {
                     orphaned |= open;
                     open = false;
                 }
                 Expect::ParseOurs
                 | Expect::CloseOurs
+                | Expect::DescribeOurs
                 | Expect::CopyEnd
                 | Expect::SettingsOurs
                 | Expect::InventoryOurs
                 | Expect::PrepareOurs
+                | Expect::StatementOurs
                 | Expect::UnlistenOurs
                 | Expect::BeginOurs
                 | Expect::FailOurs => {}
@@ -316,6 +341,14 @@ impl Replies {
             back::CLOSE_COMPLETE if front == Some(Expect::CloseOurs) => self.pop(Reply::Eat),
             back::CLOSE_COMPLETE if front == Some(Expect::Close) => self.pop(Reply::PassChange),
             back::CLOSE_COMPLETE => Reply::Unasked,
+            back::PARAMETER_DESCRIPTION | back::NO_DATA | back::ROW_DESCRIPTION
+                if matches!(front, Some(Expect::DescribeTold | Expect::DescribeOurs)) =>
+            {
+                if tag != back::PARAMETER_DESCRIPTION {
+                    self.ring.pop_front();
+                }
+                Reply::Description { is_ours: front == Some(Expect::DescribeOurs) }
+            }
             back::NO_DATA => self.pop_if(front, Expect::Describe),
             back::ROW_DESCRIPTION if front == Some(Expect::Describe) => self.pop(Reply::Pass),
             back::COMMAND_COMPLETE | back::PORTAL_SUSPENDED | back::EMPTY_QUERY if front == Some(Expect::Execute) => {
@@ -353,6 +386,7 @@ impl Replies {
             Some(Expect::SettingsOurs) => Whose::Settings,
             Some(Expect::InventoryOurs) => Whose::Inventory,
             Some(Expect::PrepareOurs) => Whose::Prepare,
+            Some(Expect::StatementOurs) => Whose::Statement,
             Some(Expect::UnlistenOurs) => Whose::Unlisten,
             Some(Expect::BeginOurs | Expect::FailOurs) => Whose::Begin,
             _ => return Reply::Unasked,
@@ -391,7 +425,9 @@ impl Replies {
             // An error nobody asked for is the server's farewell; let the client have it.
             None => return Reply::Error(Dropped::default()),
             Some(Expect::SettingsOurs) => return Reply::SettingsRefused,
-            Some(Expect::InventoryOurs | Expect::PrepareOurs | Expect::UnlistenOurs) => return Reply::OursRefused,
+            Some(Expect::InventoryOurs | Expect::PrepareOurs | Expect::StatementOurs | Expect::UnlistenOurs) => {
+                return Reply::OursRefused;
+            }
             Some(Expect::BeginOurs) => return Reply::BeginRefused,
             Some(Expect::FailOurs) => return Reply::Eat,
             Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall) => return Reply::Error(Dropped::default()),
@@ -414,6 +450,7 @@ impl Replies {
                 }
                 Some(Expect::Parse | Expect::Close | Expect::QueryChange) => dropped.changes += 1,
                 Some(Expect::ParseOurs) => dropped.ours += 1,
+                Some(Expect::DescribeTold | Expect::DescribeOurs) => dropped.described += 1,
                 Some(Expect::Refused | Expect::QueryRefused) => dropped.refused += 1,
                 Some(_) => {}
             }
@@ -463,8 +500,11 @@ mod tests {
             "Refused" => Expect::Refused,
             "Bind" => Expect::Bind,
             "Describe" => Expect::Describe,
+            "DescribeTold" => Expect::DescribeTold,
+            "DescribeOurs" => Expect::DescribeOurs,
             "Execute" => Expect::Execute,
             "Close" => Expect::Close,
+            "CloseOurs" => Expect::CloseOurs,
             "Sync" => Expect::Sync,
             "SyncOurs" => Expect::SyncOurs,
             "Settings" => Expect::SettingsOurs,
@@ -481,6 +521,7 @@ mod tests {
             Reply::Pass => "pass".into(),
             Reply::PassChange => "pass change".into(),
             Reply::Eat => "eat".into(),
+            Reply::Description { is_ours } => if is_ours { "look, eat" } else { "look, pass" }.into(),
             Reply::Row => "row".into(),
             Reply::OursRefused => "ours refused".into(),
             Reply::Misplaced => "misplaced".into(),
@@ -492,7 +533,13 @@ mod tests {
                     match whose {
                         Whose::Client => "",
                         Whose::ClientChange => " change",
-                        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Unlisten | Whose::Begin => {
+                        Whose::Sync
+                        | Whose::Settings
+                        | Whose::Inventory
+                        | Whose::Prepare
+                        | Whose::Statement
+                        | Whose::Begin
+                        | Whose::Unlisten => {
                             " ours"
                         }
                     }
@@ -500,7 +547,9 @@ mod tests {
             }
             Reply::Error(d) => {
                 let mut name = "error".to_string();
-                for (count, what) in [(d.changes, "changes"), (d.ours, "ours"), (d.refused, "refused")] {
+                for (count, what) in
+                    [(d.changes, "changes"), (d.ours, "ours"), (d.described, "described"), (d.refused, "refused")]
+                {
                     if count > 0 {
                         name += &format!(" {what}={count}");
                     }
@@ -786,6 +835,26 @@ mod tests {
              < A -> pass
              < E -> error
              < ZI -> unasked",
+        );
+    }
+
+    #[test]
+    fn descriptions_that_were_asked_for_are_looked_at() {
+        check_replies(
+            "> CloseOurs Parse DescribeOurs Bind DescribeTold Execute Sync
+             < 3 -> eat
+             < 1 -> pass change
+             < t -> look, eat
+             < T -> look, eat
+             < 2 -> pass
+             < t -> look, pass
+             < n -> look, pass
+             < C -> pass
+             < ZI -> ready I
+             settled? -> true
+             > ParseOurs DescribeOurs SyncOurs
+             < E -> error ours=1 described=1 discard
+             < ZI -> ready I ours",
         );
     }
 }

@@ -7,6 +7,7 @@ use crate::client::flow::Kept;
 use crate::client::session::{FAILED, IDLE, Session};
 use crate::client::state::{Asking, Plain};
 use crate::client::statements::Statement;
+use crate::monitor::fault::Fault;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::worker::Worker;
@@ -103,6 +104,19 @@ fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, sta
             statement.may_change
         }
     }
+}
+
+/// Whether a function that a statement calls may change what the session has, or what is not known to be harmless.
+fn may_act_unseen(s: &Session, w: &Worker, statement: &Statement) -> bool {
+    if statement.executes && !s.state.by_sql.later().is_empty() {
+        return true;
+    }
+    if statement.functions.is_empty() {
+        return false;
+    }
+    let edition = w.shared.definitions.load(Ordering::Relaxed);
+    let mut books = w.functions.borrow_mut();
+    !matches!(books.of(&s.pools.database, w.now_ms(), edition).judge_all(&statement.functions), Verdict::Harmless)
 }
 
 fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, text: &[u8], values: &[u8]) {
@@ -207,8 +221,16 @@ pub fn on_row(s: &mut Session, body: Option<&[u8]>) {
     }
 }
 
-/// The server refused a question, or a statement that it had taken on another link.
-pub fn on_refused(s: &mut Session) {
+/// The server refused a question, or a statement that it had taken on another link. `header`: of the error, which is whole.
+pub fn on_refused(s: &mut Session, header: Header) {
+    if s.replies.is_bringing_statement() {
+        s.state.is_link_off = true;
+        if let (Some(Some(entry)), Some(body)) = (s.state.preparing.front(), s.down.whole(header)) {
+            let fault = Fault::of_report(&weir_wire::back::read_report(body));
+            s.state.refused.push((entry.clone(), fault));
+        }
+        return;
+    }
     match &mut s.state.asking {
         Some(asking) => asking.answer.is_torn = true,
         None => {
@@ -308,6 +330,13 @@ fn take_statements(s: &mut Session, w: &Worker, listed: Vec<(String, String)>) -
     true
 }
 
+/// A statement prepared by SQL is taken away, outside of a transaction: what is brought to the link next is without it.
+pub fn deallocate(s: &mut Session, w: &Worker, name: &str) {
+    let now = s.state.by_sql.without(name.as_bytes());
+    s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
+    s.state.refused.retain(|(entry, _)| entry.name != name);
+}
+
 /// Shows operators that a link is kept, or is no longer.
 fn show_kept(s: &Session, w: &Worker, had: Option<Kept>) {
     let kept = s.state.kept();
@@ -382,9 +411,14 @@ fn bring_statements(s: &mut Session, w: &Worker) {
     for change in had.change_to(&s.state.by_sql, &s.state.settings) {
         match change {
             Change::Settings(sql) => send_settings(s, w, &sql),
-            Change::Statement(sql) => {
+            Change::Deallocate(sql) => {
+                s.state.preparing.push_back(None);
+                send(s, w, &sql, Expect::StatementOurs);
+            }
+            Change::Prepare(entry) => {
                 w.count(Metric::ParsesAdded);
-                send(s, w, &sql, Expect::PrepareOurs);
+                send(s, w, &entry.text, Expect::StatementOurs);
+                s.state.preparing.push_back(Some(entry));
             }
         }
     }

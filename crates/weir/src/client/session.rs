@@ -12,12 +12,14 @@ use crate::server::link::Link;
 use crate::traffic::causal::Causal;
 use crate::traffic::judging::Place;
 use crate::traffic::net::Net;
+use crate::traffic::shapes::Described;
 use crate::traffic::wishes::Wishes;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use weir_policy::cluster::NodeIndex;
-use weir_policy::prepared::StatementId;
+use weir_policy::prepared::{Shape, StatementId};
 use weir_policy::replies::{Dropped, Replies};
 use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::write;
@@ -47,14 +49,18 @@ pub struct Session {
     pub state: State,
     pub entry: Rc<Entry>,
     /// The client's prepared statements, by its names.
-    pub named: HashMap<Box<[u8]>, Rc<Prepared>>,
-    pub unnamed: Option<Rc<Prepared>>,
+    pub named: HashMap<Box<[u8]>, Own>,
+    pub unnamed: Option<Own>,
     /// Parses and Closes of the client's whose answer is due, in order, to be undone if they do not happen.
     pub journal: VecDeque<Entered>,
     /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
     pub segment: u32,
     /// Statements brought along whose ParseComplete is due, in order.
     pub bringing: VecDeque<(u32, StatementId)>,
+    /// Descriptions that are looked at when they come, in order.
+    pub described: VecDeque<Described>,
+    /// A statement that the link was asked about for the message that waits: its answer decides.
+    pub asked: Option<StatementId>,
     /// What to say in place of the errors of Parses made to fail, in order.
     pub refusals: VecDeque<Fault>,
     /// The node its reads go to.
@@ -75,6 +81,8 @@ pub struct Session {
     pub verb_bound: bool,
     /// The client said goodbye or closed its side: what it sent before is still carried out.
     pub leaving: bool,
+    /// When it has left, it ends by then, whatever is still to be asked on its link.
+    pub leaves_by: Option<Instant>,
     /// Too many replies were due, and half of them still are.
     pub filling: bool,
     /// The unnamed statement was too long to be kept here: it is on the link only.
@@ -127,16 +135,30 @@ impl Begun {
     }
 }
 
+/// A statement the client has prepared.
+#[derive(Clone)]
+pub struct Own {
+    pub prepared: Rc<Prepared>,
+    /// What a server said of it then; the client goes by that.
+    pub told: Shape,
+}
+
+impl Own {
+    pub fn new(prepared: Rc<Prepared>) -> Own {
+        Own { prepared, told: Shape::UNKNOWN }
+    }
+}
+
 /// What a Parse or Close of the client's changed, to be taken back when an error before it made the server skip it.
 pub enum Change {
     /// `made`: the statement a Parse prepared.
     Named {
         name: Box<[u8]>,
-        before: Option<Rc<Prepared>>,
+        before: Option<Own>,
         made: Option<StatementId>,
     },
     Unnamed {
-        before: Option<Rc<Prepared>>,
+        before: Option<Own>,
     },
     /// Close of a portal.
     Nothing,
@@ -187,6 +209,8 @@ impl Session {
             journal: VecDeque::new(),
             segment: 0,
             bringing: VecDeque::new(),
+            described: VecDeque::new(),
+            asked: None,
             refusals: VecDeque::new(),
             favourite: None,
             wishes: Wishes::default(),
@@ -197,6 +221,7 @@ impl Session {
             barrier: false,
             verb_bound: false,
             leaving: false,
+            leaves_by: None,
             filling: false,
             unnamed_on_link: false,
             discarding: false,
@@ -224,6 +249,8 @@ impl Session {
                 self.forget_on_link(id);
             }
         }
+        self.described.drain(..(dropped.described as usize).min(self.described.len()));
+        self.asked = None;
         // Whether the link's unnamed statement came before or after the failed message is not known: it is sent again when used.
         if let Some(link) = &mut self.link {
             link.unnamed = None;
@@ -282,7 +309,7 @@ impl Session {
     fn forget_on_link(&mut self, id: StatementId) {
         if let Some(link) = &mut self.link {
             link.known.forget(id);
-            if link.unnamed == Some(id) {
+            if link.unnamed.is_some_and(|(unnamed, _)| unnamed == id) {
                 link.unnamed = None;
             }
         }
@@ -294,6 +321,7 @@ impl Session {
             self.take_back(self.journal.len(), entered.change, false);
         }
         self.bringing.clear();
+        self.described.clear();
         self.refusals.clear();
     }
 
@@ -363,7 +391,16 @@ impl Session {
         self.entry.cancel_waits.set(false);
         self.entry.card.set_doing(if self.begun.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
         self.net.reset();
+        self.asked = None;
+        self.state.refused.clear();
         self.flushed = false;
+    }
+
+    /// What names stand for may have changed: nobody who hears of it may rely on what was known before.
+    #[cold]
+    pub fn tell_change(&mut self, w: &Worker) {
+        self.state.redefines = false;
+        w.shared.note_change(&self.pools.known);
     }
 
     /// Appends an error for the client. Must not be called in the middle of a server's message.
@@ -373,6 +410,9 @@ impl Session {
     }
 
     pub fn say_ready(&mut self, w: &Worker) {
+        if self.replies.is_empty() {
+            self.entry.clock.asked_since.set(None);
+        }
         let status = self.status();
         write::ready(self.down.extra(&w.buffers), status);
     }

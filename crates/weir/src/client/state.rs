@@ -5,8 +5,10 @@
 
 use crate::client::flow::Kept;
 use crate::client::hub::Subscription;
+use crate::monitor::fault::Fault;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use weir_policy::by_sql::BySql;
+use weir_policy::by_sql::{BySql, Entry};
 use weir_policy::inventory::{Answer, Ask};
 use weir_policy::settings::Settings;
 use weir_sql::facts::{Keeps, Leaves, Reset};
@@ -74,6 +76,10 @@ pub struct State {
     pub renews: bool,
     /// Not all of the session's statements could be brought to this link: it must be cleaned before another's use.
     pub is_link_off: bool,
+    /// Statements prepared by SQL that are being brought to the link, in order; without a name those that are taken away.
+    pub preparing: VecDeque<Option<Arc<Entry>>>,
+    /// Those that the link in use has refused, and why.
+    pub refused: Vec<(Arc<Entry>, Fault)>,
     /// What it listens to without a link.
     pub listening: Option<Box<Subscription>>,
 }
@@ -103,6 +109,8 @@ impl State {
             redefines: false,
             renews: false,
             is_link_off: false,
+            preparing: VecDeque::new(),
+            refused: Vec::new(),
             listening: None,
         }
     }
@@ -113,6 +121,12 @@ impl State {
             return Some(Kept::Mode);
         }
         self.found.and(self.stuck).kinds().next().map(Kept::State)
+    }
+
+    /// Why the server does not know a statement prepared by SQL that the session has, by its complaint about that.
+    pub fn why_refused(&self, complaint: &[u8]) -> Option<&Fault> {
+        let names = |entry: &Entry| complaint.windows(entry.name.len().max(1)).any(|part| part == entry.name.as_bytes());
+        self.refused.iter().find(|(entry, _)| names(entry)).map(|(_, fault)| fault)
     }
 
     /// The link may have more on it than is known.
@@ -191,6 +205,8 @@ impl State {
         self.untold.clear();
         self.renews = false;
         self.is_link_off = false;
+        self.preparing.clear();
+        self.refused.clear();
         if let Some(subscription) = &mut self.listening {
             subscription.rules.link_lost();
             subscription.rules.drop_fence();

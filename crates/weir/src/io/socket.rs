@@ -2,6 +2,7 @@
 
 use crate::io::reactor::{CLOSED, NO_TASK, READ, Reactor, Slot, TaskId, WRITE, parked};
 use crate::io::tls::{Plain, Tls};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use std::cell::RefCell;
@@ -309,6 +310,18 @@ impl Socket {
 
     pub fn is_closed(&self) -> bool {
         self.slot.ready() & CLOSED != 0
+    }
+
+    /// Whether the peer can hear no more: it was reset, or has closed a unix socket. One that has only ended its sending still listens, and
+    /// from the end of a TCP connection's sending it cannot be told whether anybody does: as with PostgreSQL, what was asked is answered.
+    pub fn is_hung_up(&self) -> bool {
+        if !self.is_closed() {
+            return false;
+        }
+        let mut polled = [PollFd::from_borrowed_fd(self.stream.fd(), PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let hung_up = PollFlags::HUP | PollFlags::ERR;
+        rustix::event::poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(hung_up)
     }
 
     /// Asks the kernel whether anything arrived or the peer is gone, whatever the event loop saw so far.

@@ -64,6 +64,12 @@ impl Fault {
         Fault { severity: Severity::Fatal, ..Fault::error(sqlstate, message) }
     }
 
+    /// What a server said, to be said in its place.
+    pub fn of_report(report: &weir_wire::back::Report<'_>) -> Fault {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Fault::error(&text(report.sqlstate), text(report.message))
+    }
+
     pub fn hint(self, hint: impl Into<String>) -> Fault {
         Fault { hint: hint.into(), ..self }
     }

@@ -41,6 +41,9 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 pub struct Clock {
     /// Begin of the statement that runs.
     pub busy_since: Cell<Option<Instant>>,
+    /// Since when the client waits for a server's answer without a statement that runs: to a Parse, or to something of ours ahead of
+    /// its message.
+    pub asked_since: Cell<Option<Instant>>,
     /// Begin of the transaction that is open.
     pub transaction_since: Cell<Option<Instant>>,
     /// End of the last statement.
@@ -59,6 +62,7 @@ impl Clock {
     pub fn new(now: Instant) -> Clock {
         Clock {
             busy_since: Cell::new(None),
+            asked_since: Cell::new(None),
             transaction_since: Cell::new(None),
             ready_at: Cell::new(now),
             waited_us: Cell::new(0),

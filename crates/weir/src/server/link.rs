@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_policy::by_sql::BySql;
 use weir_policy::config::SslMode;
 use weir_policy::passwd::Secret;
-use weir_policy::prepared::{Known, StatementId};
+use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::settings::Settings;
 use weir_policy::tls::{Attempt, Check, plan};
 use weir_wire::back as server;
@@ -84,8 +84,8 @@ pub struct Link {
     pub card: Arc<LinkCard>,
     pub pool: Arc<Pool>,
     pub known: Known,
-    /// The statement under no name, if we know which.
-    pub unnamed: Option<StatementId>,
+    /// The statement under no name, if we know which, and what the server says of it.
+    pub unnamed: Option<(StatementId, Shape)>,
     /// The settings it was brought to.
     pub settings: Arc<Settings>,
     /// The statements prepared by SQL that are on it.

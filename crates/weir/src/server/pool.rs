@@ -71,6 +71,8 @@ struct Inner {
     idle: Idle,
     open: u32,
     waiters: VecDeque<Waiter>,
+    /// Those who wait for one certain link, by its number.
+    wanted: Vec<(u64, Waiter)>,
     /// An administrator wants no links here: they are closed as they come back, and nobody gets one.
     paused: bool,
     limits: Limits,
@@ -106,13 +108,6 @@ pub enum Lease {
     Link(Box<Link>),
     /// Open one; on failure call `release_permit`.
     Permit,
-}
-
-/// Where one certain link is.
-pub enum Place {
-    AtRest(Box<Link>),
-    InUse,
-    Nowhere,
 }
 
 /// Why a session got nothing.
@@ -189,6 +184,7 @@ impl Pools {
                 idle: Vec::new(),
                 open: 0,
                 waiters: VecDeque::new(),
+                wanted: Vec::new(),
                 paused: gates.is_paused(&key.database),
                 limits: key.limits(config),
                 cards: HashMap::default(),
@@ -410,13 +406,40 @@ impl Pool {
         Some(inner.idle.remove(at))
     }
 
-    /// One certain link, by its number.
-    pub fn take_again(&self, serial: u64) -> Place {
-        let mut inner = self.inner.lock();
-        match inner.idle.iter().position(|link| link.card.serial == serial) {
-            Some(at) if !inner.paused => Place::AtRest(inner.idle.remove(at)),
-            None if inner.cards.contains_key(&serial) => Place::InUse,
-            Some(_) | None => Place::Nowhere,
+    /// One certain link, by its number: at rest, or as soon as its session is done with it, before others who have waited less long.
+    /// `None`: it cannot be had, or not by then.
+    ///
+    /// Not cancel safe: a dropped wait may hold the link. `give_up` is looked at whenever the task is woken.
+    pub async fn lease_certain(
+        self: &Arc<Pool>,
+        w: &Worker,
+        serial: u64,
+        deadline: Instant,
+        give_up: impl Fn() -> bool,
+    ) -> Option<Box<Link>> {
+        let cell = Arc::new(Cell::default());
+        {
+            let mut inner = self.inner.lock();
+            match inner.idle.iter().position(|link| link.card.serial == serial) {
+                Some(at) if !inner.paused => return Some(inner.idle.remove(at)),
+                None if inner.cards.contains_key(&serial) => {}
+                Some(_) | None => return None,
+            }
+            let waiter = Waiter { worker: w.id, task: w.reactor.current_task(), since: w.reactor.now(), cell: cell.clone() };
+            inner.wanted.push((serial, waiter));
+        }
+        loop {
+            match std::mem::take(&mut *cell.given.lock()) {
+                Given::Link(link) => return Some(link),
+                Given::Left => return None,
+                Given::Nothing | Given::Permit => {}
+            }
+            if w.reactor.now() >= deadline || give_up() {
+                self.leave(w, &cell);
+                return None;
+            }
+            w.reactor.wake_at(deadline);
+            parked().await;
         }
     }
 
@@ -458,7 +481,11 @@ impl Pool {
 
     /// Leaves the queue; what was given in the same moment goes to the next.
     fn leave(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) {
-        self.inner.lock().waiters.retain(|waiter| !Arc::ptr_eq(&waiter.cell, cell));
+        {
+            let mut inner = self.inner.lock();
+            inner.waiters.retain(|waiter| !Arc::ptr_eq(&waiter.cell, cell));
+            inner.wanted.retain(|(_, waiter)| !Arc::ptr_eq(&waiter.cell, cell));
+        }
         match std::mem::replace(&mut *cell.given.lock(), Given::Left) {
             Given::Link(link) => self.give_back(w, link),
             Given::Permit => self.release_permit(w),
@@ -481,7 +508,7 @@ impl Pool {
                 drop(inner);
                 return w.close_link(link);
             }
-            match inner.waiters.pop_front() {
+            match inner.next_for(link.card.serial) {
                 Some(waiter) => waiter,
                 None => {
                     inner.idle.push(link);
@@ -555,7 +582,13 @@ impl Pool {
 
     /// A link of this pool was closed.
     pub fn forget(self: &Arc<Pool>, w: &Worker, serial: u64) {
-        self.inner.lock().cards.remove(&serial);
+        let in_vain: Vec<_> = {
+            let mut inner = self.inner.lock();
+            inner.cards.remove(&serial);
+            inner.wanted.extract_if(.., |(wanted, _)| *wanted == serial).collect()
+        };
+        // It will not come back.
+        in_vain.into_iter().for_each(|(_, waiter)| self.hand(w, waiter, Given::Left));
         self.release_permit(w);
     }
 
@@ -618,6 +651,16 @@ impl Pool {
 }
 
 impl Inner {
+    /// Who gets a link: whoever waits for this very one, unless others have waited longer for any.
+    fn next_for(&mut self, serial: u64) -> Option<Waiter> {
+        let any_since = self.waiters.front().map(|waiter| waiter.since);
+        let is_next = |(wanted, waiter): &(u64, Waiter)| *wanted == serial && any_since.is_none_or(|since| waiter.since <= since);
+        match self.wanted.iter().position(is_next) {
+            Some(at) => Some(self.wanted.remove(at).1),
+            None => self.waiters.pop_front(),
+        }
+    }
+
     fn counts(&self) -> Counts {
         Counts {
             idle: self.idle.len() as u32,
@@ -712,7 +755,11 @@ impl Pools {
     pub fn forget_unused(&self, user: &str, database: &str) {
         self.pools.lock().retain(|key, pool| {
             let inner = pool.inner.lock();
-            &*key.user != user || &*key.database != database || inner.open > 0 || !inner.waiters.is_empty()
+            &*key.user != user
+                || &*key.database != database
+                || inner.open > 0
+                || !inner.waiters.is_empty()
+                || !inner.wanted.is_empty()
         });
     }
 }

@@ -12,7 +12,7 @@ use crate::monitor::stats::Stat;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::link::{self, Link, Login, OpenError};
-use crate::server::pool::{Lease, Limit, Place, Pool, Refusal};
+use crate::server::pool::{Lease, Limit, Pool, Refusal};
 use crate::traffic::begun;
 use crate::traffic::causal::{self, Replay, Shown};
 use crate::traffic::judging;
@@ -36,10 +36,9 @@ use weir_wire::write;
 /// Time the worker that has a link gets to let go of it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time a session waits for a link that another client has, which only this link can serve; and the interval between two looks. Who
-/// keeps it longer than a transaction takes has most likely drawn from sequences himself.
+/// Time a session waits for a link that another client has, which only this link can serve. Who keeps it longer than a transaction takes
+/// has most likely drawn from sequences himself.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
-const AGAIN_EVERY: Duration = Duration::from_millis(1);
 
 /// Sees that the session holds a link where this statement may run. `None`: it does. Else what to do first.
 #[inline]
@@ -267,7 +266,7 @@ fn bring_again(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Flo
     if s.state.listening.is_some() {
         inventory::prepare(s, w, statement);
     }
-    if is_before { s.barrier.then_some(Flow::Hold) } else { None }
+    s.barrier.then_some(Flow::Hold)
 }
 
 /// What a statement gets.
@@ -343,7 +342,7 @@ async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule)
         return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, message)
             .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));
     }
-    if s.client.is_closed() || s.entry.farewell.borrow().is_some() {
+    if s.client.is_hung_up() || s.entry.farewell.borrow().is_some() {
         return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
     }
     w.shared.nudge_prober();
@@ -364,9 +363,9 @@ async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<
     show_waiting(s, w);
     let (client, entry) = (&s.client, &s.entry);
     // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
-    let was_closed = client.is_closed();
+    let was_gone = client.is_hung_up();
     entry.wait_cancelled.set(false);
-    let gives_up = || (client.is_closed() && !was_closed) || entry.farewell.borrow().is_some() || entry.wait_cancelled.get();
+    let gives_up = || (!was_gone && client.is_hung_up()) || entry.farewell.borrow().is_some() || entry.wait_cancelled.get();
     let leased = lease_link(w, &pool, node, &[], gives_up).await;
     if leased.is_err() && entry.wait_cancelled.take() {
         entry.card.set_doing(Doing::Idle);
@@ -380,18 +379,10 @@ async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<
 async fn lease_again(s: &mut Session, w: &Worker, node: u16, need: Need) -> Option<Box<Link>> {
     let serial = need.link?;
     let pool = s.pools.of_node(w, node);
-    let deadline = Instant::now() + AGAIN_TIMEOUT;
     show_waiting(s, w);
-    loop {
-        match pool.take_again(serial) {
-            Place::AtRest(link) => return fit(w, link).await,
-            Place::InUse if w.reactor.now() < deadline && !s.client.is_closed() => {
-                w.reactor.wake_at(Instant::now() + AGAIN_EVERY);
-                parked().await;
-            }
-            Place::InUse | Place::Nowhere => return None,
-        }
-    }
+    let gives_up = || s.client.is_hung_up() || s.entry.farewell.borrow().is_some();
+    let link = pool.lease_certain(w, serial, Instant::now() + AGAIN_TIMEOUT, gives_up).await?;
+    fit(w, link).await
 }
 
 /// A link of a pool: at rest, opened, or waited for. Not cancel safe: a link may be on its way. `parameters`: of the startup packet

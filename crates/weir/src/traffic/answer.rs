@@ -1,7 +1,7 @@
 //! What Weir says to a client itself: SHOW commands, and commands on the session that must not reach a shared link.
 
 use crate::client::inventory;
-use crate::client::session::{FAILED, Session};
+use crate::client::session::{FAILED, IDLE, Session};
 use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
@@ -41,15 +41,17 @@ fn command(s: &mut Session, w: &Worker, statement: &Rc<Statement>, local: &Local
     let tag = match local {
         Local::Begin(_) => begun::hold(s, w, statement),
         Local::End(ending) => begun::end(s, w, *ending),
-        Local::Deallocate(name) => deallocate(s, name),
+        Local::Deallocate(name) => deallocate(s, w, name),
         Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => return false,
     };
     write::command_complete(s.down.extra(&w.buffers), tag);
     true
 }
 
-fn deallocate(s: &mut Session, name: &str) -> &'static str {
-    s.named.remove(name.as_bytes());
+fn deallocate(s: &mut Session, w: &Worker, name: &str) -> &'static str {
+    if s.named.remove(name.as_bytes()).is_none() {
+        inventory::deallocate(s, w, name);
+    }
     if s.portal.is_none() {
         s.unnamed = None;
     }
@@ -152,7 +154,18 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
     match local {
         Local::Begin(_) => begun::may_hold(s).then_some(local),
         Local::End(_) => s.begun.is_open().then_some(local),
-        Local::Deallocate(name) => (s.status() != FAILED && s.named.contains_key(name.as_bytes())).then_some(local),
+        Local::Deallocate(name) => {
+            let name = name.as_bytes();
+            // Who has one by SQL may be asked by no server: one whose table is gone is not on the link.
+            let is_by_sql = || {
+                s.status() == IDLE
+                    && !s.state.is_unsure()
+                    && !s.state.by_mode
+                    && s.state.by_sql.has(name)
+                    && !s.state.by_sql.is_bound()
+            };
+            (s.status() != FAILED && (s.named.contains_key(name) || is_by_sql())).then_some(local)
+        }
         Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => Some(local),
     }
 }

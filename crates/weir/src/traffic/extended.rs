@@ -5,7 +5,7 @@
 
 use crate::client::flow::Flow;
 use crate::client::inventory;
-use crate::client::session::{Change, Portal, Session};
+use crate::client::session::{Change, Own, Portal, Session};
 use crate::client::statements::{self, Prepared};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
@@ -16,9 +16,10 @@ use crate::process::worker::Worker;
 use crate::traffic::aim::{self, hold, refusal};
 use crate::traffic::answer;
 use crate::traffic::sequences;
+use crate::traffic::shapes;
 use crate::traffic::timing;
 use std::rc::Rc;
-use weir_policy::prepared::{NAME_PREFIX, Need, StatementId, push_name};
+use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, push_name};
 use weir_policy::replies::Expect;
 use weir_sql::facts::{Keeps, Leaves, Verb};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
@@ -94,10 +95,10 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
 fn parse_unnamed(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared>) {
     statement_log::sent(s, w, Source::Message("Parse: ", &prepared));
     if let Some(link) = &mut s.link {
-        link.unnamed = Some(prepared.id);
+        link.unnamed = Some((prepared.id, Shape::UNKNOWN));
     }
     s.unnamed_on_link = false;
-    let before = s.unnamed.replace(prepared);
+    let before = s.unnamed.replace(Own::new(prepared));
     s.enter(Change::Unnamed { before });
     s.replies.push(Expect::Parse);
     s.flushed = false;
@@ -110,11 +111,15 @@ fn parse_named(s: &mut Session, w: &Worker, header: Header, name: Box<[u8]>, pre
     s.pools.stats.add(Stat::ClientParses, 1);
     statement_log::sent(s, w, Source::Message("Parse: ", &prepared));
     let id = prepared.id;
-    let before = s.named.insert(name.clone(), prepared.clone());
+    let before = s.named.insert(name.clone(), Own::new(prepared.clone()));
     s.up.eat(header);
     prepare_on_link(s, w, &prepared);
+    let is_described = shapes::is_described_next(s, &name);
     s.enter(Change::Named { name, before, made: Some(id) });
     s.replies.push(Expect::Parse);
+    if !is_described {
+        shapes::ask(s, w, &prepared, false);
+    }
     s.flushed = false;
 }
 
@@ -205,9 +210,9 @@ fn parse_local(s: &mut Session, w: &Worker, header: Header, name: Option<Box<[u8
     }
     match name {
         Some(name) => {
-            s.named.insert(name, prepared);
+            s.named.insert(name, Own::new(prepared));
         }
-        None => s.unnamed = Some(prepared),
+        None => s.unnamed = Some(Own::new(prepared)),
     }
     s.up.eat(header);
     s.say_bare(w, back::PARSE_COMPLETE);
@@ -225,8 +230,8 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         return Ok(Flow::Hold);
     }
     let is_unnamed = name.is_empty();
-    let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
-    let Some(prepared) = prepared else {
+    let own = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
+    let Some(Own { prepared, told }) = own else {
         if is_on_link_only(s, name) {
             inventory::note_executed(&mut s.state, Leaves::NONE, &[]);
             return pass_unknown(s, w, header, Expect::Bind);
@@ -249,11 +254,15 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
+    let prepared = match bring(s, w, prepared, told, is_unnamed) {
+        Brought::Here(prepared) => prepared,
+        Brought::Soon => return Ok(hold(s, w)),
+        Brought::Changed => return refuse(s, w, header, shapes::changed()),
+    };
     sequences::note(s, &prepared.statement);
     inventory::note_bind(s, w, &prepared.statement, &prepared.tail, header);
     s.verb_bound |= prepared.statement.is_barrier;
     statement_log::sent(s, w, Source::Message("Bind: ", &prepared));
-    let prepared = bring(s, w, prepared, is_unnamed);
     s.bound = Some(prepared.clone());
     s.replies.push(Expect::Bind);
     s.flushed = false;
@@ -287,18 +296,37 @@ fn body_here(unseen: &[u8], header: Header) -> &[u8] {
     &unseen[HEADER_BYTES.min(end)..end]
 }
 
-/// Prepares a statement on the link if the link lacks it; what was prepared may have another number.
-fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, is_unnamed: bool) -> Rc<Prepared> {
-    let is_doubtful = s.is_parse_in_doubt(prepared.id);
-    let Some(link) = &mut s.link else { return prepared };
-    let is_there = if is_unnamed { link.unnamed == Some(prepared.id) } else { link.known.use_if_known(prepared.id) };
+/// What became of a statement that a message needs on the link.
+enum Brought {
+    /// It is there, or on its way; perhaps under another number.
+    Here(Rc<Prepared>),
+    /// It is not known yet whether it is what the client was told: the message waits.
+    Soon,
+    /// It is not.
+    Changed,
+}
+
+/// Prepares a statement on the link if the link lacks it as the client was `told` of it.
+fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, told: Shape, is_unnamed: bool) -> Brought {
+    let id = prepared.id;
+    let is_doubtful = s.is_parse_in_doubt(id);
+    let was_asked = s.asked.take() == Some(id);
+    let was_settled = s.replies.is_settled();
+    let Some(link) = &mut s.link else { return Brought::Here(prepared) };
+    let is_there = match link.unnamed {
+        Some((unnamed, shape)) if is_unnamed => unnamed == id && told.allows(shape),
+        _ => !is_unnamed && link.known.use_if_known(id, told),
+    };
     if is_there && !is_doubtful {
-        return prepared;
+        return Brought::Here(prepared);
+    }
+    if was_asked {
+        return Brought::Changed;
     }
     let prepared = analysed_now(s, w, prepared);
     if is_unnamed {
         if let Some(link) = &mut s.link {
-            link.unnamed = Some(prepared.id);
+            link.unnamed = Some((prepared.id, Shape::UNKNOWN));
         }
         write::parse(s.up.extra(&w.buffers), b"", &prepared.tail);
     } else {
@@ -307,7 +335,12 @@ fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, is_unnamed: bool) 
     w.count(Metric::ParsesAdded);
     s.bringing.push_back((s.segment, prepared.id));
     s.replies.push(Expect::ParseOurs);
-    prepared
+    if !told.can_change() {
+        return Brought::Here(prepared);
+    }
+    shapes::ask(s, w, &prepared, is_unnamed);
+    shapes::wait(s, w, prepared.id, was_settled);
+    Brought::Soon
 }
 
 /// A statement that others share must be analysed under the settings it stands for. If the session has others by now, or may have,
@@ -322,8 +355,8 @@ fn analysed_now(s: &mut Session, w: &Worker, prepared: Rc<Prepared>) -> Rc<Prepa
     let made = if is_own { statements.fresh_parse(&prepared.tail) } else { statements.of_parse(&prepared.tail, s.state.meaning) };
     let Some(made) = made else { return prepared };
     let named = s.named.values_mut().chain(s.unnamed.iter_mut());
-    for place in named.filter(|place| Rc::ptr_eq(place, &prepared)) {
-        *place = made.clone();
+    for own in named.filter(|own| Rc::ptr_eq(&own.prepared, &prepared)) {
+        own.prepared = made.clone();
     }
     made
 }
@@ -423,8 +456,8 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         return Ok(Flow::Hold);
     }
     let is_unnamed = name.is_empty();
-    let prepared = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
-    let Some(prepared) = prepared else {
+    let own = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
+    let Some(Own { prepared, told }) = own else {
         if is_on_link_only(s, name) {
             return pass_unknown(s, w, header, Expect::Describe);
         }
@@ -443,8 +476,12 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
     if let Some(flow) = aim::at(s, w, &prepared.statement)? {
         return Ok(flow);
     }
-    let prepared = bring(s, w, prepared, is_unnamed);
-    s.replies.push(Expect::Describe);
+    let prepared = match bring(s, w, prepared, told, is_unnamed) {
+        Brought::Here(prepared) => prepared,
+        Brought::Soon => return Ok(hold(s, w)),
+        Brought::Changed => return refuse(s, w, header, shapes::changed()),
+    };
+    shapes::expect(s, prepared.clone(), told, is_unnamed);
     s.flushed = false;
     if is_unnamed {
         s.up.pass(header, &w.buffers);
@@ -579,6 +616,7 @@ pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
     s.barrier |= s.state.resetting.is_some();
     s.segment = s.segment.wrapping_add(1);
     s.replies.push(Expect::Sync);
+    timing::asked(s, w);
     s.up.pass(header, &w.buffers);
     Flow::Next
 }

@@ -89,6 +89,18 @@ impl Net {
         self.again = None;
     }
 
+    /// A standby refused what was sent ahead of a statement, by itself. True: the statement takes its way again, to the primary.
+    pub fn on_refused_ahead(&mut self, severity: &[u8], sqlstate: &[u8]) -> bool {
+        let verdict = judge(severity, sqlstate);
+        let may_again = self.is_on_reader && self.times < AGAIN_MAX;
+        if !may_again || matches!(verdict, Verdict::Stands | Verdict::Lost) {
+            return false;
+        }
+        self.times += 1;
+        self.again = Some(verdict == Verdict::Remembered);
+        true
+    }
+
     /// Something is under way of which the client has seen nothing.
     #[inline]
     pub fn waits(&self) -> bool {

@@ -51,7 +51,7 @@ fn spent(entry: &Entry, now: Instant) -> Spent {
     let ms = |since: Instant| now.saturating_duration_since(since).as_millis() as u64;
     let clock = &entry.clock;
     Spent {
-        statement: clock.busy_since.get().map(ms),
+        statement: clock.busy_since.get().or(clock.asked_since.get()).map(ms),
         transaction: clock.transaction_since.get().map(ms),
         quiet: ms(entry.active_at.get().max(clock.ready_at.get())),
         waits: entry.card.doing() == Doing::WaitingForConnection,
@@ -82,7 +82,8 @@ fn dismiss(w: &Rc<Worker>, entry: &Rc<Entry>, fault: Fault) {
         return;
     }
     w.count(Metric::Overtimes);
-    if entry.clock.busy_since.get().is_some() && entry.link.borrow().is_some() {
+    let is_asked = entry.clock.busy_since.get().or(entry.clock.asked_since.get()).is_some();
+    if is_asked && entry.link.borrow().is_some() {
         w.forward_cancel(entry);
     }
     *entry.farewell.borrow_mut() = Some(fault);

@@ -17,17 +17,17 @@ use crate::monitor::statement_log::{self, Source};
 use crate::monitor::stats::Stat;
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
-use crate::server::link;
 use crate::traffic::aim;
 use crate::traffic::answer;
 use crate::traffic::begun;
 use crate::traffic::causal;
 use crate::traffic::extended;
+use crate::traffic::leaving;
 use crate::traffic::net;
 use crate::traffic::sequences;
+use crate::traffic::shapes;
 use crate::traffic::timing;
 use std::rc::Rc;
-use std::time::Duration;
 use weir_policy::replies::{Dropped, Expect, Reply, Whose};
 use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front};
@@ -45,9 +45,6 @@ pub enum End {
 
 /// Rounds of moving before other sessions get their turn.
 const ROUNDS_MAX: u32 = 16;
-
-/// Time a client has to take the rest of what it is told when it is sent away.
-const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 
 /// Error messages up to this size are looked into; longer ones pass unread.
 const LOOK_BYTES_MAX: usize = 16 << 10;
@@ -88,53 +85,11 @@ pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
         }
         let _ = s.down.drain(&s.client, &w.reactor);
     }
-    let_go(&mut s, &w);
+    leaving::let_go(&mut s, &w);
     if matches!(end, End::Fault(_)) {
-        Box::pin(tell_all(&mut s, &w)).await;
+        Box::pin(leaving::tell_all(&mut s, &w)).await;
     }
-    dismiss(*s, &w);
-}
-
-/// Sends what the client is still to be told. The link is not held meanwhile, and neither is a proxy that stops.
-async fn tell_all(s: &mut Session, w: &Rc<Worker>) {
-    let deadline = w.reactor.now() + FAREWELL_LIMIT;
-    while matches!(s.down.drain(&s.client, &w.reactor), Ok(false)) && w.reactor.now() < deadline {
-        w.reactor.wake_at(deadline);
-        parked().await;
-    }
-}
-
-/// What the session left on its link is cleaned, or the link is closed.
-fn let_go(s: &mut Session, w: &Rc<Worker>) {
-    let must_reset = inventory::leaves_something(s);
-    if let Some(link) = s.link.take() {
-        let cancelled = s.entry.cancels.get() > 0;
-        let clean = s.is_at_rest() && !cancelled;
-        s.detach();
-        if !clean {
-            w.close_link(link);
-        } else if must_reset {
-            w.reactor.spawn(link::reset(w.clone(), link));
-        } else {
-            let pool = link.pool.clone();
-            pool.give_back(w, link);
-        }
-    }
-}
-
-/// Ends a session that has no link any more.
-fn dismiss(mut s: Session, w: &Worker) {
-    if s.state.redefines {
-        tell_change(&mut s, w);
-    }
-    s.client.close(&w.reactor);
-    w.leave(&s.entry);
-    let card = &s.entry.card;
-    w.shared.cards.remove(card.pid);
-    if w.peek_config().log.disconnections {
-        w.log_client(card, "disconnection");
-    }
-    w.client_gone();
+    leaving::dismiss(*s, &w);
 }
 
 /// Fails the message that is next, which no server has seen.
@@ -253,6 +208,10 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
             Flow::Next => progressed = true,
             Flow::More => break,
             Flow::Hold => {
+                if s.barrier {
+                    // What it waits for is ours, but it is the client that waits.
+                    timing::asked(s, w);
+                }
                 held = true;
                 break;
             }
@@ -269,6 +228,7 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     // never finished is not.
     let unfinished = usize::from(s.up.is_mid_message() && !s.in_copy_message);
     let waits = (held && !s.replies.is_copying_in()) || s.replies.will_answer(unfinished) || inventory::is_holding(s);
+    let waits = waits && !(s.leaving && leaving::is_in_vain(s, w));
     if s.leaving && is_sent && !waits && need.is_none() && !s.down.has_pending() && s.client.is_sent(&w.reactor) {
         return Ok(Pumped::Left);
     }
@@ -624,17 +584,24 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// Decides on one message of the server. False: more of it must arrive first, or the link is gone.
+/// Whether a message of the server is looked into.
 #[inline]
-fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fault> {
-    let looks = match header.tag {
+fn must_look(s: &Session, header: Header) -> bool {
+    match header.tag {
         back::READY => true,
         back::ERROR | back::PARAMETER_STATUS => header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::PARAMETER_DESCRIPTION | back::ROW_DESCRIPTION => !s.described.is_empty() && header.frame_bytes() <= LOOK_BYTES_MAX,
         back::COMMAND_COMPLETE => SESSION_TAG_BYTES.contains(&header.body_bytes),
         back::NOTIFICATION => header.frame_bytes() <= LOOK_BYTES_MAX,
         back::DATA_ROW => s.state.asking.is_some() && header.frame_bytes() <= LOOK_BYTES_MAX,
         _ => false,
-    };
+    }
+}
+
+/// Decides on one message of the server. False: more of it must arrive first, or the link is gone.
+#[inline]
+fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fault> {
+    let looks = must_look(s, header);
     if looks && !s.down.has_whole(header.frame_bytes()) {
         return Ok(false);
     }
@@ -667,13 +634,21 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
             }
             s.down.eat(header);
         }
+        Reply::Description { is_ours } => {
+            shapes::on_description(s, header, looks || header.tag == back::NO_DATA);
+            if is_ours { s.down.eat(header) } else { s.down.pass(header, &w.buffers) }
+        }
         Reply::Row => {
             let body = if looks { s.down.whole(header).map(<[u8]>::to_vec) } else { None };
             inventory::on_row(s, body.as_deref());
             s.down.eat(header);
         }
         Reply::OursRefused => {
-            inventory::on_refused(s);
+            if looks {
+                inventory::on_refused(s, header);
+            } else {
+                s.state.is_link_off = true;
+            }
             s.down.eat(header);
         }
         Reply::Ready { status, whose } => on_ready(s, w, header, status, whose)?,
@@ -727,7 +702,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
     match whose {
         Whose::Client => {}
         Whose::ClientChange => drop(s.journal.pop_front()),
-        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Unlisten | Whose::Begin => {
+        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Statement | Whose::Begin | Whose::Unlisten => {
             s.down.eat(header);
             on_our_ready(s, w, whose);
             return Ok(());
@@ -736,7 +711,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
     timing::ready(s, w, status);
     net::group_done(s);
     if s.state.redefines && status == IDLE {
-        tell_change(s, w);
+        s.tell_change(w);
     }
     if inventory::restores(s, w) {
         s.down.eat(header);
@@ -755,19 +730,13 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
     Ok(())
 }
 
-/// What names stand for may have changed: nobody who hears of it may rely on what was known before.
-#[cold]
-fn tell_change(s: &mut Session, w: &Worker) {
-    s.state.redefines = false;
-    w.shared.note_change(&s.pools.known);
-}
-
 /// A query of ours is over.
 fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose) {
     match whose {
         Whose::Inventory => inventory::on_answer(s, w),
         Whose::Unlisten => inventory::unlistened(s, w),
         Whose::Begin => s.begun = Begun::No,
+        Whose::Statement => drop(s.state.preparing.pop_front()),
         Whose::Client | Whose::ClientChange | Whose::Sync | Whose::Settings | Whose::Prepare => {}
     }
     if !s.replies.is_our_turn() {
@@ -799,7 +768,9 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
             s.state.resetting = None;
         }
     }
+    let asked_alone = s.asked.is_some() && dropped.discard;
     s.undo(dropped);
+    let was_discarding = s.discarding;
     s.discarding |= dropped.discard;
     let refused = if dropped.exchange { s.refusals.pop_front() } else { None };
     for _ in u32::from(dropped.exchange)..dropped.refused {
@@ -822,6 +793,21 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         if let Some(link) = &mut s.link {
             link.known.stale_all();
         }
+    }
+    if asked_alone && s.net.on_refused_ahead(report.severity, report.sqlstate) {
+        // The link goes as soon as it has said that it is ready.
+        s.state.is_claimed = false;
+        s.discarding = was_discarding;
+        s.down.eat(header);
+        return;
+    }
+    if report.sqlstate == b"26000"
+        && let Some(fault) = s.state.why_refused(report.message).cloned()
+    {
+        // The session has it, but its table is gone, and so this server could not prepare it.
+        s.down.eat(header);
+        s.say_error(w, &fault);
+        return;
     }
     if report.sqlstate == b"25006" {
         // Someone else may be the primary by now.
@@ -863,7 +849,7 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
     s.detach();
     if s.state.redefines {
         // It may have been carried out.
-        tell_change(s, w);
+        s.tell_change(w);
     }
     timing::lost(s, w);
     (s.barrier, s.verb_bound) = (false, false);

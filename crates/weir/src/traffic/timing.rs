@@ -42,6 +42,15 @@ pub fn sent(s: &mut Session, w: &Worker, verb: Verb) {
     }
 }
 
+/// The client waits for an answer of the server's from now on, whether a statement runs or not: a limit on its time counts.
+#[inline]
+pub fn asked(s: &Session, w: &Worker) {
+    let clock = &s.entry.clock;
+    if clock.busy_since.get().is_none() && clock.asked_since.get().is_none() {
+        clock.asked_since.set(Some(w.reactor.now()));
+    }
+}
+
 /// The server is ready for the next statement, with this transaction status.
 #[inline]
 pub fn ready(s: &mut Session, w: &Worker, status: u8) {
@@ -53,6 +62,7 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
         *s.entry.overdue.borrow_mut() = Overdue::No;
     }
     clock.ready_at.set(now);
+    clock.asked_since.set(None);
     let Some(since) = clock.busy_since.replace(has_more.then_some(now)) else {
         // Only a Parse or a failed Bind: no statement ran.
         if status == IDLE && !has_more {
@@ -86,6 +96,7 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
 pub fn lost(s: &Session, w: &Worker) {
     landed(s, w);
     s.entry.clock.busy_since.set(None);
+    s.entry.clock.asked_since.set(None);
     if !s.begun.is_open() {
         s.entry.clock.transaction_since.set(None);
     }

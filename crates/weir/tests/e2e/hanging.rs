@@ -4,6 +4,7 @@ use crate::support::faults::{Fault, Network, Toward};
 use crate::support::proxy::{Backend, show};
 use crate::support::raw::tags;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -158,27 +159,40 @@ fn logins_of_a_byte_a_second_end_in_time_and_others_get_in() {
     wait_until("nobody to be left", || show(&mut console, "pool_processes", "pool_pid").len() == 1);
 }
 
-/// Connections that say nothing wait with a bound on their number and their memory.
+/// Connections that say nothing wait with a bound on their number and their memory, and not for ever.
 #[test]
-fn thousands_that_never_log_in_cost_little_and_keep_nobody_out() {
-    const COUNT: u64 = 3_000;
+fn ten_thousand_that_never_log_in_cost_little_and_keep_nobody_out() {
     const EACH_KB_MAX: u64 = 12;
+    let limits = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits }).unwrap();
+    // Each is a descriptor here and one in the proxy; other tests need some too.
+    let count = limits.maximum.map_or(10_000, |maximum| maximum.saturating_sub(2_000).min(10_000));
     let ground = Ground::new();
-    let proxy = ground.primary_proxy("authentication_timeout = 60\nmax_client_connections = 10000");
+    let more = format!("authentication_timeout = 40\nmax_client_connections = {}", count + 100);
+    let proxy = ground.primary_proxy(&more);
     assert_eq!(ground.client(&proxy).value("select 1"), "1");
     let before_kb = proxy.rss_kb();
+    let accepted = || proxy.metric("clients_accepted_total");
+    let (begun, before) = (Instant::now(), accepted());
     let mut silent = Vec::new();
-    for _ in 0..COUNT {
+    for number in 0..count {
         let mut client = Raw::tcp(proxy.port());
         // Part of a packet, so that it is let in at once.
         client.send(&[0, 0]);
         silent.push(client);
+        if number % 1_000 == 0 {
+            assert_eq!(ground.client(&proxy).value("select 2"), "2", "after {number}");
+        }
     }
-    let accepted = || proxy.metric("clients_accepted_total");
-    wait_until("all to be let in", || accepted() >= COUNT);
-    assert_eq!(ground.client(&proxy).value("select 2"), "2");
-    let each_kb = proxy.rss_kb().saturating_sub(before_kb) / COUNT;
+    wait_until("all to be let in", || accepted() >= before + count);
+    let each_kb = proxy.rss_kb().saturating_sub(before_kb) / count;
     assert!(each_kb <= EACH_KB_MAX, "{each_kb} kB each");
+    assert_eq!(ground.client(&proxy).value("select 3"), "3");
+    for client in &mut silent {
+        client.bytes_to_end();
+    }
+    assert!(begun.elapsed() < Duration::from_secs(100), "{:?}", begun.elapsed());
+    assert_eq!(ground.client(&proxy).value("select 4"), "4");
 }
 
 /// The result stays in the server and in the buffers of the system; `query_timeout` frees the server connection.
@@ -195,4 +209,201 @@ fn a_client_that_never_reads_its_result_costs_no_memory_and_loses_its_connection
     assert!(growth_kb < 8_000, "{growth_kb} kB");
     // It gets the only connection once the one that does not read has lost it.
     assert_eq!(tags(&other.query("select 2")), "TDCZ");
+}
+
+/// The primary behind a network that can stall; a client of another database shows that nobody else is disturbed.
+struct Stage {
+    ground: Ground,
+    network: Network,
+    proxy: Proxy,
+}
+
+/// A server that does not obey a cancel request either has 10 s for it, before the session ends.
+const OBEY_LIMIT: Duration = Duration::from_secs(10);
+
+impl Stage {
+    fn new(more: &str) -> Stage {
+        let ground = Ground::new();
+        ground.prepare("create table t (a int)");
+        let network = Network::to(ground.cluster.primary().port());
+        let more = format!("query_timeout = 1s\nconnect_timeout = 3000\npool_wait_timeout = 5\nworker_threads = 1\n{more}");
+        let proxy = Proxy::spawn(&[Backend::tcp(network.port(), 1)], &more);
+        proxy.wait_for_nodes(1);
+        Stage { ground, network, proxy }
+    }
+
+    fn client(&self) -> Raw {
+        self.ground.client(&self.proxy)
+    }
+
+    /// A user who was not there yet has no server connection that hangs.
+    fn check_others(&self, what: &str) {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("anyone_{}", NEXT.fetch_add(1, Ordering::SeqCst));
+        self.ground.cluster.primary().query(&format!("create role {name} login")).unwrap();
+        let begun = Instant::now();
+        let mut other = Raw::tcp(self.proxy.port()).log_in(&name, "postgres", &[]).unwrap();
+        assert_eq!(other.value("select 1"), "1", "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{what}: another client waited {:?}", begun.elapsed());
+    }
+
+    /// The client is told why its statement ended, in time.
+    fn check_ended(&self, what: &str, client: &mut Raw, since: Instant) {
+        let said = client.until_end();
+        let failure = said.iter().rfind(|message| message.tag == b'E').map(|message| message.failure());
+        let failure = failure.unwrap_or_else(|| panic!("{what}: no error in {said:?}"));
+        assert_eq!(failure.sqlstate, "57014", "{what}: {failure:?}");
+        assert!(failure.message.contains("query_timeout") && failure.message.contains("did not obey"), "{what}: {failure:?}");
+        assert!(since.elapsed() < OBEY_LIMIT * 3, "{what}: {:?}", since.elapsed());
+    }
+}
+
+#[test]
+fn a_server_that_hangs_in_any_message_of_a_transaction_is_left_in_time() {
+    let stage = Stage::new("pool_size = 20");
+    let states: Vec<(&str, Vec<u8>)> = vec![
+        ("a query", wire::query("select 1")),
+        ("a Parse", [wire::parse("x", "select 1"), wire::sync()].concat()),
+        ("a Describe", [wire::describe(b'S', "s"), wire::sync()].concat()),
+        ("a Bind", [wire::bind("", "s", &[]), wire::sync()].concat()),
+        ("an Execute", [wire::run("s", &[]), wire::sync()].concat()),
+        ("a Close", [wire::close(b'S', "s"), wire::sync()].concat()),
+        ("a Sync", wire::sync()),
+        ("a function call", wire::function_call(1, &[])),
+        ("the begin of a copy in", wire::query("copy t from stdin")),
+        ("a copy out", wire::query("copy t to stdout")),
+        ("a commit", wire::query("commit")),
+        ("a listen", wire::query("listen somewhere")),
+        ("a prepare", wire::query("prepare p as select 1")),
+    ];
+    let mut clients: Vec<Raw> = states
+        .iter()
+        .map(|_| {
+            let mut client = stage.client();
+            client.send(&[wire::parse("s", "select a from t"), wire::sync()].concat());
+            assert_eq!(client.tags(), "1Z");
+            client.run("begin");
+            client.run("lock table t in row share mode");
+            client
+        })
+        .collect();
+    let mut copying = stage.client();
+    copying.run("begin");
+    copying.send(&wire::query("copy t from stdin"));
+    assert_eq!(copying.read().tag, b'G');
+    stage.network.stall_present(&[Toward::Server, Toward::Client]);
+    let since = Instant::now();
+    for ((_, bytes), client) in states.iter().zip(&mut clients) {
+        client.send(bytes);
+    }
+    copying.send(&[wire::copy_data(b"1\n"), wire::copy_done()].concat());
+    stage.check_others("while many hang");
+    for ((state, _), client) in states.iter().zip(&mut clients) {
+        stage.check_ended(state, client, since);
+    }
+    stage.check_ended("the middle of a copy in", &mut copying, since);
+    stage.check_others("when they have ended");
+    // The servers' processes held their locks until their connections were closed.
+    stage.network.go_on();
+    assert_eq!(stage.client().value("select count(*) from t"), "0");
+}
+
+/// What Weir says itself ahead of a statement counts as the statement.
+#[test]
+fn a_server_that_hangs_while_it_is_brought_to_a_session_is_left_in_time() {
+    let stage = Stage::new("pool_size = 1");
+    let sets =
+        [("settings", "set work_mem = '7MB'"), ("a role", "set role pg_monitor"), ("a statement", "prepare p as select 1")];
+    for (what, set) in sets {
+        let (mut client, mut last) = (stage.client(), stage.client());
+        client.run(set);
+        last.run("select 1");
+        stage.network.stall_present(&[Toward::Server, Toward::Client]);
+        client.send(&wire::query("select 2"));
+        let since = Instant::now();
+        stage.check_others(what);
+        stage.check_ended(what, &mut client, since);
+        stage.network.go_on();
+        assert_eq!(last.value("select 3"), "3", "{what}: the only connection is free again");
+    }
+}
+
+#[test]
+fn a_server_that_hangs_when_it_is_asked_what_a_session_left_holds_its_next_statement_no_longer_than_that_may_take() {
+    let stage = Stage::new("pool_size = 2");
+    stage.ground.prepare(
+        "create function slow() returns int language plpgsql as $$ begin perform pg_sleep(0.5); set work_mem = '9MB'; return 1; end $$",
+    );
+    for leaves in [true, false] {
+        check_question(&stage, leaves);
+    }
+}
+
+/// A session whose client `leaves` meanwhile must not hold its connection either.
+fn check_question(stage: &Stage, leaves: bool) {
+    let mut client = stage.client();
+    client.send(&wire::query("select slow()"));
+    let sleeps = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and query = 'select slow()'";
+    let mut direct = stage.ground.direct();
+    wait_until("the function to run", || direct.value(sleeps) != "0");
+    stage.network.stall_present(&[Toward::Server]);
+    assert_eq!(tags(&client.until_ready()), "TDCZ", "its own answer comes");
+    if leaves {
+        drop(client);
+        let in_use = || show(&mut stage.proxy.console(), "pool_processes", "database").contains(&stage.ground.database);
+        wait_until("its connection to be given up", || !in_use());
+        return stage.network.go_on();
+    }
+    client.send(&wire::query("select 2"));
+    let since = Instant::now();
+    stage.check_others("while a question is not answered");
+    stage.check_ended("the question", &mut client, since);
+    stage.network.go_on();
+}
+
+#[test]
+fn a_server_that_hangs_in_its_reset_or_takes_no_cancel_request_holds_nobody_up() {
+    let stage = Stage::new("pool_size = 1\npool_wait_timeout = 40");
+    let mut messy = stage.client();
+    messy.run("create temp table mine (a int)");
+    let is_kept = || show(&mut stage.proxy.console(), "pool_pools", "status").iter().any(|status| status.contains("temporary"));
+    wait_until("its connection to be kept", is_kept);
+    stage.network.stall_present(&[Toward::Server, Toward::Client]);
+    drop(messy);
+    stage.check_others("in a reset");
+    assert_eq!(stage.client().value("select 1"), "1", "the only connection is closed and opened again");
+    assert!(stage.proxy.log().contains("closed instead of reset"));
+    stage.network.go_on();
+
+    let mut client = stage.client();
+    client.send(&wire::query("select pg_sleep(0.7)"));
+    let mut direct = stage.ground.direct();
+    let sleeps = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and query = 'select pg_sleep(0.7)'";
+    wait_until("it to run", || direct.value(sleeps) == "1");
+    stage.network.stall_new();
+    Raw::tcp(stage.proxy.port()).send(&wire::cancel(client.pid, &client.key));
+    assert_eq!(tags(&client.until_ready()), "TDCZ", "the request does not arrive");
+    let since = Instant::now();
+    assert_eq!(client.value("select 2"), "2", "and holds the next statement as long as it may arrive");
+    assert!(since.elapsed() < OBEY_LIMIT, "{:?}", since.elapsed());
+    stage.network.go_on();
+    wait_until("what was held up to be gone", || Raw::tcp(stage.proxy.port()).log_in("postgres", "postgres", &[]).is_ok());
+}
+
+/// The connections over which Weir looks after a server count as little as any: the server is taken for down in time, and comes back.
+#[test]
+fn a_standby_that_hangs_under_its_health_check_is_left_and_comes_back() {
+    let ground = Ground::new();
+    let network = Network::to(ground.cluster.standbys()[0].port());
+    let backends = [Backend::tcp(ground.cluster.primary().port(), 1), Backend::tcp(network.port(), 1)];
+    let proxy = Proxy::spawn(&backends, "sr_check_period = 1\nconnect_timeout = 500\nquery_timeout = 2s");
+    proxy.wait_for_nodes(2);
+    let mut client = ground.client(&proxy);
+    network.stall_all();
+    wait_until("it to be taken for down", || proxy.nodes("status") == ["up", "down"]);
+    for number in 0..5 {
+        assert_eq!(client.value(&format!("select {number}")), number.to_string());
+    }
+    network.go_on();
+    wait_until("it to be up again", || proxy.nodes("status") == ["up", "up"]);
 }

@@ -231,3 +231,42 @@ fn a_client_that_takes_no_notifications_is_dismissed_and_harms_no_other() {
     assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "54000"), "{failure:?}");
     assert_eq!(well.value("select 1"), "1");
 }
+
+/// What a session listens to lies elsewhere than on the connection where a function or a block ends it.
+#[test]
+fn functions_and_blocks_begin_and_end_listening_as_statements_do() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create function tell(text) returns void language plpgsql as $$ begin execute $1; end $$;
+         create function tell_through(text) returns void language sql as $$ select tell($1) $$;
+         create procedure carry_out(text) language plpgsql as $$ begin execute $1; end $$",
+    );
+    let ways: [fn(&str) -> String; 5] = [
+        |verb| format!("select tell('{verb} news')"),
+        |verb| format!("select tell_through('{verb} news')"),
+        |verb| format!("call carry_out('{verb} news')"),
+        |verb| format!("do $$ begin execute '{verb} news'; end $$"),
+        |verb| format!("prepare way as select tell('{verb} news'); execute way; deallocate way"),
+    ];
+    let proxy = ground.primary_proxy("pool_size = 2");
+    let mut other = ground.client(&proxy);
+    for way in ways {
+        let mut listener = ground.client(&proxy);
+        let mut first_of = |listener: &mut Raw| {
+            other.run("notify news");
+            other.run("notify mark");
+            news(&listener.read()).0
+        };
+        listener.run("listen mark; listen news");
+        wait_until_moved(&proxy);
+        for _ in 0..2 {
+            listener.run(&way("unlisten"));
+            assert_eq!(first_of(&mut listener), "mark", "{}", way("unlisten"));
+            assert_eq!(listener.value("select string_agg(c, ' ' order by c) from pg_listening_channels() c"), "mark");
+            listener.run(&way("listen"));
+            assert_eq!(first_of(&mut listener), "news", "{}", way("listen"));
+            assert_eq!(news(&listener.read()).0, "mark");
+            wait_until_moved(&proxy);
+        }
+    }
+}

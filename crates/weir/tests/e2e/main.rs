@@ -14,6 +14,7 @@ mod builtin;
 mod cancel;
 mod catalog;
 mod causal;
+mod changed;
 mod choice;
 mod commands;
 mod console;

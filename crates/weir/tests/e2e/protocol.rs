@@ -223,6 +223,37 @@ fn a_client_that_ends_its_sending_still_gets_its_answer() {
 }
 
 #[test]
+fn a_client_that_ends_its_sending_while_it_waits_still_gets_its_answer() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut holder = ground.client(&proxy);
+    let waits = |count: usize| {
+        wait_until("them to wait", || {
+            let doing = crate::support::proxy::show(&mut proxy.console(), "pool_processes", "status");
+            doing.iter().filter(|status| *status == "Wait for connection").count() == count
+        });
+    };
+    let mut client = ground.client(&proxy);
+    let lost = ground.client(&proxy);
+    holder.run("begin");
+    client.send(&wire::query("insert into t values (1) returning 5"));
+    waits(1);
+    client.half_close_if_open();
+    let mut lost = lost;
+    lost.send(&wire::query("insert into t values (2)"));
+    waits(2);
+    // A connection that was reset can hear nothing: what it asked for and nobody has begun is not done.
+    let stream = lost.tcp_stream();
+    socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    drop((stream, lost));
+    waits(1);
+    holder.run("commit");
+    assert_eq!(crate::support::raw::tags(&client.until_end()), "TDCZ");
+    assert_eq!(holder.rows("select a from t"), [["1"]]);
+}
+
+#[test]
 fn servers_and_clients_are_reached_over_unix_sockets() {
     let ground = Ground::new();
     let backends: Vec<Backend> =

@@ -3,6 +3,7 @@
 use socket2::SockRef;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -41,10 +42,19 @@ struct Plan {
     toward_client: Mutex<Fault>,
     /// Connections made before this changes are reset.
     cuts: AtomicU64,
+    /// Connections made so far; each has its number.
+    made: AtomicU64,
+    /// Connections with these numbers carry nothing in these directions, as if the server's process were stopped.
+    stalled: Mutex<(Range<u64>, Vec<Toward>)>,
     over: AtomicBool,
 }
 
 impl Plan {
+    fn is_stalled(&self, born: Born, toward: Toward) -> bool {
+        let stalled = lock(&self.stalled);
+        stalled.0.contains(&born.number) && stalled.1.contains(&toward)
+    }
+
     fn fault(&self, toward: Toward) -> &Mutex<Fault> {
         match toward {
             Toward::Server => &self.toward_server,
@@ -68,6 +78,8 @@ impl Network {
             toward_server: Mutex::new(Fault::None),
             toward_client: Mutex::new(Fault::None),
             cuts: AtomicU64::new(0),
+            made: AtomicU64::new(0),
+            stalled: Mutex::new((0..0, Vec::new())),
             over: AtomicBool::new(false),
         });
         let target = SocketAddr::from(([127, 0, 0, 1], port));
@@ -88,6 +100,27 @@ impl Network {
     pub fn set_both(&self, fault: Fault) {
         self.set(Toward::Server, fault);
         self.set(Toward::Client, fault);
+    }
+
+    /// Connections that are there carry nothing more in these directions; those made from now on do.
+    pub fn stall_present(&self, toward: &[Toward]) {
+        *lock(&self.plan.stalled) = (0..self.plan.made.load(Ordering::SeqCst), toward.to_vec());
+    }
+
+    /// Connections made from now on carry nothing; those that are there go on.
+    pub fn stall_new(&self) {
+        let both = vec![Toward::Server, Toward::Client];
+        *lock(&self.plan.stalled) = (self.plan.made.load(Ordering::SeqCst)..u64::MAX, both);
+    }
+
+    /// No connection carries anything.
+    pub fn stall_all(&self) {
+        *lock(&self.plan.stalled) = (0..u64::MAX, vec![Toward::Server, Toward::Client]);
+    }
+
+    /// What was held up goes on.
+    pub fn go_on(&self) {
+        *lock(&self.plan.stalled) = (0..0, Vec::new());
     }
 
     /// Resets all connections.
@@ -123,7 +156,7 @@ fn accept(listener: &TcpListener, target: SocketAddr, plan: &Arc<Plan>) {
             socket.set_nodelay(true).unwrap();
             socket.set_read_timeout(Some(LOOK_PERIOD)).unwrap();
         }
-        let born = plan.cuts.load(Ordering::SeqCst);
+        let born = Born { cuts: plan.cuts.load(Ordering::SeqCst), number: plan.made.fetch_add(1, Ordering::SeqCst) };
         let (client_twin, server_twin) = (client.try_clone().unwrap(), server.try_clone().unwrap());
         let (one, other) = (plan.clone(), plan.clone());
         thread::spawn(move || carry(&client, &server, &one, Toward::Server, born));
@@ -138,12 +171,23 @@ fn reset(socket: &TcpStream) {
     let _ = socket.shutdown(Shutdown::Both);
 }
 
+/// When a connection was made.
+#[derive(Clone, Copy)]
+struct Born {
+    cuts: u64,
+    number: u64,
+}
+
 /// Carries bytes one way until an end, a cut, or the network is gone.
-fn carry(mut from: &TcpStream, mut to: &TcpStream, plan: &Plan, toward: Toward, born: u64) {
+fn carry(mut from: &TcpStream, mut to: &TcpStream, plan: &Plan, toward: Toward, born: Born) {
     let mut piece = [0u8; 16 << 10];
     loop {
-        if plan.cuts.load(Ordering::SeqCst) != born {
+        if plan.cuts.load(Ordering::SeqCst) != born.cuts {
             return cut(from, to);
+        }
+        if plan.is_stalled(born, toward) {
+            thread::sleep(LOOK_PERIOD);
+            continue;
         }
         let count = match from.read(&mut piece) {
             Ok(0) => break,
@@ -151,6 +195,9 @@ fn carry(mut from: &TcpStream, mut to: &TcpStream, plan: &Plan, toward: Toward, 
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => continue,
             Err(_) => return cut(from, to),
         };
+        while plan.is_stalled(born, toward) && plan.cuts.load(Ordering::SeqCst) == born.cuts {
+            thread::sleep(LOOK_PERIOD);
+        }
         let fault = *lock(plan.fault(toward));
         let sent = match fault {
             Fault::None => to.write_all(&piece[..count]),

@@ -85,9 +85,16 @@ pub fn prepare(s: &mut Session, w: &Worker, statement: &Statement) {
     const LOOKS: Leaves = Leaves::of(Keeps::Listen).with(Keeps::Unknown).with(Keeps::Unread);
     let is_before = s.transaction == IDLE && s.replies.is_only_ours() && !s.up.is_mid_message();
     let is_primary = s.link.as_ref().is_some_and(|link| w.is_primary(link.card.address.node));
+    let acts_unseen = is_before && super::may_act_unseen(s, w, statement);
     let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
     let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
-    let looks = begins || statement.shows_channels || !statement.leaves.and(statement.frees).common(LOOKS).is_empty();
+    let looks =
+        begins || acts_unseen || statement.shows_channels || !statement.leaves.and(statement.frees).common(LOOKS).is_empty();
+    if is_primary && is_before && looks && s.state.asking.is_some() {
+        // What is brought now would be missed in the answer to what was asked before.
+        s.barrier = true;
+        return;
+    }
     if is_primary
         && is_before
         && looks
@@ -159,7 +166,10 @@ pub fn is_holding(s: &Session) -> bool {
 /// something was said.
 #[cold]
 pub fn deliver(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
-    let may_speak = s.transaction == IDLE && s.replies.is_settled() && !s.down.is_mid_message() && !s.down.has_pending();
+    // What a statement did to the channels must be known before anything is told of them.
+    let is_known = s.state.due.is_empty();
+    let is_quiet = s.transaction == IDLE && s.replies.is_settled() && !s.down.is_mid_message() && !s.down.has_pending();
+    let may_speak = is_known && is_quiet;
     if may_speak { deliver_now(s, w) } else { check_room(s).map(|()| false) }
 }
 

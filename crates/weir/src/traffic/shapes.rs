@@ -1,0 +1,105 @@
+//! What clients were told of their prepared statements, and servers that would say something else by now.
+//!
+//! A server keeps what a statement was when it was prepared, and refuses it once its table has changed. A link that lacks the statement
+//! would analyse it anew, and its client would read rows by a description that holds no more. So every Parse of a named statement is
+//! followed by a Describe of ours; a link where the statement is not known to be what the client was told is asked first, and what has
+//! changed is refused in PostgreSQL's own words. A link that has the statement already is asked nothing.
+
+use crate::client::session::{IDLE, Session};
+use crate::client::statements::Prepared;
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::process::worker::Worker;
+use crate::traffic::timing;
+use std::rc::Rc;
+use weir_policy::prepared::{Shape, StatementId, push_name};
+use weir_policy::replies::Expect;
+use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
+use weir_wire::write;
+
+/// A description on its way.
+pub struct Described {
+    prepared: Rc<Prepared>,
+    is_unnamed: bool,
+    shape: Shape,
+}
+
+/// What the client is told of a statement that is not what it was.
+pub fn changed() -> Fault {
+    Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
+}
+
+/// Whether the next message is the client's own Describe of this statement: then no other one is needed.
+pub fn is_described_next(s: &Session, name: &[u8]) -> bool {
+    let next = s.up.unseen();
+    let body = next.get(HEADER_BYTES..).and_then(|body| body.split_first());
+    let is_describe = next.first() == Some(&front::DESCRIBE);
+    is_describe && body.is_some_and(|(kind, rest)| *kind == b'S' && split_cstr(rest).is_some_and(|(other, _)| other == name))
+}
+
+/// Notes that the client's own Describe is about to be sent. What it is told first is what it goes by.
+pub fn expect(s: &mut Session, prepared: Rc<Prepared>, told: Shape, is_unnamed: bool) {
+    if told != Shape::UNKNOWN {
+        return s.replies.push(Expect::Describe);
+    }
+    s.replies.push(Expect::DescribeTold);
+    if !s.replies.is_skipping() {
+        s.described.push_back(Described { prepared, is_unnamed, shape: Shape::UNKNOWN });
+    }
+}
+
+/// Writes a Describe of ours behind a Parse.
+pub fn ask(s: &mut Session, w: &Worker, prepared: &Rc<Prepared>, is_unnamed: bool) {
+    let id = prepared.id;
+    write::message(s.up.extra(&w.buffers), front::DESCRIBE, |out| {
+        out.push(b'S');
+        if !is_unnamed {
+            push_name(out, id);
+        }
+        out.push(0);
+    });
+    s.replies.push(Expect::DescribeOurs);
+    if !s.replies.is_skipping() {
+        s.described.push_back(Described { prepared: prepared.clone(), is_unnamed, shape: Shape::UNKNOWN });
+    }
+}
+
+/// Has the next message wait for the answer to a Describe of ours. By itself it gets a Sync, so that an error of it harms nothing else;
+/// in a transaction, where an error is the client's, a Flush follows while it waits.
+pub fn wait(s: &mut Session, w: &Worker, id: StatementId, was_settled: bool) {
+    if was_settled && s.transaction == IDLE {
+        write::bare(s.up.extra(&w.buffers), front::SYNC);
+        s.replies.push(Expect::SyncOurs);
+    }
+    s.asked = Some(id);
+    s.flushed = false;
+    s.barrier = true;
+    s.state.is_claimed = true;
+    timing::asked(s, w);
+}
+
+/// A part of a description came. `is_here`: it is short enough to be looked at, and whole.
+pub fn on_description(s: &mut Session, header: Header, is_here: bool) {
+    let body = if is_here { s.down.whole(header) } else { None };
+    let Some(described) = s.described.front_mut() else { return };
+    match header.tag {
+        back::PARAMETER_DESCRIPTION => {
+            described.shape = body.map_or(Shape::VAST, Shape::of_parameters);
+            return;
+        }
+        back::ROW_DESCRIPTION => described.shape = body.map_or(Shape::VAST, |body| described.shape.with_columns(body)),
+        _ => {}
+    }
+    let Some(Described { prepared, is_unnamed, shape }) = s.described.pop_front() else { return };
+    if let Some(link) = &mut s.link {
+        match &mut link.unnamed {
+            Some((id, known)) if is_unnamed && *id == prepared.id => *known = shape,
+            _ if is_unnamed => {}
+            _ => link.known.describe(prepared.id, shape),
+        }
+    }
+    for own in s.named.values_mut().chain(s.unnamed.iter_mut()) {
+        if own.told == Shape::UNKNOWN && Rc::ptr_eq(&own.prepared, &prepared) {
+            own.told = shape;
+        }
+    }
+}
