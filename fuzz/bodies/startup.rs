@@ -23,7 +23,7 @@ fn check_first(first: &First, taken: usize) {
             assert_eq!(startup.version.major(), 3);
             let text_bytes: usize = startup.parameters.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
             assert!(text_bytes < taken);
-            for (name, _) in &startup.parameters {
+            for (name, _) in startup.parameters.iter() {
                 assert!(!name.is_empty() && startup.get(name).is_some());
             }
             if let Some(options) = startup.get("options") {

@@ -33,14 +33,13 @@ impl Settings {
             pairs.push((name, value.to_string()));
             Ok(())
         };
-        for (name, value) in startup.parameters.iter().filter(|(name, _)| name == "options") {
-            let _ = name;
+        for (_, value) in startup.parameters.iter().filter(|(name, _)| *name == "options") {
             for (name, value) in split_options(value).map_err(SettingsError::Switch)? {
                 set(&name, &value)?;
             }
         }
-        for (name, value) in &startup.parameters {
-            if !matches!(name.as_str(), "user" | "database" | "replication" | "options") {
+        for (name, value) in startup.parameters.iter() {
+            if !matches!(name, "user" | "database" | "replication" | "options") {
                 set(name, value)?;
             }
         }
@@ -224,7 +223,7 @@ mod tests {
     use weir_wire::startup::Version;
 
     fn settings(pairs: &[(&str, &str)]) -> Settings {
-        let parameters = pairs.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+        let parameters = pairs.iter().copied().collect();
         Settings::of_startup(&Startup { version: Version::V3_0, parameters, protocol_options: vec![] }).unwrap()
     }
 
@@ -288,7 +287,7 @@ mod tests {
 
     #[test]
     fn odd_names_are_refused() {
-        let parameters = vec![("a b".to_string(), "1".to_string())];
+        let parameters = [("a b", "1")].into_iter().collect();
         let startup = Startup { version: Version::V3_0, parameters, protocol_options: vec![] };
         assert_eq!(Settings::of_startup(&startup), Err(SettingsError::Name("a b".into())));
     }

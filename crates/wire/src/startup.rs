@@ -48,10 +48,42 @@ pub enum First {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Startup {
     pub version: Version,
-    /// Names and values in the order sent, without those of `protocol_options`.
-    pub parameters: Vec<(String, String)>,
+    /// Without those of `protocol_options`.
+    pub parameters: Parameters,
     /// Names beginning with `_pq_.`: protocol extensions, none of which is known.
     pub protocol_options: Vec<String>,
+}
+
+/// Names and values of a StartupMessage in the order sent. One piece of memory: every login has them, and most only compare them with
+/// those of a login before.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Parameters {
+    /// Each name and each value, with a NUL after it.
+    text: String,
+}
+
+impl Parameters {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut words = self.text.split_terminator('\0');
+        std::iter::from_fn(move || words.next().zip(words.next()))
+    }
+
+    fn push(&mut self, name: &str, value: &str) {
+        for word in [name, value] {
+            self.text.push_str(word);
+            self.text.push('\0');
+        }
+    }
+}
+
+impl<'a> FromIterator<(&'a str, &'a str)> for Parameters {
+    /// What follows a NUL in a name or value is left out, as in a packet.
+    fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Parameters {
+        let mut parameters = Parameters::default();
+        let until_nul = |word: &'a str| word.split('\0').next().unwrap_or_default();
+        pairs.into_iter().for_each(|(name, value)| parameters.push(until_nul(name), until_nul(value)));
+        parameters
+    }
 }
 
 /// Why a first packet was refused.
@@ -98,32 +130,40 @@ fn read_cancel(rest: &[u8]) -> Result<First, StartupError> {
     Ok(First::Cancel { pid: u32::from_be_bytes(pid), key: key.to_vec() })
 }
 
-fn read_parameters(version: Version, mut rest: &[u8]) -> Result<Startup, StartupError> {
-    let mut startup = Startup { version, parameters: Vec::new(), protocol_options: Vec::new() };
-    loop {
+fn read_parameters(version: Version, list: &[u8]) -> Result<Startup, StartupError> {
+    let mut options = Vec::new();
+    let mut rest = list;
+    let end = loop {
         let (name, after) = split_cstr(rest).ok_or(StartupError::BadLayout)?;
         if name.is_empty() {
-            return if after.is_empty() { Ok(startup) } else { Err(StartupError::BadLayout) };
+            if !after.is_empty() {
+                return Err(StartupError::BadLayout);
+            }
+            break list.len() - rest.len();
         }
-        let (value, after) = split_cstr(after).ok_or(StartupError::BadLayout)?;
-        let name = text(name)?;
-        if name.starts_with("_pq_.") {
-            startup.protocol_options.push(name);
-        } else {
-            startup.parameters.push((name, text(value)?));
+        let (_, after) = split_cstr(after).ok_or(StartupError::BadLayout)?;
+        if name.starts_with(OPTION_PREFIX) {
+            options.push(name);
         }
         rest = after;
+    };
+    let text = std::str::from_utf8(&list[..end]).map_err(|_| StartupError::NotUtf8)?;
+    let mut parameters = Parameters { text: text.to_owned() };
+    if !options.is_empty() {
+        let others = parameters.iter().filter(|(name, _)| !name.as_bytes().starts_with(OPTION_PREFIX));
+        parameters = others.collect();
     }
+    let protocol_options = options.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    Ok(Startup { version, parameters, protocol_options })
 }
 
-fn text(bytes: &[u8]) -> Result<String, StartupError> {
-    String::from_utf8(bytes.to_vec()).map_err(|_| StartupError::NotUtf8)
-}
+/// Names that begin so are of protocol extensions.
+const OPTION_PREFIX: &[u8] = b"_pq_.";
 
 impl Startup {
     /// The value of a parameter; the last one counts, as in PostgreSQL.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.parameters.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.parameters.iter().filter(|(known, _)| *known == name).last().map(|(_, value)| value)
     }
 }
 

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_policy::hba::Replication;
 use weir_policy::settings::{Settings, SettingsError};
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
-use weir_wire::startup::{First, Startup, Version, read_first};
+use weir_wire::startup::{First, Parameters, Startup, Version, read_first};
 use weir_wire::write;
 use zeroize::Zeroizing;
 
@@ -104,7 +104,7 @@ type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
 pub struct Welcomes {
     by_key: Seen<Key, Welcome>,
     /// By the parameters of the startup packet.
-    wishes: Seen<Vec<(String, String)>, Wishes>,
+    wishes: Seen<Parameters, Wishes>,
 }
 
 fn seen<K: Eq + Hash, V>() -> Seen<K, V> {
@@ -134,7 +134,7 @@ pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
             w.log_client(&session.entry.card, "connection authorized");
         }
         let worker = w.clone();
-        w.reactor.spawn(relay::serve(Box::new(session), worker));
+        w.reactor.spawn(relay::serve(session, worker));
     }
 }
 
@@ -172,7 +172,7 @@ struct Door<'a> {
     seat: Option<Seat>,
 }
 
-async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Option<Session> {
+async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Option<Box<Session>> {
     let timeout_ms = w.peek_config().auth.timeout_ms;
     let deadline = (timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(timeout_ms));
     let buffer = Zeroizing::default();
@@ -216,12 +216,12 @@ struct Admitted {
 }
 
 impl Door<'_> {
-    fn into_session(self, admitted: Admitted) -> Session {
+    fn into_session(self, admitted: Admitted) -> Box<Session> {
         let w = self.w;
         if w.has_readers() {
             survey::begin(w, &admitted.pools.known);
         }
-        let mut session = Session::new(self.socket, admitted.pools, admitted.state, admitted.entry);
+        let mut session = Box::new(Session::new(self.socket, admitted.pools, admitted.state, admitted.entry));
         session.causal.set(&w.shared, &session.state.settings);
         session.up.preload(&self.buffer, &w.buffers);
         session

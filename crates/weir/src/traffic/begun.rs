@@ -19,7 +19,7 @@ use weir_policy::replies::Expect;
 use weir_policy::route::Class;
 use weir_policy::rule::Rule;
 use weir_policy::transaction::{self, Ask, Defaults};
-use weir_sql::facts::{Begin, Ending, Isolation, Keeps, Leaves, Transaction};
+use weir_sql::facts::{Begin, Ending, Isolation, Keeps, Leaves, Transaction, Verb};
 
 /// Fails on every server.
 const FAILING: &str = "the transaction has failed";
@@ -110,6 +110,9 @@ pub fn send(s: &mut Session, w: &Worker) {
     };
     if let Some(Local::Begin(text)) = &statement.local {
         inventory::send(s, w, text, Expect::BeginOurs);
+        if let Some(link) = &s.link {
+            w.counters().count_statement(link.card.address.node, Verb::Other);
+        }
         s.transaction = WITHIN;
     }
     if has_failed {

@@ -48,7 +48,7 @@ impl Door<'_> {
         // As the client said it, but for what was understood above: nothing could be set later, a walsender takes no SET.
         let kind = if caller.replication == Replication::Logical { "database" } else { "true" };
         let own = |name: &str| !matches!(name, "user" | "database" | "replication");
-        let given = startup.parameters.iter().filter(|(name, _)| own(name)).map(|(name, value)| (&**name, &**value));
+        let given = startup.parameters.iter().filter(|(name, _)| own(name));
         let parameters: Vec<(&str, &str)> = given.chain([("replication", kind)]).collect();
         let opened = replication::open(self.w, &self.socket, &pools, &parameters).await;
         let opened = opened.and_then(|opened| opened.map_err(|error| login_fault(self.w, &pools, &error)));
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn the_word_for_replication_is_read_as_postgresql_reads_it() {
         let kind = |word: &str| {
-            let parameters = vec![("replication".to_string(), word.to_string())];
+            let parameters = [("replication", word)].into_iter().collect();
             asked(&Startup { version: Version::V3_0, parameters, protocol_options: Vec::new() }).ok()
         };
         for word in ["true", "T", "yes", "y", "on", "ON", "1", "tru"] {
