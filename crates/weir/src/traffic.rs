@@ -2,6 +2,7 @@
 
 pub mod aim;
 pub mod answer;
+pub mod cached;
 pub mod causal;
 pub mod extended;
 pub mod judging;

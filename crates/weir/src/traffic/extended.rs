@@ -14,6 +14,7 @@ use crate::monitor::stats::Stat;
 use crate::process::worker::Worker;
 use crate::traffic::aim::{self, hold, refusal};
 use crate::traffic::answer;
+use crate::traffic::cached;
 use crate::traffic::sequences;
 use crate::traffic::timing;
 use std::rc::Rc;
@@ -248,6 +249,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
+    cached::bound(s, w, &prepared.statement);
     sequences::note(s, &prepared.statement);
     inventory::note_bind(s, w, &prepared.statement, &prepared.tail, header);
     s.verb_bound |= prepared.statement.is_barrier;
@@ -352,6 +354,9 @@ fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect)
         && let Some(flow) = aim::at(s, w, &statements::unknown())?
     {
         return Ok(flow);
+    }
+    if expect == Expect::Bind {
+        cached::unread(s, w);
     }
     s.replies.push(expect);
     s.flushed = false;

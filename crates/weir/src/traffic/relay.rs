@@ -20,6 +20,7 @@ use crate::process::worker::Worker;
 use crate::server::link;
 use crate::traffic::aim;
 use crate::traffic::answer;
+use crate::traffic::cached;
 use crate::traffic::causal;
 use crate::traffic::extended;
 use crate::traffic::net;
@@ -507,12 +508,16 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     if let Some(fault) = aim::refusal(s, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
+    if let Some(flow) = cached::on_query(s, w, &statement, header) {
+        return Ok(flow);
+    }
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
     }
     if let Some(fault) = aim::misplaced(s, w, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
+    cached::sent(s, w, &statement);
     timing::sent(s, w, statement.verb);
     statement_log::sent(s, w, Source::Query);
     w.count(Metric::StatementsSimple);
@@ -571,6 +576,7 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
     }
+    cached::unread(s, w);
     timing::sent(s, w, statement.verb);
     sequences::note(s, &statement);
     s.state.note(Leaves::of(Keeps::Unknown), &[], &[], &[]);
@@ -634,7 +640,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         back::DATA_ROW => s.state.asking.is_some() && header.frame_bytes() <= LOOK_BYTES_MAX,
         _ => false,
     };
-    if looks && !s.down.has_whole(header.frame_bytes()) {
+    if (looks && !s.down.has_whole(header.frame_bytes())) || !cached::watch(s, w, header) {
         return Ok(false);
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
@@ -649,7 +655,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
                 return Ok(true);
             }
             s.down.pass(header, &w.buffers);
-            if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) {
+            if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) && !cached::is_watching(s) {
                 // What holds for one holds for all that follow it: nothing a server owes changes by them.
                 s.down.pass_run(header.tag, &w.buffers);
             }
@@ -732,6 +738,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
     if s.state.redefines && status == IDLE {
         tell_change(s, w);
     }
+    cached::ready(s, w, status);
     if inventory::restores(s, w) {
         s.down.eat(header);
         return Ok(());
@@ -858,6 +865,7 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
         tell_change(s, w);
     }
     timing::lost(s, w);
+    cached::lost(s, w);
     (s.barrier, s.verb_bound) = (false, false);
     let was_telling = s.state.owes_ready;
     s.state.link_lost();
