@@ -184,7 +184,9 @@ fn a_hint_that_cannot_be_followed_costs_nothing() {
     let proxy = ground.proxy("");
     let mut client = ground.client(&proxy);
     let standbys = ground.standby_ports();
-    assert!(standbys.contains(&client.value(&format!("/* weir: node=9 */ {WHERE}"))), "there is no such node");
+    let absent = format!("/* weir: node=9 */ {WHERE}");
+    assert!(standbys.contains(&client.value(&absent)), "there is no such node");
+    assert_eq!(rule(&mut client, &absent), ("1,2".into(), "read".into()));
     assert_eq!(rule(&mut client, "/* weir: nod=1 */ select 1"), ("0".into(), "comment".into()), "a slip is a comment");
     let facts = client.rows("show route for '/* weir: nod=1 */ select 1'")[0][3].clone();
     assert!(facts.contains("hint unknown"), "{facts}");
@@ -262,6 +264,9 @@ fn pgpool_set_refuses_what_is_not_for_one_session() {
         ("PGPOOL SET no_such_parameter = 3", "42704"),
         ("PGPOOL SET log_statement = perhaps", "22023"),
         ("PGPOOL SET client_idle_limit = 3", "0A000"),
+        ("PGPOOL SET weir.route = 'node'", "22023"),
+        ("PGPOOL SET weir.causal_reads = 'sometimes'", "22023"),
+        ("PGPOOL SET weir.other = 'x'", "42704"),
         ("PGPOOL RESET pool_size", "55P02"),
         ("PGPOOL SET log_statement", "0A000"),
     ] {
@@ -278,6 +283,10 @@ fn pgpool_set_refuses_what_is_not_for_one_session() {
     assert_eq!(client.query("select 1")[0].failure().message, "DB node id: 0 statement: select 1");
     client.run("PGPOOL RESET ALL");
     assert_eq!(client.query("select 1")[0].tag, b'T');
+    client.run("PGPOOL SET weir.route = 'standby'");
+    assert_eq!(client.value("PGPOOL SHOW weir.route"), "standby");
+    client.run("PGPOOL RESET ALL");
+    assert_eq!(client.value("PGPOOL SHOW weir.route"), "");
 }
 
 #[test]
