@@ -300,15 +300,12 @@ fn a_slow_standby_gets_less() {
     let proxy = Proxy::spawn(&backends, "causal_reads = off");
     proxy.wait_for_nodes(3);
     let mut client = ground.client(&proxy);
-    let counted = counts(&mut client, 300);
-    let of_slow = counted.get(&slow.port().to_string()).copied().unwrap_or(0);
-    // About 33 are expected; with equal shares it would be 150, with a deviation of 9.
-    assert!((1..=100).contains(&of_slow), "of 300 reads {of_slow} went to the standby that answers 20 ms later");
+    let mut of_slow = || counts(&mut client, 100).get(&slow.port().to_string()).copied().unwrap_or(0);
+    // About 11 are expected; with equal shares it would be 50, with a deviation of 5: as few as 25 are never seen by chance. A busy machine may
+    // make the other slow, too, for a while.
+    wait_until("the slow standby to get less", || of_slow() < 25);
     network.set(Toward::Client, Fault::None);
-    wait_until("the standby to be fast again", || {
-        let counted = counts(&mut client, 60);
-        counted.get(&slow.port().to_string()).copied().unwrap_or(0) > 20
-    });
+    wait_until("it to have its share again, now that it is fast", || of_slow() >= 40);
 }
 
 #[test]
