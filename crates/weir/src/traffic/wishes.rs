@@ -111,10 +111,10 @@ impl Own {
     }
 }
 
-/// Where the read of this statement shall go.
+/// Where a read shall go; `hinted`: what its hint names, or that of its transaction.
 #[inline]
-pub fn of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Wish> {
-    if let Some(goal) = statement.goal {
+pub fn of(s: &mut Session, w: &Worker, hinted: Option<Goal>) -> Option<Wish> {
+    if let Some(goal) = hinted {
         note_wish(w);
         return Some(Wish::always(goal, Rule::ReadHinted));
     }
