@@ -72,8 +72,16 @@ const MODULES: &[Module] = &[
     row(6, "sequences", &[("inventory", "sends a query of ours, keeps the link")]),
     row(6, "inventory", &[]),
     row(6, "judging", &[]),
-    row(6, "wishes", &[]),
-    row(6, "begun", &[("inventory", "sends a query of ours"), ("judging", "asks where the first statement would go")]),
+    row(6, "wishes", &[("inventory", "changes the session's settings")]),
+    row(
+        6,
+        "begun",
+        &[
+            ("inventory", "sends a query of ours"),
+            ("judging", "asks where the first statement would go"),
+            ("wishes", "asks what comments say"),
+        ],
+    ),
     row(6, "net", &[("judging", "has what a standby refused remembered")]),
     row(6, "statement_log", &[("wishes", "asks what a session has set for itself")]),
     row(5, "inquiry", &[]),

@@ -13,7 +13,7 @@ use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class, Side};
 use weir_policy::rule::Rule;
 use weir_policy::wish::Goal;
-use weir_sql::facts::{Effect, Facts, Keeps, Leaves, Name, Reset, SessionVerb, Transaction, Verb};
+use weir_sql::facts::{Effect, Facts, Hint, Keeps, Leaves, Name, Reset, SessionVerb, Transaction, Verb};
 
 use crate::client::state::Plain;
 use crate::monitor::views::{self, Local};
@@ -77,7 +77,8 @@ pub struct Statement {
     pub verb: Verb,
     /// It begins with a comment that is no hint for a node.
     pub is_commented: bool,
-    /// Where its hint wants it to go, if it only reads.
+    /// Its hint, and where that wants it to go, if it only reads.
+    pub hint: Hint,
     pub goal: Option<Goal>,
     /// It may send notifications, as far as its text shows.
     pub notifies: bool,
@@ -239,6 +240,7 @@ pub fn unknown() -> Statement {
         is_read: false,
         verb: Verb::Other,
         is_commented: false,
+        hint: Hint::None,
         goal: None,
         notifies: true,
         shows_channels: true,
@@ -286,6 +288,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         is_read: facts.effect == Effect::Reads,
         verb: facts.verb,
         is_commented: route::is_held_by_comment(&facts),
+        hint: facts.hint,
         goal: Goal::of_hint(facts.hint).filter(|_| class.side == Side::Reader),
         is_barrier: is_barrier(&facts, &readable),
         notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),

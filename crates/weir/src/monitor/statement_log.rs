@@ -77,13 +77,19 @@ pub fn answered(s: &mut Session, w: &Worker) {
 /// Says what message a client has sent, before it is looked at. Texts of Pgpool-II.
 #[inline]
 pub fn came(s: &mut Session, w: &Worker, header: Header) {
-    if s.wishes.own.logs_messages(&w.peek_config()) && !std::mem::replace(&mut s.is_message_logged, true) {
+    if s.wishes.own.logs_messages(&w.peek_config()) && !s.is_message_logged {
         say_message(s, w, header);
     }
 }
 
 #[cold]
-fn say_message(s: &Session, w: &Worker, header: Header) {
+fn say_message(s: &mut Session, w: &Worker, header: Header) {
+    let is_short = header.body_bytes as usize <= w.peek_config().routing.statement_analysis_bytes_max;
+    if is_short && s.up.unseen().len() < header.frame_bytes() && !is_copy(header.tag) {
+        // The rest is on its way; it comes by again then.
+        return;
+    }
+    s.is_message_logged = true;
     let body = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
     let body = &body[..body.len().min(header.body_bytes as usize).min(LOGGED_BYTES_MAX)];
     let mut texts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
@@ -112,6 +118,10 @@ fn say_message(s: &Session, w: &Worker, header: Header) {
     let client = s.entry.card.client_host();
     let mark = if detail.is_empty() { "" } else { " DETAIL:  " };
     w.shared.log.write(Level::Log, &who(s, &client), format_args!("{name} message from frontend.{mark}{detail}"));
+}
+
+fn is_copy(tag: u8) -> bool {
+    matches!(tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL)
 }
 
 /// The server is ready after what took so long; `waited_us` of waiting for a link came before.

@@ -303,6 +303,10 @@ fn unknown(text: &str) -> Fault {
 
 /// One parameter has a column of its own name; a group or ALL is a list. As Pgpool's `report_config_variable`.
 fn parameter(session: &Session, w: &Worker, name: &str) -> Result<Table, Fault> {
+    if let Some(setting) = wishes::SETTINGS.iter().find(|setting| setting.name == name) {
+        let value = session.state.settings.get(name).unwrap_or_default().to_string();
+        return Ok(Table { columns: vec![Cow::Borrowed(setting.name)], rows: vec![vec![value]] });
+    }
     let config = w.config();
     let shown = config::show_one(&config, name).map_err(|error| Fault::error(sqlstate::UNDEFINED_OBJECT, error.to_string()))?;
     if let [only] = shown.as_slice()
@@ -329,7 +333,7 @@ fn route_of(session: &Session, w: &Rc<Worker>, text: &str) -> Vec<String> {
 }
 
 /// The nodes a read may go to now, by place, and the rule if it is another than that of its text.
-fn readers(session: &Session, w: &Rc<Worker>, statement: &Statement, rule: Rule) -> (Vec<usize>, Rule) {
+fn readers(session: &Session, w: &Rc<Worker>, statement: &Statement, of_text: Rule) -> (Vec<usize>, Rule) {
     let view = w.view();
     let takes_reads: Vec<usize> = (0..view.nodes.len()).filter(|at| view.takes_reads(*at)).collect();
     let wish = wishes::for_show(session, w, statement);
@@ -337,10 +341,11 @@ fn readers(session: &Session, w: &Rc<Worker>, statement: &Statement, rule: Rule)
     let (nodes, rule) = match (wish, stays) {
         (Some(wish), None) => (wanted(&view, wish, &takes_reads), wish.rule),
         (Some(wish), Some(_)) if wish.is_own() => (wanted(&view, wish, &takes_reads), wish.rule),
-        (_, Some(favourite)) => (vec![favourite], rule),
-        (None, None) => (Vec::new(), rule),
+        (_, Some(favourite)) => (vec![favourite], of_text),
+        (None, None) => (Vec::new(), of_text),
     };
-    if nodes.is_empty() { (takes_reads, rule) } else { (nodes, rule) }
+    // Who is wanted cannot answer now.
+    if nodes.is_empty() { (takes_reads, of_text) } else { (nodes, rule) }
 }
 
 /// The nodes of a wish that may answer.

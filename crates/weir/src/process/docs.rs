@@ -21,7 +21,8 @@ fn documents() -> [(&'static str, String); 4] {
 fn show_page() -> String {
     let mut page = String::from(
         "# SHOW commands\n\nGenerated from the table in `crates/weir/src/monitor/views.rs`. All of them work in the simple and the extended \
-         protocol. `PGPOOL SHOW <parameter>`, `PGPOOL SHOW backend` (a group) and `PGPOOL SHOW ALL` show parameters.\n",
+         protocol. `PGPOOL SHOW <parameter>`, `PGPOOL SHOW backend` (a group) and `PGPOOL SHOW ALL` show parameters;\n\
+         `PGPOOL SET` and `PGPOOL RESET` change some for one session ([Routing](routing.md)).\n",
     );
     for view in VIEWS {
         page += &format!("\n## SHOW {}\n\n{}\n\nColumns: {}\n", view.name, view.help, columns(view.columns()));

@@ -63,7 +63,6 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         }
     }
     let mut class = class_at(s, w, statement, begins);
-    class = wishes::class_of(s, w, statement, class);
     class = net::class_of(s, statement, class);
     if s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
         // All of the session's state lies on one link, so that link must be able to do everything.
@@ -73,7 +72,8 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
     let mut need = Need { class, is_read: statement.is_read, wish: None, link };
     if class.side == Side::Reader {
         causal::begin_read(s, w);
-        need.wish = wishes::of(s, w, statement);
+        let hinted = statement.goal.or_else(|| begun::goal(s));
+        need.wish = wishes::of(s, w, hinted);
     }
     let Chosen::Node(at, node) = choose(s, w, need, true) else { return Ok(Some(Flow::Need(need))) };
     if need.link.is_some() {
@@ -108,7 +108,10 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
 /// The class of the transaction that begins with a statement, or that of the statement.
 #[inline]
 fn class_at(s: &mut Session, w: &Worker, statement: &Statement, begins: Option<Class>) -> Class {
-    begins.unwrap_or_else(|| judging::class_of(s, w, statement))
+    begins.unwrap_or_else(|| {
+        let class = judging::class_of(s, w, statement);
+        wishes::class_of(s, w, statement, class)
+    })
 }
 
 fn count(s: &Session, w: &Worker, need: Need, node: u16) {

@@ -58,20 +58,20 @@ fn deallocate(s: &mut Session, w: &Worker, name: &str) -> &'static str {
     "DEALLOCATE"
 }
 
-/// A parameter of Weir's own, for this session. Those of the servers' kind are the session's like any other, and every connection of it
-/// gets them.
+/// A parameter for this session. Those that servers know as made-up ones are settings like any other: every connection of it gets them.
 fn set(s: &mut Session, w: &Worker, name: &str, value: Option<&str>) -> Result<(), Fault> {
-    match (name.starts_with(OWN_PREFIX), value) {
-        (true, _) => inventory::set_own(s, w, name, value),
-        (false, Some(value)) => wishes::set(s, w, name, value)?,
-        (false, None) => wishes::reset(s, w, name)?,
+    match (wishes::SETTINGS.iter().find(|setting| setting.name == name), value) {
+        (Some(setting), Some(value)) if !(setting.takes)(value) => {
+            let text = format!("invalid value for parameter \"{name}\": \"{value}\" (allowed: {})", setting.allowed);
+            return Err(Fault::error(sqlstate::INVALID_VALUE, text));
+        }
+        (Some(_), _) => inventory::set_own(s, w, name, value),
+        (None, Some(value)) => wishes::set(s, w, name, value)?,
+        (None, None) => wishes::reset(s, w, name)?,
     }
     write::command_complete(s.down.extra(&w.buffers), if value.is_some() { "SET" } else { "RESET" });
     Ok(())
 }
-
-/// Parameters of Weir's that servers know as made-up ones begin so.
-const OWN_PREFIX: &str = "weir.";
 
 fn rows(out: &mut Vec<u8>, table: &Table) {
     for row in &table.rows {

@@ -13,13 +13,15 @@ use crate::monitor::stats::Stat;
 use crate::monitor::views::Local;
 use crate::process::worker::Worker;
 use crate::traffic::judging;
+use crate::traffic::wishes;
 use std::rc::Rc;
 use weir_policy::config::PoolMode;
 use weir_policy::replies::Expect;
-use weir_policy::route::Class;
+use weir_policy::route::{Class, Side};
 use weir_policy::rule::Rule;
 use weir_policy::transaction::{self, Ask, Defaults};
-use weir_sql::facts::{Begin, Ending, Isolation, Keeps, Leaves, Transaction, Verb};
+use weir_policy::wish::Goal;
+use weir_sql::facts::{Begin, Ending, Hint, Isolation, Keeps, Leaves, Transaction, Verb};
 
 /// Fails on every server.
 const FAILING: &str = "the transaction has failed";
@@ -72,16 +74,27 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Cl
     let begin = match &s.begun {
         Begun::No | Begun::Sent(_) => return None,
         Begun::Failed(_) => return Some(Class::primary(Rule::TransactionControl)),
-        Begun::Held(begin) => options_of(begin),
+        Begun::Held(begin) => begin.clone(),
     };
     let class = judging::class_of(s, w, statement);
-    Some(transaction::class_of(&Ask {
-        begin,
+    let class = transaction::class_of(&Ask {
+        begin: options_of(&begin),
         defaults: defaults(s),
-        class,
+        class: wishes::class_of(s, w, statement, class),
         stays: statement.locks || !statement.leaves.without(MOVES).is_empty(),
         is_of_primary: statement.is_of_primary,
-    }))
+    });
+    // What stands in front of the BEGIN holds for the transaction.
+    let to_primary = class.side == Side::Reader && begin.hint == Hint::Primary;
+    Some(if to_primary { Class::primary(Rule::Hint) } else { wishes::class_of(s, w, &begin, class) })
+}
+
+/// Where the transaction that waits for its first statement shall run, by the hint in front of its BEGIN.
+pub fn goal(s: &Session) -> Option<Goal> {
+    match &s.begun {
+        Begun::Held(begin) => begin.goal,
+        Begun::No | Begun::Sent(_) | Begun::Failed(_) => None,
+    }
 }
 
 fn options_of(statement: &Statement) -> Begin {

@@ -1,17 +1,20 @@
 //! Where a session's reads shall go, by its own word or the operator's, and what it has set for itself with `PGPOOL SET`. Decisions are
 //! `policy::wish`'s. Worked out when settings or configuration have changed; a read costs two comparisons.
 
+use crate::client::inventory;
 use crate::client::session::Session;
 use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::worker::Worker;
-use crate::traffic::causal::wake_sampler;
+use crate::traffic::causal;
 use std::sync::Arc;
+use weir_policy::causal::CausalReads;
 use weir_policy::config::{Config, LogConfig, SetError};
 use weir_policy::route::{Class, Side};
 use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
-use weir_policy::wish::{Asker, SETTING, Wish, of_session};
+use weir_policy::wish::{Asker, Goal, SETTING, Wish, of_session};
+use weir_sql::facts::Hint;
 
 /// A session's side of it.
 #[derive(Debug, Default)]
@@ -37,6 +40,24 @@ const OWN: [(&str, Of); 5] = [
     ("log_per_node_statement", |config| config.log.per_node_statement),
     ("notice_per_node_statement", |config| config.log.notice_per_node_statement),
     ("log_client_messages", |config| config.log.client_messages),
+];
+
+/// A parameter that servers know as a made-up one, set by SET as well.
+pub struct Setting {
+    pub name: &'static str,
+    /// Its values, in words.
+    pub allowed: &'static str,
+    pub takes: fn(&str) -> bool,
+}
+
+/// All of them.
+pub const SETTINGS: [Setting; 2] = [
+    Setting {
+        name: SETTING,
+        allowed: "primary, standby, node=number, or nothing",
+        takes: |value| value.trim().is_empty() || Goal::of_hint(Hint::of_word(value)).is_some(),
+    },
+    Setting { name: causal::SETTING, allowed: "off, session, global", takes: |value| CausalReads::of_word(value).is_some() },
 ];
 
 /// Place in `OWN`.
@@ -90,10 +111,10 @@ impl Own {
     }
 }
 
-/// Where the read of this statement shall go.
+/// Where a read shall go; `hinted`: what its hint names, or that of its transaction.
 #[inline]
-pub fn of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Wish> {
-    if let Some(goal) = statement.goal {
+pub fn of(s: &mut Session, w: &Worker, hinted: Option<Goal>) -> Option<Wish> {
+    if let Some(goal) = hinted {
         note_wish(w);
         return Some(Wish::always(goal, Rule::ReadHinted));
     }
@@ -109,7 +130,7 @@ pub fn of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Wish> {
 #[inline]
 fn note_wish(w: &Worker) {
     if w.shared.positions.wish() {
-        wake_sampler(w);
+        causal::wake_sampler(w);
     }
 }
 
@@ -167,6 +188,7 @@ pub fn reset(s: &mut Session, w: &Worker, name: &str) -> Result<(), Fault> {
     config.reset_for_session(name, &config).map_err(|error| refused(&error))?;
     if name.eq_ignore_ascii_case("all") {
         s.wishes.own = Own::default();
+        SETTINGS.iter().for_each(|setting| inventory::set_own(s, w, setting.name, None));
     } else {
         s.wishes.own.0[place(name)?] = None;
     }

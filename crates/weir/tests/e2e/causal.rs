@@ -69,6 +69,10 @@ fn with_causal_reads_off_a_client_may_not_find_what_it_wrote() {
     assert_eq!(look(&mut client), (cluster.primary().port().to_string(), "1".into()), "what came before counts as well");
     client.run("reset weir.causal_reads");
     assert_eq!(look(&mut client).1, "0");
+    client.run("PGPOOL SET weir.causal_reads TO session");
+    assert_eq!(look(&mut client), (cluster.primary().port().to_string(), "1".into()));
+    client.run("PGPOOL RESET weir.causal_reads");
+    assert_eq!(look(&mut client).1, "0");
 }
 
 #[test]

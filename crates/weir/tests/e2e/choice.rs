@@ -158,6 +158,16 @@ fn a_hint_says_where_its_read_goes() {
     client.run("/* weir: node=2 */ begin read only");
     check_all_go_to(&mut client, &ports[2]);
     client.run("commit");
+    // A hint in front of the first statement says where the transaction runs.
+    client.run("begin read only");
+    assert_eq!(client.value(&format!("/* weir: node=1 */ {WHERE}")), ports[1]);
+    check_all_go_to(&mut client, &ports[1]);
+    client.run("commit");
+    for begin in ["/*NO LOAD BALANCE*/ begin read only", "/* a comment */ begin read only"] {
+        client.run(begin);
+        check_all_go_to(&mut client, &ports[0]);
+        client.run("commit");
+    }
     assert!(uses(&mut client, "read_hinted") >= SOME as u64 * 4);
     assert!(uses(&mut client, "hint") >= SOME as u64 * 2);
 }
@@ -184,7 +194,9 @@ fn a_hint_that_cannot_be_followed_costs_nothing() {
     let proxy = ground.proxy("");
     let mut client = ground.client(&proxy);
     let standbys = ground.standby_ports();
-    assert!(standbys.contains(&client.value(&format!("/* weir: node=9 */ {WHERE}"))), "there is no such node");
+    let absent = format!("/* weir: node=9 */ {WHERE}");
+    assert!(standbys.contains(&client.value(&absent)), "there is no such node");
+    assert_eq!(rule(&mut client, &absent), ("1,2".into(), "read".into()));
     assert_eq!(rule(&mut client, "/* weir: nod=1 */ select 1"), ("0".into(), "comment".into()), "a slip is a comment");
     let facts = client.rows("show route for '/* weir: nod=1 */ select 1'")[0][3].clone();
     assert!(facts.contains("hint unknown"), "{facts}");
@@ -262,6 +274,9 @@ fn pgpool_set_refuses_what_is_not_for_one_session() {
         ("PGPOOL SET no_such_parameter = 3", "42704"),
         ("PGPOOL SET log_statement = perhaps", "22023"),
         ("PGPOOL SET client_idle_limit = 3", "0A000"),
+        ("PGPOOL SET weir.route = 'node'", "22023"),
+        ("PGPOOL SET weir.causal_reads = 'sometimes'", "22023"),
+        ("PGPOOL SET weir.other = 'x'", "42704"),
         ("PGPOOL RESET pool_size", "55P02"),
         ("PGPOOL SET log_statement", "0A000"),
     ] {
@@ -278,6 +293,10 @@ fn pgpool_set_refuses_what_is_not_for_one_session() {
     assert_eq!(client.query("select 1")[0].failure().message, "DB node id: 0 statement: select 1");
     client.run("PGPOOL RESET ALL");
     assert_eq!(client.query("select 1")[0].tag, b'T');
+    client.run("PGPOOL SET weir.route = 'standby'");
+    assert_eq!(client.value("PGPOOL SHOW weir.route"), "standby");
+    client.run("PGPOOL RESET ALL");
+    assert_eq!(client.value("PGPOOL SHOW weir.route"), "");
 }
 
 #[test]
@@ -291,15 +310,12 @@ fn a_slow_standby_gets_less() {
     let proxy = Proxy::spawn(&backends, "causal_reads = off");
     proxy.wait_for_nodes(3);
     let mut client = ground.client(&proxy);
-    let counted = counts(&mut client, 300);
-    let of_slow = counted.get(&slow.port().to_string()).copied().unwrap_or(0);
-    // About 33 are expected; with equal shares it would be 150, with a deviation of 9.
-    assert!((1..=100).contains(&of_slow), "of 300 reads {of_slow} went to the standby that answers 20 ms later");
+    let mut of_slow = || counts(&mut client, 100).get(&slow.port().to_string()).copied().unwrap_or(0);
+    // About 11 are expected; with equal shares it would be 50, with a deviation of 5: as few as 25 are never seen by chance. A busy machine may
+    // make the other slow, too, for a while.
+    wait_until("the slow standby to get less", || of_slow() < 25);
     network.set(Toward::Client, Fault::None);
-    wait_until("the standby to be fast again", || {
-        let counted = counts(&mut client, 60);
-        counted.get(&slow.port().to_string()).copied().unwrap_or(0) > 20
-    });
+    wait_until("it to have its share again, now that it is fast", || of_slow() >= 40);
 }
 
 #[test]
@@ -423,7 +439,8 @@ fn pool_backend_stats_counts_statements_and_errors_by_node() {
     let counted = |node: usize| ["insert_cnt", "update_cnt", "delete_cnt", "ddl_cnt", "error_cnt"].map(|column| of(node, column));
     assert_eq!(counted(0), ["2", "1", "1", "1", "1"]);
     assert_eq!(counted(1), ["0", "0", "0", "0", "0"]);
-    assert_eq!([of(0, "other_cnt"), of(2, "select_cnt"), of(0, "panic_cnt"), of(0, "fatal_cnt")], ["3", "0", "0", "0"]);
+    // The BEGIN, which Weir answers and brings along with the statement after it, is none by itself.
+    assert_eq!([of(0, "other_cnt"), of(2, "select_cnt"), of(0, "panic_cnt"), of(0, "fatal_cnt")], ["2", "0", "0", "0"]);
     let selects: u64 = of(0, "select_cnt").parse::<u64>().unwrap() + of(1, "select_cnt").parse::<u64>().unwrap();
     assert_eq!(selects, 6, "{rows:?}");
     assert_eq!(show(&mut client, "pool_nodes", "select_cnt"), [of(0, "select_cnt"), of(1, "select_cnt"), of(2, "select_cnt")]);

@@ -185,6 +185,12 @@ fn metrics_are_in_prometheus_format_and_count_what_happens() {
     assert_eq!(nodes, 14.0);
     let reads: f64 = ["1", "2"].iter().map(|node| grown("weir_node_reads_total", &[("node", node)])).sum();
     assert!(reads >= 10.0, "{reads}");
+    let kind = |kind: &str| grown("weir_node_kind_statements_total", &[("node", "0"), ("kind", kind)]);
+    assert_eq!([kind("insert"), kind("ddl"), kind("update")], [1.0, 1.0, 0.0]);
+    let errors: f64 =
+        ["0", "1", "2"].iter().map(|n| grown("weir_node_errors_total", &[("node", n), ("severity", "ERROR")])).sum();
+    assert!(errors >= 1.0, "a standby may have refused it before the primary did: {errors}");
+    assert!(after.find("weir_node_lag_seconds", &[("node", "1")]).is_some());
     assert_eq!(after.get("weir_node_primary", &[("node", "0")]), 1.0);
     assert_eq!(after.get("weir_node_up", &[("node", "2")]), 1.0);
     let kept = [whose[0], whose[1], ("node", "0"), ("state", "kept")];
