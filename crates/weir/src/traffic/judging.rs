@@ -10,10 +10,11 @@ use crate::process::worker::Worker;
 use crate::server::catalogs::{Edition, UNKNOWN};
 use std::collections::HashMap;
 use std::sync::Arc;
-use weir_policy::catalog::{Catalog, Path, Who};
-use weir_policy::route::Class;
+use weir_policy::catalog::{Catalog, Names, Path, Who};
+use weir_policy::route::{Class, Side};
 use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
+use weir_sql::facts::Transaction;
 
 /// Places a worker remembers; beyond, all are forgotten. One is a few bytes, and texts are judged anew.
 const PLACES_MAX: usize = 1024;
@@ -56,10 +57,20 @@ impl Place {
     }
 }
 
+/// Whether the catalog is asked about a text: a read, also one that names nothing, since an operator or cast of a user's may stand behind
+/// what the text does not show (`1 + 2`).
+#[inline]
+fn is_judged(statement: &Statement) -> bool {
+    statement.class.side == Side::Reader && statement.transaction == Transaction::None
+}
+
 /// Where a statement may run, by its text and by what it names. Never waits.
+///
+/// While nothing is known, what names something is the primary's. Without a primary there is nothing to be careful for: a standby
+/// refuses what it must not do.
 #[inline]
 pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Class {
-    if statement.names.is_none() || !w.has_readers() {
+    if !is_judged(statement) || !w.has_readers() {
         return statement.class;
     }
     let edition = s.pools.known.edition();
@@ -67,9 +78,8 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Class {
         find_place(s, w, edition);
     }
     if edition == UNKNOWN {
-        // Without a primary there is nothing to be careful for: a standby refuses what it must not do.
-        let has_primary = w.view().primary.is_some();
-        return if has_primary { Class::primary(Rule::CatalogUnknown) } else { statement.class };
+        let is_careful = statement.names.is_some() && w.view().primary.is_some();
+        return if is_careful { Class::primary(Rule::CatalogUnknown) } else { statement.class };
     }
     match statement.judged.at(s.place.number) {
         Some(class) => class,
@@ -108,8 +118,8 @@ fn find_place(s: &mut Session, w: &Worker, edition: Edition) {
 pub fn class_for(s: &Session, w: &Worker, statement: &Statement) -> Class {
     let is_same = Arc::ptr_eq(&s.place.settings, &s.state.settings);
     match s.pools.known.edition() {
-        _ if statement.names.is_none() || !w.has_readers() => statement.class,
-        UNKNOWN if w.view().primary.is_none() => statement.class,
+        _ if !is_judged(statement) || !w.has_readers() => statement.class,
+        UNKNOWN if statement.names.is_none() || w.view().primary.is_none() => statement.class,
         UNKNOWN => Class::primary(Rule::CatalogUnknown),
         edition if edition == s.place.edition && is_same => {
             statement.judged.at(s.place.number).unwrap_or_else(|| said(s, statement))
@@ -120,9 +130,9 @@ pub fn class_for(s: &Session, w: &Worker, statement: &Statement) -> Class {
 
 /// What the catalog says now.
 fn said(s: &Session, statement: &Statement) -> Class {
-    let (Some(names), Some(catalog)) = (&statement.names, s.pools.known.catalog()) else {
-        return Class::primary(Rule::CatalogUnknown);
-    };
+    let Some(catalog) = s.pools.known.catalog() else { return Class::primary(Rule::CatalogUnknown) };
+    let nothing = Names::default();
+    let names = statement.names.as_ref().unwrap_or(&nothing);
     let path = path_in(s, &catalog);
     catalog.judge(names, &path).map_or(statement.class, Class::primary)
 }

@@ -51,6 +51,25 @@ fn check_is_on_standby(ground: &Ground, client: &mut Raw, text: &str) {
     assert!(ground.standby_ports().contains(&port), "{text} went to {port}");
 }
 
+#[test]
+fn an_operator_in_place_of_a_standard_one_counts_where_nothing_else_is_named() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table t (a int); create schema odd;
+         create function odd.plus(int, int) returns int language sql as 'insert into public.t values ($1) returning a';
+         create operator odd.+ (function = odd.plus, leftarg = int, rightarg = int)",
+    );
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    assert_eq!(rule(&mut client, "select 1 + 2"), "read");
+    client.run("set search_path = odd, public, pg_catalog");
+    assert_eq!(rule(&mut client, "select 1 + 2"), "operator");
+    assert_eq!(client.value("select 1 + 2"), "1");
+    assert_eq!(client.extended("select 5 + 2", &[]).unwrap(), "5");
+    assert_eq!(client.value("select count(*) from t"), "2");
+    assert_eq!(proxy.metric("reads_repeated_total"), 0, "no standby was asked");
+}
+
 /// Defect 4 of Pgpool-II: what it once knew of a function it believes for ever.
 #[test]
 fn a_definition_through_weir_counts_for_the_next_statement() {

@@ -93,6 +93,22 @@ const CALLS: &[&str] = &[
     "locks",
     "tries",
 ];
+/// The same without one.
+const WITHOUT_NUMBER: &[&str] = &[
+    "nextval('sq')::int",
+    "draws()",
+    "liar_drawing()",
+    "liar_unlogged()",
+    "twice('text')",
+    "setval('sq', 5)::int",
+    "(row(3)::pair)::int",
+    "defaulted(1)",
+    "makes_temporary()",
+    "pg_try_advisory_lock(1)::int",
+    "pg_try_advisory_xact_lock(2)::int",
+    "pg_advisory_unlock(1)::int",
+    "(select n from t0 where id = 1 for update)",
+];
 const CALM_CALLS: usize = 8;
 const AGGREGATES: &[&str] = &["sum", "count", "min", "max", "total", "total", "collected"];
 const CALM_AGGREGATES: usize = 6;
@@ -160,10 +176,8 @@ impl<'a> Grammar<'a> {
 
     fn call(&mut self, depth: usize, columns: &[String]) -> String {
         if self.is_rare() {
-            let drawing =
-                ["nextval('sq')::int", "draws()", "liar_drawing()", "liar_unlogged()", "twice('text')", "setval('sq', 5)::int"];
             if self.dice.once_in(2) {
-                return self.dice.of(&drawing).into();
+                return self.dice.of(WITHOUT_NUMBER).into();
             }
             let call = self.dice.of(CALLS);
             return if call.contains('(') {
@@ -193,7 +207,7 @@ impl<'a> Grammar<'a> {
 
     fn condition(&mut self, depth: usize, columns: &[String]) -> String {
         let depth = depth.saturating_sub(1);
-        match self.dice.below(if depth == 0 { 3 } else { 9 }) {
+        match self.dice.below(if depth == 0 { 3 } else { 10 }) {
             0..=2 => {
                 let compare = self.dice.of(&["<", ">", "=", "<>", "<=", "is distinct from"]);
                 format!("{} {compare} {}", self.number(depth, columns), self.number(depth, columns))
@@ -203,6 +217,7 @@ impl<'a> Grammar<'a> {
             5 => format!("{} in (select id from ({}) i)", self.number(depth, columns), self.select(depth)),
             6 => format!("not ({})", self.condition(depth, columns)),
             7 => format!("{} like 'a%'", self.text(columns)),
+            8 => format!("{} = any (array(select n from ({}) i))", self.number(depth, columns), self.select(depth)),
             _ => format!("({} and {})", self.condition(depth, columns), self.condition(depth, columns)),
         }
     }
@@ -225,6 +240,7 @@ impl<'a> Grammar<'a> {
             0 if is_plain => format!("{}.{source}", self.schema()),
             1 if is_plain && self.others > 0 => format!("s{}.{source}", self.dice.below(self.others)),
             2 => "kept".into(),
+            3 => "(select id, n from t0 tablesample bernoulli (100))".into(),
             _ if source.contains(' ') => format!("(select g.id, h.n from {source})"),
             _ => source.into(),
         }
@@ -244,7 +260,10 @@ impl<'a> Grammar<'a> {
         let (one, other) = (format!("a{}", self.aliases), format!("b{}", self.aliases));
         let mut columns = vec![one.clone()];
         let mut from = format!("{} {one}", self.source(depth));
-        if self.dice.once_in(3) {
+        if self.dice.once_in(12) {
+            from += &format!(", lateral {}({one}.id) {other}", if self.is_rare() { "rows_written" } else { "rows_of" });
+            columns.push(other);
+        } else if self.dice.once_in(3) {
             let join = self.dice.of(&["join", "left join", "full join"]);
             from += &format!(" {join} {} {other} on {one}.id = {other}.id", self.source(depth));
             columns.push(other);
@@ -255,15 +274,38 @@ impl<'a> Grammar<'a> {
             let aggregate = self.dice.of(aggregates);
             let group = if self.dice.once_in(2) { format!(" group by {one}.id") } else { String::new() };
             let id = if group.is_empty() { format!("max({one}.id)") } else { format!("{one}.id") };
-            return format!("select {id} as id, {aggregate}({})::int as n from {from}{filter}{group}", self.column(&columns));
+            let most = self.number(depth.saturating_sub(1), &[]);
+            let having = if self.dice.once_in(4) { format!(" having count(*) < {most}") } else { String::new() };
+            return format!(
+                "select {id} as id, {aggregate}({})::int as n from {from}{filter}{group}{having}",
+                self.column(&columns)
+            );
         }
-        let limit = if self.dice.once_in(6) { " order by 1, 2 limit 3" } else { "" };
+        if self.dice.once_in(12) {
+            let aggregate = self.dice.of(AGGREGATES);
+            let column = self.column(&columns);
+            return format!(
+                "select {one}.id, ({aggregate}({column}) over (partition by {one}.id))::int as n from {from}{filter}"
+            );
+        }
+        let limit = match self.dice.below(12) {
+            0 => " order by 1, 2 limit 3".into(),
+            1 => format!(" order by 1, 2 limit greatest(1, {})", self.number(depth.saturating_sub(1), &[])),
+            _ => String::new(),
+        };
         let distinct = if self.dice.once_in(9) { "distinct " } else { "" };
         format!("select {distinct}{one}.id, {} as n from {from}{filter}{limit}", self.number(depth, &columns))
     }
 
     fn query(&mut self, depth: usize) -> String {
-        match self.dice.below(12) {
+        match self.dice.below(13) {
+            5 => {
+                let (first, next) = (self.number(2, &[]), self.number(2, &["c".to_owned()]));
+                format!(
+                    "with recursive c (id, n) as (select 1, {first} union all select id + 1, {next} from c where id < 4) \
+                     select id, n from c"
+                )
+            }
             0 => format!("with c as ({}) select c.id, c.n from c join t0 on t0.id = c.id", self.select(depth)),
             1 => format!("with c as materialized ({}) select id, (select count(*) from c)::int as n from c", self.select(depth)),
             2 => format!("select {}, {}", self.number(depth, &[]), self.number(depth, &[])),
@@ -348,8 +390,11 @@ impl<'a> Grammar<'a> {
     /// What a session sets, and what then means something else.
     fn session_state(&mut self) -> String {
         let mine = self.schema();
-        match self.dice.below(14) {
-            0..=1 => format!("set search_path = {mine}_odd, {mine}"),
+        match self.dice.below(16) {
+            0 => format!("set search_path = {mine}_odd, {mine}"),
+            1 => format!("set search_path = {mine}_odd, {mine}, pg_catalog"),
+            14 => format!("select {mine}.sets_path('{mine}_odd, {mine}')"),
+            15 => format!("select {mine}.sets_path('{mine}')"),
             2..=4 => format!("set search_path = {mine}"),
             5 => format!("set local search_path = {mine}_odd, {mine}"),
             6 => format!("select set_config('search_path', '{mine}, {mine}_odd', {})", self.dice.of(&["true", "false"])),
@@ -448,7 +493,11 @@ impl<'a> Grammar<'a> {
             let is_read_only = begin.ends_with("read only");
             return done(begin, if is_read_only { Standing::InReadOnlyTransaction } else { Standing::InTransaction });
         }
-        match self.dice.below(12) {
+        match self.dice.below(16) {
+            12 => done("begin", self.standing),
+            13 => done("commit and chain", self.standing),
+            14 => done("rollback and chain", self.standing),
+            15 => done("set transaction isolation level repeatable read", self.standing),
             0..=5 => done("commit", Standing::Alone),
             6..=7 => done("rollback", Standing::Alone),
             8 => done("savepoint s", self.standing),

@@ -53,10 +53,23 @@ create aggregate total(int) (sfunc = int4pl, stype = int, initcond = '0');
 create function collect(int, int) returns int language sql as 'insert into MINE.log (what, n) values (''collect'', $2) returning $1 + 1';
 create aggregate collected(int) (sfunc = collect, stype = int, initcond = '0');
 
-create function both_write(int, int) returns int language sql as 'insert into MINE.log (what, n) values (''<+>'', $1) returning $1 + $2';
+create function both_write(int, int) returns int language sql as
+    'insert into MINE.log (what, n) values (''<+>'', $1) returning $1 operator(pg_catalog.+) $2';
 create function both_read(int, int) returns int language sql immutable as 'select $1 * 10 + $2';
 create operator <+> (function = both_write, leftarg = int, rightarg = int);
 create operator <*> (function = both_read, leftarg = int, rightarg = int);
+
+-- Writing where no function is named: a cast, a default of an argument.
+create type pair as (a int);
+create function pair_int(pair) returns int language sql as 'insert into MINE.log (what, n) values (''cast'', $1.a) returning n';
+create cast (pair as int) with function pair_int(pair);
+create function defaulted(a int, b int default writes(7)) returns int language sql stable as 'select $1 + $2';
+
+-- Functions that change the session.
+create function sets_path(text) returns int language plpgsql as
+    $$ begin perform set_config('search_path', $1, false); return 1; end $$;
+create function makes_temporary() returns int language plpgsql as
+    'begin create temp table if not exists kept (id int, n int); insert into kept values (8, 8); return 1; end';
 
 create view v_plain as select id, n from t0 where n > 1;
 create view v_deep as select v.id, v.n + t.n as n from v_plain v join t1 t on t.id = v.id;
@@ -93,6 +106,8 @@ create table MINE_odd.t0 (id int, n int, s text);
 insert into MINE_odd.t0 values (100, 1, 'odd');
 create function MINE_odd.pure(int) returns int language sql as 'insert into MINE.log (what, n) values (''odd pure'', $1) returning n';
 create function MINE_odd.lower(text) returns text language sql as 'insert into MINE.log (what, n) values ($1, -1) returning what';
+create function MINE_odd.abs(int) returns int language sql as 'insert into MINE.log (what, n) values (''odd abs'', $1) returning n';
+create operator MINE_odd.+ (function = both_write, leftarg = int, rightarg = int);
 create view MINE_odd.v_plain as select id, MINE.writes(n) as n from MINE.t1;
 create unlogged table MINE_odd.t1 (id int, n int, k int, s text);
 
