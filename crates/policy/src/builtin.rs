@@ -21,6 +21,71 @@ pub fn leaves_nothing(name: &str) -> bool {
     may_run_on_standby(name) || FAMILIES.iter().any(|family| name.starts_with(family)) || OTHERS.contains(&name)
 }
 
+/// Whether a function of `pg_catalog` that says stable of itself hangs on settings alone (TimeZone, DateStyle, the text search
+/// configuration): under the same settings it gives the same answer whenever it is asked.
+pub fn hangs_on_settings(name: &str) -> bool {
+    HANGING_ON_SETTINGS.binary_search(&name).is_ok()
+}
+
+/// Sorted by bytes. Not those that ask for the moment in some form (`age`, `date` of a text that says `now`).
+const HANGING_ON_SETTINGS: [&str; 32] = [
+    "array_to_json",
+    "array_to_string",
+    "concat",
+    "concat_ws",
+    "date_part",
+    "date_trunc",
+    "extract",
+    "format",
+    "generate_series",
+    "json_agg",
+    "json_build_array",
+    "json_build_object",
+    "json_object_agg",
+    "jsonb_agg",
+    "jsonb_build_array",
+    "jsonb_build_object",
+    "jsonb_object_agg",
+    "make_timestamptz",
+    "phraseto_tsquery",
+    "plainto_tsquery",
+    "row_to_json",
+    "timezone",
+    "to_char",
+    "to_date",
+    "to_json",
+    "to_jsonb",
+    "to_number",
+    "to_timestamp",
+    "to_tsquery",
+    "to_tsvector",
+    "ts_headline",
+    "websearch_to_tsquery",
+];
+
+/// Whether a function of `pg_catalog` leaves all tables as they are, beside those that may run on a standby.
+pub fn changes_no_table(name: &str) -> bool {
+    const FAMILIES: [&str; 7] =
+        ["pg_advisory_", "pg_try_advisory_", "txid_", "pg_current_", "pg_stat_get_", "has_", "pg_is_in_"];
+    const NAMES: [&str; 14] = [
+        "current_query",
+        "current_setting",
+        "currval",
+        "lastval",
+        "nextval",
+        "pg_backend_pid",
+        "pg_cancel_backend",
+        "pg_is_other_temp_schema",
+        "pg_my_temp_schema",
+        "pg_notify",
+        "pg_terminate_backend",
+        "set_config",
+        "setval",
+        "version",
+    ];
+    may_run_on_standby(name) || NAMES.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
+}
+
 /// Those that may not run on a standby but leave nothing, outside of the families above.
 const OTHERS: [&str; 14] = [
     "current_query",

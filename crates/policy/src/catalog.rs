@@ -9,10 +9,12 @@
 mod draft;
 mod path;
 mod query;
+mod tables;
 
 pub use draft::{Draft, DraftError};
 pub use path::{Path, Who};
 pub use query::{FINGERPRINT, PARTS, Part};
+pub use tables::Touched;
 
 use crate::builtin;
 use crate::rule::Rule;
@@ -72,6 +74,8 @@ struct Object {
     schema: u32,
     bytes: u16,
     fate: Fate,
+    /// Of functions and operators: the same arguments give the same answer, as long as settings stay.
+    steady: bool,
 }
 
 /// Objects of one kind, sorted by name, then schema.
@@ -96,6 +100,12 @@ pub struct Catalog {
     hidden_operators: Box<[u32]>,
     /// There is a cast that runs a function that may write without being asked for.
     has_hidden_cast: bool,
+    /// Schemas with an operator of a standard spelling that is not steady.
+    unsteady_operators: Box<[u32]>,
+    /// There is a cast by a function that is not steady.
+    has_unsteady_cast: bool,
+    /// Which tables are behind relations.
+    tables: tables::Tables,
     defaults: path::Defaults,
 }
 
@@ -202,7 +212,7 @@ impl Catalog {
         Counts {
             relations: self.relations.0.len(),
             functions: self.functions.0.len(),
-            bytes: objects * size_of::<Object>() + self.text.len() + self.schemas.len() * 32,
+            bytes: objects * size_of::<Object>() + self.text.len() + self.schemas.len() * 32 + self.tables.bytes(),
         }
     }
 }

@@ -26,7 +26,7 @@ pub use read::{read, read_with};
 pub use reload::{SetError, reload};
 pub use show::{ShowError, Shown, show_all, show_one};
 pub use types::{
-    AdminConfig, AuthConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig, LogLevel,
+    AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig, LogLevel,
     NodeConfig, PoolConfig, PoolMode, RoutingConfig,
 };
 
@@ -65,6 +65,8 @@ pub struct Config {
     pub pool: PoolConfig,
     /// Which statement goes where.
     pub routing: RoutingConfig,
+    /// The cache of answers.
+    pub cache: CacheConfig,
     /// The look at role and lag of the nodes.
     pub check: CheckConfig,
     /// Time to look for a primary; 0 for ever.
@@ -223,6 +225,7 @@ impl Config {
             tls: TlsConfig::empty(),
             pool: PoolConfig::empty(),
             routing: RoutingConfig::empty(),
+            cache: CacheConfig::default(),
             check: CheckConfig::empty(),
             search_primary_timeout_ms: 0,
             limits: LimitConfig::default(),

@@ -1,6 +1,7 @@
 //! Every decision Weir takes, as pure functions of facts, time and dice. No IO, no clock, no randomness.
 pub mod builtin;
 pub mod by_sql;
+pub mod cache;
 pub mod catalog;
 pub mod causal;
 pub mod cluster;

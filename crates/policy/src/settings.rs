@@ -82,6 +82,11 @@ impl Settings {
         Settings { pairs: self.pairs.iter().filter(|(name, _)| shapes(name)).cloned().collect() }
     }
 
+    /// Those that may change an answer, its text included; more than shape the meaning, since extensions read parameters of their own.
+    pub fn shaping_answers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs().filter(|(name, _)| !SHAPELESS.contains(name) && !name.starts_with("weir."))
+    }
+
     /// Who runs the session's statements is not who logged in.
     pub fn has_role(&self) -> bool {
         WHO.iter().any(|name| self.get(name).is_some())

@@ -18,7 +18,7 @@ pub(crate) fn defines(node: Node<'_>) -> bool {
         N::NotifyStmt(_) | N::CheckPointStmt(_) | N::VacuumStmt(_) | N::ClusterStmt(_) | N::ReindexStmt(_) => false,
         N::RefreshMatViewStmt(_) | N::CommentStmt(_) | N::GrantStmt(_) | N::GrantRoleStmt(_) | N::AlterSeqStmt(_) => false,
         N::IndexStmt(_) | N::CreateStatsStmt(_) | N::AlterStatsStmt(_) | N::SecLabelStmt(_) => false,
-        N::CreateTrigStmt(_) | N::AlterDefaultPrivilegesStmt(_) | N::AlterSystemStmt(_) => false,
+        N::AlterDefaultPrivilegesStmt(_) | N::AlterSystemStmt(_) => false,
         N::CreateStmt(create) => !is_temporary(create.relation()),
         N::CreateTableAsStmt(create) => !is_into_temporary(create.into()),
         N::SelectStmt(select) => select.into_clause().is_some() && !is_into_temporary(select.into_clause()),
@@ -30,11 +30,11 @@ pub(crate) fn defines(node: Node<'_>) -> bool {
     }
 }
 
-fn is_into_temporary(into: Option<&IntoClause>) -> bool {
+pub(crate) fn is_into_temporary(into: Option<&IntoClause>) -> bool {
     is_temporary(into.and_then(IntoClause::rel))
 }
 
-fn is_temporary(relation: Option<&RangeVar>) -> bool {
+pub(crate) fn is_temporary(relation: Option<&RangeVar>) -> bool {
     relation.is_some_and(|relation| {
         relation.relpersistence as u8 == b't' || is_temporary_schema(relation.schemaname().unwrap_or_default())
     })

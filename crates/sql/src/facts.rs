@@ -54,6 +54,25 @@ pub struct Facts {
     pub is_commented: bool,
     /// What the comments at its begin ask of the proxy.
     pub hint: Hint,
+    /// What of the database it may change, leaving aside what functions do that it calls.
+    pub changes: Changes,
+    /// Relations whose rows it changes, as far as it names them; each once.
+    pub written: Vec<Name>,
+    /// Its answer hangs on more than what it names and its parameters: on the moment, on who asks, on chance.
+    pub fleeting: bool,
+}
+
+/// What a text may change. Ordered: what several statements change is the greatest of theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Changes {
+    #[default]
+    Nothing,
+    /// Rows of the relations in `written`, and what follows from that.
+    Rows,
+    /// Anything in its database.
+    Database,
+    /// What all databases share: roles and databases.
+    Cluster,
 }
 
 /// What kind of statement it is.

@@ -12,6 +12,8 @@ pub mod leaves;
 pub mod skeleton;
 
 #[cfg(feature = "parser")]
+mod changes;
+#[cfg(feature = "parser")]
 mod children;
 #[cfg(feature = "parser")]
 mod defines;

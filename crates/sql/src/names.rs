@@ -26,6 +26,10 @@ impl<'a> Names<'a> {
         self.seen.push(Seen { schema, name, place: (location, turn) });
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.seen.is_empty()
+    }
+
     /// Each name once, where it appeared first.
     pub(crate) fn into_names(mut self) -> Vec<Name> {
         if self.seen.len() > 1 {

@@ -6,8 +6,9 @@ use pg_raw_parse::Node;
 use pg_raw_parse::nodes::RawStmt;
 
 use crate::TEXT_BYTES_MAX;
+use crate::changes::changes;
 use crate::defines;
-use crate::facts::{Effect, Facts, Keeps, Leaves, Reset, SessionVerb, Transaction};
+use crate::facts::{Changes, Effect, Facts, Keeps, Leaves, Reset, SessionVerb, Transaction};
 use crate::hint;
 use crate::refused;
 use crate::skeleton::skeleton;
@@ -80,7 +81,7 @@ fn is_slow_to_scan(text: &[u8]) -> bool {
 }
 
 fn refused(keeps: Leaves) -> Facts {
-    Facts { effect: Effect::Refused, keeps, ..Facts::default() }
+    Facts { effect: Effect::Refused, keeps, changes: Changes::Database, ..Facts::default() }
 }
 
 fn look(text: &str) -> Facts {
@@ -108,6 +109,8 @@ fn look(text: &str) -> Facts {
     facts.relations = walk.relations.into_names();
     facts.operators = walk.operators.into_names();
     facts.casts = walk.casts.into_names();
+    facts.fleeting = walk.fleeting;
+    facts.written = walk.written.into_names();
     facts
 }
 
@@ -115,7 +118,13 @@ fn look_at_one<'a>(raw: &'a RawStmt, walk: &mut Walk<'a>) -> Verdict {
     walk.start(raw.stmt_location);
     let node: Node<'a> = raw.stmt();
     let verdict = statement::judge(node, walk);
-    Verdict { defines: defines::defines(node), ..verdict }
+    let (own, is_run) = match node {
+        Node::ExplainStmt(explain) => (changes(explain.query(), walk), verdict.effect > Effect::Reads),
+        node => (changes(node, walk), true),
+    };
+    let nested = if verdict.effect == Effect::Writes && own == Changes::Nothing && walk.has_written() { Changes::Rows } else { own };
+    let changes = if is_run { nested } else { Changes::Nothing };
+    Verdict { defines: defines::defines(node), changes, ..verdict }
 }
 
 fn add(facts: &mut Facts, verdict: Verdict) {
@@ -129,6 +138,7 @@ fn add(facts: &mut Facts, verdict: Verdict) {
     facts.vacates.extend(verdict.vacates);
     facts.explain |= verdict.explain;
     facts.defines |= verdict.defines;
+    facts.changes = facts.changes.max(verdict.changes);
     facts.session = verdict.session;
     facts.show = verdict.show;
     facts.resets = match (facts.resets.take(), verdict.resets) {

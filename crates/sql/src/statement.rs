@@ -6,7 +6,7 @@ use pg_raw_parse::nodes::{
 };
 use pg_raw_parse::raw::NodeTag;
 
-use crate::facts::{Begin, Effect, Ending, Isolation, Keeps, Leaves, Reset, SessionVerb, Transaction};
+use crate::facts::{Begin, Changes, Effect, Ending, Isolation, Keeps, Leaves, Reset, SessionVerb, Transaction};
 use crate::names::qualified;
 use crate::settings;
 use crate::walk::{Run, Walk};
@@ -31,6 +31,7 @@ pub(crate) struct Verdict {
     pub(crate) session: SessionVerb,
     pub(crate) show: Option<String>,
     pub(crate) explain: bool,
+    pub(crate) changes: Changes,
 }
 
 impl Verdict {

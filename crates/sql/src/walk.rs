@@ -18,6 +18,12 @@ const SCOPES_MAX: u32 = 200;
 const STANDARD_OPERATORS: [&str; 16] =
     ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
 
+/// Types to which a text means the same whenever and by whomever it is cast.
+const PLAIN_TYPES: [&str; 23] = [
+    "bool", "bpchar", "bytea", "char", "float4", "float8", "inet", "int2", "int4", "int8", "interval", "json", "jsonb", "macaddr",
+    "money", "name", "numeric", "oid", "point", "text", "uuid", "varbit", "varchar",
+];
+
 /// One CTE name and the scope around it. Scope 0 is the outermost and has no name.
 struct Scope<'a> {
     around: u32,
@@ -46,6 +52,10 @@ pub(crate) struct Walk<'a> {
     pub(crate) relations: Names<'a>,
     pub(crate) operators: Names<'a>,
     pub(crate) casts: Names<'a>,
+    /// Targets of writes.
+    pub(crate) written: Names<'a>,
+    /// Something was met whose value hangs on the moment, on who asks, or on chance.
+    pub(crate) fleeting: bool,
     pub(crate) locks_rows: bool,
     pub(crate) keeps: Leaves,
     /// An `EXECUTE` was met, or the view of prepared statements.
@@ -171,6 +181,8 @@ impl<'a> Walk<'a> {
             Node::ExecuteStmt(_) => self.executes = true,
             Node::RangeVar(relation) => self.relation(relation, scope, run),
             Node::FuncCall(call) => self.call(call, run),
+            Node::SQLValueFunction(_) | Node::RangeTableFunc(_) | Node::JsonTable(_) | Node::JsonFuncExpr(_) => self.fleeting = true,
+            Node::XmlExpr(_) | Node::XmlSerialize(_) => self.fleeting = true,
             Node::RangeTableSample(sample) => self.method(qualified(sample.method().iter()), sample.location),
             Node::A_Expr(expression) => self.expression(expression),
             Node::TypeCast(cast) => self.cast(cast),
@@ -184,7 +196,20 @@ impl<'a> Walk<'a> {
     /// The target of a write is never a CTE, whatever its name.
     fn write(&mut self, relation: Option<&'a RangeVar>, run: Run) -> Effect {
         self.target(relation, run);
+        self.writes(relation, run);
         Effect::Writes
+    }
+
+    /// Notes a relation whose rows are changed.
+    pub(crate) fn writes(&mut self, relation: Option<&'a RangeVar>, run: Run) {
+        if let (Some(relation), true) = (relation, run != Run::Never) {
+            let name = (relation.schemaname().unwrap_or_default(), relation.relname().unwrap_or_default());
+            self.written.add(name, self.place(relation.location));
+        }
+    }
+
+    pub(crate) fn has_written(&self) -> bool {
+        !self.written.is_empty()
     }
 
     fn relation(&mut self, relation: &'a RangeVar, scope: u32, run: Run) {
@@ -231,6 +256,7 @@ impl<'a> Walk<'a> {
 
     /// The built-in sampling methods only read; another one is some extension's function.
     fn method(&mut self, name: (&'a str, &'a str), location: i32) {
+        self.fleeting = true;
         if !matches!(name, ("" | "pg_catalog", "bernoulli" | "system")) {
             self.functions.add(name, self.place(location));
         }
@@ -250,6 +276,10 @@ impl<'a> Walk<'a> {
     fn cast(&mut self, cast: &'a TypeCast) {
         let Some(kind) = cast.type_name() else { return };
         let name = qualified(kind.names().iter().map(Node::from));
+        let is_given = matches!(cast.arg(), Node::A_Const(_) | Node::ParamRef(_));
+        let is_plain = matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1);
+        // `x::timestamp` may read 'now' in a row, and `x::regclass` what has that name by then.
+        self.fleeting |= !is_plain && (!is_given || name.1.starts_with("reg"));
         if name.0 != "pg_catalog" && !name.1.is_empty() {
             self.casts.add(name, self.place(cast.location));
         }

@@ -1,6 +1,7 @@
 //! A catalog in the making: takes rows in, works out what views and policies come to, and sorts.
 
 use super::path::Defaults;
+use super::tables::{Tables, TablesDraft};
 use super::{Catalog, FIRST_USER_OID, Fate, Object, Objects, PARTS};
 use crate::builtin;
 use crate::config::RoutingConfig;
@@ -21,9 +22,9 @@ pub enum DraftError {
 }
 
 /// One that has a number, as long as numbers are needed.
-struct Numbered {
-    oid: u32,
-    object: Object,
+pub(super) struct Numbered {
+    pub(super) oid: u32,
+    pub(super) object: Object,
 }
 
 /// What a stored expression uses.
@@ -48,6 +49,7 @@ pub struct Draft {
     /// Of views and policies.
     expressions: Vec<Uses>,
     defaults: Defaults,
+    tables: TablesDraft,
 }
 
 impl Draft {
@@ -65,8 +67,13 @@ impl Draft {
     }
 
     pub(super) fn function(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
-        let fate = if word(cells, 3)? == "t" { Fate::Writes } else { Fate::Reads };
-        if let Some(numbered) = self.numbered(cells, fate)? {
+        let volatility = word(cells, 3)?;
+        let fate = if volatility == "t" { Fate::Writes } else { Fate::Reads };
+        if let Some(mut numbered) = self.numbered(cells, fate)? {
+            numbered.object.steady = volatility == "i";
+            if volatility == "c" {
+                self.tables.stable_in_c.insert(numbered.oid);
+            }
             self.functions.push(numbered);
         }
         Ok(())
@@ -116,6 +123,31 @@ impl Draft {
         Ok(())
     }
 
+    pub(super) fn child(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.tables.children.push((number(cells, 0)?, number(cells, 1)?));
+        Ok(())
+    }
+
+    pub(super) fn referring(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.tables.referring.push((number(cells, 0)?, number(cells, 1)?));
+        Ok(())
+    }
+
+    pub(super) fn wild(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.tables.wild.push(number(cells, 0)?);
+        Ok(())
+    }
+
+    pub(super) fn fleeting(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.tables.fleeting.push(number(cells, 0)?);
+        Ok(())
+    }
+
+    pub(super) fn isolation(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.tables.may_be_serializable = word(cells, 0)? == "t";
+        Ok(())
+    }
+
     /// An object from its number, schema and name; none if its schema is nobody's business (of other sessions' temporary objects).
     fn numbered(&mut self, cells: &Cells<'_>, fate: Fate) -> Result<Option<Numbered>, DraftError> {
         let (oid, schema, name) = (number(cells, 0)?, number(cells, 1)?, word(cells, 2)?);
@@ -128,7 +160,7 @@ impl Draft {
         let at = u32::try_from(self.text.len()).map_err(|_| DraftError::TooMany)?;
         let bytes = u16::try_from(name.len()).map_err(|_| DraftError::Row)?;
         self.text.push_str(name);
-        Ok(Object { at, schema, bytes, fate })
+        Ok(Object { at, schema, bytes, fate, steady: false })
     }
 
     /// Works out the fates and sorts. Takes a while for a large database: not for a worker's thread.
@@ -138,6 +170,7 @@ impl Draft {
             function.object.fate = used_fate(function, &self.text, pg_catalog, routing);
         }
         self.functions.sort_unstable_by_key(|function| function.oid);
+        self.note_steady(pg_catalog);
         self.relations.sort_unstable_by_key(|relation| relation.oid);
         for at in 0..self.operators.len() {
             let fate = self.fate_of_function(self.operators[at].1);
@@ -147,11 +180,14 @@ impl Draft {
         for (parent, fate) in std::mem::take(&mut self.parents) {
             self.worsen(parent, fate);
         }
+        self.note_views();
         self.follow();
         if !routing.check_unlogged {
             let unlogged = self.relations.iter_mut().filter(|relation| relation.object.fate == Fate::Unlogged);
             unlogged.for_each(|relation| relation.object.fate = Fate::Reads);
         }
+        let is_steady = |function: u32| self.steady_function(function);
+        let has_unsteady_cast = self.casts.iter().any(|(_, function, _)| !is_steady(*function));
         let (hidden_casts, casts): (Vec<_>, Vec<_>) = std::mem::take(&mut self.casts)
             .into_iter()
             .filter(|(_, function, _)| self.fate_of_function(*function) != Fate::Reads)
@@ -160,18 +196,62 @@ impl Draft {
             function.object.fate = called_fate(function, &self.text, pg_catalog, routing);
         }
         let is_hidden = |object: &&Object| object.fate != Fate::Reads && HIDDEN_OPERATORS.contains(&object.name(&self.text));
-        let hidden = self.operators.iter().map(|(operator, _)| &operator.object).filter(is_hidden);
+        let hidden: Box<[u32]> = self.operators.iter().map(|(o, _)| &o.object).filter(is_hidden).map(|o| o.schema).collect();
+        let is_unsteady = |object: &&Object| !object.steady && HIDDEN_OPERATORS.contains(&object.name(&self.text));
+        let unsteady = self.operators.iter().map(|(o, _)| &o.object).filter(is_unsteady).map(|o| o.schema).collect();
+        let (relations, tables) = Tables::made(self.relations, self.tables, &self.text);
         Catalog {
+            unsteady_operators: unsteady,
+            has_unsteady_cast,
+            tables,
             pg_catalog,
-            hidden_operators: hidden.map(|object| object.schema).collect(),
+            hidden_operators: hidden,
             has_hidden_cast: !hidden_casts.is_empty(),
-            relations: sorted(self.relations.into_iter().map(|relation| relation.object), &self.text),
+            relations,
             functions: sorted(self.functions.into_iter().map(|function| function.object), &self.text),
             operators: sorted(self.operators.into_iter().map(|(operator, _)| operator.object), &self.text),
             casts: sorted(casts.into_iter().map(|(object, _, _)| object), &self.text),
             schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
             text: self.text.into_boxed_str(),
             defaults: self.defaults,
+        }
+    }
+
+    /// Which functions and operators give the same answer for the same arguments.
+    fn note_steady(&mut self, pg_catalog: Option<u32>) {
+        for function in &mut self.functions {
+            function.object.steady |= is_builtin(function, pg_catalog) && builtin::hangs_on_settings(function.object.name(&self.text));
+        }
+        for at in 0..self.operators.len() {
+            let function = self.operators[at].1;
+            self.operators[at].0.object.steady = self.steady_function(function);
+        }
+    }
+
+    /// Of one behind an operator or a cast; a stable one in C hangs on settings.
+    fn steady_function(&self, oid: u32) -> bool {
+        let found = self.functions.binary_search_by_key(&oid, |function| function.oid);
+        self.tables.stable_in_c.contains(&oid) || found.is_ok_and(|at| self.functions[at].object.steady)
+    }
+
+    /// Which relations views read, and whether their rows are the same whenever one looks.
+    fn note_views(&mut self) {
+        for uses in &self.expressions {
+            for entry in uses.list.split(',') {
+                let Some((label, number)) = entry.split_once(' ') else { continue };
+                let Ok(number) = number.parse::<u32>() else { continue };
+                match label {
+                    "relid" if number != uses.relation => self.tables.views.push((uses.relation, number)),
+                    "funcid" | "aggfnoid" | "winfnoid" => {
+                        let found = self.functions.binary_search_by_key(&number, |function| function.oid);
+                        if !found.is_ok_and(|at| self.functions[at].object.steady) {
+                            self.tables.fleeting.push(uses.relation);
+                        }
+                    }
+                    "tsmhandler" => self.tables.fleeting.push(uses.relation),
+                    _ => {}
+                }
+            }
         }
     }
 
@@ -283,7 +363,7 @@ fn fate_of(kind: &str, persistence: &str) -> Fate {
 }
 
 /// Sorts by name and schema; of one name in one schema one is left, with the worst fate.
-fn sorted(objects: impl Iterator<Item = Object>, text: &str) -> Objects {
+pub(super) fn sorted(objects: impl Iterator<Item = Object>, text: &str) -> Objects {
     let mut objects: Vec<Object> = objects.collect();
     objects.sort_unstable_by(|one, other| (one.name(text), one.schema).cmp(&(other.name(text), other.schema)));
     objects.dedup_by(|later, first| {

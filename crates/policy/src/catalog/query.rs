@@ -25,11 +25,12 @@ macro_rules! used_in {
 /// All questions, in an order in which each row's numbers are known from rows before it.
 pub const PARTS: &[Part] = &[
     Part { sql: "SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'", take: Draft::schema },
-    // An aggregate is as good as its worst part; it says immutable of itself.
+    // An aggregate is as good as its worst part; it says immutable of itself. A stable function in C reads memory and no tables.
     Part {
-        sql: "SELECT p.oid, p.pronamespace, p.proname, p.provolatile = 'v' OR EXISTS (SELECT FROM pg_aggregate a JOIN pg_proc f \
-              ON f.oid IN (a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn, a.aggmtransfn, \
-              a.aggminvtransfn, a.aggmfinalfn) WHERE a.aggfnoid = p.oid AND f.provolatile = 'v') \
+        sql: "SELECT p.oid, p.pronamespace, p.proname, CASE greatest(p.provolatile::text, (SELECT max(f.provolatile::text) FROM pg_aggregate a \
+              JOIN pg_proc f ON f.oid IN (a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn, a.aggmtransfn, \
+              a.aggminvtransfn, a.aggmfinalfn) WHERE a.aggfnoid = p.oid)) WHEN 'v' THEN 't' WHEN 'i' THEN 'i' \
+              ELSE CASE WHEN p.prolang IN (12, 13) AND p.prokind <> 'a' THEN 'c' ELSE 'f' END END \
               FROM pg_proc p WHERE p.prokind <> 'p'",
         take: Draft::function,
     },
@@ -82,6 +83,43 @@ pub const PARTS: &[Part] = &[
         take: Draft::default_path,
     },
     Part { sql: "SELECT session_user, reset_val FROM pg_settings WHERE name = 'search_path'", take: Draft::asked },
+    // What is read with a table, and what is written with it.
+    Part {
+        sql: "SELECT i.inhparent, i.inhrelid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relkind IN ('r', 'p', 'f')",
+        take: Draft::child,
+    },
+    Part {
+        sql: "SELECT DISTINCT confrelid, conrelid FROM pg_constraint WHERE contype = 'f' \
+              AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))",
+        take: Draft::referring,
+    },
+    // Writing it may do anything: functions of users run that the text does not name.
+    Part {
+        sql: "SELECT tgrelid FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgfoid >= 16384 \
+              UNION SELECT ev_class FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384 \
+              UNION SELECT oid FROM pg_class WHERE relkind = 'f' OR relrowsecurity \
+              UNION SELECT d.adrelid FROM pg_attrdef d, LATERAL regexp_matches(d.adbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE p.oid >= 16384 AND p.provolatile = 'v' \
+              UNION SELECT d.conrelid FROM pg_constraint d, \
+              LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contype = 'c' AND p.oid >= 16384 AND p.provolatile = 'v' AND d.conrelid <> 0 \
+              UNION SELECT a.attrelid FROM pg_attribute a JOIN pg_constraint d ON d.contypid = a.atttypid, \
+              LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contypid <> 0 AND a.attnum > 0 AND p.oid >= 16384 AND p.provolatile = 'v'",
+        take: Draft::wild,
+    },
+    // Their rows hang on who asks, or on the moment: policies, and views that say the time or the user, or read dates from texts.
+    Part {
+        sql: "SELECT oid FROM pg_class WHERE relrowsecurity UNION SELECT ev_class FROM pg_rewrite WHERE ev_type = '1' AND ev_class >= 16384 \
+              AND (ev_action::text ~ '\\{(SQLVALUEFUNCTION|TABLEFUNC|XMLEXPR|JSONEXPR|TABLESAMPLECLAUSE|NEXTVALUEEXPR)' \
+              OR (ev_action::text ~ '\\{COERCEVIAIO' AND ev_action::text ~ ':resulttype (1082|1083|1114|1184|1266|2202|2203|2204|2205|2206|4089|4096|24|[0-9]{5,}) '))",
+        take: Draft::fleeting,
+    },
+    Part {
+        sql: "SELECT EXISTS (SELECT FROM pg_settings WHERE name = 'default_transaction_isolation' AND reset_val = 'serializable') \
+              OR EXISTS (SELECT FROM pg_db_role_setting s, unnest(s.setconfig) AS c (entry) WHERE c.entry ~ '^default_transaction_isolation=')",
+        take: Draft::isolation,
+    },
 ];
 
 /// One row that is another one when something changed that `PARTS` ask for.
@@ -96,7 +134,10 @@ pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_operator WHERE oid >= 16384), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_cast WHERE oid >= 16384), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(inhrelid, ' ', inhparent)))) FROM pg_inherits), \
-    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_rewrite WHERE ev_type = '1'), \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_rewrite), \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', tgenabled)))) FROM pg_trigger WHERE NOT tgisinternal), \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_constraint WHERE contype IN ('c', 'f')), \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_attrdef), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_policy), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(setdatabase, ' ', setrole, ' ', xmin)))) FROM pg_db_role_setting), \
-    (SELECT reset_val FROM pg_settings WHERE name = 'search_path'))";
+    (SELECT string_agg(reset_val, ' ' ORDER BY name) FROM pg_settings WHERE name IN ('search_path', 'default_transaction_isolation')))";

@@ -95,6 +95,34 @@ pub struct RoutingConfig {
     pub causal_period_ms: u64,
 }
 
+/// The cache of answers.
+#[derive(Debug, Clone, Default)]
+pub struct CacheConfig {
+    /// Answer from memory.
+    pub enabled: bool,
+    /// Answers are kept in our own memory.
+    pub in_memory: bool,
+    /// Memory for answers.
+    pub total_bytes: usize,
+    /// Most answers kept.
+    pub answers_max: u32,
+    /// Life of an answer; 0: until one of its tables changes.
+    pub expire_ms: u64,
+    /// Largest answer that is kept.
+    pub answer_bytes_max: usize,
+    /// Writes make answers untrue.
+    pub follows_writes: bool,
+    /// Tables whose answers are never kept.
+    pub unsafe_tables: Vec<String>,
+}
+
+impl CacheConfig {
+    /// Whether there is a cache.
+    pub fn is_on(&self) -> bool {
+        self.enabled && self.in_memory
+    }
+}
+
 /// The look at role and lag of the nodes. The password is masked in `Debug`.
 #[derive(Clone)]
 pub struct CheckConfig {

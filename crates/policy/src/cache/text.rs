@@ -1,0 +1,186 @@
+//! What a text says about the cache, before anybody looks into the catalog.
+
+use crate::catalog::{Catalog, Names, Path, Touched};
+use crate::config::CacheConfig;
+use weir_sql::facts::{Changes, Effect, Facts, Name, SessionVerb, Transaction};
+
+/// A text's author asks for its answer to be kept, or not. They stand at the very begin, as in Pgpool-II.
+const FORCE: &str = "/*FORCE QUERY CACHE*/";
+const NEVER: &str = "/*NO QUERY CACHE*/";
+
+/// Words in literals that mean another moment whenever they are read. Source: `datetktbl` in datetime.c.
+const MOMENTS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
+
+/// Whether the answer to a text may be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    Never,
+    /// If the catalog says that it hangs on known tables alone.
+    Judged,
+    /// Its author says so.
+    Forced,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Text {
+    pub reads: Reads,
+    names: Names,
+    written: Box<[Name]>,
+    changes: Changes,
+    /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`.
+    pub is_idle: bool,
+    /// It may end the transaction it runs in, or several.
+    pub ends: bool,
+    /// It is a plain `ROLLBACK`.
+    pub rolls_back: bool,
+}
+
+impl Text {
+    pub fn of(facts: &Facts, text: &str, config: &CacheConfig) -> Text {
+        let names = Names::of(facts).unwrap_or_default();
+        let is_refused = facts.effect == Effect::Refused;
+        Text {
+            reads: reads(facts, text, config),
+            is_idle: facts.changes == Changes::Nothing && names == Names::default() && !is_refused,
+            names,
+            written: facts.written.as_slice().into(),
+            changes: facts.changes,
+            ends: is_refused || !matches!(facts.transaction, Transaction::None | Transaction::Begin(_)),
+            rolls_back: rolls_back(facts, text),
+        }
+    }
+
+    /// A text that nobody has looked at: it may do anything.
+    pub fn unread() -> Text {
+        Text {
+            reads: Reads::Never,
+            names: Names::default(),
+            written: Box::default(),
+            changes: Changes::Cluster,
+            is_idle: false,
+            ends: true,
+            rolls_back: false,
+        }
+    }
+
+    /// The tables its answer is made of, if it may be kept.
+    pub fn tables_read(&self, catalog: &Catalog, path: &Path) -> Option<Vec<u32>> {
+        match self.reads {
+            Reads::Never => None,
+            Reads::Judged => catalog.reads(&self.names, path),
+            Reads::Forced => catalog.reads_at_least(&self.names, path),
+        }
+    }
+
+    /// What it may change. Without a catalog nothing is known of what it names.
+    pub fn touches(&self, known: Option<(&Catalog, &Path)>) -> Touched {
+        match (self.changes, known) {
+            _ if self.is_idle => Touched::Tables(Vec::new()),
+            (Changes::Database | Changes::Cluster, _) | (_, None) => Touched::All,
+            (Changes::Nothing | Changes::Rows, Some((catalog, path))) => catalog.touches(&self.names, &self.written, path),
+        }
+    }
+
+    /// It may change what all databases share.
+    pub fn is_for_all_databases(&self) -> bool {
+        self.changes == Changes::Cluster
+    }
+}
+
+fn reads(facts: &Facts, text: &str, config: &CacheConfig) -> Reads {
+    let begins = |with: &str| text.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
+    let is_one_read = facts.statements == 1
+        && facts.effect == Effect::Reads
+        && facts.changes == Changes::Nothing
+        && facts.transaction == Transaction::None
+        && facts.session == SessionVerb::None
+        && facts.keeps.is_empty()
+        && !facts.locks_rows
+        && !facts.explain;
+    if !is_one_read || begins(NEVER) {
+        return Reads::Never;
+    }
+    if begins(FORCE) {
+        return Reads::Forced;
+    }
+    let is_listed = |name: &Name| config.unsafe_tables.iter().any(|listed| is_meant(listed, name));
+    // What reads no table is asked to hear from the server, not from us (`SELECT 1`).
+    match facts.fleeting || facts.relations.is_empty() || facts.relations.iter().any(is_listed) {
+        true => Reads::Never,
+        false => Reads::Judged,
+    }
+}
+
+/// Whether an entry of a list is about a name: `table`, or `schema.table`.
+fn is_meant(listed: &str, name: &Name) -> bool {
+    match listed.split_once('.') {
+        Some((schema, table)) => table == name.name && (name.schema.is_empty() || schema == name.schema),
+        None => listed == name.name,
+    }
+}
+
+fn rolls_back(facts: &Facts, text: &str) -> bool {
+    let word = text.trim_start().split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
+    facts.transaction == Transaction::End && (word.eq_ignore_ascii_case("rollback") || word.eq_ignore_ascii_case("abort"))
+}
+
+/// Whether some word in a text or in values means another moment whenever it is read.
+pub fn says_a_moment(bytes: &[u8]) -> bool {
+    let words = bytes.split(|byte| !byte.is_ascii_alphabetic());
+    words.filter(|word| matches!(word.len(), 3 | 5 | 8 | 9)).any(|word| MOMENTS.iter().any(|moment| word.eq_ignore_ascii_case(moment)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(sql: &str, config: &CacheConfig) -> Text {
+        Text::of(&weir_sql::facts(sql.as_bytes()), sql, config)
+    }
+
+    #[test]
+    fn only_plain_reads_of_tables_may_be_kept() {
+        let config = CacheConfig { unsafe_tables: vec!["secret".into(), "s.u".into()], ..CacheConfig::default() };
+        let check = |sql: &str, expected: Reads| assert_eq!(text(sql, &config).reads, expected, "{sql}");
+        check("select a from t", Reads::Judged);
+        check("with w as (select a from t) select * from w", Reads::Judged);
+        check("/*no query cache*/ select a from t", Reads::Never);
+        check("/*FORCE QUERY CACHE*/select now()", Reads::Forced);
+        check(" /*FORCE QUERY CACHE*/select now()", Reads::Never);
+        check("/*FORCE QUERY CACHE*/insert into t values (1)", Reads::Never);
+        for never in [
+            "select 1",
+            "select a from t; select a from t",
+            "select a from t for update",
+            "select a from secret",
+            "select a from u",
+            "select a from s.u",
+            "select current_date, a from t",
+            "explain select a from t",
+            "with w as (delete from t returning a) select a from w",
+            "select a into n from t",
+            "show work_mem",
+            "select set_config('a.b', 'c', false) from t",
+        ] {
+            check(never, Reads::Never);
+        }
+        check("select a from x.u", Reads::Judged);
+    }
+
+    #[test]
+    fn moments_are_words() {
+        assert!(says_a_moment(b"select 'NOW'") && says_a_moment(b"d > 'today12:00'") && says_a_moment(b"yesterday"));
+        assert!(!says_a_moment(b"select known, todays, snow from t_nowhere"));
+    }
+
+    #[test]
+    fn what_ends_a_transaction_is_told() {
+        let config = CacheConfig::default();
+        let ends = |sql: &str| (text(sql, &config).ends, text(sql, &config).rolls_back);
+        for sql in ["commit", "end", "commit and chain", "savepoint a", "insert into t values (1); commit", "prepare transaction 'a'"] {
+            assert_eq!(ends(sql), (true, false), "{sql}");
+        }
+        assert_eq!((ends("rollback"), ends(" ABORT work"), ends("insert into t values (1)")), ((true, true), (true, true), (false, false)));
+    }
+}

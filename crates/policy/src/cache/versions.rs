@@ -1,0 +1,145 @@
+//! The protocol: versions of tables, writers under way, and what an answer must show to be stored and given out.
+//!
+//! A table has a *slot* with a number: how many writers are about to commit, and how many have. A writer raises its slots before its
+//! commit is sent and settles them when the server has told how it went. An answer notes the numbers of its tables before its question
+//! is sent, and is true as long as they are the same: as long as nobody has committed since, or is about to. A rollback leaves the
+//! numbers as they were. So to make answers untrue costs as much as a write has tables, however many answers there are.
+//!
+//! A standby shows the past. A slot remembers the round (see `causal`) whose position covers the table's last change, and an answer
+//! from a standby is stored only if that standby had replayed it.
+//!
+//! Several tables may share a slot: then more answers become untrue than must.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of a slot.
+pub type Slot = u32;
+
+/// Bits of a stamp that count writers about to commit; the rest counts changes.
+const WRITER_BITS: u32 = 24;
+const ONE_CHANGE: u64 = 1 << WRITER_BITS;
+
+/// What was written before the start is covered by the first round.
+pub const FIRST_ROUND: u64 = 1;
+
+/// How a transaction ended that had raised slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It may have changed something; this round covers it.
+    Committed { round: u64 },
+    RolledBack,
+}
+
+/// Slots an answer hangs on, with their stamps at the time its question was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deps(Box<[(Slot, u64)]>);
+
+#[derive(Debug)]
+struct Place {
+    stamp: AtomicU64,
+    /// The round that covers its last change.
+    round: AtomicU64,
+}
+
+/// All slots of a proxy. The first is for what all databases share.
+#[derive(Debug)]
+pub struct Versions {
+    places: Box<[Place]>,
+    hasher: foldhash::fast::FixedState,
+}
+
+/// The slot all answers hang on.
+const SHARED: Slot = 0;
+
+impl Versions {
+    /// `count` slots, two at least.
+    pub fn new(count: usize) -> Versions {
+        let place = || Place { stamp: AtomicU64::new(0), round: AtomicU64::new(FIRST_ROUND) };
+        Versions { places: (0..count.max(2)).map(|_| place()).collect(), hasher: Default::default() }
+    }
+
+    /// The slot of all that a database holds, which all answers from it hang on.
+    pub fn of_database(&self, database: &str) -> Slot {
+        self.of_table(database, 0)
+    }
+
+    /// The slot of a table.
+    pub fn of_table(&self, database: &str, oid: u32) -> Slot {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(database.as_bytes());
+        hasher.write_u32(oid);
+        let others = self.places.len() as u64 - 1;
+        1 + (hasher.finish() % others) as Slot
+    }
+
+    /// The slot of what all databases share.
+    pub fn of_all(&self) -> Slot {
+        SHARED
+    }
+
+    fn place(&self, slot: Slot) -> &Place {
+        &self.places[slot as usize % self.places.len()]
+    }
+
+    /// A question is about to be sent: what its answer will hang on. `None`: some of it is about to change, so that the answer is not
+    /// to be stored.
+    pub fn begin(&self, slots: &[Slot]) -> Option<Deps> {
+        let stamped = slots.iter().map(|slot| {
+            let stamp = self.place(*slot).stamp.load(Ordering::SeqCst);
+            (stamp % ONE_CHANGE == 0).then_some((*slot, stamp))
+        });
+        stamped.collect::<Option<Box<[_]>>>().map(Deps)
+    }
+
+    /// Whether an answer is still one that PostgreSQL would give.
+    #[inline]
+    pub fn is_true(&self, deps: &Deps) -> bool {
+        deps.0.iter().all(|(slot, stamp)| self.place(*slot).stamp.load(Ordering::SeqCst) == *stamp)
+    }
+
+    /// The round that a standby must cover for its answer to be stored. To be asked after `begin`.
+    pub fn round_needed(&self, deps: &Deps) -> u64 {
+        let rounds = deps.0.iter().map(|(slot, _)| self.place(*slot).round.load(Ordering::SeqCst));
+        rounds.max().unwrap_or(FIRST_ROUND)
+    }
+
+    /// A writer of these is about to commit, or may.
+    pub fn raise(&self, slots: &[Slot]) {
+        for slot in slots {
+            self.place(*slot).stamp.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// It is known how that went. Once for every `raise`, with the same slots.
+    pub fn settle(&self, slots: &[Slot], outcome: Outcome) {
+        for slot in slots {
+            let place = self.place(*slot);
+            match outcome {
+                Outcome::Committed { round } => {
+                    // First of all: whoever finds the new stamp finds the round as well.
+                    place.round.fetch_max(round, Ordering::SeqCst);
+                    place.stamp.fetch_add(ONE_CHANGE - 1, Ordering::SeqCst);
+                }
+                Outcome::RolledBack => {
+                    place.stamp.fetch_sub(1, Ordering::SeqCst);
+                }
+            }
+        }
+    }
+
+    /// These have changed unseen.
+    pub fn change(&self, slots: &[Slot], round: u64) {
+        self.raise(slots);
+        self.settle(slots, Outcome::Committed { round });
+    }
+
+    /// How often a slot's tables have changed, and how many writers are about to change them.
+    pub fn history(&self, slot: Slot) -> (u64, u64) {
+        let stamp = self.place(slot).stamp.load(Ordering::SeqCst);
+        (stamp / ONE_CHANGE, stamp % ONE_CHANGE)
+    }
+}
+
+#[cfg(test)]
+mod tests;

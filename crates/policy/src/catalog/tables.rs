@@ -1,0 +1,213 @@
+//! Which tables are behind a statement's names: those an answer is made of, and those a write may change.
+//!
+//! Small beside the catalog: a number and a byte for each relation, and a pair of numbers for each partition, child, foreign key with an
+//! action, and relation that a view reads.
+
+use super::draft::{Numbered, sorted};
+use super::{Catalog, Fate, Names, Objects, Path};
+use crate::builtin;
+use std::collections::HashSet;
+use weir_sql::facts::Name;
+
+/// Tables followed for one statement. Beyond, an answer is not kept, and a write may have changed anything.
+const TABLES_MAX: usize = 4096;
+
+/// A relation's number and another's that comes with it, sorted.
+type Pairs = Box<[(u32, u32)]>;
+
+/// What a draft has taken in about tables.
+#[derive(Default)]
+pub(super) struct TablesDraft {
+    /// Parents and their partitions or children.
+    pub(super) children: Vec<(u32, u32)>,
+    /// Tables and those whose foreign keys change rows when theirs go.
+    pub(super) referring: Vec<(u32, u32)>,
+    /// Views and what they read.
+    pub(super) views: Vec<(u32, u32)>,
+    pub(super) wild: Vec<u32>,
+    pub(super) fleeting: Vec<u32>,
+    pub(super) may_be_serializable: bool,
+    /// Stable functions in C.
+    pub(super) stable_in_c: HashSet<u32>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    /// Numbers of the relations, in the order of `Catalog::relations`.
+    oids: Box<[u32]>,
+    /// What is read with a relation.
+    read_with: Pairs,
+    /// What is written with it.
+    written_with: Pairs,
+    /// Writing these may do anything; sorted.
+    wild: Box<[u32]>,
+    /// What these show hangs on more than tables; sorted.
+    fleeting: Box<[u32]>,
+    /// Transactions may be serializable without saying so.
+    may_be_serializable: bool,
+}
+
+/// What a statement may have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Touched {
+    /// Tables of the database by their numbers; none: nothing.
+    Tables(Vec<u32>),
+    /// Any of the database's.
+    All,
+}
+
+impl Tables {
+    /// Sorts what was taken in; the relations keep their numbers beside them.
+    pub(super) fn made(mut relations: Vec<Numbered>, draft: TablesDraft, text: &str) -> (Objects, Tables) {
+        relations.sort_unstable_by(|one, other| {
+            let key = |of: &Numbered| (of.object.schema, of.oid);
+            one.object.name(text).cmp(other.object.name(text)).then_with(|| key(one).cmp(&key(other)))
+        });
+        relations.dedup_by(|later, first| {
+            let is_same = later.object.schema == first.object.schema && later.object.name(text) == first.object.name(text);
+            if is_same {
+                first.object.fate = first.object.fate.max(later.object.fate);
+            }
+            is_same
+        });
+        let oids = relations.iter().map(|relation| relation.oid).collect();
+        let objects = sorted(relations.into_iter().map(|relation| relation.object), text);
+        let mut read_with = draft.children.clone();
+        read_with.extend(&draft.views);
+        let mut written_with = draft.children;
+        written_with.extend(draft.referring);
+        written_with.extend(draft.views);
+        let tables = Tables {
+            oids,
+            read_with: in_order(read_with),
+            written_with: in_order(written_with),
+            wild: in_order(draft.wild),
+            fleeting: in_order(draft.fleeting),
+            may_be_serializable: draft.may_be_serializable,
+        };
+        (objects, tables)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let pairs = self.read_with.len() + self.written_with.len();
+        pairs * size_of::<(u32, u32)>() + (self.oids.len() + self.wild.len() + self.fleeting.len()) * size_of::<u32>()
+    }
+}
+
+fn in_order<T: Ord>(mut list: Vec<T>) -> Box<[T]> {
+    list.sort_unstable();
+    list.dedup();
+    list.into()
+}
+
+/// All that comes with some relations, themselves included; `None`: too many.
+fn closure(mut found: Vec<u32>, pairs: &[(u32, u32)]) -> Option<Vec<u32>> {
+    found.sort_unstable();
+    found.dedup();
+    let mut seen: HashSet<u32> = found.iter().copied().collect();
+    let mut at = 0;
+    while let Some(&relation) = found.get(at) {
+        at += 1;
+        let start = pairs.partition_point(|(of, _)| *of < relation);
+        for (_, with) in pairs[start..].iter().take_while(|(of, _)| *of == relation) {
+            if seen.insert(*with) {
+                found.push(*with);
+            }
+        }
+        if found.len() > TABLES_MAX {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+impl Catalog {
+    /// The tables that the answer to a statement with these names is made of. `None`: it may be another one although none of them
+    /// has changed, or it is not known what it is made of.
+    pub fn reads(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
+        if self.judge(names, path).is_some() || self.has_unsteady_cast || self.tables.may_be_serializable {
+            return None;
+        }
+        let is_hidden = self.unsteady_operators.iter().any(|schema| path.holds(*schema));
+        let functions = names.functions.iter().all(|function| self.is_steady(&self.functions, function, path));
+        let operators = names.operators.iter().all(|operator| self.is_steady(&self.operators, operator, path));
+        if is_hidden || !functions || !operators {
+            return None;
+        }
+        let found: Option<Vec<u32>> = names.relations.iter().map(|relation| self.number(relation, path)).collect();
+        let found = closure(found?, &self.tables.read_with)?;
+        let is_fleeting = |oid: &u32| self.tables.fleeting.binary_search(oid).is_ok();
+        (!found.iter().any(is_fleeting)).then_some(found)
+    }
+
+    /// The same of a statement whose author says that its answer may be kept: what is known of it.
+    pub fn reads_at_least(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
+        let found = names.relations.iter().filter_map(|relation| self.number(relation, path)).collect();
+        closure(found, &self.tables.read_with)
+    }
+
+    /// What a statement may change that names this and writes `written`.
+    pub fn touches(&self, names: &Names, written: &[Name], path: &Path) -> Touched {
+        let may_write = self.has_hidden_cast
+            || self.hidden_operators.iter().any(|schema| path.holds(*schema))
+            || names.functions.iter().any(|function| !self.changes_no_table(function, path) || self.writes_cast(&function.name))
+            || names.operators.iter().any(|operator| !self.reads_operator(operator, path))
+            || names.casts.iter().any(|cast| self.writes_cast(&cast.name))
+            || names.relations.iter().any(|relation| self.writes_by_view(relation, path));
+        if may_write {
+            return Touched::All;
+        }
+        let found: Option<Vec<u32>> = written.iter().map(|relation| self.number(relation, path)).collect();
+        let Some(found) = found.and_then(|found| closure(found, &self.tables.written_with)) else { return Touched::All };
+        let is_wild = |oid: &u32| self.tables.wild.binary_search(oid).is_ok();
+        if found.iter().any(is_wild) { Touched::All } else { Touched::Tables(found) }
+    }
+
+    /// The number of the relation a name stands for.
+    fn number(&self, relation: &Name, path: &Path) -> Option<u32> {
+        let start = self.relations.0.partition_point(|object| object.name(&self.text) < relation.name.as_str());
+        let of_name = self.relations.named(&self.text, &relation.name);
+        let of_schema = |schema: u32| of_name.iter().position(|object| object.schema == schema);
+        let at = match (relation.schema.as_str(), path) {
+            ("", Path::Any) => None,
+            ("", Path::Listed(schemas)) => schemas.iter().find_map(|schema| of_schema(*schema)),
+            (schema, _) => self.schema(schema).and_then(of_schema),
+        };
+        self.tables.oids.get(start + at?).copied()
+    }
+
+    /// Whether all that a call or an operator may mean gives the same answer for the same arguments.
+    fn is_steady(&self, objects: &Objects, name: &Name, path: &Path) -> bool {
+        let of_name = objects.named(&self.text, &name.name).iter();
+        let schema = if name.schema.is_empty() { None } else { self.schema(&name.schema) };
+        let may_be = |object: &&Object| match name.schema.as_str() {
+            "" => path.holds(object.schema) || Some(object.schema) == self.pg_catalog,
+            _ => Some(object.schema) == schema,
+        };
+        let mut meant = of_name.filter(may_be).peekable();
+        // Operators of PostgreSQL's own are not listed here, and steady; functions are.
+        let is_known = meant.peek().is_some() || std::ptr::eq(objects, &self.operators);
+        is_known && meant.all(|object| object.steady)
+    }
+
+    fn changes_no_table(&self, function: &Name, path: &Path) -> bool {
+        let is_plain = matches!(function.schema.as_str(), "" | "pg_catalog") && builtin::changes_no_table(&function.name);
+        let of_name = self.functions.named(&self.text, &function.name).iter();
+        let mut users = of_name.filter(|object| Some(object.schema) != self.pg_catalog && path.holds(object.schema));
+        match is_plain {
+            true => users.all(|object| object.fate == Fate::Reads),
+            false => self.reads_function(function, path),
+        }
+    }
+
+    /// Whether a name is of a view that writes, or of something that is not known; PostgreSQL's own views do not.
+    fn writes_by_view(&self, relation: &Name, path: &Path) -> bool {
+        let is_system = matches!(relation.schema.as_str(), "pg_catalog" | "information_schema");
+        let is_catalog = is_system || (relation.schema.is_empty() && relation.name.starts_with("pg_"));
+        match self.number(relation, path) {
+            None => !is_catalog,
+            Some(_) => self.judge_relation(relation, path) == Some(crate::rule::Rule::WritingView),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What of a database a statement may change, as far as its text shows: for who keeps answers and must know when they are no longer
+//! true.
+//!
+//! What is not known to leave all tables alone changes the whole database: a statement of a kind nobody thought of costs answers that
+//! were still true, never the truth.
+
+use pg_raw_parse::Node;
+use pg_raw_parse::nodes::{DropBehavior, TransactionStmtKind};
+
+use crate::defines::{is_into_temporary, is_temporary};
+use crate::facts::Changes;
+use crate::walk::{Run, Walk};
+
+/// What a statement changes itself; what it contains is the walk's (`Walk::written`).
+pub(crate) fn changes<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Changes {
+    use Node as N;
+    match node {
+        N::SelectStmt(select) if select.into_clause().is_some() && !is_into_temporary(select.into_clause()) => Changes::Database,
+        N::SelectStmt(_) => Changes::Nothing,
+        N::InsertStmt(_) | N::UpdateStmt(_) | N::DeleteStmt(_) | N::MergeStmt(_) => Changes::Rows,
+        N::TruncateStmt(truncate) => {
+            for relation in truncate.relations() {
+                if let N::RangeVar(relation) = relation {
+                    walk.writes(Some(relation), Run::Now);
+                }
+            }
+            // Which tables refer to these ones is not asked: such a statement is rare.
+            if truncate.behavior == DropBehavior::DROP_CASCADE { Changes::Database } else { Changes::Rows }
+        }
+        N::CopyStmt(copy) if copy.is_from => {
+            walk.writes(copy.relation(), Run::Now);
+            Changes::Rows
+        }
+        // A query within writes by what the walk finds.
+        N::CopyStmt(_) => Changes::Nothing,
+        N::RefreshMatViewStmt(refresh) => {
+            walk.writes(refresh.relation(), Run::Now);
+            Changes::Rows
+        }
+        // Run by `EXPLAIN ANALYZE` only, which its caller has looked at.
+        N::ExplainStmt(_) => Changes::Nothing,
+        N::PrepareStmt(_) | N::DeallocateStmt(_) | N::DiscardStmt(_) | N::DeclareCursorStmt(_) => Changes::Nothing,
+        N::ClosePortalStmt(_) | N::FetchStmt(_) | N::LockStmt(_) | N::ConstraintsSetStmt(_) => Changes::Nothing,
+        N::ListenStmt(_) | N::UnlistenStmt(_) | N::NotifyStmt(_) | N::LoadStmt(_) | N::CheckPointStmt(_) => Changes::Nothing,
+        N::VariableSetStmt(_) | N::VariableShowStmt(_) | N::CommentStmt(_) | N::AlterSeqStmt(_) => Changes::Nothing,
+        N::IndexStmt(_) | N::ReindexStmt(_) | N::CreateStatsStmt(_) => Changes::Nothing,
+        // What was prepared is not known.
+        N::TransactionStmt(verb) if verb.kind == TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED => Changes::Database,
+        N::TransactionStmt(_) => Changes::Nothing,
+        N::CreateStmt(create) if is_temporary(create.relation()) => Changes::Nothing,
+        N::CreateTableAsStmt(create) if is_into_temporary(create.into()) => Changes::Nothing,
+        N::AlterDatabaseRefreshCollStmt(_) | N::AlterDatabaseSetStmt(_) | N::AlterDatabaseStmt(_) | N::AlterRoleSetStmt(_) => Changes::Cluster,
+        N::AlterRoleStmt(_) | N::AlterSystemStmt(_) | N::CreateRoleStmt(_) | N::CreatedbStmt(_) | N::DropRoleStmt(_) => Changes::Cluster,
+        N::DropdbStmt(_) | N::GrantRoleStmt(_) | N::DropOwnedStmt(_) | N::ReassignOwnedStmt(_) | N::RenameStmt(_) => Changes::Cluster,
+        _ => Changes::Database,
+    }
+}
