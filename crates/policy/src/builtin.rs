@@ -65,8 +65,7 @@ const HANGING_ON_SETTINGS: [&str; 32] = [
 
 /// Whether a function of `pg_catalog` leaves all tables as they are, beside those that may run on a standby.
 pub fn changes_no_table(name: &str) -> bool {
-    const FAMILIES: [&str; 7] =
-        ["pg_advisory_", "pg_try_advisory_", "txid_", "pg_current_", "pg_stat_get_", "has_", "pg_is_in_"];
+    const FAMILIES: [&str; 7] = ["pg_advisory_", "pg_try_advisory_", "txid_", "pg_current_", "pg_stat_get_", "has_", "pg_is_in_"];
     const NAMES: [&str; 14] = [
         "current_query",
         "current_setting",

@@ -49,9 +49,15 @@ pub(crate) fn changes<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Changes {
         N::TransactionStmt(_) => Changes::Nothing,
         N::CreateStmt(create) if is_temporary(create.relation()) => Changes::Nothing,
         N::CreateTableAsStmt(create) if is_into_temporary(create.into()) => Changes::Nothing,
-        N::AlterDatabaseRefreshCollStmt(_) | N::AlterDatabaseSetStmt(_) | N::AlterDatabaseStmt(_) | N::AlterRoleSetStmt(_) => Changes::Cluster,
-        N::AlterRoleStmt(_) | N::AlterSystemStmt(_) | N::CreateRoleStmt(_) | N::CreatedbStmt(_) | N::DropRoleStmt(_) => Changes::Cluster,
-        N::DropdbStmt(_) | N::GrantRoleStmt(_) | N::DropOwnedStmt(_) | N::ReassignOwnedStmt(_) | N::RenameStmt(_) => Changes::Cluster,
+        N::AlterDatabaseRefreshCollStmt(_) | N::AlterDatabaseSetStmt(_) | N::AlterDatabaseStmt(_) | N::AlterRoleSetStmt(_) => {
+            Changes::Cluster
+        }
+        N::AlterRoleStmt(_) | N::AlterSystemStmt(_) | N::CreateRoleStmt(_) | N::CreatedbStmt(_) | N::DropRoleStmt(_) => {
+            Changes::Cluster
+        }
+        N::DropdbStmt(_) | N::GrantRoleStmt(_) | N::DropOwnedStmt(_) | N::ReassignOwnedStmt(_) | N::RenameStmt(_) => {
+            Changes::Cluster
+        }
         _ => Changes::Database,
     }
 }

@@ -122,7 +122,8 @@ fn look_at_one<'a>(raw: &'a RawStmt, walk: &mut Walk<'a>) -> Verdict {
         Node::ExplainStmt(explain) => (changes(explain.query(), walk), verdict.effect > Effect::Reads),
         node => (changes(node, walk), true),
     };
-    let nested = if verdict.effect == Effect::Writes && own == Changes::Nothing && walk.has_written() { Changes::Rows } else { own };
+    let nested =
+        if verdict.effect == Effect::Writes && own == Changes::Nothing && walk.has_written() { Changes::Rows } else { own };
     let changes = if is_run { nested } else { Changes::Nothing };
     Verdict { defines: defines::defines(node), changes, ..verdict }
 }

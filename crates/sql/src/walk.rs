@@ -20,8 +20,8 @@ const STANDARD_OPERATORS: [&str; 16] =
 
 /// Types to which a text means the same whenever and by whomever it is cast.
 const PLAIN_TYPES: [&str; 23] = [
-    "bool", "bpchar", "bytea", "char", "float4", "float8", "inet", "int2", "int4", "int8", "interval", "json", "jsonb", "macaddr",
-    "money", "name", "numeric", "oid", "point", "text", "uuid", "varbit", "varchar",
+    "bool", "bpchar", "bytea", "char", "float4", "float8", "inet", "int2", "int4", "int8", "interval", "json", "jsonb",
+    "macaddr", "money", "name", "numeric", "oid", "point", "text", "uuid", "varbit", "varchar",
 ];
 
 /// One CTE name and the scope around it. Scope 0 is the outermost and has no name.
@@ -181,7 +181,9 @@ impl<'a> Walk<'a> {
             Node::ExecuteStmt(_) => self.executes = true,
             Node::RangeVar(relation) => self.relation(relation, scope, run),
             Node::FuncCall(call) => self.call(call, run),
-            Node::SQLValueFunction(_) | Node::RangeTableFunc(_) | Node::JsonTable(_) | Node::JsonFuncExpr(_) => self.fleeting = true,
+            Node::SQLValueFunction(_) | Node::RangeTableFunc(_) | Node::JsonTable(_) | Node::JsonFuncExpr(_) => {
+                self.fleeting = true
+            }
             Node::XmlExpr(_) | Node::XmlSerialize(_) => self.fleeting = true,
             Node::RangeTableSample(sample) => self.method(qualified(sample.method().iter()), sample.location),
             Node::A_Expr(expression) => self.expression(expression),

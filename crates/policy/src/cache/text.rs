@@ -128,7 +128,9 @@ fn rolls_back(facts: &Facts, text: &str) -> bool {
 /// Whether some word in a text or in values means another moment whenever it is read.
 pub fn says_a_moment(bytes: &[u8]) -> bool {
     let words = bytes.split(|byte| !byte.is_ascii_alphabetic());
-    words.filter(|word| matches!(word.len(), 3 | 5 | 8 | 9)).any(|word| MOMENTS.iter().any(|moment| word.eq_ignore_ascii_case(moment)))
+    words
+        .filter(|word| matches!(word.len(), 3 | 5 | 8 | 9))
+        .any(|word| MOMENTS.iter().any(|moment| word.eq_ignore_ascii_case(moment)))
 }
 
 #[cfg(test)]
@@ -178,9 +180,14 @@ mod tests {
     fn what_ends_a_transaction_is_told() {
         let config = CacheConfig::default();
         let ends = |sql: &str| (text(sql, &config).ends, text(sql, &config).rolls_back);
-        for sql in ["commit", "end", "commit and chain", "savepoint a", "insert into t values (1); commit", "prepare transaction 'a'"] {
+        for sql in
+            ["commit", "end", "commit and chain", "savepoint a", "insert into t values (1); commit", "prepare transaction 'a'"]
+        {
             assert_eq!(ends(sql), (true, false), "{sql}");
         }
-        assert_eq!((ends("rollback"), ends(" ABORT work"), ends("insert into t values (1)")), ((true, true), (true, true), (false, false)));
+        assert_eq!(
+            (ends("rollback"), ends(" ABORT work"), ends("insert into t values (1)")),
+            ((true, true), (true, true), (false, false))
+        );
     }
 }

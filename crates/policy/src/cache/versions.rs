@@ -27,7 +27,9 @@ pub const FIRST_ROUND: u64 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It may have changed something; this round covers it.
-    Committed { round: u64 },
+    Committed {
+        round: u64,
+    },
     RolledBack,
 }
 

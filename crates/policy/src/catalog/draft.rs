@@ -220,7 +220,8 @@ impl Draft {
     /// Which functions and operators give the same answer for the same arguments.
     fn note_steady(&mut self, pg_catalog: Option<u32>) {
         for function in &mut self.functions {
-            function.object.steady |= is_builtin(function, pg_catalog) && builtin::hangs_on_settings(function.object.name(&self.text));
+            function.object.steady |=
+                is_builtin(function, pg_catalog) && builtin::hangs_on_settings(function.object.name(&self.text));
         }
         for at in 0..self.operators.len() {
             let function = self.operators[at].1;

@@ -4,7 +4,7 @@
 //! action, and relation that a view reads.
 
 use super::draft::{Numbered, sorted};
-use super::{Catalog, Fate, Names, Objects, Path};
+use super::{Catalog, Fate, Names, Object, Objects, Path};
 use crate::builtin;
 use std::collections::HashSet;
 use weir_sql::facts::Name;

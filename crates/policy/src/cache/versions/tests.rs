@@ -27,10 +27,10 @@ enum Without {
 const TABLES: [Slot; 2] = [1, 2];
 
 /// Which tables a writer changes.
-const WRITERS: [&[Slot]; 3] = [&[1], &[1, 2], &[2]];
+const WRITERS: [&[Slot]; 2] = [&[1], &[1, 2]];
 /// Which ones an asker reads, and whether on the standby.
-const ASKERS: [(&[Slot], bool); 3] = [(&[1, 2], false), (&[1], true), (&[0, 2], true)];
-const ROUNDS_MAX: usize = 3;
+const ASKERS: [(&[Slot], bool); 2] = [(&[1, 2], false), (&[0, 2], true)];
+const ROUNDS_MAX: usize = 2;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Asker {
@@ -46,9 +46,9 @@ struct Asker {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct World {
     stamps: Vec<(u64, u64)>,
-    writers: [u8; 3],
-    rolled_back: [bool; 3],
-    askers: [Asker; 3],
+    writers: [u8; 2],
+    rolled_back: [bool; 2],
+    askers: [Asker; 2],
     /// Tables of each commit, in order.
     commits: Vec<Vec<Slot>>,
     replayed: usize,
@@ -189,7 +189,7 @@ fn explore(without: Without) -> (usize, Option<World>) {
 #[test]
 fn no_order_of_steps_gives_out_an_answer_that_is_wrong() {
     let (count, wrong) = explore(Without::Nothing);
-    assert!(count > 100_000, "{count} worlds");
+    assert!(count > 10_000, "{count} worlds");
     assert_eq!(wrong, None);
 }
 
