@@ -1,5 +1,6 @@
 //! Connections to servers: made, kept, lent, given up; and what is known of the servers and their databases.
 
+pub mod answers;
 pub mod catalogs;
 pub mod census;
 pub mod cluster;

@@ -3,6 +3,7 @@
 pub mod aim;
 pub mod answer;
 pub mod begun;
+pub mod cached;
 pub mod causal;
 pub mod extended;
 pub mod judging;

@@ -9,6 +9,7 @@ use crate::monitor::fault::Fault;
 use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::catalogs::Visit;
 use crate::server::link::Link;
+use crate::traffic::cached::Cached;
 use crate::traffic::causal::Causal;
 use crate::traffic::judging::Place;
 use crate::traffic::net::Net;
@@ -73,6 +74,8 @@ pub struct Session {
     pub place: Place,
     /// What is under way on a standby, to be sent again should it refuse.
     pub net: Net,
+    /// What it is answered from memory, and what its writes make untrue.
+    pub cached: Cached,
     /// Counts it among the sessions of its database.
     pub visit: Visit,
     /// A command on the whole session is on its way: what follows it waits until it is over.
@@ -217,6 +220,7 @@ impl Session {
             causal: Causal::default(),
             place,
             net: Net::default(),
+            cached: Cached::default(),
             visit,
             barrier: false,
             verb_bound: false,

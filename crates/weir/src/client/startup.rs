@@ -218,7 +218,7 @@ struct Admitted {
 impl Door<'_> {
     fn into_session(self, admitted: Admitted) -> Box<Session> {
         let w = self.w;
-        if w.has_readers() {
+        if w.has_readers() || w.shared.answers.is_some() {
             survey::begin(w, &admitted.pools.known);
         }
         let mut session = Box::new(Session::new(self.socket, admitted.pools, admitted.state, admitted.entry));

@@ -6,6 +6,7 @@ use quick_cache::unsync::Cache;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use weir_policy::cache::Text;
 use weir_policy::catalog::Names;
 use weir_policy::config::Config;
 use weir_policy::prepared::StatementId;
@@ -16,6 +17,7 @@ use weir_sql::facts::{Effect, Facts, Keeps, Leaves, Name, Reset, SessionVerb, Tr
 
 use crate::client::state::Plain;
 use crate::monitor::views::{self, Local};
+use crate::server::answers::Caching;
 
 /// Texts a worker remembers.
 const TEXTS_MAX: usize = 4096;
@@ -83,6 +85,8 @@ pub struct Statement {
     pub shows_channels: bool,
     /// It may change the properties of its transaction, or a standby may refuse it where the primary does not.
     pub is_of_primary: bool,
+    /// What the cache of answers is to know of it, if there is one. None although there is: it may do anything.
+    pub caching: Option<Box<Caching>>,
 }
 
 /// What catalogs said of a text, by the number of the place (see `judging`). A few: most texts are used in one place.
@@ -239,6 +243,7 @@ pub fn unknown() -> Statement {
         notifies: true,
         shows_channels: true,
         is_of_primary: true,
+        caching: None,
     }
 }
 
@@ -257,6 +262,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
     let names = |wanted: [&str; 2]| facts.functions.iter().any(|f| wanted.contains(&f.name.as_str()));
     let may_call = facts.prepared || facts.keeps.has(Keeps::Unknown) || !functions.is_empty();
     let draws = facts.effect == Effect::Writes || may_call || names(["nextval", "setval"]);
+    let caching = config.cache.is_on().then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
     let recalls = names(["currval", "lastval"]) && !is_prepare;
     Statement {
         local: views::local_of(&facts, &readable),
@@ -286,6 +292,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         shows_channels: readable.contains("pg_listening_channels"),
         is_of_primary: is_of_primary(&facts, &readable),
         resets: facts.resets,
+        caching,
         vacates: facts.vacates.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
     }

@@ -47,6 +47,9 @@ pub enum Metric {
     ListensMoved,
     ListenersLost,
     Notifications,
+    CacheHits,
+    CacheStored,
+    CacheWaits,
 }
 
 /// Name and meaning of a counter, in the order of `Metric`.
@@ -95,6 +98,9 @@ pub const METRICS: &[Row] = &[
     Row { name: "listens_moved_total", help: "Times a session's LISTEN was moved to a connection shared by many." },
     Row { name: "listeners_lost_total", help: "Connections that listened for clients and broke; notifications were lost." },
     Row { name: "notifications_total", help: "Notifications that came on connections that listen for clients." },
+    Row { name: "cache_hits_total", help: "Statements answered from the query cache." },
+    Row { name: "cache_stored_total", help: "Answers stored in the query cache." },
+    Row { name: "cache_waits_total", help: "Statements that waited for an answer another client had asked for." },
 ];
 
 /// The counters of one worker. Only it writes, so an increment is a load and a store.
@@ -252,7 +258,7 @@ mod tests {
 
     #[test]
     fn every_counter_has_its_row() {
-        assert_eq!(METRICS.len(), Metric::Notifications as usize + 1);
+        assert_eq!(METRICS.len(), Metric::CacheWaits as usize + 1);
         assert_eq!(METRICS[Metric::Waits as usize].name, "waits_total");
         assert_eq!(METRICS[Metric::LinksLost as usize].name, "links_lost_total");
     }

@@ -10,6 +10,7 @@ use crate::monitor::gates::Gates;
 use crate::monitor::log::{Level, Log};
 use crate::monitor::metrics::Counters;
 use crate::monitor::stats::Table;
+use crate::server::answers::Answers;
 use crate::server::catalogs::{Catalogs, Database};
 use crate::server::link::Link;
 use crate::server::pool::Pools;
@@ -120,6 +121,8 @@ pub struct Shared {
     pub tls: ArcSwap<TlsFiles>,
     pub view: ArcSwap<ClusterView>,
     pub positions: Positions,
+    /// Answers kept, if there is a cache.
+    pub answers: Option<Arc<Answers>>,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
     /// What is known of the databases.
@@ -181,6 +184,7 @@ impl Shared {
         Shared {
             view: ArcSwap::from_pointee(view),
             positions,
+            answers: Answers::new(&config.cache),
             config: ArcSwap::from_pointee(config),
             config_path,
             access: Access::new(access, salt_secret),

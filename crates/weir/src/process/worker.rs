@@ -182,6 +182,8 @@ pub struct Worker {
     pub loads: Loads,
     /// Moves when there is another configuration.
     config_edition: Cell<u64>,
+    /// Where keys of answers are put together.
+    pub scratch: RefCell<Vec<u8>>,
     /// Some node but the primary may take reads.
     has_readers: Cell<bool>,
     dice: Cell<u64>,
@@ -236,6 +238,7 @@ impl Worker {
             places: RefCell::default(),
             loads: Loads::default(),
             config_edition: Cell::new(0),
+            scratch: RefCell::default(),
             dice: Cell::new(seed | 1),
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),

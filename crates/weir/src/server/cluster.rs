@@ -85,7 +85,13 @@ pub async fn watch(w: Rc<Worker>) {
         let has_primary = view.primary.is_some();
         let has_down = (0..view.nodes.len()).any(|at| !view.is_up(at));
         if changed || *w.shared.view.load_full() != view {
+            let primary = |view: &ClusterView| view.primary.map(|at| view.nodes[at].id);
+            let is_another = primary(&w.shared.view.load()) != primary(&view);
             w.shared.view.store(Arc::new(view));
+            // What the one before had told may be lost.
+            if let (true, Some(answers)) = (is_another, &w.shared.answers) {
+                answers.doubt_all(w.shared.positions.next_round());
+            }
             w.shared.tell_all(|| Message::Refresh);
         }
         wait(&w, &config, started, has_primary, has_down).await;

@@ -11,6 +11,7 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, Stop};
 use crate::process::worker::Worker;
+use crate::server::answers::{Answers, Doubt};
 use crate::server::catalogs::{Database, Edition, UNKNOWN};
 use crate::server::link::{Address, Login, OpenError, Talk};
 use parking_lot::Mutex;
@@ -214,8 +215,27 @@ async fn look(
         }
     }
     line.query(w, "COMMIT").await?;
+    if let Some(answers) = &w.shared.answers {
+        dispel(w, database, answers, line).await?;
+    }
     database.report.lock().look_ms = took.as_millis() as u64;
     Ok(took)
+}
+
+/// Looks whether the server processes of writers have ended whose end nobody heard of. Cancel safe.
+async fn dispel(w: &Worker, database: &Database, answers: &Answers, line: &mut Line) -> Result<(), SurveyError> {
+    let doubts = answers.doubts(&database.name);
+    if doubts.is_empty() {
+        return Ok(());
+    }
+    let pids: Vec<String> = doubts.iter().map(|doubt| doubt.pid.to_string()).collect();
+    let rows = line.query(w, &format!("SELECT pid FROM pg_stat_activity WHERE pid IN ({})", pids.join(", "))).await?;
+    let running: Vec<String> = rows.into_iter().flatten().flatten().collect();
+    let round = w.shared.positions.next_round();
+    // What another node than the primary still does is nobody's answer.
+    let is_over = |doubt: &&Doubt| doubt.node != line.address.node || !running.contains(&doubt.pid.to_string());
+    doubts.iter().filter(is_over).for_each(|doubt| answers.dispel(doubt, round));
+    Ok(())
 }
 
 fn report(w: &Worker, database: &Database, catalog: &Catalog, took: Duration) {

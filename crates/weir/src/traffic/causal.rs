@@ -182,6 +182,25 @@ pub fn shown_by(s: &Session, w: &Worker, link: &Link) -> Shown {
     }
 }
 
+/// Whether what comes over this link to a standby covers a round for certain.
+pub fn covers(w: &Worker, link: &Link, round: u64) -> bool {
+    let node = link.card.address.node;
+    let positions = &w.shared.positions;
+    let (life, _) = positions.standing(node);
+    if link.life.get() != life || life == 0 {
+        link.life.set(positions.life_of(node, link.opened_us).unwrap_or(0));
+    }
+    let (life, covers) = positions.standing(node);
+    life != 0 && link.life.get() == life && covers >= round
+}
+
+/// Somebody needs to know who covers this round.
+pub fn want(w: &Worker, round: u64) {
+    if w.shared.positions.want(round) {
+        wake_sampler(w);
+    }
+}
+
 /// The wait of a read for a standby.
 pub struct Replay {
     until: Instant,

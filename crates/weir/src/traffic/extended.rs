@@ -15,6 +15,7 @@ use crate::monitor::views::Local;
 use crate::process::worker::Worker;
 use crate::traffic::aim::{self, hold, refusal};
 use crate::traffic::answer;
+use crate::traffic::cached;
 use crate::traffic::sequences;
 use crate::traffic::shapes;
 use crate::traffic::timing;
@@ -259,6 +260,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         Brought::Soon => return Ok(hold(s, w)),
         Brought::Changed => return refuse(s, w, header, shapes::changed()),
     };
+    cached::bound(s, w, &prepared.statement);
     sequences::note(s, &prepared.statement);
     inventory::note_bind(s, w, &prepared.statement, &prepared.tail, header);
     s.verb_bound |= prepared.statement.is_barrier;
@@ -387,6 +389,9 @@ fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect)
         && let Some(flow) = aim::at(s, w, &statements::unknown())?
     {
         return Ok(flow);
+    }
+    if expect == Expect::Bind {
+        cached::unread(s, w);
     }
     s.replies.push(expect);
     s.flushed = false;

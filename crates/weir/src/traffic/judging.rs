@@ -10,7 +10,7 @@ use crate::process::worker::Worker;
 use crate::server::catalogs::{Edition, UNKNOWN};
 use std::collections::HashMap;
 use std::sync::Arc;
-use weir_policy::catalog::{Path, Who};
+use weir_policy::catalog::{Catalog, Path, Who};
 use weir_policy::route::Class;
 use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
@@ -45,6 +45,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Number of the catalog it belongs to.
+    pub fn edition(&self) -> Edition {
+        self.edition
+    }
+
     /// None yet.
     pub fn none(settings: Arc<Settings>) -> Place {
         Place { edition: UNKNOWN, settings, number: 0 }
@@ -72,13 +77,28 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Class {
     }
 }
 
+/// The number of the place where the session's names are looked up now; 0: nothing is known of its database.
+#[inline]
+pub fn place_of(s: &mut Session, w: &Worker) -> u64 {
+    let edition = s.pools.known.edition();
+    if edition != s.place.edition || !Arc::ptr_eq(&s.place.settings, &s.state.settings) {
+        find_place(s, w, edition);
+    }
+    s.place.number
+}
+
+/// Where the session's names are looked up in a catalog.
+pub fn path_in(s: &Session, catalog: &Catalog) -> Path {
+    let settings = &s.state.settings;
+    let who = Who { user: &s.pools.user, has_role: settings.has_role() };
+    catalog.path(&who, settings.get("search_path"))
+}
+
 #[cold]
 fn find_place(s: &mut Session, w: &Worker, edition: Edition) {
     let catalog = if edition == UNKNOWN { None } else { s.pools.known.catalog() };
     let number = catalog.map_or(0, |catalog| {
-        let settings = &s.state.settings;
-        let who = Who { user: &s.pools.user, has_role: settings.has_role() };
-        let path = catalog.path(&who, settings.get("search_path"));
+        let path = path_in(s, &catalog);
         w.places.borrow_mut().number(edition, path)
     });
     s.place = Place { edition, settings: s.state.settings.clone(), number };
@@ -103,9 +123,7 @@ fn said(s: &Session, statement: &Statement) -> Class {
     let (Some(names), Some(catalog)) = (&statement.names, s.pools.known.catalog()) else {
         return Class::primary(Rule::CatalogUnknown);
     };
-    let settings = &s.state.settings;
-    let who = Who { user: &s.pools.user, has_role: settings.has_role() };
-    let path = catalog.path(&who, settings.get("search_path"));
+    let path = path_in(s, &catalog);
     catalog.judge(names, &path).map_or(statement.class, Class::primary)
 }
 

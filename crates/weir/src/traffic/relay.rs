@@ -20,6 +20,7 @@ use crate::process::worker::Worker;
 use crate::traffic::aim;
 use crate::traffic::answer;
 use crate::traffic::begun;
+use crate::traffic::cached;
 use crate::traffic::causal;
 use crate::traffic::extended;
 use crate::traffic::leaving;
@@ -468,12 +469,16 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     if let Some(fault) = aim::refusal(s, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
+    if let Some(flow) = cached::on_query(s, w, &statement, header) {
+        return Ok(flow);
+    }
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
     }
     if let Some(fault) = aim::misplaced(s, w, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
+    cached::sent(s, w, &statement);
     timing::sent(s, w, statement.verb);
     statement_log::sent(s, w, Source::Query);
     w.count(Metric::StatementsSimple);
@@ -532,6 +537,7 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
     }
+    cached::unread(s, w);
     timing::sent(s, w, statement.verb);
     sequences::note(s, &statement);
     s.state.note(Leaves::of(Keeps::Unknown), &[], &[], &[]);
@@ -602,7 +608,7 @@ fn must_look(s: &Session, header: Header) -> bool {
 #[inline]
 fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fault> {
     let looks = must_look(s, header);
-    if looks && !s.down.has_whole(header.frame_bytes()) {
+    if (looks && !s.down.has_whole(header.frame_bytes())) || !cached::watch(s, w, header) {
         return Ok(false);
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
@@ -617,7 +623,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
                 return Ok(true);
             }
             s.down.pass(header, &w.buffers);
-            if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) {
+            if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) && !cached::is_watching(s) {
                 // What holds for one holds for all that follow it: nothing a server owes changes by them.
                 s.down.pass_run(header.tag, &w.buffers);
             }
@@ -713,6 +719,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
     if s.state.redefines && status == IDLE {
         s.tell_change(w);
     }
+    cached::ready(s, w, status);
     if inventory::restores(s, w) {
         s.down.eat(header);
         return Ok(());
@@ -852,6 +859,7 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
         s.tell_change(w);
     }
     timing::lost(s, w);
+    cached::lost(s, w);
     (s.barrier, s.verb_bound) = (false, false);
     let was_telling = s.state.owes_ready;
     s.state.link_lost();

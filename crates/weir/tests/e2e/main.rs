@@ -11,6 +11,7 @@ mod support;
 mod auth;
 mod auth_query;
 mod builtin;
+mod cache;
 mod cancel;
 mod catalog;
 mod causal;

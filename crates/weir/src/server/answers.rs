@@ -1,0 +1,355 @@
+//! Answers kept for all sessions, and what makes them untrue. Decisions are `policy::cache`'s.
+//!
+//! An answer is the bytes to send. It is found by a key that holds all that shapes it, and given out only while its tables are as they
+//! were when its question was sent: so a write costs as much as it has tables, whatever is kept, and what became untrue goes when it is
+//! met or when room is needed. Memory is bounded by `memqcache_total_size`, keys and an allowance for the table included.
+
+use crate::io::reactor::TaskId;
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir_policy::cache::{Deps, Outcome, Slot, Text, Versions};
+use weir_policy::config::CacheConfig;
+
+/// Slots of tables: 256 KB. Tables beyond share them, and make each other's answers untrue.
+const SLOTS: usize = 16 << 10;
+/// What an answer costs beside its bytes and key: its place in the table, counts, allocations.
+const OVERHEAD_BYTES: usize = 256;
+/// Questions under way are noted in so many parts, so that threads rarely meet.
+const BOARDS: usize = 64;
+/// Answers the table has room for at the start; it grows.
+const ANSWERS_FEW: usize = 1024;
+
+/// A worker and a task of it that waits.
+type Waiter = (u8, TaskId);
+
+/// A key: 32 bytes for who asks under which settings, then kind and text.
+pub type Key = Box<[u8]>;
+
+/// One answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// RowDescription, DataRows, CommandComplete.
+    pub bytes: Box<[u8]>,
+    /// What it hangs on.
+    pub deps: Deps,
+    pub database: Arc<str>,
+    /// When it was stored, in milliseconds since the start of the proxy.
+    pub made_ms: u64,
+    /// What the server took for it.
+    pub took_us: u64,
+    pub hits: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+struct Weight {
+    /// A small answer weighs this much, so that there are not more of them than there may be.
+    least: u64,
+}
+
+impl Weighter<Key, Arc<Answer>> for Weight {
+    fn weight(&self, key: &Key, answer: &Arc<Answer>) -> u64 {
+        ((key.len() + answer.bytes.len() + OVERHEAD_BYTES) as u64).max(self.least)
+    }
+}
+
+/// See the module.
+pub struct Answers {
+    pub versions: Versions,
+    kept: Cache<Key, Arc<Answer>, Weight, RandomState>,
+    hasher: RandomState,
+    boards: Box<[Mutex<HashMap<u64, Vec<Waiter>>>]>,
+    doubts: Mutex<Vec<Doubt>>,
+    pub total_bytes: usize,
+    pub answer_bytes_max: usize,
+    expire_ms: u64,
+}
+
+/// Writers whose end nobody heard of: their server process may still commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    pub database: Arc<str>,
+    /// Number of the node.
+    pub node: u16,
+    pub pid: u32,
+    slots: Vec<Slot>,
+}
+
+impl Answers {
+    /// None if there is to be no cache.
+    pub fn new(config: &CacheConfig) -> Option<Arc<Answers>> {
+        if !config.is_on() || config.total_bytes == 0 || config.answers_max == 0 {
+            return None;
+        }
+        let least = (config.total_bytes as u64).div_ceil(u64::from(config.answers_max));
+        let hasher = RandomState::default();
+        let kept = Cache::with(ANSWERS_FEW, config.total_bytes as u64, Weight { least }, hasher.clone(), Default::default());
+        Some(Arc::new(Answers {
+            versions: Versions::new(SLOTS),
+            kept,
+            hasher,
+            boards: (0..BOARDS).map(|_| Mutex::default()).collect(),
+            doubts: Mutex::default(),
+            total_bytes: config.total_bytes,
+            answer_bytes_max: config.answer_bytes_max,
+            expire_ms: config.expire_ms,
+        }))
+    }
+
+    /// An answer that PostgreSQL would give now.
+    #[inline]
+    pub fn get(&self, key: &[u8], now_ms: u64) -> Option<Arc<Answer>> {
+        let answer = self.kept.get(key)?;
+        let is_young = self.expire_ms == 0 || now_ms.saturating_sub(answer.made_ms) < self.expire_ms;
+        if is_young && self.versions.is_true(&answer.deps) {
+            answer.hits.store(answer.hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            return Some(answer);
+        }
+        None
+    }
+
+    pub fn put(&self, key: Key, answer: Answer) {
+        self.kept.insert(key, Arc::new(answer));
+    }
+
+    /// Forgets all answers.
+    pub fn clear(&self) {
+        self.kept.clear();
+    }
+
+    /// How many there are, and what they weigh.
+    pub fn size(&self) -> (usize, u64) {
+        (self.kept.len(), self.kept.weight())
+    }
+
+    /// All of them, true or not.
+    pub fn all(&self) -> Vec<(Key, Arc<Answer>)> {
+        self.kept.iter().collect()
+    }
+
+    /// Says that this question is about to be sent, unless somebody else's is under way: then notes who waits for its answer.
+    pub fn board(self: &Arc<Answers>, key: &[u8], waiter: Waiter) -> Option<Flight> {
+        let hash = self.hasher.hash_one(key);
+        let mut flights = self.board_of(hash).lock();
+        if let Some(waiters) = flights.get_mut(&hash) {
+            if !waiters.contains(&waiter) {
+                waiters.push(waiter);
+            }
+            return None;
+        }
+        flights.insert(hash, Vec::new());
+        Some(Flight { answers: self.clone(), hash, is_over: false })
+    }
+
+    fn board_of(&self, hash: u64) -> &Mutex<HashMap<u64, Vec<Waiter>>> {
+        &self.boards[hash as usize % BOARDS]
+    }
+
+    /// Something unseen happened to all that is known: every answer is untrue from now on. `round` covers it.
+    pub fn doubt_all(&self, round: u64) {
+        self.versions.change(&[self.versions.of_all()], round);
+    }
+
+    /// The writers of a database whose end is not known.
+    pub fn doubts(&self, database: &str) -> Vec<Doubt> {
+        self.doubts.lock().iter().filter(|doubt| *doubt.database == *database).cloned().collect()
+    }
+
+    /// The server process of one has ended: whatever it did is done.
+    pub fn dispel(&self, doubt: &Doubt, round: u64) {
+        let mut doubts = self.doubts.lock();
+        if let Some(at) = doubts.iter().position(|known| known == doubt) {
+            doubts.swap_remove(at);
+            self.versions.settle(&doubt.slots, Outcome::Committed { round });
+        }
+    }
+}
+
+/// A question under way. When it goes, those who wait for its answer look again.
+pub struct Flight {
+    answers: Arc<Answers>,
+    hash: u64,
+    is_over: bool,
+}
+
+impl Flight {
+    /// It is over: gives those who waited.
+    pub fn land(mut self, mut wake: impl FnMut(Waiter)) {
+        self.end().into_iter().for_each(&mut wake);
+    }
+
+    fn end(&mut self) -> Vec<Waiter> {
+        // Once: the place may be another's by now.
+        if std::mem::replace(&mut self.is_over, true) {
+            return Vec::new();
+        }
+        self.answers.board_of(self.hash).lock().remove(&self.hash).unwrap_or_default()
+    }
+}
+
+impl Drop for Flight {
+    /// Who waits looks again after a while by himself.
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// Slots raised by a session that writes. Dropped before it is settled, nobody knows how the write ended.
+pub struct Raised {
+    answers: Arc<Answers>,
+    slots: Vec<Slot>,
+    at: Doubt,
+}
+
+impl Raised {
+    /// Nothing yet, on this server process.
+    pub fn none(answers: Arc<Answers>, database: Arc<str>, node: u16, pid: u32) -> Raised {
+        Raised { answers, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new() } }
+    }
+
+    /// Raises those that are not yet.
+    pub fn add(&mut self, slots: &[Slot]) {
+        for slot in slots {
+            if !self.slots.contains(slot) {
+                self.answers.versions.raise(&[*slot]);
+                self.slots.push(*slot);
+            }
+        }
+    }
+
+    /// It is known how the write ended.
+    pub fn settle(mut self, outcome: Outcome) {
+        self.answers.versions.settle(&std::mem::take(&mut self.slots), outcome);
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        if !self.slots.is_empty() {
+            let slots = std::mem::take(&mut self.slots);
+            self.answers.doubts.lock().push(Doubt { slots, ..self.at.clone() });
+        }
+    }
+}
+
+/// What is known of a text beside its class: whether its answer may be kept, and what it may change; by place (see `judging`).
+#[derive(Debug)]
+pub struct Caching {
+    pub text: Text,
+    pub reads: Memo<Option<Rc<[Slot]>>>,
+    pub touches: Memo<Rc<[Slot]>>,
+}
+
+impl Caching {
+    pub fn new(text: Text) -> Caching {
+        Caching { text, reads: Memo::default(), touches: Memo::default() }
+    }
+}
+
+/// What was found in a few places.
+#[derive(Debug)]
+pub struct Memo<T>(RefCell<[Option<(u64, T)>; MEMO_MAX]>);
+
+const MEMO_MAX: usize = 4;
+
+impl<T> Default for Memo<T> {
+    fn default() -> Memo<T> {
+        Memo(RefCell::new([const { None }; MEMO_MAX]))
+    }
+}
+
+impl<T: Clone> Memo<T> {
+    pub fn at(&self, place: u64) -> Option<T> {
+        self.0.borrow().iter().flatten().find(|(known, _)| *known == place).map(|(_, found)| found.clone())
+    }
+
+    /// Of more than a few places the oldest is forgotten.
+    pub fn note(&self, place: u64, found: T) {
+        let mut known = self.0.borrow_mut();
+        known.rotate_right(1);
+        known[0] = Some((place, found));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(total_bytes: usize, answers_max: u32) -> Arc<Answers> {
+        let config = CacheConfig { enabled: true, in_memory: true, total_bytes, answers_max, ..CacheConfig::default() };
+        Answers::new(&config).unwrap()
+    }
+
+    fn answer(answers: &Answers, bytes: usize) -> Answer {
+        let deps = answers.versions.begin(&[answers.versions.of_table("d", 1)]).unwrap();
+        let bytes = vec![0; bytes].into();
+        Answer { bytes, deps, database: "d".into(), made_ms: 0, took_us: 0, hits: AtomicU64::new(0) }
+    }
+
+    #[test]
+    fn memory_and_number_are_bounded() {
+        let by_bytes = answers(1 << 20, 1_000_000);
+        (0..10_000_u32).for_each(|at| by_bytes.put(at.to_le_bytes().into(), answer(&by_bytes, 1000)));
+        let (count, weight) = by_bytes.size();
+        assert!(weight <= 1 << 20 && count > 100, "{count} answers, {weight} bytes");
+        let by_number = answers(1 << 20, 50);
+        (0..1000_u32).for_each(|at| by_number.put(at.to_le_bytes().into(), answer(&by_number, 10)));
+        assert!((1..=50).contains(&by_number.size().0));
+    }
+
+    #[test]
+    fn one_asks_and_the_others_wait() {
+        let answers = answers(1 << 20, 100);
+        let first = answers.board(b"k", (0, 1)).unwrap();
+        assert!(
+            answers.board(b"k", (0, 2)).is_none()
+                && answers.board(b"k", (1, 2)).is_none()
+                && answers.board(b"k", (0, 2)).is_none()
+        );
+        assert!(answers.board(b"other", (0, 2)).is_some());
+        let mut woken = Vec::new();
+        first.land(|waiter| woken.push(waiter));
+        assert_eq!(woken, [(0, 2), (1, 2)]);
+        drop(answers.board(b"k", (0, 1)).unwrap());
+        assert!(answers.board(b"k", (0, 1)).is_some(), "one that was given up is over, too");
+    }
+
+    #[test]
+    fn a_write_whose_end_nobody_heard_of_keeps_its_tables_out() {
+        let answers = answers(1 << 20, 100);
+        let table = answers.versions.of_table("d", 1);
+        answers.put((*b"k").into(), answer(&answers, 10));
+        let mut raised = Raised::none(answers.clone(), "d".into(), 0, 7);
+        raised.add(&[table, table]);
+        drop(raised);
+        assert!(answers.get(b"k", 0).is_none() && answers.versions.begin(&[table]).is_none());
+        let doubts = answers.doubts("d");
+        assert_eq!((doubts.len(), doubts[0].pid), (1, 7));
+        answers.dispel(&doubts[0], 3);
+        answers.dispel(&doubts[0], 3);
+        assert!(answers.get(b"k", 0).is_none(), "it may have been carried out");
+        assert!(answers.versions.begin(&[table]).is_some() && answers.doubts("d").is_empty());
+    }
+
+    #[test]
+    fn an_answer_grows_old() {
+        let config = CacheConfig {
+            enabled: true,
+            in_memory: true,
+            total_bytes: 1 << 20,
+            answers_max: 10,
+            expire_ms: 100,
+            ..CacheConfig::default()
+        };
+        let answers = Answers::new(&config).unwrap();
+        answers.put((*b"k").into(), answer(&answers, 10));
+        assert!(answers.get(b"k", 99).is_some() && answers.get(b"k", 100).is_none());
+    }
+}

@@ -1,0 +1,446 @@
+//! A session and the cache of answers: what it is answered from memory, what of its answers is stored, and what its writes make untrue.
+//! The protocol is `policy::cache`'s, what is kept lies in `answers`.
+//!
+//! Only outside of transactions, with nothing under way: then one of our answers stands where one of the server's would, and a session's
+//! own writes are settled. Without a cache all of this is one look at a pointer.
+
+use crate::client::flow::Flow;
+use crate::client::session::{FAILED, IDLE, Session};
+use crate::client::statements::{self, Statement};
+use crate::monitor::metrics::Metric;
+use crate::monitor::statement_log;
+use crate::process::shared::Message;
+use crate::process::worker::Worker;
+use crate::server::answers::{Answer, Answers, Caching, Flight, Key, Raised};
+use crate::server::catalogs::UNKNOWN;
+use crate::traffic::{causal, judging};
+use sha2::{Digest, Sha256};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+use weir_policy::cache::{Deps, Outcome, Reads, Slot, says_a_moment};
+use weir_policy::catalog::Touched;
+use weir_policy::config::PoolMode;
+use weir_policy::settings::Settings;
+use weir_wire::frame::{Header, back};
+
+/// The parameter by which a session goes without the cache, or takes it again.
+pub const SETTING: &str = "weir.query_cache";
+
+/// Longest wait for an answer that another session has asked for: its client may be slow to take it.
+const FLIGHT_WAIT: Duration = Duration::from_millis(200);
+
+/// Tables of an answer. One of more is not kept: each is looked at whenever it is given out.
+const TABLES_MAX: usize = 64;
+
+/// Bytes of a key's begin, which says who asks under which settings.
+const WHO_BYTES: usize = 32;
+
+/// A session's side of it.
+#[derive(Default)]
+pub struct Cached {
+    /// Who asks, as a key begins with it, and the settings it was made for. None: the session goes without.
+    who: Option<(Arc<Settings>, Option<[u8; WHO_BYTES]>)>,
+    /// Slots of what the open transaction wrote; its commit was not sent yet.
+    wrote: Vec<Slot>,
+    raised: Option<Raised>,
+    /// The catalog's number when the first of `wrote` and `raised` was found.
+    edition: u64,
+    /// Something was sent that may end the transaction.
+    ending: bool,
+    /// It was a plain ROLLBACK.
+    rolls_back: bool,
+    capture: Option<Box<Capture>>,
+    has_waited: bool,
+}
+
+/// An answer on its way that is to be stored.
+struct Capture {
+    key: Key,
+    deps: Deps,
+    flight: Option<Flight>,
+    bytes: Vec<u8>,
+    bytes_max: usize,
+    /// Its question is on its way to a server.
+    since: Option<Instant>,
+    is_whole: bool,
+}
+
+/// Answers a Query from memory, has it wait for another's answer, or notes that its own may be stored. `None`: it takes its way.
+#[inline]
+pub fn on_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: Header) -> Option<Flow> {
+    let caching = statement.caching.as_deref()?;
+    // What is on its way is not stored if more comes before it is here; what did not get on its way comes by again.
+    let before = s.cached.capture.take();
+    if caching.text.reads == Reads::Never || !may_ask(s) {
+        return None;
+    }
+    ask(s, w, caching, before, header)
+}
+
+fn may_ask(s: &Session) -> bool {
+    s.transaction == IDLE
+        && s.replies.is_settled()
+        && s.may_speak()
+        && !s.state.is_unsure()
+        && s.state.kept().is_none()
+        && s.pools.limits.get().mode != PoolMode::Session
+}
+
+fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Capture>>, header: Header) -> Option<Flow> {
+    let answers = w.shared.answers.as_ref()?;
+    let place = judging::place_of(s, w);
+    let who = who(s)?;
+    let slots = slots_read(s, answers, caching, place)?;
+    let key = {
+        let body = s.up.whole(header)?;
+        let mut key = w.scratch.borrow_mut();
+        key.clear();
+        key.extend_from_slice(&who);
+        key.push(header.tag);
+        key.extend_from_slice(body);
+        key
+    };
+    if let Some(answer) = answers.get(&key, w.now_ms()) {
+        drop(key);
+        s.cached.has_waited = false;
+        w.count(Metric::CacheHits);
+        statement_log::answered(s, w);
+        (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
+        s.down.extra(&w.buffers).extend_from_slice(&answer.bytes);
+        s.say_ready(w);
+        s.up.eat(header);
+        return Some(Flow::Next);
+    }
+    let key: Key = key.as_slice().into();
+    if caching.text.reads != Reads::Forced && says_a_moment(&key[WHO_BYTES..]) {
+        return None;
+    }
+    prepare(s, w, answers, before.filter(|before| before.key == key), key, &slots)
+}
+
+/// Nobody has the answer: this session asks for it, or waits for another that does.
+fn prepare(
+    s: &mut Session,
+    w: &Rc<Worker>,
+    answers: &Arc<Answers>,
+    before: Option<Box<Capture>>,
+    key: Key,
+    slots: &[Slot],
+) -> Option<Flow> {
+    let flight = match before {
+        Some(before) => before.flight,
+        _ if s.cached.has_waited => None,
+        _ => match answers.board(&key, (w.id, w.reactor.current_task())) {
+            None => {
+                s.cached.has_waited = true;
+                w.count(Metric::CacheWaits);
+                w.reactor.wake_at(w.reactor.now() + FLIGHT_WAIT);
+                return Some(Flow::Hold);
+            }
+            flight => flight,
+        },
+    };
+    let deps = answers.versions.begin(slots)?;
+    // After the stamps: with another catalog by now it may be made of other tables.
+    if s.pools.known.edition() != s.place.edition() {
+        return None;
+    }
+    s.cached.capture = Some(Box::new(Capture {
+        key,
+        deps,
+        flight,
+        bytes: Vec::new(),
+        bytes_max: answers.answer_bytes_max,
+        since: None,
+        is_whole: false,
+    }));
+    None
+}
+
+/// Who asks, under which settings: all that shapes an answer beside its text. None: this session goes without the cache.
+fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
+    if let Some((settings, who)) = &s.cached.who
+        && Arc::ptr_eq(settings, &s.state.settings)
+    {
+        return *who;
+    }
+    let settings = s.state.settings.clone();
+    let is_off =
+        settings.get(SETTING).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "off" | "false" | "no" | "0"));
+    // With backslashes in strings a text is not what the parser takes it for.
+    let is_odd = settings.get("standard_conforming_strings").is_some() || settings.needs_primary();
+    let who = (!is_off && !is_odd).then(|| {
+        let mut hash = Sha256::new();
+        let mut add = |word: &str| {
+            hash.update((word.len() as u64).to_le_bytes());
+            hash.update(word.as_bytes());
+        };
+        add(&s.pools.database);
+        add(&s.pools.user);
+        settings.shaping_answers().for_each(|(name, value)| {
+            add(name);
+            add(value);
+        });
+        hash.finalize().into()
+    });
+    s.cached.who = Some((settings, who));
+    who
+}
+
+/// What an answer hangs on, if it may be kept.
+fn slots_read(s: &Session, answers: &Answers, caching: &Caching, place: u64) -> Option<Rc<[Slot]>> {
+    if place == 0 {
+        return None;
+    }
+    if let Some(known) = caching.reads.at(place) {
+        return known;
+    }
+    let catalog = s.pools.known.catalog()?;
+    let tables = caching.text.tables_read(&catalog, &judging::path_in(s, &catalog));
+    let slots = tables.filter(|tables| tables.len() <= TABLES_MAX).map(|tables| {
+        let versions = &answers.versions;
+        let shared = [versions.of_all(), versions.of_database(&s.pools.database)];
+        shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid))).collect::<Rc<[Slot]>>()
+    });
+    if s.pools.known.edition() == s.place.edition() {
+        caching.reads.note(place, slots.clone());
+    }
+    slots
+}
+
+/// What a statement may change; none: nothing.
+fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, statement: &Statement) -> Rc<[Slot]> {
+    let versions = &answers.versions;
+    let all = [versions.of_all()];
+    let Some(caching) = statement.caching.as_deref() else { return Rc::new(all) };
+    if caching.text.is_idle {
+        return Rc::default();
+    }
+    if caching.text.is_for_all_databases() {
+        return Rc::new(all);
+    }
+    let place = judging::place_of(s, w);
+    if let Some(known) = caching.touches.at(place).filter(|_| place != 0) {
+        return known;
+    }
+    let catalog = if place == 0 { None } else { s.pools.known.catalog() };
+    let path = catalog.as_ref().map(|catalog| judging::path_in(s, catalog));
+    let known = catalog.as_deref().zip(path.as_ref());
+    let slots: Rc<[Slot]> = match caching.text.touches(known) {
+        Touched::All => Rc::new([versions.of_database(&s.pools.database)]),
+        Touched::Tables(tables) => tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid)).collect(),
+    };
+    if place != 0 && s.pools.known.edition() == s.place.edition() {
+        caching.touches.note(place, slots.clone());
+    }
+    slots
+}
+
+/// A statement is about to be sent over the session's link: what it may change is noted, and an answer that may be stored is expected.
+#[inline]
+pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
+    let Some(answers) = &w.shared.answers else { return };
+    if w.peek_config().cache.follows_writes {
+        note_write(s, w, answers, statement);
+    }
+    s.cached.has_waited = false;
+    if s.cached.capture.is_some() {
+        expect(s, w, answers);
+    }
+}
+
+/// What executes a statement later is about to be sent: a Bind.
+#[inline]
+pub fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
+    if let Some(answers) = &w.shared.answers
+        && w.peek_config().cache.follows_writes
+    {
+        note_write(s, w, answers, statement);
+    }
+}
+
+/// Something of which nothing is known is about to be sent: it may write anything.
+#[inline]
+pub fn unread(s: &mut Session, w: &Worker) {
+    if w.shared.answers.is_some() {
+        bound(s, w, &statements::unknown());
+    }
+}
+
+fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, statement: &Statement) {
+    let text = statement.caching.as_deref().map(|caching| &caching.text);
+    let ends = text.is_none_or(|text| text.ends);
+    let slots = slots_touched(s, w, answers, statement);
+    if slots.is_empty() && (!ends || s.cached.wrote.is_empty()) {
+        return;
+    }
+    if s.cached.wrote.is_empty() && s.cached.raised.is_none() {
+        s.cached.edition = s.place.edition();
+    }
+    let in_block = s.transaction != IDLE && !s.cached.ending;
+    if in_block && !ends {
+        // Nobody but this session sees it before the commit.
+        let new = slots.iter().filter(|slot| !s.cached.wrote.contains(slot)).copied().collect::<Vec<_>>();
+        s.cached.wrote.extend(new);
+        return;
+    }
+    let is_rollback = in_block && (s.transaction == FAILED || text.is_some_and(|text| text.rolls_back));
+    s.cached.ending |= ends;
+    if is_rollback && slots.is_empty() && s.cached.raised.is_none() {
+        s.cached.rolls_back = true;
+        return;
+    }
+    let wrote = std::mem::take(&mut s.cached.wrote);
+    if let Some(raised) = raised(s, answers) {
+        raised.add(&wrote);
+        raised.add(&slots);
+    }
+}
+
+/// What the session has raised on its link so far.
+fn raised<'s>(s: &'s mut Session, answers: &Arc<Answers>) -> Option<&'s mut Raised> {
+    let card = &s.link.as_ref()?.card;
+    let none = || Raised::none(answers.clone(), s.pools.database.clone(), card.address.node, card.pid);
+    Some(s.cached.raised.get_or_insert_with(none))
+}
+
+/// The question of an answer that may be stored is about to be sent: a standby must show what the last change of its tables needs.
+fn expect(s: &mut Session, w: &Worker, answers: &Answers) {
+    let (Some(link), Some(capture)) = (&s.link, &mut s.cached.capture) else { return };
+    let node = link.card.address.node;
+    let is_primary = {
+        let view = w.view();
+        view.primary.is_some_and(|at| view.nodes[at].id == node)
+    };
+    let needed = answers.versions.round_needed(&capture.deps);
+    if is_primary || causal::covers(w, link, needed) {
+        capture.since = Some(w.reactor.now());
+    } else {
+        give_up(s, w);
+        // A link that nobody vouches for yet needs a question that is asked after it was opened.
+        causal::want(w, needed.max(w.shared.positions.next_round()));
+    }
+}
+
+/// Copies a message of the server's that belongs to an answer to be stored. False: more of it must arrive first.
+#[inline]
+pub fn watch(s: &mut Session, w: &Worker, header: Header) -> bool {
+    if s.cached.capture.is_none() || s.replies.is_our_turn() { true } else { copy(s, w, header) }
+}
+
+/// Whether the messages of an answer are looked at one by one.
+#[inline]
+pub fn is_watching(s: &Session) -> bool {
+    s.cached.capture.is_some()
+}
+
+fn copy(s: &mut Session, w: &Worker, header: Header) -> bool {
+    let bytes = header.frame_bytes();
+    let Some(capture) = &mut s.cached.capture else { return true };
+    match header.tag {
+        back::READY => return true,
+        back::ROW_DESCRIPTION | back::DATA_ROW | back::COMMAND_COMPLETE => {}
+        // An error, a notice, a copy: not an answer that others may be given.
+        _ => {
+            give_up(s, w);
+            return true;
+        }
+    }
+    if capture.bytes.len() + bytes > capture.bytes_max {
+        give_up(s, w);
+        return true;
+    }
+    if !s.down.has_whole(bytes) {
+        return false;
+    }
+    capture.bytes.extend_from_slice(&s.down.unseen()[..bytes]);
+    capture.is_whole |= header.tag == back::COMMAND_COMPLETE;
+    true
+}
+
+/// A client's statement is over, before it hears of it: the answer is stored, and writes are settled.
+#[inline]
+pub fn ready(s: &mut Session, w: &Worker, status: u8) {
+    if w.shared.answers.is_some() {
+        close(s, w, status);
+    }
+}
+
+fn close(s: &mut Session, w: &Worker, status: u8) {
+    if let Some(capture) = s.cached.capture.take() {
+        store(s, w, *capture, status);
+    }
+    if status != IDLE {
+        return;
+    }
+    let is_over = s.replies.is_only_ours();
+    let round = w.shared.positions.next_round();
+    let Some(answers) = &w.shared.answers else { return };
+    // What a transaction wrote that has ended without our knowing how.
+    if !s.cached.wrote.is_empty() && is_over {
+        let wrote = std::mem::take(&mut s.cached.wrote);
+        if !s.cached.rolls_back {
+            answers.versions.change(&wrote, round);
+        }
+    }
+    if !is_over {
+        return;
+    }
+    (s.cached.ending, s.cached.rolls_back) = (false, false);
+    if let Some(mut raised) = s.cached.raised.take() {
+        if s.cached.edition == UNKNOWN || s.pools.known.edition() != s.cached.edition {
+            // Another definition has come meanwhile: it may have written more than was known.
+            raised.add(&[answers.versions.of_database(&s.pools.database)]);
+        }
+        raised.settle(Outcome::Committed { round });
+    }
+}
+
+fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
+    let Capture { key, deps, flight, bytes, since, is_whole, bytes_max: _ } = capture;
+    let Some(answers) = &w.shared.answers else { return };
+    let is_fine = is_whole && status == IDLE && !s.state.is_unsure();
+    if let Some(since) = since.filter(|_| is_fine) {
+        let took_us = w.reactor.now().saturating_duration_since(since).as_micros() as u64;
+        let (database, made_ms, hits) = (s.pools.database.clone(), w.now_ms(), AtomicU64::new(0));
+        answers.put(key, Answer { bytes: bytes.into(), deps, database, made_ms, took_us, hits });
+        w.count(Metric::CacheStored);
+    }
+    if let Some(flight) = flight {
+        land(w, flight);
+    }
+}
+
+/// What is on its way is not stored; who waits for it asks himself.
+fn give_up(s: &mut Session, w: &Worker) {
+    if let Some(flight) = s.cached.capture.take().and_then(|capture| capture.flight) {
+        land(w, flight);
+    }
+}
+
+fn land(w: &Worker, flight: Flight) {
+    flight.land(|(worker, task)| {
+        if worker == w.id {
+            w.reactor.wake(task);
+        } else if let Some(mailbox) = w.shared.mailboxes.get(usize::from(worker)) {
+            mailbox.send(Message::Wake(task));
+        }
+    });
+}
+
+/// The link is gone. What was under way may still be carried out (`Raised` is dropped unsettled); what was only written is not.
+pub fn lost(s: &mut Session, w: &Worker) {
+    let is_on = w.shared.answers.is_some();
+    if is_on {
+        s.cached.wrote.clear();
+        s.cached.raised = None;
+        give_up(s, w);
+        (s.cached.ending, s.cached.rolls_back) = (false, false);
+    }
+    // A server that went down may have lost what it had not flushed.
+    if let Some(answers) = &w.shared.answers {
+        answers.doubt_all(w.shared.positions.next_round());
+    }
+}

@@ -1,0 +1,324 @@
+//! Answers from memory are answers PostgreSQL would give.
+
+use crate::support::ground::{cluster, wait_for_catalog};
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+
+/// With global causal reads an answer of a server is as new as one from memory must be.
+const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
+
+fn hits(proxy: &Proxy) -> u64 {
+    proxy.metric("cache_hits_total")
+}
+
+/// Asks until the answer comes from memory.
+fn warm(proxy: &Proxy, client: &mut Raw, text: &str) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    wait_until(&format!("{text} to be answered from memory"), || {
+        let before = hits(proxy);
+        rows = client.rows(text);
+        hits(proxy) > before
+    });
+    rows
+}
+
+/// Whether the answer comes from memory now.
+fn is_hit(proxy: &Proxy, client: &mut Raw, text: &str) -> bool {
+    let before = hits(proxy);
+    client.rows(text);
+    hits(proxy) > before
+}
+
+const OBJECTS: &str = "
+    create table t (a int primary key, b text);
+    insert into t values (1, 'one'), (2, 'two');
+    create table other (a int);
+    create table parent (a int) partition by list (a);
+    create table part partition of parent for values in (1, 2, 3);
+    create table base (a int); create table child () inherits (base);
+    create table owner (a int primary key);
+    create table owned (a int references owner on delete cascade, b int primary key);
+    create table owned_more (b int references owned on delete cascade);
+    insert into owner values (1), (2); insert into owned values (1, 10), (2, 20); insert into owned_more values (10), (20);
+    create table watched (a int); create table noted (a int);
+    create function note() returns trigger language plpgsql as 'begin insert into noted values (new.a); return new; end';
+    create trigger n after insert on watched for each row execute function note();
+    create table ruled (a int); create table by_rule (a int);
+    create rule r as on insert to ruled do also insert into by_rule values (new.a);
+    create view v as select a from t; create view counts as select count(*) from part;
+    create materialized view m as select count(*) from t;
+    create table by_function (a int);
+    create function f(a int) returns int language sql as 'insert into by_function values (a) returning a';
+    create procedure p(a int) language sql as 'insert into by_function values (a)';
+    create table defaulted (a int default f(7), b int);";
+
+/// What is read from memory, and what makes it another answer.
+const WRITES: &[(&str, &str)] = &[
+    ("select count(*) from t", "insert into t values (3, 'three')"),
+    ("select b from t where a = 1", "update t set b = 'uno' where a = 1"),
+    ("select count(*) from t", "delete from t where a = 3"),
+    (
+        "select count(*) from t",
+        "merge into t using (values (9)) s (a) on t.a = s.a when not matched then insert values (s.a, 'nine')",
+    ),
+    ("select count(*) from t", "with w as (delete from t where a = 9 returning a) select a from w"),
+    ("select count(*) from t", "begin; insert into t values (4, 'four'); commit"),
+    ("select count(*) from t", "explain analyze insert into t values (5, 'five')"),
+    ("select count(*) from v", "insert into t values (6, 'six')"),
+    ("select count(*) from t", "insert into v values (7)"),
+    ("select count(*) from t", "prepare ins as insert into t values (8, 'eight'); execute ins; deallocate ins"),
+    ("select count(*) from parent", "insert into part values (1)"),
+    ("select count(*) from part", "insert into parent values (2)"),
+    ("select * from counts", "insert into parent values (3)"),
+    ("select count(*) from base", "insert into child values (1)"),
+    ("select count(*) from child", "delete from base"),
+    ("select count(*) from owned_more", "delete from owner where a = 1"),
+    ("select count(*) from noted", "insert into watched values (1)"),
+    ("select count(*) from by_rule", "insert into ruled values (1)"),
+    ("select * from m", "refresh materialized view m"),
+    ("select count(*) from by_function", "select f(1)"),
+    ("select count(*) from by_function", "call p(1)"),
+    ("select count(*) from by_function", "do 'begin perform f(2); end'"),
+    ("select count(*) from by_function", "insert into defaulted (b) values (1)"),
+    ("select count(*) from owned_more", "truncate owner cascade"),
+    ("select * from t", "alter table t add column c int default 5"),
+    ("select count(*) from t", "truncate t"),
+    ("select count(*) from parent", "alter table parent detach partition part"),
+    ("select count(*) from other", "insert into other select 1 from generate_series(1, 3)"),
+];
+
+#[test]
+fn no_write_leaves_an_answer_behind_that_is_not_true() {
+    let ground = Ground::new();
+    ground.prepare(OBJECTS);
+    let proxy = ground.proxy(ON);
+    let (mut reader, mut writer, mut direct) = (ground.client(&proxy), ground.client(&proxy), ground.direct());
+    for (read, write) in WRITES {
+        let before = warm(&proxy, &mut reader, read);
+        assert_eq!(before, direct.rows(read), "{read}");
+        writer.run(write);
+        let (after, expected) = (reader.rows(read), direct.rows(read));
+        assert_eq!(after, expected, "{read} after {write}");
+        assert_ne!(before, expected, "{write} does not change {read}");
+    }
+    // The same by the extended protocol, and by COPY.
+    let text = "select count(*) from other";
+    warm(&proxy, &mut reader, text);
+    writer.extended("insert into other values ($1)", &["8"]).unwrap();
+    assert_eq!(reader.rows(text), direct.rows(text));
+}
+
+#[test]
+fn an_answer_is_for_those_who_would_get_the_same() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table t as select date '2020-02-01' as d, '\\x41'::bytea as b, 1.1::float8 / 3 as f, 'ä' as u, timestamptz '2020-01-01 00:00+00' as z;
+         create schema s2; create table s2.t as select 'other' as d, 1 as b, 2 as f, 3 as u, 4 as z;",
+    );
+    let proxy = ground.proxy(ON);
+    let mut plain = ground.client(&proxy);
+    let read = "select * from t";
+    let expected = warm(&proxy, &mut plain, read);
+    for change in [
+        "set datestyle = 'German'",
+        "set bytea_output = 'escape'",
+        "set extra_float_digits = 0",
+        "set timezone = 'Asia/Tokyo'",
+        "set search_path = s2",
+        "set client_encoding = 'LATIN1'",
+    ] {
+        let (mut client, mut direct) = (ground.client(&proxy), ground.direct());
+        client.run(change);
+        direct.run(change);
+        for _ in 0..3 {
+            let (got, meant) = (client.query(read), direct.query(read));
+            assert_eq!(got, meant, "{change}");
+        }
+        assert_ne!(client.rows(read), expected, "{change} changes nothing");
+        client.run("discard all");
+        assert_eq!(client.rows(read), expected);
+    }
+    assert!(is_hit(&proxy, &mut plain, read));
+    plain.run("set weir.query_cache = off");
+    assert!(!is_hit(&proxy, &mut plain, read));
+}
+
+#[test]
+fn what_hangs_on_the_moment_or_the_server_is_not_kept() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table t as select 1 as a, 'now' as w, now() as z;
+         create view v_now as select a, now() as n from t;
+         create view v_user as select a, current_user as n from t;
+         create table guarded as select 1 as a; alter table guarded enable row level security;
+         create unlogged table u as select 1 as a;
+         create function stable_f() returns int language sql stable as 'select count(*)::int from t'",
+    );
+    let proxy = ground.proxy(ON);
+    let mut client = ground.client(&proxy);
+    warm(&proxy, &mut client, "select a from t");
+    for text in [
+        "select 1",
+        "select now(), a from t",
+        "select current_date, a from t",
+        "select random(), a from t",
+        "select w::timestamp from t",
+        "select a from t where z < 'tomorrow'",
+        "select * from v_now",
+        "select * from v_user",
+        "select a from guarded",
+        "select a from u",
+        "select stable_f(), a from t",
+        "select a from t tablesample system (100)",
+        "select a from t for update",
+        "select relname from pg_class where relname = 't'",
+        "/*NO QUERY CACHE*/ select a from t",
+        "select 1 from t; select 2 from t",
+    ] {
+        client.run(text);
+        assert!(!is_hit(&proxy, &mut client, text), "{text}");
+    }
+    warm(&proxy, &mut client, "/*FORCE QUERY CACHE*/ select now(), a from t");
+    warm(&proxy, &mut client, "select to_char(z, 'YYYY'), a + 1, w || 'x' from t where a in (1, 2) order by w");
+    client.run("create temp table t as select 2 as a");
+    assert_eq!(client.value("select a from t"), "2", "the session's own");
+}
+
+#[test]
+fn rights_that_are_taken_away_count_at_once() {
+    let ground = Ground::new();
+    let (role, user) = (format!("cache_role_{}", ground.database), format!("cache_user_{}", ground.database));
+    ground.prepare(&format!(
+        "grant usage on schema public to public; create table t as select 1 as a; create role {role}; create role {user} login; grant {role} to {user};
+         grant select on t to {role}"
+    ));
+    let proxy = ground.proxy(ON);
+    let mut admin = ground.client(&proxy);
+    let mut client = Raw::tcp(proxy.port()).log_in(&user, &ground.database, &[]).unwrap();
+    warm(&proxy, &mut client, "select a from t");
+    admin.run(&format!("revoke {role} from {user}"));
+    assert_eq!(client.try_rows("select a from t").unwrap_err().sqlstate, "42501");
+    admin.run(&format!("grant {role} to {user}"));
+    warm(&proxy, &mut client, "select a from t");
+    admin.run(&format!("revoke select on t from {role}"));
+    assert_eq!(client.try_rows("select a from t").unwrap_err().sqlstate, "42501");
+    let mut acting = ground.client(&proxy);
+    warm(&proxy, &mut acting, "select a from t");
+    acting.run(&format!("set role {user}"));
+    assert_eq!(acting.try_rows("select a from t").unwrap_err().sqlstate, "42501", "not what the user without the role was told");
+    drop((client, acting));
+    admin.run(&format!("drop owned by {role}; drop role {user}; drop role {role}"));
+}
+
+#[test]
+fn a_transaction_sees_its_own_writes_and_others_see_them_after_the_commit() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let proxy = ground.proxy(ON);
+    let (mut one, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    let read = "select count(*) from t";
+    warm(&proxy, &mut other, read);
+    one.run("begin");
+    one.run("insert into t values (2)");
+    assert_eq!(one.value(read), "2");
+    assert!(is_hit(&proxy, &mut other, read), "nobody sees it yet");
+    one.run("rollback");
+    assert!(is_hit(&proxy, &mut other, read), "a rollback costs nothing");
+    one.run("begin");
+    one.run("savepoint s");
+    one.run("insert into t values (2)");
+    one.run("release s");
+    one.run("commit");
+    assert_eq!((other.value(read), one.value(read)), ("2".into(), "2".into()));
+    // A snapshot stays what it is.
+    other.run("begin isolation level repeatable read");
+    assert_eq!(other.value(read), "2");
+    one.run("insert into t values (3)");
+    warm(&proxy, &mut one, read);
+    assert_eq!(other.value(read), "2");
+    other.run("commit");
+    assert_eq!(other.value(read), "3");
+    // The commit and what was written before it in one write of the client's.
+    one.run("begin; insert into t values (4); savepoint x; insert into t values (5); rollback to x; commit");
+    assert_eq!(other.value(read), "4");
+}
+
+#[test]
+fn a_standby_that_lags_gives_no_answer_that_stays() {
+    let cluster = cluster(1);
+    cluster.primary().query("create table t (a int)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    // Reads may go back in time, so that only the cache's own rule keeps the old answer out.
+    let proxy = Proxy::start(&cluster, "memory_cache_enabled = on\ncausal_reads = off");
+    let (mut reader, mut writer) = (proxy.console(), proxy.console());
+    wait_for_catalog(&mut reader, "postgres");
+    let read = "select count(*) from t";
+    for count in 1..=5 {
+        cluster.standbys()[0].pause_replay().unwrap();
+        writer.run("insert into t values (1)");
+        for _ in 0..5 {
+            assert_eq!(reader.value(read), (count - 1).to_string(), "from the standby");
+            assert!(!is_hit(&proxy, &mut reader, read));
+        }
+        cluster.standbys()[0].resume_replay().unwrap();
+        wait_until("the standby to go on", || reader.value(read) == count.to_string());
+        assert_eq!(warm(&proxy, &mut reader, read)[0][0], count.to_string());
+    }
+}
+
+#[test]
+fn an_answer_that_was_asked_for_before_a_commit_is_not_stored_after_it() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy(ON);
+    let (mut slow, mut writer) = (ground.client(&proxy), ground.client(&proxy));
+    let slow_read = "select count(t.a) from generate_series(1, 2000000) g left join t on true";
+    warm(&proxy, &mut slow, "select count(*) from t");
+    slow.send(&wire::query(slow_read));
+    let running = format!(
+        "select count(*) from pg_stat_activity where datname = '{}' and state = 'active' and query like 'select count(t.a)%'",
+        ground.database
+    );
+    let is_running = || ground.cluster.servers().iter().any(|server| server.value(&running).unwrap() != "0");
+    wait_until("the slow read to run", is_running);
+    writer.run("insert into t values (1)");
+    slow.until_ready();
+    assert_eq!(slow.value(slow_read), "2000000");
+}
+
+#[test]
+fn many_who_ask_the_same_cause_one_question() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let proxy = ground.primary_proxy(ON);
+    let mut clients: Vec<Raw> = (0..6).map(|_| ground.client(&proxy)).collect();
+    warm(&proxy, &mut clients[0], "select a from t");
+    let read = "select count(*) from generate_series(1, 200000) g, t";
+    clients.iter_mut().for_each(|client| client.send(&wire::query(read)));
+    let answers: Vec<_> = clients.iter_mut().map(Raw::until_ready).collect();
+    assert!(answers.iter().all(|answer| *answer == answers[0]));
+    assert!(proxy.metric("cache_waits_total") > 0);
+}
+
+#[test]
+fn a_write_whose_end_nobody_heard_of_is_waited_for() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let proxy = ground.proxy(ON);
+    let (mut reader, mut writer) = (ground.client(&proxy), ground.client(&proxy));
+    let read = "select count(*) from t";
+    warm(&proxy, &mut reader, read);
+    writer.send(&wire::query("insert into t select 2 from pg_sleep(60)"));
+    let pid = format!(
+        "select pid from pg_stat_activity where datname = '{}' and query like 'insert into t select 2%'",
+        ground.database
+    );
+    let mut found = String::new();
+    wait_until("the write to run", || {
+        let rows = ground.cluster.primary().query(&pid).unwrap();
+        found = rows.into_iter().flatten().flatten().next().unwrap_or_default();
+        !found.is_empty()
+    });
+    assert!(!is_hit(&proxy, &mut reader, read), "it may commit any time");
+    ground.cluster.primary().query(&format!("select pg_terminate_backend({found})")).unwrap();
+    assert_eq!(warm(&proxy, &mut reader, read)[0][0], "1");
+}
