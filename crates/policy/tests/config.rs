@@ -177,6 +177,7 @@ fn a_built_row_changes_the_typed_fields() {
             "TLSv1.3",
             "disable",
             "always",
+            "memcached",
             // For the lists of preferred nodes.
             "a:0",
         ];
@@ -284,10 +285,10 @@ fn the_command_line_wins_and_its_problems_have_no_file() {
 #[test]
 fn what_is_set_but_not_read_yet_is_listed_once() {
     let config = check_read(
-        "backend_hostname0 = 'a'\nmemory_cache_enabled = on\nhealth_check_period0 = 5\nchild_life_time = 5min\n\
+        "backend_hostname0 = 'a'\nmemqcache_memcached_host = x\nhealth_check_period0 = 5\nchild_life_time = 5min\n\
          failover_command = 'x'\nport = 5555\nssl = off",
     );
-    assert_eq!(config.without_effect(), ["health_check_period0", "failover_command", "memory_cache_enabled"]);
+    assert_eq!(config.without_effect(), ["health_check_period0", "failover_command", "memqcache_memcached_host"]);
 }
 
 #[test]

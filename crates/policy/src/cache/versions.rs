@@ -89,7 +89,7 @@ impl Versions {
     pub fn begin(&self, slots: &[Slot]) -> Option<Deps> {
         let stamped = slots.iter().map(|slot| {
             let stamp = self.place(*slot).stamp.load(Ordering::SeqCst);
-            (stamp % ONE_CHANGE == 0).then_some((*slot, stamp))
+            stamp.is_multiple_of(ONE_CHANGE).then_some((*slot, stamp))
         });
         stamped.collect::<Option<Box<[_]>>>().map(Deps)
     }

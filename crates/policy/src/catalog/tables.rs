@@ -141,6 +141,13 @@ impl Catalog {
         (!found.iter().any(is_fleeting)).then_some(found)
     }
 
+    /// Schema, name and number of every relation.
+    pub fn tables(&self) -> impl Iterator<Item = (&str, &str, u32)> {
+        let schema = |object: &Object| self.schemas.get(object.schema as usize).map_or("", |name| name);
+        let objects = self.relations.0.iter().zip(&self.tables.oids);
+        objects.map(move |(object, oid)| (schema(object), object.name(&self.text), *oid))
+    }
+
     /// The same of a statement whose author says that its answer may be kept: what is known of it.
     pub fn reads_at_least(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
         let found = names.relations.iter().filter_map(|relation| self.number(relation, path)).collect();

@@ -2,6 +2,8 @@
 //!
 //! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
 
+mod cache;
+
 use crate::client::flow::Kept;
 use crate::client::session::Session;
 use crate::client::session_card::{Card, Doing};
@@ -71,6 +73,24 @@ pub const VIEWS: &[View] = &[
         rows: pool_rules,
     },
     View { name: "pool_catalogs", help: "What is known of the databases in use.", columns: POOL_CATALOGS, rows: pool_catalogs },
+    View {
+        name: "pool_cache",
+        help: "What the query cache has done, and how full it is.",
+        columns: cache::POOL_CACHE,
+        rows: cache::pool_cache,
+    },
+    View {
+        name: "pool_cache_entries",
+        help: "Answers kept of this database: what for, how often given out, what that saved.",
+        columns: cache::POOL_CACHE_ENTRIES,
+        rows: cache::pool_cache_entries,
+    },
+    View {
+        name: "pool_cache_tables",
+        help: "How often the tables of this database changed, which makes their answers untrue.",
+        columns: cache::POOL_CACHE_TABLES,
+        rows: cache::pool_cache_tables,
+    },
     View { name: "pool_help", help: "These commands.", columns: &["command", "description"], rows: pool_help },
 ];
 

@@ -30,8 +30,20 @@ const ANSWERS_FEW: usize = 1024;
 /// A worker and a task of it that waits.
 type Waiter = (u8, TaskId);
 
+/// Questions under way, by their keys' hash, and who waits for each.
+type Board = Mutex<HashMap<u64, Vec<Waiter>>>;
+
 /// A key: 32 bytes for who asks under which settings, then kind and text.
 pub type Key = Box<[u8]>;
+
+/// Bytes of a key's begin.
+pub const WHO_BYTES: usize = 32;
+
+/// The text in a key.
+pub fn text_of(key: &[u8]) -> &[u8] {
+    let text = key.get(WHO_BYTES + 1..).unwrap_or_default();
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
 
 /// One answer.
 #[derive(Debug)]
@@ -41,6 +53,8 @@ pub struct Answer {
     /// What it hangs on.
     pub deps: Deps,
     pub database: Arc<str>,
+    /// Who logged in that asked for it.
+    pub user: Arc<str>,
     /// When it was stored, in milliseconds since the start of the proxy.
     pub made_ms: u64,
     /// What the server took for it.
@@ -65,7 +79,7 @@ pub struct Answers {
     pub versions: Versions,
     kept: Cache<Key, Arc<Answer>, Weight, RandomState>,
     hasher: RandomState,
-    boards: Box<[Mutex<HashMap<u64, Vec<Waiter>>>]>,
+    boards: Box<[Board]>,
     doubts: Mutex<Vec<Doubt>>,
     pub total_bytes: usize,
     pub answer_bytes_max: usize,
@@ -148,7 +162,7 @@ impl Answers {
         Some(Flight { answers: self.clone(), hash, is_over: false })
     }
 
-    fn board_of(&self, hash: u64) -> &Mutex<HashMap<u64, Vec<Waiter>>> {
+    fn board_of(&self, hash: u64) -> &Board {
         &self.boards[hash as usize % BOARDS]
     }
 
@@ -290,7 +304,7 @@ mod tests {
     fn answer(answers: &Answers, bytes: usize) -> Answer {
         let deps = answers.versions.begin(&[answers.versions.of_table("d", 1)]).unwrap();
         let bytes = vec![0; bytes].into();
-        Answer { bytes, deps, database: "d".into(), made_ms: 0, took_us: 0, hits: AtomicU64::new(0) }
+        Answer { bytes, deps, database: "d".into(), user: "u".into(), made_ms: 0, took_us: 0, hits: AtomicU64::new(0) }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::monitor::metrics::Metric;
 use crate::monitor::statement_log;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
-use crate::server::answers::{Answer, Answers, Caching, Flight, Key, Raised};
+use crate::server::answers::{Answer, Answers, Caching, Flight, Key, Raised, WHO_BYTES};
 use crate::server::catalogs::UNKNOWN;
 use crate::traffic::{causal, judging};
 use sha2::{Digest, Sha256};
@@ -33,9 +33,6 @@ const FLIGHT_WAIT: Duration = Duration::from_millis(200);
 
 /// Tables of an answer. One of more is not kept: each is looked at whenever it is given out.
 const TABLES_MAX: usize = 64;
-
-/// Bytes of a key's begin, which says who asks under which settings.
-const WHO_BYTES: usize = 32;
 
 /// A session's side of it.
 #[derive(Default)]
@@ -404,8 +401,9 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
     let is_fine = is_whole && status == IDLE && !s.state.is_unsure();
     if let Some(since) = since.filter(|_| is_fine) {
         let took_us = w.reactor.now().saturating_duration_since(since).as_micros() as u64;
-        let (database, made_ms, hits) = (s.pools.database.clone(), w.now_ms(), AtomicU64::new(0));
-        answers.put(key, Answer { bytes: bytes.into(), deps, database, made_ms, took_us, hits });
+        let (database, user) = (s.pools.database.clone(), s.pools.user.clone());
+        let (made_ms, hits) = (w.now_ms(), AtomicU64::new(0));
+        answers.put(key, Answer { bytes: bytes.into(), deps, database, user, made_ms, took_us, hits });
         w.count(Metric::CacheStored);
     }
     if let Some(flight) = flight {

@@ -1,0 +1,101 @@
+//! What the cache of answers shows of itself.
+
+use super::{Asker, Rows};
+use crate::monitor::metrics::{Metric, NODES_MAX};
+use crate::server::answers::{Answer, Key};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+pub(super) const POOL_CACHE: &[&str] = &[
+    "num_cache_hits",
+    "num_selects",
+    "cache_hit_ratio",
+    "num_hash_entries",
+    "used_hash_entries",
+    "num_cache_entries",
+    "used_cache_entries_size",
+    "free_cache_entries_size",
+    "fragment_cache_entries_size",
+];
+
+pub(super) const POOL_CACHE_ENTRIES: &[&str] =
+    &["database", "username", "statement", "state", "hits", "bytes", "age_ms", "server_us", "saved_us"];
+
+pub(super) const POOL_CACHE_TABLES: &[&str] = &["schema", "table", "changes", "writers"];
+
+/// Bytes of a text that are shown.
+const TEXT_BYTES_MAX: usize = 200;
+
+/// One row; none without a cache.
+pub(super) fn pool_cache(ask: &Asker<'_>) -> Rows {
+    let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
+    let counters = &ask.w.shared.counters;
+    let hits: u64 = counters.iter().map(|counters| counters.get(Metric::CacheHits as usize)).sum();
+    let selects_of = |node: usize| counters.iter().map(|counters| counters.selects(node as u16)).sum::<u64>();
+    let selects: u64 = (0..NODES_MAX).map(selects_of).sum();
+    let (count, weight) = answers.size();
+    let ratio = if hits + selects == 0 { 0.0 } else { hits as f64 / (hits + selects) as f64 };
+    let free = (answers.total_bytes as u64).saturating_sub(weight);
+    vec![vec![
+        hits.to_string(),
+        selects.to_string(),
+        format!("{ratio:.2}"),
+        ask.w.peek_config().cache.answers_max.to_string(),
+        count.to_string(),
+        count.to_string(),
+        weight.to_string(),
+        free.to_string(),
+        "0".to_string(),
+    ]]
+}
+
+/// The answers of the session's database; others' texts may hold what is not for everybody.
+pub(super) fn pool_cache_entries(ask: &Asker<'_>) -> Rows {
+    let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
+    let own = |(_, answer): &(Key, Arc<Answer>)| answer.database == ask.session.pools.database;
+    let row = |(key, answer): (Key, Arc<Answer>)| {
+        let hits = answer.hits.load(Ordering::Relaxed);
+        let is_own = answer.user == ask.session.pools.user;
+        vec![
+            answer.database.to_string(),
+            answer.user.to_string(),
+            if is_own { text_of(&key) } else { "<another user's>".to_string() },
+            if answers.versions.is_true(&answer.deps) { "true" } else { "changed" }.to_string(),
+            hits.to_string(),
+            answer.bytes.len().to_string(),
+            ask.w.now_ms().saturating_sub(answer.made_ms).to_string(),
+            answer.took_us.to_string(),
+            hits.saturating_mul(answer.took_us).to_string(),
+        ]
+    };
+    answers.all().into_iter().filter(own).map(row).collect()
+}
+
+fn text_of(key: &Key) -> String {
+    let text = crate::server::answers::text_of(key);
+    String::from_utf8_lossy(&text[..text.len().min(TEXT_BYTES_MAX)]).into_owned()
+}
+
+/// Tables of the session's database that changed, the most changed first; then the database as a whole, and what all databases share.
+pub(super) fn pool_cache_tables(ask: &Asker<'_>) -> Rows {
+    let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
+    let versions = &answers.versions;
+    let database = &ask.session.pools.database;
+    let mut found: Vec<(String, String, u64, u64)> = Vec::new();
+    let mut add = |schema: &str, table: &str, slot| {
+        let (changes, writers) = versions.history(slot);
+        if changes + writers > 0 {
+            found.push((schema.to_string(), table.to_string(), changes, writers));
+        }
+    };
+    if let Some(catalog) = ask.session.pools.known.catalog() {
+        catalog.tables().for_each(|(schema, table, oid)| add(schema, table, versions.of_table(database, oid)));
+    }
+    add("", "(all of the database)", versions.of_database(database));
+    add("", "(all databases)", versions.of_all());
+    found.sort_by_key(|(_, _, changes, _)| std::cmp::Reverse(*changes));
+    found
+        .into_iter()
+        .map(|(schema, table, changes, writers)| vec![schema, table, changes.to_string(), writers.to_string()])
+        .collect()
+}
