@@ -26,8 +26,8 @@ pub use read::{read, read_with};
 pub use reload::{SetError, reload};
 pub use show::{ShowError, Shown, show_all, show_one};
 pub use types::{
-    AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig, LogLevel,
-    NodeConfig, PoolConfig, PoolMode, RoutingConfig,
+    AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
+    LogLevel, NodeConfig, PoolConfig, PoolMode, RoutingConfig,
 };
 
 /// Everything the proxy is told by its operator.

@@ -31,7 +31,7 @@ pub(super) fn pool_cache(ask: &Asker<'_>) -> Rows {
     let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
     let counters = &ask.w.shared.counters;
     let hits: u64 = counters.iter().map(|counters| counters.get(Metric::CacheHits as usize)).sum();
-    let selects_of = |node: usize| counters.iter().map(|counters| counters.selects(node as u16)).sum::<u64>();
+    let selects_of = |node: usize| counters.iter().map(|counters| counters.reads(node as u16)).sum::<u64>();
     let selects: u64 = (0..NODES_MAX).map(selects_of).sum();
     let (count, weight) = answers.size();
     let ratio = if hits + selects == 0 { 0.0 } else { hits as f64 / (hits + selects) as f64 };
