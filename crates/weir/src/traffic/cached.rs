@@ -4,16 +4,19 @@
 //! Only outside of transactions, with nothing under way: then one of our answers stands where one of the server's would, and a session's
 //! own writes are settled. Without a cache all of this is one look at a pointer.
 
+mod batch;
+
 use crate::client::flow::Flow;
 use crate::client::session::{FAILED, IDLE, Session};
-use crate::client::statements::{self, Statement};
+use crate::client::statements::{self, Prepared, Statement};
 use crate::monitor::metrics::Metric;
-use crate::monitor::statement_log;
+use crate::monitor::statement_log::{self, Source};
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::answers::{Answer, Answers, Caching, Flight, Key, Raised, WHO_BYTES};
 use crate::server::catalogs::UNKNOWN;
 use crate::traffic::{causal, judging};
+use batch::Batch;
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -74,6 +77,81 @@ pub fn on_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: 
         return None;
     }
     ask(s, w, caching, before, header)
+}
+
+/// Answers a run of `[Parse] Bind [Describe] Execute Sync` from memory, if all of it is here and nothing else is under way; else as above.
+#[inline]
+pub fn on_batch(s: &mut Session, w: &Rc<Worker>) -> Option<Flow> {
+    // Within a run the answer to which is expected, nothing changes.
+    if w.shared.answers.is_none() || !s.replies.is_settled() {
+        return None;
+    }
+    let before = s.cached.capture.take();
+    if may_ask(s) { ask_batch(s, w, before) } else { None }
+}
+
+fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> Option<Flow> {
+    let answers = w.shared.answers.as_ref()?;
+    let prepared = {
+        let batch = Batch::read(s.up.unseen())?;
+        prepared_for(s, w, &batch)?
+    };
+    let caching = prepared.statement.caching.as_deref()?;
+    if caching.text.reads == Reads::Never {
+        return None;
+    }
+    let place = judging::place_of(s, w);
+    let who = who(s)?;
+    let slots = slots_read(s, answers, caching, place)?;
+    let mut key = w.scratch.borrow_mut();
+    key.clear();
+    key.extend_from_slice(&who);
+    let batch = Batch::read(s.up.unseen())?;
+    batch.write_key(&prepared.tail, &mut key);
+    if let Some(answer) = answers.get(&key, w.now_ms()) {
+        drop(key);
+        give_batch(s, w, prepared, &answer);
+        return Some(Flow::Next);
+    }
+    let key: Key = key.as_slice().into();
+    if caching.text.reads != Reads::Forced && says_a_moment(&key[WHO_BYTES..]) {
+        return None;
+    }
+    prepare(s, w, answers, before.filter(|before| before.key == key), key, &slots)
+}
+
+/// The statement a run of messages is about, if there is nothing to complain of.
+fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<Rc<Prepared>> {
+    let prepared = match (batch.parse, batch.name) {
+        (Some(_), name) if !name.is_empty() && (s.named.contains_key(name) || s.state.by_sql.has(name)) => return None,
+        (Some(tail), _) if tail.len() > w.peek_config().routing.statement_analysis_bytes_max => return None,
+        (Some(tail), _) => w.statements.borrow_mut().of_parse(tail, s.state.meaning)?,
+        (None, b"") => s.unnamed.clone()?,
+        (None, name) => s.named.get(name).cloned()?,
+    };
+    prepared.statement.local.is_none().then_some(prepared)
+}
+
+fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, answer: &Answer) {
+    let Some(batch) = Batch::read(s.up.unseen()) else { return };
+    let (headers, count, has_parse) = (batch.headers, batch.count, batch.parse.is_some());
+    let name: Option<Box<[u8]>> = has_parse.then(|| batch.name.into());
+    s.cached.has_waited = false;
+    w.count(Metric::CacheHits);
+    statement_log::sent(s, w, Source::Message("Execute: ", &prepared));
+    match name {
+        Some(name) if name.is_empty() => (s.unnamed, s.unnamed_on_link) = (Some(prepared), false),
+        Some(name) => drop(s.named.insert(name, prepared)),
+        None => {}
+    }
+    s.portal = None;
+    if has_parse {
+        s.say_bare(w, back::PARSE_COMPLETE);
+    }
+    s.say_bare(w, back::BIND_COMPLETE);
+    s.down.extra(&w.buffers).extend_from_slice(&answer.bytes);
+    s.say_ready(w);
+    headers[..count].iter().for_each(|header| s.up.eat(*header));
 }
 
 fn may_ask(s: &Session) -> bool {
@@ -251,10 +329,13 @@ pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
 /// What executes a statement later is about to be sent: a Bind.
 #[inline]
 pub fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
-    if let Some(answers) = &w.shared.answers
-        && w.peek_config().cache.follows_writes
-    {
+    let Some(answers) = &w.shared.answers else { return };
+    if w.peek_config().cache.follows_writes {
         note_write(s, w, answers, statement);
+    }
+    s.cached.has_waited = false;
+    if s.cached.capture.as_ref().is_some_and(|capture| capture.since.is_none()) {
+        expect(s, w, answers);
     }
 }
 
@@ -337,7 +418,7 @@ fn copy(s: &mut Session, w: &Worker, header: Header) -> bool {
     let bytes = header.frame_bytes();
     let Some(capture) = &mut s.cached.capture else { return true };
     match header.tag {
-        back::READY => return true,
+        back::READY | back::PARSE_COMPLETE | back::BIND_COMPLETE | back::CLOSE_COMPLETE => return true,
         back::ROW_DESCRIPTION | back::DATA_ROW | back::COMMAND_COMPLETE => {}
         // An error, a notice, a copy: not an answer that others may be given.
         _ => {

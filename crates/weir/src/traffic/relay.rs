@@ -322,8 +322,8 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
 fn decide(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     match header.tag {
         front::QUERY => on_query(s, w, header),
-        front::PARSE => extended::on_parse(s, w, header),
-        front::BIND => extended::on_bind(s, w, header),
+        front::PARSE => cached::on_batch(s, w).map_or_else(|| extended::on_parse(s, w, header), Ok),
+        front::BIND => cached::on_batch(s, w).map_or_else(|| extended::on_bind(s, w, header), Ok),
         front::DESCRIBE => check_small(header).and_then(|()| extended::on_describe(s, w, header)),
         front::EXECUTE => check_small(header).and_then(|()| extended::on_execute(s, w, header)),
         front::CLOSE => check_small(header).and_then(|()| extended::on_close(s, w, header)),

@@ -2,6 +2,8 @@
 
 use crate::support::ground::{cluster, wait_for_catalog};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// With global causal reads an answer of a server is as new as one from memory must be.
 const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
@@ -321,4 +323,171 @@ fn a_write_whose_end_nobody_heard_of_is_waited_for() {
     assert!(!is_hit(&proxy, &mut reader, read), "it may commit any time");
     ground.cluster.primary().query(&format!("select pg_terminate_backend({found})")).unwrap();
     assert_eq!(warm(&proxy, &mut reader, read)[0][0], "1");
+}
+
+/// `[Parse] Bind [Describe] Execute Sync`, results in this format.
+fn run(parse: Option<&str>, name: &str, values: &[&str], format: u8, describe: bool) -> Vec<u8> {
+    let mut bind = [b"\0", name.as_bytes(), b"\0\0\0"].concat();
+    bind.extend((values.len() as u16).to_be_bytes());
+    for value in values {
+        bind.extend((value.len() as u32).to_be_bytes());
+        bind.extend_from_slice(value.as_bytes());
+    }
+    bind.extend([0, 1, 0, format]);
+    let parse = parse.map_or(Vec::new(), |text| wire::parse(name, text));
+    let describe = if describe { wire::message(b'D', b"P\0") } else { Vec::new() };
+    [parse, wire::message(b'B', &bind), describe, wire::message(b'E', b"\0\0\0\0\0"), wire::sync()].concat()
+}
+
+#[test]
+fn answers_of_the_extended_protocol_come_from_memory_byte_for_byte() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create type mood as enum ('sad', 'happy'); create domain positive as int check (value > 0);
+         create table t as select 1::int2 as a, 2::int4 as b, 3::int8 as c, 1.5::float4 as d, 2.5::float8 as e, 3.25::numeric as f, true as g,
+         'x'::text as h, 'y'::varchar(5) as i, 'z'::char(3) as j, 'n'::name as k, '\\xdeadbeef'::bytea as l, date '2020-02-29' as m,
+         time '12:34:56.789' as n, timetz '12:34:56+02' as o, timestamp '2020-01-01 01:02:03' as p, timestamptz '2020-01-01 01:02:03+00' as q,
+         interval '1 year 2 days 3 s' as r, '{\"a\": [1, null]}'::json as s, '{\"b\": 2}'::jsonb as t, '12:34:56:78:90:ab'::macaddr as u,
+         '10.0.0.0/8'::cidr as v, '10.1.2.3'::inet as w, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid as x, b'101'::bit(3) as y, b'1'::varbit as z,
+         '(1,2)'::point as aa, '[1,5)'::int4range as ab, '{[1,2),[4,5)}'::int4multirange as ac, array[[1,2],[3,null]] as ad, 'happy'::mood as ae,
+         7::positive as af, '<a/>'::xml as ag, 'a & b'::tsquery as ah, to_tsvector('simple', 'a b') as ai, 12.34::money as aj, '1/2'::pg_lsn as ak,
+         null::text as am, '$.a'::jsonpath as an, '((0,0),1)'::circle as ao, 5::oid as ap, '\"c\"'::\"char\" as aq
+         from generate_series(1, 3)",
+    );
+    let proxy = ground.proxy(ON);
+    let (mut client, mut direct) = (ground.client(&proxy), ground.direct());
+    let read = "select * from t where b = $1";
+    for (name, parse, format, describe) in [
+        ("", Some(read), 0, true),
+        ("", Some(read), 1, true),
+        ("", Some(read), 0, false),
+        ("s", None, 1, false),
+        ("s", None, 0, true),
+        ("", None, 1, true),
+    ] {
+        if name == "s" && parse.is_none() && format == 1 {
+            for raw in [&mut client, &mut direct] {
+                raw.send(&[wire::parse("s", read), wire::message(b'D', b"Ss\0"), wire::sync()].concat());
+                raw.until_ready();
+            }
+        }
+        let answers = |raw: &mut Raw| {
+            raw.send(&run(parse, name, &["2"], format, describe));
+            raw.until_ready()
+        };
+        let expected = answers(&mut direct);
+        let before = hits(&proxy);
+        wait_until("an answer from memory", || {
+            assert_eq!(answers(&mut client), expected, "{name} {format} {describe}");
+            hits(&proxy) > before
+        });
+    }
+    // A statement of which no server has heard yet, and one whose values are others.
+    client.send(&run(Some(read), "fresh", &["2"], 0, true));
+    client.until_ready();
+    client.send(&run(None, "fresh", &["3"], 0, true));
+    assert!(client.until_ready().iter().all(|message| message.tag != b'D' && message.tag != b'E'));
+    client.run("update t set b = 3");
+    client.send(&run(None, "fresh", &["3"], 0, true));
+    assert_eq!(client.until_ready().iter().filter(|message| message.tag == b'D').count(), 3);
+}
+
+/// What writers have begun and what they have been told of, by register.
+#[derive(Default)]
+struct Register {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+const REGISTERS: usize = 3;
+const WRITES_EACH: u64 = 120;
+
+/// Writers count registers up, one each, in all manners; readers ask for them. Gives what a reader saw that no server could have shown: a
+/// value older than the last write that was over when it asked, younger than any begun, or older than what it saw before.
+fn history(proxy: &Proxy, standby: &weir_demo::Server) -> Vec<String> {
+    let registers: Vec<Register> = (0..REGISTERS).map(|_| Register::default()).collect();
+    let (running, wrong) = (AtomicU64::new(REGISTERS as u64), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for at in 0..REGISTERS {
+            let (registers, running) = (&registers, &running);
+            scope.spawn(move || {
+                let mut client = proxy.console();
+                for value in 1..=WRITES_EACH {
+                    if at == 0 && value % 10 == 1 {
+                        standby.pause_replay().unwrap();
+                    } else if at == 0 && value % 10 == 6 {
+                        standby.resume_replay().unwrap();
+                    }
+                    let update = format!("update r set v = {value} where k = {at}");
+                    registers[at].begun.store(value, Ordering::SeqCst);
+                    match value % 5 {
+                        0 => client.run(&format!("begin; {update}; commit")),
+                        1 => ["begin", &update, "commit"].iter().for_each(|text| client.run(text)),
+                        2 => drop(
+                            client
+                                .extended(&format!("update r set v = $1 where k = {at}"), &[&value.to_string()])
+                                .unwrap_or_default(),
+                        ),
+                        3 => {
+                            ["begin", "update r set v = -1", "rollback"].iter().for_each(|text| client.run(text));
+                            client.run(&update);
+                        }
+                        _ => client.run(&update),
+                    }
+                    registers[at].done.store(value, Ordering::SeqCst);
+                }
+                running.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        for reader in 0..3 {
+            let (registers, running, wrong) = (&registers, &running, &wrong);
+            scope.spawn(move || {
+                let mut client = proxy.console();
+                if reader == 1 {
+                    client.run("set datestyle = 'German'");
+                }
+                let mut seen = [0; REGISTERS];
+                let mut at = reader;
+                while running.load(Ordering::SeqCst) > 0 {
+                    at = (at + 1) % REGISTERS;
+                    let done = registers[at].done.load(Ordering::SeqCst);
+                    let text = format!("select v from r where k = {at}");
+                    let value = if reader == 2 { client.extended(&text, &[]).unwrap() } else { client.value(&text) };
+                    let begun = registers[at].begun.load(Ordering::SeqCst);
+                    let value: i64 = value.parse().unwrap();
+                    if value < done as i64 || value > begun as i64 || value < seen[at] {
+                        wrong
+                            .lock()
+                            .unwrap()
+                            .push(format!("register {at}: {value}, done {done}, begun {begun}, seen {}", seen[at]));
+                    }
+                    seen[at] = value;
+                }
+            });
+        }
+    });
+    standby.resume_replay().unwrap();
+    wrong.into_inner().unwrap()
+}
+
+#[test]
+fn no_history_shows_a_value_that_no_server_would_have_shown() {
+    let cluster = cluster(1);
+    cluster.primary().query("create table r (k int primary key, v int)").unwrap();
+    let check = |more: &str| {
+        cluster
+            .primary()
+            .query(&format!("truncate r; insert into r select k, 0 from generate_series(0, {REGISTERS} - 1) k"))
+            .unwrap();
+        cluster.wait_caught_up().unwrap();
+        let proxy = Proxy::start(&cluster, &format!("{ON}\n{more}"));
+        wait_for_catalog(&mut proxy.console(), "postgres");
+        let wrong = history(&proxy, &cluster.standbys()[0]);
+        (wrong, hits(&proxy))
+    };
+    let (wrong, hits) = check("");
+    assert!(wrong.is_empty(), "{} of them, the first: {}", wrong.len(), wrong[0]);
+    assert!(hits > 0);
+    let (wrong, _) = check("memqcache_auto_cache_invalidation = off");
+    assert!(!wrong.is_empty(), "without invalidation nothing is found wrong: this test finds nothing");
 }
