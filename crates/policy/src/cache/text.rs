@@ -122,7 +122,8 @@ fn is_meant(listed: &str, name: &Name) -> bool {
 
 fn rolls_back(facts: &Facts, text: &str) -> bool {
     let word = text.trim_start().split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
-    facts.transaction == Transaction::End && (word.eq_ignore_ascii_case("rollback") || word.eq_ignore_ascii_case("abort"))
+    matches!(facts.transaction, Transaction::End(_))
+        && (word.eq_ignore_ascii_case("rollback") || word.eq_ignore_ascii_case("abort"))
 }
 
 /// Whether some word in a text or in values means another moment whenever it is read.
