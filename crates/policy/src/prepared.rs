@@ -44,6 +44,11 @@ impl Shape {
     /// Its description is too long to be looked at.
     pub const VAST: Shape = Shape(2);
 
+    /// A number that tells it from others.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     /// By the body of a ParameterDescription.
     pub fn of_parameters(body: &[u8]) -> Shape {
         if body == [0, 0] { Shape::EMPTY } else { Shape::EMPTY.and(|hash| hash.write(body)) }

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use weir_policy::cache::{Deps, Outcome, Reads, Slot, says_a_moment};
 use weir_policy::catalog::Touched;
 use weir_policy::config::PoolMode;
+use weir_policy::prepared::Shape;
 use weir_policy::settings::Settings;
 use weir_wire::frame::{Header, back};
 
@@ -92,7 +93,7 @@ pub fn on_batch(s: &mut Session, w: &Rc<Worker>) -> Option<Flow> {
 
 fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> Option<Flow> {
     let answers = w.shared.answers.as_ref()?;
-    let prepared = {
+    let (prepared, told) = {
         let batch = Batch::read(s.up.unseen())?;
         prepared_for(s, w, &batch)?
     };
@@ -107,7 +108,7 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
     key.clear();
     key.extend_from_slice(&who);
     let batch = Batch::read(s.up.unseen())?;
-    batch.write_key(&prepared.tail, &mut key);
+    batch.write_key(&prepared.tail, told, &mut key);
     if let Some(answer) = answers.get(&key, w.now_ms()) {
         drop(key);
         give_batch(s, w, prepared, &answer);
@@ -120,32 +121,32 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
     prepare(s, w, answers, before.filter(|before| before.key == key), key, &slots)
 }
 
-/// The statement a run of messages is about, if there is nothing to complain of.
-fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<Rc<Prepared>> {
-    let prepared = match (batch.parse, batch.name) {
-        (Some(_), name) if !name.is_empty() && (s.named.contains_key(name) || s.state.by_sql.has(name)) => return None,
-        (Some(tail), _) if tail.len() > w.peek_config().routing.statement_analysis_bytes_max => return None,
-        (Some(tail), _) => w.statements.borrow_mut().of_parse(tail, s.state.meaning)?,
-        (None, b"") => s.unnamed.as_ref()?.prepared.clone(),
-        (None, name) => s.named.get(name)?.prepared.clone(),
+/// The statement a run of messages is about, and what its client was told of it, if there is nothing to complain of.
+fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<(Rc<Prepared>, Shape)> {
+    let (prepared, told) = match batch.parse {
+        // What a client is told of a named statement only a server can tell.
+        Some(tail) if batch.name.is_empty() && tail.len() <= w.peek_config().routing.statement_analysis_bytes_max => {
+            (w.statements.borrow_mut().of_parse(tail, s.state.meaning)?, Shape::UNKNOWN)
+        }
+        Some(_) => return None,
+        // Nobody knows whether an answer is what was told.
+        None => {
+            let own = if batch.name.is_empty() { s.unnamed.as_ref()? } else { s.named.get(batch.name)? };
+            (own.told != Shape::UNKNOWN && own.told != Shape::VAST).then(|| (own.prepared.clone(), own.told))?
+        }
     };
-    prepared.statement.local.is_none().then_some(prepared)
+    prepared.statement.local.is_none().then_some((prepared, told))
 }
 
 fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, answer: &Answer) {
     let Some(batch) = Batch::read(s.up.unseen()) else { return };
     let (headers, count, has_parse) = (batch.headers, batch.count, batch.parse.is_some());
-    let name: Option<Box<[u8]>> = has_parse.then(|| batch.name.into());
     s.cached.has_waited = false;
     w.count(Metric::CacheHits);
     statement_log::sent(s, w, Source::Message("Execute: ", &prepared));
-    match name {
-        Some(name) if name.is_empty() => (s.unnamed, s.unnamed_on_link) = (Some(Own::new(prepared)), false),
-        Some(name) => drop(s.named.insert(name, Own::new(prepared))),
-        None => {}
-    }
     s.portal = None;
     if has_parse {
+        (s.unnamed, s.unnamed_on_link) = (Some(Own::new(prepared)), false);
         s.say_bare(w, back::PARSE_COMPLETE);
     }
     s.say_bare(w, back::BIND_COMPLETE);
@@ -155,9 +156,10 @@ fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, answer: &Answ
 }
 
 fn may_ask(s: &Session) -> bool {
-    s.status() == IDLE
+    s.transaction == IDLE
         && s.replies.is_settled()
         && s.may_speak()
+        && !s.begun.is_open()
         && !s.state.is_unsure()
         && s.state.kept().is_none()
         && s.pools.limits.get().mode != PoolMode::Session

@@ -363,7 +363,6 @@ fn answers_of_the_extended_protocol_come_from_memory_byte_for_byte() {
         ("", Some(read), 0, false),
         ("s", None, 1, false),
         ("s", None, 0, true),
-        ("", None, 1, true),
     ] {
         if name == "s" && parse.is_none() && format == 1 {
             for raw in [&mut client, &mut direct] {

@@ -1,5 +1,6 @@
 //! A run of messages of the extended protocol that asks one question: `[Parse] Bind [Describe] Execute Sync`.
 
+use weir_policy::prepared::Shape;
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header, split_cstr};
 
 /// Messages of a run.
@@ -70,11 +71,13 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What a key says of it; `tail` is the statement's text and the types of its parameters.
-    pub fn write_key(&self, tail: &[u8], key: &mut Vec<u8>) {
+    /// What a key says of it; `tail` is the statement's text and the types of its parameters, `told` what the client was told of it: rows
+    /// that are no longer so are not its answer.
+    pub fn write_key(&self, tail: &[u8], told: Shape, key: &mut Vec<u8>) {
         key.push(if self.is_described { KEY_KIND } else { KEY_KIND.to_ascii_lowercase() });
         key.extend_from_slice(tail);
         key.extend_from_slice(&(tail.len() as u64).to_le_bytes());
+        key.extend_from_slice(&told.number().to_le_bytes());
         key.extend_from_slice(self.values);
     }
 }
@@ -119,7 +122,7 @@ mod tests {
             let describe = if is_described { message(b'D', b"P\0") } else { Vec::new() };
             let bytes = [message(b'B', &body), describe, message(b'E', b"\0\0\0\0\0"), message(b'S', b"")].concat();
             let mut key = Vec::new();
-            Batch::read(&bytes).unwrap().write_key(tail, &mut key);
+            Batch::read(&bytes).unwrap().write_key(tail, Shape::EMPTY, &mut key);
             key
         };
         let keys = [key(b"a", b"bc", false), key(b"ab", b"c", false), key(b"a", b"bc", true), key(b"a", b"bd", false)];
