@@ -313,7 +313,7 @@ fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, told: Shape, is_un
     let id = prepared.id;
     let is_doubtful = s.is_parse_in_doubt(id);
     let was_asked = s.asked.take() == Some(id);
-    let was_settled = s.replies.is_settled();
+    let is_alone = s.replies.is_only_ours();
     let Some(link) = &mut s.link else { return Brought::Here(prepared) };
     let is_there = match link.unnamed {
         Some((unnamed, shape)) if is_unnamed => unnamed == id && told.allows(shape),
@@ -341,7 +341,7 @@ fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, told: Shape, is_un
         return Brought::Here(prepared);
     }
     shapes::ask(s, w, &prepared, is_unnamed);
-    shapes::wait(s, w, prepared.id, was_settled);
+    shapes::wait(s, w, prepared.id, is_alone);
     Brought::Soon
 }
 

@@ -65,8 +65,8 @@ pub fn ask(s: &mut Session, w: &Worker, prepared: &Rc<Prepared>, is_unnamed: boo
 
 /// Has the next message wait for the answer to a Describe of ours. By itself it gets a Sync, so that an error of it harms nothing else;
 /// in a transaction, where an error is the client's, a Flush follows while it waits.
-pub fn wait(s: &mut Session, w: &Worker, id: StatementId, was_settled: bool) {
-    if was_settled && s.transaction == IDLE {
+pub fn wait(s: &mut Session, w: &Worker, id: StatementId, is_alone: bool) {
+    if is_alone && s.transaction == IDLE {
         write::bare(s.up.extra(&w.buffers), front::SYNC);
         s.replies.push(Expect::SyncOurs);
     }

@@ -18,7 +18,7 @@ struct Hop {
 impl Hop {
     fn new(ground: &Ground, proxy: &Proxy) -> Hop {
         let mut clients = [ground.client(proxy), ground.client(proxy)];
-        clients[0].run("begin");
+        clients[0].run("begin; select 1");
         Hop { clients, turn: 1 }
     }
 

@@ -236,7 +236,7 @@ fn a_client_that_ends_its_sending_while_it_waits_still_gets_its_answer() {
     };
     let mut client = ground.client(&proxy);
     let lost = ground.client(&proxy);
-    holder.run("begin");
+    holder.run("begin; select 1");
     client.send(&wire::query("insert into t values (1) returning 5"));
     waits(1);
     client.half_close_if_open();
