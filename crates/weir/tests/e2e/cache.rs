@@ -399,16 +399,18 @@ struct Register {
 }
 
 const REGISTERS: usize = 3;
-const WRITES_EACH: u64 = 120;
+const WRITES_EACH: u64 = 25;
+/// Reads between two writes of one writer, so that some of them are answered from memory.
+const READS_BETWEEN: u64 = 8;
 
 /// Writers count registers up, one each, in all manners; readers ask for them. Gives what a reader saw that no server could have shown: a
 /// value older than the last write that was over when it asked, younger than any begun, or older than what it saw before.
 fn history(proxy: &Proxy, standby: &weir_demo::Server) -> Vec<String> {
     let registers: Vec<Register> = (0..REGISTERS).map(|_| Register::default()).collect();
-    let (running, wrong) = (AtomicU64::new(REGISTERS as u64), Mutex::new(Vec::new()));
+    let (running, reads, wrong) = (AtomicU64::new(REGISTERS as u64), AtomicU64::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for at in 0..REGISTERS {
-            let (registers, running) = (&registers, &running);
+            let (registers, running, reads) = (&registers, &running, &reads);
             scope.spawn(move || {
                 let mut client = proxy.console();
                 for value in 1..=WRITES_EACH {
@@ -417,18 +419,18 @@ fn history(proxy: &Proxy, standby: &weir_demo::Server) -> Vec<String> {
                     } else if at == 0 && value % 10 == 6 {
                         standby.resume_replay().unwrap();
                     }
-                    let update = format!("update r set v = {value} where k = {at}");
+                    let enough = reads.load(Ordering::SeqCst) + READS_BETWEEN;
+                    wait_until("reads between writes", || reads.load(Ordering::SeqCst) >= enough);
+                    let update = format!("update r{at} set v = {value}");
                     registers[at].begun.store(value, Ordering::SeqCst);
                     match value % 5 {
                         0 => client.run(&format!("begin; {update}; commit")),
                         1 => ["begin", &update, "commit"].iter().for_each(|text| client.run(text)),
-                        2 => drop(
-                            client
-                                .extended(&format!("update r set v = $1 where k = {at}"), &[&value.to_string()])
-                                .unwrap_or_default(),
-                        ),
+                        2 => {
+                            drop(client.extended(&format!("update r{at} set v = $1"), &[&value.to_string()]).unwrap_or_default())
+                        }
                         3 => {
-                            ["begin", "update r set v = -1", "rollback"].iter().for_each(|text| client.run(text));
+                            ["begin", &format!("update r{at} set v = -1"), "rollback"].iter().for_each(|text| client.run(text));
                             client.run(&update);
                         }
                         _ => client.run(&update),
@@ -439,18 +441,20 @@ fn history(proxy: &Proxy, standby: &weir_demo::Server) -> Vec<String> {
             });
         }
         for reader in 0..3 {
-            let (registers, running, wrong) = (&registers, &running, &wrong);
+            let (registers, running, reads, wrong) = (&registers, &running, &reads, &wrong);
             scope.spawn(move || {
                 let mut client = proxy.console();
                 if reader == 1 {
                     client.run("set datestyle = 'German'");
                 }
                 let mut seen = [0; REGISTERS];
-                let mut at = reader;
+                let mut asked = reader;
                 while running.load(Ordering::SeqCst) > 0 {
-                    at = (at + 1) % REGISTERS;
+                    // Each a few times in a row.
+                    asked += 1;
+                    let at = asked / 4 % REGISTERS;
                     let done = registers[at].done.load(Ordering::SeqCst);
-                    let text = format!("select v from r where k = {at}");
+                    let text = format!("select v from r{at}");
                     let value = if reader == 2 { client.extended(&text, &[]).unwrap() } else { client.value(&text) };
                     let begun = registers[at].begun.load(Ordering::SeqCst);
                     let value: i64 = value.parse().unwrap();
@@ -461,6 +465,7 @@ fn history(proxy: &Proxy, standby: &weir_demo::Server) -> Vec<String> {
                             .push(format!("register {at}: {value}, done {done}, begun {begun}, seen {}", seen[at]));
                     }
                     seen[at] = value;
+                    reads.fetch_add(1, Ordering::SeqCst);
                 }
             });
         }
@@ -472,12 +477,13 @@ fn history(proxy: &Proxy, standby: &weir_demo::Server) -> Vec<String> {
 #[test]
 fn no_history_shows_a_value_that_no_server_would_have_shown() {
     let cluster = cluster(1);
-    cluster.primary().query("create table r (k int primary key, v int)").unwrap();
+    for at in 0..REGISTERS {
+        cluster.primary().query(&format!("create table r{at} as select 0 as v")).unwrap();
+    }
     let check = |more: &str| {
-        cluster
-            .primary()
-            .query(&format!("truncate r; insert into r select k, 0 from generate_series(0, {REGISTERS} - 1) k"))
-            .unwrap();
+        for at in 0..REGISTERS {
+            cluster.primary().query(&format!("update r{at} set v = 0")).unwrap();
+        }
         cluster.wait_caught_up().unwrap();
         let proxy = Proxy::start(&cluster, &format!("{ON}\n{more}"));
         wait_for_catalog(&mut proxy.console(), "postgres");
