@@ -265,6 +265,7 @@ fn reads_before_the_first_write_of_a_transaction_run_on_standbys() {
         // Its reads hold no connection.
         other.run("insert into t values (1)");
     }
+    ground.cluster.wait_caught_up().unwrap();
     assert_eq!(
         seen(&client.query("select count(*) from t")),
         ["T", "[Some(\"3\")]", "SELECT 1", "ZT"],
