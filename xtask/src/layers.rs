@@ -79,6 +79,7 @@ const MODULES: &[Module] = &[
         &[
             ("inventory", "sends a query of ours"),
             ("judging", "asks where the first statement would go"),
+            ("net", "asks whether a standby refused it"),
             ("wishes", "asks what comments say"),
         ],
     ),

@@ -18,7 +18,8 @@ pub use tables::Touched;
 
 use crate::builtin;
 use crate::rule::Rule;
-use weir_sql::facts::{Facts, Name};
+use crate::transaction::isolation_of;
+use weir_sql::facts::{Facts, Isolation, Name};
 
 /// First number of an object that a user made. Source: `FirstNormalObjectId` in transam.h.
 const FIRST_USER_OID: u32 = 16_384;
@@ -107,6 +108,8 @@ pub struct Catalog {
     /// Which tables are behind relations.
     tables: tables::Tables,
     defaults: path::Defaults,
+    /// What sessions begin their transactions with.
+    isolation: path::Defaults,
 }
 
 /// How much a catalog holds.
@@ -205,6 +208,11 @@ impl Catalog {
     /// Where a session looks for names without a schema. `set`: what it has set search_path to, if it has.
     pub fn path(&self, who: &Who<'_>, set: Option<&str>) -> Path {
         path::resolve(self, who, set.or_else(|| self.defaults.of(who.user)))
+    }
+
+    /// The isolation level of transactions that do not say. `set`: what the session has set it to, if it has.
+    pub fn isolation(&self, user: &str, set: Option<&str>) -> Isolation {
+        set.or_else(|| self.isolation.of(user)).map_or(Isolation::Unset, isolation_of)
     }
 
     pub fn counts(&self) -> Counts {

@@ -48,6 +48,7 @@ const TEXT_RULES: &[TextRule] = &[
     TextRule { rule: Rule::LoadBalanceOff, decide: |ask| primary_if(!ask.config.routing.load_balance) },
     TextRule { rule: Rule::NotParsed, decide: |ask| primary_if(ask.facts.effect == Effect::Refused) },
     TextRule { rule: Rule::BeginReadOnly, decide: begin_read_only },
+    TextRule { rule: Rule::Hint, decide: |ask| primary_if(begins(ask) && ask.facts.hint == Hint::Primary) },
     TextRule { rule: Rule::TransactionControl, decide: |ask| primary_if(ask.facts.transaction != Transaction::None) },
     TextRule { rule: Rule::Write, decide: |ask| primary_if(ask.facts.effect == Effect::Writes) },
     TextRule { rule: Rule::NotKnownToRead, decide: |ask| primary_if(ask.facts.effect != Effect::Reads) },
@@ -75,6 +76,11 @@ pub fn class_of(facts: &Facts, text: &str, config: &Config) -> Class {
 
 fn primary_if(condition: bool) -> Option<Side> {
     condition.then_some(Side::Primary)
+}
+
+/// Whether it begins a transaction, which goes where its BEGIN wants to go.
+fn begins(ask: &TextAsk<'_>) -> bool {
+    matches!(ask.facts.transaction, Transaction::Begin(_)) && ask.facts.statements == 1
 }
 
 /// A transaction that says it only reads runs on a standby as a whole. Not a SERIALIZABLE one: hot standby has none.

@@ -12,6 +12,14 @@ pub enum Rule {
     TransactionControl,
     /// A transaction with a snapshot of its own for all of its statements, or of which that is not known.
     TransactionSnapshot,
+    /// A read within a transaction whose time it asks for.
+    TransactionTime,
+    /// A read within a transaction through a portal that may outlive the next Sync.
+    TransactionPortal,
+    /// The session has written within a transaction before (`disable_load_balance_on_write`).
+    WroteInTransaction,
+    /// The session has written before.
+    WroteInSession,
     Write,
     NotKnownToRead,
     LocksRows,
@@ -61,6 +69,10 @@ const TABLE: &[(Rule, &str)] = &[
     (Rule::BeginReadOnly, "begin_read_only"),
     (Rule::TransactionControl, "transaction_control"),
     (Rule::TransactionSnapshot, "transaction_snapshot"),
+    (Rule::TransactionTime, "transaction_time"),
+    (Rule::TransactionPortal, "transaction_portal"),
+    (Rule::WroteInTransaction, "wrote_in_transaction"),
+    (Rule::WroteInSession, "wrote_in_session"),
     (Rule::Write, "write"),
     (Rule::NotKnownToRead, "not_known_to_read"),
     (Rule::LocksRows, "locks_rows"),

@@ -1,7 +1,10 @@
 //! Where a transaction runs that its client has begun and that no server knows of yet: its first statement says so.
 //!
-//! In: the options of the BEGIN, where the statement would go outside of a transaction, what of it stays. Out: the class of the whole
-//! transaction. No IO: `weir::begun` sends the BEGIN in front of the statement.
+//! In: the options of the BEGIN, where the statement would go outside of a transaction, what of it stays. Out: whether the transaction begins
+//! now, and where. No IO: `weir::begun` sends the BEGIN in front of the statement.
+//!
+//! Under READ COMMITTED each statement has a snapshot of its own, so that reads before the first write need no transaction on a server: they
+//! run on standbys like reads outside of one, and the transaction begins with the first statement that needs it.
 
 use crate::route::{Class, Side};
 use crate::rule::Rule;
@@ -25,24 +28,112 @@ pub struct Ask {
     pub stays: bool,
     /// It may change the transaction's own properties, or a standby may refuse it where the primary does not.
     pub is_of_primary: bool,
+    /// The rule by which reads of the session stay on the primary.
+    pub stay: Option<Rule>,
+    /// It asks for the transaction's time, which all its statements have in common.
+    pub asks_time: bool,
+    /// It may be of a portal that outlives the next Sync, as only one of a transaction does.
+    pub in_pieces: bool,
 }
 
-/// Where the transaction runs.
-pub fn class_of(ask: &Ask) -> Class {
-    let isolation = if ask.begin.isolation == Isolation::Unset { ask.defaults.isolation } else { ask.begin.isolation };
+/// What becomes of a statement in a transaction that no server knows of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It runs as outside of the transaction, if that is on a standby.
+    Outside,
+    /// The transaction begins with it.
+    Begins(Class),
+}
+
+/// Decides.
+pub fn way(ask: &Ask) -> Way {
+    use Isolation as I;
+    let isolation = if ask.begin.isolation == I::Unset { ask.defaults.isolation } else { ask.begin.isolation };
     let read_only = ask.begin.read_only || (ask.defaults.read_only && !ask.begin.read_write);
-    if ask.class.side == Side::Primary && !is_like_anywhere(ask) {
-        return ask.class;
-    }
+    let is_read = ask.class.side == Side::Reader;
+    let primary = |rule| Way::Begins(Class::primary(rule));
     match (read_only, isolation) {
+        (true, _) if !is_read && !is_like_anywhere(ask) => Way::Begins(ask.class),
         // Hot standby knows no SERIALIZABLE, and it is not known what it is.
-        (true, Isolation::Serializable | Isolation::Unset) => Class::primary(Rule::TransactionSnapshot),
-        (true, Isolation::ReadUncommitted | Isolation::ReadCommitted | Isolation::RepeatableRead) => {
-            Class { side: Side::Reader, rule: Rule::BeginReadOnly }
+        (true, I::Serializable | I::Unset) => primary(Rule::TransactionSnapshot),
+        (true, _) if ask.stay.is_some() => primary(ask.stay.unwrap_or(Rule::TransactionControl)),
+        (true, I::ReadUncommitted | I::ReadCommitted | I::RepeatableRead) => {
+            Way::Begins(Class { side: Side::Reader, rule: Rule::BeginReadOnly })
         }
-        (false, _) if ask.class.side == Side::Reader => Class::primary(Rule::TransactionControl),
-        (false, _) => ask.class,
+        (false, _) if !is_read => Way::Begins(ask.class),
+        (false, I::RepeatableRead | I::Serializable | I::Unset) => primary(Rule::TransactionSnapshot),
+        (false, I::ReadUncommitted | I::ReadCommitted) => match (ask.stay, ask.asks_time, ask.in_pieces) {
+            (Some(rule), _, _) => primary(rule),
+            (None, true, _) => primary(Rule::TransactionTime),
+            (None, false, true) => primary(Rule::TransactionPortal),
+            (None, false, false) => Way::Outside,
+        },
     }
+}
+
+/// How long reads stay on the primary after a write (`disable_load_balance_on_write`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnWrite {
+    /// To the end of the transaction: after its first write it is on the primary as a whole, and nowhere else would its reads see what it wrote.
+    #[default]
+    Transaction,
+    /// The same, for the same reason.
+    Off,
+    /// The same: only the transaction's own server has what it wrote, and a session has one at a time.
+    DmlAdaptive,
+    /// In all later transactions of the session as well.
+    TransTransaction,
+    /// To the end of the session.
+    Always,
+    /// What anybody has written is seen by all: positions in the WAL know when a standby has it (`RoutingConfig::causal_reads`).
+    DmlAdaptiveGlobal,
+}
+
+impl OnWrite {
+    /// The mode a word of the configuration names.
+    pub fn of_word(word: &str) -> OnWrite {
+        match word {
+            "trans_transaction" => OnWrite::TransTransaction,
+            "always" => OnWrite::Always,
+            "off" => OnWrite::Off,
+            "dml_adaptive" => OnWrite::DmlAdaptive,
+            "dml_adaptive_global" => OnWrite::DmlAdaptiveGlobal,
+            _ => OnWrite::Transaction,
+        }
+    }
+
+    /// Whether it matters beyond the transaction that a session has written.
+    #[inline]
+    pub fn remembers(self) -> bool {
+        matches!(self, OnWrite::TransTransaction | OnWrite::Always)
+    }
+}
+
+/// What a session has written so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    pub at_all: bool,
+    /// Within a transaction that it began.
+    pub in_transaction: bool,
+}
+
+impl Written {
+    /// The rule that keeps a read outside of transactions on the primary.
+    #[inline]
+    pub fn stay(self, mode: OnWrite) -> Option<Rule> {
+        (mode == OnWrite::Always && self.at_all).then_some(Rule::WroteInSession)
+    }
+
+    /// The same within a transaction that has not written yet.
+    pub fn stay_within(self, mode: OnWrite) -> Option<Rule> {
+        let before = mode == OnWrite::TransTransaction && self.in_transaction;
+        self.stay(mode).or(before.then_some(Rule::WroteInTransaction))
+    }
+}
+
+/// Whether a statement of this class may write by what it names, though its text only reads.
+pub fn may_write(class: Class) -> bool {
+    matches!(class.rule, Rule::Function | Rule::WritingView | Rule::Cast | Rule::Operator | Rule::TooLong)
 }
 
 /// Whether a statement for the primary is refused, or does the same, on any server within a transaction that only reads.
@@ -80,49 +171,83 @@ mod tests {
     use super::*;
 
     const READ: Class = Class { side: Side::Reader, rule: Rule::Read };
+    const PLAIN: Defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false };
 
-    fn goes(begin: Begin, class: Class) -> (Side, &'static str) {
-        let defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false };
-        let class = class_of(&Ask { begin, defaults, class, stays: false, is_of_primary: false });
-        (class.side, class.rule.name())
+    fn ask(begin: Begin, class: Class) -> Ask {
+        Ask { begin, defaults: PLAIN, class, stays: false, is_of_primary: false, stay: None, asks_time: false, in_pieces: false }
+    }
+
+    fn said(ask: &Ask) -> (&'static str, &'static str) {
+        match way(ask) {
+            Way::Outside => ("outside", ""),
+            Way::Begins(Class { side: Side::Reader, rule }) => ("reader", rule.name()),
+            Way::Begins(Class { side: Side::Primary, rule }) => ("primary", rule.name()),
+        }
     }
 
     #[test]
     fn the_first_statement_says_where_its_transaction_runs() {
         let plain = Begin::default();
         let read_only = Begin { read_only: true, ..plain };
+        let repeatable = Begin { isolation: Isolation::RepeatableRead, ..plain };
         let serializable = Begin { isolation: Isolation::Serializable, ..read_only };
         let write = Class::primary(Rule::Write);
-        assert_eq!(goes(plain, READ), (Side::Primary, "transaction_control"));
-        assert_eq!(goes(plain, write), (Side::Primary, "write"));
-        assert_eq!(goes(read_only, READ), (Side::Reader, "begin_read_only"));
-        assert_eq!(goes(read_only, write), (Side::Reader, "begin_read_only"), "refused there as well");
-        assert_eq!(goes(read_only, Class::primary(Rule::UnloggedTable)), (Side::Primary, "unlogged_table"));
-        assert_eq!(goes(serializable, READ), (Side::Primary, "transaction_snapshot"));
+        assert_eq!(said(&ask(plain, READ)), ("outside", ""));
+        assert_eq!(said(&ask(plain, write)), ("primary", "write"));
+        assert_eq!(said(&ask(repeatable, READ)), ("primary", "transaction_snapshot"));
+        assert_eq!(said(&ask(repeatable, write)), ("primary", "write"));
+        assert_eq!(said(&ask(read_only, READ)), ("reader", "begin_read_only"));
+        assert_eq!(said(&ask(read_only, write)), ("reader", "begin_read_only"), "refused there as well");
+        assert_eq!(said(&ask(Begin { read_only: true, ..repeatable }, READ)), ("reader", "begin_read_only"));
+        assert_eq!(said(&ask(read_only, Class::primary(Rule::UnloggedTable))), ("primary", "unlogged_table"));
+        assert_eq!(said(&ask(serializable, READ)), ("primary", "transaction_snapshot"));
     }
 
     #[test]
     fn what_the_session_begins_with_counts_if_the_transaction_does_not_say() {
-        let class = |begin: Begin, isolation: Isolation, read_only: bool| {
-            let defaults = Defaults { isolation, read_only };
-            class_of(&Ask { begin, defaults, class: READ, stays: false, is_of_primary: false }).rule.name()
+        let said = |begin: Begin, isolation: Isolation, read_only: bool| {
+            said(&Ask { defaults: Defaults { isolation, read_only }, ..ask(begin, READ) })
         };
         let plain = Begin::default();
-        assert_eq!(class(plain, Isolation::ReadCommitted, true), "begin_read_only");
-        assert_eq!(class(plain, Isolation::Serializable, true), "transaction_snapshot");
-        assert_eq!(class(plain, Isolation::Unset, true), "transaction_snapshot", "it is not known");
-        assert_eq!(class(Begin { read_write: true, ..plain }, Isolation::ReadCommitted, true), "transaction_control");
+        assert_eq!(said(plain, Isolation::ReadCommitted, true), ("reader", "begin_read_only"));
+        assert_eq!(said(plain, Isolation::Serializable, true), ("primary", "transaction_snapshot"));
+        assert_eq!(said(plain, Isolation::Unset, true), ("primary", "transaction_snapshot"), "it is not known");
+        assert_eq!(said(plain, Isolation::Unset, false), ("primary", "transaction_snapshot"));
+        assert_eq!(said(plain, Isolation::RepeatableRead, false), ("primary", "transaction_snapshot"));
+        assert_eq!(said(plain, Isolation::ReadUncommitted, false), ("outside", ""));
+        assert_eq!(said(Begin { read_write: true, ..plain }, Isolation::ReadCommitted, true), ("outside", ""));
     }
 
     #[test]
-    fn what_may_stay_or_change_the_transaction_goes_to_the_primary() {
-        let defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false };
-        let begin = Begin { read_only: true, ..Begin::default() };
+    fn reads_that_need_their_transaction_begin_it_on_the_primary() {
+        let read = ask(Begin::default(), READ);
+        assert_eq!(said(&Ask { asks_time: true, ..read }), ("primary", "transaction_time"));
+        assert_eq!(said(&Ask { in_pieces: true, ..read }), ("primary", "transaction_portal"));
+        assert_eq!(said(&Ask { stay: Some(Rule::WroteInSession), ..read }), ("primary", "wrote_in_session"));
+    }
+
+    #[test]
+    fn what_may_stay_or_fail_on_a_standby_goes_to_the_primary() {
         let class = Class::primary(Rule::NotKnownToRead);
-        let ask = Ask { begin, defaults, class, stays: false, is_of_primary: false };
-        assert_eq!(class_of(&ask).side, Side::Reader, "a cursor");
-        assert_eq!(class_of(&Ask { stays: true, ..ask }), class);
-        assert_eq!(class_of(&Ask { is_of_primary: true, ..ask }), class);
+        let ask = ask(Begin { read_only: true, ..Begin::default() }, class);
+        assert_eq!(said(&ask), ("reader", "begin_read_only"), "a cursor");
+        assert_eq!(way(&Ask { stays: true, ..ask }), Way::Begins(class));
+        assert_eq!(way(&Ask { is_of_primary: true, ..ask }), Way::Begins(class));
+    }
+
+    #[test]
+    fn reads_stay_on_the_primary_as_long_as_the_mode_says() {
+        let names = |mode: &str, at_all, in_transaction| {
+            let (mode, written) = (OnWrite::of_word(mode), Written { at_all, in_transaction });
+            [written.stay(mode), written.stay_within(mode)].map(|rule| rule.map_or("", Rule::name))
+        };
+        for mode in ["off", "transaction", "dml_adaptive", "dml_adaptive_global"] {
+            assert_eq!(names(mode, true, true), ["", ""], "{mode}");
+        }
+        assert_eq!(names("trans_transaction", true, false), ["", ""]);
+        assert_eq!(names("trans_transaction", true, true), ["", "wrote_in_transaction"]);
+        assert_eq!(names("always", false, false), ["", ""]);
+        assert_eq!(names("always", true, false), ["wrote_in_session", "wrote_in_session"]);
     }
 
     #[test]

@@ -82,6 +82,14 @@ fn measure_all(port: u16) -> Vec<(String, Vec<usize>)> {
         ("a write on the primary", vec![query(write)]),
         ("reads that differ in their numbers", (0..4).map(|n| query(&format!("select b from t where a = {n}"))).collect()),
         ("a transaction", transaction.to_vec()),
+        ("a transaction that only reads", vec![query("begin"), query(read), query("commit")]),
+        (
+            "a begin, a read and an end in pipelines",
+            vec![
+                [parse("", "begin"), bind(""), execute(), run_read.clone()].concat(),
+                [parse("", "commit"), bind(""), execute(), sync()].concat(),
+            ],
+        ),
         ("a named read", vec![run_read.clone()]),
         ("a named write", vec![run_write]),
         ("an unnamed read", vec![[parse("", read), bind(""), execute(), sync()].concat()]),

@@ -50,6 +50,7 @@ pub struct Draft {
     expressions: Vec<Uses>,
     defaults: Defaults,
     tables: TablesDraft,
+    isolation: Defaults,
 }
 
 impl Draft {
@@ -148,6 +149,16 @@ impl Draft {
         Ok(())
     }
 
+    pub(super) fn default_isolation(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.isolation.set.push((word(cells, 0)?.to_owned(), word(cells, 1)? == "t", word(cells, 2)?.to_owned()));
+        Ok(())
+    }
+
+    pub(super) fn asked_isolation(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.isolation.asked = Some((word(cells, 0)?.to_owned(), word(cells, 1)?.to_owned()));
+        Ok(())
+    }
+
     /// An object from its number, schema and name; none if its schema is nobody's business (of other sessions' temporary objects).
     fn numbered(&mut self, cells: &Cells<'_>, fate: Fate) -> Result<Option<Numbered>, DraftError> {
         let (oid, schema, name) = (number(cells, 0)?, number(cells, 1)?, word(cells, 2)?);
@@ -214,6 +225,7 @@ impl Draft {
             schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
             text: self.text.into_boxed_str(),
             defaults: self.defaults,
+            isolation: self.isolation,
         }
     }
 

@@ -1,4 +1,4 @@
-//! `search_path`: where names without a schema are looked for.
+//! `search_path`: where names without a schema are looked for. And what sessions begin with of this and of other parameters.
 
 use super::Catalog;
 
@@ -28,7 +28,7 @@ pub struct Who<'a> {
     pub has_role: bool,
 }
 
-/// What sessions begin with that ask for nothing: `ALTER ROLE ... SET`, `ALTER DATABASE ... SET`, the server's own.
+/// What sessions begin with, of one parameter, that ask for nothing: `ALTER ROLE ... SET`, `ALTER DATABASE ... SET`, the server's own.
 #[derive(Debug, Default)]
 pub(super) struct Defaults {
     /// Role (empty: all), whether in this database only, value.
@@ -38,7 +38,7 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    /// The search_path a user begins with; the narrower setting wins. Source: `process_settings` in postinit.c.
+    /// The value a user begins with; the narrower setting wins. Source: `process_settings` in postinit.c.
     pub(super) fn of(&self, user: &str) -> Option<&str> {
         let find = |role: &str, here: bool| self.set.iter().find(|(r, h, _)| r == role && *h == here).map(|(_, _, v)| v.as_str());
         let own = |user: &str| find(user, true).or_else(|| find(user, false));

@@ -120,6 +120,17 @@ pub const PARTS: &[Part] = &[
               OR EXISTS (SELECT FROM pg_db_role_setting s, unnest(s.setconfig) AS c (entry) WHERE c.entry ~ '^default_transaction_isolation=')",
         take: Draft::isolation,
     },
+    Part {
+        sql: "SELECT coalesce(r.rolname, ''), s.setdatabase <> 0, substr(c.entry, 31) \
+              FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) AS c (entry) \
+              WHERE s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database())) \
+              AND c.entry LIKE 'default\\_transaction\\_isolation=%' AND (s.setrole = 0 OR r.rolname IS NOT NULL)",
+        take: Draft::default_isolation,
+    },
+    Part {
+        sql: "SELECT session_user, reset_val FROM pg_settings WHERE name = 'default_transaction_isolation'",
+        take: Draft::asked_isolation,
+    },
 ];
 
 /// One row that is another one when something changed that `PARTS` ask for.

@@ -53,7 +53,7 @@ pub fn reference_page() -> String {
 fn no_effect(param: &Param) -> &'static str {
     match (param.alias_of, param.effect) {
         (None, Effect::NotYet) => "*No effect yet.* ",
-        (Some(_), _) | (_, Effect::Built) => "",
+        (Some(_), _) | (_, Effect::Built | Effect::Needless) => "",
     }
 }
 

@@ -6,6 +6,7 @@ use regex::Regex;
 
 use super::encryption::SslMode;
 use crate::causal::CausalReads;
+use crate::transaction::OnWrite;
 use crate::wish::Redirect;
 
 /// One PostgreSQL server.
@@ -83,6 +84,8 @@ pub struct RoutingConfig {
     pub zone: String,
     /// Reads of unlogged tables are for the primary.
     pub check_unlogged: bool,
+    /// How long reads stay on the primary after a write.
+    pub on_write: OnWrite,
     /// Longest time a catalog is believed without being read anew; 0: as long as nothing changes.
     pub catalog_expire_ms: u64,
     /// Longest statement that is analysed.
@@ -442,6 +445,11 @@ impl AdminConfig {
 }
 
 impl RoutingConfig {
+    /// Whose reads never go back in time, also by `disable_load_balance_on_write = dml_adaptive_global`.
+    pub fn causal_reads(&self) -> CausalReads {
+        if self.on_write == OnWrite::DmlAdaptiveGlobal { CausalReads::Global } else { self.causal }
+    }
+
     /// Whether a catalog made under the other configuration says the same.
     pub fn judges_as(&self, other: &RoutingConfig) -> bool {
         let is_same = |one: &[Regex], other: &[Regex]| one.iter().map(Regex::as_str).eq(other.iter().map(Regex::as_str));
@@ -464,6 +472,7 @@ impl RoutingConfig {
             allow_comments: false,
             zone: String::new(),
             check_unlogged: false,
+            on_write: OnWrite::Transaction,
             catalog_expire_ms: 0,
             statement_analysis_bytes_max: 0,
             causal: CausalReads::Off,

@@ -133,6 +133,8 @@ pub enum Effect {
     Built,
     /// It is accepted and checked, and changes nothing.
     NotYet,
+    /// The same for good: what it is about is not needed, or always so. Its help says why.
+    Needless,
 }
 
 /// Setter of every parameter that nothing reads yet.

@@ -1,11 +1,14 @@
 //! Which statement goes to which node.
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param, Value};
+use crate::transaction::OnWrite;
 use crate::wish::{Redirect, read_redirects};
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Route, ..super::ROW };
 /// A row of this area that does what its help says.
 const BUILT: Param = Param { effect: Effect::Built, ..ROW };
+/// A row that has nothing to say here, as its help tells.
+const NEEDLESS: Param = Param { effect: Effect::Needless, ..ROW };
 
 /// The entries of a redirect list; `config::check` tells of those that are wrong.
 fn redirects(value: &Value) -> Vec<Redirect> {
@@ -40,36 +43,37 @@ pub(super) const ROWS: &[Param] = &[
         set: |c, _, v| c.routing.by_application = redirects(v),
         help: "Nodes preferred for reads of certain applications: application_name:node(ratio). Goes before the other two lists. The name is the session's of the moment, also if it was changed by SET.", ..BUILT },
     Param { name: "ignore_leading_white_space", kind: Kind::Bool, default: "on", applies: Applies::OnReload,
-        help: "Skip blanks before a statement. The parser always does.", ..ROW },
+        help: "Skip blanks before a statement. The parser always does.", ..NEEDLESS },
     Param { name: "allow_sql_comments", kind: Kind::Bool, default: "off", applies: Applies::PerSession,
         set: |c, _, v| c.routing.allow_comments = v.bool(),
         help: "off: a comment before a statement sends it to the primary, unless it is a hint that names a node. on: only hints count.", ..BUILT },
     Param { name: "disable_load_balance_on_write", kind: Kind::Enum { values: &["off", "transaction", "trans_transaction", "always", "dml_adaptive", "dml_adaptive_global"], also: &[] }, default: "transaction", applies: Applies::OnReload,
-        help: "How long reads stay on the primary after a write: not at all, to the end of the transaction, in later transactions too, to the end of the session; the adaptive ones look at the tables written, by this session or by all.", ..ROW },
+        set: |c, _, v| c.routing.on_write = OnWrite::of_word(v.word()),
+        help: "How long reads stay on the primary after a write: to the end of the transaction (transaction, off, dml_adaptive: nowhere else would they see what it wrote), in later transactions too, to the end of the session. dml_adaptive_global: reads show what anybody has written, as with causal_reads = global.", ..BUILT },
     Param { name: "dml_adaptive_object_relationship_list", kind: Kind::Text, default: "", applies: Applies::OnReload,
-        help: "For dml_adaptive: which objects change together, as object:dependent, with commas between them.", ..ROW },
+        help: "For dml_adaptive: which objects change together. Needed for nothing: after its first write all reads of a transaction are on the primary.", ..NEEDLESS },
     Param { name: "track_table_mutation_ttl_factor", kind: Kind::Float { min: 1.0, max: 100.0 }, default: "5", applies: Applies::OnReload, since: "next",
-        help: "For dml_adaptive_global: reads of a written table stay on the primary for the measured lag times this factor.", ..ROW },
+        help: "For dml_adaptive_global: how long reads of a written table stay on the primary, in lags. Needed for nothing: positions in the WAL say when a standby has what was written.", ..NEEDLESS },
     Param { name: "track_table_mutation_max_staleness", kind: Kind::Millis { min: 0, max: 3_600_000 }, default: "60000", applies: Applies::OnReload, since: "next",
-        help: "For dml_adaptive_global: longest time a written table keeps its reads on the primary. 0: no limit.", ..ROW },
+        help: "For dml_adaptive_global: longest time a written table keeps its reads on the primary. Needed for nothing, see track_table_mutation_ttl_factor.", ..NEEDLESS },
     Param { name: "track_table_mutation_cold_start_duration", kind: Kind::Millis { min: 0, max: 60_000 }, default: "2000", applies: Applies::OnReload, since: "next",
-        help: "For dml_adaptive_global: time after a start in which all reads go to the primary.", ..ROW },
+        help: "For dml_adaptive_global: time after a start in which all reads go to the primary. Needed for nothing: after a start no standby counts before it is known to have what the primary has.", ..NEEDLESS },
     Param { name: "track_table_mutation_table_buckets", kind: Kind::Int { min: 64, max: 65_536 }, default: "1024", applies: Applies::AtStart, since: "next",
-        help: "For dml_adaptive_global: hash buckets of the table of written tables.", ..ROW },
+        help: "For dml_adaptive_global: hash buckets of the table of written tables. Needed for nothing: there is no such table.", ..NEEDLESS },
     Param { name: "track_table_mutation_table_size", kind: Kind::Int { min: 128, max: 131_072 }, default: "2048", applies: Applies::AtStart, since: "next",
-        help: "For dml_adaptive_global: most tables that are remembered.", ..ROW },
+        help: "For dml_adaptive_global: most tables that are remembered. Needed for nothing: there is no such table.", ..NEEDLESS },
     Param { name: "check_temp_table", kind: Kind::Enum { values: &["catalog", "trace", "none"], also: &[("on", "catalog"), ("true", "catalog"), ("yes", "catalog"), ("1", "catalog"), ("off", "none"), ("false", "none"), ("no", "none"), ("0", "none")] }, default: "catalog", applies: Applies::OnReload,
-        help: "How temporary tables are recognised: by asking the catalog, by watching CREATE and DROP, or not.", ..ROW },
+        help: "How temporary tables are recognised: by asking the catalog, by watching CREATE and DROP, or not. Needed for nothing: a session that has temporary tables keeps its connection to the primary as long as they exist.", ..NEEDLESS },
     Param { name: "check_unlogged_table", kind: Kind::Bool, default: "on", applies: Applies::PerSession,
         set: |c, _, v| c.routing.check_unlogged = v.bool(),
         help: "Send reads of unlogged tables to the primary.", ..BUILT },
     Param { name: "relcache_query_target", kind: Kind::Enum { values: &["primary", "load_balance_node"], also: &[] }, default: "primary", applies: Applies::OnReload,
-        help: "Node that is asked for the catalog.", ..ROW },
+        help: "Node that is asked for the catalog. Needed for nothing: the primary is asked, once for all sessions, and not by statements.", ..NEEDLESS },
     Param { name: "relcache_size", kind: Kind::Int { min: 0, max: INT_MAX }, default: "256", applies: Applies::AtStart,
-        help: "Entries of the catalog cache.", ..ROW },
+        help: "Entries of the catalog cache. Needed for nothing: the whole catalog is kept, 12 bytes and a name for each object.", ..NEEDLESS },
     Param { name: "relcache_expire", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: Applies::AtStart,
         set: |c, _, v| c.routing.catalog_expire_ms = v.millis(),
         help: "Longest time what is known of a database is believed without being read anew. 0: as long as nothing changes.", ..BUILT },
     Param { name: "enable_shared_relcache", kind: Kind::Bool, default: "on", applies: Applies::AtStart,
-        help: "Share the catalog cache between processes.", ..ROW },
+        help: "Share the catalog cache between processes. Needed for nothing: there is one process.", ..NEEDLESS },
 ];

@@ -22,6 +22,7 @@ use std::time::Instant;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::prepared::{Shape, StatementId};
 use weir_policy::replies::{Dropped, Replies};
+use weir_policy::transaction::Written;
 use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::write;
 
@@ -45,6 +46,8 @@ pub struct Session {
     pub transaction: u8,
     /// A transaction that no server knows of yet.
     pub begun: Begun,
+    /// What it has written so far, if that keeps its reads on the primary.
+    pub written: Written,
     pub pools: Rc<PoolSet>,
     /// What it has set and prepared by SQL, and what it has left on its link.
     pub state: State,
@@ -116,6 +119,8 @@ pub enum Begun {
     No,
     /// No server knows of it.
     Held(Rc<Statement>),
+    /// The same, and it has read outside of it.
+    Reading(Rc<Statement>),
     /// It has failed, and no server knows of it.
     Failed(Rc<Statement>),
     /// It is on its way, and its answer due.
@@ -126,15 +131,34 @@ impl Begun {
     /// No server knows of it.
     #[inline]
     pub fn is_open(&self) -> bool {
-        matches!(self, Begun::Held(_) | Begun::Failed(_))
+        matches!(self, Begun::Held(_) | Begun::Reading(_) | Begun::Failed(_))
+    }
+
+    /// The BEGIN of one that no server knows of.
+    pub fn statement(&self) -> Option<&Rc<Statement>> {
+        match self {
+            Begun::Held(statement) | Begun::Reading(statement) | Begun::Failed(statement) => Some(statement),
+            Begun::No | Begun::Sent(_) => None,
+        }
     }
 
     /// It fails, if no server knows of it; a server knows by itself.
     pub fn fail(&mut self) {
         *self = match std::mem::take(self) {
-            Begun::Held(statement) => Begun::Failed(statement),
-            other => other,
+            Begun::Held(statement) | Begun::Reading(statement) => Begun::Failed(statement),
+            other @ (Begun::No | Begun::Failed(_) | Begun::Sent(_)) => other,
         };
+    }
+
+    /// A statement of it reads outside of it.
+    #[inline]
+    pub fn read(&mut self) {
+        if matches!(self, Begun::Held(_)) {
+            *self = match std::mem::take(self) {
+                Begun::Held(statement) => Begun::Reading(statement),
+                other => other,
+            };
+        }
     }
 }
 
@@ -204,6 +228,7 @@ impl Session {
             replies: Replies::default(),
             transaction: IDLE,
             begun: Begun::No,
+            written: Written::default(),
             pools,
             state,
             entry,
@@ -367,7 +392,7 @@ impl Session {
     pub fn status(&self) -> u8 {
         match self.begun {
             Begun::No | Begun::Sent(_) => self.transaction,
-            Begun::Held(_) => WITHIN,
+            Begun::Held(_) | Begun::Reading(_) => WITHIN,
             Begun::Failed(_) => FAILED,
         }
     }

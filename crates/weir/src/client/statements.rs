@@ -84,6 +84,10 @@ pub struct Statement {
     pub notifies: bool,
     /// It may show what its session listens to.
     pub shows_channels: bool,
+    /// It writes, or nothing is known of what it does.
+    pub writes: bool,
+    /// It asks for the transaction's time, as far as its text shows.
+    pub asks_time: bool,
     /// It may change the properties of its transaction, or a standby may refuse it where the primary does not.
     pub is_of_primary: bool,
     /// What the cache of answers is to know of it, if there is one. None although there is: it may do anything.
@@ -244,6 +248,8 @@ pub fn unknown() -> Statement {
         goal: None,
         notifies: true,
         shows_channels: true,
+        writes: true,
+        asks_time: true,
         is_of_primary: true,
         caching: None,
     }
@@ -293,6 +299,8 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         is_barrier: is_barrier(&facts, &readable),
         notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
         shows_channels: readable.contains("pg_listening_channels"),
+        writes: facts.effect == Effect::Writes || facts.keeps.has(Keeps::Unknown),
+        asks_time: asks_time(&facts, &readable),
         is_of_primary: is_of_primary(&facts, &readable),
         resets: facts.resets,
         caching,
@@ -306,6 +314,18 @@ fn leaves_nothing(function: &Name) -> bool {
         "" | "pg_catalog" => weir_policy::builtin::leaves_nothing(&function.name),
         schema => schema == "information_schema",
     }
+}
+
+/// Whether a text asks for the time of its transaction: by a function, by a word of the standard, by a constant like `'now'`. One too many
+/// goes to the primary.
+fn asks_time(facts: &Facts, text: &str) -> bool {
+    const FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "age"];
+    #[rustfmt::skip]
+    const WORDS: [&str; 9] = ["current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "now", "today", "tomorrow", "yesterday"];
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut words = text.split(|c: char| !is_part(c));
+    facts.functions.iter().any(|f| FUNCTIONS.contains(&f.name.as_str()))
+        || words.any(|word| WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)))
 }
 
 /// Whether a transaction that only reads may do with a text on the primary what it cannot do on a standby. PostgreSQL's own functions may

@@ -185,6 +185,14 @@ impl Lane {
         here
     }
 
+    /// Changes one byte of what was not looked at, counted from its beginning, which must be here.
+    pub fn change(&mut self, at: usize, byte: u8) {
+        let at = self.seen + at;
+        if let Some(place) = self.buffer.as_mut().and_then(|buffer| buffer[..self.end].get_mut(at)) {
+            *place = byte;
+        }
+    }
+
     /// Sends the next message on as it is; what is not here yet follows by itself.
     #[inline]
     pub fn pass(&mut self, header: Header, buffers: &Buffers) {

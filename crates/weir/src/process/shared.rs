@@ -179,7 +179,7 @@ impl Shared {
         let now = SystemTime::now();
         let view = ClusterView::new(&config, None, seconds(now));
         let positions = Positions::default();
-        positions.obey(config.routing.causal);
+        positions.obey(config.routing.causal_reads());
         let counters = mailboxes.iter().map(|_| Counters::default()).collect();
         Shared {
             view: ArcSwap::from_pointee(view),
@@ -268,7 +268,7 @@ impl Shared {
     pub fn adopt(&self, config: Config) {
         self.log.set(&config.log);
         self.pools.reconfigure(&config);
-        self.positions.obey(config.routing.causal);
+        self.positions.obey(config.routing.causal_reads());
         let judges_alike = config.routing.judges_as(&self.config.load().routing);
         self.config.store(Arc::new(config));
         if !judges_alike {

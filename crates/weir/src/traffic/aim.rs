@@ -46,14 +46,20 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
     let begins = begun::class_of(s, w, statement);
     if let Some(link) = &s.link {
         let stays = s.transaction != IDLE || s.state.kept().is_some();
-        // A BEGIN waits until nothing is under way.
-        let is_free = begins.is_none() || s.replies.is_only_ours();
-        let fits = stays || is_primary(w, link) || class_at(s, w, statement, begins).side == Side::Reader;
+        let is_primary = is_primary(w, link);
+        let is_free = match (s.begun.is_open(), begins.is_some() || is_primary) {
+            (false, _) => true,
+            // A BEGIN waits until nothing is under way.
+            (true, true) => s.replies.is_only_ours(),
+            // So does a read of a transaction: an error of what is under way is one of the transaction.
+            (true, false) => s.replies.is_only_ours() || s.replies.is_unsynced(),
+        };
+        let fits = stays || is_primary || class_at(s, w, statement, begins).side == Side::Reader;
         if is_free && fits {
             let flow = bring_again(s, w, statement);
             if flow.is_none() {
                 sequences::prepare(s, w, statement);
-                begun::send(s, w);
+                begin_here(s, w, statement, begins);
             }
             return Ok(flow);
         }
@@ -98,7 +104,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             if !s.net.is_on_reader {
                 sequences::prepare(s, w, statement);
             }
-            begun::send(s, w);
+            begin_here(s, w, statement, begins);
             Ok(None)
         }
         None => Ok(Some(Flow::Need(need))),
@@ -110,8 +116,23 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
 fn class_at(s: &mut Session, w: &Worker, statement: &Statement, begins: Option<Class>) -> Class {
     begins.unwrap_or_else(|| {
         let class = judging::class_of(s, w, statement);
-        wishes::class_of(s, w, statement, class)
+        let class = wishes::class_of(s, w, statement, class);
+        begun::class_after_writes(s, w, class)
     })
+}
+
+/// Begins the transaction on the session's link, if it waits for this statement. What reads outside of it does so on standbys only: functions
+/// that say they only read and do not would write past the transaction.
+#[inline]
+fn begin_here(s: &mut Session, w: &Worker, statement: &Statement, begins: Option<Class>) {
+    if !s.begun.is_open() {
+        return;
+    }
+    if begins.is_some() || s.link.as_ref().is_some_and(|link| is_primary(w, link)) {
+        begun::send(s, w, statement);
+    } else {
+        s.begun.read();
+    }
 }
 
 fn count(s: &Session, w: &Worker, need: Need, node: u16) {

@@ -2,7 +2,8 @@
 //!
 //! The client is answered at once. What it sends next takes a link, and the BEGIN goes in front of it in the same write; its answer is
 //! eaten. A transaction that ends or fails before a server knew of it never costs one; if a statement follows the failure, the server is
-//! made to fail too, so that it says what a failed transaction says. Decisions are `policy::transaction`'s.
+//! made to fail too, so that it says what a failed transaction says. Reads that need no transaction run on standbys as outside of one
+//! (`Way::Outside`), and only the status their client is told is the transaction's. Decisions are `policy::transaction`'s.
 
 use crate::client::inventory;
 use crate::client::session::{Begun, FAILED, IDLE, Session, WITHIN};
@@ -13,18 +14,23 @@ use crate::monitor::stats::Stat;
 use crate::monitor::views::Local;
 use crate::process::worker::Worker;
 use crate::traffic::judging;
+use crate::traffic::net;
 use crate::traffic::wishes;
 use std::rc::Rc;
 use weir_policy::config::PoolMode;
 use weir_policy::replies::Expect;
 use weir_policy::route::{Class, Side};
 use weir_policy::rule::Rule;
-use weir_policy::transaction::{self, Ask, Defaults};
+use weir_policy::transaction::{self, Ask, Way};
 use weir_policy::wish::Goal;
-use weir_sql::facts::{Begin, Ending, Hint, Isolation, Keeps, Leaves, Transaction, Verb};
+use weir_sql::facts::{Begin, Ending, Hint, Keeps, Leaves, Transaction, Verb};
+use weir_wire::frame::{HEADER_BYTES, front, read_header};
 
 /// Fails on every server.
 const FAILING: &str = "the transaction has failed";
+
+/// Takes a snapshot.
+const READS: &str = "SELECT 1";
 
 /// State that a transaction may leave on any server, since it moves with its session.
 pub const MOVES: Leaves = Leaves::of(Keeps::Setting).with(Keeps::Prepare);
@@ -63,37 +69,95 @@ pub fn end(s: &mut Session, w: &Worker, ending: Ending) -> &'static str {
     clock.ready_at.set(w.reactor.now());
     s.entry.card.set_doing(Doing::Idle);
     match (ending, begun) {
-        (Ending::Commit, Begun::No | Begun::Held(_) | Begun::Sent(_)) => "COMMIT",
+        (Ending::Commit, Begun::No | Begun::Held(_) | Begun::Reading(_) | Begun::Sent(_)) => "COMMIT",
         (Ending::Commit, Begun::Failed(_)) | (Ending::Rollback | Ending::Prepare, _) => "ROLLBACK",
     }
 }
 
-/// Where the transaction runs whose first statement this is; none if no transaction waits for one.
+/// Where the transaction begins with this statement; none if no transaction waits for one, or goes on waiting.
 #[inline]
 pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Class> {
     let begin = match &s.begun {
         Begun::No | Begun::Sent(_) => return None,
         Begun::Failed(_) => return Some(Class::primary(Rule::TransactionControl)),
-        Begun::Held(begin) => begin.clone(),
+        Begun::Held(begin) | Begun::Reading(begin) => begin.clone(),
     };
+    // Where a hint or a comment before the BEGIN sends it.
+    let asked = match begin.hint {
+        Hint::Primary => Class::primary(Rule::Hint),
+        _ => wishes::class_of(s, w, &begin, Class { side: Side::Reader, rule: Rule::Read }),
+    };
+    let asked = (asked.side == Side::Primary).then_some(asked.rule);
     let class = judging::class_of(s, w, statement);
-    let class = transaction::class_of(&Ask {
+    let class = wishes::class_of(s, w, statement, class);
+    let class = net::class_of(s, statement, class);
+    if !w.has_readers() {
+        return Some(Class::primary(if class.side == Side::Reader { Rule::TransactionControl } else { class.rule }));
+    }
+    let way = transaction::way(&Ask {
         begin: options_of(&begin),
-        defaults: defaults(s),
-        class: wishes::class_of(s, w, statement, class),
+        defaults: judging::defaults(s, w),
+        class,
         stays: statement.locks || !statement.leaves.without(MOVES).is_empty(),
         is_of_primary: statement.is_of_primary,
+        stay: s.written.stay_within(w.peek_config().routing.on_write).or(asked),
+        asks_time: statement.asks_time,
+        in_pieces: is_in_pieces(s.up.unseen()),
     });
-    // What stands in front of the BEGIN holds for the transaction.
-    let to_primary = class.side == Side::Reader && begin.hint == Hint::Primary;
-    Some(if to_primary { Class::primary(Rule::Hint) } else { wishes::class_of(s, w, &begin, class) })
+    match way {
+        Way::Outside => None,
+        Way::Begins(class) => Some(class),
+    }
 }
 
-/// Where the transaction that waits for its first statement shall run, by the hint in front of its BEGIN.
+/// Where the transaction that waits shall run, by the hint in front of its BEGIN.
 pub fn goal(s: &Session) -> Option<Goal> {
-    match &s.begun {
-        Begun::Held(begin) => begin.goal,
-        Begun::No | Begun::Sent(_) | Begun::Failed(_) => None,
+    s.begun.statement().and_then(|begin| begin.goal)
+}
+
+/// Messages of a segment that are looked at for what comes.
+const AHEAD_MAX: usize = 64;
+
+/// Whether the messages up to the next Sync are not all here, or make a portal that may be asked for after it. Outside of a transaction such a
+/// one would be gone.
+fn is_in_pieces(here: &[u8]) -> bool {
+    let mut at = 0;
+    for _ in 0..AHEAD_MAX {
+        let rest = here.get(at..).unwrap_or_default();
+        let Ok(Some(header)) = read_header(rest) else { return true };
+        let Some(body) = rest.get(HEADER_BYTES..header.frame_bytes()) else { return true };
+        match (header.tag, body) {
+            (front::QUERY, _) if at == 0 => return false,
+            (front::SYNC, _) => return false,
+            (front::PARSE, _)
+            | (front::BIND, [0, ..])
+            | (front::DESCRIBE, [b'S', ..] | b"P\0")
+            | (front::EXECUTE, b"\0\0\0\0\0") => {
+                at += header.frame_bytes();
+            }
+            _ => return true,
+        }
+    }
+    true
+}
+
+/// Notes that a statement that is about to be sent may write, for as long as that keeps reads on the primary.
+#[inline]
+pub fn note_write(s: &mut Session, w: &Worker, statement: &Statement) {
+    let mode = w.peek_config().routing.on_write;
+    if mode.remembers() {
+        let writes = statement.writes || transaction::may_write(judging::class_of(s, w, statement));
+        s.written.at_all |= writes;
+        s.written.in_transaction |= writes && (s.transaction != IDLE || statement.transaction == Transaction::Many);
+    }
+}
+
+/// Where a statement runs outside of transactions, after what its session has written.
+#[inline]
+pub fn class_after_writes(s: &Session, w: &Worker, class: Class) -> Class {
+    match s.written.stay(w.peek_config().routing.on_write) {
+        Some(rule) if class.side == Side::Reader => Class::primary(rule),
+        Some(_) | None => class,
     }
 }
 
@@ -106,27 +170,24 @@ fn options_of(statement: &Statement) -> Begin {
     }
 }
 
-/// What the session begins its transactions with.
-fn defaults(s: &Session) -> Defaults {
-    let settings = &s.state.settings;
-    let isolation = settings.get("default_transaction_isolation").map(transaction::isolation_of);
-    let read_only = settings.get("default_transaction_read_only").is_some_and(transaction::is_on);
-    Defaults { isolation: isolation.unwrap_or(Isolation::ReadCommitted), read_only }
-}
-
 /// Sends the BEGIN over the session's link, in front of the statement that is about to be sent.
-pub fn send(s: &mut Session, w: &Worker) {
+pub fn send(s: &mut Session, w: &Worker, first: &Statement) {
+    // What changes a transaction must come before its first snapshot, which this one has had.
+    let has_read = matches!(s.begun, Begun::Reading(_)) && !first.writes && !first.is_read;
     let (statement, has_failed) = match std::mem::take(&mut s.begun) {
-        Begun::Held(statement) => (statement, false),
+        Begun::Held(statement) | Begun::Reading(statement) => (statement, false),
         Begun::Failed(statement) => (statement, true),
         other @ (Begun::No | Begun::Sent(_)) => return s.begun = other,
     };
     if let Some(Local::Begin(text)) = &statement.local {
         inventory::send(s, w, text, Expect::BeginOurs);
+        s.transaction = WITHIN;
         if let Some(link) = &s.link {
             w.counters().count_statement(link.card.address.node, Verb::Other);
         }
-        s.transaction = WITHIN;
+    }
+    if has_read {
+        inventory::send(s, w, READS, Expect::BeginOurs);
     }
     if has_failed {
         inventory::send(s, w, FAILING, Expect::FailOurs);

@@ -42,7 +42,7 @@ impl Causal {
     }
 
     fn mode(&self, w: &Worker) -> CausalReads {
-        self.own.unwrap_or(w.peek_config().routing.causal)
+        self.own.unwrap_or(w.peek_config().routing.causal_reads())
     }
 
     /// The node of its last read, and whether it rather stays there than waits for another.

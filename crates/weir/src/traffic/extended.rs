@@ -15,6 +15,7 @@ use crate::monitor::views::Local;
 use crate::process::worker::Worker;
 use crate::traffic::aim::{self, hold, refusal};
 use crate::traffic::answer;
+use crate::traffic::begun;
 use crate::traffic::cached;
 use crate::traffic::sequences;
 use crate::traffic::shapes;
@@ -261,6 +262,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         Brought::Changed => return refuse(s, w, header, shapes::changed()),
     };
     cached::bound(s, w, &prepared.statement);
+    begun::note_write(s, w, &prepared.statement);
     sequences::note(s, &prepared.statement);
     inventory::note_bind(s, w, &prepared.statement, &prepared.tail, header);
     s.verb_bound |= prepared.statement.is_barrier;

@@ -14,7 +14,8 @@ use weir_policy::catalog::{Catalog, Names, Path, Who};
 use weir_policy::route::{Class, Side};
 use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
-use weir_sql::facts::Transaction;
+use weir_policy::transaction::{Defaults, is_on, isolation_of};
+use weir_sql::facts::{Isolation, Transaction};
 
 /// Places a worker remembers; beyond, all are forgotten. One is a few bytes, and texts are judged anew.
 const PLACES_MAX: usize = 1024;
@@ -43,7 +44,11 @@ pub struct Place {
     edition: Edition,
     settings: Arc<Settings>,
     number: u64,
+    /// What the session begins its transactions with.
+    defaults: Defaults,
 }
+
+const NO_DEFAULTS: Defaults = Defaults { isolation: Isolation::Unset, read_only: false };
 
 impl Place {
     /// Number of the catalog it belongs to.
@@ -53,7 +58,7 @@ impl Place {
 
     /// None yet.
     pub fn none(settings: Arc<Settings>) -> Place {
-        Place { edition: UNKNOWN, settings, number: 0 }
+        Place { edition: UNKNOWN, settings, number: 0, defaults: NO_DEFAULTS }
     }
 }
 
@@ -73,10 +78,8 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Class {
     if !is_judged(statement) || !w.has_readers() {
         return statement.class;
     }
-    let edition = s.pools.known.edition();
-    if edition != s.place.edition || !Arc::ptr_eq(&s.place.settings, &s.state.settings) {
-        find_place(s, w, edition);
-    }
+    place_of(s, w);
+    let edition = s.place.edition;
     if edition == UNKNOWN {
         let is_careful = statement.names.is_some() && w.view().primary.is_some();
         return if is_careful { Class::primary(Rule::CatalogUnknown) } else { statement.class };
@@ -85,6 +88,23 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Class {
         Some(class) => class,
         None => judge(s, statement),
     }
+}
+
+/// What the session begins its transactions with, if they do not say.
+pub fn defaults(s: &mut Session, w: &Worker) -> Defaults {
+    place_of(s, w);
+    s.place.defaults
+}
+
+fn defaults_in(s: &Session, edition: Edition) -> Defaults {
+    let settings = &s.state.settings;
+    let set = settings.get("default_transaction_isolation");
+    let catalog = if edition == UNKNOWN { None } else { s.pools.known.catalog() };
+    let isolation = match catalog {
+        Some(catalog) => catalog.isolation(&s.pools.user, set),
+        None => set.map_or(Isolation::Unset, isolation_of),
+    };
+    Defaults { isolation, read_only: settings.get("default_transaction_read_only").is_some_and(is_on) }
 }
 
 /// The number of the place where the session's names are looked up now; 0: nothing is known of its database.
@@ -111,7 +131,7 @@ fn find_place(s: &mut Session, w: &Worker, edition: Edition) {
         let path = path_in(s, &catalog);
         w.places.borrow_mut().number(edition, path)
     });
-    s.place = Place { edition, settings: s.state.settings.clone(), number };
+    s.place = Place { edition, settings: s.state.settings.clone(), number, defaults: defaults_in(s, edition) };
 }
 
 /// The same without keeping anything, for those who ask why.

@@ -483,6 +483,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     statement_log::sent(s, w, Source::Query);
     w.count(Metric::StatementsSimple);
     s.barrier = statement.is_barrier;
+    begun::note_write(s, w, &statement);
     sequences::note(s, &statement);
     inventory::note_query(s, w, &statement, header);
     if s.replies.is_settled() {
@@ -714,7 +715,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
             return Ok(());
         }
     }
-    timing::ready(s, w, status);
+    timing::ready(s, w, s.status());
     net::group_done(s);
     if s.state.redefines && status == IDLE {
         s.tell_change(w);
@@ -731,6 +732,10 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
             return Ok(());
         }
         inventory::deliver_now(s, w)?;
+    }
+    if s.begun.is_open() {
+        // The transaction goes on, whatever the server knows of it.
+        s.down.change(HEADER_BYTES, s.status());
     }
     s.down.pass(header, &w.buffers);
     show_doing(s);
@@ -768,6 +773,7 @@ fn show_doing(s: &Session) {
 }
 
 fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, looks: bool) {
+    s.begun.fail();
     if !s.replies.has_work_behind_error() {
         (s.state.bound_reset, s.state.plain) = (None, None);
         // DISCARD ALL commits at once, also in a pipeline.

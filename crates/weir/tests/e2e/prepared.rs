@@ -26,7 +26,7 @@ fn a_named_statement_works_on_every_server_it_is_sent_to() {
     let mut standbys = ground.standby_ports();
     standbys.sort();
     assert_eq!(ports, standbys, "40 executions reach both standbys");
-    client.run("begin");
+    client.run("begin isolation level repeatable read");
     assert_eq!(run(&mut client, "s", &["0"]).unwrap(), ground.primary_port(), "and the primary within a transaction");
     client.run("commit");
 }

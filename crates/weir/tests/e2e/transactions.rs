@@ -1,7 +1,8 @@
 //! Transactions: answered by Weir as a server answers them, and run where their first statement says.
 
+use crate::support::ground::wait_for_catalog;
 use crate::support::raw::{Message, tags};
-use crate::support::{Ground, Raw, wire};
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
 /// What a client sends in order; a line is one story. A text beginning with `!` fails.
 const STORIES: &[&[&str]] = &[
@@ -19,6 +20,8 @@ const STORIES: &[&[&str]] = &[
     &["begin", "start transaction", "select 1", "commit"],
     &["begin", "begin isolation level serializable", "show transaction_isolation", "commit"],
     &["begin", "select 1", "begin isolation level serializable", "rollback"],
+    &["begin", "select 1", "set local work_mem = '5MB'", "set transaction read only", "rollback"],
+    &["begin", "select 1", "set transaction read only", "insert into t values (1)", "rollback"],
     &["commit", "rollback", "begin", "commit", "commit"],
     &["begin isolation level nonsense", "select 1"],
     &["begin", "select 1/0", "select 1", "begin", "commit"],
@@ -235,4 +238,233 @@ fn a_transaction_that_waits_is_one_for_limits_and_lists() {
     assert!(status.iter().any(|status| status == "Idle in transaction"), "{status:?}");
     let failure = client.until_end()[0].failure();
     assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "25P03"));
+}
+
+/// The port of the server that answers: a read like any other.
+const WHERE: &str = "select inet_server_port()";
+
+fn check_where(ground: &Ground, client: &mut Raw, text: &str, on_standby: bool, why: &str) {
+    let port = client.value(text);
+    assert_eq!(ground.standby_ports().contains(&port), on_standby, "{text}: {why}");
+}
+
+fn rule(client: &mut Raw, name: &str) -> u64 {
+    let rows = client.rows("show pool_rules");
+    rows.iter().find(|row| row[1] == name).unwrap_or_else(|| panic!("no rule {name}"))[2].parse().unwrap()
+}
+
+#[test]
+fn reads_before_the_first_write_of_a_transaction_run_on_standbys() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("pool_size = 1");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    client.run("begin");
+    for _ in 0..3 {
+        check_where(&ground, &mut client, WHERE, true, "nothing is written");
+        // Its reads hold no connection.
+        other.run("insert into t values (1)");
+    }
+    ground.cluster.wait_caught_up().unwrap();
+    assert_eq!(
+        seen(&client.query("select count(*) from t")),
+        ["T", "[Some(\"3\")]", "SELECT 1", "ZT"],
+        "each sees what is committed"
+    );
+    client.run("insert into t values (2)");
+    check_where(&ground, &mut client, WHERE, false, "it has written");
+    assert_eq!(client.value("select count(*) from t"), "4");
+    client.run("rollback");
+    assert_eq!(client.value("select count(*) from t"), "3", "the write was the transaction's");
+    check_where(&ground, &mut client, WHERE, true, "outside of it");
+    for text in ["begin", WHERE, "commit"] {
+        client.send(&[wire::unnamed(text, &[]), wire::sync()].concat());
+        let messages = client.until_ready();
+        let status = if text == "commit" { b"I" } else { b"T" };
+        assert_eq!(messages.last().unwrap().body, status, "{text}");
+    }
+    // As a driver without autocommit sends it.
+    client.send(&[wire::unnamed("BEGIN", &[]), wire::unnamed(WHERE, &[]), wire::sync()].concat());
+    let port = client.until_ready().iter().find(|m| m.tag == b'D').unwrap().row()[0].clone().unwrap();
+    assert!(ground.standby_ports().contains(&port), "{port}");
+    client.run("insert into t values (5)");
+    client.run("commit");
+    assert_eq!(client.value("select count(*) from t"), "4");
+}
+
+#[test]
+fn a_transaction_of_one_snapshot_or_of_an_unknown_kind_reads_on_the_primary() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    for begin in ["begin isolation level repeatable read", "start transaction isolation level serializable"] {
+        client.run(begin);
+        check_where(&ground, &mut client, WHERE, false, begin);
+        client.run("commit");
+    }
+    client.run("set default_transaction_isolation = 'repeatable read'");
+    client.run("begin");
+    check_where(&ground, &mut client, WHERE, false, "by the session's default");
+    client.run("commit; begin isolation level read committed; commit; begin read only");
+    client.run("rollback");
+    client.run("begin isolation level read committed");
+    check_where(&ground, &mut client, WHERE, true, "it says so itself");
+    client.run("commit");
+    client.run("reset default_transaction_isolation");
+    assert!(rule(&mut client, "transaction_snapshot") >= 3);
+    let database = &ground.database;
+    ground.prepare(&format!("alter database {database} set default_transaction_isolation = 'serializable'"));
+    let mut fresh = ground.client(&proxy);
+    wait_until("the default to be noticed", || {
+        fresh.run("begin");
+        let port = fresh.value(WHERE);
+        fresh.run("commit");
+        port == ground.primary_port()
+    });
+    fresh.run("begin read only");
+    check_where(&ground, &mut fresh, WHERE, false, "a standby has no serializable transactions");
+    fresh.run("commit");
+    ground.prepare(&format!("alter database {database} reset default_transaction_isolation"));
+}
+
+#[test]
+fn a_read_that_fails_on_a_standby_fails_its_transaction() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int); insert into t values (0)");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    for ending in ["commit", "rollback"] {
+        client.run("begin");
+        client.run(WHERE);
+        assert_eq!(seen(&client.query("select 1 / a from t")), ["T", "ERROR 22012 division by zero", "ZE"]);
+        assert_eq!(client.error("select 2").sqlstate, "25P02");
+        assert_eq!(seen(&client.query(ending)), ["ROLLBACK", "ZI"]);
+    }
+    // What was sent behind it must not run.
+    client.send(
+        &[wire::query("begin"), wire::query("select 1 / a from t"), wire::query("select 3"), wire::query("commit")].concat(),
+    );
+    let told: Vec<String> = (0..4).flat_map(|_| seen(&client.until_ready())).collect();
+    let aborted = "ERROR 25P02 current transaction is aborted, commands ignored until end of transaction block";
+    assert_eq!(told, ["BEGIN", "ZT", "T", "ERROR 22012 division by zero", "ZE", aborted, "ZE", "ROLLBACK", "ZI"]);
+    let segment = |text: &str| [wire::unnamed(text, &[]), wire::sync()].concat();
+    client.send(&[segment("begin"), segment("select 1 / a from t"), segment("select 3"), segment("commit")].concat());
+    let told: Vec<String> = (0..4).flat_map(|_| seen(&client.until_ready())).filter(|word| word.len() > 1).collect();
+    assert_eq!(told, ["BEGIN", "ZT", "ERROR 22012 division by zero", "ZE", aborted, "ZE", "ROLLBACK", "ZI"]);
+}
+
+#[test]
+fn what_a_standby_refuses_in_a_transaction_begins_it_on_the_primary() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table t (a int);
+         create function writes_all_the_same(int) returns int language sql as 'insert into t values ($1) returning a';
+         create function liar(int) returns int language plpgsql stable as $$ begin return writes_all_the_same($1); end $$",
+    );
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    for turn in 1..3 {
+        client.run("begin");
+        client.run(WHERE);
+        assert_eq!(client.value(&format!("select liar({turn})")), turn.to_string());
+        assert_eq!(client.value("select count(*) from t"), "1", "its transaction sees it");
+        client.run("rollback");
+        assert_eq!(client.value("select count(*) from t"), "0", "and takes it back");
+    }
+    assert_eq!(proxy.metric("reads_repeated_total"), 1, "the second time it is known");
+}
+
+#[test]
+fn reads_that_need_their_transaction_begin_it_where_it_can_write() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int, made timestamptz default now())");
+    let proxy = ground.proxy("");
+    let (mut client, mut direct) = (ground.client(&proxy), ground.direct());
+    client.run("begin");
+    let time = client.value("select now()");
+    client.run("insert into t values (1)");
+    assert_eq!(client.value("select made from t"), time, "a transaction has one time");
+    client.run("rollback");
+    for client in [&mut client, &mut direct] {
+        client.run("begin");
+        let open =
+            [wire::parse("s", "select generate_series(1, 5)"), wire::bind("p", "s", &[]), wire::execute("p", 2), wire::sync()];
+        client.send(&open.concat());
+        assert_eq!(client.tags(), "12DDsZ");
+        client.send(&[wire::execute("p", 2), wire::sync()].concat());
+        assert_eq!(client.tags(), "DDsZ", "a portal lives to the end of its transaction");
+        client.run("commit");
+    }
+    assert_eq!((rule(&mut client, "transaction_time"), rule(&mut client, "transaction_portal")), (1, 1));
+}
+
+#[test]
+fn reads_stay_on_the_primary_after_a_write_as_long_as_the_operator_says() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    // Whether a read goes to a standby: in the transaction after a write, behind it, in the next transaction; the same after a write
+    // outside of transactions.
+    let cases = [
+        ("off", [false, true, true, true, true]),
+        ("transaction", [false, true, true, true, true]),
+        ("dml_adaptive", [false, true, true, true, true]),
+        ("trans_transaction", [false, true, false, true, true]),
+        ("always", [false, false, false, false, false]),
+    ];
+    for (mode, expected) in cases {
+        let proxy = ground.proxy(&format!("causal_reads = off\ndisable_load_balance_on_write = {mode}"));
+        let mut client = ground.client(&proxy);
+        let mut on_standby = Vec::new();
+        let mut look = |client: &mut Raw| on_standby.push(ground.standby_ports().contains(&client.value(WHERE)));
+        client.run("begin");
+        client.run("insert into t values (1)");
+        look(&mut client);
+        client.run("commit");
+        look(&mut client);
+        client.run("begin");
+        look(&mut client);
+        client.run("commit");
+        let mut client = ground.client(&proxy);
+        check_where(&ground, &mut client, WHERE, true, "another session");
+        client.extended("insert into t values (2) returning 1", &[]).unwrap();
+        look(&mut client);
+        client.run("begin");
+        look(&mut client);
+        client.run("commit");
+        assert_eq!(on_standby, expected, "{mode}");
+    }
+}
+
+#[test]
+fn under_dml_adaptive_global_everybody_reads_what_anybody_wrote() {
+    let cluster = crate::support::ground::cluster(1);
+    let proxy = Proxy::start(&cluster, "causal_reads = off\ndisable_load_balance_on_write = dml_adaptive_global");
+    let (mut writer, mut reader) = (proxy.console(), proxy.console());
+    writer.run("create table t (a int)");
+    cluster.wait_caught_up().unwrap();
+    wait_for_catalog(&mut reader, "postgres");
+    let standby = &cluster.standbys()[0];
+    standby.query("select pg_wal_replay_pause()").unwrap();
+    wait_until("replay to pause", || standby.value("select pg_get_wal_replay_pause_state()").unwrap() == "paused");
+    writer.run("insert into t values (1)");
+    assert_eq!(reader.value("select count(*) from t"), "1");
+    reader.run("begin");
+    writer.run("insert into t values (2)");
+    assert_eq!(reader.value("select count(*) from t"), "2", "also in a transaction that has not begun on a server");
+    reader.run("commit");
+    standby.query("select pg_wal_replay_resume()").unwrap();
+}
+
+#[test]
+fn a_hint_before_the_begin_is_one_for_all_of_its_transaction() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    for begin in ["/*NO LOAD BALANCE*/ begin", "/* weir: primary */ begin read only"] {
+        client.run(begin);
+        check_where(&ground, &mut client, WHERE, false, begin);
+        check_where(&ground, &mut client, WHERE, false, begin);
+        client.run("commit");
+        check_where(&ground, &mut client, WHERE, true, "behind it");
+    }
 }
