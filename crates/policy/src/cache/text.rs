@@ -28,7 +28,7 @@ pub struct Text {
     names: Names,
     written: Box<[Name]>,
     changes: Changes,
-    /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`.
+    /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`. Not so `SELECT 1 + 2`: the plus sign may be a user's.
     pub is_idle: bool,
     /// It may end the transaction it runs in, or several.
     pub ends: bool,
@@ -42,7 +42,7 @@ impl Text {
         let is_refused = facts.effect == Effect::Refused;
         Text {
             reads: reads(facts, text, config),
-            is_idle: facts.changes == Changes::Nothing && names == Names::default() && !is_refused,
+            is_idle: facts.changes == Changes::Nothing && names == Names::default() && !is_refused && facts.effect != Effect::Reads,
             names,
             written: facts.written.as_slice().into(),
             changes: facts.changes,

@@ -440,7 +440,7 @@ fn pool_backend_stats_counts_statements_and_errors_by_node() {
     assert_eq!(counted(0), ["2", "1", "1", "1", "1"]);
     assert_eq!(counted(1), ["0", "0", "0", "0", "0"]);
     // The BEGIN, which Weir answers and brings along with the statement after it, is none by itself.
-    assert_eq!([of(0, "other_cnt"), of(2, "select_cnt"), of(0, "panic_cnt"), of(0, "fatal_cnt")], ["2", "0", "0", "0"]);
+    assert_eq!([of(0, "other_cnt"), of(2, "select_cnt"), of(0, "panic_cnt"), of(0, "fatal_cnt")], ["3", "0", "0", "0"]);
     let selects: u64 = of(0, "select_cnt").parse::<u64>().unwrap() + of(1, "select_cnt").parse::<u64>().unwrap();
     assert_eq!(selects, 6, "{rows:?}");
     assert_eq!(show(&mut client, "pool_nodes", "select_cnt"), [of(0, "select_cnt"), of(1, "select_cnt"), of(2, "select_cnt")]);
