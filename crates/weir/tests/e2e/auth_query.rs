@@ -71,7 +71,7 @@ fn a_password_that_has_expired_or_a_role_that_may_not_log_in_lets_nobody_in() {
     }
     // An end within the time for which answers are believed ends that time.
     primary.query("create role brief login password 'x'; select 1").unwrap();
-    primary.query("do $$ begin execute format('alter role brief valid until %L', now() + interval '2 s'); end $$").unwrap();
+    primary.query("do $$ begin execute format('alter role brief valid until %L', now() + interval '5 s'); end $$").unwrap();
     assert_eq!(current_user(&proxy, "brief", "x"), Ok("brief".into()));
     wait_until("the password to expire", || current_user(&proxy, "brief", "x") == Err(format!("{WRONG} \"brief\"")));
 }
