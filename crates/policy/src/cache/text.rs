@@ -42,7 +42,10 @@ impl Text {
         let is_refused = facts.effect == Effect::Refused;
         Text {
             reads: reads(facts, text, config),
-            is_idle: facts.changes == Changes::Nothing && names == Names::default() && !is_refused && facts.effect != Effect::Reads,
+            is_idle: facts.changes == Changes::Nothing
+                && names == Names::default()
+                && !is_refused
+                && facts.effect != Effect::Reads,
             names,
             written: facts.written.as_slice().into(),
             changes: facts.changes,

@@ -125,7 +125,8 @@ impl State {
 
     /// Why the server does not know a statement prepared by SQL that the session has, by its complaint about that.
     pub fn why_refused(&self, complaint: &[u8]) -> Option<&Fault> {
-        let names = |entry: &Entry| complaint.windows(entry.name.len().max(1)).any(|part| part == entry.name.as_bytes());
+        let is_named = |name: &[u8]| complaint.windows(name.len() + 2).any(|part| part == [b"\"", name, b"\""].concat());
+        let names = |entry: &Entry| is_named(entry.name.as_bytes());
         self.refused.iter().find(|(entry, _)| names(entry)).map(|(_, fault)| fault)
     }
 

@@ -320,11 +320,14 @@ fn leaves_nothing(function: &Name) -> bool {
 /// goes to the primary.
 fn asks_time(facts: &Facts, text: &str) -> bool {
     const FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "age"];
+    // A constant or a parameter of these types may be `'now'`; texts that differ in constants only are one statement.
+    const TYPES: [&str; 5] = ["timestamptz", "timestamp", "date", "timetz", "time"];
     #[rustfmt::skip]
     const WORDS: [&str; 9] = ["current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "now", "today", "tomorrow", "yesterday"];
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut words = text.split(|c: char| !is_part(c));
     facts.functions.iter().any(|f| FUNCTIONS.contains(&f.name.as_str()))
+        || facts.casts.iter().any(|kind| TYPES.contains(&kind.name.as_str()))
         || words.any(|word| WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)))
 }
 
@@ -336,7 +339,13 @@ fn is_of_primary(facts: &Facts, text: &str) -> bool {
         let name = f.name.as_str();
         (name.starts_with("pg_") || name.starts_with("txid_")) && !HARMLESS.iter().any(|harmless| name.starts_with(harmless))
     };
-    facts.functions.iter().any(asks) || (facts.effect != Effect::Reads && text.to_ascii_lowercase().contains("transaction"))
+    // Source: `ClassifyUtilityCommandAsReadOnly` in utility.c has what is COMMAND_OK_IN_READ_ONLY_TXN and not OK in recovery.
+    const WORDS: [&str; 5] = ["transaction", "notify", "lock", "reindex", "cluster"];
+    let has_word = || {
+        let text = text.to_ascii_lowercase();
+        WORDS.iter().any(|word| text.contains(word))
+    };
+    facts.functions.iter().any(asks) || (facts.effect != Effect::Reads && has_word())
 }
 
 /// What a text makes behind its own change of `search_path` may be temporary, also when the change is local to the transaction.

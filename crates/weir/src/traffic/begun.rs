@@ -79,6 +79,10 @@ pub fn end(s: &mut Session, w: &Worker, ending: Ending) -> &'static str {
 pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Class> {
     let begin = match &s.begun {
         Begun::No | Begun::Sent(_) => return None,
+        // Any server says what a failed transaction says; nobody waits for a primary to hear it.
+        Begun::Failed(_) if w.view().primary.is_none() => {
+            return Some(Class { side: Side::Reader, rule: Rule::TransactionControl });
+        }
         Begun::Failed(_) => return Some(Class::primary(Rule::TransactionControl)),
         Begun::Held(begin) | Begun::Reading(begin) => begin.clone(),
     };
@@ -90,7 +94,11 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Cl
     let asked = (asked.side == Side::Primary).then_some(asked.rule);
     let class = judging::class_of(s, w, statement);
     let class = wishes::class_of(s, w, statement, class);
-    let class = net::class_of(s, statement, class);
+    let mut class = net::class_of(s, statement, class);
+    if statement.transaction != Transaction::None && class.side == Side::Reader {
+        // A second BEGIN is no read, whatever its transaction would do.
+        class = Class::primary(Rule::TransactionControl);
+    }
     if !w.has_readers() {
         return Some(Class::primary(if class.side == Side::Reader { Rule::TransactionControl } else { class.rule }));
     }
@@ -121,22 +129,21 @@ const AHEAD_MAX: usize = 64;
 /// Whether the messages up to the next Sync are not all here, or make a portal that may be asked for after it. Outside of a transaction such a
 /// one would be gone.
 fn is_in_pieces(here: &[u8]) -> bool {
-    let mut at = 0;
+    let (mut at, mut is_bound) = (0, false);
     for _ in 0..AHEAD_MAX {
         let rest = here.get(at..).unwrap_or_default();
         let Ok(Some(header)) = read_header(rest) else { return true };
         let Some(body) = rest.get(HEADER_BYTES..header.frame_bytes()) else { return true };
         match (header.tag, body) {
             (front::QUERY, _) if at == 0 => return false,
-            (front::SYNC, _) => return false,
-            (front::PARSE, _)
-            | (front::BIND, [0, ..])
-            | (front::DESCRIBE, [b'S', ..] | b"P\0")
-            | (front::EXECUTE, b"\0\0\0\0\0") => {
-                at += header.frame_bytes();
-            }
+            (front::SYNC, _) => return is_bound,
+            // One that is not asked for in between may be asked for later.
+            (front::BIND, [0, ..]) if !is_bound => is_bound = true,
+            (front::EXECUTE, b"\0\0\0\0\0") => is_bound = false,
+            (front::PARSE, _) | (front::DESCRIBE, [b'S', ..] | b"P\0") => {}
             _ => return true,
         }
+        at += header.frame_bytes();
     }
     true
 }
@@ -173,7 +180,8 @@ fn options_of(statement: &Statement) -> Begin {
 /// Sends the BEGIN over the session's link, in front of the statement that is about to be sent.
 pub fn send(s: &mut Session, w: &Worker, first: &Statement) {
     // What changes a transaction must come before its first snapshot, which this one has had.
-    let has_read = matches!(s.begun, Begun::Reading(_)) && !first.writes && !first.is_read;
+    let takes_snapshot = (first.writes || first.is_read) && !first.is_of_primary;
+    let has_read = matches!(s.begun, Begun::Reading(_)) && !takes_snapshot;
     let (statement, has_failed) = match std::mem::take(&mut s.begun) {
         Begun::Held(statement) | Begun::Reading(statement) => (statement, false),
         Begun::Failed(statement) => (statement, true),

@@ -394,6 +394,7 @@ fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect)
     }
     if expect == Expect::Bind {
         cached::unread(s, w);
+        begun::note_write(s, w, &statements::unknown());
     }
     s.replies.push(expect);
     s.flushed = false;

@@ -5,7 +5,7 @@
 //! If it begins with an error that the primary might not give, the messages are put back as if they had just come, what they changed in
 //! the session is taken back, and they take their way again, to the primary. Once the client has seen something, errors are its own.
 
-use crate::client::session::{IDLE, Session};
+use crate::client::session::{Begun, IDLE, Session};
 use crate::client::statements::Statement;
 use crate::monitor::log::Level;
 use crate::monitor::metrics::Metric;
@@ -303,6 +303,7 @@ fn note_error(s: &Session, w: &Worker, at: usize, header: Header) -> bool {
 fn may_again(s: &Session) -> bool {
     s.net.waits()
         && s.transaction == IDLE
+        && !matches!(s.begun, Begun::Sent(_))
         && s.net.times < AGAIN_MAX
         && s.entry.cancels.get() == 0
         && !s.entry.cancel_waits.get()

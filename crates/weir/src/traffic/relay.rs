@@ -539,6 +539,7 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
         return Ok(flow);
     }
     cached::unread(s, w);
+    begun::note_write(s, w, &statement);
     timing::sent(s, w, statement.verb);
     sequences::note(s, &statement);
     s.state.note(Leaves::of(Keeps::Unknown), &[], &[], &[]);
@@ -704,7 +705,10 @@ fn on_parameter(s: &mut Session, header: Header) -> bool {
 }
 
 fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: Whose) -> Result<(), Fault> {
-    s.transaction = status;
+    // What was sent ahead of a BEGIN tells nothing of the transaction, which is the client's already.
+    if whose == Whose::Begin || !matches!(s.begun, Begun::Sent(_)) {
+        s.transaction = status;
+    }
     s.flushed = false;
     match whose {
         Whose::Client => {}
@@ -773,7 +777,6 @@ fn show_doing(s: &Session) {
 }
 
 fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, looks: bool) {
-    s.begun.fail();
     if !s.replies.has_work_behind_error() {
         (s.state.bound_reset, s.state.plain) = (None, None);
         // DISCARD ALL commits at once, also in a pipeline.
@@ -814,6 +817,9 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         s.down.eat(header);
         return;
     }
+    // From here on the client hears of it.
+    s.begun.fail();
+    let report = weir_wire::back::read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
     if report.sqlstate == b"26000"
         && let Some(fault) = s.state.why_refused(report.message).cloned()
     {
@@ -851,7 +857,7 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
     if w.shared.stop_mode() < Stop::Fast && net::on_loss(s, w) {
         return Ok(());
     }
-    let lost_transaction = s.transaction != IDLE && !begun::lost(s);
+    let lost_transaction = !begun::lost(s) && s.transaction != IDLE;
     let lost_state = lost_transaction || inventory::leaves_something(s) || s.down.is_mid_message();
     s.down.drop_unseen();
     s.up.forget_pending(&w.buffers);

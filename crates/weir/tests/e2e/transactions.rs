@@ -17,6 +17,13 @@ const STORIES: &[&[&str]] = &[
     &["begin", "select 1", "insert into t values (1)", "select count(*) from t", "commit"],
     &["begin", "insert into t values (2)", "rollback", "select count(*) from t"],
     &["begin", "begin", "commit", "commit"],
+    &["begin", "begin read only", "commit", "select count(*) from t"],
+    &["begin", "select count(*) from t", "start transaction read only", "insert into t values (7)", "rollback"],
+    &["begin read only", "begin read only", "select count(*) from t", "commit"],
+    &["begin", "select count(*) from t", "set transaction isolation level serializable; insert into t values (8)", "rollback"],
+    &["begin read only", "notify c", "select count(*) from t", "commit"],
+    &["begin read only", "lock table t in share mode", "commit"],
+    &["begin read only", "reindex table t", "commit"],
     &["begin", "start transaction", "select 1", "commit"],
     &["begin", "begin isolation level serializable", "show transaction_isolation", "commit"],
     &["begin", "select 1", "begin isolation level serializable", "rollback"],
@@ -172,6 +179,41 @@ fn stories_of_transactions_are_the_same_with_named_and_described_statements() {
     check_stories("", true, How::Named);
     check_stories("pool_size = 1\nprepared_statements_max = 2", false, How::Named);
     check_stories("", true, How::Described);
+}
+
+#[test]
+fn a_portal_that_was_only_bound_is_there_after_its_sync() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int); insert into t values (1)");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    wait_for_catalog(&mut client, &ground.database);
+    for mut client in [ground.direct(), client] {
+        client.run("begin");
+        client.send(&[wire::parse("", "select a from t"), wire::bind("", "", &[]), wire::sync()].concat());
+        assert_eq!(client.tags(), "12Z");
+        client.send(&[wire::execute("", 0), wire::sync()].concat());
+        assert_eq!(client.tags(), "DCZ");
+        client.send(&[wire::bind("", "", &[]), wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
+        assert_eq!(client.tags(), "22DCZ");
+        client.run("commit");
+    }
+}
+
+#[test]
+fn one_moment_is_the_time_of_a_transaction_however_it_is_asked_for() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    wait_for_catalog(&mut client, &ground.database);
+    client.run("select '2020-01-01'::timestamptz");
+    client.run("begin");
+    let first = client.value("select 'now'::timestamptz");
+    assert_eq!(client.value("select timestamptz 'now'"), first);
+    assert_eq!(client.value("select cast('now' as timestamp with time zone)"), first);
+    assert_eq!(client.extended("select $1::timestamptz", &["now"]).unwrap(), first);
+    client.run("commit");
+    assert_ne!(client.value("select 'now'::timestamptz"), first);
 }
 
 #[test]

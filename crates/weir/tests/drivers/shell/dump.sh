@@ -5,6 +5,8 @@ set -eu
 copy="${PGDATABASE}_copy"
 ask() { psql -XqAt -v ON_ERROR_STOP=1 "$@"; }
 
+# A database that was used before has a schema public without its comment and rights; a dump tells of both.
+ask -c 'set client_min_messages = warning' -c 'drop schema public cascade' -c 'create schema public'
 ask <<'SQL'
 create type mood as enum ('sad', 'happy');
 create domain small as int check (value < 1000);
