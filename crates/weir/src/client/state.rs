@@ -125,9 +125,7 @@ impl State {
 
     /// Why the server does not know a statement prepared by SQL that the session has, by its complaint about that.
     pub fn why_refused(&self, complaint: &[u8]) -> Option<&Fault> {
-        let is_named = |name: &[u8]| complaint.windows(name.len() + 2).any(|part| part == [b"\"", name, b"\""].concat());
-        let names = |entry: &Entry| is_named(entry.name.as_bytes());
-        self.refused.iter().find(|(entry, _)| names(entry)).map(|(_, fault)| fault)
+        self.refused.iter().find(|(entry, _)| quotes(complaint, entry.name.as_bytes())).map(|(_, fault)| fault)
     }
 
     /// The link may have more on it than is known.
@@ -212,5 +210,23 @@ impl State {
             subscription.rules.link_lost();
             subscription.rules.drop_fence();
         }
+    }
+}
+
+/// Whether a complaint of a server's is about this name. The words around it may hold the same letters.
+fn quotes(complaint: &[u8], name: &[u8]) -> bool {
+    let quoted = [b"\"", name, b"\""].concat();
+    complaint.windows(quoted.len()).any(|part| part == quoted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_is_about_the_name_in_quotes() {
+        let complaint = b"prepared statement \"zzz\" does not exist";
+        assert!(quotes(complaint, b"zzz"));
+        assert!(!quotes(complaint, b"a") && !quotes(complaint, b"zz") && !quotes(complaint, b""));
     }
 }

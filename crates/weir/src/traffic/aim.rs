@@ -316,8 +316,10 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
         }
     }
     let (dice, (here, stays)) = (s.causal.dice, here);
-    let shares = w.loads.shares(&view, w.now_ms());
-    let (view, favourite, shares) = (&**view, s.favourite, shares.as_slice());
+    // Writes, and reads where only the primary takes them, have no choice.
+    let shares = (class.side == Side::Reader && w.has_readers()).then(|| w.loads.shares(&view, w.now_ms()));
+    let shares = shares.as_ref().map_or(&[][..], |shares| shares.as_slice());
+    let (view, favourite) = (&**view, s.favourite);
     let route = route::choose(&Ask {
         class,
         view,

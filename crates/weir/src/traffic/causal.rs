@@ -7,7 +7,7 @@ use crate::process::shared::{Message, Shared};
 use crate::process::worker::Worker;
 use crate::server::link::Link;
 use std::time::Instant;
-use weir_policy::causal::{CausalReads, Nodes, STINT_ROUNDS, Seen};
+use weir_policy::causal::{CausalReads, Life, Nodes, STINT_ROUNDS, Seen};
 use weir_policy::cluster::{ClusterView, NodeIndex};
 use weir_policy::settings::Settings;
 
@@ -165,15 +165,9 @@ pub fn shown_by(s: &Session, w: &Worker, link: &Link) -> Shown {
     if !s.causal.is_careful {
         return Shown::All;
     }
-    let node = link.card.address.node;
-    let positions = &w.shared.positions;
-    let (life, _) = positions.standing(node);
-    if link.life.get() != life || life == 0 {
-        link.life.set(positions.life_of(node, link.opened_us).unwrap_or(0));
-    }
-    let (life, covers) = positions.standing(node);
-    let need = s.causal.must_show.need((node, life));
-    match life != 0 && link.life.get() == life {
+    let Standing { life, covers, is_proven } = standing(w, link);
+    let need = s.causal.must_show.need((link.card.address.node, life));
+    match is_proven {
         true if covers >= need => Shown::All,
         false if need == 0 && life != 0 => Shown::Unproven,
         // Nobody could prove anything now.
@@ -184,6 +178,20 @@ pub fn shown_by(s: &Session, w: &Worker, link: &Link) -> Shown {
 
 /// Whether what comes over this link to a standby covers a round for certain.
 pub fn covers(w: &Worker, link: &Link, round: u64) -> bool {
+    let Standing { covers, is_proven, .. } = standing(w, link);
+    is_proven && covers >= round
+}
+
+/// What is known of the standby at the other end of a link.
+struct Standing {
+    life: Life,
+    covers: u64,
+    /// The link is known to be one to this life of it.
+    is_proven: bool,
+}
+
+#[inline]
+fn standing(w: &Worker, link: &Link) -> Standing {
     let node = link.card.address.node;
     let positions = &w.shared.positions;
     let (life, _) = positions.standing(node);
@@ -191,7 +199,7 @@ pub fn covers(w: &Worker, link: &Link, round: u64) -> bool {
         link.life.set(positions.life_of(node, link.opened_us).unwrap_or(0));
     }
     let (life, covers) = positions.standing(node);
-    life != 0 && link.life.get() == life && covers >= round
+    Standing { life, covers, is_proven: life != 0 && link.life.get() == life }
 }
 
 /// Somebody needs to know who covers this round.

@@ -819,7 +819,6 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     }
     // From here on the client hears of it.
     s.begun.fail();
-    let report = weir_wire::back::read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
     if report.sqlstate == b"26000"
         && let Some(fault) = s.state.why_refused(report.message).cloned()
     {
