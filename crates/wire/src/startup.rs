@@ -64,8 +64,15 @@ pub struct Parameters {
 
 impl Parameters {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        let mut words = self.text.split_terminator('\0');
-        std::iter::from_fn(move || words.next().zip(words.next()))
+        let mut rest = &*self.text;
+        // By bytes: the words are short, and every login asks several times.
+        let mut word = move || {
+            let end = rest.bytes().position(|byte| byte == 0)?;
+            let (word, after) = (&rest[..end], &rest[end + 1..]);
+            rest = after;
+            Some(word)
+        };
+        std::iter::from_fn(move || word().zip(word()))
     }
 
     fn push(&mut self, name: &str, value: &str) {
