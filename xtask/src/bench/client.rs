@@ -76,6 +76,13 @@ impl Client {
     }
 }
 
+/// A Query for each of these texts.
+pub fn queries(texts: impl Iterator<Item = String>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    texts.for_each(|text| put(&mut bytes, b'Q', &[text.as_bytes(), b"\0"]));
+    bytes
+}
+
 /// Appends one message: tag, length, body.
 fn put(out: &mut Vec<u8>, tag: u8, body: &[&[u8]]) {
     let bytes: usize = body.iter().map(|part| part.len()).sum();

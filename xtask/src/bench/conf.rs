@@ -12,6 +12,9 @@ pub const SESSION_DATABASE: &str = "bench_session";
 /// Room for the idle workload and a few clients more.
 const CLIENTS_OF_POOLERS: u32 = 10_200;
 
+/// Answers are kept in memory, more than any workload has.
+const CACHE: &str = "memory_cache_enabled = on\nmemqcache_total_size = 1GB\nmemqcache_max_num_cache = 2000000\n";
+
 /// What differs from run to run.
 pub struct Settings {
     /// Folder for sockets, process ids and logs.
@@ -55,6 +58,7 @@ pub fn weir(s: &Settings) -> String {
     let Settings { folder, port, pool_size, .. } = s;
     let backends = backends(s);
     let balance = if s.stage == Stage::Unspread { "off" } else { "on" };
+    let cache = if s.stage == Stage::Cached { CACHE } else { "" };
     let causal = if s.stage == Stage::Uncausal { "causal_reads = off\n" } else { "" };
     let door = match s.door {
         Door::Open => String::new(),
@@ -63,7 +67,7 @@ pub fn weir(s: &Settings) -> String {
     };
     format!(
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
-         {backends}{causal}pool_mode = transaction\npool_size = {pool_size}\nmax_client_connections = {CLIENTS_OF_POOLERS}\n\
+         {backends}{causal}{cache}pool_mode = transaction\npool_size = {pool_size}\nmax_client_connections = {CLIENTS_OF_POOLERS}\n\
          num_init_children = {CLIENTS_OF_POOLERS}\nmax_pool = 1\nload_balance_mode = {balance}\n\
          sr_check_user = 'postgres'\nlog_min_messages = warning\npid_file_name = '{folder}/weir.pid'\n{door}"
     )
@@ -96,6 +100,11 @@ pub fn bouncer(s: &Settings) -> String {
 /// Pgpool-II's pgpool.conf: streaming replication mode, a process for each client, the shared relation cache on.
 pub fn pgpool(s: &Settings) -> String {
     let Settings { folder, port, second_port, clients_max, .. } = s;
+    // Its own sizes: with ours it takes all of its shared memory before it starts.
+    let cache = match s.stage {
+        Stage::Cached => format!("memory_cache_enabled = on\nmemqcache_method = 'shmem'\nmemqcache_oiddir = '{folder}'\n"),
+        _ => String::new(),
+    };
     let children = clients_max + 4;
     let backends = backends(s);
     let door = match s.door {
@@ -106,7 +115,7 @@ pub fn pgpool(s: &Settings) -> String {
         "backend_clustering_mode = 'streaming_replication'\nlisten_addresses = '127.0.0.1'\nport = {port}\n\
          pcp_listen_addresses = '127.0.0.1'\npcp_port = {second_port}\n\
          socket_dir = '{folder}'\npcp_socket_dir = '{folder}'\nunix_socket_directories = '{folder}'\n\
-         {backends}enable_shared_relcache = on\nnum_init_children = {children}\nmax_pool = 1\n\
+         {backends}{cache}enable_shared_relcache = on\nnum_init_children = {children}\nmax_pool = 1\n\
          load_balance_mode = on\nenable_pool_hba = off\npool_passwd = ''\n\
          sr_check_user = 'postgres'\nsr_check_database = 'postgres'\nlogging_collector = off\n\
          log_min_messages = error\npid_file_name = '{folder}/pgpool.pid'\nlogdir = '{folder}'\n{door}"

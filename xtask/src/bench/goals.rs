@@ -2,7 +2,7 @@
 
 use super::metric::Metric;
 use super::results::Results;
-use super::stats::Spread;
+use super::stats::{self, Spread};
 use super::system::System;
 
 /// What a measured value is held against.
@@ -12,6 +12,8 @@ enum Against {
     System(System),
     /// Another workload on Weir.
     Workload(&'static str),
+    /// What Weir gains over another workload, as a part of what another system gains: both ratios are within a round.
+    Gain { over: &'static str, of: System },
     /// What another workload on Weir takes: the difference is the value.
     Beyond(&'static str),
     /// Nothing: the value itself.
@@ -138,6 +140,48 @@ const GOALS: &[Goal] = &[
     spread("tables-64", 2.0, 2.0),
     spread("tables-128", 2.0, 2.0),
     spread("tables-256", 2.0, 2.0),
+    hits("hits-8"),
+    hits("hits-64"),
+    hit_cpu("hits-8"),
+    hit_cpu("hits-64"),
+    Goal {
+        what: "gain of the cache / gain of pgpool's",
+        workload: "hits-64",
+        metric: Metric::Tps,
+        against: Against::Gain { over: "simple-64", of: System::Pgpool },
+        good: Good::Above,
+        must: 2.0,
+        aim: 3.0,
+    },
+    pays("ratio-10", "ratio-10-off", 0.95),
+    pays("ratio-20", "ratio-20-off", 1.0),
+    Goal {
+        what: "hits per second at 256 clients / at 4",
+        workload: "hits-256",
+        metric: Metric::Tps,
+        against: Against::Workload("hits-4"),
+        good: Good::Above,
+        must: 1.0,
+        aim: 1.0,
+    },
+    Goal {
+        what: "us of a write with 1,000,000 answers / with 1,000",
+        workload: "invalidate-1m",
+        metric: Metric::P50Micros,
+        against: Against::Workload("invalidate-1k"),
+        good: Good::Below,
+        must: 1.1,
+        aim: 1.0,
+    },
+    Goal {
+        what: "user instructions added where nothing is kept",
+        workload: "uncacheable",
+        metric: Metric::UserInstructions,
+        against: Against::Beyond("uncacheable-off"),
+        good: Good::Below,
+        must: 300.0,
+        aim: 300.0,
+    },
     Goal {
         what: "reads per second with 256 tables / with 64",
         workload: "tables-256",
@@ -148,6 +192,22 @@ const GOALS: &[Goal] = &[
         aim: 1.0,
     },
 ];
+
+/// tps with a cache against those without.
+const fn pays(workload: &'static str, without: &'static str, must: f64) -> Goal {
+    let (metric, against, good) = (Metric::Tps, Against::Workload(without), Good::Above);
+    Goal { what: "reads per second with a cache / without", workload, metric, against, good, must, aim: 1.0 }
+}
+
+const fn hits(workload: &'static str) -> Goal {
+    let (metric, against, good) = (Metric::Tps, Against::System(System::Answers), Good::Above);
+    Goal { what: "hits per second / a server that knows one answer", workload, metric, against, good, must: 0.7, aim: 0.9 }
+}
+
+const fn hit_cpu(workload: &'static str) -> Goal {
+    let (metric, against, good) = (Metric::CpuMicros, Against::System(System::Redis), Good::Below);
+    Goal { what: "CPU per hit / GET of redis", workload, metric, against, good, must: 1.5, aim: 1.1 }
+}
 
 /// How far a goal is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,6 +262,10 @@ fn judge_one(goal: &Goal, results: &Results) -> Line {
     let measured = match goal.against {
         Against::System(other) => results.ratio(goal.metric, ours, (goal.workload, other)),
         Against::Workload(other) => results.ratio(goal.metric, ours, (other, System::Weir)),
+        Against::Gain { over, of } => {
+            let gain = |system| results.ratio(goal.metric, (goal.workload, system), (over, system));
+            gain(System::Weir).zip(gain(of)).and_then(|(ours, theirs)| stats::spread(&[ours.median / theirs.median]))
+        }
         Against::Beyond(other) => results.difference(goal.metric, ours, (other, System::Weir)),
         Against::Limit => results.spread(ours.0, ours.1, goal.metric),
     };

@@ -4,7 +4,7 @@
 //! shuffled order, so that what else the machine does meets all of them, and ratios are taken within a round.
 //!
 //! Map: `workload`, `system`, `metric`, `goals` are tables · `server` PostgreSQL · `programs` finds and builds · `conf`
-//! their files · `run` one run · `pgbench`, `client`, `catalog` make the load · `proc`, `counters` measure the proxy · `stats`,
+//! their files · `run` one run · `pgbench`, `client`, `catalog`, `kept`, `redis` make the load · `proc`, `counters` measure the proxy · `stats`,
 //! `results`, `report` do the sums.
 
 mod catalog;
@@ -12,10 +12,12 @@ mod client;
 mod conf;
 mod counters;
 mod goals;
+mod kept;
 mod metric;
 mod pgbench;
 mod proc;
 mod programs;
+mod redis;
 mod report;
 mod results;
 mod run;
@@ -55,7 +57,7 @@ pub struct Arguments {
     /// Only these workloads (comma separated; the beginning of a name takes all that begin with it)
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only these systems: direct, weir, pgbouncer, pgpool, relay
+    /// Only these systems: direct, weir, pgbouncer, pgpool, relay, answers, redis
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
     /// Rounds (default 5)
@@ -93,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let folder = Folder::make(account)?;
     let programs = programs::prepare(&systems, &workloads, arguments.weir.as_deref(), &folder.0, account);
     let cluster = server::start(arguments.scale)?;
-    let is_spread = workloads.iter().any(|workload| workload.stage != Stage::One);
+    let is_spread = workloads.iter().any(|workload| !matches!(workload.stage, Stage::One | Stage::Cached));
     let spread = is_spread.then(|| server::start_spread(arguments.scale)).transpose()?;
     let busy = workloads.iter().filter(|workload| !matches!(workload.kind, Kind::Idle { .. }));
     let launcher = Launcher {
@@ -197,6 +199,7 @@ fn describe(
         ("weir", of(&launcher.programs.weir)),
         ("pgbouncer", of(&launcher.programs.bouncer)),
         ("pgpool", of(&launcher.programs.pgpool)),
+        ("redis", of(&launcher.programs.redis)),
         ("rounds", format!("{rounds} of {seconds} s, order shuffled with seed {}", arguments.seed)),
         ("instructions", instructions.describe().to_owned()),
     ];

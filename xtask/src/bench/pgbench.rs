@@ -11,7 +11,7 @@ use super::metric::{Metric, Sample};
 use super::run::Amount;
 use super::secrets;
 use super::stats::percentile;
-use super::workload::{Door, Kind, Workload};
+use super::workload::{Door, HIT_ROWS, Kind, Workload};
 use crate::process::{self, Output};
 
 /// A run may take this much longer than asked before it is given up.
@@ -36,16 +36,16 @@ pub fn run(workload: &Workload, port: u16, database: &str, amount: Amount, folde
     command.env("PGSSLMODE", if workload.door == Door::Tls { "require" } else { "disable" });
     command.env("PGPASSWORD", secrets::PASSWORD);
     command.args(["-c", &workload.clients.to_string()]);
-    let script = folder.join("script.sql");
-    if let Some(text) = script_of(workload.kind) {
+    for (at, (text, weight)) in scripts_of(workload.kind).into_iter().enumerate() {
+        let script = folder.join(format!("script-{at}.sql"));
         fs::write(&script, text)?;
-        command.arg("-f").arg(&script);
+        command.arg("-f").arg(format!("{}@{weight}", script.display()));
     }
     command.args(kind_arguments(workload.kind)?);
     let limit = match amount {
         Amount::Seconds(seconds) => {
             command.args(["-T", &seconds.to_string(), "--log", "--log-prefix"]).arg(&prefix);
-            if matches!(workload.kind, Kind::Select(_) | Kind::Same) {
+            if !matches!(workload.kind, Kind::Connect | Kind::TpcbLike | Kind::Mixed | Kind::Tables { .. }) {
                 command.args(["--sampling-rate", SAMPLING_RATE]);
             }
             Duration::from_secs(seconds.into()) + GRACE
@@ -69,19 +69,33 @@ fn kind_arguments(kind: Kind) -> Result<Vec<&'static str>> {
     match kind {
         Kind::Select(mode) => Ok(vec!["-S", "-M", mode.argument()]),
         Kind::Connect => Ok(vec!["-S", "-C"]),
-        Kind::TpcbLike | Kind::Same | Kind::Mixed => Ok(vec![]),
+        Kind::TpcbLike | Kind::Same | Kind::Mixed | Kind::Hits | Kind::HitRatio { .. } | Kind::Uncacheable => Ok(vec![]),
         Kind::Tables { .. } => Ok(vec!["-C"]),
-        Kind::FirstSight | Kind::Catalog | Kind::Idle { .. } | Kind::Rows { .. } | Kind::Pipeline { .. } => {
-            bail!("not a workload of pgbench")
-        }
+        Kind::FirstSight
+        | Kind::Catalog
+        | Kind::Idle { .. }
+        | Kind::Rows { .. }
+        | Kind::Invalidate { .. }
+        | Kind::Pipeline { .. } => bail!("not a workload of pgbench"),
     }
 }
 
-/// The script of what pgbench does not bring itself.
-fn script_of(kind: Kind) -> Option<String> {
-    const READ: &str = "SELECT abalance FROM pgbench_accounts WHERE aid =";
-    match kind {
+/// The scripts of what pgbench does not bring itself, and how often each is taken.
+fn scripts_of(kind: Kind) -> Vec<(String, u32)> {
+    const READ: &str = READ_OF_ROW;
+    let script = match kind {
         Kind::Same => Some(format!("{READ} 4711;\n")),
+        Kind::Hits => Some(hits()),
+        Kind::HitRatio { percent } => {
+            // Each text once, and nothing else about it new: the row is one of those that are in the server's memory anyway.
+            let misses =
+                format!("\\set aid random(1, {HIT_ROWS})\n\\set n random(1, 2000000000)\n{READ} :aid AND bid < :n + 1000;\n");
+            return [(hits(), percent), (misses, 100 - percent)].into_iter().filter(|(_, weight)| *weight > 0).collect();
+        }
+        Kind::Uncacheable => {
+            let read = "SELECT abalance, clock_timestamp() FROM pgbench_accounts WHERE aid =";
+            Some(format!("\\set aid random(1, 100000)\n{read} :aid;\n"))
+        }
         Kind::Mixed => {
             let write = "UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = :aid;\n";
             Some(format!("\\set aid random(1, 100000)\n{write}{}", format!("{READ} :aid;\n").repeat(9)))
@@ -94,9 +108,18 @@ fn script_of(kind: Kind) -> Option<String> {
         | Kind::Rows { .. }
         | Kind::FirstSight
         | Kind::Catalog
+        | Kind::Invalidate { .. }
         | Kind::Pipeline { .. } => None,
-    }
+    };
+    script.map(|text| (text, 1)).into_iter().collect()
 }
+
+fn hits() -> String {
+    format!("\\set aid random(1, {HIT_ROWS})\n{READ_OF_ROW} :aid;\n")
+}
+
+/// The read of pgbench's `-S`, up to the number of the row.
+pub const READ_OF_ROW: &str = "SELECT abalance FROM pgbench_accounts WHERE aid =";
 
 /// The first line of standard error that looks like a reason.
 fn complaint(output: &Output) -> String {

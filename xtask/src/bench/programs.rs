@@ -37,6 +37,8 @@ pub fn prepare(systems: &[System], workloads: &[&Workload], weir: Option<&Path>,
         bouncer_version: bouncer.as_deref().ok().and_then(|path| parse_version(&version(path))),
         bouncer,
         pgpool: wanted(System::Pgpool, &|| find("pgpool", "pgpool2")),
+        answers: wanted(System::Answers, &|| copied(&build(&["-p", "xtask", "--bin", "answers"], "answers")?)),
+        redis: wanted(System::Redis, &|| find("redis-server", "redis-server")),
         relay: wanted(System::Relay, &|| copied(&build(&["-p", "xtask", "--bin", "relay"], "relay")?)),
         first_sight: wanted(System::Weir, &|| {
             ensure!(sees_texts, "not asked for");

@@ -9,11 +9,13 @@ use weir_demo::Sql;
 
 use super::catalog;
 use super::client::{Client, pipeline};
+use super::kept;
 use super::metric::{Metric, Sample};
 use super::pgbench;
 use super::proc;
+use super::redis;
 use super::stats::percentile;
-use super::system::{Program, Running};
+use super::system::{Program, Running, System};
 use super::workload::{Kind, PIPELINE_STATEMENTS, Workload};
 use crate::process;
 
@@ -48,6 +50,12 @@ pub fn measure(workload: &Workload, system: &Running, seconds: u32, folder: &Pat
     }
     if workload.kind == Kind::Catalog {
         return catalog::measure(system);
+    }
+    if let Kind::Invalidate { answers } = workload.kind {
+        return kept::measure_writes(system, answers, seconds);
+    }
+    if matches!(workload.kind, Kind::Hits | Kind::HitRatio { .. }) && system.system() != System::Redis {
+        kept::warm(system)?;
     }
     let reads_before = reads_by_node(workload, system)?;
     let before = system.pid().map(proc::cpu_seconds).transpose()?;
@@ -96,7 +104,18 @@ pub fn transactions(workload: &Workload, system: &Running, amount: Amount, folde
 fn perform(workload: &Workload, system: &Running, amount: Amount, folder: &Path) -> Result<Done> {
     let database = system.database(workload);
     match workload.kind {
-        Kind::Select(_) | Kind::Connect | Kind::TpcbLike | Kind::Same | Kind::Mixed => {
+        Kind::Hits if system.system() == System::Redis => {
+            let (transactions, sample) = redis::get(system.port, workload.clients, amount)?;
+            Ok(Done { transactions, bytes: 0.0, sample })
+        }
+        Kind::Select(_)
+        | Kind::Connect
+        | Kind::TpcbLike
+        | Kind::Same
+        | Kind::Mixed
+        | Kind::Hits
+        | Kind::HitRatio { .. }
+        | Kind::Uncacheable => {
             let run = pgbench::run(workload, system.port, database, amount, folder)?;
             Ok(Done { transactions: run.transactions, bytes: 0.0, sample: run.sample })
         }
@@ -120,7 +139,9 @@ fn perform(workload: &Workload, system: &Running, amount: Amount, folder: &Path)
                 client.read_until_ready(syncs, &mut buffer)
             })
         }
-        Kind::Idle { .. } | Kind::FirstSight | Kind::Catalog => bail!("this workload does no transactions"),
+        Kind::Idle { .. } | Kind::FirstSight | Kind::Catalog | Kind::Invalidate { .. } => {
+            bail!("this workload does no transactions")
+        }
     }
 }
 

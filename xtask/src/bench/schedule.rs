@@ -60,7 +60,7 @@ impl<'a> Schedule<'a> {
         {
             bail!("{last}");
         }
-        if matches!(workload.kind, Kind::Idle { .. } | Kind::Catalog) {
+        if matches!(workload.kind, Kind::Idle { .. } | Kind::Catalog | Kind::Invalidate { .. }) {
             let mut fresh = self.launcher.start(system, workload, &[])?;
             let sample = run::measure(workload, &fresh, seconds, &self.launcher.folder);
             fresh.stop()?;
@@ -91,7 +91,11 @@ impl<'a> Schedule<'a> {
         for &workload in self.workloads {
             for system in self.systems.clone() {
                 let works = self.results.cell(workload.name, system).is_some_and(|c| c.rounds.iter().any(Result::is_ok));
-                if system == System::Direct || !works || matches!(workload.kind, Kind::FirstSight | Kind::Catalog) {
+                if system == System::Direct
+                    || !works
+                    || matches!(workload.kind, Kind::FirstSight | Kind::Catalog | Kind::Invalidate { .. })
+                    || system == System::Redis
+                {
                     continue;
                 }
                 let launcher = self.launcher;

@@ -15,6 +15,7 @@ use weir_demo::{ReservedPort, Sql};
 use super::client::Client;
 use super::conf;
 use super::proc;
+use super::redis;
 use super::secrets::Secrets;
 use super::workload::{Door, Kind, Mode, Stage, Workload};
 use crate::process::{self, Account};
@@ -39,10 +40,15 @@ pub enum System {
     Pgpool,
     /// A program that only copies bytes: `bin/relay.rs`.
     Relay,
+    /// A program that gives one answer to everything: `bin/answers.rs`.
+    Answers,
+    /// Debian's Redis, asked by its own benchmark for as many bytes.
+    Redis,
 }
 
 /// All systems in the order of the tables.
-pub const SYSTEMS: [System; 5] = [System::Direct, System::Weir, System::Bouncer, System::Pgpool, System::Relay];
+pub const SYSTEMS: [System; 7] =
+    [System::Direct, System::Weir, System::Bouncer, System::Pgpool, System::Relay, System::Answers, System::Redis];
 
 impl System {
     /// The word for `--systems`, tables and JSON.
@@ -53,27 +59,35 @@ impl System {
             System::Bouncer => "pgbouncer",
             System::Pgpool => "pgpool",
             System::Relay => "relay",
+            System::Answers => "answers",
+            System::Redis => "redis",
         }
     }
 
     /// Why this system cannot do this workload at all.
     pub fn unfit_for(self, workload: &Workload) -> Option<&'static str> {
+        if matches!(self, System::Answers | System::Redis) && workload.kind != Kind::Hits {
+            return Some("has only hits");
+        }
         match (self, workload.door) {
             (_, Door::Open) | (System::Weir | System::Bouncer, _) => {}
             (System::Pgpool, Door::Tls) => {}
             (System::Direct, _) => return Some("the server here asks nobody for a proof and has no certificate"),
-            (System::Relay, _) => return Some("only copies bytes"),
+            (System::Relay | System::Answers | System::Redis, _) => return Some("only copies bytes"),
             (System::Pgpool, Door::Scram) => return Some("needs the password in clear text or encrypted, not only its verifier"),
         }
         match (self, workload.stage) {
-            (System::Weir, _) | (_, Stage::One) | (System::Pgpool, Stage::Spread) => {}
+            (System::Weir, _) | (_, Stage::One) | (System::Pgpool, Stage::Spread | Stage::Cached) => {}
+            (System::Answers | System::Redis, _) => {}
             (System::Pgpool, _) => return Some("a setting of Weir's is what is measured"),
+            (System::Direct | System::Bouncer | System::Relay, Stage::Cached) => return Some("has no cache"),
             (System::Direct | System::Bouncer | System::Relay, _) => return Some("knows one server"),
         }
         match (self, workload.kind) {
             (System::Weir, _) => None,
             (_, Kind::FirstSight) => Some("the code of Weir is what is measured"),
             (_, Kind::Catalog) => Some("reads no catalogs as a whole"),
+            (_, Kind::Invalidate { .. }) => Some("what is measured is that ours does not grow"),
             (System::Direct, Kind::Idle { .. }) => Some("no proxy; an idle client is a whole server process"),
             (System::Relay, Kind::Idle { .. }) => Some("opens a server connection for each client"),
             (System::Pgpool, Kind::Idle { .. }) => Some("needs a process for each client"),
@@ -85,7 +99,7 @@ impl System {
     fn stop_signal(self) -> Signal {
         match self {
             System::Weir | System::Pgpool => Signal::INT,
-            System::Direct | System::Bouncer | System::Relay => Signal::TERM,
+            System::Direct | System::Bouncer | System::Relay | System::Answers | System::Redis => Signal::TERM,
         }
     }
 }
@@ -105,6 +119,10 @@ pub struct Programs {
     pub pgpool: Program,
     /// Built beside this program.
     pub relay: Program,
+    /// Built beside this program.
+    pub answers: Program,
+    /// Debian's, or one in PATH.
+    pub redis: Program,
     /// An example of Weir's crate: how long a text takes that was never seen.
     pub first_sight: Program,
 }
@@ -132,7 +150,7 @@ pub struct Launcher {
 impl Launcher {
     /// The servers of a stage, the primary first.
     fn server_ports(&self, stage: Stage) -> Vec<u16> {
-        if stage == Stage::One { vec![self.server_port] } else { self.spread_ports.clone() }
+        if matches!(stage, Stage::One | Stage::Cached) { vec![self.server_port] } else { self.spread_ports.clone() }
     }
 
     /// Starts a system for this workload, behind the words of `wrapper` (valgrind, or nothing), and waits until it answers.
@@ -200,6 +218,12 @@ impl Launcher {
         Ok(match system {
             System::Direct => bail!("nothing to start"),
             System::Relay => vec![program(&self.programs.relay)?, address(ports[0]), address(self.server_port)],
+            System::Answers => vec![program(&self.programs.answers)?, address(ports[0])],
+            System::Redis => {
+                let port = ports[0].to_string();
+                let words = ["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"].map(str::to_owned);
+                [program(&self.programs.redis)?].into_iter().chain(words).collect()
+            }
             System::Weir => {
                 if door == Door::Scram {
                     write("pool_passwd", format!("postgres:{}\n", self.secrets.verifier))?;
@@ -244,6 +268,11 @@ impl Running {
         self.child.as_ref().map(Child::id)
     }
 
+    /// What it is.
+    pub fn system(&self) -> System {
+        self.system
+    }
+
     /// The database a workload connects to: PgBouncer has one more, in session mode.
     pub fn database(&self, workload: &Workload) -> &'static str {
         match workload.kind {
@@ -255,7 +284,11 @@ impl Running {
     fn wait_ready(&mut self) -> Result<()> {
         let end = Instant::now() + START_LIMIT;
         loop {
-            let Err(error) = Client::knock(self.port, &mut [0; 4096]) else { return Ok(()) };
+            let knocked = match self.system {
+                System::Redis => redis::knock(self.port),
+                _ => Client::knock(self.port, &mut [0; 4096]),
+            };
+            let Err(error) = knocked else { return Ok(()) };
             let ended = self.child.as_mut().map(Child::try_wait).transpose()?.flatten();
             if ended.is_some() || Instant::now() > end {
                 let last = self.last_words().unwrap_or_else(|| "it said nothing".to_owned());

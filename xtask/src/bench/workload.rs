@@ -45,12 +45,23 @@ pub enum Kind {
     FirstSight,
     /// A database with 100,000 tables and 50,000 functions gets its first session.
     Catalog,
+    /// An indexed read of one of `HIT_ROWS` rows, all of which were read before: with a cache, nothing but hits.
+    Hits,
+    /// Of a hundred such reads so many are of those rows; the others were never read before.
+    HitRatio { percent: u32 },
+    /// An indexed read whose answer nobody may keep.
+    Uncacheable,
+    /// A write to a table of which so many answers are kept.
+    Invalidate { answers: u32 },
     /// One client sends `PIPELINE_STATEMENTS` before it reads the answers, with one Sync at the end or one after each.
     Pipeline { syncs: u32 },
 }
 
 /// Statements in one pipeline.
 pub const PIPELINE_STATEMENTS: u32 = 100;
+
+/// Rows that are read again and again.
+pub const HIT_ROWS: u32 = 1_000;
 
 /// How clients come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +79,8 @@ pub enum Door {
 pub enum Stage {
     /// One server.
     One,
+    /// One server, and answers are kept: `memory_cache_enabled = on`.
+    Cached,
     /// A primary and two standbys, reads on all three.
     Spread,
     /// The same servers, all on the primary: `load_balance_mode = off`.
@@ -117,6 +130,10 @@ const fn other(name: &'static str, kind: Kind, clients: u32, unit: &'static str)
 
 const fn before(stage: Stage, name: &'static str, kind: Kind, clients: u32, unit: &'static str) -> Workload {
     Workload { name, kind, door: Door::Open, stage, clients, unit, runs: Runs::Full }
+}
+
+const fn cached(name: &'static str, kind: Kind, clients: u32, unit: &'static str) -> Workload {
+    before(Stage::Cached, name, kind, clients, unit)
 }
 
 const fn tables(name: &'static str, tables: u32) -> Workload {
@@ -172,6 +189,28 @@ pub const WORKLOADS: &[Workload] = &[
     tables("tables-64", 64),
     tables("tables-128", 128),
     tables("tables-256", 256),
+    cached("hits-4", Kind::Hits, 4, "read that is a hit"),
+    cached("hits-8", Kind::Hits, 8, "read that is a hit"),
+    cached("hits-64", Kind::Hits, 64, "read that is a hit"),
+    cached("hits-256", Kind::Hits, 256, "read that is a hit"),
+    cached("ratio-0", Kind::HitRatio { percent: 0 }, 8, "read, none a hit"),
+    other("ratio-0-off", Kind::HitRatio { percent: 0 }, 8, "the same without a cache"),
+    cached("ratio-10", Kind::HitRatio { percent: 10 }, 8, "read, 10 % hits"),
+    other("ratio-10-off", Kind::HitRatio { percent: 10 }, 8, "the same without a cache"),
+    cached("ratio-20", Kind::HitRatio { percent: 20 }, 8, "read, 20 % hits"),
+    other("ratio-20-off", Kind::HitRatio { percent: 20 }, 8, "the same without a cache"),
+    cached("ratio-50", Kind::HitRatio { percent: 50 }, 8, "read, 50 % hits"),
+    other("ratio-50-off", Kind::HitRatio { percent: 50 }, 8, "the same without a cache"),
+    cached("uncacheable", Kind::Uncacheable, 8, "read that is never kept"),
+    other("uncacheable-off", Kind::Uncacheable, 8, "the same without a cache"),
+    Workload {
+        runs: Runs::Asked,
+        ..cached("invalidate-1k", Kind::Invalidate { answers: 1_000 }, 1, "write to a table of 1,000 answers")
+    },
+    Workload {
+        runs: Runs::Asked,
+        ..cached("invalidate-1m", Kind::Invalidate { answers: 1_000_000 }, 1, "write to a table of 1,000,000 answers")
+    },
     Workload { runs: Runs::Asked, ..before(Stage::Spread, "catalog-100k", Kind::Catalog, 1, "first session of the database") },
 ];
 

@@ -1,0 +1,57 @@
+//! Fills the cache of the system under test.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::client::{Client, queries};
+use super::metric::{Metric, Sample};
+use super::pgbench::READ_OF_ROW;
+use super::proc;
+use super::stats::percentile;
+use super::system::Running;
+use super::workload::HIT_ROWS;
+
+/// Reads sent before their answers are read.
+const AT_ONCE: u32 = 100;
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Reads each row of the workloads that consist of hits.
+pub fn warm(system: &Running) -> Result<()> {
+    read_all(system, HIT_ROWS)
+}
+
+fn read_all(system: &Running, rows: u32) -> Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut client = Client::login(system.port, "postgres", &mut buffer)?;
+    for first in (1..=rows).step_by(AT_ONCE as usize) {
+        let last = (first + AT_ONCE - 1).min(rows);
+        // The text is pgbench's own to the byte, with its semicolon.
+        client.send(&queries((first..=last).map(|row| format!("{READ_OF_ROW} {row};"))))?;
+        client.read_until_ready(last - first + 1, &mut buffer)?;
+    }
+    Ok(())
+}
+
+/// Writes one after the other to a table of which so many answers are kept. The system must be freshly started.
+pub fn measure_writes(system: &Running, answers: u32, seconds: u32) -> Result<Sample> {
+    read_all(system, answers)?;
+    let mut buffer = vec![0; BUFFER_BYTES];
+    let mut client = Client::login(system.port, "postgres", &mut buffer)?;
+    let before = system.pid().map(proc::cpu_seconds).transpose()?;
+    let (begin, mut latencies) = (Instant::now(), Vec::new());
+    while latencies.is_empty() || begin.elapsed() < Duration::from_secs(seconds.into()) {
+        let start = Instant::now();
+        client.query("UPDATE pgbench_accounts SET abalance = 0 WHERE aid = 1", &mut buffer)?;
+        latencies.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    let writes = f64::from(u32::try_from(latencies.len())?);
+    let mut sample = vec![(Metric::Tps, writes / begin.elapsed().as_secs_f64())];
+    if let (Some(pid), Some(before)) = (system.pid(), before) {
+        sample.push((Metric::CpuMicros, (proc::cpu_seconds(pid)? - before) * 1e6 / writes));
+    }
+    for (metric, percent) in [(Metric::P50Micros, 50), (Metric::P99Micros, 99)] {
+        sample.extend(percentile(&mut latencies, percent).map(|value| (metric, value)));
+    }
+    Ok(sample)
+}
