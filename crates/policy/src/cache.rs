@@ -6,5 +6,5 @@
 mod text;
 mod versions;
 
-pub use text::{Reads, Text, says_a_moment};
+pub use text::{Reads, Text, hold_a_moment, says_a_moment};
 pub use versions::{Deps, FIRST_ROUND, Outcome, Slot, Versions};

@@ -54,6 +54,12 @@ pub struct Names {
 }
 
 impl Names {
+    /// The names without some of the relations, and those.
+    pub fn without(self, is_out: impl Fn(&Name) -> bool) -> (Names, Box<[Name]>) {
+        let (out, rest): (Vec<Name>, Vec<Name>) = self.relations.into_vec().into_iter().partition(is_out);
+        (Names { relations: rest.into(), ..self }, out.into())
+    }
+
     /// The names in a text; none if it has none.
     pub fn of(facts: &Facts) -> Option<Names> {
         let names = [&facts.relations, &facts.functions, &facts.operators, &facts.casts];

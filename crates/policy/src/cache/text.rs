@@ -26,6 +26,9 @@ pub enum Reads {
 pub struct Text {
     pub reads: Reads,
     names: Names,
+    /// What the operator answers for of what it reads; `strict` are the names without these.
+    vouched: Box<[Name]>,
+    strict: Names,
     written: Box<[Name]>,
     changes: Changes,
     /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`. Not so `SELECT 1 + 2`: the plus sign may be a user's.
@@ -39,6 +42,8 @@ pub struct Text {
 impl Text {
     pub fn of(facts: &Facts, text: &str, config: &CacheConfig) -> Text {
         let names = Names::of(facts).unwrap_or_default();
+        let is_listed = |relation: &Name| config.safe_tables.iter().any(|listed| is_meant(listed, relation));
+        let (strict, vouched) = names.clone().without(is_listed);
         let is_refused = facts.effect == Effect::Refused;
         Text {
             reads: reads(facts, text, config),
@@ -47,6 +52,8 @@ impl Text {
                 && !is_refused
                 && facts.effect != Effect::Reads,
             names,
+            vouched,
+            strict,
             written: facts.written.as_slice().into(),
             changes: facts.changes,
             ends: is_refused || !matches!(facts.transaction, Transaction::None | Transaction::Begin(_)),
@@ -59,6 +66,8 @@ impl Text {
         Text {
             reads: Reads::Never,
             names: Names::default(),
+            vouched: Box::default(),
+            strict: Names::default(),
             written: Box::default(),
             changes: Changes::Cluster,
             is_idle: false,
@@ -71,7 +80,7 @@ impl Text {
     pub fn tables_read(&self, catalog: &Catalog, path: &Path) -> Option<Vec<u32>> {
         match self.reads {
             Reads::Never => None,
-            Reads::Judged => catalog.reads(&self.names, path),
+            Reads::Judged => catalog.reads(&self.strict, &self.vouched, path),
             Reads::Forced => catalog.reads_at_least(&self.names, path),
         }
     }
@@ -127,9 +136,17 @@ fn rolls_back(facts: &Facts) -> bool {
     facts.transaction == Transaction::End(Ending::Rollback)
 }
 
-/// Whether some word in a text or in values means another moment whenever it is read.
-pub fn says_a_moment(bytes: &[u8]) -> bool {
-    let words = bytes.split(|byte| !byte.is_ascii_alphabetic());
+/// Whether a text has a literal that means another moment whenever it is read.
+pub fn says_a_moment(text: &[u8]) -> bool {
+    // Most texts have no literals but numbers. All bytes are looked at without a branch, many at a time.
+    let has = |wanted: &[u8]| text.iter().fold(false, |found, byte| found | wanted.contains(byte));
+    // With escapes what stands there is not what the server reads: `E'to\x64ay'`, `U&'to!0064ay' UESCAPE '!'`.
+    has(b"'$") && (has(b"\\") || text.windows(2).any(|pair| pair == b"&'") || hold_a_moment(text))
+}
+
+/// The same of values that a Bind brings.
+pub fn hold_a_moment(values: &[u8]) -> bool {
+    let words = values.split(|byte| !byte.is_ascii_alphabetic());
     words
         .filter(|word| matches!(word.len(), 3 | 5 | 8 | 9))
         .any(|word| MOMENTS.iter().any(|moment| word.eq_ignore_ascii_case(moment)))
@@ -174,8 +191,20 @@ mod tests {
 
     #[test]
     fn moments_are_words() {
-        assert!(says_a_moment(b"select 'NOW'") && says_a_moment(b"d > 'today12:00'") && says_a_moment(b"yesterday"));
-        assert!(!says_a_moment(b"select known, todays, snow from t_nowhere"));
+        for text in [
+            "select 'NOW'",
+            "d > 'today12:00'",
+            "d > $$yesterday$$",
+            r"d > e'to\x64ay'",
+            r"d > U&'to\0064ay'",
+            "d > U&'to!0064ay' uescape '!'",
+        ] {
+            assert!(says_a_moment(text.as_bytes()), "{text}");
+        }
+        for text in ["select known, todays, snow from t_nowhere where a = 'b'", "select today from t", r"select 1 \ 2"] {
+            assert!(!says_a_moment(text.as_bytes()), "{text}");
+        }
+        assert!(hold_a_moment(b"\0\0\0\x03now") && !hold_a_moment(b"\0\0\0\x04know\\"));
     }
 
     #[test]

@@ -124,8 +124,9 @@ fn closure(mut found: Vec<u32>, pairs: &[(u32, u32)]) -> Option<Vec<u32>> {
 
 impl Catalog {
     /// The tables that the answer to a statement with these names is made of. `None`: it may be another one although none of them
-    /// has changed, or it is not known what it is made of.
-    pub fn reads(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
+    /// has changed, or it is not known what it is made of. For `vouched`, which are not among the names, the operator answers: those
+    /// are unlogged or foreign tables, or views on such.
+    pub fn reads(&self, names: &Names, vouched: &[Name], path: &Path) -> Option<Vec<u32>> {
         if self.judge(names, path).is_some() || self.has_unsteady_cast || self.tables.may_be_serializable {
             return None;
         }
@@ -136,9 +137,14 @@ impl Catalog {
             return None;
         }
         let found: Option<Vec<u32>> = names.relations.iter().map(|relation| self.number(relation, path)).collect();
-        let found = closure(found?, &self.tables.read_with)?;
+        let mut found = closure(found?, &self.tables.read_with)?;
         let is_fleeting = |oid: &u32| self.tables.fleeting.binary_search(oid).is_ok();
-        (!found.iter().any(is_fleeting)).then_some(found)
+        if found.iter().any(is_fleeting) {
+            return None;
+        }
+        let vouched: Option<Vec<u32>> = vouched.iter().map(|relation| self.number(relation, path)).collect();
+        found.extend(closure(vouched?, &self.tables.read_with)?);
+        Some(found)
     }
 
     /// Schema, name and number of every relation.

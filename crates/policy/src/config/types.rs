@@ -115,6 +115,8 @@ pub struct CacheConfig {
     pub answer_bytes_max: usize,
     /// Writes make answers untrue.
     pub follows_writes: bool,
+    /// Relations of which the operator says that their answers may be kept.
+    pub safe_tables: Vec<String>,
     /// Tables whose answers are never kept.
     pub unsafe_tables: Vec<String>,
 }

@@ -188,6 +188,8 @@ pub enum Local {
     Route(String),
     /// `PGPOOL SET name TO value`; no value: `DEFAULT`, and `PGPOOL RESET name`.
     Set(String, Option<String>),
+    /// `PGPOOL SET CACHE DELETE`.
+    DeleteCache,
     /// `PGPOOL` with something that is not built.
     Unknown(String),
     /// The BEGIN of a transaction, if it may wait for the first statement: its text.
@@ -225,9 +227,14 @@ pub fn local_of(facts: &Facts, text: &str) -> Option<Local> {
     } else if let Some(reset) = known("reset").filter(is_name) {
         Some(Local::Set(name(reset), None))
     } else {
-        known("set").and_then(read_set)
+        known("set").and_then(|rest| deletes_cache(rest).then_some(Local::DeleteCache).or_else(|| read_set(rest)))
     };
     Some(command.unwrap_or_else(|| Local::Unknown(text.to_string())))
+}
+
+/// `CACHE DELETE`.
+fn deletes_cache(text: &str) -> bool {
+    after_word(text, "cache").is_some_and(|rest| rest.eq_ignore_ascii_case("delete"))
 }
 
 /// What follows a first word, if it is this one.
@@ -275,6 +282,7 @@ pub fn columns_of(session: &Session, w: &Worker, local: &Local) -> Result<Vec<Co
         Local::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
         Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) | Local::Begin(text) => Err(unknown(text)),
         Local::End(_) => Err(unknown("COMMIT")),
+        Local::DeleteCache => Err(unknown("PGPOOL SET CACHE DELETE")),
     }
 }
 
@@ -293,6 +301,7 @@ pub fn table_of(session: &Session, w: &Rc<Worker>, local: &Local) -> Result<Tabl
         }
         Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) | Local::Begin(text) => Err(unknown(text)),
         Local::End(_) => Err(unknown("COMMIT")),
+        Local::DeleteCache => Err(unknown("PGPOOL SET CACHE DELETE")),
     }
 }
 
@@ -569,6 +578,8 @@ mod tests {
         assert_eq!(of("pgpool set weir.route='node=2'"), set("weir.route", Some("node=2")));
         assert_eq!(of("pgpool set a to 'it''s'"), set("a", Some("it's")));
         assert_eq!(of("PGPOOL SET x TO default"), set("x", None));
+        assert_eq!(of("pgpool set cache  delete;"), Some(Local::DeleteCache));
+        assert_eq!(of("PGPOOL SET cache TO delete"), set("cache", Some("delete")));
         assert_eq!(of("pgpool reset ALL"), set("all", None));
         for text in [
             "PGPOOL SET x",

@@ -31,7 +31,7 @@ const ANSWERS_FEW: usize = 1024;
 type Waiter = (u8, TaskId);
 
 /// Questions under way, by their keys' hash, and who waits for each.
-type Board = Mutex<HashMap<u64, Vec<Waiter>>>;
+type Board = Mutex<HashMap<u64, Vec<Waiter>, RandomState>>;
 
 /// A key: 32 bytes for who asks under which settings, then kind and text.
 pub type Key = Box<[u8]>;

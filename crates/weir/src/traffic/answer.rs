@@ -42,10 +42,19 @@ fn command(s: &mut Session, w: &Worker, statement: &Rc<Statement>, local: &Local
         Local::Begin(_) => begun::hold(s, w, statement),
         Local::End(ending) => begun::end(s, w, *ending),
         Local::Deallocate(name) => deallocate(s, w, name),
+        Local::DeleteCache => delete_cache(w),
         Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => return false,
     };
     write::command_complete(s.down.extra(&w.buffers), tag);
     true
+}
+
+/// Forgets all answers, as Pgpool-II does for whoever asks.
+fn delete_cache(w: &Worker) -> &'static str {
+    if let Some(answers) = &w.shared.answers {
+        answers.clear();
+    }
+    "SET"
 }
 
 fn deallocate(s: &mut Session, w: &Worker, name: &str) -> &'static str {
@@ -82,7 +91,7 @@ fn rows(out: &mut Vec<u8>, table: &Table) {
 
 /// Describes the columns; `formats` are those asked for in Bind.
 pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16]) {
-    if let Local::Deallocate(_) | Local::Set(..) | Local::Begin(_) | Local::End(_) = local {
+    if let Local::Deallocate(_) | Local::DeleteCache | Local::Set(..) | Local::Begin(_) | Local::End(_) = local {
         return s.say_bare(w, back::NO_DATA);
     }
     match views::columns_of(s, w, local) {
@@ -166,7 +175,9 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
             };
             (s.status() != FAILED && (s.named.contains_key(name) || is_by_sql())).then_some(local)
         }
-        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => Some(local),
+        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::DeleteCache | Local::Set(..) | Local::Unknown(_) => {
+            Some(local)
+        }
     }
 }
 

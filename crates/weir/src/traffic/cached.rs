@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
-use weir_policy::cache::{Deps, Outcome, Reads, Slot, says_a_moment};
+use weir_policy::cache::{Deps, Outcome, Reads, Slot, hold_a_moment, says_a_moment};
 use weir_policy::catalog::Touched;
 use weir_policy::config::PoolMode;
 use weir_policy::prepared::Shape;
@@ -114,10 +114,11 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
         give_batch(s, w, prepared, &answer);
         return Some(Flow::Next);
     }
-    let key: Key = key.as_slice().into();
-    if caching.text.reads != Reads::Forced && says_a_moment(&key[WHO_BYTES..]) {
+    let says = says_a_moment(&prepared.tail) || hold_a_moment(batch.values);
+    if says && caching.text.reads != Reads::Forced {
         return None;
     }
+    let key: Key = key.as_slice().into();
     prepare(s, w, answers, before.filter(|before| before.key == key), key, &slots)
 }
 
@@ -190,10 +191,10 @@ fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Ca
         s.up.eat(header);
         return Some(Flow::Next);
     }
-    let key: Key = key.as_slice().into();
     if caching.text.reads != Reads::Forced && says_a_moment(&key[WHO_BYTES..]) {
         return None;
     }
+    let key: Key = key.as_slice().into();
     prepare(s, w, answers, before.filter(|before| before.key == key), key, &slots)
 }
 
@@ -228,7 +229,7 @@ fn prepare(
         key,
         deps,
         flight,
-        bytes: Vec::new(),
+        bytes: w.buffers.take_extra(),
         bytes_max: answers.answer_bytes_max,
         since: None,
         is_whole: false,
@@ -486,9 +487,10 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
         let took_us = w.reactor.now().saturating_duration_since(since).as_micros() as u64;
         let (database, user) = (s.pools.database.clone(), s.pools.user.clone());
         let (made_ms, hits) = (w.now_ms(), AtomicU64::new(0));
-        answers.put(key, Answer { bytes: bytes.into(), deps, database, user, made_ms, took_us, hits });
+        answers.put(key, Answer { bytes: bytes.as_slice().into(), deps, database, user, made_ms, took_us, hits });
         w.count(Metric::CacheStored);
     }
+    w.buffers.put_extra(bytes);
     if let Some(flight) = flight {
         land(w, flight);
     }
@@ -496,7 +498,9 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
 
 /// What is on its way is not stored; who waits for it asks himself.
 fn give_up(s: &mut Session, w: &Worker) {
-    if let Some(flight) = s.cached.capture.take().and_then(|capture| capture.flight) {
+    let Some(capture) = s.cached.capture.take() else { return };
+    w.buffers.put_extra(capture.bytes);
+    if let Some(flight) = capture.flight {
         land(w, flight);
     }
 }

@@ -496,3 +496,22 @@ fn no_history_shows_a_value_that_no_server_would_have_shown() {
     let (wrong, _) = check("memqcache_auto_cache_invalidation = off");
     assert!(!wrong.is_empty(), "without invalidation nothing is found wrong: this test finds nothing");
 }
+
+#[test]
+fn a_user_forgets_all_answers_and_an_operator_vouches_for_tables() {
+    let ground = Ground::new();
+    ground.prepare("create unlogged table u (a int); create view w as select a from u; insert into u values (1)");
+    let proxy = ground.proxy(&format!("{ON}\ncache_safe_memqcache_table_list = 'u,w'"));
+    let mut client = ground.client(&proxy);
+    for text in ["select a from u", "select a from w"] {
+        warm(&proxy, &mut client, text);
+        client.run("pgpool set cache delete");
+        assert!(!is_hit(&proxy, &mut client, text), "{text} was to be forgotten");
+        warm(&proxy, &mut client, text);
+    }
+    client.run("update u set a = 2");
+    assert_eq!(client.rows("select a from w"), [["2"]]);
+    let strict = ground.proxy(ON);
+    let mut client = ground.client(&strict);
+    (0..3).for_each(|_| assert!(!is_hit(&strict, &mut client, "select a from u"), "nobody vouches for it"));
+}

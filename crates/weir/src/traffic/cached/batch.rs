@@ -16,7 +16,7 @@ pub(super) struct Batch<'a> {
     /// What stands behind the name in its Parse.
     pub parse: Option<&'a [u8]>,
     /// What stands behind the names in its Bind: formats and values.
-    values: &'a [u8],
+    pub values: &'a [u8],
     is_described: bool,
     pub headers: [Header; COUNT_MAX],
     pub count: usize,
