@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what building and trying Weir takes: a C compiler with headers, libclang, make, PostgreSQL's server programs.
+# Installs what building and trying Weir takes: a C compiler with headers, libclang, libpam, make, PostgreSQL's server programs.
 # Looks for the things themselves, not for packages: what was installed another way counts. Does nothing when all is
 # there. Installs with apt-get, as root or through sudo; elsewhere it says what is missing.
 set -eu
@@ -22,6 +22,12 @@ have_libclang() {
         /usr/lib/*-linux-gnu*/libclang-[0-9]*.so* /usr/local/lib/libclang.so* || return 1
     any_exists /usr/lib/llvm*/lib/clang/*/include/stddef.h /usr/lib*/clang/*/include/stddef.h \
         /usr/local/lib/clang/*/include/stddef.h
+}
+
+# What the linker looks for; programs need only libpam.so.0, which every Debian has.
+have_libpam() {
+    any_exists /usr/lib/libpam.so /usr/lib64/libpam.so /usr/lib/*-linux-*/libpam.so /lib/*-linux-*/libpam.so \
+        /usr/local/lib/libpam.so
 }
 
 have_postgres() {
@@ -73,6 +79,7 @@ command -v cc >/dev/null || missing="$missing gcc"
 command -v make >/dev/null || missing="$missing make"
 [ -e /usr/include/stdlib.h ] || missing="$missing libc6-dev"
 have_libclang || missing="$missing libclang-dev"
+have_libpam || missing="$missing libpam0g-dev"
 server=
 have_postgres || server=postgresql
 

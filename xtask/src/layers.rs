@@ -148,6 +148,7 @@ const MODULES: &[Module] = &[
     row(1, "tls", &[]),
     row(1, "errand", &[]),
     row(1, "directory", &[]),
+    row(1, "pam", &[("directory", "answers in the same words")]),
     row(1, "reactor", &[]),
     row(1, "state", &[("hub", "holds what its session listens to")]),
     row(1, "hub", &[("reactor", "wakes tasks by their numbers")]),

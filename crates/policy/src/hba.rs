@@ -44,6 +44,8 @@ pub struct Rule {
     pub certificate: Certificate,
     /// Who judges passwords, with method `Ldap`.
     pub directory: Option<Arc<Directory>>,
+    /// The same with method `Pam`.
+    pub service: Option<Arc<Service>>,
     connection: Connection,
     databases: Vec<Word>,
     users: Vec<Word>,
@@ -72,6 +74,38 @@ pub enum Method {
     Peer,
     /// The password in clear text, judged by a directory.
     Ldap,
+    /// The same, judged by the system's PAM.
+    Pam,
+}
+
+/// What a `pam` rule says.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Service {
+    /// Name of the service: a file in `/etc/pam.d`.
+    pub name: String,
+    /// Whether modules are told the name of the client's host, and not its address.
+    pub uses_host_name: bool,
+    /// Whether Weir logs in to servers with the password PAM took (`backend_use_passwd`).
+    pub is_password_for_servers: bool,
+}
+
+impl Service {
+    /// Takes one option of a rule; one without a name for the service leaves it as it is, as in PostgreSQL.
+    fn set(&mut self, option: &str, value: &str) {
+        match option {
+            "pamservice" if !value.is_empty() => self.name = value.to_string(),
+            "pam_use_hostname" => self.uses_host_name = value == "1",
+            "backend_use_passwd" => self.is_password_for_servers = ldap::is_on(value),
+            _ => {}
+        }
+    }
+}
+
+impl Default for Service {
+    /// The name is Pgpool-II's.
+    fn default() -> Service {
+        Service { name: "pgpool".into(), uses_host_name: false, is_password_for_servers: false }
+    }
 }
 
 /// What is asked of a client's certificate beside the method.

@@ -8,6 +8,7 @@ pub mod forge;
 pub mod hub;
 pub mod inquiry;
 pub mod inventory;
+pub mod pam;
 pub mod seats;
 pub mod session;
 pub mod session_card;

@@ -69,6 +69,11 @@ pub enum Steps<'a> {
     },
 }
 
+/// A switch in the ways Pgpool-II's file has it.
+pub(super) fn is_on(value: &str) -> bool {
+    matches!(value, "1" | "on" | "true" | "yes")
+}
+
 impl Directory {
     /// The port to connect to.
     pub fn port(&self) -> u16 {
@@ -121,7 +126,7 @@ impl Directory {
             "ldapsearchattribute" => self.attribute = text,
             "ldapsearchfilter" => self.filter = text,
             "ldapurl" => return Some(self.take_url(value)),
-            "backend_use_passwd" => self.is_password_for_servers = matches!(value, "1" | "on" | "true" | "yes"),
+            "backend_use_passwd" => self.is_password_for_servers = is_on(value),
             _ => return None,
         }
         Some(Ok(()))

@@ -13,7 +13,7 @@ use std::sync::Arc;
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// Methods of PostgreSQL and Pgpool-II that are not here, so that they are told apart from a slip of the pen.
-const NOT_BUILT: [&str; 9] = ["ident", "gss", "sspi", "krb5", "radius", "pam", "bsd", "oauth", "crypt"];
+const NOT_BUILT: [&str; 8] = ["ident", "gss", "sspi", "krb5", "radius", "bsd", "oauth", "crypt"];
 
 /// All rules of a file and of those it includes.
 pub(super) fn rules(path: &Path, loader: &mut Loader<'_>, problems: &mut Vec<Problem>) -> Vec<Rule> {
@@ -72,6 +72,7 @@ fn rule(line: &Line) -> Result<Rule, String> {
         map: None,
         by: CertificateName::Common,
         directory: None,
+        service: (method == Method::Pam).then(Arc::default),
     };
     if method == Method::Cert && connection != Connection::HostSsl {
         return Err("cert authentication is only supported on hostssl connections".into());
@@ -160,7 +161,7 @@ fn address(fields: &mut Fields<'_>) -> Result<Address, String> {
 }
 
 fn method(word: &str) -> Result<Method, String> {
-    const BUILT: [(&str, Method); 8] = [
+    const BUILT: [(&str, Method); 9] = [
         ("trust", Method::Trust),
         ("reject", Method::Reject),
         ("password", Method::Password),
@@ -169,6 +170,7 @@ fn method(word: &str) -> Result<Method, String> {
         ("cert", Method::Cert),
         ("peer", Method::Peer),
         ("ldap", Method::Ldap),
+        ("pam", Method::Pam),
     ];
     match BUILT.iter().find(|(name, _)| *name == word) {
         Some((_, method)) => Ok(*method),
@@ -211,6 +213,13 @@ impl Rule {
                     "DN" => CertificateName::Distinguished,
                     _ => return Err(format!("invalid value for clientname: \"{value}\"")),
                 };
+            }
+            "pamservice" | "pam_use_hostname" => {
+                let only = || format!("authentication option \"{name}\" is only valid for authentication methods pam");
+                self.service.as_mut().and_then(Arc::get_mut).ok_or_else(only)?.set(name, value);
+            }
+            "backend_use_passwd" if self.method == Method::Pam => {
+                self.service.iter_mut().filter_map(Arc::get_mut).for_each(|service| service.set(name, value));
             }
             _ => match directory.set(name, value) {
                 None => return Err(format!("unrecognized authentication option name: \"{name}\"")),

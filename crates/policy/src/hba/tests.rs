@@ -338,9 +338,13 @@ const WRONG: &[(&str, &str)] = &[
     ("local all all trust,md5", "main:1: error: multiple values where one authentication method is expected"),
     ("local all all magic", "main:1: error: invalid authentication method \"magic\""),
     (
-        "local all all pam pamservice=x",
-        "main:1: error: authentication method \"pam\" is not supported by this version; \
-             use one of trust, reject, password, md5, scram-sha-256, cert, peer, ldap",
+        "local all all radius radiusservers=x",
+        "main:1: error: authentication method \"radius\" is not supported by this version; \
+             use one of trust, reject, password, md5, scram-sha-256, cert, peer, ldap, pam",
+    ),
+    (
+        "host all all all password pamservice=x",
+        "main:1: error: authentication option \"pamservice\" is only valid for authentication methods pam",
     ),
     ("host all all all ldap", "main:1: error: authentication method \"ldap\" requires argument \"ldapserver\" to be set"),
     (
@@ -401,4 +405,16 @@ fn bytes_that_are_no_text_are_an_error_of_their_line() {
     let (hba, problems) = Hba::read(Path::new("f"), None, &mut Loader { file: &mut file, folder: &mut folder });
     assert!(hba.is_none());
     assert_eq!(problems[0].to_string(), "f:2: error: byte 7 of the line is not valid utf-8");
+}
+
+#[test]
+fn a_pam_rule_has_pgpools_service_unless_it_names_one() {
+    let rules = "local all all pam\nlocal all all pam pamservice= pam_use_hostname=0\n\
+        local all all pam pamservice=mine pam_use_hostname=1 backend_use_passwd=on\nlocal all all trust\n";
+    let (hba, problems) = read(&[("main", rules)]);
+    assert_eq!(problems, Vec::<String>::new());
+    let services: Vec<Option<Service>> = hba.unwrap().rules.iter().map(|rule| rule.service.as_deref().cloned()).collect();
+    let plain = Some(Service { name: "pgpool".into(), uses_host_name: false, is_password_for_servers: false });
+    let mine = Some(Service { name: "mine".into(), uses_host_name: true, is_password_for_servers: true });
+    assert_eq!(services, [plain.clone(), plain, mine, None]);
 }

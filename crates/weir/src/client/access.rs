@@ -2,6 +2,7 @@
 
 use crate::client::directory::{Claim, Verdict};
 use crate::client::errand::{Errands, Limits};
+use crate::client::pam;
 use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -28,6 +29,9 @@ const HOSTS: Limits = Limits { threads: 4, queue: 256, answers: 10_000, lifetime
 /// Threads that ask LDAP directories. Each answer takes `auth_query_timeout` at most, so that a directory that hangs refuses logins in time
 /// and holds nobody else up.
 const DIRECTORIES: Limits = Limits { threads: 8, queue: 512, answers: 10_000, lifetime: None };
+
+/// Threads that ask PAM, each with a process: modules wait for people and their telephones, and two seconds after a wrong password.
+const SERVICES: Limits = Limits { threads: 32, queue: 512, answers: 10_000, lifetime: None };
 
 /// What the files say about access.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +86,8 @@ pub struct Access {
     pub hosts: Arc<Errands<IpAddr, Option<Arc<str>>>>,
     /// What directories said of passwords.
     pub directories: Arc<Errands<Claim, Verdict>>,
+    /// What PAM said of them.
+    pub services: Arc<Errands<pam::Claim, Verdict>>,
     groups: Mutex<HashMap<Box<str>, Groups>>,
     /// What clients of users without a password here have proved themselves with: enough to log in to servers.
     proven: Mutex<HashMap<Box<str>, Proven>>,
@@ -100,6 +106,7 @@ impl Access {
             keys: Errands::new("keys", KEYS),
             hosts: Errands::new("hosts", HOSTS),
             directories: Errands::new("directories", DIRECTORIES),
+            services: Errands::new("pam", SERVICES),
             groups: Mutex::default(),
             proven: Mutex::default(),
             asked: Mutex::default(),
@@ -115,6 +122,7 @@ impl Access {
         self.generation.fetch_add(1, Ordering::Release);
         self.keys.clear();
         self.directories.clear();
+        self.services.clear();
         self.groups.lock().clear();
         self.asked.lock().clear();
     }

@@ -1,9 +1,10 @@
 //! Waits, without holding up the event loop, for what takes a thread's time: keys of passwords, names of hosts, what directories
-//! say.
+//! and PAM say.
 
 use crate::client::access::Salted;
 use crate::client::directory::{self, Claim, Outcome};
 use crate::client::errand::{Errands, State, Waiter};
+use crate::client::pam;
 use crate::io::reactor::parked;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
@@ -11,7 +12,7 @@ use std::hash::Hash;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_policy::hba::Directory;
+use weir_policy::hba::{Directory, Service};
 use weir_wire::scram::{Challenge, SaltedKeys, fingerprint};
 use zeroize::Zeroizing;
 
@@ -99,6 +100,29 @@ pub async fn ask_directory(
     if verdict.outcome != Outcome::Right {
         // It may be mended by the next attempt, and guesses shall not take the place of answers.
         directories.forget(&key);
+    }
+    Ok(verdict.outcome)
+}
+
+/// What PAM says of a user's password; what it took is believed for `auth_cache_time`. Cancel safe.
+pub async fn ask_pam(
+    w: &Worker,
+    service: &Arc<Service>,
+    (user, host): (&str, Option<Box<str>>),
+    password: &Zeroizing<Vec<u8>>,
+    deadline: Option<Instant>,
+) -> Result<Outcome, Unanswered> {
+    let lifetime = Duration::from_millis(w.peek_config().auth.cache_ms);
+    let services = &w.shared.access.services;
+    let digest = fingerprint(&w.shared.access.salt_secret, password);
+    let key = pam::Claim { service: service.clone(), user: user.into(), host, password: digest };
+    if services.known(&key).is_some_and(|verdict| verdict.at.elapsed() >= lifetime) {
+        services.forget(&key);
+    }
+    let (claim, password) = (key.clone(), password.clone());
+    let verdict = wait(w, services, &key, move || pam::judge(&claim, &password, deadline), deadline).await?;
+    if verdict.outcome != Outcome::Right {
+        services.forget(&key);
     }
     Ok(verdict.outcome)
 }

@@ -73,6 +73,9 @@ enum WeirCommand {
     },
     /// Write the setup of a pgbouncer.ini as a pgpool.conf, and say line by line what has no equal.
     Import(Import),
+    /// Asks PAM what the standard input says: a running proxy's own use.
+    #[command(name = crate::client::pam::COMMAND, hide = true)]
+    JudgeByPam,
     /// Make a PostgreSQL primary with standbys, put Weir before them, and stay until Ctrl-C.
     Demo(crate::process::demo::Demo),
 }
@@ -177,6 +180,10 @@ fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
             (None, None) => say(&config::reference_page()),
         },
         Some(WeirCommand::Import(options)) => import(&options),
+        Some(WeirCommand::JudgeByPam) => {
+            crate::client::pam::serve()?;
+            Ok(ExitCode::SUCCESS)
+        }
         Some(WeirCommand::Demo(demo)) => crate::process::demo::run(&demo),
     }
 }

@@ -33,6 +33,7 @@ mod logs;
 mod messages;
 mod monitoring;
 mod network;
+mod pam;
 mod pass_through;
 mod pipelines;
 mod pooling;

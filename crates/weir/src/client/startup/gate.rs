@@ -203,6 +203,7 @@ impl Door<'_> {
             Method::Cert | Method::Peer => return Ok(Admission::default()),
             Method::Reject => return Err(self.rejected(caller, rule)),
             Method::Ldap => return self.by_directory(rule, caller.user).await,
+            Method::Pam => return self.by_service(rule, caller.user).await,
             Method::Password => Exchange::ClearText,
             Method::Md5 => Exchange::Md5,
             Method::Scram => Exchange::Scram,
@@ -350,24 +351,46 @@ impl Door<'_> {
         let password = self.ask_clear_text().await?;
         let failed = || Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("LDAP authentication failed for user \"{user}\""));
         let Some(directory) = &rule.directory else { return Err(failed()) };
-        match forge::ask_directory(self.w, directory, user, &password, self.deadline).await.map_err(busy)? {
-            Outcome::Right => {}
-            Outcome::Wrong(cause) => {
-                self.say(user, &format!("is refused by the directory of {}:{}: {cause}", rule.file.display(), rule.line));
-                return Err(failed());
-            }
-            Outcome::Unasked(cause) => {
-                let place = format!("{}:{}", rule.file.display(), rule.line);
-                let text = format_args!("user \"{user}\" is refused: the directory of {place} cannot be asked: {cause}");
-                self.w.shared.log.say(Level::Warning, text);
-                return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the password cannot be checked now")
-                    .hint("The log of the proxy has the cause."));
-            }
-        }
+        let outcome = forge::ask_directory(self.w, directory, user, &password, self.deadline).await.map_err(busy)?;
+        self.obey(rule, user, "directory", outcome, failed)?;
         if directory.is_password_for_servers {
             self.remember(user, Secret::Plain(password));
         }
         Ok(Admission::default())
+    }
+
+    /// Takes the password in clear text and lets PAM judge it.
+    async fn by_service(&mut self, rule: &Rule, user: &str) -> Result<Admission, Fault> {
+        let password = self.ask_clear_text().await?;
+        let failed = || Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("PAM authentication failed for user \"{user}\""));
+        let Some(service) = &rule.service else { return Err(failed()) };
+        let name = if service.uses_host_name { self.host_name().await? } else { None };
+        let number = || self.peer.map(|peer| peer.ip().to_canonical().to_string());
+        let host = name.map(|name| name.to_string()).or_else(number).map(String::into_boxed_str);
+        let asked = forge::ask_pam(self.w, service, (user, host), &password, self.deadline).await;
+        self.obey(rule, user, "PAM service", asked.map_err(busy)?, failed)?;
+        if service.is_password_for_servers {
+            self.remember(user, Secret::Plain(password));
+        }
+        Ok(Admission::default())
+    }
+
+    /// What another one said of a password. `failed`: what the client is told of a wrong one.
+    fn obey(&self, rule: &Rule, user: &str, judge: &str, said: Outcome, failed: impl FnOnce() -> Fault) -> Result<(), Fault> {
+        let place = format!("{}:{}", rule.file.display(), rule.line);
+        match said {
+            Outcome::Right => Ok(()),
+            Outcome::Wrong(cause) => {
+                self.say(user, &format!("is refused by the {judge} of {place}: {cause}"));
+                Err(failed())
+            }
+            Outcome::Unasked(cause) => {
+                let text = format_args!("user \"{user}\" is refused: the {judge} of {place} cannot be asked: {cause}");
+                self.w.shared.log.say(Level::Warning, text);
+                Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the password cannot be checked now")
+                    .hint("The log of the proxy has the cause."))
+            }
+        }
     }
 
     /// Takes the password in clear text and lets a server judge it. What it took is believed for `auth_cache_time`.
