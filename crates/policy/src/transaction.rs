@@ -4,7 +4,8 @@
 //! now, and where. No IO: `weir::begun` sends the BEGIN in front of the statement.
 //!
 //! Under READ COMMITTED each statement has a snapshot of its own, so that reads before the first write need no transaction on a server: they
-//! run on standbys like reads outside of one, and the transaction begins with the first statement that needs it.
+//! run on standbys like reads outside of one, and the transaction begins with the first statement that needs it. So does one that only
+//! reads: what a standby refuses and the primary does not can then still go there.
 
 use crate::route::{Class, Side};
 use crate::rule::Rule;
@@ -34,13 +35,15 @@ pub struct Ask {
     pub asks_time: bool,
     /// It may be of a portal that outlives the next Sync, as only one of a transaction does.
     pub in_pieces: bool,
+    /// The session's reads go on seeing what it has seen, also on another server.
+    pub sees_on: bool,
 }
 
 /// What becomes of a statement in a transaction that no server knows of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// It runs as outside of the transaction, if that is on a standby.
-    Outside,
+    Outside(Class),
     /// The transaction begins with it.
     Begins(Class),
 }
@@ -57,6 +60,9 @@ pub fn way(ask: &Ask) -> Way {
         // Hot standby knows no SERIALIZABLE, and it is not known what it is.
         (true, I::Serializable | I::Unset) => primary(Rule::TransactionSnapshot),
         (true, _) if ask.stay.is_some() => primary(ask.stay.unwrap_or(Rule::TransactionControl)),
+        (true, I::ReadUncommitted | I::ReadCommitted) if is_read && ask.sees_on && !ask.asks_time && !ask.in_pieces => {
+            Way::Outside(ask.class)
+        }
         (true, I::ReadUncommitted | I::ReadCommitted | I::RepeatableRead) => {
             Way::Begins(Class { side: Side::Reader, rule: Rule::BeginReadOnly })
         }
@@ -66,7 +72,7 @@ pub fn way(ask: &Ask) -> Way {
             (Some(rule), _, _) => primary(rule),
             (None, true, _) => primary(Rule::TransactionTime),
             (None, false, true) => primary(Rule::TransactionPortal),
-            (None, false, false) => Way::Outside,
+            (None, false, false) => Way::Outside(ask.class),
         },
     }
 }
@@ -174,12 +180,13 @@ mod tests {
     const PLAIN: Defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false };
 
     fn ask(begin: Begin, class: Class) -> Ask {
-        Ask { begin, defaults: PLAIN, class, stays: false, is_of_primary: false, stay: None, asks_time: false, in_pieces: false }
+        let (stays, is_of_primary, stay) = (false, false, None);
+        Ask { begin, defaults: PLAIN, class, stays, is_of_primary, stay, asks_time: false, in_pieces: false, sees_on: false }
     }
 
     fn said(ask: &Ask) -> (&'static str, &'static str) {
         match way(ask) {
-            Way::Outside => ("outside", ""),
+            Way::Outside(_) => ("outside", ""),
             Way::Begins(Class { side: Side::Reader, rule }) => ("reader", rule.name()),
             Way::Begins(Class { side: Side::Primary, rule }) => ("primary", rule.name()),
         }
@@ -224,6 +231,18 @@ mod tests {
         assert_eq!(said(&Ask { asks_time: true, ..read }), ("primary", "transaction_time"));
         assert_eq!(said(&Ask { in_pieces: true, ..read }), ("primary", "transaction_portal"));
         assert_eq!(said(&Ask { stay: Some(Rule::WroteInSession), ..read }), ("primary", "wrote_in_session"));
+    }
+
+    #[test]
+    fn reads_of_a_transaction_that_only_reads_need_it_only_for_what_they_have_in_common() {
+        let read = Ask { sees_on: true, ..ask(Begin { read_only: true, ..Begin::default() }, READ) };
+        assert_eq!(said(&read), ("outside", ""));
+        assert_eq!(said(&Ask { asks_time: true, ..read }), ("reader", "begin_read_only"));
+        assert_eq!(said(&Ask { in_pieces: true, ..read }), ("reader", "begin_read_only"));
+        assert_eq!(said(&Ask { sees_on: false, ..read }), ("reader", "begin_read_only"), "else time may go back within it");
+        assert_eq!(said(&Ask { class: Class::primary(Rule::NotKnownToRead), ..read }), ("reader", "begin_read_only"), "a cursor");
+        let repeatable = Begin { isolation: Isolation::RepeatableRead, ..read.begin };
+        assert_eq!(said(&Ask { begin: repeatable, ..read }), ("reader", "begin_read_only"), "it has one snapshot");
     }
 
     #[test]

@@ -109,6 +109,8 @@ pub struct Session {
     pub portal: Option<Portal>,
     /// FATAL of the server, until its end of file follows.
     pub farewell: Option<Fault>,
+    /// Something was sent over the link that begins or ends a transaction: if the link is lost, only the server knows what became of it.
+    pub transacts: bool,
 }
 
 /// A transaction whose BEGIN was answered by Weir. It is sent in front of the first statement, which says where.
@@ -261,6 +263,7 @@ impl Session {
             bound: None,
             portal: None,
             farewell: None,
+            transacts: false,
         }
     }
 
@@ -420,6 +423,7 @@ impl Session {
         self.entry.cancel_waits.set(false);
         self.entry.card.set_doing(if self.begun.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
         self.net.reset();
+        self.transacts = false;
         self.asked = None;
         self.state.refused.clear();
         self.flushed = false;

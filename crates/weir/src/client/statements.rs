@@ -348,14 +348,15 @@ fn is_of_primary(facts: &Facts, text: &str) -> bool {
     facts.functions.iter().any(asks) || (facts.effect != Effect::Reads && has_word())
 }
 
-/// What a text makes behind its own change of `search_path` may be temporary, also when the change is local to the transaction.
+/// What is made behind a change of `search_path` may be temporary, also when the change is local to the transaction. What `set_config` sets
+/// does not show: texts that differ in literals are one statement, and it may be told by parameters.
 fn left_by_path(facts: &Facts, text: &str) -> Leaves {
-    let may_set = facts.effect != Effect::Reads || facts.functions.iter().any(|f| f.name == "set_config");
     let names_it = || {
         let text = text.to_ascii_lowercase();
         text.contains("search_path") && text.contains("pg_temp")
     };
-    if may_set && names_it() { Leaves::of(Keeps::Temporary) } else { Leaves::NONE }
+    let by_function = facts.functions.iter().any(|f| f.name == "set_config");
+    if by_function || (facts.effect != Effect::Reads && names_it()) { Leaves::of(Keeps::Temporary) } else { Leaves::NONE }
 }
 
 /// Whether some statement of a text may make a relation or the like; one too many costs a question to the server.

@@ -29,6 +29,7 @@ use weir_policy::config::PoolMode;
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
 use weir_policy::rule::Rule;
+use weir_policy::transaction::Way;
 use weir_sql::facts::Transaction;
 use weir_wire::frame::front;
 use weir_wire::write;
@@ -43,18 +44,19 @@ const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Sees that the session holds a link where this statement may run. `None`: it does. Else what to do first.
 #[inline]
 pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
-    let begins = begun::class_of(s, w, statement);
+    let way = begun::way_of(s, w, statement);
+    let begins = matches!(way, Some(Way::Begins(_)));
     if let Some(link) = &s.link {
         let stays = s.transaction != IDLE || s.state.kept().is_some();
         let is_primary = is_primary(w, link);
-        let is_free = match (s.begun.is_open(), begins.is_some() || is_primary) {
+        let is_free = match (s.begun.is_open(), begins || is_primary) {
             (false, _) => true,
             // A BEGIN waits until nothing is under way.
             (true, true) => s.replies.is_only_ours(),
             // So does a read of a transaction: an error of what is under way is one of the transaction.
             (true, false) => s.replies.is_only_ours() || s.replies.is_unsynced(),
         };
-        let fits = stays || is_primary || class_at(s, w, statement, begins).side == Side::Reader;
+        let fits = stays || is_primary || class_at(s, w, statement, way).side == Side::Reader;
         if is_free && fits {
             let flow = bring_again(s, w, statement);
             if flow.is_none() {
@@ -68,8 +70,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             return Ok(Some(Flow::Hold));
         }
     }
-    let mut class = class_at(s, w, statement, begins);
-    class = net::class_of(s, statement, class);
+    let mut class = class_at(s, w, statement, way);
     if s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
         // All of the session's state lies on one link, so that link must be able to do everything.
         class.side = Side::Primary;
@@ -113,22 +114,26 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
 
 /// The class of the transaction that begins with a statement, or that of the statement.
 #[inline]
-fn class_at(s: &mut Session, w: &Worker, statement: &Statement, begins: Option<Class>) -> Class {
-    begins.unwrap_or_else(|| {
-        let class = judging::class_of(s, w, statement);
-        let class = wishes::class_of(s, w, statement, class);
-        begun::class_after_writes(s, w, class)
-    })
+fn class_at(s: &mut Session, w: &Worker, statement: &Statement, way: Option<Way>) -> Class {
+    match way {
+        Some(Way::Begins(class) | Way::Outside(class)) => class,
+        None => {
+            let class = judging::class_of(s, w, statement);
+            let class = wishes::class_of(s, w, statement, class);
+            let class = begun::class_after_writes(s, w, class);
+            net::class_of(s, statement, class)
+        }
+    }
 }
 
 /// Begins the transaction on the session's link, if it waits for this statement. What reads outside of it does so on standbys only: functions
 /// that say they only read and do not would write past the transaction.
 #[inline]
-fn begin_here(s: &mut Session, w: &Worker, statement: &Statement, begins: Option<Class>) {
+fn begin_here(s: &mut Session, w: &Worker, statement: &Statement, begins: bool) {
     if !s.begun.is_open() {
         return;
     }
-    if begins.is_some() || s.link.as_ref().is_some_and(|link| is_primary(w, link)) {
+    if begins || s.link.as_ref().is_some_and(|link| is_primary(w, link)) {
         begun::send(s, w, statement);
     } else {
         s.begun.read();

@@ -74,16 +74,16 @@ pub fn end(s: &mut Session, w: &Worker, ending: Ending) -> &'static str {
     }
 }
 
-/// Where the transaction begins with this statement; none if no transaction waits for one, or goes on waiting.
+/// Where this statement runs in a transaction that no server knows of, and whether that one begins with it; none: there is no such.
 #[inline]
-pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Class> {
+pub fn way_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Way> {
     let begin = match &s.begun {
         Begun::No | Begun::Sent(_) => return None,
         // Any server says what a failed transaction says; nobody waits for a primary to hear it.
         Begun::Failed(_) if w.view().primary.is_none() => {
-            return Some(Class { side: Side::Reader, rule: Rule::TransactionControl });
+            return Some(Way::Begins(Class { side: Side::Reader, rule: Rule::TransactionControl }));
         }
-        Begun::Failed(_) => return Some(Class::primary(Rule::TransactionControl)),
+        Begun::Failed(_) => return Some(Way::Begins(Class::primary(Rule::TransactionControl))),
         Begun::Held(begin) | Begun::Reading(begin) => begin.clone(),
     };
     // Where a hint or a comment before the BEGIN sends it.
@@ -100,9 +100,9 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Cl
         class = Class::primary(Rule::TransactionControl);
     }
     if !w.has_readers() {
-        return Some(Class::primary(if class.side == Side::Reader { Rule::TransactionControl } else { class.rule }));
+        return Some(Way::Begins(Class::primary(if class.side == Side::Reader { Rule::TransactionControl } else { class.rule })));
     }
-    let way = transaction::way(&Ask {
+    Some(transaction::way(&Ask {
         begin: options_of(&begin),
         defaults: judging::defaults(s, w),
         class,
@@ -111,11 +111,8 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Cl
         stay: s.written.stay_within(w.peek_config().routing.on_write).or(asked),
         asks_time: statement.asks_time,
         in_pieces: is_in_pieces(s.up.unseen()),
-    });
-    match way {
-        Way::Outside => None,
-        Way::Begins(class) => Some(class),
-    }
+        sees_on: s.causal.sees_on(w),
+    }))
 }
 
 /// Where the transaction that waits shall run, by the hint in front of its BEGIN.
@@ -148,9 +145,11 @@ fn is_in_pieces(here: &[u8]) -> bool {
     true
 }
 
-/// Notes that a statement that is about to be sent may write, for as long as that keeps reads on the primary.
+/// Notes that a statement that is about to be sent may write, for as long as that keeps reads on the primary, and whether it may begin or
+/// end a transaction.
 #[inline]
 pub fn note_write(s: &mut Session, w: &Worker, statement: &Statement) {
+    s.transacts |= statement.transaction != Transaction::None || statement.class.rule == Rule::TooLong;
     let mode = w.peek_config().routing.on_write;
     if mode.remembers() {
         let writes = statement.writes || transaction::may_write(judging::class_of(s, w, statement));
@@ -182,11 +181,12 @@ pub fn send(s: &mut Session, w: &Worker, first: &Statement) {
     // What changes a transaction must come before its first snapshot, which this one has had.
     let takes_snapshot = (first.writes || first.is_read) && !first.is_of_primary;
     let has_read = matches!(s.begun, Begun::Reading(_)) && !takes_snapshot;
-    let (statement, has_failed) = match std::mem::take(&mut s.begun) {
-        Begun::Held(statement) | Begun::Reading(statement) => (statement, false),
-        Begun::Failed(statement) => (statement, true),
-        other @ (Begun::No | Begun::Sent(_)) => return s.begun = other,
+    let (statement, has_failed) = match &s.begun {
+        Begun::Held(statement) | Begun::Reading(statement) => (statement.clone(), false),
+        Begun::Failed(statement) => (statement.clone(), true),
+        Begun::No | Begun::Sent(_) => return,
     };
+    s.net.begins(std::mem::take(&mut s.begun));
     if let Some(Local::Begin(text)) = &statement.local {
         inventory::send(s, w, text, Expect::BeginOurs);
         s.transaction = WITHIN;
@@ -204,7 +204,8 @@ pub fn send(s: &mut Session, w: &Worker, first: &Statement) {
     s.begun = Begun::Sent(statement);
 }
 
-/// The link is lost. True: with it only a transaction that had not begun for the server, as far as anybody knows; it has failed.
+/// The link is lost. True: with it only a transaction of which the server has said nothing yet, and that nothing sent may have ended; it has
+/// failed.
 pub fn lost(s: &mut Session) -> bool {
     match std::mem::take(&mut s.begun) {
         Begun::Sent(statement) => {

@@ -45,6 +45,11 @@ impl Causal {
         self.own.unwrap_or(w.peek_config().routing.causal_reads())
     }
 
+    /// Whether its reads go on seeing what it has seen, wherever they run.
+    pub fn sees_on(&self, w: &Worker) -> bool {
+        self.mode(w) != CausalReads::Off
+    }
+
     /// The node of its last read, and whether it rather stays there than waits for another.
     pub fn here(&self, w: &Worker) -> (Option<NodeIndex>, bool) {
         let round = w.shared.positions.round();

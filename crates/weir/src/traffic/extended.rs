@@ -260,6 +260,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         Brought::Here(prepared) => prepared,
         Brought::Soon => return Ok(hold(s, w)),
         Brought::Changed => return refuse(s, w, header, shapes::changed()),
+        Brought::Behind => return on_bind(s, w, header),
     };
     cached::bound(s, w, &prepared.statement);
     begun::note_write(s, w, &prepared.statement);
@@ -308,6 +309,8 @@ enum Brought {
     Soon,
     /// It is not.
     Changed,
+    /// It is not on a standby, which may be behind.
+    Behind,
 }
 
 /// Prepares a statement on the link if the link lacks it as the client was `told` of it.
@@ -325,7 +328,7 @@ fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, told: Shape, is_un
         return Brought::Here(prepared);
     }
     if was_asked {
-        return Brought::Changed;
+        return if s.net.on_changed(s.transaction) { Brought::Behind } else { Brought::Changed };
     }
     let prepared = analysed_now(s, w, prepared);
     if is_unnamed {
@@ -488,6 +491,7 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         Brought::Here(prepared) => prepared,
         Brought::Soon => return Ok(hold(s, w)),
         Brought::Changed => return refuse(s, w, header, shapes::changed()),
+        Brought::Behind => return on_describe(s, w, header),
     };
     shapes::expect(s, prepared.clone(), told, is_unnamed);
     s.flushed = false;

@@ -3,10 +3,14 @@
 use crate::client::inventory;
 use crate::client::session::Session;
 use crate::io::reactor::parked;
+use crate::monitor::fault::Fault;
 use crate::process::worker::Worker;
 use crate::server::link;
+use crate::traffic::cached;
+use crate::traffic::net;
 use std::rc::Rc;
 use std::time::Duration;
+use weir_wire::frame::Header;
 
 /// Time a client has to take the rest of what it is told when it is sent away.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
@@ -64,4 +68,25 @@ pub fn dismiss(mut s: Session, w: &Worker) {
         w.log_client(card, "disconnection");
     }
     w.client_gone();
+}
+
+/// What must come before the client's statement cannot. If the server goes down, or is a standby, another one may do it; else the session
+/// ends, and says what the server said. False: the link is gone.
+#[cold]
+pub fn refused_ahead(s: &mut Session, w: &Worker, header: Header, looks: bool, what: &str) -> Result<bool, Fault> {
+    let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
+    let report = weir_wire::back::read_report(body);
+    let is_lost = matches!(report.severity, b"FATAL" | b"PANIC");
+    let text = String::from_utf8_lossy(report.message).into_owned();
+    let code = String::from_utf8_lossy(report.sqlstate).into_owned();
+    if looks && net::on_refused_ahead(s, w, header, is_lost) {
+        cached::lost(s, w);
+        return Ok(false);
+    }
+    s.down.eat(header);
+    if is_lost {
+        s.farewell = Some(Fault::error(&code, text));
+        return Ok(true);
+    }
+    Err(Fault::fatal(&code, format!("{what}: {text}")))
 }

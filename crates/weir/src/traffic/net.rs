@@ -9,6 +9,7 @@ use crate::client::session::{Begun, IDLE, Session};
 use crate::client::statements::Statement;
 use crate::monitor::log::Level;
 use crate::monitor::metrics::Metric;
+use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::traffic::judging;
 use std::collections::VecDeque;
@@ -64,6 +65,8 @@ pub struct Net {
     /// The next statement is one that a standby refused; true: its text is remembered.
     again: Option<bool>,
     times: u8,
+    /// A BEGIN went in front of the first group; the transaction as it was before.
+    began: Option<Begun>,
 }
 
 impl Net {
@@ -71,6 +74,12 @@ impl Net {
     pub fn reset(&mut self) {
         self.clear();
         self.is_on_reader = false;
+        self.began = None;
+    }
+
+    /// A BEGIN is sent in front of the next message, of a transaction that no server knew of.
+    pub fn begins(&mut self, before: Begun) {
+        self.began = Some(before);
     }
 
     fn clear(&mut self) {
@@ -101,10 +110,27 @@ impl Net {
         true
     }
 
-    /// Something is under way of which the client has seen nothing.
+    /// The standby's link shows the next statement something else than its client was told of. True: the statement goes to the primary, and
+    /// what was read before it has been said.
+    pub fn on_changed(&mut self, transaction: u8) -> bool {
+        if !self.is_on_reader || transaction != IDLE || self.times >= AGAIN_MAX {
+            return false;
+        }
+        self.times += 1;
+        self.again = Some(false);
+        true
+    }
+
+    /// Something is under way on a standby of which the client has seen nothing.
     #[inline]
     pub fn waits(&self) -> bool {
-        self.state == State::Keeping && !self.is_told
+        self.state == State::Keeping && !self.is_told && self.is_on_reader
+    }
+
+    /// Whether what goes over the link is kept.
+    #[inline]
+    fn is_wanted(&self) -> bool {
+        self.is_on_reader || self.began.is_some()
     }
 }
 
@@ -114,11 +140,18 @@ pub struct Mark {
     is_kept: bool,
 }
 
-/// Keeps the next message, in case it goes to a standby.
+/// Whether messages are looked at for what may be sent again.
+#[inline]
+pub fn is_there(s: &Session, w: &Worker) -> bool {
+    w.has_readers() || s.begun.is_open() || s.net.began.is_some()
+}
+
+/// Keeps the next message, in case it goes to a standby, or a BEGIN in front of it.
 #[inline]
 pub fn keep(s: &mut Session, header: Header) -> Mark {
     let mut mark = Mark { bytes: s.net.kept.len(), is_kept: false };
-    let may_go = s.transaction == IDLE && s.net.state != State::Spoiled && (s.link.is_none() || s.net.is_on_reader);
+    let is_first = s.transaction == IDLE || s.net.began.is_some();
+    let may_go = is_first && s.net.state != State::Spoiled && (s.link.is_none() || s.net.is_wanted());
     if may_go
         && mark.bytes + header.frame_bytes() <= KEPT_BYTES_MAX
         && let Some(message) = s.up.unseen().get(..header.frame_bytes())
@@ -132,7 +165,7 @@ pub fn keep(s: &mut Session, header: Header) -> Mark {
 /// The message was handled, or not (`is_done`).
 #[inline]
 pub fn kept(s: &mut Session, header: Header, mark: &Mark, is_done: bool) {
-    if !is_done || s.link.is_none() || !s.net.is_on_reader || s.replies.is_empty() {
+    if !is_done || s.link.is_none() || !s.net.is_wanted() || s.replies.is_empty() {
         // It will come by again, is on the primary, or was answered without a server.
         s.net.kept.truncate(mark.bytes);
         return;
@@ -169,6 +202,7 @@ pub fn group_done(s: &mut Session) {
     let net = &mut s.net;
     net.times = 0;
     net.is_told = false;
+    net.began = None;
     match net.groups.pop_front() {
         Some(group) if !net.groups.is_empty() => drop(net.kept.drain(..group.bytes)),
         Some(_) => {
@@ -299,11 +333,15 @@ fn note_error(s: &Session, w: &Worker, at: usize, header: Header) -> bool {
     report.sqlstate == b"25006" || judge(report.severity, report.sqlstate) == Verdict::Lost
 }
 
-/// Whether what is under way may be sent again.
+/// Whether what is under way on a standby may be sent again.
 fn may_again(s: &Session) -> bool {
-    s.net.waits()
-        && s.transaction == IDLE
-        && !matches!(s.begun, Begun::Sent(_))
+    s.net.waits() && is_movable(s)
+}
+
+/// Whether what is kept may be sent again, as far as the session goes: nothing but it is on the link.
+fn is_movable(s: &Session) -> bool {
+    let is_outside = s.transaction == IDLE && !matches!(s.begun, Begun::Sent(_));
+    (is_outside || s.net.began.is_some())
         && s.net.times < AGAIN_MAX
         && s.entry.cancels.get() == 0
         && !s.entry.cancel_waits.get()
@@ -325,9 +363,32 @@ pub fn on_loss(s: &mut Session, w: &Worker) -> bool {
     true
 }
 
+/// What Weir sends ahead of the client's messages was refused, so that none of them has run: what is kept takes its way again, whatever it
+/// does. After an ERROR of a standby to the primary, after a FATAL to whom it may. True: the link is gone.
+pub fn on_refused_ahead(s: &mut Session, w: &Worker, header: Header, is_lost: bool) -> bool {
+    let is_kept = s.net.state == State::Keeping && !s.net.is_told;
+    if !(is_kept && is_movable(s) && (is_lost || s.net.is_on_reader)) || w.shared.stop_mode() >= Stop::Fast {
+        return false;
+    }
+    note_error(s, w, 0, header);
+    w.shared.nudge_prober();
+    s.down.drop_unseen();
+    s.undo_for_again();
+    if let Some(link) = s.link.take() {
+        w.count(Metric::LinksLost);
+        w.close_link(link);
+    }
+    again(s, w, if is_lost { None } else { Some(false) });
+    true
+}
+
 /// Puts back what was under way.
 fn again(s: &mut Session, w: &Worker, on_primary: Option<bool>) {
     w.count(Metric::ReadsRepeated);
+    if let Some(before) = s.net.began.take() {
+        s.begun = before;
+        s.transaction = IDLE;
+    }
     let mut kept = std::mem::take(&mut s.net.kept);
     s.up.forget_pending(&w.buffers);
     s.replies = Replies::default();

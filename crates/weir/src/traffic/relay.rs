@@ -309,7 +309,7 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         return Ok(aim::hold(s, w));
     }
     statement_log::came(s, w, header);
-    let mark = w.has_readers().then(|| net::keep(s, header));
+    let mark = net::is_there(s, w).then(|| net::keep(s, header));
     let flow = decide(s, w, header);
     let is_done = flow == Ok(Flow::Next);
     if let Some(mark) = mark {
@@ -661,8 +661,10 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         }
         Reply::Ready { status, whose } => on_ready(s, w, header, status, whose)?,
         Reply::Error(dropped) => on_error(s, w, header, dropped, looks),
-        Reply::SettingsRefused => return Err(refused(s, header, looks, "the server refuses this session's settings")),
-        Reply::BeginRefused => return Err(refused(s, header, looks, "the server refuses to begin the transaction")),
+        Reply::SettingsRefused => {
+            return leaving::refused_ahead(s, w, header, looks, "the server refuses this session's settings");
+        }
+        Reply::BeginRefused => return leaving::refused_ahead(s, w, header, looks, "the server refuses to begin the transaction"),
         Reply::Misplaced => return Err(misplaced()),
         Reply::Unasked => {
             let what = format!("unexpected message \"{}\" from the server", header.tag.escape_ascii());
@@ -671,17 +673,6 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         }
     }
     Ok(true)
-}
-
-/// What must come before the client's statement cannot: the session ends, and says what the server said.
-#[cold]
-fn refused(s: &mut Session, header: Header, looks: bool, what: &str) -> Fault {
-    let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
-    let report = weir_wire::back::read_report(body);
-    let text = String::from_utf8_lossy(report.message).into_owned();
-    let code = String::from_utf8_lossy(report.sqlstate).into_owned();
-    s.down.eat(header);
-    Fault::fatal(&code, format!("{what}: {text}"))
 }
 
 /// The server says that it dropped what belonged to the whole session.
@@ -856,7 +847,8 @@ fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> 
     if w.shared.stop_mode() < Stop::Fast && net::on_loss(s, w) {
         return Ok(());
     }
-    let lost_transaction = !begun::lost(s) && s.transaction != IDLE;
+    // Whether a transaction that may have ended was committed only the server knows; what the client sends next may count on it.
+    let lost_transaction = (!begun::lost(s) && s.transaction != IDLE) || s.transacts;
     let lost_state = lost_transaction || inventory::leaves_something(s) || s.down.is_mid_message();
     s.down.drop_unseen();
     s.up.forget_pending(&w.buffers);

@@ -293,3 +293,34 @@ fn reads_keep_their_net_when_their_statement_is_asked_about_first() {
     client.send(&Asks::OfStatement.run("7"));
     assert_eq!(client.until_ready()[0].failure().sqlstate, "42P01");
 }
+
+/// A standby that is behind has another table than the one the client was told of: the primary has that one.
+#[test]
+fn a_statement_that_is_something_else_on_a_standby_which_is_behind_runs_on_the_primary() {
+    let cluster = crate::support::ground::cluster(1);
+    let proxy = Proxy::start(&cluster, "worker_threads = 1\ncausal_reads = off");
+    let mut client = proxy.console();
+    client.run("create table t (a int); insert into t values (7)");
+    cluster.wait_caught_up().unwrap();
+    crate::support::ground::wait_for_catalog(&mut client, "postgres");
+    assert_eq!(client.value("select inet_server_port()"), cluster.standbys()[0].port().to_string());
+    cluster.standbys()[0].pause_replay().unwrap();
+    client.run("alter table t add b int");
+    crate::support::ground::wait_for_catalog(&mut client, "postgres");
+    client.run("begin; insert into t values (8, 8)");
+    client.send(&Asks::OfStatement.prepare("select * from t where a = $1::int"));
+    client.until_ready();
+    client.run("commit");
+    let run = |client: &mut Raw, before: &[u8], value: &str| {
+        client.send(&[before, &Asks::OfStatement.run(value)].concat());
+        client.until_ready().iter().map(|message| message.tag as char).collect::<String>()
+    };
+    for _ in 0..3 {
+        assert_eq!(run(&mut client, &[], "7"), "2DCZ");
+        assert_eq!(run(&mut client, &wire::unnamed("select 1", &[]), "7"), "12DC2DCZ");
+    }
+    client.run("begin");
+    assert_eq!(run(&mut client, &[], "8"), "2DCZ");
+    client.run("commit");
+    cluster.standbys()[0].resume_replay().unwrap();
+}

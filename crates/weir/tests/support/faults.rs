@@ -198,6 +198,9 @@ fn carry(mut from: &TcpStream, mut to: &TcpStream, plan: &Plan, toward: Toward, 
         while plan.is_stalled(born, toward) && plan.cuts.load(Ordering::SeqCst) == born.cuts {
             thread::sleep(LOOK_PERIOD);
         }
+        if plan.cuts.load(Ordering::SeqCst) != born.cuts {
+            return cut(from, to);
+        }
         let fault = *lock(plan.fault(toward));
         let sent = match fault {
             Fault::None => to.write_all(&piece[..count]),

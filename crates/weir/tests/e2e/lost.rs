@@ -1,0 +1,177 @@
+//! Server connections lost under transactions: what may run again does, and nobody is told that something failed which may have happened.
+
+use crate::support::faults::{Fault, Network, Toward};
+use crate::support::proxy::{Backend, show};
+use crate::support::raw::Message;
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use weir_demo::Server;
+
+/// A server behind a network that can be broken.
+struct Stage {
+    ground: Ground,
+    network: Network,
+    proxy: Proxy,
+    /// The server behind the network is this one of the cluster.
+    server: usize,
+}
+
+impl Stage {
+    /// The primary alone.
+    fn primary() -> Stage {
+        let ground = Ground::new();
+        ground.prepare("create table t (a int)");
+        let network = Network::to(ground.cluster.primary().port());
+        let proxy = Proxy::spawn(&[Backend::tcp(network.port(), 1)], "worker_threads = 1");
+        proxy.wait_for_nodes(1);
+        Stage { ground, network, proxy, server: 0 }
+    }
+
+    /// The primary, and a standby that takes all reads.
+    fn standby() -> Stage {
+        let ground = Ground::new();
+        ground.prepare("create table t (a int)");
+        let server = &ground.cluster.standbys()[0];
+        let network = Network::to(server.port());
+        let backends = [Backend::tcp(ground.cluster.primary().port(), 0), Backend::tcp(network.port(), 1)];
+        let proxy = Proxy::spawn(&backends, "worker_threads = 1\ncausal_reads = off");
+        proxy.wait_for_nodes(2);
+        Stage { ground, network, proxy, server: 1 }
+    }
+
+    fn client(&self) -> Raw {
+        self.ground.client(&self.proxy)
+    }
+
+    fn server(&self) -> &Server {
+        &self.ground.cluster.servers()[self.server]
+    }
+
+    /// Ends the server's processes that serve this test. Weir does not hear of it before the network goes on, and nothing it says arrives.
+    fn end_unheard(&self) {
+        self.network.set(Toward::Server, Fault::BlackHole);
+        self.network.stall_present(&[Toward::Client]);
+        let database = &self.ground.database;
+        let kill = format!("select pg_terminate_backend(pid) from pg_stat_activity where datname = '{database}'");
+        wait_until("the server's processes to end", || self.server().query(&kill).unwrap().is_empty());
+    }
+
+    /// Waits until a statement is on its way, then lets Weir hear what the server has said.
+    fn go_on(&self) {
+        let mut console = self.proxy.console();
+        wait_until("the statement to be sent", || {
+            show(&mut console, "pool_processes", "status").iter().any(|status| status == "Execute command")
+        });
+        self.network.go_on();
+        self.network.set(Toward::Server, Fault::None);
+    }
+}
+
+/// Tags, with errors and statuses spelled out.
+fn seen(messages: &[Message]) -> Vec<String> {
+    let one = |message: &Message| match message.tag {
+        b'E' => format!("{} {}", message.failure().severity, message.failure().sqlstate),
+        b'Z' => format!("Z{}", char::from(message.body[0])),
+        b'C' => message.text(),
+        tag => char::from(tag).to_string(),
+    };
+    messages.iter().map(one).collect()
+}
+
+/// A server that ended before it saw the BEGIN has done nothing.
+#[test]
+fn a_server_that_went_down_before_it_began_a_transaction_is_not_noticed() {
+    for stage in [Stage::primary(), Stage::standby()] {
+        for (begin, first, expected) in [
+            ("begin", "select count(*) from t", vec!["T", "D", "SELECT 1", "ZT"]),
+            ("begin", "insert into t values (1)", vec!["INSERT 0 1", "ZT"]),
+            ("begin isolation level repeatable read read only", "select count(*) from t", vec!["T", "D", "SELECT 1", "ZT"]),
+        ] {
+            if stage.server == 1 && first.starts_with("insert") {
+                continue;
+            }
+            let mut client = stage.client();
+            client.run("select 1");
+            stage.end_unheard();
+            assert_eq!(seen(&client.query(begin)), ["BEGIN", "ZT"]);
+            client.send(&wire::query(first));
+            stage.go_on();
+            assert_eq!(seen(&client.until_ready()), expected, "{begin} {first}");
+            assert_eq!(seen(&client.query("rollback")), ["ROLLBACK", "ZI"]);
+            // The same in one pipeline.
+            stage.end_unheard();
+            client.send(
+                &[wire::unnamed(begin, &[]), wire::unnamed(first, &[]), wire::unnamed("commit", &[]), wire::sync()].concat(),
+            );
+            stage.go_on();
+            let told = seen(&client.until_ready());
+            assert_eq!(told.last().unwrap(), "ZI", "{begin} {first}: {told:?}");
+            assert_eq!(told.iter().filter(|word| word.starts_with("COMMIT")).count(), 1, "{begin} {first}: {told:?}");
+        }
+        let written = if stage.server == 0 { "1" } else { "0" };
+        assert_eq!(stage.ground.direct().value("select count(*) from t"), written, "each write happened once");
+    }
+}
+
+#[test]
+fn a_standby_that_goes_down_in_the_first_statement_of_a_transaction_is_not_noticed() {
+    let stage = Stage::standby();
+    let mut client = stage.client();
+    client.run("select 1");
+    client.run("begin isolation level repeatable read read only");
+    stage.network.stall_present(&[Toward::Client]);
+    client.send(&wire::query("select count(*) from t"));
+    let mut console = stage.proxy.console();
+    wait_until("the statement to be sent", || {
+        show(&mut console, "pool_processes", "status").iter().any(|status| status == "Execute command")
+    });
+    stage.network.cut();
+    assert_eq!(seen(&client.until_ready()), ["T", "D", "SELECT 1", "ZT"]);
+    let port = client.value("select inet_server_port()");
+    assert_eq!(client.value("select inet_server_port()"), port, "its transaction goes on on one server");
+    assert_eq!(client.value("show transaction_isolation"), "repeatable read");
+    client.run("commit");
+}
+
+/// Only the server knows whether a transaction was committed whose COMMIT it may have got.
+#[test]
+fn a_transaction_that_may_be_committed_is_never_told_to_have_failed() {
+    let simple = [wire::query("begin"), wire::query("insert into t values (1)"), wire::query("commit")].concat();
+    let extended = ["begin", "insert into t values (1)", "commit"].map(|text| wire::unnamed(text, &[])).concat();
+    let extended = [extended, wire::sync()].concat();
+    let segments = ["begin", "insert into t values (1)", "commit"];
+    let segments = segments.map(|text| [wire::unnamed(text, &[]), wire::sync()].concat()).concat();
+    let one = wire::query("begin; insert into t values (1); commit");
+    let stage = Stage::primary();
+    for (turn, (what, bytes)) in
+        [("simple", simple), ("extended", extended), ("segments", segments), ("one string", one)].into_iter().enumerate()
+    {
+        let mut client = stage.client();
+        client.run("select 1");
+        stage.network.stall_present(&[Toward::Client]);
+        client.send(&bytes);
+        let mut direct = stage.ground.direct();
+        wait_until("the transaction to be committed", || direct.value("select count(*) from t") == (turn + 1).to_string());
+        stage.network.cut();
+        let told = seen(&client.until_end());
+        assert_eq!(told.last().unwrap(), "FATAL 08006", "{what}: {told:?}");
+        assert!(!told.contains(&"ZE".to_string()), "{what}: {told:?}");
+    }
+}
+
+#[test]
+fn a_transaction_that_cannot_be_committed_has_failed_when_its_server_is_lost() {
+    let stage = Stage::primary();
+    let mut client = stage.client();
+    client.run("select 1");
+    stage.network.stall_present(&[Toward::Client]);
+    client.run("begin");
+    client.send(&wire::query("insert into t values (1)"));
+    let mut direct = stage.ground.direct();
+    let text = "select count(*) from pg_stat_activity where state = 'idle in transaction' and query like 'insert%'";
+    wait_until("the write to be made", || direct.value(text) == "1");
+    stage.network.cut();
+    assert_eq!(seen(&client.until_ready()), ["ERROR 08006", "ZE"]);
+    assert_eq!(client.error("select 1").sqlstate, "25P02");
+    assert_eq!(seen(&client.query("commit")), ["ROLLBACK", "ZI"]);
+    assert_eq!(client.value("select count(*) from t"), "0");
+}
