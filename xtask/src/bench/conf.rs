@@ -12,8 +12,10 @@ pub const SESSION_DATABASE: &str = "bench_session";
 /// Room for the idle workload and a few clients more.
 const CLIENTS_OF_POOLERS: u32 = 10_200;
 
-/// Answers are kept in memory, more than any workload has.
-const CACHE: &str = "memory_cache_enabled = on\nmemqcache_total_size = 1GB\nmemqcache_max_num_cache = 2000000\n";
+/// Answers are kept in memory.
+const CACHE: &str = "memory_cache_enabled = on\n";
+/// A million of them.
+const HOARD: &str = "memqcache_total_size = 1GB\nmemqcache_max_num_cache = 2000000\n";
 
 /// What differs from run to run.
 pub struct Settings {
@@ -58,7 +60,11 @@ pub fn weir(s: &Settings) -> String {
     let Settings { folder, port, pool_size, .. } = s;
     let backends = backends(s);
     let balance = if s.stage == Stage::Unspread { "off" } else { "on" };
-    let cache = if s.stage == Stage::Cached { CACHE } else { "" };
+    let cache = match s.stage {
+        Stage::Cached => CACHE.to_owned(),
+        Stage::Hoard => [CACHE, HOARD].concat(),
+        _ => String::new(),
+    };
     let causal = if s.stage == Stage::Uncausal { "causal_reads = off\n" } else { "" };
     let door = match s.door {
         Door::Open => String::new(),

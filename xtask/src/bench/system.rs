@@ -150,7 +150,11 @@ pub struct Launcher {
 impl Launcher {
     /// The servers of a stage, the primary first.
     fn server_ports(&self, stage: Stage) -> Vec<u16> {
-        if matches!(stage, Stage::One | Stage::Cached) { vec![self.server_port] } else { self.spread_ports.clone() }
+        if matches!(stage, Stage::One | Stage::Cached | Stage::Hoard) {
+            vec![self.server_port]
+        } else {
+            self.spread_ports.clone()
+        }
     }
 
     /// Starts a system for this workload, behind the words of `wrapper` (valgrind, or nothing), and waits until it answers.

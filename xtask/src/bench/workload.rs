@@ -79,8 +79,10 @@ pub enum Door {
 pub enum Stage {
     /// One server.
     One,
-    /// One server, and answers are kept: `memory_cache_enabled = on`.
+    /// One server, and answers are kept: `memory_cache_enabled = on`, with as much memory as by default.
     Cached,
+    /// The same with room for a million answers.
+    Hoard,
     /// A primary and two standbys, reads on all three.
     Spread,
     /// The same servers, all on the primary: `load_balance_mode = off`.
@@ -205,11 +207,17 @@ pub const WORKLOADS: &[Workload] = &[
     other("uncacheable-off", Kind::Uncacheable, 8, "the same without a cache"),
     Workload {
         runs: Runs::Asked,
-        ..cached("invalidate-1k", Kind::Invalidate { answers: 1_000 }, 1, "write to a table of 1,000 answers")
+        ..before(Stage::Hoard, "invalidate-1k", Kind::Invalidate { answers: 1_000 }, 1, "write to a table of 1,000 answers")
     },
     Workload {
         runs: Runs::Asked,
-        ..cached("invalidate-1m", Kind::Invalidate { answers: 1_000_000 }, 1, "write to a table of 1,000,000 answers")
+        ..before(
+            Stage::Hoard,
+            "invalidate-1m",
+            Kind::Invalidate { answers: 1_000_000 },
+            1,
+            "write to a table of 1,000,000 answers",
+        )
     },
     Workload { runs: Runs::Asked, ..before(Stage::Spread, "catalog-100k", Kind::Catalog, 1, "first session of the database") },
 ];

@@ -313,7 +313,8 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
     let (view, config) = (w.view(), w.peek_config());
     let (statement_level, prefers_lower_delay) = (config.routing.statement_level, config.check.prefers_lower_delay);
     let (mut fit, mut hopeful, mut here) = (Nodes::ALL, Nodes::NONE, (None, true));
-    if class.side == Side::Reader && !s.causal.is_free() {
+    // The primary shows all that was ever told: without another node to read from nothing is to be compared.
+    if class.side == Side::Reader && w.has_readers() && !s.causal.is_free() {
         fit = causal::fit(s, w, &view);
         here = s.causal.here(w);
         if may_wait {
