@@ -69,18 +69,16 @@ impl Client {
 
     /// One simple query; returns the bytes of its answer.
     pub fn query(&mut self, statement: &str, buffer: &mut [u8]) -> Result<u64> {
-        let mut message = Vec::new();
-        put(&mut message, b'Q', &[statement.as_bytes(), b"\0"]);
-        self.send(&message)?;
+        self.send(&query(statement))?;
         self.read_until_ready(1, buffer)
     }
 }
 
-/// A Query for each of these texts.
-pub fn queries(texts: impl Iterator<Item = String>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    texts.for_each(|text| put(&mut bytes, b'Q', &[text.as_bytes(), b"\0"]));
-    bytes
+/// A Query.
+pub fn query(statement: &str) -> Vec<u8> {
+    let mut message = Vec::new();
+    put(&mut message, b'Q', &[statement.as_bytes(), b"\0"]);
+    message
 }
 
 /// Appends one message: tag, length, body.

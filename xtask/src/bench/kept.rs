@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::client::{Client, queries};
+use super::client::{Client, query};
 use super::metric::{Metric, Sample};
 use super::pgbench::READ_OF_ROW;
 use super::proc;
@@ -12,8 +12,8 @@ use super::stats::percentile;
 use super::system::Running;
 use super::workload::HIT_ROWS;
 
-/// Reads sent before their answers are read.
-const AT_ONCE: u32 = 100;
+/// Clients that read at the same time, one statement each: of a pipeline nothing is kept.
+const READERS: u32 = 32;
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// Reads each row of the workloads that consist of hits.
@@ -23,12 +23,18 @@ pub fn warm(system: &Running) -> Result<()> {
 
 fn read_all(system: &Running, rows: u32) -> Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
-    let mut client = Client::login(system.port, "postgres", &mut buffer)?;
-    for first in (1..=rows).step_by(AT_ONCE as usize) {
-        let last = (first + AT_ONCE - 1).min(rows);
-        // The text is pgbench's own to the byte, with its semicolon.
-        client.send(&queries((first..=last).map(|row| format!("{READ_OF_ROW} {row};"))))?;
-        client.read_until_ready(last - first + 1, &mut buffer)?;
+    let clients = (0..READERS).map(|_| Client::login(system.port, "postgres", &mut buffer));
+    let mut clients = clients.collect::<Result<Vec<Client>>>()?;
+    for first in (1..=rows).step_by(READERS as usize) {
+        let (last, mut asked) = ((first + READERS - 1).min(rows), 0);
+        for (row, client) in (first..=last).zip(&mut clients) {
+            // The text is pgbench's own to the byte, with its semicolon.
+            client.send(&query(&format!("{READ_OF_ROW} {row};")))?;
+            asked += 1;
+        }
+        for client in &mut clients[..asked] {
+            client.read_until_ready(1, &mut buffer)?;
+        }
     }
     Ok(())
 }

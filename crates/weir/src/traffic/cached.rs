@@ -102,8 +102,8 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
         return None;
     }
     let place = judging::place_of(s, w);
-    let who = who(s)?;
     let slots = slots_read(s, answers, caching, place)?;
+    let who = who(s)?;
     let mut key = w.scratch.borrow_mut();
     key.clear();
     key.extend_from_slice(&who);
@@ -169,8 +169,9 @@ fn may_ask(s: &Session) -> bool {
 fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Capture>>, header: Header) -> Option<Flow> {
     let answers = w.shared.answers.as_ref()?;
     let place = judging::place_of(s, w);
-    let who = who(s)?;
+    // First of all: most of what is not kept is known for that.
     let slots = slots_read(s, answers, caching, place)?;
+    let who = who(s)?;
     let key = {
         let body = s.up.whole(header)?;
         let mut key = w.scratch.borrow_mut();
@@ -444,7 +445,8 @@ fn copy(s: &mut Session, w: &Worker, header: Header) -> bool {
 /// A client's statement is over, before it hears of it: the answer is stored, and writes are settled.
 #[inline]
 pub fn ready(s: &mut Session, w: &Worker, status: u8) {
-    if w.shared.answers.is_some() {
+    let has_something = s.cached.capture.is_some() || s.cached.ending || !s.cached.wrote.is_empty() || s.cached.raised.is_some();
+    if has_something {
         close(s, w, status);
     }
 }

@@ -515,3 +515,27 @@ fn a_user_forgets_all_answers_and_an_operator_vouches_for_tables() {
     let mut client = ground.client(&strict);
     (0..3).for_each(|_| assert!(!is_hit(&strict, &mut client, "select a from u"), "nobody vouches for it"));
 }
+
+/// What the allocator and the tables of the cache may take beside what was promised.
+const ROOM_KB: u64 = 6 << 10;
+
+#[test]
+fn memory_is_bounded_by_what_was_promised() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int); insert into t values (1)");
+    let promised_kb = 16 << 10;
+    let proxy = ground.proxy(&format!("{ON}\nmemqcache_total_size = {promised_kb}kB"));
+    let mut client = ground.client(&proxy);
+    let text = |n: u32| format!("select repeat('x', {}) from t where a < {n}", 200 + n % 3000);
+    warm(&proxy, &mut client, &text(9_999_999));
+    let before_kb = proxy.rss_kb();
+    // More than twice of what there is room for.
+    let mut clients: Vec<Raw> = (0..16).map(|_| ground.client(&proxy)).collect();
+    for first in (1..20_000).step_by(clients.len()) {
+        (first..).zip(&mut clients).for_each(|(n, client)| client.send(&wire::query(&text(n))));
+        clients.iter_mut().for_each(|client| drop(client.until_ready()));
+    }
+    let grown_kb = proxy.rss_kb() - before_kb;
+    assert!(grown_kb < promised_kb + ROOM_KB, "{grown_kb} kB for answers of {promised_kb} kB");
+    assert!(grown_kb > promised_kb / 2, "there was nothing to bound: {grown_kb} kB");
+}
