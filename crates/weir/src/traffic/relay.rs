@@ -5,7 +5,7 @@
 
 use crate::client::flow::{Flow, Need};
 use crate::client::inventory;
-use crate::client::session::{Begun, Change, IDLE, Session};
+use crate::client::session::{Begun, Change, IDLE, Session, WITHIN};
 use crate::client::session_card::Doing;
 use crate::client::statements;
 use crate::io::reactor::parked;
@@ -29,6 +29,7 @@ use crate::traffic::sequences;
 use crate::traffic::shapes;
 use crate::traffic::timing;
 use std::rc::Rc;
+use weir_policy::net::is_of_recovery;
 use weir_policy::replies::{Dropped, Expect, Reply, Whose};
 use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front};
@@ -810,6 +811,13 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     }
     // From here on the client hears of it.
     s.begun.fail();
+    if s.net.is_on_reader && s.transaction == WITHIN && is_of_recovery(report.sqlstate, report.routine) {
+        let why = String::from_utf8_lossy(report.message).into_owned();
+        let fault = begun::cannot_stay(s, &why);
+        s.down.eat(header);
+        s.say_error(w, &fault);
+        return;
+    }
     if report.sqlstate == b"26000"
         && let Some(fault) = s.state.why_refused(report.message).cloned()
     {
