@@ -168,7 +168,7 @@ pub fn note_write(s: &mut Session, w: &Worker, statement: &Statement) {
     s.transacts |= statement.transaction != Transaction::None || statement.class.rule == Rule::TooLong;
     let mode = w.peek_config().routing.on_write;
     if mode.remembers() {
-        let writes = statement.writes || transaction::may_write(judging::class_of(s, w, statement));
+        let writes = statement.writes || transaction::may_write(judging::class_of(s, w, statement), statement.calls);
         s.written.at_all |= writes;
         s.written.in_transaction |= writes && (s.transaction != IDLE || statement.transaction == Transaction::Many);
     }
