@@ -186,7 +186,7 @@ pub fn misplaced(s: &mut Session, w: &Worker, statement: &Statement) -> Option<F
     let stays = statement.locks || !statement.leaves.without(begun::MOVES).is_empty();
     let link = s.link.as_ref().filter(|_| stays)?;
     let is_misplaced = !is_primary(w, link) && w.view().primary.is_some();
-    is_misplaced.then(|| begun::cannot_stay(s, "the statement leaves session state or takes a lock"))
+    is_misplaced.then(|| begun::cannot_stay(&mut s.shuns_standbys, "the statement leaves session state or takes a lock"))
 }
 
 /// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.

@@ -125,8 +125,8 @@ pub fn way_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Way>
 /// What a client is told whose transaction on a standby cannot do what it could on the primary, and cannot move: that it may try again, like
 /// any transaction of one snapshot. Then it begins on the primary.
 #[cold]
-pub fn cannot_stay(s: &mut Session, why: &str) -> Fault {
-    s.shuns_standbys = true;
+pub fn cannot_stay(shuns_standbys: &mut bool, why: &str) -> Fault {
+    *shuns_standbys = true;
     Fault::error(sqlstate::SERIALIZATION_FAILURE, format!("the transaction runs on a standby, where it cannot go on: {why}"))
         .hint("Run the transaction again: those of this session begin on the primary from now on.")
 }

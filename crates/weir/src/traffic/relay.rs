@@ -770,11 +770,7 @@ fn show_doing(s: &Session) {
 
 fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, looks: bool) {
     if !s.replies.has_work_behind_error() {
-        (s.state.bound_reset, s.state.plain) = (None, None);
-        // DISCARD ALL commits at once, also in a pipeline.
-        if !s.state.was_discarded {
-            s.state.resetting = None;
-        }
+        s.state.will_not_reset();
     }
     let asked_alone = s.asked.is_some() && dropped.discard;
     s.undo(dropped);
@@ -812,8 +808,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     // From here on the client hears of it.
     s.begun.fail();
     if s.net.is_on_reader && s.transaction == WITHIN && is_of_recovery(report.sqlstate, report.routine) {
-        let why = String::from_utf8_lossy(report.message).into_owned();
-        let fault = begun::cannot_stay(s, &why);
+        let fault = begun::cannot_stay(&mut s.shuns_standbys, &String::from_utf8_lossy(report.message));
         s.down.eat(header);
         s.say_error(w, &fault);
         return;
