@@ -34,9 +34,30 @@ pub fn judge(severity: &[u8], sqlstate: &[u8]) -> Verdict {
     if PASSING.contains(&sqlstate) || sqlstate.starts_with(b"42") { Verdict::Passing } else { Verdict::Stands }
 }
 
+/// What a server in recovery refuses and another one does not, also in a transaction that only reads, by who says it: the words may be
+/// translated. Source: utility.c, plancat.c, varsup.c, lock.c.
+const OF_RECOVERY: [(&[u8], &[u8]); 4] = [
+    (b"25006", b"PreventCommandDuringRecovery"),
+    (b"0A000", b"get_relation_info"),
+    (b"XX000", b"GetNewTransactionId"),
+    (b"55000", b"LockAcquireExtended"),
+];
+
+/// Whether only a standby says so.
+pub fn is_of_recovery(sqlstate: &[u8], routine: &[u8]) -> bool {
+    OF_RECOVERY.contains(&(sqlstate, routine))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_is_refused_alike_in_a_transaction_that_only_reads() {
+        assert!(is_of_recovery(b"25006", b"PreventCommandDuringRecovery"));
+        assert!(!is_of_recovery(b"25006", b"PreventCommandIfReadOnly"));
+        assert!(!is_of_recovery(b"0A000", b"PreventCommandDuringRecovery"));
+    }
 
     #[test]
     fn what_only_a_standby_says_is_asked_of_the_primary() {

@@ -137,9 +137,13 @@ impl Written {
     }
 }
 
-/// Whether a statement of this class may write by what it names, though its text only reads.
-pub fn may_write(class: Class) -> bool {
-    matches!(class.rule, Rule::Function | Rule::WritingView | Rule::Cast | Rule::Operator | Rule::TooLong)
+/// Whether a statement of this class may write by what it names, though its text only reads. `calls`: a function that may write rows, and
+/// not just one that tells of the server or the session; what is for the primary for another reason is not asked of the catalog.
+pub fn may_write(class: Class, calls: bool) -> bool {
+    match class.rule {
+        Rule::WritingView | Rule::Cast | Rule::Operator | Rule::TooLong => true,
+        _ => calls && class.side == Side::Primary,
+    }
 }
 
 /// Whether a statement for the primary is refused, or does the same, on any server within a transaction that only reads.

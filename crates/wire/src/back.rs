@@ -9,6 +9,8 @@ pub struct Report<'a> {
     pub sqlstate: &'a [u8],
     pub message: &'a [u8],
     pub detail: &'a [u8],
+    /// The function of the server that said it.
+    pub routine: &'a [u8],
 }
 
 /// Reads an error's fields; a cut or malformed body gives what could be read.
@@ -22,6 +24,7 @@ pub fn read_report(mut body: &[u8]) -> Report<'_> {
             b'C' => report.sqlstate = value,
             b'M' => report.message = value,
             b'D' => report.detail = value,
+            b'R' => report.routine = value,
             _ => {}
         }
         body = after;

@@ -25,12 +25,18 @@ macro_rules! used_in {
 /// All questions, in an order in which each row's numbers are known from rows before it.
 pub const PARTS: &[Part] = &[
     Part { sql: "SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'", take: Draft::schema },
-    // An aggregate is as good as its worst part; it says immutable of itself. A stable function in C reads memory and no tables.
+    // An aggregate is as good as its worst part; it says immutable of itself. A stable function in C reads memory and no tables. One that reads
+    // a sequence finds another value on a standby, whatever it says of itself: by its source, or by what it depends on if its source was
+    // parsed when it was made.
     Part {
-        sql: "SELECT p.oid, p.pronamespace, p.proname, CASE greatest(p.provolatile::text, (SELECT max(f.provolatile::text) FROM pg_aggregate a \
+        sql: "SELECT p.oid, p.pronamespace, p.proname, CASE WHEN p.oid >= 16384 AND p.provolatile <> 'v' AND (p.prosrc ~* \
+              '\\m(log_cnt|is_called|pg_sequence_last_value|pg_sequences)\\M|\\mlast_value\\M(?!\\s*\\()' \
+              OR EXISTS (SELECT FROM pg_depend d JOIN pg_class c ON c.oid = d.refobjid AND c.relkind = 'S' \
+              WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass)) THEN 't' \
+              ELSE CASE greatest(p.provolatile::text, (SELECT max(f.provolatile::text) FROM pg_aggregate a \
               JOIN pg_proc f ON f.oid IN (a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn, a.aggmtransfn, \
               a.aggminvtransfn, a.aggmfinalfn) WHERE a.aggfnoid = p.oid)) WHEN 'v' THEN 't' WHEN 'i' THEN 'i' \
-              ELSE CASE WHEN p.prolang IN (12, 13) AND p.prokind <> 'a' THEN 'c' ELSE 'f' END END \
+              ELSE CASE WHEN p.prolang IN (12, 13) AND p.prokind <> 'a' THEN 'c' ELSE 'f' END END END \
               FROM pg_proc p WHERE p.prokind <> 'p'",
         take: Draft::function,
     },

@@ -111,6 +111,8 @@ pub struct Session {
     pub farewell: Option<Fault>,
     /// Something was sent over the link that begins or ends a transaction: if the link is lost, only the server knows what became of it.
     pub transacts: bool,
+    /// A transaction of its wanted on a standby what only the primary does: those of one snapshot begin on the primary.
+    pub shuns_standbys: bool,
 }
 
 /// A transaction whose BEGIN was answered by Weir. It is sent in front of the first statement, which says where.
@@ -264,6 +266,7 @@ impl Session {
             portal: None,
             farewell: None,
             transacts: false,
+            shuns_standbys: false,
         }
     }
 

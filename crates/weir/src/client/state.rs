@@ -180,6 +180,15 @@ impl State {
         self.due.kinds.add(Keeps::Setting);
     }
 
+    /// An error: what a SET or RESET under way was to do does not happen.
+    pub fn will_not_reset(&mut self) {
+        (self.bound_reset, self.plain) = (None, None);
+        // DISCARD ALL commits at once, also in a pipeline.
+        if !self.was_discarded {
+            self.resetting = None;
+        }
+    }
+
     /// The server dropped everything of the session's.
     pub fn discarded(&mut self, none: Arc<BySql>) {
         self.by_sql = none;

@@ -86,6 +86,8 @@ pub struct Statement {
     pub shows_channels: bool,
     /// It writes, or nothing is known of what it does.
     pub writes: bool,
+    /// It calls a function that may write rows: a user's, or one of PostgreSQL's own that do.
+    pub calls: bool,
     /// It asks for the transaction's time, as far as its text shows.
     pub asks_time: bool,
     /// It may change the properties of its transaction, or a standby may refuse it where the primary does not.
@@ -249,6 +251,7 @@ pub fn unknown() -> Statement {
         notifies: true,
         shows_channels: true,
         writes: true,
+        calls: true,
         asks_time: true,
         is_of_primary: true,
         caching: None,
@@ -300,6 +303,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
         shows_channels: readable.contains("pg_listening_channels"),
         writes: facts.effect == Effect::Writes || facts.keeps.has(Keeps::Unknown),
+        calls: may_call || facts.functions.iter().any(writes_rows),
         asks_time: asks_time(&facts, &readable),
         is_of_primary: is_of_primary(&facts, &readable),
         resets: facts.resets,
@@ -314,6 +318,13 @@ fn leaves_nothing(function: &Name) -> bool {
         "" | "pg_catalog" => weir_policy::builtin::leaves_nothing(&function.name),
         schema => schema == "information_schema",
     }
+}
+
+/// Whether a function of PostgreSQL's own writes: sequences, large objects, WAL; or runs a text that may.
+fn writes_rows(function: &Name) -> bool {
+    const NAMES: [&str; 5] = ["nextval", "setval", "pg_logical_emit_message", "ts_stat", "ts_rewrite"];
+    let name = function.name.as_str();
+    NAMES.contains(&name) || name.starts_with("lo") || name.contains("_to_xml")
 }
 
 /// Whether a text asks for the time of its transaction: by a function, by a word of the standard, by a constant like `'now'`. One too many

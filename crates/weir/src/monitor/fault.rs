@@ -29,6 +29,7 @@ pub mod sqlstate {
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
     pub const INVALID_AUTHORIZATION: &str = "28000";
     pub const INVALID_PASSWORD: &str = "28P01";
+    pub const SERIALIZATION_FAILURE: &str = "40001";
     pub const UNDEFINED_STATEMENT: &str = "26000";
     pub const DUPLICATE_STATEMENT: &str = "42P05";
     pub const UNDEFINED_OBJECT: &str = "42704";

@@ -179,17 +179,14 @@ fn leave_reader(s: &mut Session, w: &Rc<Worker>) {
 }
 
 /// Why a statement that only means something on the primary cannot run where the session's transaction is, if it is elsewhere.
-pub fn misplaced(s: &Session, w: &Worker, statement: &Statement) -> Option<Fault> {
+pub fn misplaced(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Fault> {
     if let Some(fault) = sequences::refusal(s, statement) {
         return Some(fault);
     }
     let stays = statement.locks || !statement.leaves.without(begun::MOVES).is_empty();
     let link = s.link.as_ref().filter(|_| stays)?;
-    (!is_primary(w, link) && w.view().primary.is_some()).then(|| {
-        let text = "this statement leaves session state or takes a lock, which is not possible in a transaction on a standby";
-        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
-            .hint("Run it before the transaction, or begin the transaction without READ ONLY.")
-    })
+    let is_misplaced = !is_primary(w, link) && w.view().primary.is_some();
+    is_misplaced.then(|| begun::cannot_stay(&mut s.shuns_standbys, "the statement leaves session state or takes a lock"))
 }
 
 /// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.

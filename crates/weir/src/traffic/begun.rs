@@ -9,6 +9,7 @@ use crate::client::inventory;
 use crate::client::session::{Begun, FAILED, IDLE, Session, WITHIN};
 use crate::client::session_card::Doing;
 use crate::client::statements::Statement;
+use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
 use crate::monitor::views::Local;
@@ -102,7 +103,7 @@ pub fn way_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Way>
     if !w.has_readers() {
         return Some(Way::Begins(Class::primary(if class.side == Side::Reader { Rule::TransactionControl } else { class.rule })));
     }
-    Some(transaction::way(&Ask {
+    let way = transaction::way(&Ask {
         begin: options_of(&begin),
         defaults: judging::defaults(s, w),
         class,
@@ -112,7 +113,22 @@ pub fn way_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Way>
         asks_time: statement.asks_time,
         in_pieces: is_in_pieces(s.up.unseen()),
         sees_on: s.causal.sees_on(w),
-    }))
+    });
+    match way {
+        Way::Begins(Class { side: Side::Reader, .. }) if s.shuns_standbys => {
+            Some(Way::Begins(Class::primary(Rule::StandbyRefused)))
+        }
+        way => Some(way),
+    }
+}
+
+/// What a client is told whose transaction on a standby cannot do what it could on the primary, and cannot move: that it may try again, like
+/// any transaction of one snapshot. Then it begins on the primary.
+#[cold]
+pub fn cannot_stay(shuns_standbys: &mut bool, why: &str) -> Fault {
+    *shuns_standbys = true;
+    Fault::error(sqlstate::SERIALIZATION_FAILURE, format!("the transaction runs on a standby, where it cannot go on: {why}"))
+        .hint("Run the transaction again: those of this session begin on the primary from now on.")
 }
 
 /// Where the transaction that waits shall run, by the hint in front of its BEGIN.
@@ -152,7 +168,7 @@ pub fn note_write(s: &mut Session, w: &Worker, statement: &Statement) {
     s.transacts |= statement.transaction != Transaction::None || statement.class.rule == Rule::TooLong;
     let mode = w.peek_config().routing.on_write;
     if mode.remembers() {
-        let writes = statement.writes || transaction::may_write(judging::class_of(s, w, statement));
+        let writes = statement.writes || transaction::may_write(judging::class_of(s, w, statement), statement.calls);
         s.written.at_all |= writes;
         s.written.in_transaction |= writes && (s.transaction != IDLE || statement.transaction == Transaction::Many);
     }

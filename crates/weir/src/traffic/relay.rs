@@ -5,7 +5,7 @@
 
 use crate::client::flow::{Flow, Need};
 use crate::client::inventory;
-use crate::client::session::{Begun, Change, IDLE, Session};
+use crate::client::session::{Begun, Change, IDLE, Session, WITHIN};
 use crate::client::session_card::Doing;
 use crate::client::statements;
 use crate::io::reactor::parked;
@@ -29,6 +29,7 @@ use crate::traffic::sequences;
 use crate::traffic::shapes;
 use crate::traffic::timing;
 use std::rc::Rc;
+use weir_policy::net::is_of_recovery;
 use weir_policy::replies::{Dropped, Expect, Reply, Whose};
 use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front};
@@ -769,11 +770,7 @@ fn show_doing(s: &Session) {
 
 fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, looks: bool) {
     if !s.replies.has_work_behind_error() {
-        (s.state.bound_reset, s.state.plain) = (None, None);
-        // DISCARD ALL commits at once, also in a pipeline.
-        if !s.state.was_discarded {
-            s.state.resetting = None;
-        }
+        s.state.will_not_reset();
     }
     let asked_alone = s.asked.is_some() && dropped.discard;
     s.undo(dropped);
@@ -810,6 +807,12 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     }
     // From here on the client hears of it.
     s.begun.fail();
+    if s.net.is_on_reader && s.transaction == WITHIN && is_of_recovery(report.sqlstate, report.routine) {
+        let fault = begun::cannot_stay(&mut s.shuns_standbys, &String::from_utf8_lossy(report.message));
+        s.down.eat(header);
+        s.say_error(w, &fault);
+        return;
+    }
     if report.sqlstate == b"26000"
         && let Some(fault) = s.state.why_refused(report.message).cloned()
     {

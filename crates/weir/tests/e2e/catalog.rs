@@ -302,11 +302,14 @@ fn a_transaction_on_a_standby_is_not_torn_apart() {
     ground.prepare(LIAR);
     let proxy = ground.proxy("");
     let mut client = ground.client(&proxy);
-    client.run("begin read only");
+    let begin = "begin isolation level repeatable read read only";
+    client.run(begin);
+    client.run("select count(*) from t");
     assert_eq!(client.error("select liar()").sqlstate, "25006");
     client.run("rollback");
-    client.send(&[wire::query("begin read only"), wire::query("select liar()"), wire::query("rollback")].concat());
-    assert_eq!([client.tags(), client.tags(), client.tags()], ["CZ", "TEZ", "CZ"]);
+    let texts = [begin, "select count(*) from t", "select liar()", "rollback"];
+    client.send(&texts.map(wire::query).concat());
+    assert_eq!(texts.map(|_| client.tags()), ["CZ", "TDCZ", "TEZ", "CZ"]);
     assert_eq!(proxy.metric("reads_repeated_total"), 0);
 }
 

@@ -60,6 +60,30 @@ fn what_a_standby_refuses_a_transaction_that_only_reads_runs_on_the_primary() {
     }
 }
 
+/// What cannot move with its snapshot says so as a serialization failure, which clients of such transactions try again after.
+#[test]
+fn a_transaction_of_one_snapshot_that_needs_the_primary_runs_there_the_second_time() {
+    let ground = ground();
+    let proxy = ground.proxy("");
+    for (text, value) in [&PRIMARYS[..3], &[("select pg_advisory_xact_lock(1)::text", "")]].concat() {
+        for first in ["select count(*) from t", "select now() is not null"] {
+            let mut client = ground.client(&proxy);
+            client.run("begin isolation level repeatable read read only");
+            client.run(first);
+            let failure = client.error(text);
+            assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("ERROR", "40001"), "{text}: {failure:?}");
+            assert_eq!(client.error("select 1").sqlstate, "25P02");
+            client.run("rollback");
+            client.run("begin isolation level repeatable read read only");
+            client.run(first);
+            assert_eq!(client.value(text), value, "{text}");
+            client.run("commit");
+            let port = client.value(WHERE);
+            assert!(ground.standby_ports().contains(&port), "outside of such transactions it reads on standbys");
+        }
+    }
+}
+
 #[test]
 fn reads_of_a_transaction_that_only_reads_hold_no_connection_between_them() {
     let ground = ground();

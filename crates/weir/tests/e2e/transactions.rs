@@ -510,3 +510,49 @@ fn a_hint_before_the_begin_is_one_for_all_of_its_transaction() {
         check_where(&ground, &mut client, WHERE, true, "behind it");
     }
 }
+
+#[test]
+fn a_call_of_a_function_that_may_write_is_a_write_for_the_reads_after_it() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int); create function maybe() returns int language sql as 'select 1'");
+    let proxy = ground.proxy("causal_reads = off\ndisable_load_balance_on_write = always");
+    for how in ["simple", "extended", "transaction", "hinted", "prepared"] {
+        let mut client = ground.client(&proxy);
+        check_where(&ground, &mut client, WHERE, true, "nothing is written yet");
+        client.run("select version(), current_setting('work_mem'), pg_backend_pid()");
+        check_where(&ground, &mut client, WHERE, true, "that writes no row");
+        match how {
+            "simple" => client.run("select maybe()"),
+            "extended" => drop(client.extended("select maybe()", &[]).unwrap()),
+            "hinted" => client.run("/* weir: primary */ select maybe()"),
+            "prepared" => client.run("prepare p as select maybe(); execute p"),
+            _ => client.run("begin; select maybe(); commit"),
+        }
+        check_where(&ground, &mut client, WHERE, false, how);
+        client.run("begin");
+        check_where(&ground, &mut client, WHERE, false, how);
+        client.run("commit");
+    }
+}
+
+/// Any server says what a failed transaction says.
+#[test]
+fn a_transaction_that_has_failed_ends_as_it_should_without_a_primary() {
+    let cluster = crate::support::ground::cluster(1);
+    let proxy = Proxy::start(&cluster, "causal_reads = off\npool_wait_timeout = 60");
+    let mut client = proxy.console();
+    client.run("create table t (a int); insert into t values (0)");
+    cluster.wait_caught_up().unwrap();
+    wait_for_catalog(&mut client, "postgres");
+    cluster.primary().stop(weir_demo::Mode::Fast).unwrap();
+    wait_until("its end to be seen", || !proxy.nodes("role").iter().any(|role| role == "primary"));
+    for ending in ["rollback", "commit"] {
+        client.run("begin");
+        assert_eq!(seen(&client.query("select 1 / a from t")), ["T", "ERROR 22012 division by zero", "ZE"]);
+        assert_eq!(client.error("select 2").sqlstate, "25P02");
+        assert_eq!(client.error("insert into t values (1)").sqlstate, "25P02");
+        assert_eq!(seen(&client.query(ending)), ["ROLLBACK", "ZI"]);
+    }
+    cluster.primary().start().unwrap();
+    client.run("insert into t values (1)");
+}

@@ -87,3 +87,8 @@ create table "My Table" (a int);
 create table app.t (a int);
 create unlogged table app.u2 (a int);
 create table app.u2x (a int);
+create function reads_sequence() returns bigint language sql stable as 'select last_value from s';
+create function asks_sequence() returns bool language plpgsql stable as 'begin return (select x.is_called from s x); end';
+create function knows_sequence() returns bigint language sql stable begin atomic select x.last_value from s x; end;
+create function in_window() returns setof int language sql stable as 'select last_value (a) over (order by a) from t';
+create view v_reads_sequence as select reads_sequence() as a;
