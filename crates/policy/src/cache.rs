@@ -3,8 +3,10 @@
 //! `Text` says of a text whether its answer may be kept at all and what it may change, `catalog` which tables that is about, and
 //! `Versions` holds the protocol by which an answer is stored and given out only while it is one that PostgreSQL would give.
 
+mod admission;
 mod text;
 mod versions;
 
+pub use admission::{Admission, Price};
 pub use text::{Reads, Text, hold_a_moment, says_a_moment};
 pub use versions::{Deps, FIRST_ROUND, Outcome, Slot, Versions};

@@ -1,0 +1,122 @@
+//! Which answers are worth their room once there is none left.
+//!
+//! As long as there is room every answer is stored: it costs nothing to keep it. A full cache gives one up for each that it takes, so a
+//! large answer that the server made in no time is not taken for it the first time it is seen. Who asks for it a second time soon gets
+//! it stored.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Keys that were turned away and are remembered: 16 KB.
+const TURNED_AWAY_MAX: usize = 4096;
+
+/// Of eighths of its memory, those in use from which on a cache counts as full.
+const FULL_EIGHTHS: u64 = 7;
+
+/// An answer must be worth this part of what the others are on average.
+const LEAST_PART: u64 = 4;
+
+/// Each answer moves the average by this part of its difference.
+const PACE: u64 = 16;
+
+/// Each that is turned away takes this part from the average.
+const FORGETTING: u64 = 256;
+
+/// What an answer cost the server, and what it takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Price {
+    pub took_us: u64,
+    /// With its key and its place in the table.
+    pub bytes: u64,
+}
+
+impl Price {
+    /// Time it saves for its room: nanoseconds for each byte, not 0.
+    fn worth(self) -> u64 {
+        (self.took_us.max(1).saturating_mul(1000) / self.bytes.max(1)).max(1)
+    }
+}
+
+/// Decides who is let in. Shared by threads; that two of them may overlook each other's numbers makes a decision less good, not wrong.
+#[derive(Debug)]
+pub struct Admission {
+    average: AtomicU64,
+    turned_away: Box<[AtomicU32]>,
+}
+
+impl Default for Admission {
+    fn default() -> Admission {
+        Admission { average: AtomicU64::new(0), turned_away: (0..TURNED_AWAY_MAX).map(|_| AtomicU32::new(0)).collect() }
+    }
+}
+
+impl Admission {
+    /// Whether an answer is to be stored; `key` is the hash of its key, `used` of `room` bytes are in use.
+    pub fn admits(&self, key: u64, price: Price, used: u64, room: u64) -> bool {
+        let (worth, average) = (price.worth(), self.average.load(Ordering::Relaxed));
+        let is_full = used.saturating_mul(8) >= room.saturating_mul(FULL_EIGHTHS);
+        if is_full && worth.saturating_mul(LEAST_PART) < average && !self.was_turned_away(key) {
+            // What is kept may be worth less by now than it was.
+            self.average.store(average - average.div_ceil(FORGETTING), Ordering::Relaxed);
+            return false;
+        }
+        let moved =
+            if worth >= average { average + (worth - average).div_ceil(PACE) } else { average - (average - worth) / PACE };
+        self.average.store(moved, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether it was before; it is not from now on, or else is.
+    fn was_turned_away(&self, key: u64) -> bool {
+        let (place, mark) = (key as usize % TURNED_AWAY_MAX, (key >> 32) as u32 | 1);
+        let was = self.turned_away[place].load(Ordering::Relaxed) == mark;
+        self.turned_away[place].store(if was { 0 } else { mark }, Ordering::Relaxed);
+        was
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEAR: Price = Price { took_us: 10_000, bytes: 400 };
+    const CHEAP: Price = Price { took_us: 50, bytes: 100_000 };
+
+    #[test]
+    fn while_there_is_room_everybody_is_let_in() {
+        let admission = Admission::default();
+        for key in 0..100 {
+            assert!(admission.admits(key, if key % 2 == 0 { DEAR } else { CHEAP }, 500, 1000));
+        }
+    }
+
+    #[test]
+    fn a_full_cache_takes_what_is_dear_and_what_is_asked_for_again() {
+        let admission = Admission::default();
+        (0..100).for_each(|key| assert!(admission.admits(key, DEAR, 0, 1000)));
+        let key = 7 << 32 | 7;
+        assert!(!admission.admits(key, CHEAP, 900, 1000), "once");
+        assert!(admission.admits(key, CHEAP, 900, 1000), "and again");
+        assert!(!admission.admits(key, CHEAP, 900, 1000), "that was for one time");
+        assert!(admission.admits(8, DEAR, 900, 1000));
+    }
+
+    #[test]
+    fn where_all_are_cheap_the_cheap_are_let_in() {
+        let admission = Admission::default();
+        (0..100).for_each(|key| drop(admission.admits(key, CHEAP, 0, 1000)));
+        assert!(admission.admits(1, CHEAP, 1000, 1000));
+        // After the dear ones have gone, too.
+        (0..10).for_each(|key| drop(admission.admits(key, DEAR, 0, 1000)));
+        let let_in =
+            (0..2000_u64).filter(|key| admission.admits(key.wrapping_mul(0x9E37_79B9_7F4A_7C15), CHEAP, 1000, 1000)).count();
+        assert!(let_in > 0, "the average never came down");
+    }
+
+    #[test]
+    fn numbers_at_their_ends_are_no_trouble() {
+        let admission = Admission::default();
+        for price in [Price { took_us: u64::MAX, bytes: 0 }, Price { took_us: 0, bytes: u64::MAX }] {
+            admission.admits(u64::MAX, price, u64::MAX, u64::MAX);
+        }
+    }
+}
