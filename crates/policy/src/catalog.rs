@@ -18,8 +18,8 @@ pub use tables::Touched;
 
 use crate::builtin;
 use crate::rule::Rule;
-use crate::transaction::isolation_of;
-use weir_sql::facts::{Facts, Isolation, Name};
+use crate::transaction::OF_TRANSACTIONS;
+use weir_sql::facts::{Facts, Name};
 
 /// First number of an object that a user made. Source: `FirstNormalObjectId` in transam.h.
 const FIRST_USER_OID: u32 = 16_384;
@@ -114,8 +114,8 @@ pub struct Catalog {
     /// Which tables are behind relations.
     tables: tables::Tables,
     defaults: path::Defaults,
-    /// What sessions begin their transactions with.
-    isolation: path::Defaults,
+    /// What sessions begin their transactions with, in the order of `OF_TRANSACTIONS`.
+    of_transactions: [path::Defaults; OF_TRANSACTIONS.len()],
 }
 
 /// How much a catalog holds.
@@ -216,9 +216,10 @@ impl Catalog {
         path::resolve(self, who, set.or_else(|| self.defaults.of(who.user)))
     }
 
-    /// The isolation level of transactions that do not say. `set`: what the session has set it to, if it has.
-    pub fn isolation(&self, user: &str, set: Option<&str>) -> Isolation {
-        set.or_else(|| self.isolation.of(user)).map_or(Isolation::Unset, isolation_of)
+    /// What a user's sessions begin with of a parameter of `OF_TRANSACTIONS`, if they have not set it.
+    pub fn of_transactions(&self, user: &str, name: &str) -> Option<&str> {
+        let at = OF_TRANSACTIONS.iter().position(|known| *known == name)?;
+        self.of_transactions[at].of(user)
     }
 
     pub fn counts(&self) -> Counts {

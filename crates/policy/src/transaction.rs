@@ -11,11 +11,52 @@ use crate::route::{Class, Side};
 use crate::rule::Rule;
 use weir_sql::facts::{Begin, Isolation};
 
+/// Parameters that shape transactions of which no server knows yet, and of which the catalog says what sessions begin with.
+pub const OF_TRANSACTIONS: [&str; 3] =
+    ["default_transaction_isolation", "idle_in_transaction_session_timeout", "transaction_timeout"];
+
 /// What a session begins its transactions with, if they do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     pub isolation: Isolation,
     pub read_only: bool,
+    pub limits: HeldLimits,
+}
+
+/// The server's own limits on the time of a transaction that it does not know of yet, in milliseconds; 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldLimits {
+    pub idle_ms: u64,
+    pub whole_ms: u64,
+}
+
+impl Defaults {
+    /// From the values of the parameters, if they are known.
+    pub fn of<'v>(value: impl Fn(&str) -> Option<&'v str>) -> Defaults {
+        let [isolation, idle, whole] = OF_TRANSACTIONS.map(&value);
+        Defaults {
+            isolation: isolation.map_or(Isolation::Unset, isolation_of),
+            read_only: value("default_transaction_read_only").is_some_and(is_on),
+            limits: HeldLimits { idle_ms: idle.map_or(0, millis_of), whole_ms: whole.map_or(0, millis_of) },
+        }
+    }
+}
+
+/// Which of a server's own limits a transaction has exceeded of which it does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldTooLong {
+    Idle,
+    Whole,
+}
+
+/// Whether a transaction of which no server knows is to end. `spent_ms`: since it began, and since its client was last heard of or answered.
+pub fn held_too_long(limits: HeldLimits, whole_ms: u64, idle_ms: u64) -> Option<HeldTooLong> {
+    let is_over = |limit_ms: u64, spent_ms: u64| limit_ms > 0 && spent_ms >= limit_ms;
+    match (is_over(limits.whole_ms, whole_ms), is_over(limits.idle_ms, idle_ms)) {
+        (true, _) => Some(HeldTooLong::Whole),
+        (false, true) => Some(HeldTooLong::Idle),
+        (false, false) => None,
+    }
 }
 
 /// What is known when the first statement comes.
@@ -164,6 +205,20 @@ pub fn is_on(value: &str) -> bool {
     value == "1" || begins("true", 1) || begins("yes", 1) || begins("on", 2)
 }
 
+/// Milliseconds of a parameter that counts in them; 0 if the value is none. Source: `parse_int` and `time_unit_conversion_table` in guc.c.
+pub fn millis_of(value: &str) -> u64 {
+    const UNITS: [(&str, f64); 7] =
+        [("us", 0.001), ("ms", 1.0), ("", 1.0), ("s", 1000.0), ("min", 60_000.0), ("h", 3_600_000.0), ("d", 86_400_000.0)];
+    let value = value.trim();
+    let digits = value.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(value.len());
+    let (number, unit) = value.split_at(digits);
+    let factor = UNITS.iter().find(|(known, _)| *known == unit.trim()).map(|(_, factor)| *factor);
+    match (number.parse::<f64>(), factor) {
+        (Ok(number), Some(factor)) => (number * factor).round() as u64,
+        _ => 0,
+    }
+}
+
 /// The isolation level that a value of `default_transaction_isolation` names.
 pub fn isolation_of(value: &str) -> Isolation {
     let value = value.trim();
@@ -181,7 +236,8 @@ mod tests {
     use super::*;
 
     const READ: Class = Class { side: Side::Reader, rule: Rule::Read };
-    const PLAIN: Defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false };
+    const LIMITS: HeldLimits = HeldLimits { idle_ms: 0, whole_ms: 0 };
+    const PLAIN: Defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false, limits: LIMITS };
 
     fn ask(begin: Begin, class: Class) -> Ask {
         let (stays, is_of_primary, stay) = (false, false, None);
@@ -217,7 +273,7 @@ mod tests {
     #[test]
     fn what_the_session_begins_with_counts_if_the_transaction_does_not_say() {
         let said = |begin: Begin, isolation: Isolation, read_only: bool| {
-            said(&Ask { defaults: Defaults { isolation, read_only }, ..ask(begin, READ) })
+            said(&Ask { defaults: Defaults { isolation, read_only, limits: LIMITS }, ..ask(begin, READ) })
         };
         let plain = Begin::default();
         assert_eq!(said(plain, Isolation::ReadCommitted, true), ("reader", "begin_read_only"));
@@ -274,6 +330,15 @@ mod tests {
     }
 
     #[test]
+    fn a_servers_own_limits_count_before_it_knows() {
+        let limits = HeldLimits { idle_ms: 100, whole_ms: 1000 };
+        assert_eq!(held_too_long(limits, 99, 99), None);
+        assert_eq!(held_too_long(limits, 200, 100), Some(HeldTooLong::Idle));
+        assert_eq!(held_too_long(limits, 1000, 0), Some(HeldTooLong::Whole));
+        assert_eq!(held_too_long(HeldLimits::default(), u64::MAX, u64::MAX), None);
+    }
+
+    #[test]
     fn values_are_read_as_postgresql_reads_them() {
         for (value, on) in
             [("on", true), ("o", false), ("T", true), ("yes", true), ("1", true), ("off", false), ("0", false), ("", false)]
@@ -282,5 +347,10 @@ mod tests {
         }
         assert_eq!(isolation_of("Repeatable Read"), Isolation::RepeatableRead);
         assert_eq!(isolation_of("none"), Isolation::Unset);
+        for (value, ms) in
+            [("0", 0), ("1500", 1500), ("5s", 5000), (" 2 min ", 120_000), ("1.5h", 5_400_000), ("1d", 86_400_000), ("soon", 0)]
+        {
+            assert_eq!(millis_of(value), ms, "{value}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::tables::{Tables, TablesDraft};
 use super::{Catalog, FIRST_USER_OID, Fate, Object, Objects, PARTS};
 use crate::builtin;
 use crate::config::RoutingConfig;
+use crate::transaction::OF_TRANSACTIONS;
 
 /// Objects of one database that are remembered. Beyond, nothing is known of it, and what names something goes to the primary.
 const OBJECTS_MAX: usize = 2_000_000;
@@ -50,7 +51,7 @@ pub struct Draft {
     expressions: Vec<Uses>,
     defaults: Defaults,
     tables: TablesDraft,
-    isolation: Defaults,
+    of_transactions: [Defaults; OF_TRANSACTIONS.len()],
 }
 
 impl Draft {
@@ -149,14 +150,20 @@ impl Draft {
         Ok(())
     }
 
-    pub(super) fn default_isolation(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
-        self.isolation.set.push((word(cells, 0)?.to_owned(), word(cells, 1)? == "t", word(cells, 2)?.to_owned()));
+    pub(super) fn default_of_transactions(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let value = (word(cells, 0)?.to_owned(), word(cells, 1)? == "t", word(cells, 3)?.to_owned());
+        self.of_transaction(word(cells, 2)?)?.set.push(value);
         Ok(())
     }
 
-    pub(super) fn asked_isolation(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
-        self.isolation.asked = Some((word(cells, 0)?.to_owned(), word(cells, 1)?.to_owned()));
+    pub(super) fn asked_of_transactions(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.of_transaction(word(cells, 1)?)?.asked = Some((word(cells, 0)?.to_owned(), word(cells, 2)?.to_owned()));
         Ok(())
+    }
+
+    fn of_transaction(&mut self, name: &str) -> Result<&mut Defaults, DraftError> {
+        let at = OF_TRANSACTIONS.iter().position(|known| *known == name).ok_or(DraftError::Row)?;
+        Ok(&mut self.of_transactions[at])
     }
 
     /// An object from its number, schema and name; none if its schema is nobody's business (of other sessions' temporary objects).
@@ -225,7 +232,7 @@ impl Draft {
             schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
             text: self.text.into_boxed_str(),
             defaults: self.defaults,
-            isolation: self.isolation,
+            of_transactions: self.of_transactions,
         }
     }
 

@@ -127,15 +127,17 @@ pub const PARTS: &[Part] = &[
         take: Draft::isolation,
     },
     Part {
-        sql: "SELECT coalesce(r.rolname, ''), s.setdatabase <> 0, substr(c.entry, 31) \
-              FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) AS c (entry) \
+        sql: "SELECT coalesce(r.rolname, ''), s.setdatabase <> 0, m.part[1], m.part[2] \
+              FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid = s.setrole, unnest(s.setconfig) AS c (entry), \
+              LATERAL regexp_matches(c.entry, '^(default_transaction_isolation|idle_in_transaction_session_timeout|transaction_timeout)=(.*)$') AS m (part) \
               WHERE s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database())) \
-              AND c.entry LIKE 'default\\_transaction\\_isolation=%' AND (s.setrole = 0 OR r.rolname IS NOT NULL)",
-        take: Draft::default_isolation,
+              AND (s.setrole = 0 OR r.rolname IS NOT NULL)",
+        take: Draft::default_of_transactions,
     },
     Part {
-        sql: "SELECT session_user, reset_val FROM pg_settings WHERE name = 'default_transaction_isolation'",
-        take: Draft::asked_isolation,
+        sql: "SELECT session_user, name, reset_val FROM pg_settings \
+              WHERE name IN ('default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')",
+        take: Draft::asked_of_transactions,
     },
 ];
 
@@ -157,4 +159,5 @@ pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_attrdef), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_policy), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(setdatabase, ' ', setrole, ' ', xmin)))) FROM pg_db_role_setting), \
-    (SELECT string_agg(reset_val, ' ' ORDER BY name) FROM pg_settings WHERE name IN ('search_path', 'default_transaction_isolation')))";
+    (SELECT string_agg(reset_val, ' ' ORDER BY name) FROM pg_settings \
+     WHERE name IN ('search_path', 'default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')))";

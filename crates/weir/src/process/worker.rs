@@ -33,6 +33,7 @@ use weir_policy::limits::{self, Limits};
 use weir_policy::pool::{Retire, retire};
 use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
+use weir_policy::transaction::HeldLimits;
 
 /// Time between two rounds of housekeeping: links at rest, idle clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -46,6 +47,8 @@ pub struct Clock {
     pub asked_since: Cell<Option<Instant>>,
     /// Begin of the transaction that is open.
     pub transaction_since: Cell<Option<Instant>>,
+    /// The server's own limits on that, as long as no server knows of it.
+    pub held: Cell<HeldLimits>,
     /// End of the last statement.
     pub ready_at: Cell<Instant>,
     /// Wait for a link before the statement that runs, in microseconds.
@@ -64,6 +67,7 @@ impl Clock {
             busy_since: Cell::new(None),
             asked_since: Cell::new(None),
             transaction_since: Cell::new(None),
+            held: Cell::default(),
             ready_at: Cell::new(now),
             waited_us: Cell::new(0),
             rule: Cell::new(Rule::Read),

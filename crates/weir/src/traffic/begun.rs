@@ -22,7 +22,7 @@ use weir_policy::config::PoolMode;
 use weir_policy::replies::Expect;
 use weir_policy::route::{Class, Side};
 use weir_policy::rule::Rule;
-use weir_policy::transaction::{self, Ask, Way};
+use weir_policy::transaction::{self, Ask, HeldLimits, Way};
 use weir_policy::wish::Goal;
 use weir_sql::facts::{Begin, Ending, Hint, Keeps, Leaves, Transaction, Verb};
 use weir_wire::frame::{HEADER_BYTES, front, read_header};
@@ -54,6 +54,8 @@ pub fn hold(s: &mut Session, w: &Worker, statement: &Rc<Statement>) -> &'static 
     let now = w.reactor.now();
     s.entry.clock.transaction_since.set(Some(now));
     s.entry.clock.ready_at.set(now);
+    let limits = judging::defaults(s, w).limits;
+    s.entry.clock.held.set(limits);
     s.entry.card.set_doing(Doing::IdleInTransaction);
     if options_of(statement).starts { "START TRANSACTION" } else { "BEGIN" }
 }
@@ -68,6 +70,7 @@ pub fn end(s: &mut Session, w: &Worker, ending: Ending) -> &'static str {
         s.pools.stats.add(Stat::TransactionUs, us);
     }
     clock.ready_at.set(w.reactor.now());
+    clock.held.set(HeldLimits::default());
     s.entry.card.set_doing(Doing::Idle);
     match (ending, begun) {
         (Ending::Commit, Begun::No | Begun::Held(_) | Begun::Reading(_) | Begun::Sent(_)) => "COMMIT",
@@ -203,6 +206,7 @@ pub fn send(s: &mut Session, w: &Worker, first: &Statement) {
         Begun::No | Begun::Sent(_) => return,
     };
     s.net.begins(std::mem::take(&mut s.begun));
+    s.entry.clock.held.set(HeldLimits::default());
     if let Some(Local::Begin(text)) = &statement.local {
         inventory::send(s, w, text, Expect::BeginOurs);
         s.transaction = WITHIN;

@@ -14,8 +14,8 @@ use weir_policy::catalog::{Catalog, Names, Path, Who};
 use weir_policy::route::{Class, Side};
 use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
-use weir_policy::transaction::{Defaults, is_on, isolation_of};
-use weir_sql::facts::{Isolation, Transaction};
+use weir_policy::transaction::Defaults;
+use weir_sql::facts::Transaction;
 
 /// Places a worker remembers; beyond, all are forgotten. One is a few bytes, and texts are judged anew.
 const PLACES_MAX: usize = 1024;
@@ -48,8 +48,6 @@ pub struct Place {
     defaults: Defaults,
 }
 
-const NO_DEFAULTS: Defaults = Defaults { isolation: Isolation::Unset, read_only: false };
-
 impl Place {
     /// Number of the catalog it belongs to.
     pub fn edition(&self) -> Edition {
@@ -58,7 +56,8 @@ impl Place {
 
     /// None yet.
     pub fn none(settings: Arc<Settings>) -> Place {
-        Place { edition: UNKNOWN, settings, number: 0, defaults: NO_DEFAULTS }
+        let defaults = Defaults::of(|name| settings.get(name));
+        Place { edition: UNKNOWN, settings, number: 0, defaults }
     }
 }
 
@@ -97,14 +96,9 @@ pub fn defaults(s: &mut Session, w: &Worker) -> Defaults {
 }
 
 fn defaults_in(s: &Session, edition: Edition) -> Defaults {
-    let settings = &s.state.settings;
-    let set = settings.get("default_transaction_isolation");
     let catalog = if edition == UNKNOWN { None } else { s.pools.known.catalog() };
-    let isolation = match catalog {
-        Some(catalog) => catalog.isolation(&s.pools.user, set),
-        None => set.map_or(Isolation::Unset, isolation_of),
-    };
-    Defaults { isolation, read_only: settings.get("default_transaction_read_only").is_some_and(is_on) }
+    let of_catalog = |name: &str| catalog.as_ref().and_then(|catalog| catalog.of_transactions(&s.pools.user, name));
+    Defaults::of(|name| s.state.settings.get(name).or_else(|| of_catalog(name)))
 }
 
 /// The number of the place where the session's names are looked up now; 0: nothing is known of its database.

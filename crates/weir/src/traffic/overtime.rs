@@ -8,6 +8,7 @@ use crate::process::worker::{Entry, Overdue, Worker};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_policy::limits::{Overtime, Spent, look_period_ms, overtime};
+use weir_policy::transaction::{HeldTooLong, held_too_long};
 
 /// Time a server gets to carry out a cancel request; then the session ends with the statement.
 const CANCEL_LIMIT: Duration = Duration::from_secs(10);
@@ -28,6 +29,19 @@ fn look_at(w: &Rc<Worker>, entry: &Rc<Entry>) {
     let Some(pools) = &entry.pools else { return };
     let now = w.reactor.now();
     let spent = spent(entry, now);
+    let is_idle = spent.statement.is_none() && !spent.waits;
+    match spent.transaction.filter(|_| is_idle).and_then(|ms| held_too_long(entry.clock.held.get(), ms, spent.quiet)) {
+        None => {}
+        // In the server's words.
+        Some(HeldTooLong::Idle) => {
+            let text = "terminating connection due to idle-in-transaction timeout";
+            return dismiss(w, entry, Fault::fatal(sqlstate::IDLE_IN_TRANSACTION_TIMEOUT, text));
+        }
+        Some(HeldTooLong::Whole) => {
+            let text = "terminating connection due to transaction timeout";
+            return dismiss(w, entry, Fault::fatal(sqlstate::TRANSACTION_TIMEOUT, text));
+        }
+    }
     match overtime(&pools.limits.get(), &spent) {
         None => {}
         Some(Overtime::Statement { limit_ms }) => cancel(w, entry, limit_ms, spent.statement.unwrap_or(0)),

@@ -4,7 +4,10 @@ use crate::support::faults::{Fault, Network, Toward};
 use crate::support::proxy::{Backend, show};
 use crate::support::raw::Message;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
-use weir_demo::Server;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use weir_demo::{Mode, Server};
 
 /// A server behind a network that can be broken.
 struct Stage {
@@ -174,4 +177,96 @@ fn a_transaction_that_cannot_be_committed_has_failed_when_its_server_is_lost() {
     assert_eq!(client.error("select 1").sqlstate, "25P02");
     assert_eq!(seen(&client.query("commit")), ["ROLLBACK", "ZI"]);
     assert_eq!(client.value("select count(*) from t"), "0");
+}
+
+/// What a client runs over and over while standbys come and go: statements, and whether the whole is one snapshot.
+const ROUNDS: &[&[&str]] = &[
+    &["begin", "select count(*) from t", "select sum(a) from t", "commit"],
+    &["begin read only", "select count(*) from t", "select sum(a) from t", "select count(*) from t", "commit"],
+    &["begin", "select count(*) from t", "insert into t values (1)", "select count(*) from t", "rollback"],
+    &["begin isolation level repeatable read read only", "select count(*) from t", "commit"],
+    &["select count(*) from t"],
+    &["begin", "select 1 / a from t", "rollback"],
+];
+
+/// Runs them until it is over, each way of sending in turn. A transaction that lives on a standby may lose it between two of its statements, and
+/// nothing else may be lost.
+fn run_rounds(port: u16, is_over: &AtomicBool) -> u32 {
+    let log_in = || Raw::tcp(port).log_in("postgres", "postgres", &[]).unwrap();
+    let (mut client, mut count) = (log_in(), 0);
+    while !is_over.load(Ordering::SeqCst) {
+        for (number, round) in ROUNDS.iter().enumerate() {
+            count += 1;
+            let is_one = round[0].contains("repeatable");
+            let expects_error = number == ROUNDS.len() - 1;
+            let pipelined = !is_one && count % 3 == 0;
+            if pipelined {
+                client
+                    .send(&round.iter().flat_map(|text| [wire::unnamed(text, &[]), wire::sync()].concat()).collect::<Vec<u8>>());
+            }
+            for text in *round {
+                if !pipelined {
+                    client.send(&if count % 3 == 1 {
+                        wire::query(text)
+                    } else {
+                        [wire::unnamed(text, &[]), wire::sync()].concat()
+                    });
+                }
+                if is_one && *text == "commit" {
+                    let is_lost = loop {
+                        match client.try_read() {
+                            Ok(Some(message)) if message.tag == b'Z' => break false,
+                            Ok(Some(message)) if message.tag != b'E' => {}
+                            Ok(_) | Err(_) => break true,
+                        }
+                    };
+                    if is_lost {
+                        client = log_in();
+                    }
+                    continue;
+                }
+                let messages = client.until_ready();
+                let failure = messages.iter().find(|message| message.tag == b'E').map(Message::failure);
+                let is_expected = expects_error && text.contains('/');
+                match failure {
+                    Some(failure) => assert!(is_expected && failure.sqlstate == "22012", "{text} in {round:?}: {failure:?}"),
+                    None => assert!(!is_expected, "{text}"),
+                }
+            }
+        }
+    }
+    count
+}
+
+#[test]
+fn standbys_that_come_and_go_cost_no_statement_that_may_run_elsewhere() {
+    let cluster = crate::support::ground::cluster(2);
+    cluster.primary().query("create table t (a int)").unwrap();
+    cluster.primary().query("insert into t values (0)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let proxy = Proxy::start(&cluster, "");
+    let is_over = AtomicBool::new(false);
+    let started = Instant::now();
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(|| run_rounds(proxy.port(), &is_over))).collect();
+        let story = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for turn in 0.. {
+                let standby = &cluster.standbys()[turn % 2];
+                match turn % 3 {
+                    0 => standby.stop(Mode::Fast).unwrap(),
+                    1 => standby.stop(Mode::Immediate).unwrap(),
+                    _ => standby.kill9().unwrap(),
+                }
+                standby.start().unwrap();
+                if started.elapsed() > Duration::from_secs(6) || clients.iter().any(|client| client.is_finished()) {
+                    break;
+                }
+            }
+        }));
+        is_over.store(true, Ordering::SeqCst);
+        let rounds: u32 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+        story.unwrap();
+        assert!(rounds > 50, "{rounds} rounds");
+    });
+    assert!(proxy.metric("reads_repeated_total") > 0, "some had to run again");
 }

@@ -556,3 +556,45 @@ fn a_transaction_that_has_failed_ends_as_it_should_without_a_primary() {
     cluster.primary().start().unwrap();
     client.run("insert into t values (1)");
 }
+
+/// A server counts from the BEGIN on, and so does Weir for it as long as no server knows of the transaction.
+#[test]
+fn a_servers_limit_on_idling_counts_in_a_transaction_that_waits() {
+    let ground = Ground::new();
+    let database = &ground.database;
+    ground.prepare(&format!("alter database {database} set idle_in_transaction_session_timeout = '300ms'"));
+    let proxy = ground.proxy("");
+    let check_ends = |client: &mut Raw, why: &str| {
+        let failure = client.until_end()[0].failure();
+        let told = (failure.severity.as_str(), failure.sqlstate.as_str(), failure.message.as_str());
+        assert_eq!(told, ("FATAL", "25P03", "terminating connection due to idle-in-transaction timeout"), "{why}");
+    };
+    let mut client = ground.client(&proxy);
+    client.run("begin");
+    check_ends(&mut client, "by the database's default");
+    let mut client = ground.client(&proxy);
+    client.run("begin");
+    client.run(WHERE);
+    check_ends(&mut client, "after a read");
+    ground.prepare(&format!("alter database {database} reset idle_in_transaction_session_timeout"));
+    let proxy = ground.primary_proxy("");
+    for how in ["set", "options", "extended"] {
+        let options: &[(&str, &str)] =
+            if how == "options" { &[("options", "-c idle_in_transaction_session_timeout=300ms")] } else { &[] };
+        let mut client = Raw::tcp(proxy.port()).log_in("postgres", database, options).unwrap();
+        match how {
+            "set" => client.run("set idle_in_transaction_session_timeout = '300ms'"),
+            "extended" => drop(client.extended("set idle_in_transaction_session_timeout = '300ms'", &[])),
+            _ => {}
+        }
+        client.run("begin");
+        check_ends(&mut client, how);
+    }
+    let mut client = Raw::tcp(proxy.port()).log_in("postgres", database, &[]).unwrap();
+    client.run("set idle_in_transaction_session_timeout = '300ms'");
+    client.send(&[wire::unnamed("reset idle_in_transaction_session_timeout", &[]), wire::sync()].concat());
+    client.until_ready();
+    client.run("begin");
+    assert!(client.is_silent_for(std::time::Duration::from_millis(1500)), "it was taken back");
+    client.run("commit");
+}
