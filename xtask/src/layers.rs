@@ -89,6 +89,7 @@ const MODULES: &[Module] = &[
     row(5, "vacate", &[]),
     row(5, "causal", &[("session", "notes what it has seen")]),
     row(5, "survey", &[]),
+    row(6, "follower", &[]),
     row(
         5,
         "views",
@@ -124,6 +125,7 @@ const MODULES: &[Module] = &[
             ("startup", "owns the remembered welcomes"),
             ("judging", "owns the numbers of places"),
             ("survey", "starts its tasks on the first thread"),
+            ("follower", "starts its tasks on the first thread"),
             ("inquiry", "owns the connection for questions about users"),
             ("cluster", "starts the task on the first thread"),
             ("sampler", "starts the task on the first thread"),
@@ -154,6 +156,7 @@ const MODULES: &[Module] = &[
     row(1, "hub", &[("reactor", "wakes tasks by their numbers")]),
     row(1, "loads", &[]),
     row(1, "catalogs", &[("reactor", "a task's number")]),
+    row(0, "follow", &[]),
     row(0, "flow", &[]),
     row(0, "buffers", &[]),
     row(0, "session_card", &[]),

@@ -4,9 +4,11 @@
 //! `Versions` holds the protocol by which an answer is stored and given out only while it is one that PostgreSQL would give.
 
 mod admission;
+mod follow;
 mod text;
 mod versions;
 
 pub use admission::{Admission, Price};
+pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
 pub use text::{Reads, Text, hold_a_moment, says_a_moment};
 pub use versions::{Deps, FIRST_ROUND, Outcome, Slot, Versions};

@@ -178,6 +178,8 @@ fn a_built_row_changes_the_typed_fields() {
             "disable",
             "always",
             "memcached",
+            "wal",
+            "primary",
             // For the lists of preferred nodes.
             "a:0",
         ];
@@ -333,6 +335,8 @@ fn every_parameter_reloads_as_its_row_says() {
             "always",
             "query",
             "memcached",
+            "wal",
+            "primary",
             "terse",
             "panic",
             "LOCAL1",

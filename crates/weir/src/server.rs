@@ -4,6 +4,8 @@ pub mod answers;
 pub mod catalogs;
 pub mod census;
 pub mod cluster;
+pub mod follow;
+pub mod follower;
 pub mod link;
 pub mod listener;
 pub mod loads;

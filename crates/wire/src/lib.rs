@@ -5,4 +5,5 @@ pub mod frame;
 pub mod md5;
 pub mod scram;
 pub mod startup;
+pub mod stream;
 pub mod write;

@@ -143,5 +143,37 @@ impl Versions {
     }
 }
 
+/// Copies for tests that walk over all states.
+#[cfg(test)]
+impl Versions {
+    pub(super) fn of(places: &[(u64, u64)]) -> Versions {
+        let versions = Versions::new(places.len());
+        for (place, (stamp, round)) in versions.places.iter().zip(places) {
+            place.stamp.store(*stamp, Ordering::SeqCst);
+            place.round.store(*round, Ordering::SeqCst);
+        }
+        versions
+    }
+
+    pub(super) fn look(&self) -> Vec<(u64, u64)> {
+        self.places.iter().map(|place| (place.stamp.load(Ordering::SeqCst), place.round.load(Ordering::SeqCst))).collect()
+    }
+
+    pub(super) fn forget_round(&self, slot: Slot) {
+        self.place(slot).round.store(FIRST_ROUND, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+impl Deps {
+    pub(super) fn of(slots: &[(Slot, u64)]) -> Deps {
+        Deps(slots.into())
+    }
+
+    pub(super) fn slots(&self) -> Vec<(Slot, u64)> {
+        self.0.to_vec()
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -85,6 +85,9 @@ impl Draft {
     pub(super) fn relation(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let fate = fate_of(word(cells, 3)?, word(cells, 4)?);
         if let Some(numbered) = self.numbered(cells, fate)? {
+            if word(cells, 3)? == "m" {
+                self.tables.materialised.push(numbered.oid);
+            }
             self.relations.push(numbered);
         }
         Ok(())

@@ -26,6 +26,7 @@ pub(super) struct TablesDraft {
     pub(super) views: Vec<(u32, u32)>,
     pub(super) wild: Vec<u32>,
     pub(super) fleeting: Vec<u32>,
+    pub(super) materialised: Vec<u32>,
     pub(super) may_be_serializable: bool,
     /// Stable functions in C.
     pub(super) stable_in_c: HashSet<u32>,
@@ -44,6 +45,8 @@ pub(super) struct Tables {
     wild: Box<[u32]>,
     /// What these show hangs on more than tables; sorted.
     fleeting: Box<[u32]>,
+    /// Materialised views; sorted.
+    materialised: Box<[u32]>,
     /// Transactions may be serializable without saying so.
     may_be_serializable: bool,
 }
@@ -84,6 +87,7 @@ impl Tables {
             written_with: in_order(written_with),
             wild: in_order(draft.wild),
             fleeting: in_order(draft.fleeting),
+            materialised: in_order(draft.materialised),
             may_be_serializable: draft.may_be_serializable,
         };
         (objects, tables)
@@ -91,7 +95,8 @@ impl Tables {
 
     pub(super) fn bytes(&self) -> usize {
         let pairs = self.read_with.len() + self.written_with.len();
-        pairs * size_of::<(u32, u32)>() + (self.oids.len() + self.wild.len() + self.fleeting.len()) * size_of::<u32>()
+        pairs * size_of::<(u32, u32)>()
+            + (self.oids.len() + self.wild.len() + self.fleeting.len() + self.materialised.len()) * size_of::<u32>()
     }
 }
 
@@ -145,6 +150,19 @@ impl Catalog {
         let vouched: Option<Vec<u32>> = vouched.iter().map(|relation| self.number(relation, path)).collect();
         found.extend(closure(vouched?, &self.tables.read_with)?);
         Some(found)
+    }
+
+    /// Whether one of these is a materialised view: its rows change without a word of them in a stream of changes.
+    pub fn has_materialised(&self, tables: &[u32]) -> bool {
+        tables.iter().any(|oid| self.tables.materialised.binary_search(oid).is_ok())
+    }
+
+    /// The number of a relation by its full name.
+    pub fn number_of(&self, schema: &str, name: &str) -> Option<u32> {
+        let start = self.relations.0.partition_point(|object| object.name(&self.text) < name);
+        let schema = self.schema(schema)?;
+        let at = self.relations.named(&self.text, name).iter().position(|object| object.schema == schema)?;
+        self.tables.oids.get(start + at).copied()
     }
 
     /// Schema, name and number of every relation.

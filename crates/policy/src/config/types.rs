@@ -119,6 +119,14 @@ pub struct CacheConfig {
     pub safe_tables: Vec<String>,
     /// Tables whose answers are never kept.
     pub unsafe_tables: Vec<String>,
+    /// The primary's log is followed, so that writes past us are seen.
+    pub follows_wal: bool,
+    /// The publication that tells of them; empty: test_decoding does, which needs none.
+    pub publication: String,
+    /// An answer is given only if it shows what the primary had when it was asked for.
+    pub is_exact: bool,
+    /// Time by which the log may lie behind for answers to be given.
+    pub lag_ms_max: u64,
 }
 
 impl CacheConfig {

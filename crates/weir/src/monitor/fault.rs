@@ -35,6 +35,7 @@ pub mod sqlstate {
     pub const UNDEFINED_OBJECT: &str = "42704";
     pub const UNDEFINED_CURSOR: &str = "34000";
     pub const INSUFFICIENT_PRIVILEGE: &str = "42501";
+    pub const UNDEFINED_FILE: &str = "58P01";
     pub const INVALID_VALUE: &str = "22023";
     pub const NOT_IN_STATE: &str = "55000";
     pub const CANNOT_CHANGE_NOW: &str = "55P02";

@@ -50,6 +50,9 @@ pub enum Metric {
     CacheHits,
     CacheStored,
     CacheWaits,
+    CacheFollowed,
+    CacheBehind,
+    CacheFollowWaits,
 }
 
 /// Name and meaning of a counter, in the order of `Metric`.
@@ -101,6 +104,12 @@ pub const METRICS: &[Row] = &[
     Row { name: "cache_hits_total", help: "Statements answered from the query cache." },
     Row { name: "cache_stored_total", help: "Answers stored in the query cache." },
     Row { name: "cache_waits_total", help: "Statements that waited for an answer another client had asked for." },
+    Row { name: "cache_followed_total", help: "Transactions taken in from the primary's log (memqcache_invalidation = wal)." },
+    Row { name: "cache_behind_total", help: "Answers not given since the log was not known to be taken in far enough." },
+    Row {
+        name: "cache_follow_waits_total",
+        help: "Statements that waited for the log to be taken in before their answer was given.",
+    },
 ];
 
 /// The counters of one worker. Only it writes, so an increment is a load and a store.
@@ -258,7 +267,7 @@ mod tests {
 
     #[test]
     fn every_counter_has_its_row() {
-        assert_eq!(METRICS.len(), Metric::CacheWaits as usize + 1);
+        assert_eq!(METRICS.len(), Metric::CacheFollowWaits as usize + 1);
         assert_eq!(METRICS[Metric::Waits as usize].name, "waits_total");
         assert_eq!(METRICS[Metric::LinksLost as usize].name, "links_lost_total");
     }

@@ -91,6 +91,12 @@ pub const VIEWS: &[View] = &[
         columns: cache::POOL_CACHE_TABLES,
         rows: cache::pool_cache_tables,
     },
+    View {
+        name: "pool_cache_wal",
+        help: "Databases whose log is followed, so that writes past Weir make answers untrue.",
+        columns: cache::POOL_CACHE_WAL,
+        rows: cache::pool_cache_wal,
+    },
     View { name: "pool_help", help: "These commands.", columns: &["command", "description"], rows: pool_help },
 ];
 

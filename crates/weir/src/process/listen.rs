@@ -337,6 +337,7 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
         | Message::Stop
         | Message::Kill(_)
         | Message::Survey(_)
+        | Message::Follow(_)
         | Message::Close(_)
         | Message::CloseDoors => return,
     };

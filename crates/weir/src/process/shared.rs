@@ -69,6 +69,8 @@ pub enum Message {
     Kill(Victim),
     /// The first worker is to look after what is known of a database.
     Survey(Arc<Database>),
+    /// It is to take in the log of a database.
+    Follow(Arc<Database>),
     /// Another process accepts clients from now on.
     CloseDoors,
     /// A link in that worker's event loop that is to be closed.
@@ -259,8 +261,13 @@ impl Shared {
     /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
     pub fn note_change(&self, database: &Database) {
         database.note_change();
+        self.wake_first(database.task.load(Ordering::SeqCst));
+    }
+
+    /// Wakes a task of the first worker.
+    pub fn wake_first(&self, task: TaskId) {
         if let Some(mailbox) = self.mailboxes.first() {
-            mailbox.send(Message::Wake(database.task.load(Ordering::SeqCst)));
+            mailbox.send(Message::Wake(task));
         }
     }
 

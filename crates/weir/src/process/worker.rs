@@ -17,7 +17,9 @@ use crate::server::link::{self, Address, Link, LinkCard};
 use crate::server::loads::Loads;
 use crate::server::pool::{Pool, PoolKey, Purpose};
 use crate::traffic::judging::Places;
-use crate::{client::startup, process::listen, server::cluster, server::listener, server::sampler, server::survey};
+use crate::{
+    client::startup, process::listen, server::cluster, server::follower, server::listener, server::sampler, server::survey,
+};
 use foldhash::HashMap;
 use std::cell::{Cell, Ref, RefCell};
 use std::io;
@@ -327,6 +329,9 @@ impl Worker {
                 }
                 Message::Survey(database) => {
                     self.reactor.spawn(survey::watch(self.clone(), database));
+                }
+                Message::Follow(database) => {
+                    self.reactor.spawn(follower::watch(self.clone(), database));
                 }
                 Message::Kill(victim) => self.kill(&victim),
                 Message::Close(link) => self.close_link(link),

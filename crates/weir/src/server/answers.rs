@@ -76,11 +76,13 @@ impl Weighter<Key, Arc<Answer>> for Weight {
 
 /// See the module.
 pub struct Answers {
-    pub versions: Versions,
+    pub versions: Arc<Versions>,
     kept: Cache<Key, Arc<Answer>, Weight, RandomState>,
     hasher: RandomState,
     boards: Box<[Board]>,
     doubts: Mutex<Vec<Doubt>>,
+    /// Writes past us make answers untrue too.
+    pub follows_wal: bool,
     pub total_bytes: usize,
     pub answer_bytes_max: usize,
     expire_ms: u64,
@@ -106,11 +108,12 @@ impl Answers {
         let hasher = RandomState::default();
         let kept = Cache::with(ANSWERS_FEW, config.total_bytes as u64, Weight { least }, hasher.clone(), Default::default());
         Some(Arc::new(Answers {
-            versions: Versions::new(SLOTS),
+            versions: Arc::new(Versions::new(SLOTS)),
             kept,
             hasher,
             boards: (0..BOARDS).map(|_| Mutex::default()).collect(),
             doubts: Mutex::default(),
+            follows_wal: config.follows_wal,
             total_bytes: config.total_bytes,
             answer_bytes_max: config.answer_bytes_max,
             expire_ms: config.expire_ms,

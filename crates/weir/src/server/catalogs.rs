@@ -3,6 +3,7 @@
 //! A catalog is known by its edition, a number never given twice. Edition 0 means that nothing is known, or that something has changed
 //! since: what names anything goes to the primary then. So a statement pays one look at a number, and never waits.
 
+use crate::server::follow::Follow;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -36,6 +37,12 @@ pub struct Database {
     /// Who logged in last: the server is asked as him.
     user: Mutex<Option<Arc<str>>>,
     pub report: Mutex<Report>,
+    /// How far its log was taken in.
+    pub follow: Follow,
+    /// Number of the task that does, on the first worker.
+    pub follow_task: AtomicU32,
+    /// The mark of what is defined, as it was last seen.
+    mark: Mutex<String>,
 }
 
 /// What operators are shown of it.
@@ -64,6 +71,9 @@ impl Database {
             task: AtomicU32::new(crate::io::reactor::NO_TASK),
             user: Mutex::default(),
             report: Mutex::default(),
+            follow: Follow::default(),
+            follow_task: AtomicU32::new(crate::io::reactor::NO_TASK),
+            mark: Mutex::default(),
         }
     }
 
@@ -111,9 +121,18 @@ impl Database {
         is_current
     }
 
+    /// Notes the mark of what is defined. True: it is another one than when it was seen last.
+    pub fn is_redefined(&self, mark: &str) -> bool {
+        let mut known = self.mark.lock();
+        let is_other = !known.is_empty() && *known != mark;
+        mark.clone_into(&mut known);
+        is_other
+    }
+
     /// Nothing shall be connected to it that serves no session.
     pub fn want_empty(&self) {
         self.wanted_empty.store(true, Ordering::SeqCst);
+        self.follow.leave();
     }
 
     pub fn is_wanted_empty(&self) -> bool {

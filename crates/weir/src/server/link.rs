@@ -385,6 +385,11 @@ impl Talk {
         sent.map_err(|cause| OpenError::Broke { address: address.clone(), cause })
     }
 
+    /// What has arrived after the last message taken.
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
+    }
+
     /// The next message: its tag and body.
     pub async fn next(&mut self, w: &Worker, address: &Address) -> Result<(u8, Vec<u8>), OpenError> {
         loop {

@@ -50,6 +50,8 @@ pub struct Positions {
     told_standbys: AtomicU64,
     /// Somebody wants a node by its name, which may be a standby without weight.
     is_wished: AtomicBool,
+    /// A database's log is taken in, which needs the primary's position.
+    is_followed: AtomicBool,
 }
 
 impl Default for Positions {
@@ -75,6 +77,7 @@ impl Default for Positions {
             told_primary: AtomicU64::new(0),
             told_standbys: AtomicU64::new(0),
             is_wished: AtomicBool::new(false),
+            is_followed: AtomicBool::new(false),
         }
     }
 }
@@ -239,6 +242,15 @@ impl Positions {
 
     pub fn is_wished(&self) -> bool {
         self.is_wished.load(Ordering::Relaxed)
+    }
+
+    /// From now on the primary is asked also where there are no standbys.
+    pub fn follow(&self) {
+        self.is_followed.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_followed(&self) -> bool {
+        self.is_followed.load(Ordering::SeqCst)
     }
 
     #[inline]

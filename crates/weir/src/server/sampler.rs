@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use weir_policy::cache::{History, Round, Snapshot};
 use weir_policy::causal::{Board, Era, Life, Replayed, end_of_record, read_position};
 use weir_policy::cluster::{Health, Role};
 use weir_policy::config::Config;
@@ -241,7 +242,7 @@ impl Scout {
         let gap = if positions.has_waiters() { self.gap.min(GAP_MIN) } else { self.gap };
         let due_at = self.asked_at.map_or(now, |at| at + gap);
         let is_wanted = match role {
-            Role::Primary => self.may_read_standbys() && positions.wanted() > self.desk.board.borrow().round(),
+            Role::Primary => self.is_of_use() && positions.wanted() > self.desk.board.borrow().round(),
             Role::Standby => self.is_behind(),
         };
         if is_wanted {
@@ -253,7 +254,7 @@ impl Scout {
             return Duty::Nothing;
         }
         let known = self.desk.board.borrow().round();
-        if now >= self.busy_at + AWAKE && (positions.fall_asleep(known) || !self.may_read_standbys()) {
+        if now >= self.busy_at + AWAKE && (positions.fall_asleep(known) || !self.is_of_use()) {
             return Duty::Nothing;
         }
         Duty::At(now + self.period())
@@ -261,6 +262,11 @@ impl Scout {
 
     fn period(&self) -> Duration {
         Duration::from_millis(self.w.peek_config().routing.causal_period_ms.max(1))
+    }
+
+    /// Whether anybody makes use of the primary's position.
+    fn is_of_use(&self) -> bool {
+        self.may_read_standbys() || self.w.shared.positions.is_followed()
     }
 
     fn may_read_standbys(&self) -> bool {
@@ -321,6 +327,8 @@ impl Scout {
                 }
                 let era = Era { primary: (self.node, line.life), system: line.system, timeline };
                 self.desk.board.borrow_mut().primary_said(era, round, position, asked_ms);
+                let history = History { node: self.node, system: line.system, timeline };
+                self.tell_followers(history, round, position, asked_ms, &line.snapshot);
                 self.desk.publish(&self.w);
                 self.desk.wake_all_but(&self.w, self.at);
             }
@@ -344,6 +352,23 @@ impl Scout {
                     self.complain("sr_check_user may not see pg_stat_wal_receiver: it needs the rights of pg_monitor");
                 }
             }
+        }
+    }
+
+    /// Tells those who take in databases' logs.
+    fn tell_followers(&self, history: History, number: u64, position: u64, asked_ms: u64, snapshot: &[u8]) {
+        let w = &self.w;
+        if !w.shared.positions.is_followed() {
+            return;
+        }
+        let Some(snapshot) = std::str::from_utf8(snapshot).ok().and_then(Snapshot::parse) else { return };
+        let round = Round { number, history, position, snapshot, asked_ms };
+        let mut is_needed = false;
+        for database in w.shared.catalogs.all().iter().filter(|database| database.follow.is_watched()) {
+            is_needed |= database.follow.round(&round);
+        }
+        if is_needed {
+            w.shared.positions.want(w.shared.positions.next_round());
         }
     }
 

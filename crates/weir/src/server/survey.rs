@@ -208,6 +208,9 @@ async fn look(
             // What was relied upon until now is not true any more.
             let catalog = read(w, line, config.clone()).await?;
             let edition = w.shared.catalogs.next_edition();
+            if database.is_redefined(&fingerprint) {
+                redefine(w, database);
+            }
             debug_assert_ne!(edition, UNKNOWN);
             report(w, database, &catalog, started.elapsed());
             database.publish(edition, Some(Arc::new(catalog)), changes);
@@ -220,6 +223,16 @@ async fn look(
     }
     database.report.lock().look_ms = took.as_millis() as u64;
     Ok(took)
+}
+
+/// Something was defined, perhaps past us: answers of before are not true any more, and names may be other tables'. To be done before the new
+/// catalog is published.
+fn redefine(w: &Worker, database: &Database) {
+    database.follow.redefine();
+    if let Some(answers) = &w.shared.answers {
+        let versions = &answers.versions;
+        versions.change(&[versions.of_database(&database.name)], w.shared.positions.next_round());
+    }
 }
 
 /// Looks whether the server processes of writers have ended whose end nobody heard of. Cancel safe.

@@ -5,6 +5,7 @@
 //! own writes are settled. Without a cache all of this is one look at a pointer.
 
 mod batch;
+mod fresh;
 
 use crate::client::flow::Flow;
 use crate::client::session::{FAILED, IDLE, Own, Session};
@@ -54,6 +55,8 @@ pub struct Cached {
     rolls_back: bool,
     capture: Option<Box<Capture>>,
     has_waited: bool,
+    /// Its statement waits until an answer is known to be fresh.
+    wait: Option<fresh::Wait>,
 }
 
 /// An answer on its way that is to be stored.
@@ -71,6 +74,9 @@ struct Capture {
 /// Answers a Query from memory, has it wait for another's answer, or notes that its own may be stored. `None`: it takes its way.
 #[inline]
 pub fn on_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: Header) -> Option<Flow> {
+    if !statement.vacates.is_empty() && fresh::must_let_go(s, w, &statement.vacates) {
+        return Some(Flow::Hold);
+    }
     let caching = statement.caching.as_deref()?;
     // What is on its way is not stored if more comes before it is here; what did not get on its way comes by again.
     let before = s.cached.capture.take();
@@ -109,11 +115,16 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
     key.extend_from_slice(&who);
     let batch = Batch::read(s.up.unseen())?;
     batch.write_key(&prepared.tail, told, &mut key);
-    if let Some(answer) = answers.get(&key, w.now_ms()) {
-        drop(key);
-        give_batch(s, w, prepared, &answer);
-        return Some(Flow::Next);
+    match find(s, w, answers, &key) {
+        Found::Answer(answer) => {
+            drop(key);
+            give_batch(s, w, prepared, &answer);
+            return Some(Flow::Next);
+        }
+        Found::Unproven => return Some(Flow::Hold),
+        Found::Nothing => {}
     }
+    let batch = Batch::read(s.up.unseen())?;
     let says = says_a_moment(&prepared.tail) || hold_a_moment(batch.values);
     if says && caching.text.reads != Reads::Forced {
         return None;
@@ -181,22 +192,50 @@ fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Ca
         key.extend_from_slice(body);
         key
     };
-    if let Some(answer) = answers.get(&key, w.now_ms()) {
-        drop(key);
-        s.cached.has_waited = false;
-        w.count(Metric::CacheHits);
-        statement_log::answered(s, w);
-        (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
-        s.down.extra(&w.buffers).extend_from_slice(&answer.bytes);
-        s.say_ready(w);
-        s.up.eat(header);
-        return Some(Flow::Next);
+    match find(s, w, answers, &key) {
+        Found::Answer(answer) => {
+            drop(key);
+            s.cached.has_waited = false;
+            w.count(Metric::CacheHits);
+            statement_log::answered(s, w);
+            (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
+            s.down.extra(&w.buffers).extend_from_slice(&answer.bytes);
+            s.say_ready(w);
+            s.up.eat(header);
+            return Some(Flow::Next);
+        }
+        Found::Unproven => return Some(Flow::Hold),
+        Found::Nothing => {}
     }
     if caching.text.reads != Reads::Forced && says_a_moment(&key[WHO_BYTES..]) {
         return None;
     }
     let key: Key = key.as_slice().into();
     prepare(s, w, answers, before.filter(|before| before.key == key), key, &slots)
+}
+
+/// What memory has for a question.
+enum Found {
+    Answer(Arc<Answer>),
+    /// An answer that is not known yet to show what its asker must see: the statement waits a little.
+    Unproven,
+    Nothing,
+}
+
+#[inline]
+fn find(s: &mut Session, w: &Worker, answers: &Answers, key: &[u8]) -> Found {
+    // In this order: what counts as taken in was raised before.
+    let is_fresh = fresh::is_fresh(s, w);
+    match answers.get(key, w.now_ms()) {
+        Some(_) if !is_fresh && fresh::must_wait(s, w) => return Found::Unproven,
+        Some(answer) if is_fresh => {
+            s.cached.wait = None;
+            return Found::Answer(answer);
+        }
+        Some(_) | None => {}
+    }
+    s.cached.wait = None;
+    Found::Nothing
 }
 
 /// Nobody has the answer: this session asks for it, or waits for another that does.
@@ -208,6 +247,7 @@ fn prepare(
     key: Key,
     slots: &[Slot],
 ) -> Option<Flow> {
+    fresh::follow(s, w, answers);
     let flight = match before {
         Some(before) => before.flight,
         _ if s.cached.has_waited => None,
@@ -278,7 +318,8 @@ fn slots_read(s: &Session, answers: &Answers, caching: &Caching, place: u64) -> 
     }
     let catalog = s.pools.known.catalog()?;
     let tables = caching.text.tables_read(&catalog, &judging::path_in(s, &catalog));
-    let slots = tables.filter(|tables| tables.len() <= TABLES_MAX).map(|tables| {
+    let is_told = |tables: &Vec<u32>| !(answers.follows_wal && catalog.has_materialised(tables));
+    let slots = tables.filter(|tables| tables.len() <= TABLES_MAX && is_told(tables)).map(|tables| {
         let versions = &answers.versions;
         let shared = [versions.of_all(), versions.of_database(&s.pools.database)];
         shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid))).collect::<Rc<[Slot]>>()

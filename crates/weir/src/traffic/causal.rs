@@ -122,6 +122,18 @@ pub fn begin_read(s: &mut Session, w: &Worker) {
     };
 }
 
+/// The round that an answer from memory must show all of that was visible then.
+#[inline]
+pub fn round_to_show(s: &Session, w: &Worker) -> u64 {
+    const NO_STANDBY: (u16, Life) = (u16::MAX, 0);
+    match s.causal.mode(w) {
+        CausalReads::Off => 0,
+        CausalReads::Session if s.causal.missed => w.shared.positions.next_round(),
+        CausalReads::Session => s.causal.seen.need(NO_STANDBY),
+        CausalReads::Global => w.shared.positions.told().need(NO_STANDBY),
+    }
+}
+
 /// The nodes that show what the statement must show.
 #[inline]
 pub fn fit(s: &Session, w: &Worker, view: &ClusterView) -> Nodes {

@@ -12,6 +12,7 @@ mod auth;
 mod auth_query;
 mod builtin;
 mod cache;
+mod cache_wal;
 mod cancel;
 mod catalog;
 mod causal;

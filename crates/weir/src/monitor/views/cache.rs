@@ -5,6 +5,7 @@ use crate::monitor::metrics::{Metric, NODES_MAX};
 use crate::server::answers::{Answer, Key};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_policy::cache::Standing;
 
 pub(super) const POOL_CACHE: &[&str] = &[
     "num_cache_hits",
@@ -22,6 +23,9 @@ pub(super) const POOL_CACHE_ENTRIES: &[&str] =
     &["database", "username", "statement", "state", "hits", "bytes", "age_ms", "server_us", "saved_us"];
 
 pub(super) const POOL_CACHE_TABLES: &[&str] = &["schema", "table", "changes", "writers"];
+
+pub(super) const POOL_CACHE_WAL: &[&str] =
+    &["database", "node_id", "slot_name", "plugin", "state", "position", "lag_ms", "pending", "transactions", "breaks", "error"];
 
 /// Bytes of a text that are shown.
 const TEXT_BYTES_MAX: usize = 200;
@@ -98,4 +102,34 @@ pub(super) fn pool_cache_tables(ask: &Asker<'_>) -> Rows {
         .into_iter()
         .map(|(schema, table, changes, writers)| vec![schema, table, changes.to_string(), writers.to_string()])
         .collect()
+}
+
+/// Databases whose logs are taken in, or would be.
+pub(super) fn pool_cache_wal(ask: &Asker<'_>) -> Rows {
+    let mut rows = Rows::new();
+    for database in ask.w.shared.catalogs.all() {
+        let Some((standing, position, pending)) = database.follow.standing() else { continue };
+        let report = database.follow.report.lock().clone();
+        let state = match standing {
+            Standing::Away | Standing::Starting { .. } if !database.follow.is_watched() => "not in use",
+            Standing::Away | Standing::Starting { .. } => report.step,
+            Standing::Following(_) => "following",
+        };
+        let covered = database.follow.covered();
+        let lag = ask.w.now_ms().saturating_sub(covered.asked_ms);
+        rows.push(vec![
+            database.name.to_string(),
+            report.node.map(|node| node.to_string()).unwrap_or_default(),
+            report.slot,
+            report.plugin.to_string(),
+            state.to_string(),
+            format!("{:X}/{:X}", position >> 32, position & 0xffff_ffff),
+            if covered.round == 0 { String::new() } else { lag.to_string() },
+            pending.to_string(),
+            report.commits.to_string(),
+            report.breaks.to_string(),
+            report.error.unwrap_or_default(),
+        ]);
+    }
+    rows
 }

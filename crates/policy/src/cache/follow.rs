@@ -1,0 +1,321 @@
+//! Follows what a primary commits, whoever wrote it: what its log says makes answers untrue, and tells up to where that was done.
+//!
+//! In: transactions in the order of their commits, rounds (see `causal`) with the primary's position and snapshot. Out: slots raised and
+//! settled in `Versions`, and the last round that is covered: whatever was visible when that round was asked for has been applied. No IO and
+//! no clock.
+//!
+//! A commit stands in the log before others see it, and for long if it waits for a standby. An answer asked for in between shows the rows of
+//! before although the change was applied already, and nothing would ever make it untrue. So a transaction's slots stay raised until a
+//! snapshot of the primary says that it is over, as those of a writer whose commit is under way: nothing is stored meanwhile. The round of that
+//! snapshot is the one a standby must cover.
+//!
+//! While the log is not followed, the slot of the whole database is raised: nothing is given out, and nothing is stored. When a stream
+//! begins, it tells what commits from then on; a transaction whose commit stands in the log before that and is not visible yet would not be told. So the
+//! slot comes down only when all have ended that ran at a snapshot taken after the stream's begin.
+
+use super::versions::{Outcome, Slot, Versions};
+use std::collections::VecDeque;
+
+/// Rounds remembered that are not covered yet. Of more, every second one of the older half is forgotten: then a later one must be covered.
+const POINTS_MAX: usize = 256;
+/// Transactions remembered that others may not see yet.
+const PENDING_MAX: usize = 8192;
+/// Slots of one transaction; of more it counts as one that changes the whole database.
+const SLOTS_MAX: usize = 64;
+
+/// The history positions belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct History {
+    /// Number of the primary.
+    pub node: u16,
+    /// `system_identifier` of its cluster.
+    pub system: u64,
+    pub timeline: u32,
+}
+
+/// Which transactions a server's snapshot shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Snapshot {
+    /// All below are over.
+    below: u64,
+    /// This and later ones had not begun.
+    next: u64,
+    running: Vec<u64>,
+}
+
+impl Snapshot {
+    /// Reads the text of a `txid_snapshot`: `xmin:xmax:xip_list`.
+    pub fn parse(text: &str) -> Option<Snapshot> {
+        let mut parts = text.splitn(3, ':');
+        let below = parts.next()?.parse().ok()?;
+        let next = parts.next()?.parse().ok()?;
+        let list = parts.next()?;
+        let running = list.split(',').filter(|number| !number.is_empty()).map(|number| number.parse().ok());
+        Some(Snapshot { below, next, running: running.collect::<Option<Vec<u64>>>()? })
+    }
+
+    /// Whether a transaction is over that is known by the lower half of its number.
+    fn shows(&self, xid: u32) -> bool {
+        let near = (self.next & !u64::from(u32::MAX)) | u64::from(xid);
+        let full = if near > self.next.saturating_add(1 << 31) {
+            near.saturating_sub(1 << 32)
+        } else if near.saturating_add(1 << 31) < self.next {
+            near.saturating_add(1 << 32)
+        } else {
+            near
+        };
+        full < self.next && !self.running.contains(&full)
+    }
+}
+
+/// One answer of the primary to the question for its position.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Round {
+    pub number: u64,
+    pub history: History,
+    /// All that anybody had seen when it was asked lies before this.
+    pub position: u64,
+    pub snapshot: Snapshot,
+    /// When it was asked.
+    pub asked_ms: u64,
+}
+
+/// How far a follower is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// There is no stream.
+    Away,
+    /// There is one; what ran at its begin may not be visible yet.
+    Starting {
+        history: History,
+        /// The first round that was asked for after its begin.
+        round: u64,
+        /// All transactions below must be over.
+        below: Option<u64>,
+    },
+    Following(History),
+}
+
+/// The last round that is covered, and when it was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Covered {
+    /// 0: none.
+    pub round: u64,
+    pub asked_ms: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Point {
+    covered: Covered,
+    position: u64,
+}
+
+/// A transaction: its number and what it changed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Told {
+    xid: u32,
+    slots: Vec<Slot>,
+}
+
+/// Why a stream is of no use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FollowError {
+    #[error("the stream says something out of order")]
+    Order,
+    #[error("more than {PENDING_MAX} transactions committed without the primary saying that they are visible")]
+    Pending,
+}
+
+/// Follows one database. See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Follower {
+    /// The slot of the whole database.
+    database: Slot,
+    standing: Standing,
+    /// The stream was taken in up to here.
+    position: u64,
+    covered: Covered,
+    points: VecDeque<Point>,
+    /// The transaction that is being told.
+    open: Option<Told>,
+    /// Those told that may not be visible yet; their slots are raised.
+    pending: Vec<Told>,
+}
+
+impl Follower {
+    /// Nothing is followed yet: the database's slot is raised.
+    pub fn new(database: Slot, versions: &Versions) -> Follower {
+        versions.raise(&[database]);
+        Follower {
+            database,
+            standing: Standing::Away,
+            position: 0,
+            covered: Covered::default(),
+            points: VecDeque::new(),
+            open: None,
+            pending: Vec::new(),
+        }
+    }
+
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Transactions told that may not be visible yet.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// What is covered now. While nothing is followed, nothing is.
+    pub fn covered(&self) -> Covered {
+        if matches!(self.standing, Standing::Following(_)) { self.covered } else { Covered::default() }
+    }
+
+    /// When the oldest round was asked for that is not covered; none: all are.
+    pub fn behind_since_ms(&self) -> Option<u64> {
+        self.points.front().map(|point| point.covered.asked_ms)
+    }
+
+    /// A stream tells all that commits after `position` in the log. `next` is the number of the next round that is begun.
+    pub fn start(&mut self, history: History, position: u64, next: u64) {
+        self.standing = Standing::Starting { history, round: next, below: None };
+        self.position = position;
+    }
+
+    /// A transaction begins to be told.
+    pub fn begin(&mut self, xid: u32) -> Result<(), FollowError> {
+        match self.open.replace(Told { xid, slots: Vec::new() }) {
+            Some(_) => Err(FollowError::Order),
+            None => Ok(()),
+        }
+    }
+
+    /// It changed this.
+    pub fn change(&mut self, slot: Slot) -> Result<(), FollowError> {
+        let slots = &mut self.open.as_mut().ok_or(FollowError::Order)?.slots;
+        if slots.contains(&slot) || slots.contains(&self.database) {
+            return Ok(());
+        }
+        if slots.len() >= SLOTS_MAX || slot == self.database {
+            slots.clear();
+            slots.push(self.database);
+        } else {
+            slots.push(slot);
+        }
+        Ok(())
+    }
+
+    /// All of it was told; it wrote before `end`.
+    pub fn commit(&mut self, end: u64, versions: &Versions) -> Result<(), FollowError> {
+        let told = self.open.take().ok_or(FollowError::Order)?;
+        if !told.slots.is_empty() {
+            if self.pending.len() >= PENDING_MAX {
+                return Err(FollowError::Pending);
+            }
+            // First of all: what is covered is looked at before the slots.
+            versions.raise(&told.slots);
+            self.pending.push(told);
+        }
+        self.reach(end);
+        Ok(())
+    }
+
+    /// All up to this position was told.
+    pub fn reach(&mut self, position: u64) {
+        self.position = self.position.max(position);
+        self.cover();
+    }
+
+    /// The primary has said where it is. Gives whether another round is needed.
+    pub fn round(&mut self, round: &Round, versions: &Versions) -> bool {
+        let history = match &self.standing {
+            Standing::Away => return false,
+            Standing::Starting { history, .. } | Standing::Following(history) => *history,
+        };
+        if round.history != history {
+            return false;
+        }
+        self.settle(round, versions);
+        self.settle_start(round, versions);
+        let covered = Covered { round: round.number, asked_ms: round.asked_ms };
+        self.points.push_back(Point { covered, position: round.position });
+        if self.points.len() > POINTS_MAX {
+            // The oldest stays: it is the next one that can be covered.
+            let mut at = 0;
+            self.points.retain(|_| {
+                at += 1;
+                at > POINTS_MAX / 2 || at % 2 == 1
+            });
+        }
+        self.cover();
+        !self.pending.is_empty() || matches!(self.standing, Standing::Starting { .. })
+    }
+
+    /// The catalog has changed by which names became tables: what is told just now, or not visible yet, counts for the whole database.
+    pub fn redefine(&mut self, versions: &Versions) {
+        if let Some(open) = &mut self.open {
+            open.slots = vec![self.database];
+        }
+        for told in self.pending.iter_mut().filter(|told| !told.slots.contains(&self.database)) {
+            versions.raise(&[self.database]);
+            told.slots.push(self.database);
+        }
+    }
+
+    /// The stream has ended, or says nothing that can be relied upon: what it would have told is not known. `next` as above.
+    pub fn lose(&mut self, next: u64, versions: &Versions) {
+        if matches!(self.standing, Standing::Following(_)) {
+            versions.raise(&[self.database]);
+        }
+        self.standing = Standing::Away;
+        self.open = None;
+        self.points.clear();
+        self.covered = Covered::default();
+        // The database's slot stands for them from here on.
+        for told in self.pending.drain(..) {
+            versions.settle(&told.slots, Outcome::Committed { round: next });
+        }
+    }
+
+    /// Nobody follows this database any more, and nothing is to be kept of it: answers are untrue for ever.
+    pub fn end(&mut self, next: u64, versions: &Versions) {
+        self.lose(next, versions);
+        versions.settle(&[self.database], Outcome::Committed { round: next });
+    }
+
+    fn settle(&mut self, round: &Round, versions: &Versions) {
+        self.pending.retain(|told| {
+            let is_over = round.snapshot.shows(told.xid);
+            if is_over {
+                versions.settle(&told.slots, Outcome::Committed { round: round.number });
+            }
+            !is_over
+        });
+    }
+
+    fn settle_start(&mut self, round: &Round, versions: &Versions) {
+        let Standing::Starting { history, round: first, below } = &mut self.standing else { return };
+        if round.number < *first {
+            return;
+        }
+        let below = *below.get_or_insert(round.snapshot.next);
+        if round.snapshot.below >= below {
+            self.standing = Standing::Following(*history);
+            versions.settle(&[self.database], Outcome::Committed { round: round.number });
+        }
+    }
+
+    fn cover(&mut self) {
+        while let Some(point) = self.points.front().filter(|point| point.position <= self.position) {
+            self.covered = point.covered;
+            self.points.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

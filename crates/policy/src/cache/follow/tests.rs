@@ -1,0 +1,387 @@
+//! The protocol over all orders in which writers past us, their log, its stream, rounds, a standby and those who ask may take their steps:
+//! what is given out shows all that was visible when the last covered round was asked for. With any one rule switched off there is an
+//! order in which something does not.
+
+use super::super::versions::Deps;
+use super::*;
+use std::collections::HashSet;
+
+/// A rule left out, to see that the search would find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Without {
+    Nothing,
+    /// What a commit changed stays raised until a snapshot shows it.
+    Visible,
+    /// A stream that begins waits for what runs.
+    Runners,
+    /// ... as a round says that was asked for after its begin.
+    RoundAfterStart,
+    /// While there is no stream, nothing is kept.
+    Away,
+    /// A commit counts as taken in only when its tables are raised.
+    RaiseBeforeCover,
+    /// A standby must cover the round that showed the commit.
+    RoundOfSnapshot,
+}
+
+const HISTORY: History = History { node: 0, system: 1, timeline: 1 };
+const DATABASE: Slot = 1;
+/// Which tables a writer changes.
+const WRITERS: [&[Slot]; 2] = [&[2], &[2, 3]];
+/// Which tables an asker reads, and whether on the standby.
+const ASKERS: [(&[Slot], bool); 2] = [(&[2], false), (&[3], true)];
+const ROUNDS_MAX: usize = 3;
+
+/// What a writer past us has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Stage {
+    #[default]
+    None,
+    Running,
+    /// Its commit stands in the log.
+    Logged,
+    /// Others see it.
+    Visible,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Asker {
+    step: u8,
+    deps: Vec<(Slot, u64)>,
+    /// Writers whose commits it has seen.
+    seen: Vec<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    places: Vec<(u64, u64)>,
+    follower: Follower,
+    stages: [Stage; 2],
+    /// Writers in the order of their commits in the log.
+    log: Vec<usize>,
+    /// Commits the stream has told, if there is one.
+    told: Option<usize>,
+    breaks: u8,
+    replayed: usize,
+    /// What was visible when each round was asked for; a round asked for earlier promises less.
+    visible_then: Vec<Vec<usize>>,
+    /// What the primary answered to each: position and snapshot.
+    answered: Vec<(u64, Snapshot)>,
+    /// Answers that have arrived.
+    arrived: usize,
+    /// The one that asks; those before and after it have no part in this world, since they do nothing to it.
+    asker: usize,
+    asking: Asker,
+}
+
+impl World {
+    fn begin(asker: usize, without: Without) -> World {
+        let versions = Versions::new(4);
+        let follower = Follower::new(DATABASE, &versions);
+        if without == Without::Away {
+            versions.settle(&[DATABASE], Outcome::RolledBack);
+        }
+        World {
+            places: versions.look(),
+            follower,
+            stages: Default::default(),
+            log: Vec::new(),
+            told: None,
+            breaks: 0,
+            replayed: 0,
+            visible_then: Vec::new(),
+            answered: Vec::new(),
+            arrived: 0,
+            asker,
+            asking: Asker::default(),
+        }
+    }
+
+    /// Does something with the follower and the versions of this world.
+    fn with<T>(&mut self, act: impl FnOnce(&mut Follower, &Versions) -> T) -> T {
+        let versions = Versions::of(&self.places);
+        let result = act(&mut self.follower, &versions);
+        self.places = versions.look();
+        result
+    }
+
+    fn visible(&self) -> Vec<usize> {
+        (0..WRITERS.len()).filter(|at| self.stages[*at] == Stage::Visible).collect()
+    }
+
+    /// Transactions have the numbers 10 and 11.
+    fn snapshot(&self) -> Snapshot {
+        let runs = |at: &usize| matches!(self.stages[*at], Stage::Running | Stage::Logged);
+        let running: Vec<u64> = (0..WRITERS.len()).filter(runs).map(|at| 10 + at as u64).collect();
+        let next = (0..WRITERS.len()).filter(|at| self.stages[*at] != Stage::None).map(|at| 11 + at as u64).max().unwrap_or(10);
+        Snapshot { below: running.first().copied().unwrap_or(next), next, running }
+    }
+
+    fn next(&self, without: Without) -> Vec<World> {
+        let mut next = Vec::new();
+        for at in 0..WRITERS.len() {
+            next.extend(self.write(at));
+        }
+        next.extend(self.ask());
+        next.extend(self.stream(without));
+        next.extend(self.round(without));
+        if ASKERS[self.asker].1 && self.replayed < self.log.len() {
+            next.push(World { replayed: self.replayed + 1, ..self.clone() });
+        }
+        next
+    }
+
+    fn write(&self, at: usize) -> Option<World> {
+        // They begin in the order of their numbers.
+        if self.stages[at] == Stage::None && self.stages[..at].contains(&Stage::None) {
+            return None;
+        }
+        let mut world = self.clone();
+        world.stages[at] = match self.stages[at] {
+            Stage::None => Stage::Running,
+            Stage::Running => {
+                world.log.push(at);
+                Stage::Logged
+            }
+            Stage::Logged => Stage::Visible,
+            Stage::Visible => return None,
+        };
+        Some(world)
+    }
+
+    /// The stream begins, goes on, says where it is, or ends.
+    fn stream(&self, without: Without) -> Vec<World> {
+        let mut next = Vec::new();
+        let Some(told) = self.told else {
+            // A server waits until none runs whose begin it did not see.
+            if !self.stages.contains(&Stage::Running) && self.breaks < 2 {
+                let mut world = self.clone();
+                world.told = Some(self.log.len());
+                let (position, round) = (self.log.len() as u64, self.answered.len() as u64 + 1);
+                let round = if without == Without::RoundAfterStart { 0 } else { round };
+                world.with(|follower, versions| {
+                    follower.start(HISTORY, position, round);
+                    if without == Without::Runners {
+                        follower.standing = Standing::Following(HISTORY);
+                        versions.settle(&[DATABASE], Outcome::Committed { round });
+                    }
+                });
+                next.push(world);
+            }
+            return next;
+        };
+        if let Some(writer) = self.log.get(told) {
+            let mut world = self.clone();
+            world.told = Some(told + 1);
+            world.with(|follower, versions| {
+                if without == Without::RaiseBeforeCover {
+                    follower.reach(told as u64 + 1);
+                    return;
+                }
+                follower.begin(10 + *writer as u32).unwrap();
+                WRITERS[*writer].iter().for_each(|slot| follower.change(*slot).unwrap());
+                follower.commit(told as u64 + 1, versions).unwrap();
+                if without == Without::Visible {
+                    let told = follower.pending.remove(0);
+                    versions.settle(&told.slots, Outcome::Committed { round: self.answered.len() as u64 + 1 });
+                }
+            });
+            next.push(world);
+        }
+        if self.breaks == 0 {
+            let mut world = World { told: None, breaks: 1, ..self.clone() };
+            let round = self.answered.len() as u64 + 1;
+            world.with(|follower, versions| {
+                follower.lose(round, versions);
+                if without == Without::Away && matches!(self.follower.standing, Standing::Following(_)) {
+                    versions.settle(&[DATABASE], Outcome::RolledBack);
+                }
+            });
+            next.push(world);
+        }
+        next
+    }
+
+    /// The primary answers a round, its answer arrives.
+    fn round(&self, without: Without) -> Option<World> {
+        let mut world = self.clone();
+        if self.arrived < self.answered.len() {
+            let (position, snapshot) = self.answered[self.arrived].clone();
+            world.arrived += 1;
+            let number = world.arrived as u64;
+            let round = Round { number, history: HISTORY, position, snapshot, asked_ms: 0 };
+            let was_starting = matches!(self.follower.standing, Standing::Starting { .. });
+            world.with(|follower, versions| {
+                let before: Vec<Told> = follower.pending.clone();
+                follower.round(&round, versions);
+                if without == Without::RoundOfSnapshot {
+                    // As if nobody had said which round shows it.
+                    for told in before.iter().filter(|told| !follower.pending.contains(told)) {
+                        told.slots.iter().for_each(|slot| versions.forget_round(*slot));
+                    }
+                }
+                let follows = matches!(follower.standing, Standing::Following(_));
+                if without == Without::Away && was_starting && follows {
+                    // It came down at the begin.
+                    versions.raise(&[DATABASE]);
+                }
+            });
+        } else if self.answered.len() < ROUNDS_MAX {
+            // While no transaction has ended, the position before still covers all that anybody saw.
+            let snapshot = self.snapshot();
+            let before = self.answered.last().filter(|(_, before)| *before == snapshot).map(|(position, _)| *position);
+            world.answered.push((before.unwrap_or(self.log.len() as u64), snapshot));
+            world.visible_then.push(self.visible());
+        } else {
+            return None;
+        }
+        Some(world)
+    }
+
+    /// An asker notes stamps and sends; a server answers; the answer is stored.
+    fn ask(&self) -> Option<World> {
+        let ((slots, on_standby), mut world) = (ASKERS[self.asker], self.clone());
+        world.asking.step += 1;
+        match self.asking.step {
+            0 => {
+                let all: Vec<Slot> = [DATABASE].iter().chain(slots).copied().collect();
+                let covered = (0..self.arrived).filter(|round| self.answered[*round].0 <= self.replayed as u64).max();
+                let covered = covered.map_or(0, |round| round as u64 + 1);
+                let (deps, needed) = world.with(|_, versions| {
+                    let deps = versions.begin(&all)?;
+                    let needed = versions.round_needed(&deps);
+                    Some((deps.slots(), needed))
+                })?;
+                if on_standby && covered < needed {
+                    return None;
+                }
+                world.asking.deps = deps;
+            }
+            1 if on_standby => world.asking.seen = self.log[..self.replayed].to_vec(),
+            1 => world.asking.seen = self.visible(),
+            _ => return None,
+        }
+        Some(world)
+    }
+
+    /// An answer is stored and true.
+    fn gives(&mut self) -> bool {
+        let (step, deps) = (self.asking.step, self.asking.deps.clone());
+        step == 2 && self.with(|_, versions| versions.is_true(&Deps::of(&deps)))
+    }
+
+    /// Whether it lacks what was visible when the last covered round was asked for, and would be given out all the same.
+    fn is_wrong(&mut self, without: Without) -> bool {
+        let covered = if without == Without::Away { self.follower.covered } else { self.follower.covered() };
+        let visible = (covered.round as usize).checked_sub(1).and_then(|at| self.visible_then.get(at));
+        let concerns = |writer: &usize| WRITERS[*writer].iter().any(|slot| ASKERS[self.asker].0.contains(slot));
+        let lacks = |writer: &usize| concerns(writer) && !self.asking.seen.contains(writer);
+        visible.is_some_and(|visible| visible.iter().any(lacks)) && self.gives()
+    }
+}
+
+/// Walks over all worlds there may be with each asker. Gives how many there are, how many give something out, and a wrong one.
+fn explore(without: Without) -> (usize, usize, Option<World>) {
+    let (mut count, mut giving) = (0, 0);
+    for asker in 0..ASKERS.len() {
+        let mut seen = HashSet::new();
+        let mut open = vec![World::begin(asker, without)];
+        while let Some(mut world) = open.pop() {
+            if !seen.insert(world.clone()) {
+                continue;
+            }
+            if world.is_wrong(without) {
+                return (count + seen.len(), giving, Some(world));
+            }
+            let gives = world.gives();
+            giving += usize::from(world.follower.covered().round > 0 && gives);
+            // What has become untrue stays so, whatever comes.
+            if world.asking.step == 2 && !gives {
+                continue;
+            }
+            open.extend(world.next(without));
+        }
+        count += seen.len();
+    }
+    (count, giving, None)
+}
+
+#[test]
+fn no_order_of_steps_gives_out_an_answer_that_lacks_what_was_visible() {
+    let (count, giving, wrong) = explore(Without::Nothing);
+    assert_eq!(wrong, None);
+    assert!(count > 10_000 && giving > 1_000, "{count} worlds, {giving} of which give something out");
+}
+
+#[test]
+fn every_rule_is_needed() {
+    for without in [
+        Without::Visible,
+        Without::Runners,
+        Without::RoundAfterStart,
+        Without::Away,
+        Without::RaiseBeforeCover,
+        Without::RoundOfSnapshot,
+    ] {
+        assert!(explore(without).2.is_some(), "nothing goes wrong without {without:?}");
+    }
+}
+
+#[test]
+fn snapshots_say_who_is_over_across_the_end_of_the_numbers() {
+    let snapshot = Snapshot::parse("10:14:10,12").unwrap();
+    assert_eq!([9, 10, 11, 12, 13, 14].map(|xid| snapshot.shows(xid)), [true, false, true, false, true, false]);
+    let snapshot = Snapshot::parse("4294967290:4294967300:4294967295").unwrap();
+    assert!(snapshot.shows(u32::MAX - 1) && !snapshot.shows(u32::MAX) && snapshot.shows(3) && !snapshot.shows(4));
+    assert!(Snapshot::parse("3:5:").unwrap().shows(4));
+    for odd in ["", "1", "1:2", "a:b:", "1:2:x", "1:2:3:4"] {
+        assert_eq!(Snapshot::parse(odd), None, "{odd}");
+    }
+}
+
+#[test]
+fn what_is_out_of_order_or_too_much_is_an_error() {
+    let versions = Versions::new(100);
+    let mut follower = Follower::new(DATABASE, &versions);
+    follower.start(HISTORY, 1, 1);
+    assert_eq!(follower.change(2), Err(FollowError::Order));
+    assert_eq!(follower.commit(2, &versions), Err(FollowError::Order));
+    follower.begin(1).unwrap();
+    assert_eq!(follower.begin(2), Err(FollowError::Order));
+    for slot in 2..90 {
+        follower.change(slot).unwrap();
+    }
+    follower.commit(2, &versions).unwrap();
+    assert_eq!(follower.pending[0].slots, [DATABASE], "many tables are the whole database");
+    for xid in 0..PENDING_MAX as u32 - 1 {
+        follower.begin(xid).unwrap();
+        follower.change(2).unwrap();
+        follower.commit(3, &versions).unwrap();
+    }
+    follower.begin(1).unwrap();
+    follower.change(2).unwrap();
+    assert_eq!(follower.commit(3, &versions), Err(FollowError::Pending));
+    follower.lose(9, &versions);
+    assert_eq!((versions.history(DATABASE).1, versions.history(2).1), (1, 0), "the database stands for all of them");
+    follower.end(9, &versions);
+    assert_eq!(versions.history(DATABASE).1, 0);
+}
+
+#[test]
+fn one_that_lags_for_long_still_covers_what_it_has() {
+    let versions = Versions::new(4);
+    let mut follower = Follower::new(DATABASE, &versions);
+    follower.start(HISTORY, 0, 1);
+    let round =
+        |number: u64| Round { number, history: HISTORY, position: number, snapshot: Snapshot::default(), asked_ms: number };
+    for number in 1..=10_000 {
+        follower.round(&round(number), &versions);
+        follower.reach(number.saturating_sub(3000));
+    }
+    assert!(follower.points.len() <= POINTS_MAX);
+    let covered = follower.covered().round;
+    assert!((3000..=7000).contains(&covered), "{covered}");
+    let other = Round { history: History { timeline: 2, ..HISTORY }, ..round(10_001) };
+    assert!(!follower.round(&other, &versions), "of another history nothing follows");
+    assert_eq!(follower.covered().round, covered);
+}

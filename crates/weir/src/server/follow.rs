@@ -1,0 +1,203 @@
+//! How far the log of a database was taken in, for all threads. Written by the task in `follower` and by `sampler`, on the first worker;
+//! read whenever an answer may come from memory. Decisions are `policy::cache`'s.
+
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use weir_policy::cache::{Covered, FollowError, Follower, History, Round, Slot, Standing, Versions};
+
+/// `behind_since` of one that has taken in all that is known of.
+const NOT_BEHIND: u64 = u64::MAX;
+
+/// One database. See the module.
+#[derive(Debug)]
+pub struct Follow {
+    round: AtomicU64,
+    asked_ms: AtomicU64,
+    /// When the oldest round was asked for that is not covered.
+    behind_since_ms: AtomicU64,
+    /// A task looks after it.
+    watched: AtomicBool,
+    /// It is to leave the database alone.
+    unwanted: AtomicBool,
+    machine: Mutex<Option<Machine>>,
+    pub report: Mutex<Report>,
+}
+
+/// What operators are shown of it.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    pub node: Option<u16>,
+    pub slot: String,
+    pub plugin: &'static str,
+    /// What it waits for, if it does not follow.
+    pub step: &'static str,
+    pub commits: u64,
+    /// Times the stream was lost.
+    pub breaks: u64,
+    pub error: Option<String>,
+}
+
+/// The protocol, and the versions it acts on.
+#[derive(Debug)]
+struct Machine {
+    follower: Follower,
+    versions: Arc<Versions>,
+    /// The round after the last one that arrived.
+    next: u64,
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.follower.end(self.next, &self.versions);
+    }
+}
+
+impl Default for Follow {
+    fn default() -> Follow {
+        Follow {
+            round: AtomicU64::new(0),
+            asked_ms: AtomicU64::new(0),
+            behind_since_ms: AtomicU64::new(NOT_BEHIND),
+            watched: AtomicBool::new(false),
+            unwanted: AtomicBool::new(false),
+            machine: Mutex::default(),
+            report: Mutex::default(),
+        }
+    }
+}
+
+impl Follow {
+    /// Nothing of this database is kept from now on until it is followed. True: nobody looks after it yet, and the caller must have it done.
+    pub fn want(&self, database: Slot, versions: &Arc<Versions>) -> bool {
+        if self.watched.load(Ordering::SeqCst) {
+            return false;
+        }
+        let mut machine = self.machine.lock();
+        machine.get_or_insert_with(|| {
+            let follower = Follower::new(database, versions);
+            Machine { follower, versions: versions.clone(), next: 1 }
+        });
+        !self.watched.swap(true, Ordering::SeqCst)
+    }
+
+    pub fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::SeqCst)
+    }
+
+    /// Who looks after it is to leave the database alone.
+    pub fn leave(&self) {
+        self.unwanted.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_unwanted(&self) -> bool {
+        self.unwanted.load(Ordering::SeqCst)
+    }
+
+    /// Nobody looks after it any more.
+    pub fn close(&self, next: u64) {
+        self.lose(next);
+        self.unwanted.store(false, Ordering::SeqCst);
+        self.watched.store(false, Ordering::SeqCst);
+    }
+
+    /// What is covered now. To be asked before an answer's stamps are looked at: a change is raised before it counts as covered.
+    #[inline]
+    pub fn covered(&self) -> Covered {
+        Covered { round: self.round.load(Ordering::SeqCst), asked_ms: self.asked_ms.load(Ordering::SeqCst) }
+    }
+
+    /// Whether a wait for a round is worth it: it follows, and has not lagged for longer than that.
+    pub fn is_hopeful(&self, now_ms: u64, wait_ms: u64) -> bool {
+        let since = self.behind_since_ms.load(Ordering::Relaxed);
+        let is_late = since != NOT_BEHIND && now_ms.saturating_sub(since) >= wait_ms;
+        self.round.load(Ordering::SeqCst) > 0 && !is_late
+    }
+
+    /// A stream tells all that commits after this position.
+    pub fn start(&self, history: History, position: u64, next: u64) {
+        self.act(|machine| machine.follower.start(history, position, next));
+    }
+
+    pub fn begin(&self, xid: u32) -> Result<(), FollowError> {
+        self.act(|machine| machine.follower.begin(xid)).unwrap_or(Ok(()))
+    }
+
+    pub fn change(&self, slot: Slot) -> Result<(), FollowError> {
+        self.act(|machine| machine.follower.change(slot)).unwrap_or(Ok(()))
+    }
+
+    pub fn commit(&self, end: u64) -> Result<(), FollowError> {
+        self.act(|machine| machine.follower.commit(end, &machine.versions)).unwrap_or(Ok(()))
+    }
+
+    pub fn reach(&self, position: u64) {
+        self.act(|machine| machine.follower.reach(position));
+    }
+
+    /// The primary has said where it is. True: another round is needed.
+    pub fn round(&self, round: &Round) -> bool {
+        let is_needed = self.act(|machine| {
+            machine.next = round.number + 1;
+            machine.follower.round(round, &machine.versions)
+        });
+        is_needed.unwrap_or(false)
+    }
+
+    pub fn redefine(&self) {
+        self.act(|machine| machine.follower.redefine(&machine.versions));
+    }
+
+    /// The stream is gone. `next` is the number of the next round that is begun.
+    pub fn lose(&self, next: u64) {
+        self.act(|machine| machine.follower.lose(next, &machine.versions));
+    }
+
+    /// How far it is, up to which position, and how many transactions it has told that may not be visible yet.
+    pub fn standing(&self) -> Option<(Standing, u64, usize)> {
+        let machine = self.machine.lock();
+        machine.as_ref().map(|Machine { follower, .. }| (follower.standing().clone(), follower.position(), follower.pending()))
+    }
+
+    /// Does something and tells what follows from it. `None`: nobody has wanted it yet.
+    fn act<T>(&self, act: impl FnOnce(&mut Machine) -> T) -> Option<T> {
+        let mut machine = self.machine.lock();
+        let machine = machine.as_mut()?;
+        let result = act(machine);
+        let covered = machine.follower.covered();
+        self.behind_since_ms.store(machine.follower.behind_since_ms().unwrap_or(NOT_BEHIND), Ordering::Relaxed);
+        self.asked_ms.store(covered.asked_ms, Ordering::SeqCst);
+        self.round.store(covered.round, Ordering::SeqCst);
+        Some(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_policy::cache::Snapshot;
+
+    #[test]
+    fn one_that_is_forgotten_and_made_anew_keeps_nothing_out_for_ever() {
+        let versions = Arc::new(Versions::new(10));
+        let slot = versions.of_database("d");
+        for _ in 0..2 {
+            let follow = Follow::default();
+            assert!(follow.want(slot, &versions) && !follow.want(slot, &versions));
+            assert!(versions.begin(&[slot]).is_none(), "nothing is known yet");
+            let history = History { node: 0, system: 1, timeline: 1 };
+            follow.start(history, 10, 1);
+            let snapshot = Snapshot::parse("5:5:").unwrap();
+            let round = Round { number: 1, history, position: 20, snapshot, asked_ms: 7 };
+            assert!(!follow.round(&round));
+            assert!(versions.begin(&[slot]).is_some());
+            assert_eq!((follow.covered().round, follow.is_hopeful(10, 5), follow.is_hopeful(12, 5)), (0, false, false));
+            follow.reach(20);
+            assert_eq!((follow.covered(), follow.is_hopeful(100, 5)), (Covered { round: 1, asked_ms: 7 }, true));
+            follow.close(2);
+            assert_eq!((follow.covered().round, versions.begin(&[slot])), (0, None));
+            drop(follow);
+            assert!(versions.begin(&[slot]).is_some());
+        }
+    }
+}
