@@ -10,6 +10,7 @@ mod draft;
 mod path;
 mod query;
 mod tables;
+mod unseen;
 
 pub use draft::{Draft, DraftError};
 pub use path::{Path, Who};
@@ -113,6 +114,7 @@ pub struct Catalog {
     has_unsteady_cast: bool,
     /// Which tables are behind relations.
     tables: tables::Tables,
+    unseen: unseen::Unseen,
     defaults: path::Defaults,
     /// What sessions begin their transactions with, in the order of `OF_TRANSACTIONS`.
     of_transactions: [path::Defaults; OF_TRANSACTIONS.len()],

@@ -128,6 +128,20 @@ impl Functions {
     }
 }
 
+impl Functions {
+    /// Takes in one source of a function; those of one name count together. For whoever reads them all.
+    pub fn add(&mut self, name: &str, language: &str, source: &str) {
+        let known = read(language, source);
+        let known = self.known.remove(name).map_or(known.clone(), |before| both(before, known));
+        self.known.insert(name.to_owned(), known);
+    }
+
+    /// Whether a function may leave something, when all sources have been taken in: one without is not a user's, or in C.
+    pub fn leaves(&self, name: &str) -> bool {
+        self.known.contains_key(name) && self.follow(name) == Verdict::Leaves
+    }
+}
+
 fn both(one: Known, other: Known) -> Known {
     match (one, other) {
         (Known::Leaves, _) | (_, Known::Leaves) => Known::Leaves,

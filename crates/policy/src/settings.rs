@@ -102,16 +102,21 @@ impl Settings {
         self.get("default_transaction_isolation").is_some_and(|level| level.eq_ignore_ascii_case("serializable"))
     }
 
-    /// What a session has after a reset, which began with `startup`.
+    /// What a session has after a reset, which began with `startup`. A parameter that it made up is empty then, and not unknown.
     pub fn after(&self, reset: &Reset, startup: &Settings) -> Settings {
         match reset {
-            // RESET ALL leaves these two alone. Source: GUC_NO_RESET_ALL.
-            Reset::All => WHO.iter().fold(startup.without_who(), |settings, name| match self.get(name) {
-                Some(value) => settings.with(name, value),
-                None => settings,
-            }),
+            Reset::All | Reset::Many => {
+                let kept = self.pairs().filter_map(|(name, value)| match name {
+                    // RESET ALL leaves these two alone. Source: GUC_NO_RESET_ALL.
+                    name if WHO.contains(&name) => Some((name, value)),
+                    name if is_made_up(name) && startup.get(name).is_none() => Some((name, "")),
+                    _ => None,
+                });
+                kept.fold(startup.without_who(), |settings, (name, value)| settings.with(name, value))
+            }
             Reset::Name(name) => match startup.get(name) {
                 Some(value) => self.with(name, value),
+                None if is_made_up(name) => self.with(name, ""),
                 None => self.without(name),
             },
         }
@@ -125,20 +130,21 @@ impl Settings {
     /// Whether a reset takes something back that this startup asked for: the server does not know it.
     pub fn is_hit_by(&self, reset: &Reset) -> bool {
         match reset {
-            Reset::All => !self.is_empty(),
+            Reset::All | Reset::Many => !self.is_empty(),
             Reset::Name(name) => self.get(name).is_some(),
         }
     }
 
     /// Names that applications chose: a server lists them nowhere.
     pub fn custom_names(&self) -> impl Iterator<Item = &str> {
-        self.pairs.iter().map(|(name, _)| name.as_str()).filter(|name| name.contains('.'))
+        self.pairs.iter().map(|(name, _)| name.as_str()).filter(|name| is_made_up(name))
     }
 
     /// One statement that sets again what a reset took back, after the server did it.
     pub fn again(&self, reset: &Reset) -> String {
         match reset {
             Reset::All => Settings::default().change_to(&self.without_who()),
+            Reset::Many => self.without_who().again_unless_set(),
             Reset::Name(name) => {
                 let mut sql = String::new();
                 if let Some(value) = self.get(name) {
@@ -149,6 +155,22 @@ impl Settings {
         }
     }
 
+    /// Sets what the session has not set: the server tells a value that was set from one that was reset. Of those that applications
+    /// made up it shows no more than the value, which is empty after a reset.
+    fn again_unless_set(&self) -> String {
+        let mut sql = String::new();
+        for (name, value) in &self.pairs {
+            sql.push_str(if sql.is_empty() { AGAIN_UNLESS_SET.0 } else { "),(" });
+            literal(&mut sql, name);
+            sql.push(',');
+            literal(&mut sql, value);
+        }
+        if !sql.is_empty() {
+            sql.push_str(AGAIN_UNLESS_SET.1);
+        }
+        sql
+    }
+
     /// One statement that brings a link that has `self` to `wanted`; empty when there is nothing to do.
     ///
     /// `set_config` and not `SET`: it takes a list (`search_path`) in the form the startup packet has it, and NULL resets. Other
@@ -156,7 +178,10 @@ impl Settings {
     pub fn change_to(&self, wanted: &Settings) -> String {
         let mut sql = String::new();
         let is_plain = |(name, _): &&(String, String)| !WHO.contains(&name.as_str());
-        for (name, _) in self.pairs.iter().filter(is_plain).filter(|(name, _)| wanted.get(name).is_none()) {
+        // Nothing makes a server forget a name that an application made up, so that an empty one is as it can be.
+        let is_worth_it = |(name, value): &&(String, String)| !(value.is_empty() && is_made_up(name));
+        let lacks = |(name, _): &&(String, String)| wanted.get(name).is_none();
+        for (name, _) in self.pairs.iter().filter(is_plain).filter(lacks).filter(is_worth_it) {
             push_call(&mut sql, name, None);
         }
         for (name, value) in wanted.pairs.iter().filter(is_plain).filter(|(name, value)| self.get(name) != Some(value)) {
@@ -187,11 +212,25 @@ impl Settings {
     }
 }
 
+/// What stands before and after names and values.
+const AGAIN_UNLESS_SET: (&str, &str) = (
+    "SELECT pg_catalog.set_config(n, v, false) FROM (VALUES (",
+    ")) AS startup (n, v) WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_settings \
+     WHERE source OPERATOR(pg_catalog.=) 'session' AND pg_catalog.lower(name) OPERATOR(pg_catalog.=) n) \
+     AND (pg_catalog.strpos(n, '.') OPERATOR(pg_catalog.=) 0 \
+     OR COALESCE(pg_catalog.current_setting(n, true), '') OPERATOR(pg_catalog.=) '')",
+);
+
 const SESSION_AUTHORIZATION: &str = "session_authorization";
 const ROLE: &str = "role";
 
 /// Who runs statements, in the order in which they are set: a new session user begins without a role.
 pub const WHO: [&str; 2] = [SESSION_AUTHORIZATION, ROLE];
+
+/// Whether an application or an extension made a parameter up.
+fn is_made_up(name: &str) -> bool {
+    name.contains('.')
+}
 
 /// Parameters that leave the meaning of a statement alone.
 const SHAPELESS: [&str; 7] = [
@@ -278,9 +317,16 @@ mod tests {
         assert_eq!(now.after(&Reset::All, &startup), startup.with("role", "joe"));
         assert_eq!(now.after(&Reset::Name("b".into()), &startup), now.with("b", "2"));
         assert_eq!(now.after(&Reset::Name("c".into()), &startup), now.without("c"));
+        let made_up = startup.with("my.name", "7");
+        assert_eq!(made_up.after(&Reset::Name("my.name".into()), &startup), startup.with("my.name", ""));
+        assert_eq!(made_up.after(&Reset::All, &startup), startup.with("my.name", ""));
+        assert_eq!(startup.with("my.name", "").change_to(&startup), "");
         assert!(startup.is_hit_by(&Reset::Name("a".into())) && !startup.is_hit_by(&Reset::Name("c".into())));
         assert_eq!(startup.again(&Reset::Name("a".into())), "SELECT pg_catalog.set_config('a','1',false)");
         assert_eq!(startup.again(&Reset::Name("c".into())), "");
+        let many = startup.again(&Reset::Many);
+        assert!(many.contains("(VALUES ('a','1'),('b','2')) AS startup (n, v) WHERE NOT EXISTS"), "{many}");
+        assert_eq!(Settings::default().again(&Reset::Many), "");
     }
 
     #[test]

@@ -205,8 +205,10 @@ pub enum SessionVerb {
 /// What a `RESET` takes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reset {
-    /// `RESET ALL`, `DISCARD ALL`; or several parameters, or some among several statements.
+    /// `RESET ALL`, `DISCARD ALL`.
     All,
+    /// Some among several statements, others of which may set them again.
+    Many,
     /// `RESET name`, `SET name TO DEFAULT`; lower case.
     Name(String),
 }

@@ -145,7 +145,7 @@ fn add(facts: &mut Facts, verdict: Verdict) {
     facts.resets = match (facts.resets.take(), verdict.resets) {
         (None, only) if facts.statements == 1 => only,
         (None, None) => None,
-        _ => Some(Reset::All),
+        _ => Some(Reset::Many),
     };
     facts.transaction = match (facts.statements, facts.transaction, verdict.transaction) {
         (1, _, only) => only,

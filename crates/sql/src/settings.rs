@@ -98,6 +98,7 @@ fn look(text: &str) -> Names {
             node => {
                 walk.visit(node, Run::Now);
                 walk.calls.iter().for_each(|call| names.of_call(call));
+                names.others |= walk.sets_by_table;
             }
         }
     }
@@ -160,6 +161,7 @@ mod tests {
         check_names("set session authorization joe", "role session_authorization", false);
         check_names("set names 'utf8'; set time zone 'UTC'; set schema 'x'", "client_encoding search_path timezone", false);
         check_names("selct", "", true);
+        check_names("update pg_catalog.pg_settings set setting = '1MB' where name = 'work_mem'", "", true);
         check_names("insert into t select set_config('x.y', a, false) from u", "x.y", false);
     }
 }

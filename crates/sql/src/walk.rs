@@ -62,6 +62,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) executes: bool,
     /// Calls of functions that leave something.
     pub(crate) calls: Vec<&'a FuncCall>,
+    /// `UPDATE pg_settings`: parameters are set whose names the text may not show.
+    pub(crate) sets_by_table: bool,
     scopes: Vec<Scope<'a>>,
     start: i32,
 }
@@ -199,6 +201,11 @@ impl<'a> Walk<'a> {
     fn write(&mut self, relation: Option<&'a RangeVar>, run: Run) -> Effect {
         self.target(relation, run);
         self.writes(relation, run);
+        // Its rule calls set_config.
+        if run != Run::Never && relation.and_then(|relation| relation.relname()) == Some("pg_settings") {
+            self.sets_by_table = true;
+            self.keep(Keeps::Setting);
+        }
         Effect::Writes
     }
 

@@ -39,6 +39,7 @@ fn shown(facts: &Facts) -> String {
     words.extend(facts.prepared.then(|| "prepared".to_owned()));
     words.extend(facts.resets.iter().map(|reset| match reset {
         Reset::All => "resets=all".to_owned(),
+        Reset::Many => "resets=many".to_owned(),
         Reset::Name(name) => format!("resets={name}"),
     }));
     words.extend(facts.alters_defaults.then(|| "defaults".to_owned()));

@@ -51,6 +51,7 @@ pub struct Draft {
     expressions: Vec<Uses>,
     defaults: Defaults,
     tables: TablesDraft,
+    pub(super) unseen: super::unseen::UnseenDraft,
     of_transactions: [Defaults; OF_TRANSACTIONS.len()],
 }
 
@@ -222,6 +223,7 @@ impl Draft {
             unsteady_operators: unsteady,
             has_unsteady_cast,
             tables,
+            unseen: self.unseen.made(),
             pg_catalog,
             hidden_operators: hidden,
             has_hidden_cast: !hidden_casts.is_empty(),
@@ -396,11 +398,11 @@ pub(super) fn sorted(objects: impl Iterator<Item = Object>, text: &str) -> Objec
     Objects(objects.into())
 }
 
-fn word<'a>(cells: &Cells<'a>, at: usize) -> Result<&'a str, DraftError> {
+pub(super) fn word<'a>(cells: &Cells<'a>, at: usize) -> Result<&'a str, DraftError> {
     // A name that is no UTF-8 cannot be in a text that was parsed.
     cells.get(at).copied().flatten().map(|cell| std::str::from_utf8(cell).unwrap_or_default()).ok_or(DraftError::Row)
 }
 
-fn number(cells: &Cells<'_>, at: usize) -> Result<u32, DraftError> {
+pub(super) fn number(cells: &Cells<'_>, at: usize) -> Result<u32, DraftError> {
     word(cells, at)?.parse().map_err(|_| DraftError::Row)
 }

@@ -139,6 +139,19 @@ pub const PARTS: &[Part] = &[
               WHERE name IN ('default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')",
         take: Draft::asked_of_transactions,
     },
+    // Only where something runs that texts do not show. Of longer sources nothing is believed.
+    Part {
+        sql: "SELECT p.proname, l.lanname, CASE WHEN octet_length(p.prosrc) > 12000 THEN '' ELSE p.prosrc END \
+              FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid >= 16384 AND l.lanname NOT IN ('c', 'internal') \
+              AND EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D')",
+        take: Draft::source,
+    },
+    Part {
+        sql: "SELECT t.tgrelid, p.proname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid \
+              WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgfoid >= 16384 \
+              UNION ALL SELECT ev_class, '' FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384",
+        take: Draft::with_write,
+    },
 ];
 
 /// One row that is another one when something changed that `PARTS` ask for.

@@ -39,7 +39,7 @@ pub(super) struct Tables {
     /// What is read with a relation.
     read_with: Pairs,
     /// What is written with it.
-    written_with: Pairs,
+    pub(super) written_with: Pairs,
     /// Writing these may do anything; sorted.
     wild: Box<[u32]>,
     /// What these show hangs on more than tables; sorted.
@@ -102,7 +102,7 @@ fn in_order<T: Ord>(mut list: Vec<T>) -> Box<[T]> {
 }
 
 /// All that comes with some relations, themselves included; `None`: too many.
-fn closure(mut found: Vec<u32>, pairs: &[(u32, u32)]) -> Option<Vec<u32>> {
+pub(super) fn closure(mut found: Vec<u32>, pairs: &[(u32, u32)]) -> Option<Vec<u32>> {
     found.sort_unstable();
     found.dedup();
     let mut seen: HashSet<u32> = found.iter().copied().collect();
@@ -178,7 +178,7 @@ impl Catalog {
     }
 
     /// The number of the relation a name stands for.
-    fn number(&self, relation: &Name, path: &Path) -> Option<u32> {
+    pub(super) fn number(&self, relation: &Name, path: &Path) -> Option<u32> {
         let start = self.relations.0.partition_point(|object| object.name(&self.text) < relation.name.as_str());
         let of_name = self.relations.named(&self.text, &relation.name);
         let of_schema = |schema: u32| of_name.iter().position(|object| object.schema == schema);

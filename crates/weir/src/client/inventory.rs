@@ -17,12 +17,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::by_sql::{Change, Entry};
+use weir_policy::catalog::Who as Asker;
 use weir_policy::functions::Verdict;
 use weir_policy::inventory::{SOURCES_MAX, settings_after, told_by};
 use weir_policy::replies::Expect;
 use weir_policy::settings::Settings;
 use weir_sql::facts::{Keeps, Leaves, Reset};
-use weir_wire::frame::{Header, split_cstr};
+use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
 use weir_wire::write;
 
 /// Notes what a Query may leave; it is about to be sent.
@@ -39,9 +40,9 @@ pub fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header
         s.barrier = true;
         return;
     }
+    let may_change = left_unseen(s, statement).and(judged(&mut s.state, w, &s.pools.database, statement));
     let body = s.up.whole(header).unwrap_or_default();
     let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
-    let may_change = judged(&mut s.state, w, &s.pools.database, statement);
     note(&mut s.state, statement, may_change, text, &[]);
     s.state.resetting.clone_from(&statement.resets);
 }
@@ -53,13 +54,23 @@ pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &
         return;
     }
     let text = split_cstr(tail).map_or(&[][..], |(text, _)| text);
+    let may_change = left_unseen(s, statement).and(judged(&mut s.state, w, &s.pools.database, statement));
     let here = s.up.unseen();
     let values = &here[..here.len().min(header.frame_bytes())];
-    let may_change = judged(&mut s.state, w, &s.pools.database, statement);
     note(&mut s.state, statement, may_change, text, values);
     if statement.resets.is_some() {
         s.state.bound_reset.clone_from(&statement.resets);
     }
+}
+
+/// Notes what a function called by its number may leave; the call is about to be sent.
+pub fn note_call(s: &mut Session, header: Header) {
+    let here = s.up.unseen();
+    let body = &here[..here.len().min(header.frame_bytes())];
+    let unknown = Leaves::of(Keeps::Unknown);
+    s.state.note(unknown, &[], &[], &[]);
+    weir_wire::call::arguments(body.get(HEADER_BYTES..).unwrap_or_default())
+        .for_each(|argument| s.state.note(unknown, &[], &[], argument));
 }
 
 #[inline]
@@ -74,6 +85,22 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.alters_defaults
         && statement.vacates.is_empty()
         && statement.frees.common(s.state.found).is_empty()
+        && (statement.written.is_empty() || !s.pools.known.has_unseen())
+}
+
+/// What a write may leave by triggers and rules, which its text does not show. Parameters that functions make up are asked for by name.
+fn left_unseen(s: &mut Session, statement: &Statement) -> Leaves {
+    if statement.written.is_empty() || !s.pools.known.has_unseen() {
+        return Leaves::NONE;
+    }
+    let Some(catalog) = s.pools.known.catalog() else { return Leaves::NONE };
+    let settings = &s.state.settings;
+    let path = catalog.path(&Asker { user: &s.pools.user, has_role: settings.has_role() }, settings.get("search_path"));
+    if !catalog.leaves_unseen(&statement.written, &path) {
+        return Leaves::NONE;
+    }
+    s.state.due.names.extend(catalog.made_up().iter().cloned());
+    Leaves::of(Keeps::Unknown)
 }
 
 /// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.

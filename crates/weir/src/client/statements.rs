@@ -33,6 +33,8 @@ pub struct Statement {
     pub class: Class,
     /// What the catalog is asked about, if the text alone does not say that it is for the primary.
     pub names: Option<Names>,
+    /// Relations whose rows it changes.
+    pub written: Box<[Name]>,
     /// What catalogs have said.
     pub judged: Judged,
     pub transaction: Transaction,
@@ -223,6 +225,7 @@ pub fn unknown() -> Statement {
     Statement {
         class: Class::primary(Rule::TooLong),
         names: None,
+        written: Box::default(),
         judged: Judged::default(),
         transaction: Transaction::None,
         leaves,
@@ -279,6 +282,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         local: views::local_of(&facts, &readable),
         class,
         names: if class.side == Side::Reader { Names::of(&facts) } else { None },
+        written: facts.written.as_slice().into(),
         judged: Judged::default(),
         transaction: facts.transaction,
         leaves: facts.keeps,
@@ -395,7 +399,7 @@ fn plain(facts: &Facts) -> Option<Plain> {
     }
     match (&facts.resets, &facts.session) {
         (Some(Reset::Name(name)), _) if weir_policy::settings::WHO.contains(&name.as_str()) => None,
-        (Some(reset), SessionVerb::ResetAll) => Some(Plain::Reset(reset.clone())),
+        (Some(reset @ Reset::All), SessionVerb::ResetAll) => Some(Plain::Reset(reset.clone())),
         (Some(reset @ Reset::Name(_)), _) => Some(Plain::Reset(reset.clone())),
         _ => None,
     }

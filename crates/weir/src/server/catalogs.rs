@@ -21,6 +21,8 @@ pub struct Database {
     pub name: Arc<str>,
     edition: AtomicU64,
     current: ArcSwapOption<Catalog>,
+    /// The catalog last read has relations whose writing may leave something unseen.
+    has_unseen: AtomicBool,
     /// Moves whenever something may have changed.
     changes: AtomicU64,
     /// Sessions that use it.
@@ -54,6 +56,7 @@ impl Database {
             name: name.clone(),
             edition: AtomicU64::new(UNKNOWN),
             current: ArcSwapOption::empty(),
+            has_unseen: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             sessions: AtomicU32::new(0),
             watched: AtomicBool::new(false),
@@ -75,6 +78,12 @@ impl Database {
         self.current.load_full()
     }
 
+    /// Whether writing some relation may leave something that no text shows, as far as is known.
+    #[inline]
+    pub fn has_unseen(&self) -> bool {
+        self.has_unseen.load(Ordering::Relaxed)
+    }
+
     /// How often something may have changed, as far as was seen here.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
@@ -90,6 +99,7 @@ impl Database {
     /// What was read after `changes` changes is in force, unless there were more since. True: it is.
     pub fn publish(&self, edition: Edition, catalog: Option<Arc<Catalog>>, changes: u64) -> bool {
         if let Some(catalog) = catalog {
+            self.has_unseen.store(catalog.has_unseen(), Ordering::Relaxed);
             // First of all: who sees the edition finds its catalog.
             self.current.store(Some(catalog));
         }

@@ -31,7 +31,6 @@ use crate::traffic::timing;
 use std::rc::Rc;
 use weir_policy::net::is_of_recovery;
 use weir_policy::replies::{Dropped, Expect, Reply, Whose};
-use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front};
 
 /// Lengths of the command tags that are looked at: `DISCARD ALL`, `DEALLOCATE ALL`, each with its NUL.
@@ -543,7 +542,7 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
     begun::note_write(s, w, &statement);
     timing::sent(s, w, statement.verb);
     sequences::note(s, &statement);
-    s.state.note(Leaves::of(Keeps::Unknown), &[], &[], &[]);
+    inventory::note_call(s, header);
     s.replies.push(Expect::FunctionCall);
     s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
