@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask bench`, `check`, `test`, `regress`, `pg`, `layers`, `tidy`.
+//! Development tasks: `cargo xtask bench`, `check`, `test`, `regress`, `transparency`, `pg`, `layers`, `tidy`.
 
 mod bench;
 mod cargo;
@@ -13,6 +13,7 @@ mod regress;
 mod source;
 mod test;
 mod tidy;
+mod transparency;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ enum Task {
     Pg(pg_task::Arguments),
     /// PostgreSQL's regression suite, direct and through Weir: the answers must be the same
     Regress(regress::Arguments),
+    /// What a session sees through Weir and on a direct connection, on PostgreSQL 13 to 18; writes docs/transparency.md
+    Transparency(transparency::Arguments),
     /// Who uses whom, against the tables in xtask/src/layers.rs
     Layers,
     /// Lengths, banned words, changing statics
@@ -63,6 +66,7 @@ fn run(task: Task) -> Result<()> {
         Task::Test(arguments) => test::run(&arguments, root()),
         Task::Pg(arguments) => pg_task::run(&arguments),
         Task::Regress(arguments) => regress::run(&arguments),
+        Task::Transparency(arguments) => transparency::run(&arguments, root()),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),
     }
