@@ -103,10 +103,10 @@ mod tests {
     #[test]
     fn where_all_are_cheap_the_cheap_are_let_in() {
         let admission = Admission::default();
-        (0..100).for_each(|key| drop(admission.admits(key, CHEAP, 0, 1000)));
+        (0..100).for_each(|key| _ = admission.admits(key, CHEAP, 0, 1000));
         assert!(admission.admits(1, CHEAP, 1000, 1000));
         // After the dear ones have gone, too.
-        (0..10).for_each(|key| drop(admission.admits(key, DEAR, 0, 1000)));
+        (0..10).for_each(|key| _ = admission.admits(key, DEAR, 0, 1000));
         let let_in =
             (0..2000_u64).filter(|key| admission.admits(key.wrapping_mul(0x9E37_79B9_7F4A_7C15), CHEAP, 1000, 1000)).count();
         assert!(let_in > 0, "the average never came down");
