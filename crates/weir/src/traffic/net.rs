@@ -407,8 +407,10 @@ fn again(s: &mut Session, w: &Worker, on_primary: Option<bool>) {
     s.up.unread(&kept, &w.buffers);
     kept.clear();
     s.net.kept = kept;
-    s.net.again = on_primary;
     s.net.times += 1;
+    // Links of a standby that was killed end one after the other: the last try is not made there.
+    let is_last = s.net.times >= AGAIN_MAX && w.view().primary.is_some();
+    s.net.again = on_primary.or(is_last.then_some(false));
 }
 
 /// Where a statement goes that a standby refused a moment ago.
