@@ -269,6 +269,8 @@ fn find(s: &Session) -> Found {
         match header.tag {
             back::ERROR if rest.len() >= header.frame_bytes() => return Found::Error { at, header },
             back::ERROR => return Found::End(at + header.frame_bytes()),
+            back::NOTICE if rest.len() < header.frame_bytes() => return Found::End(at + header.frame_bytes()),
+            back::NOTICE if is_farewell(&rest[HEADER_BYTES..header.frame_bytes()]) => at += header.frame_bytes(),
             back::PARSE_COMPLETE
             | back::BIND_COMPLETE
             | back::CLOSE_COMPLETE
@@ -280,6 +282,12 @@ fn find(s: &Session) -> Found {
             _ => return Found::Answer,
         }
     }
+}
+
+/// A warning that the server goes down at once: a reset follows. Source: `quickdie` in postgres.c.
+fn is_farewell(body: &[u8]) -> bool {
+    let sqlstate = weir_wire::back::read_report(body).sqlstate;
+    matches!(sqlstate, b"57P01" | b"57P02" | b"57P03")
 }
 
 fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look {
@@ -399,8 +407,10 @@ fn again(s: &mut Session, w: &Worker, on_primary: Option<bool>) {
     s.up.unread(&kept, &w.buffers);
     kept.clear();
     s.net.kept = kept;
-    s.net.again = on_primary;
     s.net.times += 1;
+    // Links of a standby that was killed end one after the other: the last try is not made there.
+    let is_last = s.net.times >= AGAIN_MAX && w.view().primary.is_some();
+    s.net.again = on_primary.or(is_last.then_some(false));
 }
 
 /// Where a statement goes that a standby refused a moment ago.
