@@ -365,7 +365,8 @@ pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
     if w.peek_config().cache.follows_writes {
         note_write(s, w, answers, statement);
     }
-    s.cached.has_waited = false;
+    // What the next statement must see is its own matter.
+    (s.cached.has_waited, s.cached.wait) = (false, None);
     if s.cached.capture.is_some() {
         expect(s, w, answers);
     }
@@ -378,7 +379,8 @@ pub fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
     if w.peek_config().cache.follows_writes {
         note_write(s, w, answers, statement);
     }
-    s.cached.has_waited = false;
+    // What the next statement must see is its own matter.
+    (s.cached.has_waited, s.cached.wait) = (false, None);
     if s.cached.capture.as_ref().is_some_and(|capture| capture.since.is_none()) {
         expect(s, w, answers);
     }
