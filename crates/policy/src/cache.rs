@@ -1,14 +1,21 @@
 //! A cache of answers that is never wrong: what may be kept, what a write makes untrue, and when.
 //!
 //! `Text` says of a text whether its answer may be kept at all and what it may change, `catalog` which tables that is about, and
-//! `Versions` holds the protocol by which an answer is stored and given out only while it is one that PostgreSQL would give.
+//! `Versions` holds the protocol by which an answer is stored and given out only while it is one that PostgreSQL would give. Where several
+//! Weirs share a store, `stamp` says what stands there, and `Holds` what a member of them owes it.
 
 mod admission;
 mod follow;
+mod holds;
+mod ring;
+mod stamp;
 mod text;
 mod versions;
 
 pub use admission::{Admission, Price};
 pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
+pub use holds::{Found, Holds, Order};
+pub use ring::{Host, Ring, hosts, lock_number};
+pub use stamp::{Kept, Member, Stamp, settled};
 pub use text::{Reads, Text, hold_a_moment, says_a_moment};
 pub use versions::{Deps, FIRST_ROUND, Outcome, Slot, Versions};

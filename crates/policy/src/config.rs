@@ -27,7 +27,7 @@ pub use reload::{SetError, reload};
 pub use show::{ShowError, Shown, show_all, show_one};
 pub use types::{
     AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
-    LogLevel, NodeConfig, PoolConfig, PoolMode, RoutingConfig,
+    LogLevel, Method, NodeConfig, PoolConfig, PoolMode, RoutingConfig, StoreConfig,
 };
 
 /// Everything the proxy is told by its operator.

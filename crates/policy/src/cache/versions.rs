@@ -10,7 +10,6 @@
 //!
 //! Several tables may share a slot: then more answers become untrue than must.
 
-use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The number of a slot.
@@ -34,8 +33,19 @@ pub enum Outcome {
 }
 
 /// Slots an answer hangs on, with their stamps at the time its question was sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Deps(Box<[(Slot, u64)]>);
+
+impl Deps {
+    /// Slots and the bases of their stamps in a store (see `stamp`).
+    pub fn of_pairs(pairs: Vec<(Slot, u64)>) -> Deps {
+        Deps(pairs.into())
+    }
+
+    pub fn pairs(&self) -> &[(Slot, u64)] {
+        &self.0
+    }
+}
 
 #[derive(Debug)]
 struct Place {
@@ -48,31 +58,53 @@ struct Place {
 #[derive(Debug)]
 pub struct Versions {
     places: Box<[Place]>,
-    hasher: foldhash::fast::FixedState,
+    /// Slots below are for what is more than a table.
+    wide: Slot,
 }
 
 /// The slot all answers hang on.
 const SHARED: Slot = 0;
 
+/// One slot of so many is for what is more than a table.
+const WIDE_PART: usize = 64;
+
+/// Numbers that no table has, for what is more than a table.
+const DATABASE: u32 = 0;
+const DEFINITIONS: u32 = 1;
+
 impl Versions {
     /// `count` slots, two at least.
     pub fn new(count: usize) -> Versions {
         let place = || Place { stamp: AtomicU64::new(0), round: AtomicU64::new(FIRST_ROUND) };
-        Versions { places: (0..count.max(2)).map(|_| place()).collect(), hasher: Default::default() }
+        Versions { places: (0..count.max(2)).map(|_| place()).collect(), wide: (count / WIDE_PART).max(1) as Slot }
     }
 
     /// The slot of all that a database holds, which all answers from it hang on.
     pub fn of_database(&self, database: &str) -> Slot {
-        self.of_table(database, 0)
+        self.wide(database, DATABASE)
+    }
+
+    /// The slot of what is defined in a database. Where several Weirs share a store, a change of it tells them to look again at what they
+    /// know.
+    pub fn of_definitions(&self, database: &str) -> Slot {
+        self.wide(database, DEFINITIONS)
+    }
+
+    fn wide(&self, database: &str, number: u32) -> Slot {
+        // With one wide slot it is that of all databases.
+        let others = u64::from(self.wide) - 1;
+        if others == 0 { SHARED } else { 1 + (hash(database, number) % others) as Slot }
+    }
+
+    /// Whether a slot is for more than a table.
+    pub fn is_wide(&self, slot: Slot) -> bool {
+        slot < self.wide
     }
 
     /// The slot of a table.
     pub fn of_table(&self, database: &str, oid: u32) -> Slot {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(database.as_bytes());
-        hasher.write_u32(oid);
-        let others = self.places.len() as u64 - 1;
-        1 + (hasher.finish() % others) as Slot
+        let others = self.places.len() as u64 - u64::from(self.wide);
+        self.wide + (hash(database, oid) % others) as Slot
     }
 
     /// The slot of what all databases share.
@@ -104,6 +136,20 @@ impl Versions {
     pub fn round_needed(&self, deps: &Deps) -> u64 {
         let rounds = deps.0.iter().map(|(slot, _)| self.place(*slot).round.load(Ordering::SeqCst));
         rounds.max().unwrap_or(FIRST_ROUND)
+    }
+
+    /// Notes what was found in a store: with a base that is new here comes a change, of which all that is known is that `round`, which
+    /// begins after now, covers it. Calls `new` for each.
+    pub fn adopt(&self, deps: &Deps, round: u64, mut new: impl FnMut(Slot)) {
+        for (slot, base) in &deps.0 {
+            let place = self.place(*slot);
+            if place.stamp.load(Ordering::SeqCst) != *base {
+                // First of all, as in `settle`.
+                place.round.fetch_max(round, Ordering::SeqCst);
+                place.stamp.store(*base, Ordering::SeqCst);
+                new(*slot);
+            }
+        }
     }
 
     /// A writer of these is about to commit, or may.
@@ -141,6 +187,21 @@ impl Versions {
         let stamp = self.place(slot).stamp.load(Ordering::SeqCst);
         (stamp / ONE_CHANGE, stamp % ONE_CHANGE)
     }
+}
+
+/// All Weirs that share a store must find the same slots, whatever their version: it is FNV-1a, and stays.
+fn hash(database: &str, number: u32) -> u64 {
+    fnv(database.as_bytes().iter().copied().chain(number.to_le_bytes()))
+}
+
+/// FNV-1a, stirred: its upper bits alone say little of the last byte.
+pub(super) fn fnv(bytes: impl Iterator<Item = u8>) -> u64 {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    const STIR: u64 = 0xff51_afd7_ed55_8ccd;
+    let hash = bytes.fold(BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(STIR);
+    hash ^ (hash >> 33)
 }
 
 /// Copies for tests that walk over all states.

@@ -6,7 +6,7 @@ use super::{ClusteringMode, Config, Given, Source};
 use crate::params::Indexed;
 
 /// Everything that is checked, in the order of the messages.
-const CHECKS: [fn(&mut Findings<'_>); 12] = [
+const CHECKS: [fn(&mut Findings<'_>); 13] = [
     check_nodes,
     check_same_servers,
     check_flags,
@@ -19,6 +19,7 @@ const CHECKS: [fn(&mut Findings<'_>); 12] = [
     check_overrides,
     check_redirects,
     check_ranges,
+    check_stores,
 ];
 
 /// What the checks look at and add to.
@@ -174,6 +175,30 @@ fn check_redirects(findings: &mut Findings<'_>) {
         }
     }
 }
+
+/// Where answers are kept, if not in our memory.
+fn check_stores(findings: &mut Findings<'_>) {
+    let cache = &findings.config.cache;
+    let (Some(store), method) = (cache.store(), cache.method) else { return };
+    if let Err(message) = crate::cache::hosts(&store.hosts, store.port) {
+        let name = if method == super::Method::Redis { "memqcache_redis_host" } else { "memqcache_memcached_host" };
+        findings.add(Severity::Error, name, None, format!("\"{name}\": {message}"));
+    }
+    if findings.shown("memqcache_invalidation") == "wal" {
+        let message = "\"memqcache_invalidation\" can be \"wal\" with \"memqcache_method\" \"shmem\" only".to_string();
+        findings.add(Severity::Error, "memqcache_invalidation", None, message);
+    }
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
+    let namespace = &cache.namespace;
+    if namespace.is_empty() || namespace.len() > NAMESPACE_BYTES_MAX || !namespace.chars().all(is_plain) {
+        let limits = format!("1 to {NAMESPACE_BYTES_MAX} letters, digits, dots, dashes and underscores");
+        let message = format!("\"memqcache_namespace\" is \"{namespace}\"; it must be {limits}");
+        findings.add(Severity::Error, "memqcache_namespace", None, message);
+    }
+}
+
+/// memcached takes keys of 250 bytes at most.
+const NAMESPACE_BYTES_MAX: usize = 64;
 
 /// Pairs of settings of which one must not be above the other, where Pgpool-II would use them.
 fn check_ranges(findings: &mut Findings<'_>) {

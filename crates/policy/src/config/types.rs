@@ -103,8 +103,15 @@ pub struct RoutingConfig {
 pub struct CacheConfig {
     /// Answer from memory.
     pub enabled: bool,
-    /// Answers are kept in our own memory.
-    pub in_memory: bool,
+    /// Where answers are kept.
+    pub method: Method,
+    /// What is known of the stores, whichever is used.
+    pub memcached: StoreConfig,
+    pub redis: StoreConfig,
+    /// Begin of all keys in a store.
+    pub namespace: String,
+    /// Longest time a store may take to answer.
+    pub timeout_ms: u64,
     /// Memory for answers.
     pub total_bytes: usize,
     /// Most answers kept.
@@ -130,9 +137,57 @@ pub struct CacheConfig {
 }
 
 impl CacheConfig {
-    /// Whether there is a cache.
-    pub fn is_on(&self) -> bool {
-        self.enabled && self.in_memory
+    /// Whether answers are kept in our own memory.
+    pub fn is_in_memory(&self) -> bool {
+        self.method == Method::Memory
+    }
+
+    /// The store answers are kept in, if there is one.
+    pub fn store(&self) -> Option<&StoreConfig> {
+        match self.method {
+            Method::Memory => None,
+            Method::Memcached => Some(&self.memcached),
+            Method::Redis => Some(&self.redis),
+        }
+        .filter(|_| self.enabled)
+    }
+}
+
+/// Where answers are kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Method {
+    #[default]
+    Memory,
+    Memcached,
+    Redis,
+}
+
+impl Method {
+    /// The method of a word of `memqcache_method`.
+    pub(crate) fn of(word: &str) -> Method {
+        match word {
+            "memcached" => Method::Memcached,
+            "redis" => Method::Redis,
+            _ => Method::Memory,
+        }
+    }
+}
+
+/// How a store is reached. The password is masked in `Debug`.
+#[derive(Clone, Default)]
+pub struct StoreConfig {
+    /// As written: see `cache::hosts`.
+    pub hosts: String,
+    pub port: u16,
+    pub user: String,
+    pub password: String,
+    pub database: u32,
+}
+
+impl fmt::Debug for StoreConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StoreConfig { hosts, port, user, password: _, database } = self;
+        write!(f, "StoreConfig {{ {hosts} port {port}, user {user}, database {database} }}")
     }
 }
 

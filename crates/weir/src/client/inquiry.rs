@@ -237,6 +237,26 @@ pub async fn servers(w: &Worker, deadline: Instant) -> Vec<Address> {
     }
 }
 
+/// A connection for questions of our own, as whoever asks about users.
+pub async fn talk_to(w: &Worker, address: &Address, deadline: Instant) -> Result<Talk, OpenError> {
+    let (user, database) = asker(w);
+    enter(w, address, &user, &database, deadline).await
+}
+
+async fn enter(w: &Worker, address: &Address, user: &str, database: &str, deadline: Instant) -> Result<Talk, OpenError> {
+    let (generation, files) = (w.shared.access.generation(), w.shared.access.files());
+    let own = {
+        let config = w.peek_config();
+        let is_checker = user == config.check.user && !config.check.password.is_empty();
+        is_checker.then(|| Secret::parse(config.check.password.as_bytes(), files.key.as_ref()).ok()).flatten()
+    };
+    let secret = own.as_ref().or_else(|| files.passwords.get(user));
+    let login = Login { user, database, secret, generation, parameters: &[] };
+    let mut talk = Talk::log_in(w, address, &login, deadline).await?;
+    talk.query(w, address, SETTINGS_QUERY).await?;
+    Ok(talk)
+}
+
 impl Line {
     /// To the primary, or to another server if it cannot be reached.
     async fn open(w: &Worker, deadline: Instant) -> Result<Line, InquiryError> {
@@ -261,16 +281,8 @@ impl Line {
 
     async fn open_to(w: &Worker, address: Address, deadline: Instant) -> Result<Line, OpenError> {
         let (user, database) = asker(w);
-        let (generation, files) = (w.shared.access.generation(), w.shared.access.files());
-        let own = {
-            let config = w.peek_config();
-            let is_checker = user == config.check.user && !config.check.password.is_empty();
-            is_checker.then(|| Secret::parse(config.check.password.as_bytes(), files.key.as_ref()).ok()).flatten()
-        };
-        let secret = own.as_ref().or_else(|| files.passwords.get(&user));
-        let login = Login { user: &user, database: &database, secret, generation, parameters: &[] };
-        let mut talk = Talk::log_in(w, &address, &login, deadline).await?;
-        talk.query(w, &address, SETTINGS_QUERY).await?;
+        let generation = w.shared.access.generation();
+        let talk = enter(w, &address, &user, &database, deadline).await?;
         Ok(Line { talk, address, user, database, generation })
     }
 

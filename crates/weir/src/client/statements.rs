@@ -276,7 +276,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
     let names = |wanted: [&str; 2]| facts.functions.iter().any(|f| wanted.contains(&f.name.as_str()));
     let may_call = facts.prepared || facts.keeps.has(Keeps::Unknown) || !functions.is_empty();
     let draws = facts.effect == Effect::Writes || may_call || names(["nextval", "setval"]);
-    let caching = config.cache.is_on().then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
+    let caching = config.cache.enabled.then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
     let recalls = names(["currval", "lastval"]) && !is_prepare;
     Statement {
         local: views::local_of(&facts, &readable),

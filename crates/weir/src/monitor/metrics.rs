@@ -53,6 +53,8 @@ pub enum Metric {
     CacheFollowed,
     CacheBehind,
     CacheFollowWaits,
+    CacheStoresAsked,
+    CacheStoresLost,
 }
 
 /// Name and meaning of a counter, in the order of `Metric`.
@@ -110,6 +112,8 @@ pub const METRICS: &[Row] = &[
         name: "cache_follow_waits_total",
         help: "Statements that waited for the log to be taken in before their answer was given.",
     },
+    Row { name: "cache_stores_asked_total", help: "Answers looked for in memcached or Redis." },
+    Row { name: "cache_stores_lost_total", help: "Connections to memcached or Redis that broke or did not answer in time." },
 ];
 
 /// The counters of one worker. Only it writes, so an increment is a load and a store.
@@ -267,7 +271,7 @@ mod tests {
 
     #[test]
     fn every_counter_has_its_row() {
-        assert_eq!(METRICS.len(), Metric::CacheFollowWaits as usize + 1);
+        assert_eq!(METRICS.len(), Metric::CacheStoresLost as usize + 1);
         assert_eq!(METRICS[Metric::Waits as usize].name, "waits_total");
         assert_eq!(METRICS[Metric::LinksLost as usize].name, "links_lost_total");
     }

@@ -16,9 +16,11 @@ use crate::server::catalogs::Database;
 use crate::server::link::{self, Address, Link, LinkCard};
 use crate::server::loads::Loads;
 use crate::server::pool::{Pool, PoolKey, Purpose};
+use crate::server::stores::{FIRST_WORKER, Stores};
 use crate::traffic::judging::Places;
 use crate::{
-    client::startup, process::listen, server::cluster, server::follower, server::listener, server::sampler, server::survey,
+    client::startup, process::listen, server::cluster, server::fence, server::follower, server::listener, server::sampler,
+    server::shelf, server::survey,
 };
 use foldhash::HashMap;
 use std::cell::{Cell, Ref, RefCell};
@@ -188,6 +190,8 @@ pub struct Worker {
     pub loads: Loads,
     /// Moves when there is another configuration.
     config_edition: Cell<u64>,
+    /// The stores answers are kept in, if they are.
+    pub stores: Option<Rc<Stores>>,
     /// Where keys of answers are put together.
     pub scratch: RefCell<Vec<u8>>,
     /// Some node but the primary may take reads.
@@ -222,8 +226,10 @@ impl Worker {
     pub fn new(id: WorkerId, shared: Arc<Shared>, reactor: Reactor) -> Rc<Worker> {
         let config = shared.config.load_full();
         let seed = u64::from_le_bytes(crate::random());
+        let stores = shared.answers.as_ref().and_then(|answers| answers.stores(id, &config.cache));
         Rc::new(Worker {
             id,
+            stores,
             buffers: reactor.buffers.clone(),
             statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48)),
             entries: RefCell::default(),
@@ -257,6 +263,14 @@ impl Worker {
     pub fn run(self: &Rc<Worker>) -> io::Result<()> {
         let w = self.clone();
         self.reactor.spawn(async move { w.keep_house().await });
+        if let Some(stores) = &self.stores {
+            for at in 0..stores.shelves.len() {
+                self.reactor.spawn(shelf::attend(self.clone(), stores.clone(), at));
+            }
+            if self.id == FIRST_WORKER {
+                self.reactor.spawn(fence::watch(self.clone(), stores.clone()));
+            }
+        }
         if self.id == 0 {
             let task = self.reactor.spawn(cluster::watch(self.clone()));
             self.shared.prober.store(task, Ordering::Relaxed);

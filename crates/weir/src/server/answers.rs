@@ -5,6 +5,7 @@
 //! met or when room is needed. Memory is bounded by `memqcache_total_size`, keys and an allowance for the table included.
 
 use crate::io::reactor::TaskId;
+use crate::server::stores::{Common, Errand, FIRST_WORKER, Stores, Ticket};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use quick_cache::Weighter;
@@ -15,7 +16,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_policy::cache::{Deps, Outcome, Slot, Text, Versions};
+use weir_policy::cache::{Deps, FIRST_ROUND, Outcome, Slot, Text, Versions};
 use weir_policy::config::CacheConfig;
 
 /// Slots of tables: 256 KB. Tables beyond share them, and make each other's answers untrue.
@@ -85,7 +86,9 @@ pub struct Answers {
     pub follows_wal: bool,
     pub total_bytes: usize,
     pub answer_bytes_max: usize,
-    expire_ms: u64,
+    pub expire_ms: u64,
+    /// What workers share of a store, if answers are kept in one.
+    pub common: Option<Arc<Common>>,
 }
 
 /// Writers whose end nobody heard of: their server process may still commit.
@@ -96,15 +99,18 @@ pub struct Doubt {
     pub node: u16,
     pub pid: u32,
     slots: Vec<Slot>,
+    /// The worker whose marks stand in the store for them.
+    worker: Option<u8>,
 }
 
 impl Answers {
     /// None if there is to be no cache.
     pub fn new(config: &CacheConfig) -> Option<Arc<Answers>> {
-        if !config.is_on() || config.total_bytes == 0 || config.answers_max == 0 {
+        if !config.enabled || (config.is_in_memory() && (config.total_bytes == 0 || config.answers_max == 0)) {
             return None;
         }
-        let least = (config.total_bytes as u64).div_ceil(u64::from(config.answers_max));
+        // With a store nothing is kept here.
+        let least = (config.total_bytes as u64).div_ceil(u64::from(config.answers_max.max(1))).max(1);
         let hasher = RandomState::default();
         let kept = Cache::with(ANSWERS_FEW, config.total_bytes as u64, Weight { least }, hasher.clone(), Default::default());
         Some(Arc::new(Answers {
@@ -117,7 +123,14 @@ impl Answers {
             total_bytes: config.total_bytes,
             answer_bytes_max: config.answer_bytes_max,
             expire_ms: config.expire_ms,
+            common: config.store().map(|_| Common::new()),
         }))
+    }
+
+    /// A worker's side of the stores answers are kept in, if they are.
+    pub fn stores(self: &Arc<Answers>, worker: u8, config: &CacheConfig) -> Option<Rc<Stores>> {
+        let own = self.clone();
+        Stores::new(worker, config, self.common.as_ref()?, Box::new(move |slot| own.versions.is_wide(slot)))
     }
 
     /// An answer that PostgreSQL would give now.
@@ -139,6 +152,10 @@ impl Answers {
     /// Forgets all answers.
     pub fn clear(&self) {
         self.kept.clear();
+        // What lies in a store is there no answer any more.
+        if self.common.is_some() {
+            self.doubt_all(FIRST_ROUND);
+        }
     }
 
     /// How many there are, and what they weigh.
@@ -171,7 +188,15 @@ impl Answers {
 
     /// Something unseen happened to all that is known: every answer is untrue from now on. `round` covers it.
     pub fn doubt_all(&self, round: u64) {
-        self.versions.change(&[self.versions.of_all()], round);
+        self.change(&[self.versions.of_all()], round);
+    }
+
+    /// These have changed unseen; `round` covers it. From any thread.
+    pub fn change(&self, slots: &[Slot], round: u64) {
+        match &self.common {
+            None => self.versions.change(slots, round),
+            Some(common) => common.tell(FIRST_WORKER, Errand::Change(slots.to_vec())),
+        }
     }
 
     /// The writers of a database whose end is not known.
@@ -184,7 +209,10 @@ impl Answers {
         let mut doubts = self.doubts.lock();
         if let Some(at) = doubts.iter().position(|known| known == doubt) {
             doubts.swap_remove(at);
-            self.versions.settle(&doubt.slots, Outcome::Committed { round });
+            match (&self.common, doubt.worker) {
+                (Some(common), Some(worker)) => common.tell(worker, Errand::Settle(doubt.slots.clone())),
+                _ => self.versions.settle(&doubt.slots, Outcome::Committed { round }),
+            }
         }
     }
 }
@@ -223,27 +251,47 @@ pub struct Raised {
     answers: Arc<Answers>,
     slots: Vec<Slot>,
     at: Doubt,
+    stores: Option<Rc<Stores>>,
 }
 
 impl Raised {
     /// Nothing yet, on this server process.
-    pub fn none(answers: Arc<Answers>, database: Arc<str>, node: u16, pid: u32) -> Raised {
-        Raised { answers, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new() } }
+    pub fn none(answers: Arc<Answers>, stores: Option<Rc<Stores>>, database: Arc<str>, node: u16, pid: u32) -> Raised {
+        let worker = stores.as_ref().map(|stores| stores.worker);
+        Raised { answers, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new(), worker }, stores }
     }
 
-    /// Raises those that are not yet.
+    /// Raises those that are not yet. In a store they are raised when it says so: see `take`.
     pub fn add(&mut self, slots: &[Slot]) {
         for slot in slots {
-            if !self.slots.contains(slot) {
-                self.answers.versions.raise(&[*slot]);
-                self.slots.push(*slot);
+            if self.slots.contains(slot) {
+                continue;
+            }
+            match &self.stores {
+                None => self.answers.versions.raise(&[*slot]),
+                Some(stores) => stores.raise(*slot),
+            }
+            self.slots.push(*slot);
+        }
+    }
+
+    /// Takes over what was raised in a store ahead.
+    pub fn take(&mut self, ticket: Ticket) {
+        for slot in ticket.into_slots() {
+            match &self.stores {
+                Some(stores) if self.slots.contains(&slot) => stores.settle(slot, false),
+                _ => self.slots.push(slot),
             }
         }
     }
 
     /// It is known how the write ended.
     pub fn settle(mut self, outcome: Outcome) {
-        self.answers.versions.settle(&std::mem::take(&mut self.slots), outcome);
+        let slots = std::mem::take(&mut self.slots);
+        match &self.stores {
+            None => self.answers.versions.settle(&slots, outcome),
+            Some(stores) => slots.iter().for_each(|slot| stores.settle(*slot, outcome != Outcome::RolledBack)),
+        }
     }
 }
 
@@ -300,7 +348,7 @@ mod tests {
     use super::*;
 
     fn answers(total_bytes: usize, answers_max: u32) -> Arc<Answers> {
-        let config = CacheConfig { enabled: true, in_memory: true, total_bytes, answers_max, ..CacheConfig::default() };
+        let config = CacheConfig { enabled: true, total_bytes, answers_max, ..CacheConfig::default() };
         Answers::new(&config).unwrap()
     }
 
@@ -343,7 +391,7 @@ mod tests {
         let answers = answers(1 << 20, 100);
         let table = answers.versions.of_table("d", 1);
         answers.put((*b"k").into(), answer(&answers, 10));
-        let mut raised = Raised::none(answers.clone(), "d".into(), 0, 7);
+        let mut raised = Raised::none(answers.clone(), None, "d".into(), 0, 7);
         raised.add(&[table, table]);
         drop(raised);
         assert!(answers.get(b"k", 0).is_none() && answers.versions.begin(&[table]).is_none());
@@ -357,14 +405,8 @@ mod tests {
 
     #[test]
     fn an_answer_grows_old() {
-        let config = CacheConfig {
-            enabled: true,
-            in_memory: true,
-            total_bytes: 1 << 20,
-            answers_max: 10,
-            expire_ms: 100,
-            ..CacheConfig::default()
-        };
+        let config =
+            CacheConfig { enabled: true, total_bytes: 1 << 20, answers_max: 10, expire_ms: 100, ..CacheConfig::default() };
         let answers = Answers::new(&config).unwrap();
         answers.put((*b"k").into(), answer(&answers, 10));
         assert!(answers.get(b"k", 99).is_some() && answers.get(b"k", 100).is_none());

@@ -285,7 +285,7 @@ impl Talk {
             let path = PathBuf::from(&address.hostname).join(format!(".s.PGSQL.{}", address.port));
             Socket::connect_unix(&w.reactor, &path).map_err(failed)?
         } else {
-            connect_any(w, address, deadline).await.map_err(failed)?
+            connect_any(w, &address.hostname, address.port, deadline).await.map_err(failed)?
         };
         let mut talk = Talk::over(socket, deadline);
         if attempt == Attempt::Plain || address.hostname.starts_with('/') {
@@ -434,10 +434,10 @@ impl Talk {
 }
 
 /// Tries each address of a name in turn.
-async fn connect_any(w: &Worker, address: &Address, deadline: Instant) -> io::Result<Socket> {
+pub async fn connect_any(w: &Worker, hostname: &str, port: u16, deadline: Instant) -> io::Result<Socket> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for ip in resolve(w, &address.hostname, deadline).await? {
-        match Socket::connect_tcp(&w.reactor, SocketAddr::new(ip, address.port), deadline).await {
+    for ip in resolve(w, hostname, deadline).await? {
+        match Socket::connect_tcp(&w.reactor, SocketAddr::new(ip, port), deadline).await {
             Ok(socket) => return Ok(socket),
             Err(cause) => last = cause,
         }

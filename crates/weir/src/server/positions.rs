@@ -215,6 +215,11 @@ impl Positions {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
+    /// Standbys are to be asked that were not since then.
+    pub fn verify(&self, verify_us: u64) {
+        self.verify_us.fetch_max(verify_us, Ordering::SeqCst);
+    }
+
     pub fn verify_us(&self) -> u64 {
         self.verify_us.load(Ordering::SeqCst)
     }

@@ -280,7 +280,8 @@ impl Scout {
         let board = self.desk.board.borrow();
         let positions = &self.w.shared.positions;
         let lacks = board.mark(self.node).covers < board.round();
-        let is_doubted = positions.has_waiters() && positions.asked_us(self.node) <= positions.verify_us();
+        let verify_us = positions.verify_us();
+        let is_doubted = verify_us > 0 && positions.asked_us(self.node) <= verify_us;
         self.line.is_none() || is_doubted || (board.round() > 0 && lacks)
     }
 

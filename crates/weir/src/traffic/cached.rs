@@ -6,6 +6,7 @@
 
 mod batch;
 mod fresh;
+mod stored;
 
 use crate::client::flow::Flow;
 use crate::client::session::{FAILED, IDLE, Own, Session};
@@ -16,6 +17,8 @@ use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::answers::{Answer, Answers, Caching, Flight, Key, Raised, WHO_BYTES};
 use crate::server::catalogs::UNKNOWN;
+use crate::server::shelf;
+use crate::server::stores::{Fetch, Stores, Ticket};
 use crate::traffic::{causal, judging};
 use batch::Batch;
 use sha2::{Digest, Sha256};
@@ -23,7 +26,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
-use weir_policy::cache::{Deps, Outcome, Reads, Slot, hold_a_moment, says_a_moment};
+use stored::Look;
+use weir_policy::cache::{Deps, Kept, Outcome, Reads, Slot, hold_a_moment, says_a_moment};
 use weir_policy::catalog::Touched;
 use weir_policy::config::PoolMode;
 use weir_policy::prepared::Shape;
@@ -57,7 +61,14 @@ pub struct Cached {
     has_waited: bool,
     /// Its statement waits until an answer is known to be fresh.
     wait: Option<fresh::Wait>,
+    /// What the store is asked.
+    fetch: Option<Fetched>,
+    /// What is raised in the store ahead of a statement that waits.
+    ticket: Option<Ticket>,
 }
+
+/// A read of the store under way, or over.
+struct Fetched(Rc<Fetch>);
 
 /// An answer on its way that is to be stored.
 struct Capture {
@@ -118,7 +129,7 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
     match find(s, w, answers, &key) {
         Found::Answer(answer) => {
             drop(key);
-            give_batch(s, w, prepared, &answer);
+            give_batch(s, w, prepared, &answer.bytes);
             return Some(Flow::Next);
         }
         Found::Unproven => return Some(Flow::Hold),
@@ -130,7 +141,43 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
         return None;
     }
     let key: Key = key.as_slice().into();
-    prepare(s, w, answers, before.filter(|before| before.key == key), key, &slots)
+    match seek(s, w, answers, before, key, &slots) {
+        Sought::Found(bytes) => {
+            give_batch(s, w, prepared, &bytes);
+            Some(Flow::Next)
+        }
+        Sought::Flow(flow) => flow,
+    }
+}
+
+/// What came of looking further for an answer that our memory does not have.
+enum Sought {
+    Found(Vec<u8>),
+    Flow(Option<Flow>),
+}
+
+/// Looks in the store, if there is one; then prepares for what a server says.
+fn seek(
+    s: &mut Session,
+    w: &Rc<Worker>,
+    answers: &Arc<Answers>,
+    before: Option<Box<Capture>>,
+    key: Key,
+    slots: &[Slot],
+) -> Sought {
+    let before = before.filter(|before| before.key == key);
+    let deps = match (&w.stores, &before) {
+        (None, _) => answers.versions.begin(slots),
+        // The store was asked, and the message has not left since.
+        (Some(_), Some(before)) => Some(before.deps.clone()),
+        (Some(stores), None) => match stored::look(s, w, stores, &key, slots) {
+            Look::Wait => return Sought::Flow(Some(Flow::Hold)),
+            Look::Hit(bytes) => return Sought::Found(bytes),
+            Look::Miss(deps) => Some(deps),
+            Look::Off => return Sought::Flow(None),
+        },
+    };
+    Sought::Flow(prepare(s, w, answers, before, key, deps))
 }
 
 /// The statement a run of messages is about, and what its client was told of it, if there is nothing to complain of.
@@ -150,7 +197,7 @@ fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<(Rc<Prepar
     prepared.statement.local.is_none().then_some((prepared, told))
 }
 
-fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, answer: &Answer) {
+fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8]) {
     let Some(batch) = Batch::read(s.up.unseen()) else { return };
     let (headers, count, has_parse) = (batch.headers, batch.count, batch.parse.is_some());
     s.cached.has_waited = false;
@@ -162,7 +209,7 @@ fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, answer: &Answ
         s.say_bare(w, back::PARSE_COMPLETE);
     }
     s.say_bare(w, back::BIND_COMPLETE);
-    s.down.extra(&w.buffers).extend_from_slice(&answer.bytes);
+    s.down.extra(&w.buffers).extend_from_slice(bytes);
     s.say_ready(w);
     headers[..count].iter().for_each(|header| s.up.eat(*header));
 }
@@ -195,14 +242,7 @@ fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Ca
     match find(s, w, answers, &key) {
         Found::Answer(answer) => {
             drop(key);
-            s.cached.has_waited = false;
-            w.count(Metric::CacheHits);
-            statement_log::answered(s, w);
-            (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
-            s.down.extra(&w.buffers).extend_from_slice(&answer.bytes);
-            s.say_ready(w);
-            s.up.eat(header);
-            return Some(Flow::Next);
+            return Some(give(s, w, header, &answer.bytes));
         }
         Found::Unproven => return Some(Flow::Hold),
         Found::Nothing => {}
@@ -211,7 +251,21 @@ fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Ca
         return None;
     }
     let key: Key = key.as_slice().into();
-    prepare(s, w, answers, before.filter(|before| before.key == key), key, &slots)
+    match seek(s, w, answers, before, key, &slots) {
+        Sought::Found(bytes) => Some(give(s, w, header, &bytes)),
+        Sought::Flow(flow) => flow,
+    }
+}
+
+fn give(s: &mut Session, w: &Worker, header: Header, bytes: &[u8]) -> Flow {
+    s.cached.has_waited = false;
+    w.count(Metric::CacheHits);
+    statement_log::answered(s, w);
+    (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
+    s.down.extra(&w.buffers).extend_from_slice(bytes);
+    s.say_ready(w);
+    s.up.eat(header);
+    Flow::Next
 }
 
 /// What memory has for a question.
@@ -245,7 +299,7 @@ fn prepare(
     answers: &Arc<Answers>,
     before: Option<Box<Capture>>,
     key: Key,
-    slots: &[Slot],
+    deps: Option<Deps>,
 ) -> Option<Flow> {
     fresh::follow(s, w, answers);
     let flight = match before {
@@ -261,7 +315,7 @@ fn prepare(
             flight => flight,
         },
     };
-    let deps = answers.versions.begin(slots)?;
+    let deps = deps?;
     // After the stamps: with another catalog by now it may be made of other tables.
     if s.pools.known.edition() != s.place.edition() {
         return None;
@@ -322,7 +376,12 @@ fn slots_read(s: &Session, answers: &Answers, caching: &Caching, place: u64) -> 
     let slots = tables.filter(|tables| tables.len() <= TABLES_MAX && is_told(tables)).map(|tables| {
         let versions = &answers.versions;
         let shared = [versions.of_all(), versions.of_database(&s.pools.database)];
-        shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid))).collect::<Rc<[Slot]>>()
+        let definitions = answers.common.as_ref().map(|_| versions.of_definitions(&s.pools.database));
+        shared
+            .into_iter()
+            .chain(definitions)
+            .chain(tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid)))
+            .collect::<Rc<[Slot]>>()
     });
     if s.pools.known.edition() == s.place.edition() {
         caching.reads.note(place, slots.clone());
@@ -349,6 +408,9 @@ fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, statement: &Sta
     let path = catalog.as_ref().map(|catalog| judging::path_in(s, catalog));
     let known = catalog.as_deref().zip(path.as_ref());
     let slots: Rc<[Slot]> = match caching.text.touches(known) {
+        Touched::All if caching.text.may_define() && answers.common.is_some() => {
+            Rc::new([versions.of_database(&s.pools.database), versions.of_definitions(&s.pools.database)])
+        }
         Touched::All => Rc::new([versions.of_database(&s.pools.database)]),
         Touched::Tables(tables) => tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid)).collect(),
     };
@@ -394,40 +456,93 @@ pub fn unread(s: &mut Session, w: &Worker) {
     }
 }
 
-fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, statement: &Statement) {
+/// What is to be done about what a statement may write, before it is sent.
+enum Plan {
+    Nothing,
+    /// It runs in a transaction: nobody but this session sees it before the commit.
+    Note(Rc<[Slot]>),
+    /// It ends a transaction, and nothing of that stays.
+    RollBack,
+    /// It may commit: what was noted and this are raised.
+    Raise(Rc<[Slot]>),
+}
+
+fn plan(s: &mut Session, w: &Worker, answers: &Answers, statement: &Statement) -> Plan {
     let text = statement.caching.as_deref().map(|caching| &caching.text);
     let ends = text.is_none_or(|text| text.ends);
     let slots = slots_touched(s, w, answers, statement);
     if slots.is_empty() && (!ends || s.cached.wrote.is_empty()) {
+        return Plan::Nothing;
+    }
+    let in_block = s.transaction != IDLE && !s.cached.ending;
+    if in_block && !ends {
+        return Plan::Note(slots);
+    }
+    let is_rollback = in_block && (s.transaction == FAILED || text.is_some_and(|text| text.rolls_back));
+    if is_rollback && slots.is_empty() && s.cached.raised.is_none() { Plan::RollBack } else { Plan::Raise(slots) }
+}
+
+/// Whether a statement must wait until the store knows what it may change. Then its session is woken, and asks again.
+#[inline]
+pub fn must_wait(s: &mut Session, w: &Worker, statement: &Statement) -> bool {
+    let (Some(answers), Some(stores)) = (&w.shared.answers, &w.stores) else { return false };
+    w.peek_config().cache.follows_writes && must_raise(s, w, answers, stores, statement)
+}
+
+fn must_raise(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<Stores>, statement: &Statement) -> bool {
+    let Plan::Raise(slots) = plan(s, w, answers, statement) else { return false };
+    let ticket = s.cached.ticket.get_or_insert_with(|| stores.ticket(&[]));
+    ticket.add(&s.cached.wrote);
+    ticket.add(&slots);
+    shelf::wake(w, stores);
+    let must_wait = !ticket.is_ready(w.now_ms());
+    if must_wait {
+        stores.wait(w.reactor.current_task());
+    }
+    must_wait
+}
+
+/// The same of a statement of which nothing is known.
+#[inline]
+pub fn must_wait_unread(s: &mut Session, w: &Worker) -> bool {
+    w.stores.is_some() && must_wait(s, w, &statements::unknown())
+}
+
+fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, statement: &Statement) {
+    let plan = plan(s, w, answers, statement);
+    // One that is not used goes: marks that nobody takes away would keep the table out.
+    let ticket = s.cached.ticket.take();
+    if matches!(plan, Plan::Nothing) {
         return;
     }
     if s.cached.wrote.is_empty() && s.cached.raised.is_none() {
         s.cached.edition = s.place.edition();
     }
-    let in_block = s.transaction != IDLE && !s.cached.ending;
-    if in_block && !ends {
-        // Nobody but this session sees it before the commit.
-        let new = slots.iter().filter(|slot| !s.cached.wrote.contains(slot)).copied().collect::<Vec<_>>();
-        s.cached.wrote.extend(new);
-        return;
-    }
-    let is_rollback = in_block && (s.transaction == FAILED || text.is_some_and(|text| text.rolls_back));
-    s.cached.ending |= ends;
-    if is_rollback && slots.is_empty() && s.cached.raised.is_none() {
-        s.cached.rolls_back = true;
-        return;
-    }
-    let wrote = std::mem::take(&mut s.cached.wrote);
-    if let Some(raised) = raised(s, answers) {
-        raised.add(&wrote);
-        raised.add(&slots);
+    match plan {
+        Plan::Nothing => {}
+        Plan::Note(slots) => {
+            let new = slots.iter().filter(|slot| !s.cached.wrote.contains(slot)).copied().collect::<Vec<_>>();
+            s.cached.wrote.extend(new);
+        }
+        Plan::RollBack => (s.cached.ending, s.cached.rolls_back) = (true, true),
+        Plan::Raise(slots) => {
+            s.cached.ending |= statement.caching.as_deref().is_none_or(|caching| caching.text.ends);
+            let wrote = std::mem::take(&mut s.cached.wrote);
+            if let Some(raised) = raised(s, w, answers) {
+                if let Some(ticket) = ticket {
+                    raised.take(ticket);
+                }
+                raised.add(&wrote);
+                raised.add(&slots);
+            }
+        }
     }
 }
 
 /// What the session has raised on its link so far.
-fn raised<'s>(s: &'s mut Session, answers: &Arc<Answers>) -> Option<&'s mut Raised> {
+fn raised<'s>(s: &'s mut Session, w: &Worker, answers: &Arc<Answers>) -> Option<&'s mut Raised> {
     let card = &s.link.as_ref()?.card;
-    let none = || Raised::none(answers.clone(), s.pools.database.clone(), card.address.node, card.pid);
+    let none = || Raised::none(answers.clone(), w.stores.clone(), s.pools.database.clone(), card.address.node, card.pid);
     Some(s.cached.raised.get_or_insert_with(none))
 }
 
@@ -443,6 +558,7 @@ fn expect(s: &mut Session, w: &Worker, answers: &Answers) {
     if is_primary || causal::covers(w, link, needed) {
         capture.since = Some(w.reactor.now());
     } else {
+        causal::verify(w, link);
         give_up(s, w);
         // A link that nobody vouches for yet needs a question that is asked after it was opened.
         causal::want(w, needed.max(w.shared.positions.next_round()));
@@ -508,7 +624,7 @@ fn close(s: &mut Session, w: &Worker, status: u8) {
     if !s.cached.wrote.is_empty() && is_over {
         let wrote = std::mem::take(&mut s.cached.wrote);
         if !s.cached.rolls_back {
-            answers.versions.change(&wrote, round);
+            change(w, answers, &wrote, round);
         }
     }
     if !is_over {
@@ -522,6 +638,20 @@ fn close(s: &mut Session, w: &Worker, status: u8) {
         }
         raised.settle(Outcome::Committed { round });
     }
+    if let Some(stores) = &w.stores {
+        shelf::wake(w, stores);
+    }
+}
+
+/// These have changed, as only now is known.
+fn change(w: &Worker, answers: &Answers, slots: &[Slot], round: u64) {
+    match &w.stores {
+        None => answers.versions.change(slots, round),
+        Some(stores) => slots.iter().for_each(|slot| {
+            stores.raise(*slot);
+            stores.settle(*slot, true);
+        }),
+    }
 }
 
 fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
@@ -532,7 +662,13 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
         let took_us = w.reactor.now().saturating_duration_since(since).as_micros() as u64;
         let (database, user) = (s.pools.database.clone(), s.pools.user.clone());
         let (made_ms, hits) = (w.now_ms(), AtomicU64::new(0));
-        answers.put(key, Answer { bytes: bytes.as_slice().into(), deps, database, user, made_ms, took_us, hits });
+        match &w.stores {
+            None => answers.put(key, Answer { bytes: bytes.as_slice().into(), deps, database, user, made_ms, took_us, hits }),
+            Some(stores) => {
+                stores.put(&stored::digest_of(&key), &Kept { took_us, deps, key: &key, bytes: &bytes });
+                shelf::wake(w, stores);
+            }
+        }
         w.count(Metric::CacheStored);
     }
     w.buffers.put_extra(bytes);
@@ -565,7 +701,7 @@ pub fn lost(s: &mut Session, w: &Worker) {
     let is_on = w.shared.answers.is_some();
     if is_on {
         s.cached.wrote.clear();
-        s.cached.raised = None;
+        (s.cached.raised, s.cached.ticket) = (None, None);
         give_up(s, w);
         (s.cached.ending, s.cached.rolls_back) = (false, false);
     }

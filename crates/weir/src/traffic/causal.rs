@@ -219,6 +219,13 @@ fn standing(w: &Worker, link: &Link) -> Standing {
     Standing { life, covers, is_proven: life != 0 && link.life.get() == life }
 }
 
+/// A standby is to be asked again, so that it can vouch for a link: its position alone would give no reason to.
+pub fn verify(w: &Worker, link: &Link) {
+    if !standing(w, link).is_proven {
+        w.shared.positions.verify(link.opened_us);
+    }
+}
+
 /// Somebody needs to know who covers this round.
 pub fn want(w: &Worker, round: u64) {
     if w.shared.positions.want(round) {

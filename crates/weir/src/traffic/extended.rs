@@ -256,6 +256,9 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
+    if cached::must_wait(s, w, &prepared.statement) {
+        return Ok(Flow::Hold);
+    }
     let prepared = match bring(s, w, prepared, told, is_unnamed) {
         Brought::Here(prepared) => prepared,
         Brought::Soon => return Ok(hold(s, w)),
@@ -394,6 +397,9 @@ fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect)
         && let Some(flow) = aim::at(s, w, &statements::unknown())?
     {
         return Ok(flow);
+    }
+    if expect == Expect::Bind && cached::must_wait_unread(s, w) {
+        return Ok(Flow::Hold);
     }
     if expect == Expect::Bind {
         cached::unread(s, w);

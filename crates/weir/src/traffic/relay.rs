@@ -478,6 +478,9 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     if let Some(fault) = aim::misplaced(s, w, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
+    if cached::must_wait(s, w, &statement) {
+        return Ok(Flow::Hold);
+    }
     cached::sent(s, w, &statement);
     timing::sent(s, w, statement.verb);
     statement_log::sent(s, w, Source::Query);
@@ -537,6 +540,9 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
     let statement = statements::unknown();
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
+    }
+    if cached::must_wait_unread(s, w) {
+        return Ok(Flow::Hold);
     }
     cached::unread(s, w);
     begun::note_write(s, w, &statement);

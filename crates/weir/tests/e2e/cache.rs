@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// With global causal reads an answer of a server is as new as one from memory must be.
 const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
 
-fn hits(proxy: &Proxy) -> u64 {
+pub(super) fn hits(proxy: &Proxy) -> u64 {
     proxy.metric("cache_hits_total")
 }
 
 /// Asks until the answer comes from memory.
-fn warm(proxy: &Proxy, client: &mut Raw, text: &str) -> Vec<Vec<String>> {
+pub(super) fn warm(proxy: &Proxy, client: &mut Raw, text: &str) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     wait_until(&format!("{text} to be answered from memory"), || {
         let before = hits(proxy);
@@ -24,13 +24,13 @@ fn warm(proxy: &Proxy, client: &mut Raw, text: &str) -> Vec<Vec<String>> {
 }
 
 /// Whether the answer comes from memory now.
-fn is_hit(proxy: &Proxy, client: &mut Raw, text: &str) -> bool {
+pub(super) fn is_hit(proxy: &Proxy, client: &mut Raw, text: &str) -> bool {
     let before = hits(proxy);
     client.rows(text);
     hits(proxy) > before
 }
 
-const OBJECTS: &str = "
+pub(super) const OBJECTS: &str = "
     create table t (a int primary key, b text);
     insert into t values (1, 'one'), (2, 'two');
     create table other (a int);
@@ -54,7 +54,7 @@ const OBJECTS: &str = "
     create table defaulted (a int default f(7), b int);";
 
 /// What is read from memory, and what makes it another answer.
-const WRITES: &[(&str, &str)] = &[
+pub(super) const WRITES: &[(&str, &str)] = &[
     ("select count(*) from t", "insert into t values (3, 'three')"),
     ("select b from t where a = 1", "update t set b = 'uno' where a = 1"),
     ("select count(*) from t", "delete from t where a = 3"),
@@ -398,21 +398,21 @@ struct Register {
     done: AtomicU64,
 }
 
-const REGISTERS: usize = 3;
+pub(super) const REGISTERS: usize = 3;
 const WRITES_EACH: u64 = 25;
 /// Reads between two writes of one writer, so that some of them are answered from memory.
 const READS_BETWEEN: u64 = 8;
 
 /// Writers count registers up, one each, in all manners; readers ask for them. Gives what a reader saw that no server could have shown: a
 /// value older than the last write that was over when it asked, younger than any begun, or older than what it saw before.
-fn history(proxy: &Proxy, standby: &weir_demo::Server) -> Vec<String> {
+pub(super) fn history(proxies: &[&Proxy], standby: &weir_demo::Server) -> Vec<String> {
     let registers: Vec<Register> = (0..REGISTERS).map(|_| Register::default()).collect();
     let (running, reads, wrong) = (AtomicU64::new(REGISTERS as u64), AtomicU64::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for at in 0..REGISTERS {
             let (registers, running, reads) = (&registers, &running, &reads);
             scope.spawn(move || {
-                let mut client = proxy.console();
+                let mut client = proxies[at % proxies.len()].console();
                 for value in 1..=WRITES_EACH {
                     if at == 0 && value % 10 == 1 {
                         standby.pause_replay().unwrap();
@@ -443,7 +443,7 @@ fn history(proxy: &Proxy, standby: &weir_demo::Server) -> Vec<String> {
         for reader in 0..3 {
             let (registers, running, reads, wrong) = (&registers, &running, &reads, &wrong);
             scope.spawn(move || {
-                let mut client = proxy.console();
+                let mut client = proxies[reader % proxies.len()].console();
                 if reader == 1 {
                     client.run("set datestyle = 'German'");
                 }
@@ -487,7 +487,7 @@ fn no_history_shows_a_value_that_no_server_would_have_shown() {
         cluster.wait_caught_up().unwrap();
         let proxy = Proxy::start(&cluster, &format!("{ON}\n{more}"));
         wait_for_catalog(&mut proxy.console(), "postgres");
-        let wrong = history(&proxy, &cluster.standbys()[0]);
+        let wrong = history(&[&proxy], &cluster.standbys()[0]);
         (wrong, hits(&proxy))
     };
     let (wrong, hits) = check("");

@@ -51,6 +51,7 @@ mod session_state;
 mod sessions;
 mod show;
 mod signals;
+mod stores;
 mod tls;
 mod transactions;
 mod transparent;

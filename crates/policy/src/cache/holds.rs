@@ -1,0 +1,336 @@
+//! What one member owes a store: marks for its writers, new bases after their commits, and none of it twice.
+//!
+//! A writer's marks stand in the store before its commit is sent (`raise`, then `is_raised`), and go after it (`settle`). A slot has one mark
+//! for all writers of the member: the second costs nothing while the first is under way. After the last one the stamp is looked at and
+//! swapped for one without the mark, with another base if anything was changed; a swap that somebody came ahead of is tried again.
+//!
+//! A store may lose a stamp while writers' marks are on it. Whoever makes it anew leaves a mark of his own on it for `YOUNG_MS`, and each
+//! member looks every `CHECK_MS` whether the marks of its writers are still there: so they are there again before the new one is trusted.
+//!
+//! What could not be said while the store was out of reach is said first of all when it is back (`resume`), and `is_told` holds after that.
+
+use super::stamp::{Kind, Mark, Member, Stamp};
+use super::versions::Slot;
+use std::collections::BTreeMap;
+
+/// For so long a stamp that was made anew is not trusted. Well above the time in which members look for their marks, or, when they
+/// cannot, in which all others have stopped to answer from the store.
+pub const YOUNG_MS: u64 = 6000;
+
+/// Time between two looks at whether a writer's mark is still there.
+pub const CHECK_MS: u64 = 1000;
+
+/// What the store is to be told or asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Append the mark of a writer; answered by `appended`.
+    Append(Slot, Mark),
+    /// Put this where nothing is; answered by `made`.
+    Make(Slot, Stamp),
+    /// Tell what stands there; answered by `looked`.
+    Look(Slot),
+    /// Put this in place of what was looked at; answered by `swapped`.
+    Swap(Slot, Stamp),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum State {
+    /// The store has, or may have, no mark of ours.
+    #[default]
+    Untold,
+    /// It is on its way.
+    Asking,
+    /// It has one, as it has told.
+    Raised,
+}
+
+/// What a look may still bring about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Look {
+    #[default]
+    None,
+    /// Under way, or a swap after it; whether that one rebases.
+    Under { rebases: bool },
+    /// The same, and another one is needed after it.
+    Again { rebases: bool },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Hold {
+    writers: u32,
+    /// They have, or may have, changed something; the store does not know.
+    is_changed: bool,
+    state: State,
+    look: Look,
+    /// We made the stamp: our mark goes then.
+    young_until_ms: Option<u64>,
+    looked_ms: u64,
+}
+
+impl Hold {
+    fn is_young(&self, now_ms: u64) -> bool {
+        self.young_until_ms.is_some_and(|until| now_ms < until)
+    }
+
+    fn rebases(&self) -> bool {
+        matches!(self.look, Look::Under { rebases: true } | Look::Again { rebases: true })
+    }
+}
+
+/// What was found at a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    Nothing,
+    /// Something nobody of us wrote.
+    Rubbish,
+    Stamp(Stamp),
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holds {
+    member: Member,
+    holds: BTreeMap<Slot, Hold>,
+}
+
+impl Holds {
+    pub fn new(member: Member) -> Holds {
+        Holds { member, holds: BTreeMap::new() }
+    }
+
+    fn mark(&self, kind: Kind) -> Mark {
+        Mark { member: self.member, kind }
+    }
+
+    /// A writer is about to commit. It may when `is_raised` says so.
+    pub fn raise(&mut self, slot: Slot) -> Option<Order> {
+        let mark = self.mark(Kind::Writer);
+        let hold = self.holds.entry(slot).or_default();
+        hold.writers += 1;
+        match hold.state {
+            State::Raised | State::Asking => None,
+            State::Untold => {
+                hold.state = State::Asking;
+                Some(Order::Append(slot, mark))
+            }
+        }
+    }
+
+    /// Whether the store knows of this slot's writers.
+    pub fn is_raised(&self, slot: Slot) -> bool {
+        self.holds.get(&slot).is_some_and(|hold| hold.state == State::Raised)
+    }
+
+    /// Whether there are writers at all.
+    pub fn has_writers(&self) -> bool {
+        self.holds.values().any(|hold| hold.writers > 0)
+    }
+
+    /// It is known how a write ended, or nothing was sent. Once for every `raise`.
+    pub fn settle(&mut self, slot: Slot, is_changed: bool) -> Option<Order> {
+        let hold = self.holds.get_mut(&slot)?;
+        hold.writers = hold.writers.saturating_sub(1);
+        hold.is_changed |= is_changed;
+        if hold.writers > 0 {
+            return None;
+        }
+        // The next one marks it again: what we take away now must not be taken for his.
+        hold.state = State::Untold;
+        look(slot, hold)
+    }
+
+    /// The end of an `Append`: whether there was something to append to.
+    pub fn appended(&mut self, slot: Slot, is_done: bool, now_ms: u64, fresh: u64) -> Option<Order> {
+        let member = self.member;
+        let hold = self.holds.get_mut(&slot)?;
+        if is_done {
+            return raised(slot, hold, now_ms);
+        }
+        if hold.writers == 0 {
+            return look(slot, hold);
+        }
+        hold.young_until_ms = Some(now_ms + YOUNG_MS);
+        Some(Order::Make(slot, Stamp::made(fresh, member, true)))
+    }
+
+    /// Nothing stands there, as a reader has found.
+    pub fn missed(&mut self, slot: Slot, now_ms: u64, fresh: u64) -> Option<Order> {
+        if self.holds.contains_key(&slot) {
+            return None;
+        }
+        let hold = self.holds.entry(slot).or_default();
+        hold.young_until_ms = Some(now_ms + YOUNG_MS);
+        Some(Order::Make(slot, Stamp::made(fresh, self.member, false)))
+    }
+
+    /// The end of a `Make`: whether nothing was there.
+    pub fn made(&mut self, slot: Slot, stamp: &Stamp, is_done: bool, now_ms: u64) -> Option<Order> {
+        let (writer, with_writer) = (self.mark(Kind::Writer), stamp.has(self.mark(Kind::Writer)));
+        let hold = self.holds.get_mut(&slot)?;
+        if is_done {
+            hold.young_until_ms = Some(now_ms + YOUNG_MS);
+            return if with_writer { raised(slot, hold, now_ms) } else { None };
+        }
+        hold.young_until_ms = None;
+        if with_writer && hold.writers > 0 {
+            return Some(Order::Append(slot, writer));
+        }
+        look(slot, hold)
+    }
+
+    /// The end of a `Look`.
+    pub fn looked(&mut self, slot: Slot, found: Found, now_ms: u64, fresh: u64) -> Option<Order> {
+        let (member, writer, young) = (self.member, self.mark(Kind::Writer), self.mark(Kind::Young));
+        let hold = self.holds.get_mut(&slot)?;
+        hold.looked_ms = now_ms;
+        let has_writers = hold.writers > 0;
+        let order = match found {
+            Found::Nothing if has_writers && hold.state != State::Asking => {
+                hold.state = State::Asking;
+                hold.young_until_ms = Some(now_ms + YOUNG_MS);
+                Some(Order::Make(slot, Stamp::made(fresh, member, true)))
+            }
+            // What is missing is untrue.
+            Found::Nothing if !has_writers => {
+                self.holds.remove(&slot);
+                return None;
+            }
+            Found::Nothing => None,
+            Found::Rubbish => {
+                hold.young_until_ms = Some(now_ms + YOUNG_MS);
+                Some(Order::Swap(slot, Stamp::made(fresh, member, has_writers)))
+            }
+            Found::Stamp(stamp) if has_writers && hold.state == State::Raised && !stamp.has(writer) => {
+                hold.state = State::Asking;
+                Some(Order::Append(slot, writer))
+            }
+            Found::Stamp(stamp) => swap(slot, hold, stamp, [writer, young], now_ms, fresh),
+        };
+        match order {
+            Some(Order::Swap(..)) => order,
+            _ => over(&mut self.holds, slot, now_ms, order),
+        }
+    }
+
+    /// The end of a `Swap`: whether what was looked at was still there.
+    pub fn swapped(&mut self, slot: Slot, is_done: bool, now_ms: u64) -> Option<Order> {
+        let hold = self.holds.get_mut(&slot)?;
+        if is_done {
+            return over(&mut self.holds, slot, now_ms, None);
+        }
+        hold.is_changed |= hold.rebases();
+        hold.look = Look::None;
+        look(slot, hold)
+    }
+
+    /// What is to be looked at by now.
+    pub fn due(&mut self, now_ms: u64) -> Vec<Order> {
+        let is_due = |hold: &Hold| {
+            let is_ripe = hold.young_until_ms.is_some_and(|until| until <= now_ms);
+            let is_old = hold.state == State::Raised && now_ms >= hold.looked_ms + CHECK_MS;
+            hold.look == Look::None && (is_ripe || is_old)
+        };
+        self.holds.iter_mut().filter(|(_, hold)| is_due(hold)).filter_map(|(slot, hold)| look(*slot, hold)).collect()
+    }
+
+    /// The connection is gone: what was under way may have been done or not.
+    pub fn lose(&mut self) {
+        for hold in self.holds.values_mut() {
+            hold.is_changed |= hold.rebases();
+            (hold.state, hold.look) = (State::Untold, Look::None);
+        }
+    }
+
+    /// The store is back. First of all it gets what it was not told.
+    pub fn resume(&mut self, now_ms: u64) -> Vec<Order> {
+        let mark = self.mark(Kind::Writer);
+        let again = |(slot, hold): (&Slot, &mut Hold)| {
+            // It may have been made only now.
+            hold.young_until_ms = hold.young_until_ms.map(|_| now_ms + YOUNG_MS);
+            if hold.writers > 0 {
+                hold.state = State::Asking;
+                return Some(Order::Append(*slot, mark));
+            }
+            look(*slot, hold)
+        };
+        self.holds.iter_mut().filter_map(again).collect()
+    }
+
+    /// Whether the store knows all it must: of every writer, and of every change.
+    pub fn is_told(&self) -> bool {
+        self.holds.values().all(|hold| match hold.writers {
+            0 => !hold.is_changed && !hold.rebases(),
+            _ => hold.state == State::Raised,
+        })
+    }
+}
+
+/// The store has our mark.
+fn raised(slot: Slot, hold: &mut Hold, now_ms: u64) -> Option<Order> {
+    hold.looked_ms = now_ms;
+    if hold.writers == 0 {
+        // Nobody needs it any more.
+        return look(slot, hold);
+    }
+    hold.state = State::Raised;
+    None
+}
+
+fn look(slot: Slot, hold: &mut Hold) -> Option<Order> {
+    match hold.look {
+        Look::None => {
+            hold.look = Look::Under { rebases: false };
+            Some(Order::Look(slot))
+        }
+        Look::Under { rebases } | Look::Again { rebases } => {
+            hold.look = Look::Again { rebases };
+            None
+        }
+    }
+}
+
+/// What a stamp that was found is to become, if it is not right.
+fn swap(slot: Slot, hold: &mut Hold, stamp: Stamp, [writer, young]: [Mark; 2], now_ms: u64, fresh: u64) -> Option<Order> {
+    let (has_writers, is_young) = (hold.writers > 0, hold.is_young(now_ms));
+    let rebases = !has_writers && hold.is_changed;
+    let goes = |mark: Mark| (mark == writer && !has_writers) || (mark == young && !is_young);
+    if !is_young {
+        hold.young_until_ms = None;
+    }
+    if !rebases && !stamp.has(writer) && !stamp.has(young) {
+        return None;
+    }
+    let new = stamp.clone().without(goes);
+    let new = if rebases { new.rebased(fresh) } else { new };
+    if new == stamp {
+        return None;
+    }
+    if rebases {
+        hold.is_changed = false;
+        hold.look = match hold.look {
+            Look::Again { .. } => Look::Again { rebases },
+            Look::Under { .. } | Look::None => Look::Under { rebases },
+        };
+    }
+    Some(Order::Swap(slot, new))
+}
+
+/// A look is over. Another one, if something happened meanwhile; a hold that nobody needs goes.
+fn over(holds: &mut BTreeMap<Slot, Hold>, slot: Slot, now_ms: u64, order: Option<Order>) -> Option<Order> {
+    let hold = holds.get_mut(&slot)?;
+    let is_again = matches!(hold.look, Look::Again { .. });
+    hold.look = Look::None;
+    if order.is_some() {
+        return order;
+    }
+    if is_again {
+        return look(slot, hold);
+    }
+    if hold.writers == 0 && !hold.is_changed && !hold.is_young(now_ms) && hold.state == State::Untold {
+        holds.remove(&slot);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,443 @@
+//! Two members and a store that loses what it likes, over all orders of their steps: no answer is given out that the primary did not give
+//! when it was asked for. With any one rule switched off there is an order in which one is.
+
+use super::super::stamp::settled;
+use super::super::versions::Deps;
+use super::*;
+use std::collections::{HashSet, VecDeque};
+
+/// A rule left out, to see that the search would find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Without {
+    Nothing,
+    /// A writer's marks are in the store before his commit is sent.
+    MarksBeforeCommit,
+    /// Who finds marks trusts nothing.
+    LookForMarks,
+    /// A commit gives another base.
+    NewBase,
+    /// Stamps are taken before the question is sent.
+    StampsBeforeQuestion,
+    /// A stamp that was made anew is young until all members have looked for their marks.
+    YoungUntilLooked,
+    /// A base that is new here needs a standby that covers all that was before.
+    StandbyCovers,
+    /// Who cannot reach the store waits until the others have stopped to answer from it.
+    OthersStop,
+    /// Before the others may go on, the store is told what it was not.
+    ToldBeforeOthers,
+    /// Who heard of that while he asked does not give what he found before.
+    SameEra,
+    /// A swap is for what was looked at.
+    SwapIfSame,
+}
+
+/// What happens in a search.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// Which slots each writer writes; the number is the member's.
+    writers: [&'static [Slot]; 2],
+    losses: u8,
+    /// How often the second member is cut off from the store.
+    cuts: u8,
+    standby: bool,
+    rollbacks: bool,
+}
+
+/// What the asker, of the first member, reads.
+const READ: [Slot; 2] = [1, 2];
+const NOW: u64 = 1;
+/// After all that is young has grown old.
+const LATER: u64 = NOW + YOUNG_MS;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    store: [Option<Stamp>; 2],
+    members: [Holds; 2],
+    /// What is on its way to the store from each.
+    sent: [VecDeque<Order>; 2],
+    /// What each has looked at and means to swap.
+    seen_stamp: [[Option<Stamp>; 2]; 2],
+    writers: [u8; 2],
+    rolled_back: [bool; 2],
+    commits: Vec<Vec<Slot>>,
+    replayed: usize,
+    /// Bases that the first member knows, and the commits a standby must show for them.
+    known: [(u64, usize); 2],
+    asker: Asker,
+    giver: Giver,
+    losses: u8,
+    cuts: u8,
+    is_cut: bool,
+    /// The second member has said that it commits untold; the first has heard of it.
+    is_locked: bool,
+    is_heard: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Asker {
+    step: u8,
+    found: Vec<Option<Stamp>>,
+    deps: Option<Deps>,
+    needed: usize,
+    seen: usize,
+    may_store: bool,
+}
+
+/// Who asks for the stored answer: what it found so far, and how many commits there were when it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Giver {
+    found: Vec<Option<Stamp>>,
+    begun_at: usize,
+    is_wrong: bool,
+}
+
+fn at(slot: Slot) -> usize {
+    slot as usize - 1
+}
+
+impl World {
+    fn begin(standby: bool) -> World {
+        let quiet = |base| Some(Stamp::made(base, 9, false).without(|_| true));
+        World {
+            store: [quiet(1), quiet(2)],
+            members: [Holds::new(0), Holds::new(1)],
+            sent: Default::default(),
+            seen_stamp: Default::default(),
+            writers: [0; 2],
+            rolled_back: [false; 2],
+            // What was written before the start may be missing on the standby.
+            commits: if standby { vec![READ.to_vec()] } else { Vec::new() },
+            replayed: 0,
+            known: [(0, 0); 2],
+            asker: Asker::default(),
+            giver: Giver::default(),
+            losses: 0,
+            cuts: 0,
+            is_cut: false,
+            is_locked: false,
+            is_heard: false,
+        }
+    }
+
+    /// A base that stands nowhere: the least, so that worlds that differ in nothing but the names of bases are one.
+    fn fresh(&self) -> u64 {
+        let ordered = |order: &Order| match order {
+            Order::Make(_, stamp) | Order::Swap(_, stamp) => Some(stamp.base),
+            Order::Append(..) | Order::Look(_) => None,
+        };
+        let found = self.store.iter().chain(self.seen_stamp.iter().flatten()).chain(&self.asker.found).chain(&self.giver.found);
+        let mut used: Vec<u64> = found.flatten().map(|stamp| stamp.base).collect();
+        used.extend(self.sent.iter().flatten().filter_map(ordered));
+        used.extend(self.known.iter().map(|(base, _)| *base));
+        used.extend(self.asker.deps.iter().flat_map(|deps| deps.pairs().iter().map(|(_, base)| *base)));
+        (1..).find(|base| !used.contains(base)).unwrap_or(u64::MAX)
+    }
+
+    fn send(&mut self, member: usize, orders: impl IntoIterator<Item = Order>) {
+        self.sent[member].extend(orders);
+    }
+
+    fn next(&self, bounds: Bounds, without: Without) -> Vec<World> {
+        let mut next: Vec<World> = Vec::new();
+        for member in 0..2 {
+            next.extend(self.write(member, false, bounds, without));
+            next.extend(self.write(member, true, bounds, without));
+            next.extend(self.deliver(member, without));
+            next.extend(READ.into_iter().filter_map(|slot| self.ripen(member, slot, without)));
+            next.extend(READ.into_iter().filter_map(|slot| self.check(member, slot)));
+        }
+        next.extend(self.ask(bounds, without));
+        next.extend(self.give(without));
+        if bounds.standby && self.replayed < self.commits.len() {
+            next.push(World { replayed: self.replayed + 1, ..self.clone() });
+        }
+        if self.losses < bounds.losses {
+            // What is read and never written loses nothing that counts.
+            for slot in bounds.writers.concat().into_iter().map(at) {
+                let mut world = World { losses: self.losses + 1, ..self.clone() };
+                world.store[slot] = None;
+                next.push(world);
+            }
+        }
+        next.extend(self.cut(bounds, without));
+        next
+    }
+
+    /// A writer's marks are asked for; he commits or rolls back; what he did is settled.
+    fn write(&self, at: usize, rolls_back: bool, bounds: Bounds, without: Without) -> Option<World> {
+        let (slots, mut world) = (bounds.writers[at], self.clone());
+        if slots.is_empty() || (rolls_back && (self.writers[at] != 1 || !bounds.rollbacks)) {
+            return None;
+        }
+        world.writers[at] += 1;
+        match self.writers[at] {
+            0 => {
+                let orders: Vec<Order> = slots.iter().filter_map(|slot| world.members[at].raise(*slot)).collect();
+                if !(at == 1 && self.is_cut) {
+                    world.send(at, orders);
+                }
+            }
+            1 => {
+                let is_raised = slots.iter().all(|slot| self.members[at].is_raised(*slot));
+                let is_granted = at == 1 && self.is_cut && self.is_locked && (self.is_heard || without == Without::OthersStop);
+                if !is_raised && !is_granted && without != Without::MarksBeforeCommit {
+                    return None;
+                }
+                world.rolled_back[at] = rolls_back;
+                if !rolls_back {
+                    world.commits.push(slots.to_vec());
+                }
+            }
+            2 => {
+                let is_changed = !self.rolled_back[at] && without != Without::NewBase;
+                let orders: Vec<Order> = slots.iter().filter_map(|slot| world.members[at].settle(*slot, is_changed)).collect();
+                if !(at == 1 && self.is_cut) {
+                    world.send(at, orders);
+                } else {
+                    world.members[at].lose();
+                }
+            }
+            _ => return None,
+        }
+        Some(world)
+    }
+
+    /// The store does the next order of a member, who hears of it.
+    fn deliver(&self, member: usize, without: Without) -> Option<World> {
+        let mut world = self.clone();
+        let order = world.sent[member].pop_front()?;
+        let fresh = world.fresh();
+        let next = match order {
+            Order::Append(slot, mark) => {
+                let stamp = &mut world.store[at(slot)];
+                let is_done = stamp.is_some();
+                *stamp = stamp.take().map(|stamp| stamp.with(mark));
+                world.members[member].appended(slot, is_done, NOW, fresh)
+            }
+            Order::Make(slot, stamp) => {
+                let is_done = world.store[at(slot)].is_none();
+                if is_done {
+                    world.store[at(slot)] = Some(stamp.clone());
+                }
+                world.members[member].made(slot, &stamp, is_done, NOW)
+            }
+            Order::Look(slot) => {
+                let found = world.store[at(slot)].clone();
+                world.seen_stamp[member][at(slot)] = found.clone();
+                let is_old = world.members[member].holds.get(&slot).is_some_and(|hold| hold.young_until_ms == Some(NOW));
+                let now_ms = if is_old { LATER } else { NOW };
+                world.members[member].looked(slot, found.map_or(Found::Nothing, Found::Stamp), now_ms, fresh)
+            }
+            Order::Swap(slot, stamp) => {
+                let seen = world.seen_stamp[member][at(slot)].clone();
+                let is_done = world.store[at(slot)] == seen || without == Without::SwapIfSame;
+                if is_done {
+                    world.store[at(slot)] = Some(stamp);
+                }
+                world.members[member].swapped(slot, is_done, NOW)
+            }
+        };
+        world.send(member, next);
+        Some(world)
+    }
+
+    /// The stamps this member has made are old enough: by then each member with writers has found its marks there, or put them there again,
+    /// or is cut off and has the others' ear.
+    fn ripen(&self, member: usize, slot: Slot, without: Without) -> Option<World> {
+        let hold = self.members[member].holds.get(&slot)?;
+        if hold.young_until_ms.is_none_or(|until| until == NOW) || (member == 1 && self.is_cut) {
+            return None;
+        }
+        let has_mark = |other: usize| {
+            let mark = self.members[other].mark(Kind::Writer);
+            let is_under = self.writers[other] == 1 || self.writers[other] == 2;
+            let is_there = self.store[at(slot)].as_ref().is_none_or(|stamp| stamp.has(mark));
+            !is_under
+                || is_there
+                || !self.members[other].holds.contains_key(&slot)
+                || (other == 1 && self.is_cut && self.is_heard)
+        };
+        if without != Without::YoungUntilLooked && !(has_mark(0) && has_mark(1)) {
+            return None;
+        }
+        let mut world = self.clone();
+        world.members[member].holds.get_mut(&slot)?.young_until_ms = Some(NOW);
+        let orders: Vec<Order> = world.members[member].due(NOW);
+        world.send(member, orders);
+        Some(world)
+    }
+
+    /// A member looks whether its mark is there. Of interest when it is not.
+    fn check(&self, member: usize, slot: Slot) -> Option<World> {
+        let mark = self.members[member].mark(Kind::Writer);
+        let is_there = self.store[at(slot)].as_ref().is_some_and(|stamp| stamp.has(mark));
+        if !self.members[member].is_raised(slot) || is_there || (member == 1 && self.is_cut) {
+            return None;
+        }
+        let mut world = self.clone();
+        let order = look(slot, world.members[member].holds.get_mut(&slot)?);
+        order.as_ref()?;
+        world.send(member, order);
+        Some(world)
+    }
+
+    /// The asker takes its stamps one by one, asks a server, and stores the answer.
+    fn ask(&self, bounds: Bounds, without: Without) -> Option<World> {
+        let mut world = self.clone();
+        world.asker.step += 1;
+        match self.asker.step {
+            step @ (0 | 1) => {
+                let slot = READ[usize::from(step)];
+                let found = self.store[at(slot)].clone();
+                if found.is_none() {
+                    let fresh = world.fresh();
+                    let order = world.members[0].missed(slot, NOW, fresh);
+                    order.as_ref()?;
+                    world.send(0, order);
+                    world.asker = Asker::default();
+                    return Some(world);
+                }
+                world.asker.found.push(found);
+                if step == 1 {
+                    world.note(without);
+                }
+            }
+            2 => {
+                world.asker.seen = if bounds.standby { self.replayed } else { self.commits.len() };
+                world.asker.may_store =
+                    !bounds.standby || self.replayed >= self.asker.needed || without == Without::StandbyCovers;
+            }
+            3 => {
+                if without == Without::StampsBeforeQuestion {
+                    world.asker.found = self.store.to_vec();
+                    world.note(without);
+                }
+                world.asker.may_store &= world.asker.deps.is_some();
+            }
+            _ => return None,
+        }
+        Some(world)
+    }
+
+    /// What the asker's answer hangs on.
+    fn note(&mut self, without: Without) {
+        self.asker.deps = deps_of(&self.asker.found, without);
+        self.asker.needed = 0;
+        for (slot, base) in self.asker.deps.iter().flat_map(|deps| deps.pairs().to_vec()) {
+            let known = &mut self.known[at(slot)];
+            if known.0 != base {
+                *known = (base, self.commits.len());
+            }
+            self.asker.needed = self.asker.needed.max(known.1);
+        }
+    }
+
+    /// Somebody of the first member asks for the stored answer: one stamp after the other, too.
+    fn give(&self, without: Without) -> Option<World> {
+        if self.asker.step < 4 || !self.asker.may_store || (self.is_heard && without != Without::SameEra) {
+            return None;
+        }
+        let mut world = self.clone();
+        let step = self.giver.found.len();
+        if step == 0 {
+            world.giver.begun_at = self.commits.len();
+        }
+        world.giver.found.push(self.store[step].clone());
+        if step == 1 {
+            let is_given = !self.is_heard && deps_of(&world.giver.found, without) == self.asker.deps;
+            let reads = |tables: &Vec<Slot>| tables.iter().any(|table| READ.contains(table));
+            let begun_at = world.giver.begun_at;
+            let is_wrong = is_given && self.asker.seen < begun_at && self.commits[self.asker.seen..begun_at].iter().any(reads);
+            world.giver = Giver { is_wrong, ..Giver::default() };
+        }
+        Some(world)
+    }
+
+    /// The second member is cut off from the store, says so, is heard, comes back.
+    fn cut(&self, bounds: Bounds, without: Without) -> Vec<World> {
+        let mut next = Vec::new();
+        if !self.is_cut && self.cuts < bounds.cuts {
+            let mut world = World { is_cut: true, cuts: self.cuts + 1, ..self.clone() };
+            world.sent[1].clear();
+            world.members[1].lose();
+            next.push(world);
+        }
+        if self.is_cut {
+            let mut world = World { is_cut: false, ..self.clone() };
+            let orders = world.members[1].resume(NOW);
+            world.send(1, orders);
+            next.push(world);
+            if !self.is_locked && self.members[1].has_writers() {
+                next.push(World { is_locked: true, ..self.clone() });
+            }
+        }
+        let may_go_on = self.members[1].is_told() || without == Without::ToldBeforeOthers;
+        if self.is_locked && !self.is_cut && may_go_on {
+            next.push(World { is_locked: false, ..self.clone() });
+        }
+        if self.is_heard != self.is_locked {
+            let giver = if without == Without::SameEra { self.giver.clone() } else { Giver::default() };
+            next.push(World { is_heard: self.is_locked, giver, ..self.clone() });
+        }
+        next
+    }
+}
+
+fn deps_of(found: &[Option<Stamp>], without: Without) -> Option<Deps> {
+    if without == Without::LookForMarks {
+        let bases = READ.iter().zip(found).map(|(slot, stamp)| stamp.as_ref().map(|stamp| (*slot, stamp.base)));
+        return bases.collect::<Option<Vec<_>>>().map(Deps::of_pairs);
+    }
+    settled(&READ, found)
+}
+
+/// Walks over all worlds there may be. Gives how many there are, and a wrong one.
+fn explore(bounds: Bounds, without: Without) -> (usize, Option<World>) {
+    let mut seen = HashSet::new();
+    let mut open = vec![World::begin(bounds.standby)];
+    while let Some(world) = open.pop() {
+        if world.giver.is_wrong {
+            return (seen.len(), Some(world));
+        }
+        if !seen.insert(world.clone()) {
+            continue;
+        }
+        open.extend(world.next(bounds, without));
+    }
+    (seen.len(), None)
+}
+
+const BOTH: [&[Slot]; 2] = [&[1], &[1, 2]];
+
+const LOSSES: Bounds = Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: false, rollbacks: false };
+const WRITERS: Bounds = Bounds { writers: BOTH, losses: 0, cuts: 0, standby: false, rollbacks: true };
+const CUTS: Bounds = Bounds { writers: [&[], &[1]], losses: 0, cuts: 1, standby: false, rollbacks: false };
+const STANDBY: Bounds = Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: true, rollbacks: false };
+
+#[test]
+fn no_order_of_steps_gives_out_an_answer_that_is_wrong() {
+    for (name, bounds) in [("losses", LOSSES), ("writers", WRITERS), ("cuts", CUTS), ("standby", STANDBY)] {
+        let (count, wrong) = explore(bounds, Without::Nothing);
+        assert_eq!(wrong, None, "{name}, {count} worlds");
+        assert!(count > 1000, "{name}: {count} worlds");
+    }
+}
+
+#[test]
+fn every_rule_is_needed() {
+    for (without, bounds) in [
+        (Without::MarksBeforeCommit, WRITERS),
+        (Without::LookForMarks, WRITERS),
+        (Without::NewBase, WRITERS),
+        (Without::StampsBeforeQuestion, WRITERS),
+        (Without::SwapIfSame, WRITERS),
+        (Without::YoungUntilLooked, LOSSES),
+        (Without::StandbyCovers, STANDBY),
+        (Without::OthersStop, CUTS),
+        (Without::SameEra, CUTS),
+        (Without::ToldBeforeOthers, CUTS),
+    ] {
+        assert!(explore(bounds, without).1.is_some(), "nothing goes wrong without {without:?}");
+    }
+}

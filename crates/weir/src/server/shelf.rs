@@ -1,0 +1,190 @@
+//! A task for each host of a store and each worker: one connection, on which all that the worker's sessions ask is sent behind each other.
+//!
+//! A host that does not answer in time counts as gone: what was asked of it is a miss, and it is tried again. See `stores`.
+
+use crate::io::reactor::parked;
+use crate::io::socket::{Got, Socket};
+use crate::monitor::log::{Level, Who};
+use crate::monitor::metrics::Metric;
+use crate::process::shared::Stop;
+use crate::process::worker::Worker;
+use crate::server::link;
+use crate::server::stores::{Shelf, Stores};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weir_policy::cache::Host;
+
+/// Time between two looks at what is due.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Time before a host is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// Bytes read before the sessions get their turn.
+const READ_BYTES_MAX: usize = 1 << 20;
+
+/// Longest value that is read. Larger ones are not stored.
+pub const VALUE_BYTES_MAX: usize = 8 << 20;
+
+/// What is read may take as much room as a value and its head.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// Keeps the connection to a host as long as the worker runs. Not cancel safe.
+pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
+    let shelf = &stores.shelves[at];
+    shelf.task.set(w.reactor.current_task());
+    while w.shared.stop_mode() <= Stop::Smart {
+        let cause = match open(&w, &shelf.host, stores.timeout_ms).await {
+            Ok(socket) => {
+                stores.set_now(w.millis(Instant::now()));
+                stores.greet(at);
+                let mut line = Line { w: &w, stores: &stores, shelf, at, socket, buffer: Vec::new(), written: Vec::new() };
+                let cause = line.serve().await;
+                line.socket.close(&w.reactor);
+                cause
+            }
+            Err(cause) => cause.to_string(),
+        };
+        let was_up = stores.is_up(at);
+        stores.lose(at);
+        wake(&w, &stores);
+        if was_up {
+            w.count(Metric::CacheStoresLost);
+        }
+        if stores.common.is_news(at, false) {
+            let text = format_args!(
+                "{} does not serve as a store of answers: {cause}; nothing is answered from it until it does. Look whether it runs and can be reached from here",
+                shelf.host
+            );
+            w.shared.log.write(Level::Warning, &Who::default(), text);
+        }
+        pause(&w, &stores, at).await;
+    }
+}
+
+/// Waits before the next attempt; writers may be waiting meanwhile.
+async fn pause(w: &Worker, stores: &Rc<Stores>, at: usize) {
+    let until = Instant::now() + RETRY;
+    while w.reactor.now() < until {
+        stores.set_now(w.millis(Instant::now()));
+        stores.tick(at);
+        wake(w, stores);
+        w.reactor.sleep(TICK).await;
+    }
+}
+
+/// Wakes whoever something has happened to.
+pub fn wake(w: &Worker, stores: &Stores) {
+    stores.take_woken().into_iter().for_each(|task| w.reactor.wake(task));
+}
+
+async fn open(w: &Worker, host: &Host, timeout_ms: u64) -> std::io::Result<Socket> {
+    match host {
+        Host::Unix(path) => Socket::connect_unix(&w.reactor, Path::new(path)),
+        Host::Tcp { name, port } => link::connect_any(w, name, *port, Instant::now() + Duration::from_millis(timeout_ms)).await,
+    }
+}
+
+/// The open connection.
+struct Line<'a> {
+    w: &'a Rc<Worker>,
+    stores: &'a Rc<Stores>,
+    shelf: &'a Shelf,
+    at: usize,
+    socket: Socket,
+    /// What was read and not understood yet.
+    buffer: Vec<u8>,
+    /// What is on its way out.
+    written: Vec<u8>,
+}
+
+impl Line<'_> {
+    /// Until it is of no use any more: says why.
+    async fn serve(&mut self) -> String {
+        let mut look_at = Instant::now();
+        loop {
+            let now = Instant::now();
+            self.stores.set_now(self.w.millis(now));
+            if let Err(cause) = self.read() {
+                return cause;
+            }
+            if now >= look_at {
+                self.stores.tick(self.at);
+                look_at = now + TICK;
+            }
+            if let Err(cause) = self.write() {
+                return cause;
+            }
+            if let Some(cause) = self.is_late() {
+                return cause;
+            }
+            if self.w.shared.stop_mode() > Stop::Smart {
+                return "Weir stops".to_string();
+            }
+            wake(self.w, self.stores);
+            self.w.reactor.wake_at(look_at);
+            parked().await;
+        }
+    }
+
+    fn is_late(&self) -> Option<String> {
+        let first = self.shelf.sent.borrow().front().map(|sent| sent.at_ms)?;
+        let is_late = self.w.millis(Instant::now()) > first + self.stores.timeout_ms;
+        is_late.then(|| format!("no answer in {} ms (memqcache_timeout)", self.stores.timeout_ms))
+    }
+
+    fn write(&mut self) -> Result<(), String> {
+        self.written.append(&mut self.shelf.out.borrow_mut());
+        let mut done = 0;
+        while done < self.written.len() {
+            match self.socket.try_write(&self.w.reactor, &self.written[done..], &[]) {
+                Ok(0) => break,
+                Ok(bytes) => done += bytes,
+                Err(cause) => return Err(cause.to_string()),
+            }
+        }
+        self.written.drain(..done);
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<(), String> {
+        let mut piece = [0u8; PIECE_BYTES];
+        let mut read = 0;
+        while read < READ_BYTES_MAX {
+            match self.socket.try_read(&self.w.reactor, &mut piece) {
+                Ok(Got::Bytes(bytes)) => {
+                    read += bytes;
+                    self.buffer.extend_from_slice(&piece[..bytes]);
+                }
+                Ok(Got::Nothing) => return self.hear(),
+                Ok(Got::End) => return Err("it closed the connection".into()),
+                Err(cause) => return Err(cause.to_string()),
+            }
+        }
+        // There is more, but the sessions come first.
+        self.w.reactor.wake(self.w.reactor.current_task());
+        self.hear()
+    }
+
+    fn hear(&mut self) -> Result<(), String> {
+        let mut taken = 0;
+        while taken < self.buffer.len() {
+            let told = {
+                let sent = self.shelf.sent.borrow();
+                let Some(first) = sent.front() else { return Err("it says something nobody asked for".into()) };
+                self.stores.dialect.read(&first.expect, &self.buffer[taken..], VALUE_BYTES_MAX)
+            };
+            let Some((told, bytes)) = told.map_err(|error| error.to_string())? else { break };
+            taken += bytes;
+            let Some(sent) = self.shelf.sent.borrow_mut().pop_front() else { break };
+            let was_up = self.stores.is_up(self.at);
+            self.stores.hear(self.at, sent, told)?;
+            if !was_up && self.stores.is_up(self.at) && self.stores.common.is_news(self.at, true) {
+                self.w.shared.log.say(Level::Log, format_args!("{} serves as a store of answers again", self.shelf.host));
+            }
+        }
+        self.buffer.drain(..taken);
+        Ok(())
+    }
+}

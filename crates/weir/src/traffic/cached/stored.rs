@@ -1,0 +1,74 @@
+//! Answers that lie in a store: asked for while the client's message waits, given out if all of it is true.
+
+use super::{Fetched, Session, Worker};
+use crate::monitor::metrics::Metric;
+use crate::server::shelf;
+use crate::server::stores::{Digest, Fetch, Stores};
+use sha2::{Digest as _, Sha256};
+use std::rc::Rc;
+use weir_policy::cache::{Deps, Kept, Slot, Stamp, settled};
+use weir_wire::store::Value;
+
+/// What came of asking the store.
+pub(super) enum Look {
+    /// It is on its way: the message waits.
+    Wait,
+    /// The bytes to send.
+    Hit(Vec<u8>),
+    /// It has no answer; one that is asked for now hangs on this.
+    Miss(Deps),
+    /// Nothing may be stored either: the store is out of reach, or something is about to change.
+    Off,
+}
+
+/// The digest of a key.
+pub(super) fn digest_of(key: &[u8]) -> Digest {
+    Sha256::digest(key).into()
+}
+
+/// Asks the store for the answer to a key, or looks at what it said.
+pub(super) fn look(s: &mut Session, w: &Worker, stores: &Rc<Stores>, key: &[u8], slots: &[Slot]) -> Look {
+    let digest = digest_of(key);
+    let fetch = match s.cached.fetch.take().filter(|fetched| fetched.0.digest == digest) {
+        Some(Fetched(fetch)) => fetch,
+        None => {
+            let Some(fetch) = stores.fetch(digest, slots, w.reactor.current_task(), w.now_ms()) else { return Look::Off };
+            w.count(Metric::CacheStoresAsked);
+            shelf::wake(w, stores);
+            fetch
+        }
+    };
+    if !fetch.is_over() {
+        s.cached.fetch = Some(Fetched(fetch));
+        return Look::Wait;
+    }
+    let looked = judge(s, w, stores, &fetch, key, slots);
+    shelf::wake(w, stores);
+    looked
+}
+
+fn judge(s: &Session, w: &Worker, stores: &Stores, fetch: &Fetch, key: &[u8], slots: &[Slot]) -> Look {
+    let Some((answer, stamps)) = fetch.found().filter(|_| stores.may_give(fetch, w.now_ms())) else { return Look::Off };
+    let stamp = |value: &Option<Value>| value.as_ref().and_then(|value| Stamp::parse(&value.bytes));
+    slots.iter().zip(&stamps).filter(|(_, value)| value.is_none()).for_each(|(slot, _)| stores.missed(*slot));
+    let stamps: Vec<Option<Stamp>> = stamps.iter().map(stamp).collect();
+    let Some(deps) = settled(slots, &stamps) else { return Look::Off };
+    adopt(s, w, &deps);
+    let kept = answer.as_ref().and_then(|value| Kept::read(&value.bytes));
+    match kept.filter(|kept| kept.key == key && kept.deps == deps) {
+        Some(kept) => Look::Hit(kept.bytes.to_vec()),
+        None => Look::Miss(deps),
+    }
+}
+
+/// Notes changes that other Weirs made: what a standby must show from now on, and that something may be defined otherwise.
+fn adopt(s: &Session, w: &Worker, deps: &Deps) {
+    let Some(answers) = &w.shared.answers else { return };
+    let definitions = [answers.versions.of_all(), answers.versions.of_definitions(&s.pools.database)];
+    let mut has_definitions = false;
+    let round = w.shared.positions.next_round();
+    answers.versions.adopt(deps, round, |slot| has_definitions |= definitions.contains(&slot));
+    if has_definitions {
+        w.shared.note_change(&s.pools.known);
+    }
+}

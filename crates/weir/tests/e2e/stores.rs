@@ -1,0 +1,353 @@
+//! Answers that lie in memcached or Redis, for several Weirs before the same servers.
+//!
+//! Without `memcached` and `redis-server` (Debian: packages of these names) these tests say so and do nothing.
+
+use super::cache::{OBJECTS, REGISTERS, WRITES, history, hits, is_hit, warm};
+use crate::support::faults::Network;
+use crate::support::ground::{cluster, wait_for_catalog};
+use crate::support::proxy::Folder;
+use crate::support::{Ground, Proxy, Raw, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use weir_demo::ReservedPort;
+
+/// Longest time a write may take when its store is gone: all others have to be told, once.
+const WRITE_LIMIT: Duration = Duration::from_secs(8);
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Memcached,
+    Redis,
+}
+
+const BOTH: [Kind; 2] = [Kind::Memcached, Kind::Redis];
+
+/// A store of a test's own.
+struct Store {
+    kind: Kind,
+    process: Child,
+    port: ReservedPort,
+    folder: Folder,
+}
+
+impl Store {
+    /// `None` where there is no such program.
+    fn start(kind: Kind) -> Option<Store> {
+        let (folder, port) = (Folder::new(), ReservedPort::any().unwrap());
+        let Some(process) = Store::spawn(kind, &port, &folder) else {
+            eprintln!("left out: there is no {} (Debian: apt-get install memcached redis-server)", kind.program());
+            return None;
+        };
+        Some(Store { kind, process, port, folder })
+    }
+
+    fn spawn(kind: Kind, port: &ReservedPort, folder: &Folder) -> Option<Child> {
+        let number = port.number().to_string();
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", kind.program()]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        match kind {
+            Kind::Memcached => command.args(["-l", "127.0.0.1", "-p", &number, "-u", "nobody", "-m", "64", "-U", "0"]),
+            Kind::Redis => command
+                .args(["--port", &number, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
+                .arg(&folder.0),
+        };
+        if !["/usr/bin", "/usr/local/bin"].iter().any(|folder| std::path::Path::new(folder).join(kind.program()).exists()) {
+            return None;
+        }
+        let process = command.spawn().unwrap();
+        wait_until("the store to listen", || TcpStream::connect(("127.0.0.1", port.number())).is_ok());
+        Some(process)
+    }
+
+    fn conf(&self, port: u16) -> String {
+        let (name, own) = (self.kind.method(), self.port.number());
+        // Tests share servers, where Weirs of one namespace meet.
+        format!(
+            "memory_cache_enabled = on\ncausal_reads = global\nmemqcache_method = {name}\nmemqcache_namespace = 'test_{own}'\n\
+             memqcache_{name}_host = '127.0.0.1'\nmemqcache_{name}_port = {port}\n"
+        )
+    }
+
+    /// Weir with its answers here.
+    fn own_conf(&self) -> String {
+        self.conf(self.port.number())
+    }
+
+    fn say(&self, text: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port.number())).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        let (mut answer, mut piece) = (String::new(), [0; 4096]);
+        while !["END\r\n", "OK\r\n"].iter().any(|end| answer.ends_with(end)) {
+            let read = stream.read(&mut piece).unwrap();
+            assert!(read > 0, "the store hung up");
+            answer.push_str(&String::from_utf8_lossy(&piece[..read]));
+        }
+        answer
+    }
+
+    /// Has it forget everything.
+    fn flush(&self) {
+        let answer = match self.kind {
+            Kind::Memcached => self.say("flush_all\r\n"),
+            Kind::Redis => self.say("FLUSHALL\r\n"),
+        };
+        assert!(answer.contains("OK"), "{answer}");
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn start_again(&mut self) {
+        self.process = Store::spawn(self.kind, &self.port, &self.folder).unwrap();
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Kind {
+    fn program(self) -> &'static str {
+        match self {
+            Kind::Memcached => "memcached",
+            Kind::Redis => "redis-server",
+        }
+    }
+
+    fn method(self) -> &'static str {
+        match self {
+            Kind::Memcached => "memcached",
+            Kind::Redis => "redis",
+        }
+    }
+}
+
+#[test]
+fn no_write_through_one_weir_leaves_an_answer_to_the_other_that_is_not_true() {
+    for kind in BOTH {
+        let Some(store) = Store::start(kind) else { return };
+        let ground = Ground::new();
+        ground.prepare(OBJECTS);
+        let (one, other) = (ground.primary_proxy(&store.own_conf()), ground.primary_proxy(&store.own_conf()));
+        let (mut reader, mut writer, mut direct) = (ground.client(&one), ground.client(&other), ground.direct());
+        // What was never asked for is young for a while: all at once.
+        WRITES.iter().for_each(|(read, _)| drop(reader.rows(read)));
+        for (read, write) in WRITES {
+            let before = warm(&one, &mut reader, read);
+            assert_eq!(before, direct.rows(read), "{read}");
+            writer.run(write);
+            let (after, expected) = (reader.rows(read), direct.rows(read));
+            assert_eq!(after, expected, "{read} after {write}");
+            assert_ne!(before, expected, "{write} does not change {read}");
+            assert_eq!(writer.rows(read), expected, "the writer itself: {read} after {write}");
+        }
+        let text = "select count(*) from other";
+        let expected = warm(&one, &mut reader, text);
+        assert_eq!(warm(&other, &mut writer, text), expected);
+        writer.extended("insert into other values ($1)", &["8"]).unwrap();
+        assert_eq!(reader.rows(text), direct.rows(text));
+    }
+}
+
+/// Runs the history of `cache` over two Weirs, while something happens to the store again and again. Gives what was wrong, and hits.
+fn two_weirs(store: &mut Store, more: &str, mut trouble: impl FnMut(&mut Store) + Send) -> (Vec<String>, u64) {
+    let cluster = cluster(1);
+    for at in 0..REGISTERS {
+        cluster.primary().query(&format!("create table r{at} as select 0 as v")).unwrap();
+    }
+    cluster.wait_caught_up().unwrap();
+    let conf = format!("{}{more}", store.own_conf());
+    // No Weir knows what another has told its clients: only the primary shows it all.
+    let primary = [cluster.primary()];
+    let (one, other) = (Proxy::before(&primary, &conf), Proxy::before(&primary, &conf));
+    for proxy in [&one, &other] {
+        let mut client = proxy.console();
+        wait_for_catalog(&mut client, "postgres");
+        (0..REGISTERS).for_each(|at| drop(warm(proxy, &mut client, &format!("select v from r{at}"))));
+    }
+    let before = hits(&one) + hits(&other);
+    let is_over = AtomicBool::new(false);
+    let wrong = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                trouble(store);
+            }
+        });
+        let wrong = history(&[&one, &other], &cluster.standbys()[0]);
+        is_over.store(true, Ordering::SeqCst);
+        wrong
+    });
+    (wrong, hits(&one) + hits(&other) - before)
+}
+
+fn a_moment() {
+    std::thread::park_timeout(Duration::from_millis(700));
+}
+
+#[test]
+fn no_history_of_two_weirs_shows_a_value_that_no_server_would_have_shown() {
+    for kind in BOTH {
+        let Some(mut store) = Store::start(kind) else { return };
+        let (wrong, hits) = two_weirs(&mut store, "", |_| a_moment());
+        assert!(wrong.is_empty(), "{} of them, the first: {}", wrong.len(), wrong[0]);
+        assert!(hits > 0);
+        let (wrong, _) = two_weirs(&mut store, "memqcache_auto_cache_invalidation = off", |_| a_moment());
+        assert!(!wrong.is_empty(), "without invalidation nothing is found wrong: this test finds nothing");
+    }
+}
+
+#[test]
+fn a_store_that_forgets_hangs_or_is_started_again_makes_nothing_wrong() {
+    for kind in BOTH {
+        let Some(mut store) = Store::start(kind) else { return };
+        let mut turn = 0;
+        let (wrong, hits) = two_weirs(&mut store, "", |store| {
+            a_moment();
+            turn += 1;
+            match turn % 3 {
+                0 => {
+                    store.kill();
+                    store.start_again();
+                }
+                1 => store.flush(),
+                _ => {
+                    store.signal(Signal::STOP);
+                    a_moment();
+                    store.signal(Signal::CONT);
+                }
+            }
+        });
+        assert!(wrong.is_empty(), "{} of them, the first: {}", wrong.len(), wrong[0]);
+        assert!(hits < u64::MAX);
+    }
+}
+
+#[test]
+fn a_standby_that_lags_behind_another_weirs_write_gives_no_answer_that_stays() {
+    let Some(store) = Store::start(Kind::Memcached) else { return };
+    let cluster = cluster(1);
+    cluster.primary().query("create table t (a int)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let conf = format!("{}causal_reads = off", store.own_conf());
+    let (near, far) = (Proxy::start(&cluster, &conf), Proxy::start(&cluster, &conf));
+    let (mut reader, mut writer) = (near.console(), far.console());
+    wait_for_catalog(&mut reader, "postgres");
+    wait_for_catalog(&mut writer, "postgres");
+    let read = "select count(*) from t";
+    warm(&near, &mut reader, read);
+    for count in 1..=3 {
+        cluster.standbys()[0].pause_replay().unwrap();
+        writer.run("insert into t values (1)");
+        for _ in 0..5 {
+            assert_eq!(reader.value(read), (count - 1).to_string(), "from the standby");
+            assert!(!is_hit(&near, &mut reader, read));
+        }
+        cluster.standbys()[0].resume_replay().unwrap();
+        wait_until("the standby to go on", || reader.value(read) == count.to_string());
+        assert_eq!(warm(&near, &mut reader, read)[0][0], count.to_string());
+        assert!(is_hit(&far, &mut writer, read));
+    }
+}
+
+/// Runs a statement within the time a write may take without a store.
+fn run_soon(client: &mut Raw, text: &str) {
+    let begun = Instant::now();
+    client.run(text);
+    let took = begun.elapsed();
+    assert!(took < WRITE_LIMIT, "{text} took {took:?}");
+}
+
+#[test]
+fn a_store_that_is_gone_or_hangs_is_missed_and_said_so_once() {
+    for kind in BOTH {
+        let Some(mut store) = Store::start(kind) else { return };
+        let ground = Ground::new();
+        ground.prepare("create table t as select 1 as a");
+        let proxy = ground.proxy(&store.own_conf());
+        let mut client = ground.client(&proxy);
+        let read = "select count(*) from t";
+        warm(&proxy, &mut client, read);
+        store.kill();
+        run_soon(&mut client, "insert into t values (2)");
+        assert_eq!(client.value(read), "2");
+        run_soon(&mut client, "insert into t values (3)");
+        let said = format!("127.0.0.1:{} does not serve as a store of answers", store.port.number());
+        wait_until("the log to say so", || proxy.log().contains(&said));
+        store.start_again();
+        assert_eq!(warm(&proxy, &mut client, read)[0][0], "3");
+        assert_eq!(proxy.log().matches(&said).count(), 1, "{}", proxy.log());
+        store.signal(Signal::STOP);
+        run_soon(&mut client, "insert into t values (4)");
+        assert_eq!(client.value(read), "4");
+        store.signal(Signal::CONT);
+        assert_eq!(warm(&proxy, &mut client, read)[0][0], "4");
+    }
+}
+
+#[test]
+fn what_a_weir_writes_that_is_cut_off_from_the_store_the_others_do_not_give_out() {
+    for kind in BOTH {
+        let Some(store) = Store::start(kind) else { return };
+        let ground = Ground::new();
+        ground.prepare("create table t as select 1 as a");
+        let network = Network::to(store.port.number());
+        let (near, far) = (ground.primary_proxy(&store.own_conf()), ground.primary_proxy(&store.conf(network.port())));
+        let (mut reader, mut writer) = (ground.client(&near), ground.client(&far));
+        let read = "select count(*) from t";
+        warm(&near, &mut reader, read);
+        for count in 2..=4 {
+            // The names of the host differ, so that each knows the other's lock for one it does not know.
+            network.stall_all();
+            run_soon(&mut writer, &format!("insert into t values ({count})"));
+            assert_eq!(reader.value(read), count.to_string());
+            assert!(!is_hit(&near, &mut reader, read), "the other may write any time");
+            network.cut();
+            network.go_on();
+            assert_eq!(warm(&near, &mut reader, read)[0][0], count.to_string());
+        }
+    }
+}
+
+#[test]
+fn answers_are_spread_over_hosts_and_one_that_goes_is_missed() {
+    let (Some(one), Some(mut other)) = (Store::start(Kind::Memcached), Store::start(Kind::Memcached)) else { return };
+    let ground = Ground::new();
+    let tables: Vec<String> = (0..8).map(|at| format!("t{at}")).collect();
+    tables.iter().for_each(|table| ground.prepare(&format!("create table {table} as select 1 as a")));
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", one.port.number(), other.port.number());
+    let conf = format!("{}memqcache_memcached_host = '{hosts}'\n", one.own_conf());
+    let (near, far) = (ground.primary_proxy(&conf), ground.primary_proxy(&conf));
+    let (mut reader, mut writer) = (ground.client(&near), ground.client(&far));
+    let count = |table: &str| format!("select count(*) from {table}");
+    tables.iter().for_each(|table| drop(reader.rows(&count(table))));
+    tables.iter().for_each(|table| drop(warm(&near, &mut reader, &count(table))));
+    let items = |store: &Store| store.say("stats\r\n");
+    assert!([&one, &other].iter().all(|store| !items(store).contains("STAT curr_items 0\r")), "both hold something");
+    let write = |writer: &mut Raw, reader: &mut Raw, expected: &str| {
+        for table in &tables {
+            run_soon(writer, &format!("insert into {table} values (1)"));
+            assert_eq!(reader.value(&count(table)), expected, "{table}");
+        }
+    };
+    write(&mut writer, &mut reader, "2");
+    other.kill();
+    write(&mut writer, &mut reader, "3");
+    other.start_again();
+    for table in &tables {
+        assert_eq!(warm(&near, &mut reader, &count(table))[0][0], "3");
+    }
+    write(&mut writer, &mut reader, "4");
+}

@@ -1,0 +1,148 @@
+//! What is said to a store of answers, memcached or Redis, and what it says: five questions, one reply to each, in order.
+//!
+//! A reply is bytes from the network: its lengths and counts are bounded, and what is no reply ends the connection.
+
+mod memcached;
+mod redis;
+
+#[cfg(test)]
+mod tests;
+
+/// Longest line of a reply: a header, or an error in words.
+const LINE_BYTES_MAX: usize = 1024;
+
+/// The store's language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    Memcached,
+    Redis,
+}
+
+/// A question. Keys are letters, digits and colons, 250 bytes at most: memcached takes no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask<'a> {
+    /// What is kept under these keys.
+    Get(&'a [Vec<u8>]),
+    /// Appends to what is there.
+    Append { key: &'a [u8], bytes: &'a [u8] },
+    /// Puts it there for so many seconds if nothing is.
+    Add { key: &'a [u8], bytes: &'a [u8], seconds: u64 },
+    /// Puts `new` there for so many seconds if what is there is still what a `Get` gave: `old`, with this mark.
+    Swap { key: &'a [u8], old: &'a [u8], mark: u64, new: &'a [u8], seconds: u64 },
+    /// Puts it there for so many seconds; 0: for as long as the store likes.
+    Set { key: &'a [u8], bytes: &'a [u8], seconds: u64 },
+    /// Who we are: user, which may be empty, and password.
+    LogIn { user: &'a [u8], password: &'a [u8] },
+    /// Which of Redis' databases is meant.
+    Select(u32),
+}
+
+/// What reply is expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// To a `Get` of these keys.
+    Values(Vec<Vec<u8>>),
+    /// To all else.
+    Done,
+}
+
+/// What is kept under a key, with a mark that is another one after every change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    pub bytes: Vec<u8>,
+    pub mark: u64,
+}
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// By place of the keys.
+    Values(Vec<Option<Value>>),
+    Done,
+    /// The key was, or was not, there; or what was there has changed.
+    NotDone,
+    /// The store will not, in its own words: no room, too large.
+    Refused(String),
+}
+
+/// A reply that is none. The connection is of no use any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    #[error("a line of more than {LINE_BYTES_MAX} bytes")]
+    LongLine,
+    #[error("a value of {bytes} bytes, the limit is {limit_bytes}")]
+    Large { bytes: u64, limit_bytes: usize },
+    #[error("unexpected \"{0}\"")]
+    Unexpected(String),
+}
+
+impl Dialect {
+    /// Appends a question.
+    pub fn write(self, ask: Ask<'_>, out: &mut Vec<u8>) {
+        match self {
+            Dialect::Memcached => memcached::write(ask, out),
+            Dialect::Redis => redis::write(ask, out),
+        }
+    }
+
+    /// Reads a reply, and says how many bytes it took; `None` while not all of it is here.
+    pub fn read(self, expect: &Expect, bytes: &[u8], limit_bytes: usize) -> Result<Option<(Told, usize)>, StoreError> {
+        let mut reader = Reader { bytes, at: 0, limit_bytes };
+        let told = match self {
+            Dialect::Memcached => memcached::read(expect, &mut reader)?,
+            Dialect::Redis => redis::read(expect, &mut reader)?,
+        };
+        Ok(told.map(|told| (told, reader.at)))
+    }
+}
+
+/// Reads lines and values.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    limit_bytes: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// A line, without its end.
+    fn line(&mut self) -> Result<Option<&'a [u8]>, StoreError> {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let looked = &rest[..rest.len().min(LINE_BYTES_MAX)];
+        match looked.windows(2).position(|end| end == b"\r\n") {
+            Some(end) => {
+                self.at += end + 2;
+                Ok(Some(&rest[..end]))
+            }
+            None if rest.len() >= LINE_BYTES_MAX => Err(StoreError::LongLine),
+            None => Ok(None),
+        }
+    }
+
+    /// So many bytes and the end of a line.
+    fn block(&mut self, length: u64) -> Result<Option<&'a [u8]>, StoreError> {
+        let large = StoreError::Large { bytes: length, limit_bytes: self.limit_bytes };
+        let length = usize::try_from(length).ok().filter(|length| *length <= self.limit_bytes).ok_or(large)?;
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let Some((block, end)) = rest.get(..length).zip(rest.get(length..length + 2)) else { return Ok(None) };
+        if end != b"\r\n" {
+            return Err(unexpected(end));
+        }
+        self.at += length + 2;
+        Ok(Some(block))
+    }
+}
+
+fn unexpected(bytes: &[u8]) -> StoreError {
+    const SHOWN_MAX: usize = 80;
+    StoreError::Unexpected(bytes[..bytes.len().min(SHOWN_MAX)].escape_ascii().to_string())
+}
+
+/// A number in digits.
+fn number(digits: &[u8]) -> Option<u64> {
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
+}
+
+fn words(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().filter(|letter| !letter.is_control()).collect()
+}

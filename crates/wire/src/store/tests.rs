@@ -1,0 +1,156 @@
+//! What is written is what the stores' manuals say; what is read is read whole, in parts, and when it is none.
+
+use super::*;
+
+const LIMIT_BYTES: usize = 1000;
+
+/// A question as it is on the wire.
+fn check_written(dialect: Dialect, ask: Ask<'_>, expected: &str) {
+    let mut out = Vec::new();
+    dialect.write(ask, &mut out);
+    assert_eq!(String::from_utf8_lossy(&out), expected);
+}
+
+fn two_keys() -> Vec<Vec<u8>> {
+    vec![b"a".to_vec(), b"b".to_vec()]
+}
+
+/// A reply that is read, with more behind it, and of which every part is too little.
+fn check_read(dialect: Dialect, expect: &Expect, bytes: &[u8], expected: &Told) {
+    let more = [bytes, b"next"].concat();
+    let read = dialect.read(expect, &more, LIMIT_BYTES);
+    assert_eq!(read, Ok(Some((expected.clone(), bytes.len()))), "{}", bytes.escape_ascii());
+    for end in 0..bytes.len() {
+        assert_eq!(dialect.read(expect, &bytes[..end], LIMIT_BYTES), Ok(None), "{} bytes of {}", end, bytes.escape_ascii());
+    }
+}
+
+fn check_refused(dialect: Dialect, expect: &Expect, bytes: &[u8]) {
+    let read = dialect.read(expect, bytes, LIMIT_BYTES);
+    assert!(read.is_err(), "{} is read as {read:?}", bytes.escape_ascii());
+}
+
+#[test]
+fn memcached_is_asked_in_its_text_protocol() {
+    let check = |ask: Ask<'_>, expected: &str| check_written(Dialect::Memcached, ask, expected);
+    check(Ask::Get(&two_keys()), "gets a b\r\n");
+    check(Ask::Append { key: b"a", bytes: b"xy" }, "append a 0 0 2\r\nxy\r\n");
+    check(Ask::Add { key: b"a", bytes: b"", seconds: 9 }, "add a 0 9 0\r\n\r\n");
+    check(Ask::Swap { key: b"a", old: b"1", mark: 7, new: b"22", seconds: 9 }, "cas a 0 9 2 7\r\n22\r\n");
+    check(Ask::Set { key: b"a", bytes: b"x", seconds: 60 }, "set a 0 60 1\r\nx\r\n");
+    check(Ask::Set { key: b"a", bytes: b"x", seconds: 10_000_000 }, "set a 0 2592000 1\r\nx\r\n");
+}
+
+#[test]
+fn redis_is_asked_in_arrays_of_strings() {
+    let check = |ask: Ask<'_>, expected: &str| check_written(Dialect::Redis, ask, expected);
+    check(Ask::Get(&two_keys()), "*3\r\n$4\r\nMGET\r\n$1\r\na\r\n$1\r\nb\r\n");
+    check(
+        Ask::Add { key: b"a", bytes: b"x", seconds: 9 },
+        "*6\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nx\r\n$2\r\nNX\r\n$2\r\nEX\r\n$1\r\n9\r\n",
+    );
+    check(Ask::Set { key: b"a", bytes: b"x", seconds: 0 }, "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nx\r\n");
+    check(Ask::Set { key: b"a", bytes: b"x", seconds: 9 }, "*5\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nx\r\n$2\r\nEX\r\n$1\r\n9\r\n");
+    check(Ask::LogIn { user: b"", password: b"p" }, "*2\r\n$4\r\nAUTH\r\n$1\r\np\r\n");
+    check(Ask::LogIn { user: b"u", password: b"p" }, "*3\r\n$4\r\nAUTH\r\n$1\r\nu\r\n$1\r\np\r\n");
+    check(Ask::Select(3), "*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n");
+    let mut out = Vec::new();
+    Dialect::Redis.write(Ask::Swap { key: b"a", old: b"1", mark: 0, new: b"2", seconds: 9 }, &mut out);
+    assert!(
+        out.starts_with(b"*7\r\n$4\r\nEVAL\r\n") && out.ends_with(b"$1\r\n1\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n9\r\n")
+    );
+}
+
+#[test]
+fn replies_are_read_whole() {
+    use Dialect::{Memcached, Redis};
+    let values = Expect::Values(two_keys());
+    let value = |bytes: &[u8], mark| Some(Value { bytes: bytes.to_vec(), mark });
+    check_read(Memcached, &values, b"END\r\n", &Told::Values(vec![None, None]));
+    check_read(Memcached, &values, b"VALUE b 0 4 12\r\nx\r\ny\r\nEND\r\n", &Told::Values(vec![None, value(b"x\r\ny", 12)]));
+    check_read(
+        Memcached,
+        &values,
+        b"VALUE a 0 0 1\r\n\r\nVALUE b 5 1 2\r\nz\r\nEND\r\n",
+        &Told::Values(vec![value(b"", 1), value(b"z", 2)]),
+    );
+    for (line, told) in
+        [("STORED", Told::Done), ("NOT_STORED", Told::NotDone), ("EXISTS", Told::NotDone), ("NOT_FOUND", Told::NotDone)]
+    {
+        check_read(Memcached, &Expect::Done, format!("{line}\r\n").as_bytes(), &told);
+    }
+    let large = "SERVER_ERROR object too large for cache";
+    check_read(Memcached, &Expect::Done, format!("{large}\r\n").as_bytes(), &Told::Refused(large.into()));
+    check_read(Redis, &values, b"*2\r\n$-1\r\n$4\r\nx\r\ny\r\n", &Told::Values(vec![None, value(b"x\r\ny", 0)]));
+    check_read(Redis, &values, b"-OOM no room\r\n", &Told::Refused("OOM no room".into()));
+    for (line, told) in [("+OK", Told::Done), (":1", Told::Done), (":0", Told::NotDone), ("$-1", Told::NotDone)] {
+        check_read(Redis, &Expect::Done, format!("{line}\r\n").as_bytes(), &told);
+    }
+}
+
+#[test]
+fn what_is_no_reply_ends_the_connection() {
+    use Dialect::{Memcached, Redis};
+    let values = Expect::Values(two_keys());
+    for bytes in [
+        "VALUE c 0 1 1\r\nx\r\nEND\r\n",
+        "VALUE a 0 1001 1\r\n",
+        "VALUE a 0 99999999999999999999 1\r\n",
+        "VALUE a 0 -1 1\r\n",
+        "VALUE a 0 1\r\nx\r\n",
+        "VALUE a 0 1 1\r\nxyz\r\n",
+        "VALUE b 0 1 1\r\nx\r\nVALUE a 0 1 1\r\nx\r\nEND\r\n",
+        "STORED\r\n",
+        "ERROR\r\n",
+        "\r\n",
+    ] {
+        check_refused(Memcached, &values, bytes.as_bytes());
+    }
+    check_refused(Memcached, &Expect::Done, &[b'x'; 2000]);
+    check_refused(Memcached, &Expect::Done, b"END\r\n");
+    for bytes in
+        ["*3\r\n", "*2\r\n:1\r\n", "*2\r\n$1001\r\n", "*2\r\n$-2\r\n", "*99999999999999999999\r\n", "+OK\r\n", "\r\n", "?\r\n"]
+    {
+        check_refused(Redis, &values, bytes.as_bytes());
+    }
+    check_refused(Redis, &Expect::Done, b":2\r\n");
+    check_refused(Redis, &Expect::Done, b"$1\r\nx\r\n");
+}
+
+/// Replies with bytes changed, left out and doubled, by a fixed seed: none takes the reader beyond its bytes, and none panics.
+#[test]
+fn no_bytes_are_too_much_for_it() {
+    let seeds: [(Dialect, Expect, &[u8]); 4] = [
+        (Dialect::Memcached, Expect::Values(two_keys()), b"VALUE a 0 3 1\r\nxyz\r\nVALUE b 5 1 2\r\nz\r\nEND\r\n"),
+        (Dialect::Memcached, Expect::Done, b"SERVER_ERROR out of memory\r\n"),
+        (Dialect::Redis, Expect::Values(two_keys()), b"*2\r\n$-1\r\n$12\r\nabcdefghijkl\r\n"),
+        (Dialect::Redis, Expect::Done, b"-ERR what\r\n"),
+    ];
+    let mut state = 1_u64;
+    let mut dice = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below.max(1)
+    };
+    let (mut whole, mut none) = (0, 0);
+    for round in 0..40_000 {
+        let (dialect, expect, seed) = &seeds[round % seeds.len()];
+        let mut bytes = seed.to_vec();
+        for _ in 0..=dice(3) {
+            let at = dice(bytes.len());
+            match dice(4) {
+                0 if !bytes.is_empty() => bytes[at] = dice(256) as u8,
+                1 if !bytes.is_empty() => drop(bytes.remove(at)),
+                2 => bytes.insert(at, *b"0123456789\r\n -".get(dice(14)).unwrap()),
+                _ => bytes.truncate(at),
+            }
+        }
+        match dialect.read(expect, &bytes, LIMIT_BYTES) {
+            Ok(Some((_, taken))) => {
+                assert!(taken <= bytes.len());
+                whole += 1;
+            }
+            Ok(None) | Err(_) => none += 1,
+        }
+    }
+    assert!(whole > 1000 && none > 1000, "{whole} were replies, {none} were none");
+}
