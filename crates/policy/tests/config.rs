@@ -192,7 +192,8 @@ fn a_built_row_changes_the_typed_fields() {
         let value = candidates.iter().find(is_other).unwrap();
         let changed = check_read(&format!("backend_hostname0 = 'db0'\n{name} = '{value}'"));
         let fields = |config: &Config| {
-            let text = format!("{:?} {:?}", Config { settings: Vec::new(), ..config.clone() }, config.check.password);
+            let secrets = [&config.check.password, &config.cache.redis.password];
+            let text = format!("{:?} {secrets:?}", Config { settings: Vec::new(), ..config.clone() });
             text
         };
         assert_ne!(fields(&base), fields(&changed), "{name} = {value} changes no field");
@@ -287,10 +288,10 @@ fn the_command_line_wins_and_its_problems_have_no_file() {
 #[test]
 fn what_is_set_but_not_read_yet_is_listed_once() {
     let config = check_read(
-        "backend_hostname0 = 'a'\nmemqcache_memcached_host = x\nhealth_check_period0 = 5\nchild_life_time = 5min\n\
+        "backend_hostname0 = 'a'\nmemqcache_oiddir = x\nhealth_check_period0 = 5\nchild_life_time = 5min\n\
          failover_command = 'x'\nport = 5555\nssl = off",
     );
-    assert_eq!(config.without_effect(), ["health_check_period0", "failover_command", "memqcache_memcached_host"]);
+    assert_eq!(config.without_effect(), ["health_check_period0", "failover_command", "memqcache_oiddir"]);
 }
 
 #[test]

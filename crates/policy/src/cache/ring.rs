@@ -57,7 +57,7 @@ fn host(text: &str, port: u16) -> Result<Host, String> {
         None if text.matches(':').count() > 1 => (text, None),
         None => text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port))),
     };
-    if name.is_empty() || name.chars().any(char::is_whitespace) {
+    if name.is_empty() || name.contains(|letter: char| letter.is_whitespace() || "[]".contains(letter)) {
         return Err(format!("\"{text}\" names no host"));
     }
     let port = match given {
