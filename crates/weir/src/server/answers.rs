@@ -10,13 +10,13 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_policy::cache::{Deps, FIRST_ROUND, Outcome, Slot, Text, Versions};
+use weir_policy::cache::{Admission, Deps, FIRST_ROUND, Outcome, Price, Reads, Slot, Text, Versions};
 use weir_policy::config::CacheConfig;
 
 /// Slots of tables: 256 KB. Tables beyond share them, and make each other's answers untrue.
@@ -25,6 +25,8 @@ const SLOTS: usize = 16 << 10;
 const OVERHEAD_BYTES: usize = 256;
 /// Questions under way are noted in so many parts, so that threads rarely meet.
 const BOARDS: usize = 64;
+/// Answers stored between two looks at how full the memory is, which takes all of its locks.
+const PUTS_PER_LOOK: u64 = 64;
 /// Answers the table has room for at the start; it grows.
 const ANSWERS_FEW: usize = 1024;
 
@@ -79,6 +81,10 @@ impl Weighter<Key, Arc<Answer>> for Weight {
 pub struct Answers {
     pub versions: Arc<Versions>,
     kept: Cache<Key, Arc<Answer>, Weight, RandomState>,
+    admission: Admission,
+    puts: AtomicU64,
+    /// Bytes in use, as of the last look.
+    used: AtomicU64,
     hasher: RandomState,
     boards: Box<[Board]>,
     doubts: Mutex<Vec<Doubt>>,
@@ -116,6 +122,9 @@ impl Answers {
         Some(Arc::new(Answers {
             versions: Arc::new(Versions::new(SLOTS)),
             kept,
+            admission: Admission::default(),
+            puts: AtomicU64::new(0),
+            used: AtomicU64::new(0),
             hasher,
             boards: (0..BOARDS).map(|_| Mutex::default()).collect(),
             doubts: Mutex::default(),
@@ -145,8 +154,20 @@ impl Answers {
         None
     }
 
-    pub fn put(&self, key: Key, answer: Answer) {
-        self.kept.insert(key, Arc::new(answer));
+    /// Stores an answer, if it is worth its room. Whether it is.
+    pub fn put(&self, key: Key, answer: Answer) -> bool {
+        if self.puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(PUTS_PER_LOOK) {
+            self.used.store(self.kept.weight(), Ordering::Relaxed);
+        }
+        let price = Price { took_us: answer.took_us, bytes: (key.len() + answer.bytes.len() + OVERHEAD_BYTES) as u64 };
+        let used = self.used.load(Ordering::Relaxed);
+        // One that was kept before and is not true any more is asked for again by that alone.
+        let is_worth_it = self.admission.admits(self.hasher.hash_one(&*key), price, used, self.total_bytes as u64)
+            || self.kept.peek(&*key).is_some();
+        if is_worth_it {
+            self.kept.insert(key, Arc::new(answer));
+        }
+        is_worth_it
     }
 
     /// Forgets all answers.
@@ -310,11 +331,28 @@ pub struct Caching {
     pub text: Text,
     pub reads: Memo<Option<Rc<[Slot]>>>,
     pub touches: Memo<Rc<[Slot]>>,
+    /// The place where neither is the answer kept nor does it change anything: most statements beside a cache stop here.
+    indifferent: Cell<u64>,
 }
 
 impl Caching {
     pub fn new(text: Text) -> Caching {
-        Caching { text, reads: Memo::default(), touches: Memo::default() }
+        Caching { text, reads: Memo::default(), touches: Memo::default(), indifferent: Cell::new(0) }
+    }
+
+    /// Whether it is known to be of no interest to the cache at a place; 0 is none.
+    #[inline]
+    pub fn is_indifferent(&self, place: u64) -> bool {
+        place != 0 && self.indifferent.get() == place
+    }
+
+    /// Notes that, if both is known and so.
+    pub fn note_indifference(&self, place: u64) {
+        let is_kept = || self.text.reads != Reads::Never && !matches!(self.reads.at(place), Some(None));
+        let changes = || !self.touches.at(place).is_some_and(|slots| slots.is_empty());
+        if !self.text.ends && !is_kept() && !changes() {
+            self.indifferent.set(place);
+        }
     }
 }
 
@@ -361,12 +399,26 @@ mod tests {
     #[test]
     fn memory_and_number_are_bounded() {
         let by_bytes = answers(1 << 20, 1_000_000);
-        (0..10_000_u32).for_each(|at| by_bytes.put(at.to_le_bytes().into(), answer(&by_bytes, 1000)));
+        for at in 0..10_000_u32 {
+            by_bytes.put(at.to_le_bytes().into(), answer(&by_bytes, 1000));
+        }
         let (count, weight) = by_bytes.size();
         assert!(weight <= 1 << 20 && count > 100, "{count} answers, {weight} bytes");
         let by_number = answers(1 << 20, 50);
-        (0..1000_u32).for_each(|at| by_number.put(at.to_le_bytes().into(), answer(&by_number, 10)));
+        for at in 0..1000_u32 {
+            by_number.put(at.to_le_bytes().into(), answer(&by_number, 10));
+        }
         assert!((1..=50).contains(&by_number.size().0));
+    }
+
+    #[test]
+    fn a_full_memory_takes_what_is_worth_its_room() {
+        let answers = answers(1 << 20, 1_000_000);
+        let dear = |at: u32| answers.put(at.to_le_bytes().into(), Answer { took_us: 50_000, ..answer(&answers, 1000) });
+        assert!((0..5000).all(dear));
+        let cheap = || answers.put((*b"cheap").into(), Answer { took_us: 10, ..answer(&answers, 20_000) });
+        assert_eq!((cheap(), cheap()), (false, true), "it is asked for twice");
+        assert!(cheap(), "it was kept before");
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub fn on_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: 
     let caching = statement.caching.as_deref()?;
     // What is on its way is not stored if more comes before it is here; what did not get on its way comes by again.
     let before = s.cached.capture.take();
-    if caching.text.reads == Reads::Never || !may_ask(s) {
+    if caching.text.reads == Reads::Never || caching.is_indifferent(judging::place_of(s, w)) || !may_ask(s) {
         return None;
     }
     ask(s, w, caching, before, header)
@@ -509,10 +509,17 @@ pub fn must_wait_unread(s: &mut Session, w: &Worker) -> bool {
 }
 
 fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, statement: &Statement) {
-    let plan = plan(s, w, answers, statement);
     // One that is not used goes: marks that nobody takes away would keep the table out.
     let ticket = s.cached.ticket.take();
+    let caching = statement.caching.as_deref();
+    if caching.is_some_and(|caching| caching.is_indifferent(judging::place_of(s, w))) {
+        return;
+    }
+    let plan = plan(s, w, answers, statement);
     if matches!(plan, Plan::Nothing) {
+        if let Some(caching) = caching {
+            caching.note_indifference(s.place.number());
+        }
         return;
     }
     if s.cached.wrote.is_empty() && s.cached.raised.is_none() {
@@ -662,14 +669,17 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
         let took_us = w.reactor.now().saturating_duration_since(since).as_micros() as u64;
         let (database, user) = (s.pools.database.clone(), s.pools.user.clone());
         let (made_ms, hits) = (w.now_ms(), AtomicU64::new(0));
-        match &w.stores {
+        let is_stored = match &w.stores {
             None => answers.put(key, Answer { bytes: bytes.as_slice().into(), deps, database, user, made_ms, took_us, hits }),
             Some(stores) => {
                 stores.put(&stored::digest_of(&key), &Kept { took_us, deps, key: &key, bytes: &bytes });
                 shelf::wake(w, stores);
+                true
             }
+        };
+        if is_stored {
+            w.count(Metric::CacheStored);
         }
-        w.count(Metric::CacheStored);
     }
     w.buffers.put_extra(bytes);
     if let Some(flight) = flight {

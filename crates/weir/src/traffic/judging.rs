@@ -54,6 +54,11 @@ impl Place {
         self.edition
     }
 
+    /// Its own number, as `place_of` gave it last.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
     /// None yet.
     pub fn none(settings: Arc<Settings>) -> Place {
         let defaults = Defaults::of(|name| settings.get(name));
