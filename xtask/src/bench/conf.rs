@@ -17,6 +17,10 @@ const CACHE: &str = "memory_cache_enabled = on\n";
 /// A million of them.
 const HOARD: &str = "memqcache_total_size = 1GB\nmemqcache_max_num_cache = 2000000\n";
 
+fn in_memcached(port: u16) -> String {
+    format!("memqcache_method = 'memcached'\nmemqcache_memcached_host = '127.0.0.1'\nmemqcache_memcached_port = {port}\n")
+}
+
 /// What differs from run to run.
 pub struct Settings {
     /// Folder for sockets, process ids and logs.
@@ -25,6 +29,8 @@ pub struct Settings {
     pub port: u16,
     /// A port for those that want two (PCP).
     pub second_port: u16,
+    /// A port for memcached, if answers are kept there.
+    pub third_port: u16,
     /// Where PostgreSQL listens, the primary first.
     pub server_ports: Vec<u16>,
     /// How reads are spread over them.
@@ -63,6 +69,7 @@ pub fn weir(s: &Settings) -> String {
     let cache = match s.stage {
         Stage::Cached => CACHE.to_owned(),
         Stage::Hoard => [CACHE, HOARD].concat(),
+        Stage::Shelved => [CACHE, &in_memcached(s.third_port)].concat(),
         _ => String::new(),
     };
     let causal = if s.stage == Stage::Uncausal { "causal_reads = off\n" } else { "" };
@@ -109,6 +116,7 @@ pub fn pgpool(s: &Settings) -> String {
     // Its own sizes: with ours it takes all of its shared memory before it starts.
     let cache = match s.stage {
         Stage::Cached => format!("memory_cache_enabled = on\nmemqcache_method = 'shmem'\nmemqcache_oiddir = '{folder}'\n"),
+        Stage::Shelved => format!("{CACHE}memqcache_oiddir = '{folder}'\n{}", in_memcached(s.third_port)),
         _ => String::new(),
     };
     let children = clients_max + 4;

@@ -155,6 +155,8 @@ const GOALS: &[Goal] = &[
     },
     pays("ratio-10", "ratio-10-off", 0.95),
     pays("ratio-20", "ratio-20-off", 1.0),
+    pays("memcached-20", "memcached-20-off", 0.90),
+    pays("memcached-40", "memcached-40-off", 1.0),
     Goal {
         what: "hits per second at 256 clients / at 4",
         workload: "hits-256",

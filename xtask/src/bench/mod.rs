@@ -95,7 +95,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let folder = Folder::make(account)?;
     let programs = programs::prepare(&systems, &workloads, arguments.weir.as_deref(), &folder.0, account);
     let cluster = server::start(arguments.scale)?;
-    let is_spread = workloads.iter().any(|workload| !matches!(workload.stage, Stage::One | Stage::Cached | Stage::Hoard));
+    let is_spread =
+        workloads.iter().any(|workload| !matches!(workload.stage, Stage::One | Stage::Cached | Stage::Hoard | Stage::Shelved));
     let spread = is_spread.then(|| server::start_spread(arguments.scale)).transpose()?;
     let busy = workloads.iter().filter(|workload| !matches!(workload.kind, Kind::Idle { .. }));
     let launcher = Launcher {

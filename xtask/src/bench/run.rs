@@ -16,7 +16,7 @@ use super::proc;
 use super::redis;
 use super::stats::percentile;
 use super::system::{Program, Running, System};
-use super::workload::{Kind, PIPELINE_STATEMENTS, Workload};
+use super::workload::{Kind, PIPELINE_STATEMENTS, Stage, Workload};
 use crate::process;
 
 /// Large reads keep our own client cheap.
@@ -54,7 +54,8 @@ pub fn measure(workload: &Workload, system: &Running, seconds: u32, folder: &Pat
     if let Kind::Invalidate { answers } = workload.kind {
         return kept::measure_writes(system, answers, seconds);
     }
-    if matches!(workload.kind, Kind::Hits | Kind::HitRatio { .. }) && system.system() != System::Redis {
+    let is_cached = !matches!(workload.stage, Stage::One);
+    if is_cached && matches!(workload.kind, Kind::Hits | Kind::HitRatio { .. }) && system.system() != System::Redis {
         kept::warm(system)?;
     }
     let reads_before = reads_by_node(workload, system)?;

@@ -3,6 +3,7 @@
 //! All run as an ordinary user on ports of their own, before the same PostgreSQL, with their logs as quiet as they get.
 
 use std::fs::{self, File};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -66,7 +67,7 @@ impl System {
 
     /// Why this system cannot do this workload at all.
     pub fn unfit_for(self, workload: &Workload) -> Option<&'static str> {
-        if matches!(self, System::Answers | System::Redis) && workload.kind != Kind::Hits {
+        if matches!(self, System::Answers | System::Redis) && (workload.kind != Kind::Hits || workload.stage != Stage::Cached) {
             return Some("has only hits");
         }
         match (self, workload.door) {
@@ -77,10 +78,12 @@ impl System {
             (System::Pgpool, Door::Scram) => return Some("needs the password in clear text or encrypted, not only its verifier"),
         }
         match (self, workload.stage) {
-            (System::Weir, _) | (_, Stage::One) | (System::Pgpool, Stage::Spread | Stage::Cached) => {}
+            (System::Weir, _) | (_, Stage::One) | (System::Pgpool, Stage::Spread | Stage::Cached | Stage::Shelved) => {}
             (System::Answers | System::Redis, _) => {}
             (System::Pgpool, _) => return Some("a setting of Weir's is what is measured"),
-            (System::Direct | System::Bouncer | System::Relay, Stage::Cached) => return Some("has no cache"),
+            (System::Direct | System::Bouncer | System::Relay, Stage::Cached | Stage::Hoard | Stage::Shelved) => {
+                return Some("has no cache");
+            }
             (System::Direct | System::Bouncer | System::Relay, _) => return Some("knows one server"),
         }
         match (self, workload.kind) {
@@ -150,7 +153,7 @@ pub struct Launcher {
 impl Launcher {
     /// The servers of a stage, the primary first.
     fn server_ports(&self, stage: Stage) -> Vec<u16> {
-        if matches!(stage, Stage::One | Stage::Cached | Stage::Hoard) {
+        if matches!(stage, Stage::One | Stage::Cached | Stage::Hoard | Stage::Shelved) {
             vec![self.server_port]
         } else {
             self.spread_ports.clone()
@@ -163,17 +166,20 @@ impl Launcher {
         let server_port = server_ports.first().copied().context("the servers of this workload were not started")?;
         if system == System::Direct {
             let (port, log) = (server_port, PathBuf::new());
-            return Ok(Running { system, port, server_port, child: None, log, session_mode: false, reserved: vec![] });
+            let (child, store, reserved) = (None, None, vec![]);
+            return Ok(Running { system, port, server_port, child, store, log, session_mode: false, reserved });
         }
-        let reserved = vec![ReservedPort::any()?, ReservedPort::any()?];
-        let port = reserved[0].number();
+        let reserved = vec![ReservedPort::any()?, ReservedPort::any()?, ReservedPort::any()?];
+        let ports = [reserved[0].number(), reserved[1].number(), reserved[2].number()];
+        let port = ports[0];
         let folder = self.folder.join(format!("{}-{port}", system.name()));
         fs::create_dir(&folder)?;
-        let words = self.command_line(system, workload, &folder, [port, reserved[1].number()])?;
+        let words = self.command_line(system, workload, &folder, ports)?;
         for entry in fs::read_dir(&folder)? {
             self.account.own(&entry?.path())?;
         }
         self.account.own(&folder)?;
+        let store = (workload.stage == Stage::Shelved).then(|| self.start_memcached(ports[2])).transpose()?;
         let log = folder.join("log");
         let words: Vec<String> = wrapper.iter().cloned().chain(words).collect();
         let mut command = Command::new(&words[0]);
@@ -182,10 +188,21 @@ impl Launcher {
         self.account.apply(&mut command);
         let child = command.spawn().with_context(|| format!("cannot run {}", words[0]))?;
         let session_mode = system == System::Bouncer && self.bouncer_lacks_prepared();
-        let mut running = Running { system, port, server_port, child: Some(child), log, session_mode, reserved };
+        let mut running = Running { system, port, server_port, child: Some(child), store, log, session_mode, reserved };
         running.wait_ready()?;
         running.wait_for_servers(server_ports.len())?;
         Ok(running)
+    }
+
+    /// A memcached of its own for a system.
+    fn start_memcached(&self, port: u16) -> Result<Child> {
+        let mut command = Command::new("memcached");
+        command.args(["-l", "127.0.0.1", "-p", &port.to_string(), "-U", "0", "-m", "1024", "-c", "4096"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.account.apply(&mut command);
+        let child = command.spawn().context("cannot run memcached (Debian's package memcached)")?;
+        weir_demo::wait_until("memcached to answer", START_LIMIT, || Ok(TcpStream::connect(("127.0.0.1", port)).is_ok()))?;
+        Ok(child)
     }
 
     /// Whether prepared statements need PgBouncer's session mode.
@@ -194,12 +211,13 @@ impl Launcher {
     }
 
     /// Writes the files a system needs and says how to start it.
-    fn command_line(&self, system: System, workload: &Workload, folder: &Path, ports: [u16; 2]) -> Result<Vec<String>> {
+    fn command_line(&self, system: System, workload: &Workload, folder: &Path, ports: [u16; 3]) -> Result<Vec<String>> {
         let door = workload.door;
         let settings = conf::Settings {
             folder: folder.display().to_string(),
             port: ports[0],
             second_port: ports[1],
+            third_port: ports[2],
             server_ports: self.server_ports(workload.stage),
             stage: workload.stage,
             clients_max: self.clients_max,
@@ -258,6 +276,8 @@ pub struct Running {
     /// Where the primary behind it listens.
     pub server_port: u16,
     child: Option<Child>,
+    /// Where it keeps answers.
+    store: Option<Child>,
     /// What it printed.
     log: PathBuf,
     session_mode: bool,
@@ -329,6 +349,9 @@ impl Running {
 
     /// Ends it and waits.
     pub fn stop(&mut self) -> Result<()> {
+        if let Some(mut store) = self.store.take() {
+            process::stop(&mut store, Signal::TERM, STOP_LIMIT)?;
+        }
         let Some(mut child) = self.child.take() else { return Ok(()) };
         let family = proc::tree(child.id());
         let ended = process::stop(&mut child, self.system.stop_signal(), STOP_LIMIT)?;

@@ -83,6 +83,8 @@ pub enum Stage {
     Cached,
     /// The same with room for a million answers.
     Hoard,
+    /// Answers are kept in a memcached beside it.
+    Shelved,
     /// A primary and two standbys, reads on all three.
     Spread,
     /// The same servers, all on the primary: `load_balance_mode = off`.
@@ -203,6 +205,11 @@ pub const WORKLOADS: &[Workload] = &[
     other("ratio-20-off", Kind::HitRatio { percent: 20 }, 8, "the same without a cache"),
     cached("ratio-50", Kind::HitRatio { percent: 50 }, 8, "read, 50 % hits"),
     other("ratio-50-off", Kind::HitRatio { percent: 50 }, 8, "the same without a cache"),
+    before(Stage::Shelved, "memcached-hits", Kind::Hits, 8, "read that is a hit in memcached"),
+    before(Stage::Shelved, "memcached-20", Kind::HitRatio { percent: 20 }, 8, "read, 20 % hits in memcached"),
+    before(Stage::Shelved, "memcached-40", Kind::HitRatio { percent: 40 }, 8, "read, 40 % hits in memcached"),
+    other("memcached-20-off", Kind::HitRatio { percent: 20 }, 8, "the same without a cache"),
+    other("memcached-40-off", Kind::HitRatio { percent: 40 }, 8, "the same without a cache"),
     cached("uncacheable", Kind::Uncacheable, 8, "read that is never kept"),
     other("uncacheable-off", Kind::Uncacheable, 8, "the same without a cache"),
     Workload {
