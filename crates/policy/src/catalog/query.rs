@@ -99,9 +99,10 @@ pub const PARTS: &[Part] = &[
               AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))",
         take: Draft::referring,
     },
-    // Writing it may do anything: functions of users run that the text does not name.
+    // Writing it may do anything: functions of users run that the text does not name. Up to version 14 a partition's copies of its parent's
+    // triggers count as internal like those of foreign keys, which call functions of PostgreSQL's own.
     Part {
-        sql: "SELECT tgrelid FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgfoid >= 16384 \
+        sql: "SELECT tgrelid FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384 \
               UNION SELECT ev_class FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384 \
               UNION SELECT oid FROM pg_class WHERE relkind = 'f' OR relrowsecurity \
               UNION SELECT d.adrelid FROM pg_attrdef d, LATERAL regexp_matches(d.adbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
@@ -143,12 +144,12 @@ pub const PARTS: &[Part] = &[
     Part {
         sql: "SELECT p.proname, l.lanname, CASE WHEN octet_length(p.prosrc) > 12000 THEN '' ELSE p.prosrc END \
               FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid >= 16384 AND l.lanname NOT IN ('c', 'internal') \
-              AND EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D')",
+              AND EXISTS (SELECT FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384)",
         take: Draft::source,
     },
     Part {
         sql: "SELECT t.tgrelid, p.proname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid \
-              WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgfoid >= 16384 \
+              WHERE t.tgenabled <> 'D' AND t.tgfoid >= 16384 \
               UNION ALL SELECT ev_class, '' FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384",
         take: Draft::with_write,
     },
@@ -167,7 +168,7 @@ pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_cast WHERE oid >= 16384), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(inhrelid, ' ', inhparent)))) FROM pg_inherits), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_rewrite), \
-    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', tgenabled)))) FROM pg_trigger WHERE NOT tgisinternal), \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', tgenabled, ' ', tgfoid)))) FROM pg_trigger WHERE tgfoid >= 16384), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_constraint WHERE contype IN ('c', 'f')), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_attrdef), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_policy), \

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,16 +59,24 @@ pub fn judge(claim: &Claim, password: &Zeroizing<Vec<u8>>, deadline: Option<Inst
     Verdict { at: Instant::now(), outcome }
 }
 
-/// The other side's process, which does not outlive its question.
-struct Helper(Child);
+/// The other side's process, which does not outlive its question, and whether it was ended.
+struct Helper(Child, bool);
+
+impl Helper {
+    /// Ends it. How it ended, if it did so by itself.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        // Modules may have started processes, so all of its group. Not yet waited for, so the number is still its own.
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).filter(|_| !self.1) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        self.1 = true;
+        self.0.wait()
+    }
+}
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // Modules may have started processes, so all of its group. Not yet waited for, so the number is still its own.
-        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process_group(pid, Signal::KILL);
-        }
-        let _ = self.0.wait();
+        let _ = self.end();
     }
 }
 
@@ -76,7 +84,7 @@ fn ask(question: &[u8], deadline: Instant) -> io::Result<Vec<u8>> {
     // Not by its path: that may hold a newer version by now.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("weir").arg(COMMAND).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut helper = Helper(command.spawn()?);
+    let mut helper = Helper(command.spawn()?, false);
     let (Some(mut stdin), Some(mut stdout)) = (helper.0.stdin.take(), helper.0.stdout.take()) else {
         return Err(io::Error::other("the process that asks PAM has no pipes"));
     };
@@ -92,7 +100,8 @@ fn ask(question: &[u8], deadline: Instant) -> io::Result<Vec<u8>> {
         answer.extend_from_slice(&part[..read]);
         if read == 0 || answer.len() > ANSWER_BYTES_MAX {
             drop(stdout);
-            return Err(io::Error::other(format!("the process that asks PAM has ended: {}", helper.0.wait()?)));
+            // It may only have closed what it had open, and wait for something.
+            return Err(io::Error::other(format!("the process that asks PAM has ended: {}", helper.end()?)));
         }
     }
     Ok(answer)

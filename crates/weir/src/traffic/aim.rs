@@ -2,7 +2,7 @@
 
 use crate::client::flow::{Flow, Need};
 use crate::client::inventory;
-use crate::client::session::{IDLE, Session};
+use crate::client::session::{FAILED, IDLE, Session};
 use crate::client::session_card::Doing;
 use crate::client::statements::Statement;
 use crate::io::reactor::parked;
@@ -180,6 +180,10 @@ fn leave_reader(s: &mut Session, w: &Rc<Worker>) {
 
 /// Why a statement that only means something on the primary cannot run where the session's transaction is, if it is elsewhere.
 pub fn misplaced(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Fault> {
+    if s.transaction == FAILED {
+        // Any server says what a failed transaction says.
+        return None;
+    }
     if let Some(fault) = sequences::refusal(s, statement) {
         return Some(fault);
     }
@@ -360,6 +364,8 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
 }
 
 async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule) -> Result<(), Fault> {
+    // Not its client's silence: limits on that do not count.
+    show_waiting(s, w);
     let limit_ms = s.pools.limits.get().wait_ms;
     let waited = started.elapsed();
     if limit_ms > 0 && waited >= Duration::from_millis(limit_ms) {

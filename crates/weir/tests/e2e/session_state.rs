@@ -1,5 +1,6 @@
 //! What a session set, made or locked stays with it, and with nobody else, while server connections are shared.
 
+use crate::support::ground::wait_for_catalog;
 use crate::support::proxy::show;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -459,4 +460,29 @@ fn what_triggers_set_is_their_sessions_and_nobody_elses() {
     client.run("insert into plain values (1)");
     other.run("insert into plain values (2)");
     assert_eq!(proxy.metric("inventories_total"), asked, "other tables cost nothing");
+}
+
+/// Neither a definition that only puts another function behind a trigger, nor one on the parent of a partition shows in the table's own.
+#[test]
+fn triggers_that_are_replaced_or_come_with_a_parent_count_too() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table watched (a int); create table parent (a int) partition by list (a);
+         create table part partition of parent for values in (1);
+         create function calm() returns trigger language plpgsql as $$ begin return new; end $$;
+         create function sets() returns trigger language plpgsql as $$ begin set statement_timeout = '78s'; return new; end $$;
+         create trigger t before insert on watched for each row execute function calm();
+         create trigger p after insert on parent for each row execute function sets()",
+    );
+    let proxy = ground.proxy("worker_threads = 1\npool_size = 1\nbackend_weight1 = 0\nbackend_weight2 = 0");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    wait_for_catalog(&mut client, &ground.database);
+    let read = |client: &mut Raw| client.value("/*NO LOAD BALANCE*/ select current_setting('statement_timeout')");
+    client.run("insert into part values (1)");
+    assert_eq!((read(&mut other), read(&mut client)), ("0".into(), "78s".into()), "a trigger of the parent");
+    client.run("reset statement_timeout");
+    client.run("create or replace trigger t before insert on watched for each row execute function sets()");
+    wait_for_catalog(&mut client, &ground.database);
+    client.run("insert into watched values (1)");
+    assert_eq!((read(&mut other), read(&mut client)), ("0".into(), "78s".into()), "a trigger that was replaced");
 }
