@@ -77,10 +77,15 @@ impl Text {
     }
 
     /// The tables its answer is made of, if it may be kept.
-    pub fn tables_read(&self, catalog: &Catalog, path: &Path) -> Option<Vec<u32>> {
+    /// Tables of the list `never` count also behind views and parents.
+    pub fn tables_read(&self, catalog: &Catalog, path: &Path, never: &[String]) -> Option<Vec<u32>> {
         match self.reads {
             Reads::Never => None,
-            Reads::Judged => catalog.reads(&self.strict, &self.vouched, path),
+            Reads::Judged => {
+                let found = catalog.reads(&self.strict, &self.vouched, path)?;
+                let is_listed = |listed: &String| catalog.numbers_of(listed).iter().any(|oid| found.contains(oid));
+                (!never.iter().any(is_listed)).then_some(found)
+            }
             Reads::Forced => catalog.reads_at_least(&self.names, path),
         }
     }

@@ -195,6 +195,16 @@ impl Catalog {
         if found.iter().any(is_wild) { Touched::All } else { Touched::Tables(found) }
     }
 
+    /// Numbers of the relations that an entry of a list is about: `table`, in whatever schema, or `schema.table`.
+    pub fn numbers_of(&self, listed: &str) -> Vec<u32> {
+        let (schema, table) = listed.split_once('.').map_or((None, listed), |(schema, table)| (Some(schema), table));
+        let start = self.relations.0.partition_point(|object| object.name(&self.text) < table);
+        let wanted = schema.map(|schema| self.schema(schema));
+        let of_name = self.relations.named(&self.text, table).iter().enumerate();
+        let meant = of_name.filter(|(_, object)| wanted.is_none_or(|wanted| wanted == Some(object.schema)));
+        meant.filter_map(|(at, _)| self.tables.oids.get(start + at).copied()).collect()
+    }
+
     /// The number of the relation a name stands for.
     pub(super) fn number(&self, relation: &Name, path: &Path) -> Option<u32> {
         let start = self.relations.0.partition_point(|object| object.name(&self.text) < relation.name.as_str());

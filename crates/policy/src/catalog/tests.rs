@@ -295,12 +295,20 @@ fn the_tables_behind_a_statement_are_known() {
     for line in table.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (sql, expected) = line.split_once(" -> ").unwrap();
         let text = crate::cache::Text::of(&weir_sql::facts(sql.as_bytes()), sql, &config);
-        let reads = text.tables_read(&catalog, &path).map_or("-".to_owned(), shown);
+        let reads = text.tables_read(&catalog, &path, &[]).map_or("-".to_owned(), shown);
         let touches = match text.touches(Some((&catalog, &path))) {
             Touched::All => "all".to_owned(),
             Touched::Tables(oids) if oids.is_empty() => "nothing".to_owned(),
             Touched::Tables(oids) => shown(oids),
         };
         assert_eq!(format!("{reads} / {touches}"), expected, "{sql}");
+    }
+    let is_kept = |sql: &str, never: &str| {
+        let text = crate::cache::Text::of(&weir_sql::facts(sql.as_bytes()), sql, &config);
+        text.tables_read(&catalog, &path, &[never.to_owned()]).is_some()
+    };
+    let behind_a_view = "select count(*) from v_parent join t using (a)";
+    for (never, expected) in [("leaf", false), ("public.leaf", false), ("other.leaf", true), ("leaf2", true), ("t", false)] {
+        assert_eq!(is_kept(behind_a_view, never), expected, "{never}");
     }
 }

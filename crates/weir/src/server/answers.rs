@@ -58,6 +58,8 @@ pub struct Answer {
     pub database: Arc<str>,
     /// Who logged in that asked for it.
     pub user: Arc<str>,
+    /// A round that began after all it shows was visible: who is given it must not see less from then on.
+    pub round: u64,
     /// When it was stored, in milliseconds since the start of the proxy.
     pub made_ms: u64,
     /// What the server took for it.
@@ -393,7 +395,7 @@ mod tests {
     fn answer(answers: &Answers, bytes: usize) -> Answer {
         let deps = answers.versions.begin(&[answers.versions.of_table("d", 1)]).unwrap();
         let bytes = vec![0; bytes].into();
-        Answer { bytes, deps, database: "d".into(), user: "u".into(), made_ms: 0, took_us: 0, hits: AtomicU64::new(0) }
+        Answer { bytes, deps, database: "d".into(), user: "u".into(), round: 1, made_ms: 0, took_us: 0, hits: AtomicU64::new(0) }
     }
 
     #[test]

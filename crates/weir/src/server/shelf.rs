@@ -9,7 +9,7 @@ use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::server::link;
-use crate::server::stores::{Shelf, Stores};
+use crate::server::stores::{Shelf, Stores, VALUE_BYTES_MAX};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -23,9 +23,6 @@ const RETRY: Duration = Duration::from_millis(250);
 
 /// Bytes read before the sessions get their turn.
 const READ_BYTES_MAX: usize = 1 << 20;
-
-/// Longest value that is read. Larger ones are not stored.
-pub const VALUE_BYTES_MAX: usize = 8 << 20;
 
 /// What is read may take as much room as a value and its head.
 const PIECE_BYTES: usize = 32 << 10;

@@ -18,6 +18,9 @@ use weir_policy::cache::{Found, Holds, Host, Kept, Order, Ring, Slot, Stamp, hos
 use weir_policy::config::{CacheConfig, Method, StoreConfig};
 use weir_wire::store::{Ask, Dialect, Expect, Told, Value};
 
+/// Longest value that is read. Answers that come near it are not stored.
+pub const VALUE_BYTES_MAX: usize = 8 << 20;
+
 /// Questions under way at a host. With more of them the store is too slow to be of use: those that come are not asked.
 const UNDER_WAY_MAX: usize = 20_000;
 
@@ -238,7 +241,7 @@ impl Stores {
     pub fn put(&self, digest: &Digest, kept: &Kept<'_>) {
         let key = self.answer_key(digest);
         let at = self.ring.host_of(&key);
-        if self.shelves[at].can_take() {
+        if self.shelves[at].can_take() && kept.bytes.len() + kept.key.len() < VALUE_BYTES_MAX / 2 {
             let bytes = kept.write();
             self.say(at, Ask::Set { key: &key, bytes: &bytes, seconds: self.expire_seconds }, Expect::Done, Purpose::Put);
         }
@@ -300,8 +303,8 @@ impl Stores {
                 }
             }
         }
-        let is_known = |slot: &Slot| self.hosts_of(*slot).all(|at| self.shelves[at].holds.borrow().is_raised(*slot));
-        let done = |ticket: &mut Ticket| ticket.slots.iter().all(is_known);
+        // A host that is out of reach hears of it first of all when it is back.
+        let done = |ticket: &mut Ticket| ticket.slots.iter().all(|slot| self.is_raised(*slot));
         let told: Vec<Ticket> = self.changes.borrow_mut().extract_if(.., done).collect();
         for ticket in told {
             ticket.into_slots().into_iter().for_each(|slot| self.settle(slot, true));

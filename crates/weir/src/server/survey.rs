@@ -208,7 +208,9 @@ async fn look(
             // What was relied upon until now is not true any more.
             let catalog = read(w, line, config.clone()).await?;
             let edition = w.shared.catalogs.next_edition();
-            if database.is_redefined(&fingerprint) {
+            let lies_in_store = w.shared.answers.as_ref().is_some_and(|answers| answers.common.is_some());
+            // What lies in a store may be older than our first look.
+            if database.is_redefined(&fingerprint) || (lies_in_store && known.is_none()) {
                 redefine(w, database);
             }
             debug_assert_ne!(edition, UNKNOWN);
@@ -230,15 +232,15 @@ async fn look(
 fn redefine(w: &Worker, database: &Database) {
     database.follow.redefine();
     if let Some(answers) = &w.shared.answers {
-        let versions = &answers.versions;
-        versions.change(&[versions.of_database(&database.name)], w.shared.positions.next_round());
+        answers.change(&[answers.versions.of_database(&database.name)], w.shared.positions.next_round());
     }
 }
 
 /// Looks whether the server processes of writers have ended whose end nobody heard of. Cancel safe.
 async fn dispel(w: &Worker, database: &Database, answers: &Answers, line: &mut Line) -> Result<(), SurveyError> {
     let doubts = answers.doubts(&database.name);
-    if doubts.is_empty() {
+    // A standby does not know what the primary of before and after still does.
+    if doubts.is_empty() || !w.is_primary(line.address.node) {
         return Ok(());
     }
     let pids: Vec<String> = doubts.iter().map(|doubt| doubt.pid.to_string()).collect();

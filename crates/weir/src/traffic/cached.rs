@@ -119,7 +119,7 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
         return None;
     }
     let place = judging::place_of(s, w);
-    let slots = slots_read(s, answers, caching, place)?;
+    let slots = slots_read(s, w, answers, caching, place)?;
     let who = who(s)?;
     let mut key = w.scratch.borrow_mut();
     key.clear();
@@ -129,7 +129,7 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
     match find(s, w, answers, &key) {
         Found::Answer(answer) => {
             drop(key);
-            give_batch(s, w, prepared, &answer.bytes);
+            give_batch(s, w, prepared, &answer.bytes, answer.round);
             return Some(Flow::Next);
         }
         Found::Unproven => return Some(Flow::Hold),
@@ -143,7 +143,8 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
     let key: Key = key.as_slice().into();
     match seek(s, w, answers, before, key, &slots) {
         Sought::Found(bytes) => {
-            give_batch(s, w, prepared, &bytes);
+            // Another Weir's rounds are not ours.
+            give_batch(s, w, prepared, &bytes, w.shared.positions.next_round());
             Some(Flow::Next)
         }
         Sought::Flow(flow) => flow,
@@ -197,10 +198,11 @@ fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<(Rc<Prepar
     prepared.statement.local.is_none().then_some((prepared, told))
 }
 
-fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8]) {
+fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8], round: u64) {
     let Some(batch) = Batch::read(s.up.unseen()) else { return };
     let (headers, count, has_parse) = (batch.headers, batch.count, batch.parse.is_some());
     s.cached.has_waited = false;
+    causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
     statement_log::sent(s, w, Source::Message("Execute: ", &prepared));
     s.portal = None;
@@ -228,7 +230,7 @@ fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Ca
     let answers = w.shared.answers.as_ref()?;
     let place = judging::place_of(s, w);
     // First of all: most of what is not kept is known for that.
-    let slots = slots_read(s, answers, caching, place)?;
+    let slots = slots_read(s, w, answers, caching, place)?;
     let who = who(s)?;
     let key = {
         let body = s.up.whole(header)?;
@@ -242,7 +244,7 @@ fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Ca
     match find(s, w, answers, &key) {
         Found::Answer(answer) => {
             drop(key);
-            return Some(give(s, w, header, &answer.bytes));
+            return Some(give(s, w, header, &answer.bytes, answer.round));
         }
         Found::Unproven => return Some(Flow::Hold),
         Found::Nothing => {}
@@ -252,13 +254,14 @@ fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Ca
     }
     let key: Key = key.as_slice().into();
     match seek(s, w, answers, before, key, &slots) {
-        Sought::Found(bytes) => Some(give(s, w, header, &bytes)),
+        Sought::Found(bytes) => Some(give(s, w, header, &bytes, w.shared.positions.next_round())),
         Sought::Flow(flow) => flow,
     }
 }
 
-fn give(s: &mut Session, w: &Worker, header: Header, bytes: &[u8]) -> Flow {
+fn give(s: &mut Session, w: &Worker, header: Header, bytes: &[u8], round: u64) -> Flow {
     s.cached.has_waited = false;
+    causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
     statement_log::answered(s, w);
     (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
@@ -281,7 +284,8 @@ fn find(s: &mut Session, w: &Worker, answers: &Answers, key: &[u8]) -> Found {
     // In this order: what counts as taken in was raised before.
     let is_fresh = fresh::is_fresh(s, w);
     match answers.get(key, w.now_ms()) {
-        Some(_) if !is_fresh && fresh::must_wait(s, w) => return Found::Unproven,
+        // Who has a link by now has waited.
+        Some(_) if !is_fresh && s.link.is_none() && fresh::must_wait(s, w) => return Found::Unproven,
         Some(answer) if is_fresh => {
             s.cached.wait = None;
             return Found::Answer(answer);
@@ -363,7 +367,7 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
 }
 
 /// What an answer hangs on, if it may be kept.
-fn slots_read(s: &Session, answers: &Answers, caching: &Caching, place: u64) -> Option<Rc<[Slot]>> {
+fn slots_read(s: &Session, w: &Worker, answers: &Answers, caching: &Caching, place: u64) -> Option<Rc<[Slot]>> {
     if place == 0 {
         return None;
     }
@@ -371,7 +375,8 @@ fn slots_read(s: &Session, answers: &Answers, caching: &Caching, place: u64) -> 
         return known;
     }
     let catalog = s.pools.known.catalog()?;
-    let tables = caching.text.tables_read(&catalog, &judging::path_in(s, &catalog));
+    let never = &w.peek_config().cache.unsafe_tables;
+    let tables = caching.text.tables_read(&catalog, &judging::path_in(s, &catalog), never);
     let is_told = |tables: &Vec<u32>| !(answers.follows_wal && catalog.has_materialised(tables));
     let slots = tables.filter(|tables| tables.len() <= TABLES_MAX && is_told(tables)).map(|tables| {
         let versions = &answers.versions;
@@ -668,9 +673,11 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
     if let Some(since) = since.filter(|_| is_fine) {
         let took_us = w.reactor.now().saturating_duration_since(since).as_micros() as u64;
         let (database, user) = (s.pools.database.clone(), s.pools.user.clone());
-        let (made_ms, hits) = (w.now_ms(), AtomicU64::new(0));
+        let (made_ms, hits, round) = (w.now_ms(), AtomicU64::new(0), w.shared.positions.next_round());
         let is_stored = match &w.stores {
-            None => answers.put(key, Answer { bytes: bytes.as_slice().into(), deps, database, user, made_ms, took_us, hits }),
+            None => {
+                answers.put(key, Answer { bytes: bytes.as_slice().into(), deps, database, user, round, made_ms, took_us, hits })
+            }
             Some(stores) => {
                 stores.put(&stored::digest_of(&key), &Kept { took_us, deps, key: &key, bytes: &bytes });
                 shelf::wake(w, stores);
@@ -704,6 +711,14 @@ fn land(w: &Worker, flight: Flight) {
             mailbox.send(Message::Wake(task));
         }
     });
+}
+
+/// The next statement was refused before it was sent: nothing is waited for, or raised, on its behalf.
+pub fn refused(s: &mut Session, w: &Worker) {
+    (s.cached.ticket, s.cached.wait, s.cached.fetch) = (None, None, None);
+    if let Some(stores) = &w.stores {
+        shelf::wake(w, stores);
+    }
 }
 
 /// The link is gone. What was under way may still be carried out (`Raised` is dropped unsettled); what was only written is not.

@@ -105,6 +105,24 @@ pub fn heard(s: &mut Session, w: &Worker) {
     }
 }
 
+/// An answer from memory is about to reach the client; what it shows was visible before this round began.
+#[inline]
+pub fn heard_from_memory(s: &mut Session, w: &Worker, round: u64) {
+    let positions = &w.shared.positions;
+    let is_off = s.causal.mode(w) == CausalReads::Off;
+    s.causal.missed |= is_off;
+    if is_off && !positions.is_global() {
+        return;
+    }
+    s.causal.seen.heard_primary(round);
+    if positions.is_global() {
+        positions.tell_primary(round);
+    }
+    if positions.want(round) {
+        wake_sampler(w);
+    }
+}
+
 /// A statement that a standby may answer is about to be routed: notes what its answer must show.
 #[inline]
 pub fn begin_read(s: &mut Session, w: &Worker) {

@@ -98,6 +98,7 @@ fn fail_next(s: &mut Session, w: &Worker, fault: &Fault) -> Result<(), Fault> {
     let header = s.up.peek(&w.buffers).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
     let Some(header) = header else { return Ok(()) };
     s.up.eat(header);
+    cached::refused(s, w);
     s.say_error(w, fault);
     if matches!(header.tag, front::QUERY | front::FUNCTION_CALL) {
         s.say_ready(w);

@@ -31,6 +31,8 @@ pub(super) fn look(s: &mut Session, w: &Worker, stores: &Rc<Stores>, key: &[u8],
     let digest = digest_of(key);
     let fetch = match s.cached.fetch.take().filter(|fetched| fetched.0.digest == digest) {
         Some(Fetched(fetch)) => fetch,
+        // Who has a link by now has asked before: others would have it meanwhile, and he would ask for ever.
+        None if s.link.is_some() => return Look::Off,
         None => {
             let Some(fetch) = stores.fetch(digest, slots, w.reactor.current_task(), w.now_ms()) else { return Look::Off };
             w.count(Metric::CacheStoresAsked);
