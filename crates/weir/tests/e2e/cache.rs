@@ -268,6 +268,26 @@ fn a_standby_that_lags_gives_no_answer_that_stays() {
 }
 
 #[test]
+fn who_was_answered_from_memory_does_not_see_less_from_a_standby_afterwards() {
+    let cluster = cluster(1);
+    cluster.primary().query("create table t (a int); insert into t values (1)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let proxy = Proxy::start(&cluster, "memory_cache_enabled = on\ncausal_reads = session\nbackend_weight0 = 0");
+    let mut writer = proxy.console();
+    wait_for_catalog(&mut writer, "postgres");
+    cluster.standbys()[0].pause_replay().unwrap();
+    writer.run("update t set a = 2");
+    // The writer sees his own, so that its answer is kept.
+    assert_eq!(warm(&proxy, &mut writer, "select a from t")[0][0], "2");
+    assert_eq!(proxy.console().value("select a + length(clock_timestamp()::text) * 0 from t"), "1", "the standby is behind");
+    let mut other = proxy.console();
+    assert!(is_hit(&proxy, &mut other, "select a from t"));
+    let seen = other.value("select a + length(clock_timestamp()::text) * 0 from t");
+    cluster.standbys()[0].resume_replay().unwrap();
+    assert_eq!(seen, "2", "it was told of the write already");
+}
+
+#[test]
 fn an_answer_that_was_asked_for_before_a_commit_is_not_stored_after_it() {
     let ground = Ground::new();
     ground.prepare("create table t (a int)");
