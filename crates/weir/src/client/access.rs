@@ -6,12 +6,14 @@ use crate::client::pam;
 use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use weir_policy::config::CheckConfig;
 use weir_policy::hba::{Hba, Network};
 use weir_policy::passwd::{Passwords, PoolKey, Secret};
 use weir_policy::throttle::{Throttle, Visitor};
@@ -46,6 +48,15 @@ pub struct AccessFiles {
     /// Nobody whom the password file does not name gets in without having proved something, or by a rule that trusts him. Without,
     /// such users are let in as far as servers trust them, and must not be helped by what another client once proved.
     pub keeps_proofs: bool,
+}
+
+impl AccessFiles {
+    /// Who looks at the servers, and his password: the configuration's, else the password file's.
+    pub fn checker<'a>(&'a self, check: &'a CheckConfig) -> (&'a str, Option<Cow<'a, Secret>>) {
+        let user = if check.user.is_empty() { "postgres" } else { &check.user };
+        let own = Secret::parse(check.password.as_bytes(), self.key.as_ref()).ok().map(Cow::Owned);
+        (user, own.or_else(|| self.passwords.get(user.as_bytes()).map(Cow::Borrowed)))
+    }
 }
 
 /// A password under a salt. The password stands for itself only as a digest under a secret of this process.

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_policy::cluster::{ClusterView, Health, Probe, Role};
 use weir_policy::config::{ClusteringMode, Config, LogDelay, NodeConfig};
 use weir_policy::lag::{self, History};
-use weir_policy::passwd::Secret;
 
 /// Longest time until a node that is down is asked again.
 const DOWN_PERIOD: Duration = Duration::from_secs(10);
@@ -167,10 +166,9 @@ async fn ask(w: &Worker, config: &Config, address: &Address, line: &Line) -> Res
         }
     }
     let check = &config.check;
-    let user = if check.user.is_empty() { "postgres" } else { &check.user };
     let files = w.shared.access.files();
-    let own = Secret::parse(check.password.as_bytes(), files.key.as_ref()).ok();
-    let secret = own.as_ref().or_else(|| files.passwords.get(user.as_bytes()));
+    let (user, secret) = files.checker(check);
+    let secret = secret.as_deref();
     let login = crate::server::link::Login { user, database: &check.database, secret, generation: 0, parameters: &[] };
     let mut talk = Talk::log_in(w, address, &login, deadline).await?;
     let answer = question(w, address, &mut talk).await?;
