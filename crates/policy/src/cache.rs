@@ -5,6 +5,7 @@
 //! Weirs share a store, `stamp` says what stands there, and `Holds` what a member of them owes it.
 
 mod admission;
+mod doorkeeper;
 mod follow;
 mod holds;
 mod ring;
@@ -13,6 +14,7 @@ mod text;
 mod versions;
 
 pub use admission::{Admission, Price};
+pub use doorkeeper::{Doorkeeper, Entry};
 pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
 pub use holds::{Found, Holds, Order};
 pub use ring::{Host, Ring, hosts, lock_number};

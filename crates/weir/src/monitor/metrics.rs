@@ -54,6 +54,7 @@ pub enum Metric {
     CacheBehind,
     CacheFollowWaits,
     CacheStoresAsked,
+    CacheStoresSpared,
     CacheStoresLost,
 }
 
@@ -113,6 +114,10 @@ pub const METRICS: &[Row] = &[
         help: "Statements that waited for the log to be taken in before their answer was given.",
     },
     Row { name: "cache_stores_asked_total", help: "Answers looked for in memcached or Redis." },
+    Row {
+        name: "cache_stores_spared_total",
+        help: "Answers not looked for there, since they were asked for the first time, and such are seldom found.",
+    },
     Row { name: "cache_stores_lost_total", help: "Connections to memcached or Redis that broke or did not answer in time." },
 ];
 

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_policy::cache::{Found, Holds, Host, Kept, Order, Ring, Slot, Stamp, hosts};
+use weir_policy::cache::{Doorkeeper, Found, Holds, Host, Kept, Order, Ring, Slot, Stamp, hosts};
 use weir_policy::config::{CacheConfig, Method, StoreConfig};
 use weir_wire::store::{Ask, Dialect, Expect, Told, Value};
 
@@ -80,6 +80,8 @@ pub struct Stores {
     woken: RefCell<Vec<TaskId>>,
     /// Sessions that wait for their marks.
     waiting: RefCell<Vec<TaskId>>,
+    /// Which questions are worth an exchange.
+    pub doorkeeper: RefCell<Doorkeeper>,
     /// Changes nobody waits for, until the store knows of them.
     changes: RefCell<Vec<Ticket>>,
 }
@@ -143,6 +145,7 @@ impl Stores {
             now_ms: Cell::new(0),
             woken: RefCell::default(),
             waiting: RefCell::default(),
+            doorkeeper: RefCell::default(),
             changes: RefCell::default(),
         }))
     }

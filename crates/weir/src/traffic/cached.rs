@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use stored::Look;
-use weir_policy::cache::{Deps, Kept, Outcome, Reads, Slot, hold_a_moment, says_a_moment};
+use weir_policy::cache::{Deps, Entry, Kept, Outcome, Reads, Slot, hold_a_moment, says_a_moment};
 use weir_policy::catalog::Touched;
 use weir_policy::config::PoolMode;
 use weir_policy::prepared::Shape;
@@ -68,7 +68,11 @@ pub struct Cached {
 }
 
 /// A read of the store under way, or over.
-struct Fetched(Rc<Fetch>);
+struct Fetched {
+    fetch: Rc<Fetch>,
+    since: Instant,
+    entry: Entry,
+}
 
 /// An answer on its way that is to be stored.
 struct Capture {
@@ -679,6 +683,7 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
                 answers.put(key, Answer { bytes: bytes.as_slice().into(), deps, database, user, round, made_ms, took_us, hits })
             }
             Some(stores) => {
+                stores.doorkeeper.borrow_mut().took(took_us);
                 stores.put(&stored::digest_of(&key), &Kept { took_us, deps, key: &key, bytes: &bytes });
                 shelf::wake(w, stores);
                 true

@@ -351,3 +351,26 @@ fn answers_are_spread_over_hosts_and_one_that_goes_is_missed() {
     }
     write(&mut writer, &mut reader, "4");
 }
+
+#[test]
+fn questions_that_seldom_come_twice_are_looked_for_when_they_do() {
+    let Some(store) = Store::start(Kind::Memcached) else { return };
+    let ground = Ground::new();
+    ground.prepare(OBJECTS);
+    let proxy = ground.primary_proxy(&store.own_conf());
+    let mut client = ground.client(&proxy);
+    warm(&proxy, &mut client, "select count(*) from t");
+    let spared = || proxy.metric("cache_stores_spared_total");
+    (0..500).for_each(|number| drop(client.rows(&format!("select b from t where a = {number}"))));
+    assert_eq!(spared(), 0, "so few questions are no burden");
+    (500..3000).for_each(|number| drop(client.rows(&format!("select b from t where a = {number}"))));
+    let before = spared();
+    assert!(before > 1000, "{before} of 3000 were spared");
+    // Once in 32 a new question asks nevertheless: of two in a row one does not.
+    (3000..3002).for_each(|number| drop(client.rows(&format!("select b from t where a = {number}"))));
+    assert!(spared() > before, "new ones are still spared");
+    let text = "select b from t where a = 3001";
+    assert_eq!(warm(&proxy, &mut client, text), client.rows(text));
+    let spared_before = spared();
+    assert!(is_hit(&proxy, &mut client, text) && spared() == spared_before, "asked for again it comes from the store");
+}

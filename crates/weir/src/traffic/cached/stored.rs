@@ -6,7 +6,7 @@ use crate::server::shelf;
 use crate::server::stores::{Digest, Fetch, Stores};
 use sha2::{Digest as _, Sha256};
 use std::rc::Rc;
-use weir_policy::cache::{Deps, Kept, Slot, Stamp, settled};
+use weir_policy::cache::{Deps, Entry, Kept, Slot, Stamp, settled};
 use weir_wire::store::Value;
 
 /// What came of asking the store.
@@ -26,27 +26,47 @@ pub(super) fn digest_of(key: &[u8]) -> Digest {
     Sha256::digest(key).into()
 }
 
+/// A digest's first bytes, as good a hash as any.
+fn hash_of(digest: &Digest) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|at| digest[at]))
+}
+
 /// Asks the store for the answer to a key, or looks at what it said.
 pub(super) fn look(s: &mut Session, w: &Worker, stores: &Rc<Stores>, key: &[u8], slots: &[Slot]) -> Look {
     let digest = digest_of(key);
-    let fetch = match s.cached.fetch.take().filter(|fetched| fetched.0.digest == digest) {
-        Some(Fetched(fetch)) => fetch,
+    let fetched = match s.cached.fetch.take().filter(|fetched| fetched.fetch.digest == digest) {
+        Some(fetched) => fetched,
         // Who has a link by now has asked before: others would have it meanwhile, and he would ask for ever.
         None if s.link.is_some() => return Look::Off,
         None => {
+            let entry = stores.doorkeeper.borrow_mut().judge(hash_of(&digest));
+            if entry == Entry::Away {
+                w.count(Metric::CacheStoresSpared);
+                return Look::Off;
+            }
             let Some(fetch) = stores.fetch(digest, slots, w.reactor.current_task(), w.now_ms()) else { return Look::Off };
             w.count(Metric::CacheStoresAsked);
             shelf::wake(w, stores);
-            fetch
+            Fetched { fetch, since: w.reactor.now(), entry }
         }
     };
-    if !fetch.is_over() {
-        s.cached.fetch = Some(Fetched(fetch));
+    if !fetched.fetch.is_over() {
+        s.cached.fetch = Some(fetched);
         return Look::Wait;
     }
-    let looked = judge(s, w, stores, &fetch, key, slots);
+    let looked = judge(s, w, stores, &fetched.fetch, key, slots);
+    learn(w, stores, &fetched, &looked);
     shelf::wake(w, stores);
     looked
+}
+
+/// Tells the doorkeeper what came of it.
+fn learn(w: &Worker, stores: &Stores, fetched: &Fetched, looked: &Look) {
+    let mut doorkeeper = stores.doorkeeper.borrow_mut();
+    doorkeeper.asked(w.reactor.now().saturating_duration_since(fetched.since).as_micros() as u64);
+    if fetched.entry == Entry::First && !matches!(looked, Look::Off) {
+        doorkeeper.found(matches!(looked, Look::Hit(_)));
+    }
 }
 
 fn judge(s: &Session, w: &Worker, stores: &Stores, fetch: &Fetch, key: &[u8], slots: &[Slot]) -> Look {
