@@ -436,7 +436,8 @@ pub async fn lease_link(
                     return Ok(Ok(link));
                 }
             }
-            Lease::Permit => return Ok(open(w, pool, node, parameters).await),
+            // Boxed: who waits for a link that others have does not pay for the room of a login.
+            Lease::Permit => return Ok(Box::pin(open(w, pool, node, parameters)).await),
         }
     }
 }
