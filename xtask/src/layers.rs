@@ -63,7 +63,7 @@ const MODULES: &[Module] = &[
     row(10, "listener", &[]),
     row(8, "extended", &[]),
     row(8, "leaving", &[]),
-    row(7, "aim", &[]),
+    row(7, "aim", &[("cached", "tells it that a transaction begins")]),
     row(7, "answer", &[]),
     row(7, "shapes", &[]),
     row(7, "cached", &[]),

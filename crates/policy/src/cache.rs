@@ -5,6 +5,7 @@
 //! Weirs share a store, `stamp` says what stands there, and `Holds` what a member of them owes it.
 
 mod admission;
+mod block;
 mod doorkeeper;
 mod follow;
 mod holds;
@@ -14,6 +15,7 @@ mod text;
 mod versions;
 
 pub use admission::{Admission, Price};
+pub use block::{Block, Deed, Ground, Manner, Stand};
 pub use doorkeeper::{Doorkeeper, Entry};
 pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
 pub use holds::{Found, Holds, Order};

@@ -33,6 +33,8 @@ pub struct Text {
     changes: Changes,
     /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`. Not so `SELECT 1 + 2`: the plus sign may be a user's.
     pub is_idle: bool,
+    /// As far as its text shows it is one statement that reads, leaves nothing behind and locks nothing.
+    pub only_reads: bool,
     /// It may end the transaction it runs in, or several.
     pub ends: bool,
     /// It is a plain `ROLLBACK`.
@@ -56,6 +58,7 @@ impl Text {
             strict,
             written: facts.written.as_slice().into(),
             changes: facts.changes,
+            only_reads: is_one_read(facts),
             ends: is_refused || !matches!(facts.transaction, Transaction::None | Transaction::Begin(_)),
             rolls_back: rolls_back(facts),
         }
@@ -71,6 +74,7 @@ impl Text {
             written: Box::default(),
             changes: Changes::Cluster,
             is_idle: false,
+            only_reads: false,
             ends: true,
             rolls_back: false,
         }
@@ -110,17 +114,19 @@ impl Text {
     }
 }
 
-fn reads(facts: &Facts, text: &str, config: &CacheConfig) -> Reads {
-    let begins = |with: &str| text.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
-    let is_one_read = facts.statements == 1
+fn is_one_read(facts: &Facts) -> bool {
+    facts.statements == 1
         && facts.effect == Effect::Reads
         && facts.changes == Changes::Nothing
         && facts.transaction == Transaction::None
         && facts.session == SessionVerb::None
         && facts.keeps.is_empty()
         && !facts.locks_rows
-        && !facts.explain;
-    if !is_one_read || begins(NEVER) {
+}
+
+fn reads(facts: &Facts, text: &str, config: &CacheConfig) -> Reads {
+    let begins = |with: &str| text.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
+    if !is_one_read(facts) || facts.explain || begins(NEVER) {
         return Reads::Never;
     }
     if begins(FORCE) {

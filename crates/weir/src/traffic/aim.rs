@@ -14,6 +14,7 @@ use crate::process::worker::Worker;
 use crate::server::link::{self, Link, Login, OpenError};
 use crate::server::pool::{Lease, Limit, Pool, Refusal};
 use crate::traffic::begun;
+use crate::traffic::cached;
 use crate::traffic::causal::{self, Replay, Shown};
 use crate::traffic::judging;
 use crate::traffic::net;
@@ -134,6 +135,7 @@ fn begin_here(s: &mut Session, w: &Worker, statement: &Statement, begins: bool) 
         return;
     }
     if begins || s.link.as_ref().is_some_and(|link| is_primary(w, link)) {
+        cached::begins(s, w);
         begun::send(s, w, statement);
     } else {
         s.begun.read();

@@ -186,7 +186,8 @@ pub fn class_after_writes(s: &Session, w: &Worker, class: Class) -> Class {
     }
 }
 
-fn options_of(statement: &Statement) -> Begin {
+/// What a BEGIN asks for.
+pub fn options_of(statement: &Statement) -> Begin {
     match statement.transaction {
         Transaction::Begin(begin) => begin,
         Transaction::None | Transaction::End(_) | Transaction::Within | Transaction::Prepared | Transaction::Many => {

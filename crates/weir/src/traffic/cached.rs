@@ -1,12 +1,13 @@
 //! A session and the cache of answers: what it is answered from memory, what of its answers is stored, and what its writes make untrue.
 //! The protocol is `policy::cache`'s, what is kept lies in `answers`.
 //!
-//! Only outside of transactions, with nothing under way: then one of our answers stands where one of the server's would, and a session's
-//! own writes are settled. Without a cache all of this is one look at a pointer.
+//! Only with nothing under way: then one of our answers stands where one of the server's would, and a session's own writes are settled. In
+//! transactions only while they have but read (`within`). Without a cache all of this is one look at a pointer.
 
 mod batch;
 mod fresh;
 mod stored;
+mod within;
 
 use crate::client::flow::Flow;
 use crate::client::session::{FAILED, IDLE, Own, Session};
@@ -27,12 +28,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use stored::Look;
-use weir_policy::cache::{Deps, Entry, Kept, Outcome, Reads, Slot, hold_a_moment, says_a_moment};
+use weir_policy::cache::{Block, Deps, Entry, Kept, Outcome, Reads, Slot, hold_a_moment, says_a_moment};
 use weir_policy::catalog::Touched;
 use weir_policy::config::PoolMode;
 use weir_policy::prepared::Shape;
 use weir_policy::settings::Settings;
 use weir_wire::frame::{Header, back};
+pub use within::begins;
 
 /// The parameter by which a session goes without the cache, or takes it again.
 pub const SETTING: &str = "weir.query_cache";
@@ -53,6 +55,8 @@ pub struct Cached {
     raised: Option<Raised>,
     /// The catalog's number when the first of `wrote` and `raised` was found.
     edition: u64,
+    /// The transaction that a server runs for it.
+    block: Block,
     /// Something was sent that may end the transaction.
     ending: bool,
     /// It was a plain ROLLBACK.
@@ -95,7 +99,7 @@ pub fn on_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: 
     let caching = statement.caching.as_deref()?;
     // What is on its way is not stored if more comes before it is here; what did not get on its way comes by again.
     let before = s.cached.capture.take();
-    if caching.text.reads == Reads::Never || caching.is_indifferent(judging::place_of(s, w)) || !may_ask(s) {
+    if caching.text.reads == Reads::Never || caching.is_indifferent(judging::place_of(s, w)) || !may_ask(s, w) {
         return None;
     }
     ask(s, w, caching, before, header)
@@ -109,7 +113,7 @@ pub fn on_batch(s: &mut Session, w: &Rc<Worker>) -> Option<Flow> {
         return None;
     }
     let before = s.cached.capture.take();
-    if may_ask(s) { ask_batch(s, w, before) } else { None }
+    if may_ask(s, w) { ask_batch(s, w, before) } else { None }
 }
 
 fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> Option<Flow> {
@@ -206,6 +210,7 @@ fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8],
     let Some(batch) = Batch::read(s.up.unseen()) else { return };
     let (headers, count, has_parse) = (batch.headers, batch.count, batch.parse.is_some());
     s.cached.has_waited = false;
+    s.begun.read();
     causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
     statement_log::sent(s, w, Source::Message("Execute: ", &prepared));
@@ -220,14 +225,14 @@ fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8],
     headers[..count].iter().for_each(|header| s.up.eat(*header));
 }
 
-fn may_ask(s: &Session) -> bool {
-    s.transaction == IDLE
-        && s.replies.is_settled()
+#[inline]
+fn may_ask(s: &mut Session, w: &Worker) -> bool {
+    s.replies.is_settled()
         && s.may_speak()
-        && !s.begun.is_open()
         && !s.state.is_unsure()
         && s.state.kept().is_none()
         && s.pools.limits.get().mode != PoolMode::Session
+        && within::stand(s, w).may_ask()
 }
 
 fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Capture>>, header: Header) -> Option<Flow> {
@@ -265,6 +270,8 @@ fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Ca
 
 fn give(s: &mut Session, w: &Worker, header: Header, bytes: &[u8], round: u64) -> Flow {
     s.cached.has_waited = false;
+    // For what comes after it in its transaction it was a read.
+    s.begun.read();
     causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
     statement_log::answered(s, w);
@@ -433,6 +440,7 @@ fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, statement: &Sta
 #[inline]
 pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
     let Some(answers) = &w.shared.answers else { return };
+    within::goes_on(s, w, answers, statement);
     if w.peek_config().cache.follows_writes {
         note_write(s, w, answers, statement);
     }
@@ -447,6 +455,7 @@ pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
 #[inline]
 pub fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
     let Some(answers) = &w.shared.answers else { return };
+    within::goes_on_bound(s, w, answers, statement);
     if w.peek_config().cache.follows_writes {
         note_write(s, w, answers, statement);
     }
@@ -673,7 +682,7 @@ fn change(w: &Worker, answers: &Answers, slots: &[Slot], round: u64) {
 fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
     let Capture { key, deps, flight, bytes, since, is_whole, bytes_max: _ } = capture;
     let Some(answers) = &w.shared.answers else { return };
-    let is_fine = is_whole && status == IDLE && !s.state.is_unsure();
+    let is_fine = is_whole && within::may_keep(s, status) && !s.state.is_unsure();
     if let Some(since) = since.filter(|_| is_fine) {
         let took_us = w.reactor.now().saturating_duration_since(since).as_micros() as u64;
         let (database, user) = (s.pools.database.clone(), s.pools.user.clone());
@@ -734,6 +743,7 @@ pub fn lost(s: &mut Session, w: &Worker) {
         (s.cached.raised, s.cached.ticket) = (None, None);
         give_up(s, w);
         (s.cached.ending, s.cached.rolls_back) = (false, false);
+        s.cached.block = Block::Unknown;
     }
     // A server that went down may have lost what it had not flushed.
     if let Some(answers) = &w.shared.answers {

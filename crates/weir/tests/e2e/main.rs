@@ -13,6 +13,7 @@ mod auth_query;
 mod builtin;
 mod cache;
 mod cache_wal;
+mod cache_within;
 mod cancel;
 mod catalog;
 mod causal;

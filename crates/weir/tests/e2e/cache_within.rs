@@ -1,0 +1,203 @@
+//! Answers from memory within transactions.
+
+use super::cache::{hits, is_hit, warm};
+use crate::support::raw::Message;
+use crate::support::{Ground, Proxy, wait_until, wire};
+
+/// With global causal reads an answer of a server is as new as one from memory must be.
+const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
+
+const READ: &str = "select count(*) from t";
+
+/// Statements that were sent to servers.
+fn sent(proxy: &Proxy) -> u64 {
+    proxy.metric("statements_simple_total") + proxy.metric("statements_extended_total")
+}
+
+fn status(answer: &[Message]) -> u8 {
+    answer.last().unwrap().body[0]
+}
+
+#[test]
+fn a_transaction_that_is_answered_from_memory_costs_no_server_anything() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    for proxy in [ground.proxy(ON), ground.primary_proxy(ON)] {
+        let mut client = ground.client(&proxy);
+        warm(&proxy, &mut client, READ);
+        wait_until("the extended protocol's answer to be kept", || {
+            let before = hits(&proxy);
+            client.extended(READ, &[]).unwrap();
+            hits(&proxy) > before
+        });
+        for begin in ["begin", "start transaction isolation level read committed", "begin read only"] {
+            let before = (hits(&proxy), sent(&proxy));
+            client.run(begin);
+            assert_eq!(status(&client.query(READ)), b'T');
+            assert_eq!(client.extended(READ, &[]).unwrap(), "1");
+            client.run("commit");
+            assert_eq!(status(&client.query(READ)), b'I');
+            assert_eq!((hits(&proxy), sent(&proxy)), (before.0 + 3, before.1), "{begin}");
+        }
+        // As drivers send it that begin transactions of their own.
+        let before = (hits(&proxy), sent(&proxy));
+        client.send(&[wire::unnamed("begin", &[]), wire::unnamed(READ, &[]), wire::sync()].concat());
+        let answer = client.until_ready();
+        assert_eq!(status(&answer), b'T');
+        assert_eq!(String::from_utf8(answer.iter().map(|message| message.tag).collect()).unwrap(), "12C12DCZ");
+        client.run("rollback");
+        assert_eq!(sent(&proxy), before.1);
+    }
+}
+
+/// What a transaction does, and whether it has only read then.
+const DEEDS: &[(&str, bool)] = &[
+    ("select b, random() from o", true),
+    ("select 1", true),
+    ("table o", true),
+    ("insert into t values (9)", false),
+    ("insert into o values (9)", false),
+    ("select a from t for update", false),
+    ("lock table o", false),
+    ("savepoint s", false),
+    ("set local datestyle = 'German'", false),
+    ("set datestyle = 'German'", false),
+    ("select set_config('a.b', 'c', true)", false),
+    ("select pg_advisory_xact_lock(7)", false),
+    ("declare c cursor for select 1", false),
+    ("create temp table t (a int) on commit drop", false),
+    ("alter table o add column c int", false),
+    ("prepare p as select 1", false),
+    ("copy o to stdout", true),
+    ("explain analyze select 1", true),
+    ("select 1; select 2", false),
+    ("set transaction read only", false),
+];
+
+#[test]
+fn a_transaction_is_answered_from_memory_until_it_does_more_than_read() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a; create table o as select 2 as b");
+    let proxy = ground.primary_proxy(ON);
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    warm(&proxy, &mut other, READ);
+    for (deed, is_read) in DEEDS {
+        client.run("begin");
+        client.run(deed);
+        assert_eq!(is_hit(&proxy, &mut client, READ), *is_read, "{deed}");
+        // What it reads now others may not be told, and it is not told what others are.
+        let own = match *deed {
+            "insert into t values (9)" => "2",
+            "create temp table t (a int) on commit drop" => "0",
+            _ => "1",
+        };
+        assert_eq!(client.value(READ), own, "{deed}");
+        client.run("savepoint later");
+        client.run("rollback to later");
+        assert!(!is_hit(&proxy, &mut client, READ), "{deed}: it may have been taken back");
+        assert_eq!(other.value(READ), "1", "{deed}");
+        client.run("rollback");
+        client.run("discard all");
+        warm(&proxy, &mut client, READ);
+    }
+}
+
+#[test]
+fn what_a_transaction_reads_is_kept_until_it_does_more() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a; create table o as select 2 as b");
+    for proxy in [ground.proxy(ON), ground.primary_proxy(ON)] {
+        let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+        warm(&proxy, &mut other, READ);
+        // Each text is a new one.
+        let mut number = 0;
+        let mut texts = || {
+            number += 1;
+            format!("select a + {number} from t")
+        };
+        wait_until("an answer of a transaction to be kept", || {
+            let text = texts();
+            client.run("begin");
+            client.run("select 1");
+            client.run(&text);
+            client.run("commit");
+            is_hit(&proxy, &mut other, &text)
+        });
+        for deed in ["update t set a = 5", "update o set b = 5", "savepoint s"] {
+            let text = texts();
+            client.run("begin");
+            client.run(deed);
+            client.run(&text);
+            client.run(&text);
+            assert!(!is_hit(&proxy, &mut other, &text), "{deed}");
+            client.run("rollback");
+        }
+        for begin in ["begin isolation level repeatable read", "begin isolation level serializable"] {
+            let text = texts();
+            client.run(begin);
+            client.run(&text);
+            assert!(!is_hit(&proxy, &mut client, &text) && !is_hit(&proxy, &mut other, &text), "{begin}");
+            client.run("commit");
+        }
+    }
+}
+
+#[test]
+fn an_answer_from_memory_counts_as_a_transactions_first_query() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    for proxy in [ground.proxy(ON), ground.primary_proxy(ON)] {
+        let (mut client, mut direct) = (ground.client(&proxy), ground.direct());
+        warm(&proxy, &mut client, READ);
+        client.run("begin");
+        assert!(is_hit(&proxy, &mut client, READ));
+        direct.run("begin");
+        direct.run(READ);
+        let text = "set transaction isolation level serializable";
+        let refused = client.try_rows(text).unwrap_err();
+        assert_eq!(refused.sqlstate, "25001");
+        assert_eq!(refused.sqlstate, direct.try_rows(text).unwrap_err().sqlstate);
+        assert_eq!(client.try_rows(READ).unwrap_err().sqlstate, "25P02", "it has failed");
+        client.run("rollback");
+        // One whose level is set after its BEGIN has one snapshot, as has one of a session that begins so.
+        client.run("begin");
+        client.run("set transaction isolation level repeatable read");
+        assert!(!is_hit(&proxy, &mut client, READ));
+        client.run("commit");
+        client.run("set default_transaction_isolation = 'repeatable read'");
+        client.run("begin");
+        assert!(!is_hit(&proxy, &mut client, READ));
+        client.run("commit");
+        client.run("reset default_transaction_isolation");
+        // A failure that no server knows of.
+        client.run("begin");
+        assert!(is_hit(&proxy, &mut client, READ));
+        client.extended("select $1::int / 0 from t", &["1"]).unwrap_err();
+        assert_eq!(client.try_rows(READ).unwrap_err().sqlstate, "25P02");
+        assert_eq!(status(&client.query(READ)), b'E');
+        client.run("rollback");
+    }
+}
+
+#[test]
+fn a_server_that_counts_silence_and_a_portal_that_stays_are_not_spoken_for() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a from generate_series(1, 3)");
+    let proxy = ground.primary_proxy(ON);
+    let mut client = ground.client(&proxy);
+    warm(&proxy, &mut client, READ);
+    client.run("set idle_in_transaction_session_timeout = '10min'");
+    client.run("begin");
+    client.run("select 1");
+    assert!(!is_hit(&proxy, &mut client, READ), "the server hears all");
+    client.run("commit");
+    client.run("discard all");
+    client.run("begin");
+    client.run("select 1");
+    assert!(is_hit(&proxy, &mut client, READ));
+    // One row of three, then something else, then the rest.
+    client.send(&[wire::parse("", "select a from t"), wire::bind("", "", &[]), wire::execute("", 1), wire::sync()].concat());
+    client.until_ready();
+    assert!(!is_hit(&proxy, &mut client, READ));
+    client.run("commit");
+}
