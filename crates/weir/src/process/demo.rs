@@ -8,7 +8,11 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weir_demo::{Cluster, Options, Sql};
+use std::time::Duration;
+use weir_demo::{Cluster, Options, Sql, wait_until};
+
+/// Longest time until reads are spread, on a machine that is busy otherwise.
+const SPREAD_LIMIT: Duration = Duration::from_secs(60);
 
 /// What the demo can be told.
 #[derive(Args)]
@@ -95,16 +99,23 @@ fn configuration(demo: &Demo, cluster: &Cluster) -> String {
 fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     let mut sql = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
     let mut text = String::from("\nThrough Weir:\n");
-    let mut show = |label: &str, statement: &str, sql: &mut Sql| -> anyhow::Result<()> {
-        let rows = sql.query(statement)?;
-        let server = rows.first().and_then(|row| row.first().cloned().flatten()).unwrap_or_default();
+    let answer = |statement: &str, sql: &mut Sql| -> anyhow::Result<String> {
+        Ok(sql.query(statement)?.into_iter().flatten().next().flatten().unwrap_or_default())
+    };
+    let mut show = |label: &str, statement: &str, sql: &mut Sql| -> anyhow::Result<String> {
+        let server = answer(statement, sql)?;
         let _ = writeln!(text, "  {label:<6} {statement:<72} -> port {server}");
-        Ok(())
+        Ok(server)
     };
     sql.query("CREATE TABLE IF NOT EXISTS visits (at timestamptz DEFAULT now(), server int)")?;
-    show("write", "INSERT INTO visits (server) VALUES (inet_server_port()) RETURNING server", &mut sql)?;
+    let writer = show("write", "INSERT INTO visits (server) VALUES (inet_server_port()) RETURNING server", &mut sql)?;
+    let read = "SELECT inet_server_port()";
+    if standbys > 0 {
+        // A moment after its start the proxy has neither the catalog nor what the standbys have replayed: the primary answers.
+        wait_until("a standby to answer reads", SPREAD_LIMIT, || Ok(answer(read, &mut sql)? != writer))?;
+    }
     for _ in 0..standbys.max(1) * 2 {
-        show("read", "SELECT inet_server_port()", &mut sql)?;
+        show("read", read, &mut sql)?;
     }
     let _ = write!(
         text,
