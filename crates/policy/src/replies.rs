@@ -137,6 +137,8 @@ pub struct Dropped {
     pub refused: u32,
     /// The failed message is one we refused: exchange the error.
     pub exchange: bool,
+    /// The server skips what follows, up to a Sync that was not sent yet.
+    pub skips: bool,
     /// The client's own messages up to its Sync are to be thrown away by us: the server was given a Sync of ours.
     pub discard: bool,
 }
@@ -236,6 +238,12 @@ impl Replies {
     /// The server ignores all but Sync: the caller may drop what the client sends.
     pub fn is_skipping(&self) -> bool {
         self.skipping
+    }
+
+    /// The error after which it skips was the last thing the server said: its client waits for it.
+    pub fn unskip(&mut self) {
+        self.skipping = false;
+        self.unsynced = true;
     }
 
     pub fn is_copying_in(&self) -> bool {
@@ -446,6 +454,7 @@ impl Replies {
                 // The server skips even simple queries until a Sync.
                 None => {
                     self.skipping = true;
+                    dropped.skips = true;
                     break;
                 }
                 Some(Expect::Parse | Expect::Close | Expect::QueryChange) => dropped.changes += 1,
@@ -743,6 +752,21 @@ mod tests {
              < ZI -> ready I
              settled? -> true",
         );
+    }
+
+    #[test]
+    fn an_error_with_which_the_server_goes_is_still_owed() {
+        let mut replies = Replies::default();
+        replies.push(Expect::Parse);
+        let Reply::Error(dropped) = replies.on_server(back::ERROR, 0) else { panic!("an error") };
+        assert!(dropped.skips && replies.owed() == Owed { skipping: true, ..Owed::default() }, "it was told");
+        replies.unskip();
+        assert_eq!(replies.owed(), Owed { unsynced: true, ..Owed::default() });
+        // A second error is none that anybody waits for.
+        let mut replies = Replies::default();
+        replies.push(Expect::Parse);
+        replies.on_server(back::ERROR, 0);
+        assert_eq!(replies.on_server(back::ERROR, 0), Reply::Error(Dropped::default()));
     }
 
     #[test]

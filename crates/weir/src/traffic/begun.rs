@@ -27,6 +27,9 @@ use weir_policy::wish::Goal;
 use weir_sql::facts::{Begin, Ending, Hint, Keeps, Leaves, Transaction, Verb};
 use weir_wire::frame::{HEADER_BYTES, front, read_header};
 
+/// Begins a transaction on every server.
+const PLAIN: &str = "BEGIN";
+
 /// Fails on every server.
 const FAILING: &str = "the transaction has failed";
 
@@ -54,8 +57,7 @@ pub fn hold(s: &mut Session, w: &Worker, statement: &Rc<Statement>) -> &'static 
     let now = w.reactor.now();
     s.entry.clock.transaction_since.set(Some(now));
     s.entry.clock.ready_at.set(now);
-    let limits = judging::defaults(s, w).limits;
-    s.entry.clock.held.set(limits);
+    judging::watch(s, w);
     s.entry.card.set_doing(Doing::IdleInTransaction);
     if options_of(statement).starts { "START TRANSACTION" } else { "BEGIN" }
 }
@@ -83,8 +85,10 @@ pub fn end(s: &mut Session, w: &Worker, ending: Ending) -> &'static str {
 pub fn way_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Way> {
     let begin = match &s.begun {
         Begun::No | Begun::Sent(_) => return None,
-        // Any server says what a failed transaction says; nobody waits for a primary to hear it.
-        Begun::Failed(_) if w.view().primary.is_none() => {
+        // Any server says what a failed transaction says; nobody waits for a primary to hear it. What may begin another one does.
+        Begun::Failed(_)
+            if w.view().primary.is_none() && !matches!(statement.transaction, Transaction::Within | Transaction::Many) =>
+        {
             return Some(Way::Begins(Class { side: Side::Reader, rule: Rule::TransactionControl }));
         }
         Begun::Failed(_) => return Some(Way::Begins(Class::primary(Rule::TransactionControl))),
@@ -209,6 +213,9 @@ pub fn send(s: &mut Session, w: &Worker, first: &Statement) {
     s.net.begins(std::mem::take(&mut s.begun));
     s.entry.clock.held.set(HeldLimits::default());
     if let Some(Local::Begin(text)) = &statement.local {
+        // A standby may refuse what it asks for, which means nothing any more.
+        let is_plain = has_failed && s.net.is_on_reader;
+        let text = if is_plain { PLAIN } else { text.as_str() };
         inventory::send(s, w, text, Expect::BeginOurs);
         s.transaction = WITHIN;
         if let Some(link) = &s.link {
@@ -227,11 +234,12 @@ pub fn send(s: &mut Session, w: &Worker, first: &Statement) {
 
 /// The link is lost. True: with it only a transaction of which the server has said nothing yet, and that nothing sent may have ended; it has
 /// failed.
-pub fn lost(s: &mut Session) -> bool {
+pub fn lost(s: &mut Session, w: &Worker) -> bool {
     match std::mem::take(&mut s.begun) {
         Begun::Sent(statement) => {
             s.begun = Begun::Failed(statement);
             s.transaction = IDLE;
+            judging::watch(s, w);
             true
         }
         other => {

@@ -639,9 +639,13 @@ fn close(s: &mut Session, w: &Worker, status: u8) {
     if let Some(capture) = s.cached.capture.take() {
         store(s, w, *capture, status);
     }
-    if status != IDLE {
-        return;
+    if status == IDLE {
+        settle(s, w);
     }
+}
+
+/// No transaction is open on the link: what was written is so now, if nothing more is under way.
+fn settle(s: &mut Session, w: &Worker) {
     let is_over = s.replies.is_only_ours();
     let round = w.shared.positions.next_round();
     let Some(answers) = &w.shared.answers else { return };
@@ -732,6 +736,23 @@ pub fn refused(s: &mut Session, w: &Worker) {
     (s.cached.ticket, s.cached.wait, s.cached.fetch) = (None, None, None);
     if let Some(stores) = &w.stores {
         shelf::wake(w, stores);
+    }
+}
+
+/// A Sync of ours has ended an implicit transaction, whose last messages wait for none of the client's.
+pub fn synced(s: &mut Session, w: &Worker, status: u8) {
+    let has_something = s.cached.ending || !s.cached.wrote.is_empty() || s.cached.raised.is_some();
+    if has_something && status == IDLE {
+        settle(s, w);
+    }
+}
+
+/// What was under way has changed nothing, and is sent again elsewhere.
+pub fn undone(s: &mut Session) {
+    s.cached.wrote.clear();
+    (s.cached.ending, s.cached.rolls_back) = (false, false);
+    if let Some(raised) = s.cached.raised.take() {
+        raised.settle(Outcome::RolledBack);
     }
 }
 

@@ -100,6 +100,12 @@ pub fn defaults(s: &mut Session, w: &Worker) -> Defaults {
     s.place.defaults
 }
 
+/// No server watches over the time of the session's transaction: Weir does.
+pub fn watch(s: &mut Session, w: &Worker) {
+    let limits = defaults(s, w).limits;
+    s.entry.clock.held.set(limits);
+}
+
 fn defaults_in(s: &Session, edition: Edition) -> Defaults {
     let catalog = if edition == UNKNOWN { None } else { s.pools.known.catalog() };
     let of_catalog = |name: &str| catalog.as_ref().and_then(|catalog| catalog.of_transactions(&s.pools.user, name));

@@ -1,13 +1,17 @@
-//! The end of a session: what becomes of its link, and what its client is still told.
+//! The end of a session: what becomes of its link, and what its client is still told; and what becomes of a session whose link ends.
 
 use crate::client::inventory;
-use crate::client::session::Session;
+use crate::client::session::{IDLE, Session};
 use crate::io::reactor::parked;
-use crate::monitor::fault::Fault;
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::metrics::Metric;
+use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::server::link;
+use crate::traffic::begun;
 use crate::traffic::cached;
 use crate::traffic::net;
+use crate::traffic::timing;
 use std::rc::Rc;
 use std::time::Duration;
 use weir_wire::frame::Header;
@@ -80,6 +84,7 @@ pub fn refused_ahead(s: &mut Session, w: &Worker, header: Header, looks: bool, w
     let text = String::from_utf8_lossy(report.message).into_owned();
     let code = String::from_utf8_lossy(report.sqlstate).into_owned();
     if looks && net::on_refused_ahead(s, w, header, is_lost) {
+        cached::undone(s);
         cached::lost(s, w);
         return Ok(false);
     }
@@ -89,4 +94,59 @@ pub fn refused_ahead(s: &mut Session, w: &Worker, header: Header, looks: bool, w
         return Ok(true);
     }
     Err(Fault::fatal(&code, format!("{what}: {text}")))
+}
+
+/// The link is gone. A session that had nothing on it goes on: each statement under way gets its error. Else it ends.
+pub fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> {
+    let Some(link) = s.link.take() else { return Ok(()) };
+    w.count(Metric::LinksLost);
+    let address = link.card.address.clone();
+    w.log_link(&address, format_args!("lost: {cause}"));
+    w.shared.nudge_prober();
+    w.close_link(link);
+    if w.shared.stop_mode() < Stop::Fast && net::on_loss(s, w) {
+        cached::undone(s);
+        return Ok(());
+    }
+    // Whether a transaction that may have ended was committed only the server knows; what the client sends next may count on it.
+    let lost_transaction = (!begun::lost(s, w) && s.transaction != IDLE) || s.transacts;
+    let lost_state = lost_transaction || inventory::leaves_something(s) || s.down.is_mid_message();
+    s.down.drop_unseen();
+    s.up.forget_pending(&w.buffers);
+    let fault = s.farewell.take().unwrap_or_else(|| {
+        Fault::error(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost: {cause}"))
+            .hint("The statement may or may not have taken effect.")
+    });
+    s.detach();
+    if s.state.redefines {
+        // It may have been carried out.
+        s.tell_change(w);
+    }
+    timing::lost(s, w);
+    cached::lost(s, w);
+    (s.barrier, s.verb_bound) = (false, false);
+    let was_telling = s.state.owes_ready;
+    s.state.link_lost();
+    let replies = std::mem::take(&mut s.replies);
+    if lost_state || s.up.is_mid_message() {
+        return Err(fault.as_fatal());
+    }
+    s.undo_all();
+    if was_telling {
+        s.say_ready(w);
+    }
+    let owed = replies.owed();
+    for _ in 0..owed.readies {
+        s.say_error(w, &fault);
+        s.say_ready(w);
+    }
+    if owed.unsynced {
+        s.say_error(w, &fault);
+        s.discarding = true;
+    }
+    s.discarding |= owed.skipping;
+    if w.shared.stop_mode() == Stop::Fast {
+        return Err(fault.as_fatal());
+    }
+    Ok(())
 }

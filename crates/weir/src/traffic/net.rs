@@ -359,9 +359,14 @@ fn is_movable(s: &Session) -> bool {
         && s.state.asking.is_none()
 }
 
+/// Whether a BEGIN went ahead and nothing of its client's has followed it over the link: the transaction is as it was before.
+fn is_untouched(s: &Session) -> bool {
+    s.net.began.is_some() && s.net.state == State::Idle && s.net.groups.is_empty() && is_movable(s)
+}
+
 /// The link is lost. True: what was under way is sent again, and the session goes on; the link has been taken out of it.
 pub fn on_loss(s: &mut Session, w: &Worker) -> bool {
-    if !may_again(s) {
+    if !may_again(s) && !is_untouched(s) {
         return false;
     }
     s.down.drop_unseen();
@@ -374,8 +379,8 @@ pub fn on_loss(s: &mut Session, w: &Worker) -> bool {
 /// What Weir sends ahead of the client's messages was refused, so that none of them has run: what is kept takes its way again, whatever it
 /// does. After an ERROR of a standby to the primary, after a FATAL to whom it may. True: the link is gone.
 pub fn on_refused_ahead(s: &mut Session, w: &Worker, header: Header, is_lost: bool) -> bool {
-    let is_kept = s.net.state == State::Keeping && !s.net.is_told;
-    if !(is_kept && is_movable(s) && (is_lost || s.net.is_on_reader)) || w.shared.stop_mode() >= Stop::Fast {
+    let is_kept = (s.net.state == State::Keeping && !s.net.is_told && is_movable(s)) || is_untouched(s);
+    if !(is_kept && (is_lost || s.net.is_on_reader)) || w.shared.stop_mode() >= Stop::Fast {
         return false;
     }
     note_error(s, w, 0, header);
@@ -392,10 +397,13 @@ pub fn on_refused_ahead(s: &mut Session, w: &Worker, header: Header, is_lost: bo
 
 /// Puts back what was under way.
 fn again(s: &mut Session, w: &Worker, on_primary: Option<bool>) {
-    w.count(Metric::ReadsRepeated);
+    if !s.net.groups.is_empty() {
+        w.count(Metric::ReadsRepeated);
+    }
     if let Some(before) = s.net.began.take() {
         s.begun = before;
         s.transaction = IDLE;
+        judging::watch(s, w);
     }
     let mut kept = std::mem::take(&mut s.net.kept);
     s.up.forget_pending(&w.buffers);

@@ -15,7 +15,6 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::monitor::statement_log::{self, Source};
 use crate::monitor::stats::Stat;
-use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::traffic::aim;
 use crate::traffic::answer;
@@ -31,6 +30,7 @@ use crate::traffic::timing;
 use std::rc::Rc;
 use weir_policy::net::is_of_recovery;
 use weir_policy::replies::{Dropped, Expect, Reply, Whose};
+use weir_wire::back::{Report, read_report};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front};
 
 /// Lengths of the command tags that are looked at: `DISCARD ALL`, `DEALLOCATE ALL`, each with its NUL.
@@ -282,7 +282,7 @@ fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
             s.up.forget_pending(&w.buffers);
             pump_server(s, w)?;
             if s.link.is_some() {
-                link_lost(s, w, "the connection broke")?;
+                leaving::link_lost(s, w, "the connection broke")?;
             }
             Ok(true)
         }
@@ -413,7 +413,9 @@ fn must_hold(s: &mut Session) -> bool {
     s.filling = s.replies.is_full(s.filling);
     let is_cancelling = s.entry.cancels.get() > 0 && s.replies.is_empty() && s.link.is_some();
     // A server that reads a copy's data ends nothing before it has it all: what stands between must not wait.
-    (s.barrier && !s.replies.is_copying_in()) || s.filling || is_cancelling || inventory::is_holding(s)
+    // To a server that has said that it goes nothing more is sent.
+    let is_ending = s.farewell.is_some();
+    (s.barrier && !s.replies.is_copying_in()) || s.filling || is_cancelling || is_ending || inventory::is_holding(s)
 }
 
 /// A server that reads a copy's data ignores a Sync, but answers one if the copy has failed by then, which only it knows. So none gets there
@@ -569,12 +571,12 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
         }
         Ok(Got::Nothing) => return Ok(false),
         Ok(Got::End) => {
-            link_lost(s, w, "the server closed the connection")?;
+            leaving::link_lost(s, w, "the server closed the connection")?;
             drain_down(s, w)?;
             return Ok(true);
         }
         Err(cause) => {
-            link_lost(s, w, &cause.to_string())?;
+            leaving::link_lost(s, w, &cause.to_string())?;
             drain_down(s, w)?;
             return Ok(true);
         }
@@ -585,11 +587,17 @@ pub fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
             Ok(Some(header)) => header,
             Ok(None) => break,
             Err(error) => {
-                link_lost(s, w, &error.to_string())?;
+                leaving::link_lost(s, w, &error.to_string())?;
                 break;
             }
         };
-        if net::holds_back(s, w) || !on_server(s, w, header)? {
+        if net::holds_back(s, w) {
+            if s.link.is_none() {
+                cached::undone(s);
+            }
+            break;
+        }
+        if !on_server(s, w, header)? {
             break;
         }
     }
@@ -675,7 +683,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         Reply::Misplaced => return Err(misplaced()),
         Reply::Unasked => {
             let what = format!("unexpected message \"{}\" from the server", header.tag.escape_ascii());
-            link_lost(s, w, &what)?;
+            leaving::link_lost(s, w, &what)?;
             return Ok(false);
         }
     }
@@ -713,7 +721,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
         Whose::ClientChange => drop(s.journal.pop_front()),
         Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Statement | Whose::Begin | Whose::Unlisten => {
             s.down.eat(header);
-            on_our_ready(s, w, whose);
+            on_our_ready(s, w, whose, status);
             return Ok(());
         }
     }
@@ -745,13 +753,14 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
 }
 
 /// A query of ours is over.
-fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose) {
+fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose, status: u8) {
     match whose {
         Whose::Inventory => inventory::on_answer(s, w),
         Whose::Unlisten => inventory::unlistened(s, w),
         Whose::Begin => s.begun = Begun::No,
         Whose::Statement => drop(s.state.preparing.pop_front()),
-        Whose::Client | Whose::ClientChange | Whose::Sync | Whose::Settings | Whose::Prepare => {}
+        Whose::Sync => on_our_sync(s, w, status),
+        Whose::Client | Whose::ClientChange | Whose::Settings | Whose::Prepare => {}
     }
     if !s.replies.is_our_turn() {
         s.entry.is_ours.set(false);
@@ -766,12 +775,37 @@ fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose) {
     }
 }
 
+/// A Sync of ours has ended what the client sent without one: all of it counts as at a ReadyForQuery of the client's, who hears of none.
+fn on_our_sync(s: &mut Session, w: &Rc<Worker>, status: u8) {
+    if s.entry.clock.busy_since.get().is_some() {
+        timing::ready(s, w, s.status());
+        // What it sent next still waits.
+        timing::asked(s, w);
+    }
+    if s.state.redefines && status == IDLE {
+        s.tell_change(w);
+    }
+    cached::synced(s, w, status);
+    if inventory::restores(s, w) {
+        s.state.owes_ready = false;
+    } else {
+        inventory::before_ready(s, w);
+    }
+}
+
 fn show_doing(s: &Session) {
     s.entry.card.set_doing(match s.status() {
         IDLE if s.replies.is_settled() => Doing::Idle,
         IDLE => Doing::Executing,
         _ => Doing::IdleInTransaction,
     });
+}
+
+fn count_report(w: &Worker, node: Option<u16>, report: &Report<'_>) {
+    w.counters().count_error(report.sqlstate);
+    if let Some(node) = node {
+        w.counters().count_severity(node, report.severity);
+    }
 }
 
 fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, looks: bool) {
@@ -792,12 +826,8 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         return;
     }
     let node = s.link.as_ref().map(|link| link.card.address.node);
-    let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
-    let report = weir_wire::back::read_report(body);
-    w.counters().count_error(report.sqlstate);
-    if let Some(node) = node {
-        w.counters().count_severity(node, report.severity);
-    }
+    let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
+    count_report(w, node, &report);
     if matches!(report.sqlstate, b"0A000" | b"26000") {
         // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
         if let Some(link) = &mut s.link {
@@ -839,62 +869,12 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     if matches!(report.severity, b"FATAL" | b"PANIC") {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         s.farewell = Some(Fault::error(&text(report.sqlstate), text(report.message)));
+        if dropped.skips {
+            // The client hears of it when the link is gone.
+            s.replies.unskip();
+        }
         s.down.eat(header);
         return;
     }
     s.down.pass(header, &w.buffers);
-}
-
-/// The link is gone. A session that had nothing on it goes on: each statement under way gets its error. Else it ends.
-fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> {
-    let Some(link) = s.link.take() else { return Ok(()) };
-    w.count(Metric::LinksLost);
-    let address = link.card.address.clone();
-    w.log_link(&address, format_args!("lost: {cause}"));
-    w.shared.nudge_prober();
-    w.close_link(link);
-    if w.shared.stop_mode() < Stop::Fast && net::on_loss(s, w) {
-        return Ok(());
-    }
-    // Whether a transaction that may have ended was committed only the server knows; what the client sends next may count on it.
-    let lost_transaction = (!begun::lost(s) && s.transaction != IDLE) || s.transacts;
-    let lost_state = lost_transaction || inventory::leaves_something(s) || s.down.is_mid_message();
-    s.down.drop_unseen();
-    s.up.forget_pending(&w.buffers);
-    let fault = s.farewell.take().unwrap_or_else(|| {
-        Fault::error(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost: {cause}"))
-            .hint("The statement may or may not have taken effect.")
-    });
-    s.detach();
-    if s.state.redefines {
-        // It may have been carried out.
-        s.tell_change(w);
-    }
-    timing::lost(s, w);
-    cached::lost(s, w);
-    (s.barrier, s.verb_bound) = (false, false);
-    let was_telling = s.state.owes_ready;
-    s.state.link_lost();
-    let replies = std::mem::take(&mut s.replies);
-    if lost_state || s.up.is_mid_message() {
-        return Err(fault.as_fatal());
-    }
-    s.undo_all();
-    if was_telling {
-        s.say_ready(w);
-    }
-    let owed = replies.owed();
-    for _ in 0..owed.readies {
-        s.say_error(w, &fault);
-        s.say_ready(w);
-    }
-    if owed.unsynced {
-        s.say_error(w, &fault);
-        s.discarding = true;
-    }
-    s.discarding |= owed.skipping;
-    if w.shared.stop_mode() == Stop::Fast {
-        return Err(fault.as_fatal());
-    }
-    Ok(())
 }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use weir_demo::{Mode, Server};
 
 /// A server behind a network that can be broken.
-struct Stage {
-    ground: Ground,
-    network: Network,
+pub(super) struct Stage {
+    pub(super) ground: Ground,
+    pub(super) network: Network,
     proxy: Proxy,
     /// The server behind the network is this one of the cluster.
     server: usize,
@@ -21,10 +21,14 @@ struct Stage {
 impl Stage {
     /// The primary alone.
     fn primary() -> Stage {
+        Stage::primary_with("")
+    }
+
+    pub(super) fn primary_with(more: &str) -> Stage {
         let ground = Ground::new();
         ground.prepare("create table t (a int)");
         let network = Network::to(ground.cluster.primary().port());
-        let proxy = Proxy::spawn(&[Backend::tcp(network.port(), 1)], "worker_threads = 1");
+        let proxy = Proxy::spawn(&[Backend::tcp(network.port(), 1)], &format!("worker_threads = 1\n{more}"));
         proxy.wait_for_nodes(1);
         Stage { ground, network, proxy, server: 0 }
     }
@@ -41,7 +45,7 @@ impl Stage {
         Stage { ground, network, proxy, server: 1 }
     }
 
-    fn client(&self) -> Raw {
+    pub(super) fn client(&self) -> Raw {
         self.ground.client(&self.proxy)
     }
 
@@ -70,7 +74,7 @@ impl Stage {
 }
 
 /// Tags, with errors and statuses spelled out.
-fn seen(messages: &[Message]) -> Vec<String> {
+pub(super) fn seen(messages: &[Message]) -> Vec<String> {
     let one = |message: &Message| match message.tag {
         b'E' => format!("{} {}", message.failure().severity, message.failure().sqlstate),
         b'Z' => format!("Z{}", char::from(message.body[0])),

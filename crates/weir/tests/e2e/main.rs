@@ -10,6 +10,7 @@ mod support;
 
 mod auth;
 mod auth_query;
+mod begun;
 mod builtin;
 mod cache;
 mod cache_wal;
