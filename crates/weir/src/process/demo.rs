@@ -4,6 +4,7 @@ use crate::process::files::Files;
 use crate::process::supervisor;
 use anyhow::{Context, bail};
 use clap::Args;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,6 +14,9 @@ use weir_demo::{Cluster, Options, Sql, wait_until};
 
 /// Longest time until reads are spread, on a machine that is busy otherwise.
 const SPREAD_LIMIT: Duration = Duration::from_secs(60);
+
+/// Reads that are shown, if one standby answers nothing for so long.
+const READS_MAX: usize = 40;
 
 /// What the demo can be told.
 #[derive(Args)]
@@ -95,27 +99,33 @@ fn configuration(demo: &Demo, cluster: &Cluster) -> String {
     text
 }
 
-/// Writes and reads through the proxy and says which server did what.
+/// Writes and reads through the proxy, until each standby has answered, and says which server did what.
 fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     let mut sql = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
     let mut text = String::from("\nThrough Weir:\n");
-    let answer = |statement: &str, sql: &mut Sql| -> anyhow::Result<String> {
-        Ok(sql.query(statement)?.into_iter().flatten().next().flatten().unwrap_or_default())
-    };
     let mut show = |label: &str, statement: &str, sql: &mut Sql| -> anyhow::Result<String> {
-        let server = answer(statement, sql)?;
+        let server = cell(sql, statement, 0)?;
         let _ = writeln!(text, "  {label:<6} {statement:<72} -> port {server}");
         Ok(server)
     };
     sql.query("CREATE TABLE IF NOT EXISTS visits (at timestamptz DEFAULT now(), server int)")?;
-    let writer = show("write", "INSERT INTO visits (server) VALUES (inet_server_port()) RETURNING server", &mut sql)?;
+    show("write", "INSERT INTO visits (server) VALUES (inet_server_port()) RETURNING server", &mut sql)?;
     let read = "SELECT inet_server_port()";
-    if standbys > 0 {
-        // A moment after its start the proxy has neither the catalog nor what the standbys have replayed: the primary answers.
-        wait_until("a standby to answer reads", SPREAD_LIMIT, || Ok(answer(read, &mut sql)? != writer))?;
-    }
-    for _ in 0..standbys.max(1) * 2 {
-        show("read", read, &mut sql)?;
+    // A moment after its start the proxy has neither the catalog nor what the standbys have replayed: the primary would answer.
+    let standbys = usize::from(standbys);
+    let route = format!("SHOW route FOR '{read}'");
+    wait_until("reads to be spread", SPREAD_LIMIT, || {
+        let nodes = cell(&mut sql, &route, 1)?;
+        Ok(standbys == 0 || (nodes.split(',').count() == standbys && nodes != "0"))
+    })?;
+    let mut servers = BTreeSet::new();
+    for _ in 0..READS_MAX {
+        // A session that reads on stays where it is until another standby is known to show as much: each has a session of its own.
+        let mut reader = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
+        servers.insert(show("read", read, &mut reader)?);
+        if servers.len() >= standbys.max(1) {
+            break;
+        }
     }
     let _ = write!(
         text,
@@ -123,6 +133,11 @@ fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
         nodes(&mut sql)?
     );
     Ok(text)
+}
+
+/// A column of the first row that a statement returns.
+fn cell(sql: &mut Sql, statement: &str, at: usize) -> anyhow::Result<String> {
+    Ok(sql.query(statement)?.into_iter().next().and_then(|row| row.into_iter().nth(at).flatten()).unwrap_or_default())
 }
 
 fn nodes(sql: &mut Sql) -> anyhow::Result<String> {
