@@ -56,3 +56,4 @@ mod stores;
 mod tls;
 mod transactions;
 mod transparent;
+mod triggers;
