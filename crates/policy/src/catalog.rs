@@ -16,6 +16,7 @@ pub use draft::{Draft, DraftError};
 pub use path::{Path, Who};
 pub use query::{FINGERPRINT, PARTS, Part};
 pub use tables::Touched;
+pub use unseen::Hidden;
 
 use crate::builtin;
 use crate::rule::Rule;

@@ -1,4 +1,4 @@
-//! Which functions of a database are known to leave nothing on a session, from their sources.
+//! Which functions of a database are known to leave nothing on a session, and which to write nothing, from their sources.
 //!
 //! A function counts as harmless when neither it nor anything it calls, as far as the sources say, can leave something. What the
 //! server is asked for comes with the next inventory; until it is known, the function counts as able to leave anything.
@@ -18,10 +18,15 @@ pub const SOURCE_BYTES_MAX: usize = 12_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
     Harmless,
+    /// It leaves nothing itself, but may write or define something: triggers run.
+    Writes,
     /// It may leave something.
     Leaves,
-    /// Harmless if these are.
-    If(Vec<String>),
+    /// Harmless if these are, or as good as `Writes`.
+    If {
+        calls: Vec<String>,
+        writes: bool,
+    },
 }
 
 /// What is known of one database.
@@ -57,6 +62,8 @@ impl Books {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Harmless,
+    /// It leaves nothing itself, but may write or define something: what triggers leave comes with that.
+    Writes,
     Leaves,
     /// It depends on these, whose source is not known.
     Unknown(Vec<String>),
@@ -65,28 +72,31 @@ pub enum Verdict {
 impl Functions {
     /// Judges all functions of a statement.
     pub fn judge_all(&mut self, names: &[String]) -> Verdict {
-        let mut missing = Vec::new();
+        let (mut missing, mut writes) = (Vec::new(), false);
         for name in names {
             match self.judge(name) {
                 Verdict::Harmless => {}
+                Verdict::Writes => writes = true,
                 Verdict::Leaves => return Verdict::Leaves,
                 Verdict::Unknown(more) => missing.extend(more),
             }
         }
-        if missing.is_empty() { Verdict::Harmless } else { Verdict::Unknown(missing) }
+        Verdict::of(missing, writes)
     }
 
     /// Judges a function; what it depends on is followed.
     pub fn judge(&mut self, name: &str) -> Verdict {
         match self.known.get(name) {
             Some(Known::Harmless) => return Verdict::Harmless,
+            Some(Known::Writes) => return Verdict::Writes,
             Some(Known::Leaves) => return Verdict::Leaves,
-            Some(Known::If(_)) => {}
+            Some(Known::If { .. }) => {}
             None => return Verdict::Unknown(vec![name.to_owned()]),
         }
         let verdict = self.follow(name);
         match verdict {
             Verdict::Harmless => drop(self.known.insert(name.to_owned(), Known::Harmless)),
+            Verdict::Writes => drop(self.known.insert(name.to_owned(), Known::Writes)),
             Verdict::Leaves => drop(self.known.insert(name.to_owned(), Known::Leaves)),
             Verdict::Unknown(_) => {}
         }
@@ -95,14 +105,16 @@ impl Functions {
 
     fn follow(&self, name: &str) -> Verdict {
         let mut seen: Vec<&str> = vec![name];
-        let mut missing = Vec::new();
+        let (mut missing, mut writes) = (Vec::new(), false);
         let mut at = 0;
         while let Some(next) = seen.get(at).copied() {
             at += 1;
             match self.known.get(next) {
                 Some(Known::Harmless) => {}
+                Some(Known::Writes) => writes = true,
                 Some(Known::Leaves) => return Verdict::Leaves,
-                Some(Known::If(calls)) => {
+                Some(Known::If { calls, writes: more }) => {
+                    writes |= more;
                     for call in calls {
                         if !seen.contains(&call.as_str()) {
                             seen.push(call);
@@ -112,7 +124,7 @@ impl Functions {
                 None => missing.push(next.to_owned()),
             }
         }
-        if missing.is_empty() { Verdict::Harmless } else { Verdict::Unknown(missing) }
+        Verdict::of(missing, writes)
     }
 
     /// Takes in what the server said of the functions with these names: name, language and source of each.
@@ -138,7 +150,38 @@ impl Functions {
 
     /// Whether a function may leave something, when all sources have been taken in: one without is not a user's, or in C.
     pub fn leaves(&self, name: &str) -> bool {
-        self.known.contains_key(name) && self.follow(name) == Verdict::Leaves
+        left_by_function(name).is_some() || (self.known.contains_key(name) && self.follow(name) == Verdict::Leaves)
+    }
+
+    /// Whether a function may write something itself, or by what it calls. Those that are called without a source count as above.
+    pub fn writes(&self, name: &str) -> bool {
+        let mut seen: Vec<&str> = vec![name];
+        let mut at = 0;
+        while let Some(next) = seen.get(at).copied() {
+            at += 1;
+            match self.known.get(next) {
+                None | Some(Known::Harmless) => {}
+                Some(Known::Writes | Known::Leaves | Known::If { writes: true, .. }) => return true,
+                Some(Known::If { calls, writes: false }) => {
+                    for call in calls {
+                        if !seen.contains(&call.as_str()) {
+                            seen.push(call);
+                        }
+                    }
+                }
+            }
+        }
+        false
+    }
+}
+
+impl Verdict {
+    fn of(missing: Vec<String>, writes: bool) -> Verdict {
+        match (missing.is_empty(), writes) {
+            (false, _) => Verdict::Unknown(missing),
+            (true, true) => Verdict::Writes,
+            (true, false) => Verdict::Harmless,
+        }
     }
 }
 
@@ -146,9 +189,11 @@ fn both(one: Known, other: Known) -> Known {
     match (one, other) {
         (Known::Leaves, _) | (_, Known::Leaves) => Known::Leaves,
         (Known::Harmless, known) | (known, Known::Harmless) => known,
-        (Known::If(mut one), Known::If(other)) => {
-            one.extend(other);
-            Known::If(one)
+        (Known::Writes, Known::Writes) => Known::Writes,
+        (Known::Writes, Known::If { calls, .. }) | (Known::If { calls, .. }, Known::Writes) => Known::If { calls, writes: true },
+        (Known::If { mut calls, writes }, Known::If { calls: more, writes: also }) => {
+            calls.extend(more);
+            Known::If { calls, writes: writes || also }
         }
     }
 }
@@ -159,13 +204,14 @@ fn read(language: &str, source: &str) -> Known {
         "internal" | "c" => Known::Harmless,
         "sql" | "plpgsql" if !source.trim().is_empty() && source.len() <= SOURCE_BYTES_MAX => match read_body(source) {
             Body::Suspicious => Known::Leaves,
-            Body::Calls(calls) => {
+            Body::Calls { calls, writes } => {
                 let is_own = |name: &String| !crate::builtin::leaves_nothing(name);
                 let calls: Vec<String> = calls.into_iter().filter(is_own).collect();
                 match calls.iter().any(|name| left_by_function(name).is_some()) {
                     true => Known::Leaves,
-                    false if calls.is_empty() => Known::Harmless,
-                    false => Known::If(calls),
+                    false if !calls.is_empty() => Known::If { calls, writes },
+                    false if writes => Known::Writes,
+                    false => Known::Harmless,
                 }
             }
         },
@@ -196,6 +242,33 @@ mod tests {
         assert_eq!(functions.judge("h"), Verdict::Leaves);
         learn(&mut functions, &["i"], &[("i", "sql", "select f(1), h(2)")]);
         assert_eq!(functions.judge("i"), Verdict::Leaves);
+    }
+
+    #[test]
+    fn what_writes_is_told_from_what_does_not() {
+        let mut functions = Functions::default();
+        learn(
+            &mut functions,
+            &["reads", "writes", "calls", "both", "defines", "leaves"],
+            &[
+                ("reads", "sql", "select a from t where b = 'insert'"),
+                ("writes", "plpgsql", "begin insert into t default values; end"),
+                ("calls", "sql", "select reads(), writes()"),
+                ("both", "sql", "select reads()"),
+                ("both", "sql", "delete from t"),
+                ("defines", "plpgsql", "begin create table x as select 1; end"),
+                ("leaves", "plpgsql", "begin execute 'x'; end"),
+            ],
+        );
+        let names = ["reads", "writes", "calls", "both", "defines", "leaves"];
+        assert_eq!(names.map(|name| functions.writes(name)), [false, true, true, true, true, true]);
+        assert_eq!(functions.judge("reads"), Verdict::Harmless);
+        for name in ["writes", "calls", "both", "defines"] {
+            assert_eq!(functions.judge(name), Verdict::Writes, "{name}");
+        }
+        assert_eq!(functions.judge_all(&["reads".into(), "both".into()]), Verdict::Writes);
+        assert_eq!(functions.judge_all(&["both".into(), "leaves".into()]), Verdict::Leaves);
+        assert!(functions.leaves("set_config") && functions.leaves("leaves") && !functions.leaves("calls"));
     }
 
     #[test]

@@ -22,6 +22,19 @@ pub struct Ask {
     pub functions: BTreeSet<String>,
     /// Functions whose source is wanted, to know next time whether they leave anything.
     pub sources: BTreeSet<String>,
+    /// Where else names of made-up parameters are looked for.
+    pub made_up: MadeUp,
+}
+
+/// In which functions names of made-up parameters are looked for, besides those that a text calls. Ordered: the greatest of several counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MadeUp {
+    /// The names are known.
+    #[default]
+    Known,
+    /// In those defined lately, since the catalog was read.
+    ByRecent,
+    ByAny,
 }
 
 /// Names of parameters asked for at once.
@@ -87,6 +100,13 @@ impl Ask {
             push_array(sql, names.into_iter(), "text");
             sql.push_str(") n");
         }
+        if any && self.made_up != MadeUp::Known {
+            push_part(sql, MADE_UP);
+            if self.made_up == MadeUp::ByRecent {
+                sql.push_str(RECENTLY);
+            }
+            sql.push_str(LIMITED);
+        }
         if any && !self.functions.is_empty() {
             push_part(sql, FUNCTION_SETTINGS);
             push_array(sql, self.functions.iter(), "name");
@@ -103,6 +123,18 @@ const SESSION_USERS: &str = "SELECT 'u', SESSION_USER::pg_catalog.text, pg_catal
 const FUNCTION_SETTINGS: &str = "SELECT 's', pg_catalog.lower(m[1]), pg_catalog.current_setting(m[1], true) \
      FROM pg_catalog.pg_proc p, pg_catalog.regexp_matches(p.prosrc, \
      '([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'g') m WHERE p.proname OPERATOR(pg_catalog.=) ANY (";
+
+/// All that triggers and the like may call. Without backslashes, which mean something else to some sessions.
+const MADE_UP: &str = "(SELECT 's', pg_catalog.lower(m[1]), pg_catalog.current_setting(m[1], true) \
+     FROM pg_catalog.pg_proc p, pg_catalog.regexp_matches(p.prosrc, \
+     '(?:set_config[[:space:]]*[(][[:space:]]*''|set[[:space:]]+(?:session[[:space:]]+)?)([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'gi') m \
+     WHERE p.oid OPERATOR(pg_catalog.>=) 16384 AND p.prosrc OPERATOR(pg_catalog.~*) 'set' \
+     AND pg_catalog.octet_length(p.prosrc) OPERATOR(pg_catalog.<=) 100000";
+
+/// In so many transactions a catalog is read anew.
+const RECENTLY: &str = " AND pg_catalog.age(p.xmin) OPERATOR(pg_catalog.<) 1000000";
+
+const LIMITED: &str = " LIMIT 256)";
 
 /// Longer sources than `functions::SOURCE_BYTES_MAX` are not sent.
 const FUNCTION_SOURCES: &str = "SELECT 'f', p.proname::pg_catalog.text, l.lanname::pg_catalog.text OPERATOR(pg_catalog.||) ' ' \
@@ -275,6 +307,16 @@ mod tests {
         assert_eq!(ask(&[Keeps::Listen], &[]).question(), PARTS[1].1);
         let all = ask(&[Keeps::Unknown], &[]).question();
         assert!(PARTS.iter().all(|(_, part)| all.contains(part)) && all.contains(SESSION_SETTINGS));
+    }
+
+    #[test]
+    fn made_up_names_are_looked_for_where_nothing_is_known() {
+        let mut ask = ask(&[Keeps::Unknown], &[]);
+        assert!(!ask.question().contains(MADE_UP));
+        ask.made_up = MadeUp::ByAny;
+        assert!(ask.question().contains(&format!("{MADE_UP}{LIMITED} UNION ALL ")));
+        ask.made_up = MadeUp::ByRecent;
+        assert!(ask.question().contains(&format!("{MADE_UP}{RECENTLY}{LIMITED}")));
     }
 
     #[test]

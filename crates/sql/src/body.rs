@@ -9,8 +9,13 @@ use crate::leaves::left_by_function;
 pub enum Body {
     /// It may leave something itself, or runs text that is made when it runs.
     Suspicious,
-    /// It may call these, lower case, each once; keywords and built-in functions are among them.
-    Calls(Vec<String>),
+    /// It leaves nothing itself.
+    Calls {
+        /// It may call these, lower case, each once; keywords and built-in functions are among them.
+        calls: Vec<String>,
+        /// It may change rows or define something, so that triggers run.
+        writes: bool,
+    },
 }
 
 /// Reads a source.
@@ -19,7 +24,7 @@ pub fn read_body(source: &str) -> Body {
     if source.contains("\\'") {
         return Body::Suspicious;
     }
-    let mut calls = Vec::new();
+    let (mut calls, mut writes) = (Vec::new(), false);
     let mut words = Words { text: source.as_bytes(), at: 0 };
     let mut starts = true;
     while let Some(token) = words.next_token() {
@@ -29,6 +34,7 @@ pub fn read_body(source: &str) -> Body {
                 if is_suspicious(&word) || (starts && matches!(word.as_str(), "set" | "reset") && !words.is_local_next()) {
                     return Body::Suspicious;
                 }
+                writes |= is_writing(&word);
                 starts = matches!(word.as_str(), "begin" | "then" | "else" | "loop" | "atomic");
                 if is_call {
                     if left_by_function(&word).is_some() {
@@ -43,7 +49,16 @@ pub fn read_body(source: &str) -> Body {
     }
     calls.sort_unstable();
     calls.dedup();
-    Body::Calls(calls)
+    Body::Calls { calls, writes }
+}
+
+/// Words without which nothing is written or defined; they stand elsewhere, too (`FOR UPDATE`).
+fn is_writing(word: &str) -> bool {
+    const WORDS: [&str; 14] = [
+        "alter", "comment", "copy", "create", "delete", "drop", "grant", "import", "insert", "merge", "refresh", "revoke",
+        "truncate", "update",
+    ];
+    WORDS.contains(&word)
 }
 
 /// Words that may leave something wherever they stand.
@@ -202,11 +217,11 @@ fn comment_bytes(text: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// `!`: suspicious; else the calls.
+    /// `!`: suspicious; else the calls, and `+` if it writes.
     fn check_body(source: &str, expected: &str) {
         let read = match read_body(source) {
             Body::Suspicious => "!".to_owned(),
-            Body::Calls(calls) => calls.join(" "),
+            Body::Calls { calls, writes } => calls.join(" ") + if writes { " +" } else { "" },
         };
         assert_eq!(read, expected, "{source}");
     }
@@ -214,11 +229,11 @@ mod tests {
     #[test]
     fn what_a_source_calls_is_known() {
         check_body("select count(*), app.f(a) from t where b in (1, 2)", "count f in");
-        check_body("begin update t set a = g (1) where b = 'set x'; return 'execute'; end", "g");
+        check_body("begin update t set a = g (1) where b = 'set x'; return 'execute'; end", "g +");
         check_body("begin -- set x\n /* ; set /* y */ */ set local work_mem = '1MB'; end", "");
         check_body(
             "begin if a then insert into t values (1) on conflict (a) do update set b = 2; end if; end",
-            "conflict values",
+            "conflict values +",
         );
         check_body("select \"Odd\"(1), $1, $a$ ; set x $a$", "odd");
         check_body("", "");

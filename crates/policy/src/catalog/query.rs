@@ -144,14 +144,41 @@ pub const PARTS: &[Part] = &[
     Part {
         sql: "SELECT p.proname, l.lanname, CASE WHEN octet_length(p.prosrc) > 12000 THEN '' ELSE p.prosrc END \
               FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid >= 16384 AND l.lanname NOT IN ('c', 'internal') \
-              AND EXISTS (SELECT FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384)",
+              AND (EXISTS (SELECT FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384) \
+              OR EXISTS (SELECT FROM pg_event_trigger WHERE evtenabled <> 'D') \
+              OR EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_proc'::regclass AND refobjid >= 16384 AND classid IN \
+              ('pg_rewrite'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass, 'pg_policy'::regclass)))",
         take: Draft::source,
     },
+    // What runs with a use of a relation: by writing it (w), by reading it (r), by defining anything (d). Functions of PostgreSQL's own
+    // have no dependencies, and those that leave something are looked for in the expressions themselves. A login's triggers run
+    // before a connection is anybody's.
     Part {
-        sql: "SELECT t.tgrelid, p.proname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid \
+        sql: "WITH own (pattern) AS MATERIALIZED (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc \
+              WHERE oid < 16384 AND proname IN ('set_config', 'pg_advisory_lock', 'pg_advisory_lock_shared', 'pg_try_advisory_lock', \
+              'pg_try_advisory_lock_shared', 'setseed')), \
+              uses (class, object, function) AS (SELECT d.classid, d.objid, p.proname FROM pg_depend d JOIN pg_proc p ON p.oid = d.refobjid \
+              WHERE d.refclassid = 'pg_proc'::regclass AND p.oid >= 16384), \
+              rules (oid, how, relation, action) AS (SELECT r.oid, CASE WHEN r.ev_type = '1' AND c.relkind <> 'm' THEN 'r' ELSE 'w' END, \
+              r.ev_class, r.ev_action::text FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class WHERE r.ev_class >= 16384), \
+              checks (relation, oid) AS (SELECT conrelid, oid FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0 \
+              UNION ALL SELECT a.attrelid, c.oid FROM pg_constraint c JOIN pg_attribute a ON a.atttypid = c.contypid \
+              WHERE c.contypid <> 0 AND a.attnum > 0) \
+              SELECT 'w', t.tgrelid, p.proname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid \
               WHERE t.tgenabled <> 'D' AND t.tgfoid >= 16384 \
-              UNION ALL SELECT ev_class, '' FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384",
-        take: Draft::with_write,
+              UNION SELECT 'w', t.tgrelid, u.function FROM pg_trigger t JOIN uses u ON u.class = 'pg_trigger'::regclass AND u.object = t.oid \
+              WHERE t.tgenabled <> 'D' \
+              UNION SELECT 'd', 0, p.proname FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid \
+              WHERE e.evtenabled <> 'D' AND e.evtevent <> 'login' \
+              UNION SELECT r.how, r.relation, u.function FROM rules r JOIN uses u ON u.class = 'pg_rewrite'::regclass AND u.object = r.oid \
+              UNION SELECT r.how, r.relation, 'set_config' FROM rules r, own WHERE r.action ~ own.pattern \
+              UNION SELECT 'w', ev_class, '' FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384 \
+              UNION SELECT 'w', a.adrelid, u.function FROM pg_attrdef a JOIN uses u ON u.class = 'pg_attrdef'::regclass AND u.object = a.oid \
+              UNION SELECT 'w', a.adrelid, 'set_config' FROM pg_attrdef a, own WHERE a.adbin::text ~ own.pattern \
+              UNION SELECT 'w', c.relation, u.function FROM checks c JOIN uses u ON u.class = 'pg_constraint'::regclass AND u.object = c.oid \
+              UNION SELECT w.how, o.polrelid, u.function FROM pg_policy o JOIN uses u ON u.class = 'pg_policy'::regclass AND u.object = o.oid, \
+              (VALUES ('r'), ('w')) AS w (how)",
+        take: Draft::hidden,
     },
 ];
 
@@ -169,6 +196,7 @@ pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(inhrelid, ' ', inhparent)))) FROM pg_inherits), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_rewrite), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', tgenabled, ' ', tgfoid)))) FROM pg_trigger WHERE tgfoid >= 16384), \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_event_trigger), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_constraint WHERE contype IN ('c', 'f')), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_attrdef), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_policy), \

@@ -38,7 +38,7 @@ pub(super) struct Tables {
     /// Numbers of the relations, in the order of `Catalog::relations`.
     oids: Box<[u32]>,
     /// What is read with a relation.
-    read_with: Pairs,
+    pub(super) read_with: Pairs,
     /// What is written with it.
     pub(super) written_with: Pairs,
     /// Writing these may do anything; sorted.
@@ -203,6 +203,15 @@ impl Catalog {
         let of_name = self.relations.named(&self.text, table).iter().enumerate();
         let meant = of_name.filter(|(_, object)| wanted.is_none_or(|wanted| wanted == Some(object.schema)));
         meant.filter_map(|(at, _)| self.tables.oids.get(start + at).copied()).collect()
+    }
+
+    /// The numbers of all relations a name may stand for, whatever the search_path.
+    pub(super) fn numbers(&self, relation: &Name) -> impl Iterator<Item = u32> {
+        let start = self.relations.0.partition_point(|object| object.name(&self.text) < relation.name.as_str());
+        let schema = (!relation.schema.is_empty()).then(|| self.schema(&relation.schema));
+        let of_name = self.relations.named(&self.text, &relation.name).iter().enumerate();
+        let meant = of_name.filter(move |(_, object)| schema.is_none_or(|schema| schema == Some(object.schema)));
+        meant.filter_map(move |(at, _)| self.tables.oids.get(start + at).copied())
     }
 
     /// The number of the relation a name stands for.

@@ -11,15 +11,16 @@ use crate::monitor::fault::Fault;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::worker::Worker;
+use crate::server::catalogs::UNKNOWN;
 use crate::{client::state, server::link, traffic::vacate};
 pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::by_sql::{Change, Entry};
-use weir_policy::catalog::Who as Asker;
+use weir_policy::catalog::Hidden;
 use weir_policy::functions::Verdict;
-use weir_policy::inventory::{SOURCES_MAX, settings_after, told_by};
+use weir_policy::inventory::{MadeUp, SOURCES_MAX, settings_after, told_by};
 use weir_policy::replies::Expect;
 use weir_policy::settings::Settings;
 use weir_sql::facts::{Keeps, Leaves, Reset};
@@ -40,10 +41,11 @@ pub fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header
         s.barrier = true;
         return;
     }
-    let may_change = left_unseen(s, statement).and(judged(&mut s.state, w, &s.pools.database, statement));
+    let may_change = left_unseen(s, statement).and(judged(s, w, statement));
+    let by_execute = before_note(s, statement, may_change);
     let body = s.up.whole(header).unwrap_or_default();
     let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
-    note(&mut s.state, statement, may_change, text, &[]);
+    note(&mut s.state, statement, may_change, by_execute, text, &[]);
     s.state.resetting.clone_from(&statement.resets);
 }
 
@@ -54,10 +56,11 @@ pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &
         return;
     }
     let text = split_cstr(tail).map_or(&[][..], |(text, _)| text);
-    let may_change = left_unseen(s, statement).and(judged(&mut s.state, w, &s.pools.database, statement));
+    let may_change = left_unseen(s, statement).and(judged(s, w, statement));
+    let by_execute = before_note(s, statement, may_change);
     let here = s.up.unseen();
     let values = &here[..here.len().min(header.frame_bytes())];
-    note(&mut s.state, statement, may_change, text, values);
+    note(&mut s.state, statement, may_change, by_execute, text, values);
     if statement.resets.is_some() {
         s.state.bound_reset.clone_from(&statement.resets);
     }
@@ -65,6 +68,7 @@ pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &
 
 /// Notes what a function called by its number may leave; the call is about to be sent.
 pub fn note_call(s: &mut Session, header: Header) {
+    name_made_up(s);
     let here = s.up.unseen();
     let body = &here[..here.len().min(header.frame_bytes())];
     let unknown = Leaves::of(Keeps::Unknown);
@@ -85,34 +89,68 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.alters_defaults
         && statement.vacates.is_empty()
         && statement.frees.common(s.state.found).is_empty()
-        && (statement.written.is_empty() || !s.pools.known.has_unseen())
+        && !statement.touches.meets(hidden(s))
 }
 
-/// What a write may leave by triggers and rules, which its text does not show. Parameters that functions make up are asked for by name.
-fn left_unseen(s: &mut Session, statement: &Statement) -> Leaves {
-    if statement.written.is_empty() || !s.pools.known.has_unseen() {
+/// By what something may be left that no text shows. What this transaction has defined is in no catalog yet.
+#[inline]
+fn hidden(s: &Session) -> Hidden {
+    if s.state.by_mode {
+        return Hidden::NONE;
+    }
+    let known = s.pools.known.hidden();
+    if s.state.redefines { known.and(Hidden::CHANGED) } else { known }
+}
+
+/// Whether the catalog last read is still true for this session.
+fn knows(s: &Session) -> bool {
+    s.pools.known.edition() != UNKNOWN && !s.state.redefines
+}
+
+/// What a statement may leave by triggers, rules and views, which its text does not show.
+fn left_unseen(s: &Session, statement: &Statement) -> Leaves {
+    let hidden = hidden(s);
+    if !statement.touches.meets(hidden) {
         return Leaves::NONE;
     }
-    let Some(catalog) = s.pools.known.catalog() else { return Leaves::NONE };
-    let settings = &s.state.settings;
-    let path = catalog.path(&Asker { user: &s.pools.user, has_role: settings.has_role() }, settings.get("search_path"));
-    if !catalog.leaves_unseen(&statement.written, &path) {
-        return Leaves::NONE;
+    let unknown = Leaves::of(Keeps::Unknown);
+    let touches = |what: Hidden| statement.touches.meets(what) && hidden.meets(what);
+    let Some(catalog) = s.pools.known.catalog() else { return unknown };
+    if touches(Hidden::DEFINES) || (touches(Hidden::WRITES) && (!knows(s) || catalog.leaves_by_writing(&statement.written))) {
+        return unknown;
     }
-    s.state.due.names.extend(catalog.made_up().iter().cloned());
-    Leaves::of(Keeps::Unknown)
+    let by_reading = touches(Hidden::READS) && statement.all_names().is_some_and(|names| catalog.leaves_by_reading(names));
+    if by_reading { unknown } else { Leaves::NONE }
+}
+
+/// Parameters that functions of users make up no server lists: they are asked for by name where such functions may have run unseen.
+fn name_made_up(s: &mut Session) {
+    if s.state.by_mode || hidden(s) == Hidden::NONE {
+        return;
+    }
+    let catalog = s.pools.known.catalog();
+    s.state.due.made_up = s.state.due.made_up.max(match (&catalog, knows(s)) {
+        (None, _) => MadeUp::ByAny,
+        (Some(_), false) => MadeUp::ByRecent,
+        (Some(_), true) => MadeUp::Known,
+    });
+    if let Some(catalog) = catalog {
+        s.state.due.names.extend(catalog.made_up().iter().cloned());
+    }
 }
 
 /// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
-fn judged(state: &mut state::State, w: &Rc<Worker>, database: &Arc<str>, statement: &Statement) -> Leaves {
+fn judged(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Leaves {
+    let hidden = hidden(s);
+    let (state, database) = (&mut s.state, &s.pools.database);
     state.renews |= statement.alters_defaults;
     state.redefines |= statement.redefines;
     vacate::begin(w, &statement.vacates);
     let made = if state.makes_temporary && statement.makes { Leaves::of(Keeps::Temporary) } else { Leaves::NONE };
-    judged_by_text(state, w, database, statement).and(made)
+    judged_by_text(state, w, database, statement, hidden).and(made)
 }
 
-fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement) -> Leaves {
+fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement, hidden: Hidden) -> Leaves {
     if statement.defines {
         w.shared.definitions.fetch_add(1, Ordering::Relaxed);
     }
@@ -123,8 +161,11 @@ fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, sta
     let edition = w.shared.definitions.load(Ordering::Relaxed);
     let mut books = w.functions.borrow_mut();
     match books.of(database, w.now_ms(), edition).judge_all(&statement.functions) {
-        Verdict::Harmless => statement.leaves,
-        Verdict::Leaves => statement.may_change,
+        // What views it reads is not known.
+        Verdict::Harmless if !hidden.meets(Hidden::READS) => statement.leaves,
+        // Which tables it writes is not known.
+        Verdict::Writes if hidden == Hidden::NONE => statement.leaves,
+        Verdict::Harmless | Verdict::Writes | Verdict::Leaves => statement.may_change,
         Verdict::Unknown(missing) => {
             let room = SOURCES_MAX.saturating_sub(state.due.sources.len());
             state.due.sources.extend(missing.into_iter().take(room));
@@ -135,7 +176,10 @@ fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, sta
 
 /// Whether a function that a statement calls may change what the session has, or what is not known to be harmless.
 fn may_act_unseen(s: &Session, w: &Worker, statement: &Statement) -> bool {
-    if statement.executes && !s.state.by_sql.later().is_empty() {
+    if statement.executes && !s.state.by_sql.later().and(by_execute(s)).is_empty() {
+        return true;
+    }
+    if !left_unseen(s, statement).is_empty() {
         return true;
     }
     if statement.functions.is_empty() {
@@ -143,13 +187,31 @@ fn may_act_unseen(s: &Session, w: &Worker, statement: &Statement) -> bool {
     }
     let edition = w.shared.definitions.load(Ordering::Relaxed);
     let mut books = w.functions.borrow_mut();
-    !matches!(books.of(&s.pools.database, w.now_ms(), edition).judge_all(&statement.functions), Verdict::Harmless)
+    match books.of(&s.pools.database, w.now_ms(), edition).judge_all(&statement.functions) {
+        Verdict::Harmless => false,
+        Verdict::Writes => hidden(s) != Hidden::NONE,
+        Verdict::Leaves | Verdict::Unknown(_) => true,
+    }
 }
 
-fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, text: &[u8], values: &[u8]) {
+/// What a statement prepared by SQL may leave by what its text does not show. Which one is executed is not looked at.
+fn by_execute(s: &Session) -> Leaves {
+    if hidden(s) == Hidden::NONE { Leaves::NONE } else { Leaves::of(Keeps::Unknown) }
+}
+
+/// What is to be known before a statement is noted: what an `EXECUTE` of its may leave unseen.
+fn before_note(s: &mut Session, statement: &Statement, may_change: Leaves) -> Leaves {
+    let by_execute = if statement.executes { by_execute(s) } else { Leaves::NONE };
+    if may_change.and(by_execute).has(Keeps::Unknown) {
+        name_made_up(s);
+    }
+    by_execute
+}
+
+fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, by_execute: Leaves, text: &[u8], values: &[u8]) {
     if statement.executes {
         // What this text prepares may be executed before it is known to the session.
-        note_executed(state, statement.later, text);
+        note_executed(state, statement.later.and(by_execute), text);
     }
     let leaves = may_change.and(statement.frees.common(state.found));
     // DISCARD ALL is told by its own answer.
@@ -158,8 +220,15 @@ fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, tex
     }
 }
 
+/// Notes what a statement prepared by SQL may leave, which a client binds by its name.
+pub fn note_bound_by_sql(s: &mut Session) {
+    let by_execute = by_execute(s);
+    name_made_up(s);
+    note_executed(&mut s.state, by_execute, &[]);
+}
+
 /// Notes what statements prepared by SQL may leave, one of which may be executed now. What they set stands in their texts.
-pub fn note_executed(state: &mut state::State, later: Leaves, text: &[u8]) {
+fn note_executed(state: &mut state::State, later: Leaves, text: &[u8]) {
     let leaves = state.by_sql.later().and(later);
     if leaves.is_empty() || state.by_mode {
         return;

@@ -37,6 +37,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use weir_policy::config::PoolMode;
 use weir_policy::hba::Replication;
 use weir_policy::settings::{Settings, SettingsError};
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
@@ -218,7 +219,9 @@ struct Admitted {
 impl Door<'_> {
     fn into_session(self, admitted: Admitted) -> Box<Session> {
         let w = self.w;
-        if w.has_readers() || w.shared.answers.is_some() {
+        // Where a server's processes are shared, what triggers leave must be known, also with one node.
+        let is_shared = w.peek_config().pool.mode != PoolMode::Session;
+        if is_shared || w.has_readers() || w.shared.answers.is_some() {
             survey::begin(w, &admitted.pools.known);
         }
         let mut session = Box::new(Session::new(self.socket, admitted.pools, admitted.state, admitted.entry));

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::cache::Text;
-use weir_policy::catalog::Names;
+use weir_policy::catalog::{Hidden, Names};
 use weir_policy::config::Config;
 use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class, Side};
@@ -33,8 +33,12 @@ pub struct Statement {
     pub class: Class,
     /// What the catalog is asked about, if the text alone does not say that it is for the primary.
     pub names: Option<Names>,
+    /// What it names, if its text says that it is for the primary.
+    beside: Option<Names>,
     /// Relations whose rows it changes.
     pub written: Box<[Name]>,
+    /// Ways of its own by which functions may run that its text does not show.
+    pub touches: Hidden,
     /// What catalogs have said.
     pub judged: Judged,
     pub transaction: Transaction,
@@ -225,7 +229,9 @@ pub fn unknown() -> Statement {
     Statement {
         class: Class::primary(Rule::TooLong),
         names: None,
+        beside: None,
         written: Box::default(),
+        touches: Hidden::ALL,
         judged: Judged::default(),
         transaction: Transaction::None,
         leaves,
@@ -282,6 +288,8 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         local: views::local_of(&facts, &readable),
         class,
         names: if class.side == Side::Reader { Names::of(&facts) } else { None },
+        beside: if class.side == Side::Reader { None } else { Names::of(&facts) },
+        touches: touches(&facts),
         written: facts.written.as_slice().into(),
         judged: Judged::default(),
         transaction: facts.transaction,
@@ -314,6 +322,29 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         caching,
         vacates: facts.vacates.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
+    }
+}
+
+/// By what a statement may run functions that its text does not show. Those of event triggers run for whatever is not only about rows.
+fn touches(facts: &Facts) -> Hidden {
+    let is_about_rows = facts.statements == 1 && matches!(facts.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Select);
+    let mut touches = Hidden::NONE;
+    if !facts.written.is_empty() {
+        touches = touches.and(Hidden::WRITES);
+    }
+    if !facts.relations.is_empty() {
+        touches = touches.and(Hidden::READS);
+    }
+    if facts.effect == Effect::Writes && (!is_about_rows || facts.defines) {
+        touches = touches.and(Hidden::DEFINES);
+    }
+    touches
+}
+
+impl Statement {
+    /// All that its text names.
+    pub fn all_names(&self) -> Option<&Names> {
+        self.names.as_ref().or(self.beside.as_ref())
     }
 }
 

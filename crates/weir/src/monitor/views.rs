@@ -546,8 +546,7 @@ fn pool_catalogs(ask: &Asker<'_>) -> Vec<Vec<String>> {
         let catalog = database.catalog();
         let counts = catalog.as_ref().map(|catalog| catalog.counts()).unwrap_or_default();
         let state = match (database.edition() == UNKNOWN, catalog.is_some()) {
-            // There is nobody but the primary to send statements to.
-            _ if !ask.w.has_readers() => "unused",
+            _ if !database.is_watched() => "unused",
             (false, _) => "current",
             (true, true) => "outdated",
             (true, false) => "unknown",

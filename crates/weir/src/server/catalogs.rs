@@ -8,8 +8,8 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use weir_policy::catalog::Catalog;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use weir_policy::catalog::{Catalog, Hidden};
 
 /// Number of what is known of a database.
 pub type Edition = u64;
@@ -22,8 +22,8 @@ pub struct Database {
     pub name: Arc<str>,
     edition: AtomicU64,
     current: ArcSwapOption<Catalog>,
-    /// The catalog last read has relations whose writing may leave something unseen.
-    has_unseen: AtomicBool,
+    /// By what something may be left that no text shows: as the catalog says, and more while it is not known or out of date.
+    hidden: AtomicU8,
     /// Moves whenever something may have changed.
     changes: AtomicU64,
     /// Sessions that use it.
@@ -63,7 +63,7 @@ impl Database {
             name: name.clone(),
             edition: AtomicU64::new(UNKNOWN),
             current: ArcSwapOption::empty(),
-            has_unseen: AtomicBool::new(false),
+            hidden: AtomicU8::new(Hidden::ALL.bits()),
             changes: AtomicU64::new(0),
             sessions: AtomicU32::new(0),
             watched: AtomicBool::new(false),
@@ -88,10 +88,21 @@ impl Database {
         self.current.load_full()
     }
 
-    /// Whether writing some relation may leave something that no text shows, as far as is known.
+    /// By what something may be left that no text shows, as far as is known.
     #[inline]
-    pub fn has_unseen(&self) -> bool {
-        self.has_unseen.load(Ordering::Relaxed)
+    pub fn hidden(&self) -> Hidden {
+        Hidden::of_bits(self.hidden.load(Ordering::Acquire))
+    }
+
+    fn hides(&self, more: Hidden) {
+        self.hidden.fetch_or(more.bits(), Ordering::SeqCst);
+    }
+
+    /// It could not be read. Reads are asked about only as long as it was not tried, or if the catalog of before says so.
+    pub fn note_unreadable(&self) {
+        if self.current.load().is_none() {
+            self.hidden.store(Hidden::CHANGED.bits(), Ordering::SeqCst);
+        }
     }
 
     /// How often something may have changed, as far as was seen here.
@@ -104,19 +115,22 @@ impl Database {
         // In this order: whoever publishes looks at the changes after he has stored his edition.
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
+        self.hides(Hidden::CHANGED);
     }
 
     /// What was read after `changes` changes is in force, unless there were more since. True: it is.
     pub fn publish(&self, edition: Edition, catalog: Option<Arc<Catalog>>, changes: u64) -> bool {
         if let Some(catalog) = catalog {
-            self.has_unseen.store(catalog.has_unseen(), Ordering::Relaxed);
             // First of all: who sees the edition finds its catalog.
             self.current.store(Some(catalog));
         }
+        let hidden = self.current.load().as_ref().map_or(Hidden::ALL, |catalog| catalog.hidden());
+        self.hidden.store(hidden.bits(), Ordering::SeqCst);
         self.edition.store(edition, Ordering::SeqCst);
         let is_current = self.changes() == changes;
         if !is_current {
             self.edition.store(UNKNOWN, Ordering::SeqCst);
+            self.hides(Hidden::CHANGED);
         }
         is_current
     }
@@ -143,6 +157,7 @@ impl Database {
     pub fn close(&self) {
         self.wanted_empty.store(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
+        self.hides(Hidden::CHANGED);
         self.task.store(crate::io::reactor::NO_TASK, Ordering::SeqCst);
         self.watched.store(false, Ordering::SeqCst);
     }
@@ -150,6 +165,11 @@ impl Database {
     /// Whether somebody looks after it from now on who did not before.
     pub fn open(&self) -> bool {
         !self.watched.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether somebody looks after it.
+    pub fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::SeqCst)
     }
 
     pub fn has_sessions(&self) -> bool {
@@ -195,7 +215,7 @@ impl Catalogs {
     pub fn forget(&self, database: &Arc<Database>) {
         const OWN: usize = 2;
         let mut databases = self.databases.lock();
-        if Arc::strong_count(database) <= OWN && !database.watched.load(Ordering::SeqCst) {
+        if Arc::strong_count(database) <= OWN && !database.is_watched() {
             databases.remove(&database.name);
         }
     }
@@ -223,10 +243,11 @@ mod tests {
         assert!(database.publish(edition, Some(Arc::default()), seen));
         assert_eq!(database.edition(), edition);
         database.note_change();
-        assert_eq!(database.edition(), UNKNOWN);
+        assert_eq!((database.edition(), database.hidden()), (UNKNOWN, Hidden::CHANGED));
         assert!(!database.publish(catalogs.next_edition(), None, seen), "it was read before the change");
-        assert_eq!(database.edition(), UNKNOWN);
+        assert_eq!((database.edition(), database.hidden()), (UNKNOWN, Hidden::CHANGED));
         assert!(database.publish(catalogs.next_edition(), None, database.changes()));
+        assert_eq!(database.hidden(), Hidden::NONE);
     }
 
     #[test]

@@ -154,11 +154,12 @@ fn tell(w: &Worker, database: &Database, error: Option<SurveyError>) {
     if let Some(error) = &error {
         let who = Who { database: &database.name, ..Who::default() };
         let text = format_args!(
-            "the catalog of database \"{}\" cannot be read, so that statements that name anything go to the primary as long as \
-             something has changed or nothing is known: {error}",
+            "the catalog of database \"{}\" cannot be read, so that statements that name anything go to the primary, and after each write \
+             the server is asked what it left on the connection, as long as something has changed or nothing is known: {error}",
             database.name
         );
         w.shared.log.write(Level::Warning, &who, text);
+        database.note_unreadable();
     }
     report.error = error;
 }

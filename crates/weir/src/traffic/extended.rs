@@ -235,7 +235,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     let own = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
     let Some(Own { prepared, told }) = own else {
         if is_on_link_only(s, name) {
-            inventory::note_executed(&mut s.state, Leaves::NONE, &[]);
+            inventory::note_bound_by_sql(s);
             return pass_unknown(s, w, header, Expect::Bind);
         }
         let fault = no_such_statement(name);

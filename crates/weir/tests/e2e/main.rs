@@ -57,3 +57,4 @@ mod stores;
 mod tls;
 mod transactions;
 mod transparent;
+mod triggers;

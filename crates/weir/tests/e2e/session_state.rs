@@ -1,6 +1,5 @@
 //! What a session set, made or locked stays with it, and with nobody else, while server connections are shared.
 
-use crate::support::ground::wait_for_catalog;
 use crate::support::proxy::show;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -423,66 +422,4 @@ fn new_clients_begin_with_altered_defaults() {
     client.run(&format!("alter database {} reset work_mem", ground.database));
     assert_eq!(seen, ("9MB".into(), "9MB".into()));
     assert_eq!(ground.client(&proxy).value("show work_mem"), "4MB");
-}
-
-/// No text shows what a trigger does.
-#[test]
-fn what_triggers_set_is_their_sessions_and_nobody_elses() {
-    let ground = Ground::new();
-    ground.prepare(
-        "create table watched (a int); create table plain (a int);
-         create function names_it(text) returns void language plpgsql as
-         $$ begin perform set_config('habit.' || $1, 'by trigger', false); perform set_config('habit.seen', 'by trigger', false); end $$;
-         create function on_write() returns trigger language plpgsql as
-         $$ begin perform names_it('other'); set statement_timeout = '77s'; return new; end $$;
-         create trigger tells before insert on watched for each row execute function on_write()",
-    );
-    let proxy = ground.proxy("worker_threads = 1\npool_size = 1\nbackend_weight1 = 0\nbackend_weight2 = 0");
-    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
-    let read = |client: &mut Raw, name: &str| {
-        client.value(&format!("/*NO LOAD BALANCE*/ select coalesce(current_setting('{name}', true), '')"))
-    };
-    for at in 0..3 {
-        match at {
-            0 => client.run("insert into watched values (1)"),
-            1 => drop(client.extended("insert into watched values ($1::int)", &["2"])),
-            _ => client.run("begin; insert into watched values (3); commit"),
-        }
-        assert_eq!((read(&mut other, "habit.seen"), read(&mut other, "statement_timeout")), (String::new(), "0".into()), "{at}");
-        assert_eq!(
-            (read(&mut client, "habit.seen"), read(&mut client, "statement_timeout")),
-            ("by trigger".into(), "77s".into())
-        );
-        client.run("reset habit.seen; reset statement_timeout");
-        assert_eq!(read(&mut client, "statement_timeout"), "0");
-    }
-    let asked = proxy.metric("inventories_total");
-    client.run("insert into plain values (1)");
-    other.run("insert into plain values (2)");
-    assert_eq!(proxy.metric("inventories_total"), asked, "other tables cost nothing");
-}
-
-/// Neither a definition that only puts another function behind a trigger, nor one on the parent of a partition shows in the table's own.
-#[test]
-fn triggers_that_are_replaced_or_come_with_a_parent_count_too() {
-    let ground = Ground::new();
-    ground.prepare(
-        "create table watched (a int); create table parent (a int) partition by list (a);
-         create table part partition of parent for values in (1);
-         create function calm() returns trigger language plpgsql as $$ begin return new; end $$;
-         create function sets() returns trigger language plpgsql as $$ begin set statement_timeout = '78s'; return new; end $$;
-         create trigger t before insert on watched for each row execute function calm();
-         create trigger p after insert on parent for each row execute function sets()",
-    );
-    let proxy = ground.proxy("worker_threads = 1\npool_size = 1\nbackend_weight1 = 0\nbackend_weight2 = 0");
-    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
-    wait_for_catalog(&mut client, &ground.database);
-    let read = |client: &mut Raw| client.value("/*NO LOAD BALANCE*/ select current_setting('statement_timeout')");
-    client.run("insert into part values (1)");
-    assert_eq!((read(&mut other), read(&mut client)), ("0".into(), "78s".into()), "a trigger of the parent");
-    client.run("reset statement_timeout");
-    client.run("create or replace trigger t before insert on watched for each row execute function sets()");
-    wait_for_catalog(&mut client, &ground.database);
-    client.run("insert into watched values (1)");
-    assert_eq!((read(&mut other), read(&mut client)), ("0".into(), "78s".into()), "a trigger that was replaced");
 }
