@@ -132,6 +132,34 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// What an operator does about a refusal, by the words it contains. The first that fits counts.
+const ADVICE: &[(&str, &str)] = &[
+    ("OOM", "Give it more memory, or let it drop what is asked for least: maxmemory-policy allkeys-lru"),
+    ("out of memory", "Give it more memory (-m), and let it drop what is asked for least: no -M"),
+    ("READONLY", "It is a replica: name the server it copies from"),
+    ("MISCONF", "It cannot save to its disk: switch its persistence off (save \"\", appendonly no)"),
+    ("NOAUTH", "Set memqcache_redis_password"),
+    ("WRONGPASS", "See memqcache_redis_user and memqcache_redis_password"),
+    ("AUTH", "See memqcache_redis_user and memqcache_redis_password"),
+    (
+        "NOPERM",
+        "The user must be allowed AUTH, SELECT, GET, MGET, SET, APPEND, EXISTS and EVAL on all keys of memqcache_namespace",
+    ),
+    ("MOVED", "It is a node of Redis Cluster, which is not supported"),
+    ("CROSSSLOT", "It is a node of Redis Cluster, which is not supported"),
+    ("SELECT is not allowed in cluster mode", "It is a node of Redis Cluster, which is not supported"),
+];
+
+/// What is to be done when a store will not do what it was asked, in its own words.
+pub fn advice(words: &str) -> &'static str {
+    ADVICE.iter().find(|(sign, _)| words.contains(sign)).map_or("See the store's own log", |(_, advice)| advice)
+}
+
+/// Whether it was only that one value was too large.
+pub fn is_too_large(words: &str) -> bool {
+    words.contains("too large")
+}
+
 fn unexpected(bytes: &[u8]) -> StoreError {
     const SHOWN_MAX: usize = 80;
     StoreError::Unexpected(bytes[..bytes.len().min(SHOWN_MAX)].escape_ascii().to_string())

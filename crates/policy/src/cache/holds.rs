@@ -7,6 +7,9 @@
 //! A store may lose a stamp while writers' marks are on it. Whoever makes it anew leaves a mark of his own on it for `YOUNG_MS`, and each
 //! member looks every `CHECK_MS` whether the marks of its writers are still there: so they are there again before the new one is trusted.
 //!
+//! A member that died leaves its marks. Whoever reads stamps sees them (`sighted`): what has stood there for `DEAD_MS` is taken for lost, and
+//! the stamp is made anew. If that member lives, its mark is there again before the new stamp is trusted, as after any loss.
+//!
 //! What could not be said while the store was out of reach is said first of all when it is back (`resume`), and `is_told` holds after that.
 
 use super::stamp::{Kind, Mark, Member, Stamp};
@@ -19,6 +22,10 @@ pub const YOUNG_MS: u64 = 6000;
 
 /// Time between two looks at whether a writer's mark is still there.
 pub const CHECK_MS: u64 = 1000;
+
+/// A mark of somebody else that stood there at every look for so long is taken for one that a dead member has left. A commit that was sent
+/// before that death is over by then: a server carries it out whether or not its client lives, but may wait for a standby.
+pub const DEAD_MS: u64 = 600_000;
 
 /// What the store is to be told or asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +72,8 @@ struct Hold {
     /// We made the stamp: our mark goes then.
     young_until_ms: Option<u64>,
     looked_ms: u64,
+    /// The swap under way takes away what a dead member has left.
+    is_burial: bool,
 }
 
 impl Hold {
@@ -86,16 +95,32 @@ pub enum Found {
     Stamp(Stamp),
 }
 
+/// Members whose marks were on a stamp at every look since then.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Sighting {
+    members: Vec<Member>,
+    since_ms: u64,
+}
+
+impl Sighting {
+    /// Whether a stamp bears a mark that stood there too long.
+    fn is_dead(&self, stamp: &Stamp, now_ms: u64) -> bool {
+        now_ms >= self.since_ms + DEAD_MS && stamp.members().any(|member| self.members.contains(&member))
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holds {
     member: Member,
     holds: BTreeMap<Slot, Hold>,
+    /// Of stamps that had marks of others when they were last read.
+    sightings: BTreeMap<Slot, Sighting>,
 }
 
 impl Holds {
     pub fn new(member: Member) -> Holds {
-        Holds { member, holds: BTreeMap::new() }
+        Holds { member, holds: BTreeMap::new(), sightings: BTreeMap::new() }
     }
 
     fn mark(&self, kind: Kind) -> Mark {
@@ -163,6 +188,27 @@ impl Holds {
         Some(Order::Make(slot, Stamp::made(fresh, self.member, false)))
     }
 
+    /// A reader has found this there.
+    pub fn sighted(&mut self, slot: Slot, stamp: &Stamp, now_ms: u64) -> Option<Order> {
+        if stamp.is_quiet() && self.sightings.is_empty() {
+            return None;
+        }
+        let others: Vec<Member> = stamp.members().filter(|member| *member != self.member).collect();
+        let known = self.sightings.entry(slot).or_insert_with(|| Sighting { members: others.clone(), since_ms: now_ms });
+        if known.is_dead(stamp, now_ms) {
+            let hold = self.holds.entry(slot).or_default();
+            // One is enough, however many ask.
+            return if hold.look == Look::None { look(slot, hold) } else { None };
+        }
+        known.members.retain(|member| others.contains(member));
+        if others.is_empty() {
+            self.sightings.remove(&slot);
+        } else if known.members.is_empty() {
+            *known = Sighting { members: others, since_ms: now_ms };
+        }
+        None
+    }
+
     /// The end of a `Make`: whether nothing was there.
     pub fn made(&mut self, slot: Slot, stamp: &Stamp, is_done: bool, now_ms: u64) -> Option<Order> {
         let (writer, with_writer) = (self.mark(Kind::Writer), stamp.has(self.mark(Kind::Writer)));
@@ -171,7 +217,7 @@ impl Holds {
             hold.young_until_ms = Some(now_ms + YOUNG_MS);
             return if with_writer { raised(slot, hold, now_ms) } else { None };
         }
-        hold.young_until_ms = None;
+        // What stands there may be ours, too, made by another order: then our mark is on it, and stays until its time.
         if with_writer && hold.writers > 0 {
             return Some(Order::Append(slot, writer));
         }
@@ -184,6 +230,8 @@ impl Holds {
         let hold = self.holds.get_mut(&slot)?;
         hold.looked_ms = now_ms;
         let has_writers = hold.writers > 0;
+        let is_dead = |stamp: &Stamp| self.sightings.get(&slot).is_some_and(|sighting| sighting.is_dead(stamp, now_ms));
+        hold.is_burial = false;
         let order = match found {
             Found::Nothing if has_writers && hold.state != State::Asking => {
                 hold.state = State::Asking;
@@ -196,13 +244,14 @@ impl Holds {
                 return None;
             }
             Found::Nothing => None,
-            Found::Rubbish => {
-                hold.young_until_ms = Some(now_ms + YOUNG_MS);
-                Some(Order::Swap(slot, Stamp::made(fresh, member, has_writers)))
-            }
+            Found::Rubbish => Some(anew(slot, hold, member, now_ms, fresh)),
             Found::Stamp(stamp) if has_writers && hold.state == State::Raised && !stamp.has(writer) => {
                 hold.state = State::Asking;
                 Some(Order::Append(slot, writer))
+            }
+            Found::Stamp(stamp) if is_dead(&stamp) => {
+                hold.is_burial = true;
+                Some(anew(slot, hold, member, now_ms, fresh))
             }
             Found::Stamp(stamp) => swap(slot, hold, stamp, [writer, young], now_ms, fresh),
         };
@@ -216,6 +265,9 @@ impl Holds {
     pub fn swapped(&mut self, slot: Slot, is_done: bool, now_ms: u64) -> Option<Order> {
         let hold = self.holds.get_mut(&slot)?;
         if is_done {
+            if hold.is_burial {
+                self.sightings.remove(&slot);
+            }
             return over(&mut self.holds, slot, now_ms, None);
         }
         hold.is_changed |= hold.rebases();
@@ -287,6 +339,12 @@ fn look(slot: Slot, hold: &mut Hold) -> Option<Order> {
             None
         }
     }
+}
+
+/// What is found counts for nothing: another one in its place.
+fn anew(slot: Slot, hold: &mut Hold, member: Member, now_ms: u64, fresh: u64) -> Order {
+    hold.young_until_ms = Some(now_ms + YOUNG_MS);
+    Order::Swap(slot, Stamp::made(fresh, member, hold.writers > 0))
 }
 
 /// What a stamp that was found is to become, if it is not right.

@@ -86,6 +86,10 @@ pub async fn watch(w: Rc<Worker>) {
         if changed || *w.shared.view.load_full() != view {
             let primary = |view: &ClusterView| view.primary.map(|at| view.nodes[at].id);
             let is_another = primary(&w.shared.view.load()) != primary(&view);
+            if let (true, Some(common)) = (is_another, w.shared.answers.as_ref().and_then(|answers| answers.common.as_ref())) {
+                // Locks on the one before tell nobody anything.
+                common.revoke();
+            }
             w.shared.view.store(Arc::new(view));
             // What the one before had told may be lost.
             if let (true, Some(answers)) = (is_another, &w.shared.answers) {

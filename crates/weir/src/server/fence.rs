@@ -9,7 +9,7 @@ use crate::monitor::log::{Level, Who};
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::server::link::{Address, OpenError, Talk};
-use crate::server::stores::{Common, LEASE_MS, Stores};
+use crate::server::stores::{Common, LEASE_MS, MARGIN_MS, Stores};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_policy::cache::lock_number;
@@ -20,16 +20,13 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// Longest time the primary may take for one answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// What others may be late by with what they give out.
-const MARGIN_MS: u64 = 300;
-
 /// Looks at the locks as long as the proxy runs, on the first worker.
 pub async fn watch(w: Rc<Worker>, stores: Rc<Stores>) {
     let common = &stores.common;
     while w.shared.stop_mode() <= Stop::Smart {
         let outcome = keep(&w, &stores).await;
         // What was locked is not any more.
-        common.grant(0);
+        common.revoke();
         if let Err(cause) = outcome
             && common.is_news_of_primary(false)
         {
@@ -48,7 +45,8 @@ async fn keep(w: &Rc<Worker>, stores: &Stores) -> Result<(), OpenError> {
     let primary = w.view().primary.and_then(|at| w.address_of(at));
     let Some(address) = primary else { return Ok(()) };
     let talk = inquiry::talk_to(w, &address, Instant::now() + ANSWER_LIMIT).await?;
-    let locks = Locks { w, common: &stores.common, numbers: stores.lock_numbers(), address, talk, locked_ms: Vec::new() };
+    let locks =
+        Locks { w, common: &stores.common, numbers: stores.lock_numbers(), address, talk, locked_ms: Vec::new(), heard_ms: 0 };
     locks.keep().await
 }
 
@@ -61,6 +59,8 @@ struct Locks<'a> {
     talk: Talk,
     /// Since when we have the lock of a host.
     locked_ms: Vec<Option<u64>>,
+    /// When the primary was asked what it last answered: this session was alive then.
+    heard_ms: u64,
 }
 
 impl Locks<'_> {
@@ -71,7 +71,6 @@ impl Locks<'_> {
             for host in 0..self.locked_ms.len() {
                 self.lock(host, wishes & (1 << host) != 0).await?;
             }
-            self.grant();
             self.look().await?;
             if self.common.is_news_of_primary(true) {
                 self.w.shared.log.say(Level::Log, format_args!("the primary can be asked again about the store of answers"));
@@ -98,6 +97,7 @@ impl Locks<'_> {
         };
         let (class, number) = (self.numbers.0.cast_signed(), self.numbers.1[host].cast_signed());
         if !is_wished {
+            // From now on, or somebody might rely on it while it goes.
             self.locked_ms[host] = None;
             self.grant();
         }
@@ -108,12 +108,14 @@ impl Locks<'_> {
         Ok(())
     }
 
-    /// Whoever looked before we had a lock relies on that no longer.
+    /// Whoever looked before we had a lock relies on that no longer. Locks on what is not the primary any more tell nobody anything.
     fn grant(&self) {
-        let now_ms = self.now_ms();
-        let is_over = |since: &Option<u64>| since.is_some_and(|since| now_ms >= since + LEASE_MS + MARGIN_MS);
+        if !self.w.is_primary(self.address.node) {
+            return self.common.revoke();
+        }
+        let is_over = |since: &Option<u64>| since.is_some_and(|since| self.heard_ms >= since + LEASE_MS + MARGIN_MS);
         let bits = self.locked_ms.iter().enumerate().map(|(host, since)| u64::from(is_over(since)) << host);
-        self.common.grant(bits.sum());
+        self.common.grant(bits.sum(), self.heard_ms);
     }
 
     /// What others have locked.
@@ -133,6 +135,8 @@ impl Locks<'_> {
         };
         let untold = rows.into_iter().map(|row| bit_of(number_of(row))).fold(0, |all, bit| all | bit);
         self.common.hear(untold, asked_ms);
+        self.heard_ms = asked_ms;
+        self.grant();
         Ok(())
     }
 }

@@ -9,11 +9,12 @@ use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::server::link;
-use crate::server::stores::{Shelf, Stores, VALUE_BYTES_MAX};
+use crate::server::stores::{Heard, Shelf, Stores, VALUE_BYTES_MAX};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_policy::cache::Host;
+use weir_wire::store::{advice, is_too_large};
 
 /// Time between two looks at what is due.
 const TICK: Duration = Duration::from_millis(50);
@@ -21,11 +22,44 @@ const TICK: Duration = Duration::from_millis(50);
 /// Time before a host is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
+/// The same for one that will not do what it is asked: that takes an operator.
+const REFUSED_RETRY: Duration = Duration::from_secs(5);
+
 /// Bytes read before the sessions get their turn.
 const READ_BYTES_MAX: usize = 1 << 20;
 
 /// What is read may take as much room as a value and its head.
 const PIECE_BYTES: usize = 32 << 10;
+
+/// Why a connection is of no use any more.
+enum Cause {
+    Lost(String),
+    /// In the host's own words.
+    Refused(String),
+}
+
+impl Cause {
+    fn retry(&self) -> Duration {
+        match self {
+            Cause::Lost(_) => RETRY,
+            Cause::Refused(_) => REFUSED_RETRY,
+        }
+    }
+
+    /// What happened, and what to do.
+    fn words(&self) -> (&str, &'static str) {
+        match self {
+            Cause::Lost(text) => (text, "Look whether it runs and can be reached from here"),
+            Cause::Refused(text) => (text, advice(text)),
+        }
+    }
+}
+
+impl From<String> for Cause {
+    fn from(text: String) -> Cause {
+        Cause::Lost(text)
+    }
+}
 
 /// Keeps the connection to a host as long as the worker runs. Not cancel safe.
 pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
@@ -41,7 +75,7 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
                 line.socket.close(&w.reactor);
                 cause
             }
-            Err(cause) => cause.to_string(),
+            Err(cause) => Cause::Lost(cause.to_string()),
         };
         let was_up = stores.is_up(at);
         stores.lose(at);
@@ -50,19 +84,20 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
             w.count(Metric::CacheStoresLost);
         }
         if stores.common.is_news(at, false) {
+            let (text, advice) = cause.words();
             let text = format_args!(
-                "{} does not serve as a store of answers: {cause}; nothing is answered from it until it does. Look whether it runs and can be reached from here",
+                "{} does not serve as a store of answers: {text}; nothing is answered from it until it does. {advice}",
                 shelf.host
             );
             w.shared.log.write(Level::Warning, &Who::default(), text);
         }
-        pause(&w, &stores, at).await;
+        pause(&w, &stores, at, cause.retry()).await;
     }
 }
 
 /// Waits before the next attempt; writers may be waiting meanwhile.
-async fn pause(w: &Worker, stores: &Rc<Stores>, at: usize) {
-    let until = Instant::now() + RETRY;
+async fn pause(w: &Worker, stores: &Rc<Stores>, at: usize, time: Duration) {
+    let until = Instant::now() + time;
     while w.reactor.now() < until {
         stores.set_now(w.millis(Instant::now()));
         stores.tick(at);
@@ -98,7 +133,7 @@ struct Line<'a> {
 
 impl Line<'_> {
     /// Until it is of no use any more: says why.
-    async fn serve(&mut self) -> String {
+    async fn serve(&mut self) -> Cause {
         let mut look_at = Instant::now();
         loop {
             let now = Instant::now();
@@ -111,14 +146,15 @@ impl Line<'_> {
                 look_at = now + TICK;
             }
             if let Err(cause) = self.write() {
-                return cause;
+                return Cause::Lost(cause);
             }
             if let Some(cause) = self.is_late() {
-                return cause;
+                return Cause::Lost(cause);
             }
             if self.w.shared.stop_mode() > Stop::Smart {
-                return "Weir stops".to_string();
+                return Cause::Lost("Weir stops".to_string());
             }
+            self.say_back();
             wake(self.w, self.stores);
             self.w.reactor.wake_at(look_at);
             parked().await;
@@ -145,7 +181,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    fn read(&mut self) -> Result<(), String> {
+    fn read(&mut self) -> Result<(), Cause> {
         let mut piece = [0u8; PIECE_BYTES];
         let mut read = 0;
         while read < READ_BYTES_MAX {
@@ -155,8 +191,8 @@ impl Line<'_> {
                     self.buffer.extend_from_slice(&piece[..bytes]);
                 }
                 Ok(Got::Nothing) => return self.hear(),
-                Ok(Got::End) => return Err("it closed the connection".into()),
-                Err(cause) => return Err(cause.to_string()),
+                Ok(Got::End) => return Err(Cause::Lost("it closed the connection".into())),
+                Err(cause) => return Err(Cause::Lost(cause.to_string())),
             }
         }
         // There is more, but the sessions come first.
@@ -164,24 +200,41 @@ impl Line<'_> {
         self.hear()
     }
 
-    fn hear(&mut self) -> Result<(), String> {
+    fn hear(&mut self) -> Result<(), Cause> {
         let mut taken = 0;
         while taken < self.buffer.len() {
             let told = {
                 let sent = self.shelf.sent.borrow();
-                let Some(first) = sent.front() else { return Err("it says something nobody asked for".into()) };
+                let Some(first) = sent.front() else { return Err(Cause::Lost("it says something nobody asked for".into())) };
                 self.stores.dialect.read(&first.expect, &self.buffer[taken..], VALUE_BYTES_MAX)
             };
             let Some((told, bytes)) = told.map_err(|error| error.to_string())? else { break };
             taken += bytes;
             let Some(sent) = self.shelf.sent.borrow_mut().pop_front() else { break };
-            let was_up = self.stores.is_up(self.at);
-            self.stores.hear(self.at, sent, told)?;
-            if !was_up && self.stores.is_up(self.at) && self.stores.common.is_news(self.at, true) {
-                self.w.shared.log.say(Level::Log, format_args!("{} serves as a store of answers again", self.shelf.host));
+            match self.stores.hear(self.at, sent, told) {
+                Heard::Fine => {}
+                Heard::Missed(text) => self.say_full(&text),
+                Heard::Refused(text) => return Err(Cause::Refused(text)),
             }
         }
         self.buffer.drain(..taken);
         Ok(())
+    }
+
+    /// It is of use again only when it has been told what it was not: one that refuses that is not back.
+    fn say_back(&self) {
+        let common = &self.stores.common;
+        if common.is_logged(self.at) && self.stores.serves(self.at) && common.is_news(self.at, true) {
+            self.w.shared.log.say(Level::Log, format_args!("{} serves as a store of answers again", self.shelf.host));
+        }
+    }
+
+    /// Answers it does not take are missed.
+    fn say_full(&self, text: &str) {
+        if !is_too_large(text) && self.stores.common.is_news_that_full(self.at) {
+            let (host, advice) = (&self.shelf.host, advice(text));
+            let text = format_args!("{host} takes no answers to keep: {text}; they are missed. {advice}");
+            self.w.shared.log.write(Level::Warning, &Who::default(), text);
+        }
     }
 }

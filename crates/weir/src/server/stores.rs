@@ -5,7 +5,7 @@
 
 mod common;
 
-pub use common::{Common, Errand, FIRST_WORKER, LEASE_MS};
+pub use common::{Common, Errand, FIRST_WORKER, LEASE_MS, MARGIN_MS};
 
 use crate::io::reactor::TaskId;
 use std::cell::{Cell, RefCell};
@@ -27,6 +27,10 @@ const UNDER_WAY_MAX: usize = 20_000;
 /// Life of a stamp after the last change: then the marks of a Weir that died are gone, too. To lose a stamp is safe.
 const STAMP_SECONDS: u64 = 3600;
 
+/// What is stored when a host is greeted, to see that it takes it: as much as a stamp with a few marks.
+const TRIAL_BYTES: usize = 64;
+const TRIAL_SECONDS: u64 = 60;
+
 /// The digest of a key, under which its answer is kept.
 pub type Digest = [u8; 32];
 
@@ -40,6 +44,16 @@ enum Purpose {
     Put,
     /// The greeting.
     Hello,
+}
+
+/// What a reply came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Fine,
+    /// An answer was not stored, for this reason.
+    Missed(String),
+    /// The host will not do what must be done, in its own words: it is of no use.
+    Refused(String),
 }
 
 /// What was sent, in order.
@@ -240,6 +254,14 @@ impl Stores {
         }
     }
 
+    /// A stamp with marks was read, or one after such.
+    pub fn sighted(&self, slot: Slot, stamp: &Stamp) {
+        for at in self.hosts_of(slot) {
+            let order = self.shelves[at].holds.borrow_mut().sighted(slot, stamp, self.now_ms.get());
+            self.order(at, order);
+        }
+    }
+
     /// Stores an answer. It does not matter when it gets there: it carries what it hangs on.
     pub fn put(&self, digest: &Digest, kept: &Kept<'_>) {
         let key = self.answer_key(digest);
@@ -339,6 +361,10 @@ impl Stores {
         if self.dialect == Dialect::Redis {
             self.say(at, Ask::Select(*database), Expect::Done, Purpose::Hello);
         }
+        // One that answers but takes no marks would come and go with every write.
+        let (key, bytes) = (format!("{}:t:{}", self.namespace, self.worker).into_bytes(), [b'0'; TRIAL_BYTES]);
+        self.say(at, Ask::Set { key: &key, bytes: &bytes, seconds: TRIAL_SECONDS }, Expect::Done, Purpose::Hello);
+        self.say(at, Ask::Append { key: &key, bytes: &bytes }, Expect::Done, Purpose::Hello);
     }
 
     /// The host has greeted back. First of all it is told what it was not.
@@ -369,6 +395,11 @@ impl Stores {
         self.shelves[at].is_up.get()
     }
 
+    /// Whether the host is there and has been told all it must know.
+    pub fn serves(&self, at: usize) -> bool {
+        self.is_up(at) && self.shelves[at].holds.borrow().is_told()
+    }
+
     /// What is due by now.
     pub fn tick(self: &Rc<Stores>, at: usize) {
         if at == 0 {
@@ -384,17 +415,16 @@ impl Stores {
         }
     }
 
-    /// A reply to the first of what was sent. Error: the store is of no use, in its words.
-    pub fn hear(&self, at: usize, sent: Sent, told: Told) -> Result<(), String> {
+    /// A reply to the first of what was sent.
+    pub fn hear(&self, at: usize, sent: Sent, told: Told) -> Heard {
         let shelf = &self.shelves[at];
         let is_done = match (&told, &sent.purpose) {
-            (Told::Refused(_), Purpose::Put) => return Ok(()),
+            (Told::Refused(text), Purpose::Put) => return Heard::Missed(text.clone()),
             (Told::Refused(text), purpose) => {
-                let text = text.clone();
                 if let Purpose::Fetch(fetch, _) = purpose {
                     self.end(fetch, true);
                 }
-                return Err(text);
+                return Heard::Refused(text.clone());
             }
             (told, _) => *told == Told::Done,
         };
@@ -417,7 +447,7 @@ impl Stores {
             (Purpose::Hello, _) if shelf.sent.borrow().is_empty() => self.resume(at),
             (Purpose::Fetch(..) | Purpose::Put | Purpose::Hello, _) => {}
         }
-        Ok(())
+        Heard::Fine
     }
 
     /// What a hold makes of a reply.

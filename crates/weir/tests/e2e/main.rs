@@ -53,6 +53,7 @@ mod session_state;
 mod sessions;
 mod show;
 mod signals;
+mod store_faults;
 mod stores;
 mod tls;
 mod transactions;

@@ -19,33 +19,39 @@ use weir_demo::ReservedPort;
 const WRITE_LIMIT: Duration = Duration::from_secs(8);
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     Memcached,
     Redis,
 }
 
-const BOTH: [Kind; 2] = [Kind::Memcached, Kind::Redis];
+pub(super) const BOTH: [Kind; 2] = [Kind::Memcached, Kind::Redis];
 
 /// A store of a test's own.
-struct Store {
+pub(super) struct Store {
     kind: Kind,
     process: Child,
-    port: ReservedPort,
+    pub(super) port: ReservedPort,
     folder: Folder,
+    /// Of its command line.
+    more: &'static [&'static str],
 }
 
 impl Store {
     /// `None` where there is no such program.
-    fn start(kind: Kind) -> Option<Store> {
+    pub(super) fn start(kind: Kind) -> Option<Store> {
+        Store::start_with(kind, &[])
+    }
+
+    pub(super) fn start_with(kind: Kind, more: &'static [&'static str]) -> Option<Store> {
         let (folder, port) = (Folder::new(), ReservedPort::any().unwrap());
-        let Some(process) = Store::spawn(kind, &port, &folder) else {
+        let Some(process) = Store::spawn(kind, &port, &folder, more) else {
             eprintln!("left out: there is no {} (Debian: apt-get install memcached redis-server)", kind.program());
             return None;
         };
-        Some(Store { kind, process, port, folder })
+        Some(Store { kind, process, port, folder, more })
     }
 
-    fn spawn(kind: Kind, port: &ReservedPort, folder: &Folder) -> Option<Child> {
+    fn spawn(kind: Kind, port: &ReservedPort, folder: &Folder, more: &[&str]) -> Option<Child> {
         let number = port.number().to_string();
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", kind.program()]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -55,6 +61,7 @@ impl Store {
                 .args(["--port", &number, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
                 .arg(&folder.0),
         };
+        command.args(more);
         if !["/usr/bin", "/usr/local/bin"].iter().any(|folder| std::path::Path::new(folder).join(kind.program()).exists()) {
             return None;
         }
@@ -63,7 +70,7 @@ impl Store {
         Some(process)
     }
 
-    fn conf(&self, port: u16) -> String {
+    pub(super) fn conf(&self, port: u16) -> String {
         let (name, own) = (self.kind.method(), self.port.number());
         // Tests share servers, where Weirs of one namespace meet.
         format!(
@@ -73,11 +80,11 @@ impl Store {
     }
 
     /// Weir with its answers here.
-    fn own_conf(&self) -> String {
+    pub(super) fn own_conf(&self) -> String {
         self.conf(self.port.number())
     }
 
-    fn say(&self, text: &str) -> String {
+    pub(super) fn say(&self, text: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port.number())).unwrap();
         stream.write_all(text.as_bytes()).unwrap();
         let (mut answer, mut piece) = (String::new(), [0; 4096]);
@@ -90,7 +97,7 @@ impl Store {
     }
 
     /// Has it forget everything.
-    fn flush(&self) {
+    pub(super) fn flush(&self) {
         let answer = match self.kind {
             Kind::Memcached => self.say("flush_all\r\n"),
             Kind::Redis => self.say("FLUSHALL\r\n"),
@@ -98,17 +105,17 @@ impl Store {
         assert!(answer.contains("OK"), "{answer}");
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    fn start_again(&mut self) {
-        self.process = Store::spawn(self.kind, &self.port, &self.folder).unwrap();
+    pub(super) fn start_again(&mut self) {
+        self.process = Store::spawn(self.kind, &self.port, &self.folder, self.more).unwrap();
     }
 }
 
@@ -263,7 +270,7 @@ fn a_standby_that_lags_behind_another_weirs_write_gives_no_answer_that_stays() {
 }
 
 /// Runs a statement within the time a write may take without a store.
-fn run_soon(client: &mut Raw, text: &str) {
+pub(super) fn run_soon(client: &mut Raw, text: &str) {
     let begun = Instant::now();
     client.run(text);
     let took = begun.elapsed();

@@ -89,6 +89,23 @@ fn replies_are_read_whole() {
 }
 
 #[test]
+fn a_refusal_comes_with_what_to_do() {
+    for (words, expected) in [
+        ("OOM command not allowed when used memory > 'maxmemory'.", "maxmemory-policy allkeys-lru"),
+        ("SERVER_ERROR out of memory storing object", "no -M"),
+        ("READONLY You can't write against a read only replica.", "It is a replica"),
+        ("MISCONF Redis is configured to save RDB snapshots", "save \"\""),
+        ("NOAUTH Authentication required.", "memqcache_redis_password"),
+        ("WRONGPASS invalid username-password pair or user is disabled.", "memqcache_redis_user"),
+        ("NOPERM this user has no permissions to run the 'eval' command", "EVAL"),
+        ("ERR what", "own log"),
+    ] {
+        assert!(advice(words).contains(expected), "{words}: {}", advice(words));
+    }
+    assert!(is_too_large("SERVER_ERROR object too large for cache") && !is_too_large("OOM"));
+}
+
+#[test]
 fn what_is_no_reply_ends_the_connection() {
     use Dialect::{Memcached, Redis};
     let values = Expect::Values(two_keys());

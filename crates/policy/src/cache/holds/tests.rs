@@ -42,11 +42,14 @@ struct Bounds {
     cuts: u8,
     standby: bool,
     rollbacks: bool,
+    /// How often the first member takes the second's mark for one that was left behind, though it lives.
+    burials: u8,
 }
 
 /// What the asker, of the first member, reads.
 const READ: [Slot; 2] = [1, 2];
-const NOW: u64 = 1;
+/// Late enough for marks to have stood there too long.
+const NOW: u64 = DEAD_MS;
 /// After all that is young has grown old.
 const LATER: u64 = NOW + YOUNG_MS;
 
@@ -68,6 +71,7 @@ struct World {
     giver: Giver,
     losses: u8,
     cuts: u8,
+    burials: u8,
     is_cut: bool,
     /// The second member has said that it commits untold; the first has heard of it.
     is_locked: bool,
@@ -114,6 +118,7 @@ impl World {
             giver: Giver::default(),
             losses: 0,
             cuts: 0,
+            burials: 0,
             is_cut: false,
             is_locked: false,
             is_heard: false,
@@ -146,6 +151,9 @@ impl World {
             next.extend(self.deliver(member, without));
             next.extend(READ.into_iter().filter_map(|slot| self.ripen(member, slot, without)));
             next.extend(READ.into_iter().filter_map(|slot| self.check(member, slot)));
+        }
+        if self.burials < bounds.burials {
+            next.extend(READ.into_iter().filter_map(|slot| self.bury(slot)));
         }
         next.extend(self.ask(bounds, without));
         next.extend(self.give(without));
@@ -282,6 +290,16 @@ impl World {
         Some(world)
     }
 
+    /// The first member has seen the other's mark for too long.
+    fn bury(&self, slot: Slot) -> Option<World> {
+        let stamp = self.store[at(slot)].as_ref().filter(|stamp| stamp.members().any(|member| member == 1))?;
+        let mut world = World { burials: self.burials + 1, ..self.clone() };
+        world.members[0].sightings.insert(slot, Sighting { members: vec![1], since_ms: 0 });
+        let order = world.members[0].sighted(slot, stamp, NOW);
+        world.send(0, order);
+        Some(world)
+    }
+
     /// The asker takes its stamps one by one, asks a server, and stores the answer.
     fn ask(&self, bounds: Bounds, without: Without) -> Option<World> {
         let mut world = self.clone();
@@ -410,14 +428,15 @@ fn explore(bounds: Bounds, without: Without) -> (usize, Option<World>) {
 
 const BOTH: [&[Slot]; 2] = [&[1], &[1, 2]];
 
-const LOSSES: Bounds = Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: false, rollbacks: false };
-const WRITERS: Bounds = Bounds { writers: BOTH, losses: 0, cuts: 0, standby: false, rollbacks: true };
-const CUTS: Bounds = Bounds { writers: [&[], &[1]], losses: 0, cuts: 1, standby: false, rollbacks: false };
-const STANDBY: Bounds = Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: true, rollbacks: false };
+const LOSSES: Bounds = Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: false, rollbacks: false, burials: 0 };
+const WRITERS: Bounds = Bounds { writers: BOTH, losses: 0, cuts: 0, standby: false, rollbacks: true, burials: 0 };
+const CUTS: Bounds = Bounds { writers: [&[], &[1]], losses: 0, cuts: 1, standby: false, rollbacks: false, burials: 0 };
+const STANDBY: Bounds = Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: true, rollbacks: false, burials: 0 };
+const BURIALS: Bounds = Bounds { writers: [&[], &[1]], losses: 0, cuts: 0, standby: false, rollbacks: true, burials: 1 };
 
 #[test]
 fn no_order_of_steps_gives_out_an_answer_that_is_wrong() {
-    for (name, bounds) in [("losses", LOSSES), ("writers", WRITERS), ("cuts", CUTS), ("standby", STANDBY)] {
+    for (name, bounds) in [("losses", LOSSES), ("writers", WRITERS), ("cuts", CUTS), ("standby", STANDBY), ("burials", BURIALS)] {
         let (count, wrong) = explore(bounds, Without::Nothing);
         assert_eq!(wrong, None, "{name}, {count} worlds");
         assert!(count > 1000, "{name}: {count} worlds");
@@ -433,6 +452,7 @@ fn every_rule_is_needed() {
         (Without::StampsBeforeQuestion, WRITERS),
         (Without::SwapIfSame, WRITERS),
         (Without::YoungUntilLooked, LOSSES),
+        (Without::YoungUntilLooked, BURIALS),
         (Without::StandbyCovers, STANDBY),
         (Without::OthersStop, CUTS),
         (Without::SameEra, CUTS),
@@ -440,4 +460,117 @@ fn every_rule_is_needed() {
     ] {
         assert!(explore(bounds, without).1.is_some(), "nothing goes wrong without {without:?}");
     }
+}
+
+/// A member with the stamp of slot 1 as it stands in the store, and what it has sent.
+struct Bench {
+    holds: Holds,
+    store: Option<Stamp>,
+    seen: Option<Stamp>,
+    sent: VecDeque<Order>,
+    fresh: u64,
+}
+
+impl Bench {
+    fn new(store: Option<Stamp>) -> Bench {
+        Bench { holds: Holds::new(1), store, seen: None, sent: VecDeque::new(), fresh: 100 }
+    }
+
+    /// The store does all that was sent, and what comes of it.
+    fn run(&mut self, now_ms: u64) {
+        while let Some(order) = self.sent.pop_front() {
+            self.fresh += 1;
+            let next = match order {
+                Order::Append(slot, mark) => {
+                    self.store = self.store.take().map(|stamp| stamp.with(mark));
+                    self.holds.appended(slot, self.store.is_some(), now_ms, self.fresh)
+                }
+                Order::Make(slot, stamp) => {
+                    let is_done = self.store.is_none();
+                    self.store.get_or_insert_with(|| stamp.clone());
+                    self.holds.made(slot, &stamp, is_done, now_ms)
+                }
+                Order::Look(slot) => {
+                    self.seen = self.store.clone();
+                    self.holds.looked(slot, self.seen.clone().map_or(Found::Nothing, Found::Stamp), now_ms, self.fresh)
+                }
+                Order::Swap(slot, stamp) => {
+                    let is_done = self.store == self.seen;
+                    if is_done {
+                        self.store = Some(stamp);
+                    }
+                    self.holds.swapped(slot, is_done, now_ms)
+                }
+            };
+            self.sent.extend(next);
+        }
+        self.sent.extend(self.holds.due(now_ms));
+    }
+
+    /// A write of ours from its begin to its end.
+    fn write(&mut self, now_ms: u64) {
+        self.sent.extend(self.holds.raise(1));
+        self.run(now_ms);
+        assert!(self.holds.is_raised(1));
+        self.sent.extend(self.holds.settle(1, true));
+        self.run(now_ms);
+    }
+
+    fn read(&mut self, now_ms: u64) {
+        if let Some(stamp) = &self.store {
+            self.sent.extend(self.holds.sighted(1, stamp, now_ms));
+        }
+        self.run(now_ms);
+    }
+}
+
+#[test]
+fn marks_of_the_dead_go_from_a_table_that_is_always_written() {
+    let dead = Mark { member: 7, kind: Kind::Writer };
+    let mut bench = Bench::new(Some(Stamp::made(5, 7, false).without(|_| true).with(dead)));
+    for now_ms in (0..DEAD_MS).step_by(5000) {
+        bench.write(now_ms);
+        bench.read(now_ms);
+        assert!(bench.store.as_ref().is_some_and(|stamp| stamp.has(dead)), "gone after {now_ms} ms");
+    }
+    bench.write(DEAD_MS);
+    bench.read(DEAD_MS);
+    let buried = bench.store.clone().unwrap();
+    assert!(!buried.has(dead) && buried.has(Mark { member: 1, kind: Kind::Young }), "made anew, {buried:?}");
+    bench.read(DEAD_MS + YOUNG_MS);
+    bench.run(DEAD_MS + YOUNG_MS);
+    assert!(bench.store.as_ref().is_some_and(Stamp::is_quiet), "{:?}", bench.store);
+    assert!(bench.holds.holds.is_empty() && bench.holds.sightings.is_empty());
+}
+
+#[test]
+fn a_member_that_comes_and_goes_is_not_taken_for_dead() {
+    let quiet = Stamp::made(5, 7, false).without(|_| true);
+    let mut bench = Bench::new(Some(quiet.clone()));
+    for now_ms in (0..2 * DEAD_MS).step_by(5000) {
+        let marked = now_ms % 10_000 == 0;
+        let other = Mark { member: 7, kind: Kind::Writer };
+        bench.store = Some(if marked { quiet.clone().with(other) } else { quiet.clone() });
+        bench.read(now_ms);
+        assert_eq!(bench.store.as_ref().map(|stamp| stamp.base), Some(5), "after {now_ms} ms");
+    }
+}
+
+#[test]
+fn a_stamp_that_one_of_two_orders_made_stays_young_to_its_time() {
+    let mut bench = Bench::new(None);
+    // Two writers after each other, both ahead of what the store says to the first.
+    bench.sent.extend(bench.holds.raise(1));
+    bench.sent.extend(bench.holds.settle(1, false));
+    bench.sent.extend(bench.holds.raise(1));
+    bench.run(0);
+    bench.sent.extend(bench.holds.settle(1, true));
+    for now_ms in (0..YOUNG_MS).step_by(1000) {
+        bench.run(now_ms);
+        let young = Mark { member: 1, kind: Kind::Young };
+        assert!(bench.store.as_ref().is_some_and(|stamp| stamp.has(young)), "trusted after {now_ms} ms");
+    }
+    bench.run(YOUNG_MS);
+    bench.run(YOUNG_MS);
+    assert!(bench.store.as_ref().is_some_and(Stamp::is_quiet), "{:?}", bench.store);
 }

@@ -18,6 +18,15 @@ const HOSTS: usize = 64;
 /// For so long after a look at the primary answers may be given from the store.
 pub const LEASE_MS: u64 = 1000;
 
+/// For so long after a lock was known to be ours a writer may rely on it: a session on the primary may end unheard, and its locks with it.
+pub const LEAVE_MS: u64 = 1000;
+
+/// What one of two may be late by with what the other relies upon.
+pub const MARGIN_MS: u64 = 300;
+
+/// For so long after the locks were looked at anew, or one of them was gone, nothing is given out: whoever had it may rely on it still.
+const LINGER_MS: u64 = LEAVE_MS + MARGIN_MS;
+
 /// A writer that no store and no primary can be told of waits this long at most.
 pub const GIVE_UP_MS: u64 = 10_000;
 
@@ -38,18 +47,22 @@ pub struct Common {
     pub changes: AtomicU64,
     /// By worker: hosts out of reach that should know of its writers.
     wishes: Box<[AtomicU64]>,
-    /// Since when there is a wish, by host; 0: there is none.
+    /// Since when there is a wish that is not granted, by host; 0: there is none.
     wished_since_ms: Box<[AtomicU64]>,
-    /// Hosts at which all other Weirs have stopped to rely on what they find.
+    /// Hosts at which all other Weirs have stopped to rely on what they find, and until when that is sure.
     granted: AtomicU64,
+    granted_until_ms: AtomicU64,
     /// Hosts of which some Weir has said on the primary that it commits without their knowing.
     untold: AtomicU64,
-    /// Until then nobody can commit so without our having heard of it.
+    /// From then until then nobody can commit so without our having heard of it.
+    clear_from_ms: AtomicU64,
     clear_until_ms: AtomicU64,
     /// Another number whenever some of that may have been missed.
     era: AtomicU64,
     /// Hosts the log knows to be out of reach.
     logged: AtomicU64,
+    /// Hosts the log knows to take no answers.
+    full: AtomicU64,
     /// Whether the primary is looked at: what the log was told.
     is_looked: AtomicBool,
     pub workers: AtomicU8,
@@ -65,10 +78,13 @@ impl Common {
             wishes: words(WORKERS_MAX),
             wished_since_ms: words(HOSTS),
             granted: AtomicU64::new(0),
+            granted_until_ms: AtomicU64::new(0),
             untold: AtomicU64::new(0),
+            clear_from_ms: AtomicU64::new(0),
             clear_until_ms: AtomicU64::new(0),
             era: AtomicU64::new(1),
             logged: AtomicU64::new(0),
+            full: AtomicU64::new(0),
             is_looked: AtomicBool::new(true),
             workers: AtomicU8::new(0),
         })
@@ -102,13 +118,18 @@ impl Common {
             false if word.load(Ordering::Relaxed) & bit != 0 => word.fetch_and(!bit, Ordering::SeqCst),
             false => 0,
         };
+        // The next wish is another one.
+        if !is_wished && self.wishes.iter().all(|word| word.load(Ordering::SeqCst) & bit == 0) {
+            self.wished_since_ms[host % HOSTS].store(0, Ordering::SeqCst);
+        }
     }
 
     /// Hosts that some worker wishes the others to be told of.
     pub fn wishes(&self, now_ms: u64) -> u64 {
         let wishes = self.wishes.iter().fold(0, |all, word| all | word.load(Ordering::SeqCst));
+        let waiting = wishes & !self.granted(now_ms);
         for (host, since) in self.wished_since_ms.iter().enumerate() {
-            match wishes & (1 << host) {
+            match waiting & (1 << host) {
                 0 => since.store(0, Ordering::SeqCst),
                 _ => drop(since.compare_exchange(0, now_ms.max(1), Ordering::SeqCst, Ordering::SeqCst)),
             }
@@ -119,18 +140,33 @@ impl Common {
     /// Whether a writer may commit though the host knows nothing of it.
     pub fn is_granted(&self, host: usize, now_ms: u64) -> bool {
         let since = self.wished_since_ms[host % HOSTS].load(Ordering::SeqCst);
-        self.granted.load(Ordering::SeqCst) & (1 << (host % HOSTS)) != 0 || (since > 0 && now_ms >= since + GIVE_UP_MS)
+        self.granted(now_ms) & (1 << (host % HOSTS)) != 0 || (since > 0 && now_ms >= since + GIVE_UP_MS)
     }
 
-    /// What the primary's locks say: hosts whose stamps all others have stopped to rely on.
-    pub fn grant(&self, granted: u64) {
+    fn granted(&self, now_ms: u64) -> u64 {
+        if now_ms < self.granted_until_ms.load(Ordering::SeqCst) { self.granted.load(Ordering::SeqCst) } else { 0 }
+    }
+
+    /// What the primary's locks said when it was asked at that time: hosts whose stamps all others have stopped to rely on.
+    pub fn grant(&self, granted: u64, asked_ms: u64) {
         self.granted.store(granted, Ordering::SeqCst);
+        self.granted_until_ms.store(asked_ms + LEAVE_MS, Ordering::SeqCst);
+    }
+
+    /// Nothing is known of the locks any more.
+    pub fn revoke(&self) {
+        self.granted.store(0, Ordering::SeqCst);
+        self.granted_until_ms.store(0, Ordering::SeqCst);
     }
 
     /// What was heard of others when the primary was asked at that time.
     pub fn hear(&self, untold: u64, asked_ms: u64) {
         let has_lapsed = asked_ms >= self.clear_until_ms.load(Ordering::SeqCst);
-        if has_lapsed || self.untold.swap(untold, Ordering::SeqCst) != untold {
+        let before = self.untold.load(Ordering::SeqCst);
+        if has_lapsed || before & !untold != 0 {
+            self.clear_from_ms.store(asked_ms + LINGER_MS, Ordering::SeqCst);
+        }
+        if has_lapsed || before != untold {
             self.untold.store(untold, Ordering::SeqCst);
             self.era.fetch_add(1, Ordering::SeqCst);
         }
@@ -140,8 +176,14 @@ impl Common {
     /// The present era, if what these hosts say may be relied upon.
     pub fn era(&self, hosts: u64, now_ms: u64) -> Option<u64> {
         let era = self.era.load(Ordering::SeqCst);
-        let is_clear = now_ms < self.clear_until_ms.load(Ordering::SeqCst) && self.untold.load(Ordering::SeqCst) & hosts == 0;
+        let is_sure = now_ms < self.clear_until_ms.load(Ordering::SeqCst) && now_ms >= self.clear_from_ms.load(Ordering::SeqCst);
+        let is_clear = is_sure && self.untold.load(Ordering::SeqCst) & hosts == 0;
         (is_clear && self.changes.load(Ordering::SeqCst) == 0).then_some(era)
+    }
+
+    /// Whether the log knows a host to be out of reach.
+    pub fn is_logged(&self, host: usize) -> bool {
+        self.logged.load(Ordering::Relaxed) & (1 << (host % HOSTS)) != 0
     }
 
     /// Whether the log has yet to be told that a host is out of reach, or back.
@@ -149,7 +191,17 @@ impl Common {
         let bit = 1 << (host % HOSTS);
         let before =
             if is_up { self.logged.fetch_and(!bit, Ordering::SeqCst) } else { self.logged.fetch_or(bit, Ordering::SeqCst) };
-        (before & bit != 0) == is_up
+        let is_news = (before & bit != 0) == is_up;
+        if is_news && is_up {
+            self.full.fetch_and(!bit, Ordering::SeqCst);
+        }
+        is_news
+    }
+
+    /// Whether the log has yet to be told that a host takes no answers: once, until it was out of reach and is back.
+    pub fn is_news_that_full(&self, host: usize) -> bool {
+        let bit = 1 << (host % HOSTS);
+        self.full.fetch_or(bit, Ordering::SeqCst) & bit == 0
     }
 
     /// The same for the primary.
@@ -162,23 +214,30 @@ impl Common {
 mod tests {
     use super::*;
 
+    /// Looks at the primary as often as it is done, from one time to another, and finds the same. Gives the era at the end.
+    fn look(common: &Common, untold: u64, times: std::ops::RangeInclusive<u64>) -> Option<u64> {
+        let end = *times.end();
+        times.step_by(200).for_each(|asked_ms| common.hear(untold, asked_ms));
+        common.era(1, end + 1)
+    }
+
     #[test]
     fn what_a_store_says_is_relied_upon_while_nobody_commits_past_it() {
         let common = Common::new();
         assert_eq!(common.era(1, 5), None, "the primary was not asked yet");
-        common.hear(0, 10);
-        let first = common.era(1, 20);
-        assert!(first.is_some() && common.era(1, 10 + LEASE_MS).is_none());
-        common.hear(0b10, 30);
-        assert!(common.era(0b10, 31).is_none() && common.era(0b1, 31).is_some_and(|era| Some(era) != first));
-        common.hear(0, 40);
-        let second = common.era(1, 41);
-        common.hear(0, 50);
-        assert_eq!(common.era(1, 51), second, "nothing has happened");
-        common.hear(0, 50 + 2 * LEASE_MS);
-        assert_ne!(common.era(1, 51 + 2 * LEASE_MS), second, "something may have happened unheard");
+        assert_eq!(look(&common, 0, 10..=10), None, "somebody may rely on a lock that was there before");
+        let first = look(&common, 0, 10..=2010);
+        assert!(first.is_some() && common.era(1, 2010 + LEASE_MS).is_none());
+        assert_eq!(look(&common, 0b1, 2210..=2210), None);
+        assert!(common.era(0b10, 2211).is_some_and(|era| Some(era) != first));
+        assert_eq!(look(&common, 0, 2410..=2410), None, "whoever had the lock may rely on it still");
+        let second = look(&common, 0, 2610..=4010);
+        assert_eq!(look(&common, 0, 4010..=4610), second, "nothing has happened");
+        assert_eq!(look(&common, 0, 5610..=5610), None, "something may have happened unheard");
+        let third = look(&common, 0, 5610..=7010);
+        assert!(third.is_some() && third != second);
         common.tell(0, Errand::Change(vec![1]));
-        assert_eq!(common.era(1, 51 + 2 * LEASE_MS), None);
+        assert_eq!(common.era(1, 7011), None);
     }
 
     #[test]
@@ -187,9 +246,49 @@ mod tests {
         common.wish(3, 1, true);
         assert_eq!((common.wishes(100), common.is_granted(1, 101)), (0b10, false));
         assert!(common.is_granted(1, 100 + GIVE_UP_MS) && !common.is_granted(0, 100 + GIVE_UP_MS));
-        common.grant(0b10);
-        assert!(common.is_granted(1, 101));
+        common.grant(0b10, 200);
+        assert!(common.is_granted(1, 201));
         common.wish(3, 1, false);
         assert_eq!(common.wishes(200), 0);
+    }
+
+    #[test]
+    fn a_writer_relies_on_a_lock_no_longer_than_others_wait_for_when_it_is_gone() {
+        let common = Common::new();
+        common.wish(0, 1, true);
+        common.wishes(1);
+        common.grant(0b10, 2000);
+        assert!(common.is_granted(1, 2000 + LEAVE_MS - 1), "long after the wish, but the lock is there");
+        assert!(!common.is_granted(1, 2000 + LEAVE_MS), "the primary has not been heard of since");
+        common.grant(0b10, 3 * GIVE_UP_MS);
+        common.wishes(3 * GIVE_UP_MS);
+        common.revoke();
+        assert!(!common.is_granted(1, 3 * GIVE_UP_MS + 1), "the primary's session is gone");
+        let other = Common::new();
+        look(&other, 0, 0..=2000);
+        look(&other, 0b10, 2200..=2800);
+        for now_ms in 2800..=2000 + LEAVE_MS + 800 {
+            other.hear(0, now_ms);
+            assert!(other.era(0b10, now_ms).is_none(), "an answer after {now_ms} ms");
+        }
+    }
+
+    #[test]
+    fn giving_up_counts_from_when_a_wish_was_last_granted() {
+        let common = Common::new();
+        common.wish(0, 1, true);
+        let end = 2 * GIVE_UP_MS;
+        for now_ms in (0..end).step_by(200) {
+            common.grant(0b10, now_ms);
+            common.wishes(now_ms);
+        }
+        common.revoke();
+        common.wishes(end);
+        assert!(!common.is_granted(1, end + 1) && !common.is_granted(1, end + GIVE_UP_MS - 1));
+        assert!(common.is_granted(1, end + GIVE_UP_MS));
+        // Nor from a wish that was given up itself, though nobody looked meanwhile.
+        common.wish(0, 1, false);
+        common.wish(0, 1, true);
+        assert!(!common.is_granted(1, end + GIVE_UP_MS));
     }
 }

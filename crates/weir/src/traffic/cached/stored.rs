@@ -74,6 +74,7 @@ fn judge(s: &Session, w: &Worker, stores: &Stores, fetch: &Fetch, key: &[u8], sl
     let stamp = |value: &Option<Value>| value.as_ref().and_then(|value| Stamp::parse(&value.bytes));
     slots.iter().zip(&stamps).filter(|(_, value)| value.is_none()).for_each(|(slot, _)| stores.missed(*slot));
     let stamps: Vec<Option<Stamp>> = stamps.iter().map(stamp).collect();
+    slots.iter().zip(&stamps).for_each(|(slot, stamp)| stamp.iter().for_each(|stamp| stores.sighted(*slot, stamp)));
     let Some(deps) = settled(slots, &stamps) else { return Look::Off };
     adopt(s, w, &deps);
     let kept = answer.as_ref().and_then(|value| Kept::read(&value.bytes));

@@ -1,0 +1,124 @@
+//! Stores that fail in other ways than by being gone, and what a writer leaves behind that fails himself.
+
+use super::cache::{hits, is_hit, warm};
+use super::stores::{BOTH, Kind, Store, run_soon};
+use crate::support::{Ground, Proxy, Raw, wait_until};
+
+/// Waits until the log has said something.
+fn wait_said(proxy: &Proxy, text: &str) {
+    wait_until(&format!("the log to say \"{text}\""), || proxy.log().contains(text));
+}
+
+#[test]
+fn a_store_that_takes_no_writes_is_missed_and_said_so_once_and_its_answers_are_not_given_out() {
+    let Some(store) = Store::start(Kind::Redis) else { return };
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let (near, far) = (ground.primary_proxy(&store.own_conf()), ground.primary_proxy(&store.own_conf()));
+    let (mut reader, mut writer) = (ground.client(&near), ground.client(&far));
+    let read = "select count(*) from t";
+    let mut count = 1;
+    // No room; a replica of nobody, which answers what it has.
+    for (spoil, mend, words) in [
+        ("CONFIG SET maxmemory 1\r\n", "CONFIG SET maxmemory 0\r\n", "maxmemory-policy allkeys-lru"),
+        ("REPLICAOF 127.0.0.1 1\r\n", "REPLICAOF NO ONE\r\n", "It is a replica"),
+    ] {
+        assert_eq!(warm(&near, &mut reader, read)[0][0], count.to_string());
+        store.say(spoil);
+        for _ in 0..3 {
+            run_soon(&mut writer, "insert into t values (1)");
+            count += 1;
+            assert_eq!(reader.value(read), count.to_string(), "its stamp says it is the old one");
+        }
+        wait_said(&far, words);
+        assert_eq!(far.log().matches(words).count(), 1, "{}", far.log());
+        store.say(mend);
+        assert_eq!(warm(&near, &mut reader, read)[0][0], count.to_string());
+        wait_said(&far, "serves as a store of answers again");
+    }
+}
+
+#[test]
+fn answers_a_full_store_does_not_take_are_missed_and_said_so_once() {
+    let Some(store) = Store::start_with(Kind::Memcached, &["-M", "-m", "2", "-I", "1m"]) else { return };
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let proxy = ground.primary_proxy(&store.own_conf());
+    let mut client = ground.client(&proxy);
+    warm(&proxy, &mut client, "select count(*) from t");
+    wait_until("it to be full", || {
+        (0..20).for_each(|at| drop(client.rows(&format!("select repeat('x', 200000), {at}, count(*) from t"))));
+        proxy.log().contains("takes no answers to keep")
+    });
+    for count in 2..=4 {
+        run_soon(&mut client, "insert into t values (1)");
+        assert_eq!(client.value("select count(*) from t"), count.to_string());
+    }
+    assert_eq!(proxy.log().matches("takes no answers to keep").count(), 1, "{}", proxy.log());
+}
+
+#[test]
+fn a_host_that_is_dead_from_the_start_costs_its_own_tables_only() {
+    let (Some(one), Some(mut other)) = (Store::start(Kind::Memcached), Store::start(Kind::Memcached)) else { return };
+    other.kill();
+    let ground = Ground::new();
+    let tables: Vec<String> = (0..8).map(|at| format!("t{at}")).collect();
+    tables.iter().for_each(|table| ground.prepare(&format!("create table {table} as select 1 as a")));
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", one.port.number(), other.port.number());
+    let proxy = ground.primary_proxy(&format!("{}memqcache_memcached_host = '{hosts}'\n", one.own_conf()));
+    let mut client = ground.client(&proxy);
+    let count = |table: &str| format!("select count(*) from {table}");
+    let some_hit = |client: &mut Raw| tables.iter().any(|table| is_hit(&proxy, client, &count(table)));
+    wait_until("answers of the host that lives", || some_hit(&mut client));
+    tables.iter().for_each(|table| run_soon(&mut client, &format!("insert into {table} values (1)")));
+    tables.iter().for_each(|table| assert_eq!(client.value(&count(table)), "2", "{table}"));
+    wait_until("answers of the host that lives", || some_hit(&mut client));
+    wait_said(&proxy, "does not serve as a store of answers");
+}
+
+#[test]
+fn a_store_is_asked_once_for_an_answer_it_does_not_have() {
+    let Some(store) = Store::start(Kind::Redis) else { return };
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let proxy = ground.primary_proxy(&format!("{}pool_size = 1\n", store.own_conf()));
+    let mut client = ground.client(&proxy);
+    let read = "select count(*) from t";
+    warm(&proxy, &mut client, read);
+    // Somebody writes it all the time.
+    let marks = "for _, key in ipairs(redis.call('KEYS', '*:s:*')) do redis.call('APPEND', key, ',00000007w') end return 'OK'";
+    store.say(&format!("EVAL \"{marks}\" 0\r\n"));
+    for _ in 0..5 {
+        let asked = proxy.metric("cache_stores_asked_total");
+        assert_eq!(client.value(read), "1");
+        assert_eq!(proxy.metric("cache_stores_asked_total"), asked + 1, "asked again with a connection at hand");
+    }
+}
+
+#[test]
+fn what_is_defined_past_weir_is_seen_through_a_store_too() {
+    for kind in BOTH {
+        let Some(store) = Store::start(kind) else { return };
+        let ground = Ground::new();
+        ground.prepare("create table t as select 1 as a");
+        ground.prepare("create view v as select a from t");
+        let mut direct = ground.direct();
+        let read = "select a from v";
+        let near = ground.primary_proxy(&store.own_conf());
+        let mut reader = ground.client(&near);
+        assert_eq!(warm(&near, &mut reader, read)[0][0], "1");
+        direct.run("create or replace view v as select a + 1 as a from t");
+        wait_until("the view to be seen as it is", || reader.value(read) == "2");
+        assert_eq!(warm(&near, &mut reader, read)[0][0], "2");
+        drop((reader, near));
+        direct.run("create or replace view v as select a + 2 as a from t");
+        // It lies in the store from before the next one's first look.
+        let far = ground.primary_proxy(&store.own_conf());
+        let mut reader = ground.client(&far);
+        for _ in 0..10 {
+            assert_eq!(reader.value(read), "3");
+        }
+        assert_eq!(warm(&far, &mut reader, read)[0][0], "3");
+        assert!(hits(&far) > 0);
+    }
+}
