@@ -8,6 +8,7 @@
 //! or of a later one may answer it. Positions count on one timeline of one cluster only, and only during one life of a server.
 //! Source: PostgreSQL manual, "Log-Shipping Standby Servers"; `GetXLogInsertRecPtr` and `GetXLogReplayRecPtr` in xlog.c.
 
+use crate::cluster::Role;
 use std::collections::VecDeque;
 
 /// Whose reads never go back in time.
@@ -226,6 +227,40 @@ impl Board {
     }
 }
 
+/// What a node says of its role, beside what the cluster's view says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    Agrees,
+    Contradicts,
+    /// It was asked as what it no longer counts as: the answer means nothing.
+    Stale,
+}
+
+/// Nodes that say they are not what they count as: until the view says who is what, rounds prove nothing. The view forgets them when it
+/// changes, and a node that says otherwise since.
+#[derive(Debug, Default)]
+pub struct Doubts(Vec<u16>);
+
+impl Doubts {
+    /// A node was `asked` as this, counts `now` as that, and has answered.
+    pub fn said(&mut self, node: u16, asked: Role, now: Option<Role>, in_recovery: bool) -> Word {
+        if now != Some(asked) {
+            // The view changed while the answer was on its way, perhaps for the very reason that it gives: nothing would ever end this doubt.
+            return Word::Stale;
+        }
+        self.0.retain(|doubted| *doubted != node);
+        if in_recovery == (asked == Role::Standby) {
+            return Word::Agrees;
+        }
+        self.0.push(node);
+        Word::Contradicts
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// Whether it is worth to wait for a standby: it has not lacked anything for as long as one would wait.
 pub fn is_hopeful(behind_since_ms: Option<u64>, now_ms: u64, wait_ms: u64) -> bool {
     behind_since_ms.is_none_or(|since| now_ms.saturating_sub(since) < wait_ms)
@@ -290,6 +325,22 @@ mod tests {
 
     fn covers(board: &Board, node: u16) -> u64 {
         board.mark(node).covers
+    }
+
+    #[test]
+    fn an_answer_is_in_doubt_for_as_long_as_its_node_says_so() {
+        let mut doubts = Doubts::default();
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), true), Word::Agrees);
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), false), Word::Contradicts);
+        assert!(!doubts.is_empty());
+        assert_eq!(doubts.said(0, Role::Primary, Some(Role::Primary), false), Word::Agrees);
+        assert!(!doubts.is_empty(), "another node's word ends nothing");
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), true), Word::Agrees);
+        assert!(doubts.is_empty());
+        // Asked as a standby, and promoted before the answer came.
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Primary), false), Word::Stale);
+        assert_eq!(doubts.said(1, Role::Standby, None, false), Word::Stale);
+        assert!(doubts.is_empty());
     }
 
     #[test]

@@ -181,6 +181,15 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
+/// What `PGPOOL SET` and `PGPOOL RESET` do with a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    To(String),
+    /// `SET x TO DEFAULT`.
+    Default,
+    Reset,
+}
+
 /// A statement Weir answers itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Local {
@@ -193,7 +202,7 @@ pub enum Local {
     /// `SHOW route FOR '...'`: the statement.
     Route(String),
     /// `PGPOOL SET name TO value`; no value: `DEFAULT`, and `PGPOOL RESET name`.
-    Set(String, Option<String>),
+    Set(String, Change),
     /// `PGPOOL SET CACHE DELETE`.
     DeleteCache,
     /// `PGPOOL` with something that is not built.
@@ -231,7 +240,7 @@ pub fn local_of(facts: &Facts, text: &str) -> Option<Local> {
     let command = if let Some(shown) = known("show").filter(is_name) {
         Some(Local::Parameter(name(shown)))
     } else if let Some(reset) = known("reset").filter(is_name) {
-        Some(Local::Set(name(reset), None))
+        Some(Local::Set(name(reset), Change::Reset))
     } else {
         known("set").and_then(|rest| deletes_cache(rest).then_some(Local::DeleteCache).or_else(|| read_set(rest)))
     };
@@ -255,13 +264,13 @@ fn read_set(text: &str) -> Option<Local> {
     let (name, rest) = (text[..end].to_ascii_lowercase(), text[end..].trim_start());
     let value = rest.strip_prefix('=').map(str::trim).or_else(|| after_word(rest, "to"))?;
     if value.eq_ignore_ascii_case("default") {
-        return Some(Local::Set(name, None));
+        return Some(Local::Set(name, Change::Default));
     }
     let inner = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\''));
     let is_plain = !value.is_empty() && !value.contains(|c: char| c.is_ascii_whitespace() || c == '\'');
     match inner {
-        Some(inner) => Some(Local::Set(name, Some(inner.replace("''", "'")))),
-        None => is_plain.then(|| Local::Set(name, Some(value.to_string()))),
+        Some(inner) => Some(Local::Set(name, Change::To(inner.replace("''", "'")))),
+        None => is_plain.then(|| Local::Set(name, Change::To(value.to_string()))),
     }
 }
 
@@ -327,10 +336,15 @@ fn parameter(session: &Session, w: &Worker, name: &str) -> Result<Table, Fault> 
     if let [only] = shown.as_slice()
         && only.name == name
     {
-        let value = session.wishes.own.shown(name).map_or_else(|| only.value.clone(), str::to_string);
+        let value = session.wishes.own.shown(name).unwrap_or(&only.value).to_string();
         return Ok(Table { columns: vec![Cow::Owned(only.name.clone())], rows: vec![vec![value]] });
     }
-    let rows = shown.into_iter().map(|s| vec![s.name, s.value, s.description.to_string()]).collect();
+    let own = |name: &str| session.wishes.own.shown(name).map(str::to_string);
+    let rows = shown.into_iter().map(|s| {
+        let value = own(&s.name).unwrap_or(s.value);
+        vec![s.name, value, s.description.to_string()]
+    });
+    let rows = rows.collect();
     Ok(Table { columns: SETTING.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
 }
 
@@ -577,15 +591,15 @@ mod tests {
         assert_eq!(of("show POOL_NODES;"), Some(Local::View(0)));
         assert_eq!(of("PGPOOL SHOW port"), Some(Local::Parameter("port".into())));
         assert_eq!(of(" pgpool show ALL ;"), Some(Local::Parameter("all".into())));
-        let set = |name: &str, value: Option<&str>| Some(Local::Set(name.into(), value.map(str::to_string)));
-        assert_eq!(of("PGPOOL SET X = 1"), set("x", Some("1")));
-        assert_eq!(of("pgpool set log_statement to on;"), set("log_statement", Some("on")));
-        assert_eq!(of("pgpool set weir.route='node=2'"), set("weir.route", Some("node=2")));
-        assert_eq!(of("pgpool set a to 'it''s'"), set("a", Some("it's")));
-        assert_eq!(of("PGPOOL SET x TO default"), set("x", None));
+        let set = |name: &str, value: &str| Some(Local::Set(name.into(), Change::To(value.to_string())));
+        assert_eq!(of("PGPOOL SET X = 1"), set("x", "1"));
+        assert_eq!(of("pgpool set log_statement to on;"), set("log_statement", "on"));
+        assert_eq!(of("pgpool set weir.route='node=2'"), set("weir.route", "node=2"));
+        assert_eq!(of("pgpool set a to 'it''s'"), set("a", "it's"));
+        assert_eq!(of("PGPOOL SET x TO default"), Some(Local::Set("x".into(), Change::Default)));
         assert_eq!(of("pgpool set cache  delete;"), Some(Local::DeleteCache));
-        assert_eq!(of("PGPOOL SET cache TO delete"), set("cache", Some("delete")));
-        assert_eq!(of("pgpool reset ALL"), set("all", None));
+        assert_eq!(of("PGPOOL SET cache TO delete"), set("cache", "delete"));
+        assert_eq!(of("pgpool reset ALL"), Some(Local::Set("all".into(), Change::Reset)));
         for text in [
             "PGPOOL SET x",
             "PGPOOL SET x 1",

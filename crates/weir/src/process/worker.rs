@@ -53,6 +53,8 @@ pub struct Clock {
     pub transaction_since: Cell<Option<Instant>>,
     /// The server's own limits on that, as long as no server knows of it.
     pub held: Cell<HeldLimits>,
+    /// The session's own limit on its idleness, in milliseconds.
+    pub idle_ms: Cell<Option<u64>>,
     /// End of the last statement.
     pub ready_at: Cell<Instant>,
     /// Wait for a link before the statement that runs, in microseconds.
@@ -72,6 +74,7 @@ impl Clock {
             asked_since: Cell::new(None),
             transaction_since: Cell::new(None),
             held: Cell::default(),
+            idle_ms: Cell::new(None),
             ready_at: Cell::new(now),
             waited_us: Cell::new(0),
             rule: Cell::new(Rule::Read),

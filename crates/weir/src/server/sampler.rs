@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_policy::cache::{History, Round, Snapshot};
-use weir_policy::causal::{Board, Era, Life, Replayed, end_of_record, read_position};
+use weir_policy::causal::{Board, Doubts, Era, Life, Replayed, Word, end_of_record, read_position};
 use weir_policy::cluster::{Health, Role};
 use weir_policy::config::Config;
 use weir_wire::back::read_columns;
@@ -65,8 +65,7 @@ struct Desk {
     scouts: RefCell<Vec<TaskId>>,
     /// Moves when the servers' addresses may have changed: tasks of an older edition end.
     edition: Cell<u64>,
-    /// A node that counts as a standby says that it is none: until the view says who is what, rounds prove nothing.
-    in_doubt: Cell<bool>,
+    doubts: RefCell<Doubts>,
 }
 
 impl Desk {
@@ -102,6 +101,7 @@ pub async fn watch(w: Rc<Worker>) {
             desk.edition.set(desk.edition.get() + 1);
             desk.wake_all(&w);
             desk.board.replace(Board::default());
+            desk.doubts.replace(Doubts::default());
             w.view().nodes.iter().for_each(|node| w.shared.positions.end_life(node.id));
             let count = w.view().nodes.len();
             let scouts = (0..count).map(|at| w.reactor.spawn(Scout::new(&w, &desk, at).run())).collect();
@@ -109,7 +109,7 @@ pub async fn watch(w: Rc<Worker>) {
             config = Some(newest);
         }
         if std::mem::replace(&mut generation, w.view().generation) != w.view().generation {
-            desk.in_doubt.set(false);
+            desk.doubts.replace(Doubts::default());
         }
         desk.wake_all(&w);
         w.wake_at_new_view();
@@ -311,8 +311,11 @@ impl Scout {
     /// Takes an answer into the board.
     fn take(&mut self, role: Role, round: u64, said: Said, asked_ms: u64) {
         let (Some(line), Some(position)) = (&self.line, said.position) else { return };
-        if said.in_recovery != (role == Role::Standby) {
-            self.desk.in_doubt.set(true);
+        let word = self.desk.doubts.borrow_mut().said(self.node, role, self.role(), said.in_recovery);
+        if word == Word::Stale {
+            return;
+        }
+        if word == Word::Contradicts {
             self.desk.board.borrow_mut().lost(self.node);
             self.desk.publish(&self.w);
             self.w.shared.nudge_prober();
@@ -322,7 +325,7 @@ impl Scout {
         match (role, said.timeline) {
             (Role::Primary, Timeline::Of(timeline)) => {
                 self.gap = self.period();
-                if self.desk.in_doubt.get() {
+                if !self.desk.doubts.borrow().is_empty() {
                     return;
                 }
                 let era = Era { primary: (self.node, line.life), system: line.system, timeline };

@@ -5,7 +5,7 @@ use crate::client::session::{FAILED, IDLE, Session};
 use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
-use crate::monitor::views::{self, Local, Table};
+use crate::monitor::views::{self, Change, Local, Table};
 use crate::process::worker::Worker;
 use crate::traffic::begun;
 use crate::traffic::wishes;
@@ -20,7 +20,7 @@ pub fn simple(s: &mut Session, w: &Rc<Worker>, statement: &Rc<Statement>, local:
     }
     w.count(Metric::StatementsAnswered);
     if let Local::Set(name, value) = local {
-        if let Err(fault) = set(s, w, name, value.as_deref()) {
+        if let Err(fault) = set(s, w, name, value) {
             s.say_error(w, &fault);
         }
         return s.say_ready(w);
@@ -68,7 +68,11 @@ fn deallocate(s: &mut Session, w: &Worker, name: &str) -> &'static str {
 }
 
 /// A parameter for this session. Those that servers know as made-up ones are settings like any other: every connection of it gets them.
-fn set(s: &mut Session, w: &Worker, name: &str, value: Option<&str>) -> Result<(), Fault> {
+fn set(s: &mut Session, w: &Worker, name: &str, change: &Change) -> Result<(), Fault> {
+    let value = match change {
+        Change::To(value) => Some(value.as_str()),
+        Change::Default | Change::Reset => None,
+    };
     match (wishes::SETTINGS.iter().find(|setting| setting.name == name), value) {
         (Some(setting), Some(value)) if !(setting.takes)(value) => {
             let text = format!("invalid value for parameter \"{name}\": \"{value}\" (allowed: {})", setting.allowed);
@@ -78,7 +82,7 @@ fn set(s: &mut Session, w: &Worker, name: &str, value: Option<&str>) -> Result<(
         (None, Some(value)) => wishes::set(s, w, name, value)?,
         (None, None) => wishes::reset(s, w, name)?,
     }
-    write::command_complete(s.down.extra(&w.buffers), if value.is_some() { "SET" } else { "RESET" });
+    write::command_complete(s.down.extra(&w.buffers), if *change == Change::Reset { "RESET" } else { "SET" });
     Ok(())
 }
 
@@ -118,7 +122,7 @@ pub fn execute(s: &mut Session, w: &Rc<Worker>, statement: &Rc<Statement>, done:
     }
     w.count(Metric::StatementsAnswered);
     if let Local::Set(name, value) = local {
-        return set(s, w, name, value.as_deref()).inspect_err(|fault| s.say_error(w, fault));
+        return set(s, w, name, value).inspect_err(|fault| s.say_error(w, fault));
     }
     let mut table = views::table_of(s, w, local).inspect_err(|fault| s.say_error(w, fault))?;
     if done {

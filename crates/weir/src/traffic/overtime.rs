@@ -42,7 +42,9 @@ fn look_at(w: &Rc<Worker>, entry: &Rc<Entry>) {
             return dismiss(w, entry, Fault::fatal(sqlstate::TRANSACTION_TIMEOUT, text));
         }
     }
-    match overtime(&pools.limits.get(), &spent) {
+    let mut limits = pools.limits.get();
+    limits.idle_ms = entry.clock.idle_ms.get().unwrap_or(limits.idle_ms);
+    match overtime(&limits, &spent) {
         None => {}
         Some(Overtime::Statement { limit_ms }) => cancel(w, entry, limit_ms, spent.statement.unwrap_or(0)),
         Some(Overtime::Transaction { limit_ms }) => {

@@ -7,9 +7,10 @@ use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::worker::Worker;
 use crate::traffic::causal;
+use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::causal::CausalReads;
-use weir_policy::config::{Config, LogConfig, SetError};
+use weir_policy::config::{self, Config, LogConfig, SetError};
 use weir_policy::route::{Class, Side};
 use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
@@ -27,19 +28,29 @@ pub struct Wishes {
 }
 
 /// Parameters that a session may have set for itself.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Own([Option<bool>; OWN.len()]);
+#[derive(Clone, Debug, Default)]
+pub struct Own([Option<Set>; OWN.len()]);
 
-/// The value a configuration has.
-type Of = fn(&Config) -> bool;
+/// A value that was set.
+#[derive(Clone, Debug)]
+struct Set {
+    value: u64,
+    /// As it is shown.
+    shown: Rc<str>,
+}
+
+/// The value a configuration has; of a switch 0 or 1.
+type Of = fn(&Config) -> u64;
 
 /// What can be set so, and what holds for those who have not.
-const OWN: [(&str, Of); 5] = [
-    ("allow_sql_comments", |config| config.routing.allow_comments),
-    ("log_statement", |config| config.log.statement),
-    ("log_per_node_statement", |config| config.log.per_node_statement),
-    ("notice_per_node_statement", |config| config.log.notice_per_node_statement),
-    ("log_client_messages", |config| config.log.client_messages),
+const OWN: [(&str, Of); 7] = [
+    ("allow_sql_comments", |config| config.routing.allow_comments.into()),
+    ("log_statement", |config| config.log.statement.into()),
+    ("log_per_node_statement", |config| config.log.per_node_statement.into()),
+    ("notice_per_node_statement", |config| config.log.notice_per_node_statement.into()),
+    ("log_client_messages", |config| config.log.client_messages.into()),
+    ("check_unlogged_table", |config| config.routing.check_unlogged.into()),
+    ("client_idle_limit", |config| config.client_idle_limit_ms),
 ];
 
 /// A parameter that servers know as a made-up one, set by SET as well.
@@ -69,6 +80,8 @@ enum Item {
     PerNode,
     Notice,
     ClientMessages,
+    CheckUnlogged,
+    IdleLimit,
 }
 
 /// What is logged of a session's statements.
@@ -81,9 +94,11 @@ pub struct Logged {
 }
 
 impl Own {
+    /// Whether a switch is on.
     #[inline]
     fn get(&self, item: Item, config: &Config) -> bool {
-        self.0[item as usize].unwrap_or_else(|| (OWN[item as usize].1)(config))
+        let own = self.0[item as usize].as_ref();
+        own.map_or_else(|| (OWN[item as usize].1)(config), |set| set.value) != 0
     }
 
     /// What is logged of statements.
@@ -105,9 +120,9 @@ impl Own {
     }
 
     /// The value a session has set, as it is shown.
-    pub fn shown(&self, name: &str) -> Option<&'static str> {
+    pub fn shown(&self, name: &str) -> Option<&str> {
         let at = OWN.iter().position(|(known, _)| known.eq_ignore_ascii_case(name))?;
-        self.0[at].map(|value| if value { "on" } else { "off" })
+        self.0[at].as_ref().map(|set| &*set.shown)
     }
 }
 
@@ -167,6 +182,11 @@ pub fn for_show(s: &Session, w: &Worker, statement: &Statement) -> Option<Wish> 
 /// Where a statement may run, with regard to the comment it begins with.
 #[inline]
 pub fn class_of(s: &Session, w: &Worker, statement: &Statement, class: Class) -> Class {
+    let class = if class.rule == Rule::UnloggedTable && !s.wishes.own.get(Item::CheckUnlogged, &w.peek_config()) {
+        statement.class
+    } else {
+        class
+    };
     let is_held = statement.is_commented
         && class.side == Side::Reader
         && w.has_readers()
@@ -178,7 +198,9 @@ pub fn class_of(s: &Session, w: &Worker, statement: &Statement, class: Class) ->
 pub fn set(s: &mut Session, w: &Worker, name: &str, value: &str) -> Result<(), Fault> {
     let checked = w.config().set_for_session(name, value).map_err(|error| refused(&error))?;
     let at = place(name)?;
-    s.wishes.own.0[at] = Some((OWN[at].1)(&checked));
+    let shown = config::show_one(&checked, OWN[at].0).unwrap_or_default().pop().map(|row| row.value).unwrap_or_default();
+    s.wishes.own.0[at] = Some(Set { value: (OWN[at].1)(&checked), shown: shown.into() });
+    note_idle_limit(s);
     Ok(())
 }
 
@@ -192,7 +214,14 @@ pub fn reset(s: &mut Session, w: &Worker, name: &str) -> Result<(), Fault> {
     } else {
         s.wishes.own.0[place(name)?] = None;
     }
+    note_idle_limit(s);
     Ok(())
+}
+
+/// Limits on time are looked at by a task that does not see the session.
+fn note_idle_limit(s: &Session) {
+    let own = s.wishes.own.0[Item::IdleLimit as usize].as_ref();
+    s.entry.clock.idle_ms.set(own.map(|set| set.value));
 }
 
 fn place(name: &str) -> Result<usize, Fault> {
@@ -218,10 +247,12 @@ mod tests {
 
     #[test]
     fn every_item_stands_at_its_place() {
-        assert_eq!(Item::ClientMessages as usize + 1, OWN.len());
+        assert_eq!(Item::IdleLimit as usize + 1, OWN.len());
+        assert_eq!(OWN[Item::CheckUnlogged as usize].0, "check_unlogged_table");
         assert_eq!(OWN[Item::Notice as usize].0, "notice_per_node_statement");
         for (name, _) in OWN {
-            assert!(Config::default().set_for_session(name, "on").is_ok(), "{name}");
+            let value = if name == "client_idle_limit" { "1s" } else { "on" };
+            assert!(Config::default().set_for_session(name, value).is_ok(), "{name}");
         }
     }
 
@@ -230,9 +261,10 @@ mod tests {
         let mut config = Config::default();
         let mut own = Own::default();
         assert_eq!((own.logged(&config).notice, own.shown("notice_per_node_statement")), (false, None));
-        own.0[Item::Notice as usize] = Some(true);
+        let set = |value: u64, shown: &str| Some(Set { value, shown: shown.into() });
+        own.0[Item::Notice as usize] = set(1, "on");
         assert_eq!((own.logged(&config).notice, own.shown("Notice_Per_Node_Statement")), (true, Some("on")));
-        (own.0[Item::Notice as usize], config.log.notice_per_node_statement) = (Some(false), true);
+        (own.0[Item::Notice as usize], config.log.notice_per_node_statement) = (set(0, "off"), true);
         assert!(!own.logged(&config).notice);
     }
 }

@@ -174,3 +174,39 @@ fn an_unread_standby_costs_no_questions() {
     }
     assert_eq!(proxy.metric("position_rounds_total"), 0);
 }
+
+/// A server that was asked as a standby, and answers when it has been promoted and all know of it.
+#[test]
+fn an_answer_that_comes_after_its_servers_promotion_stops_no_reads_on_the_other_standby() {
+    let cluster = with_table(2);
+    let [first, second] = cluster.standbys() else { panic!("two standbys") };
+    let proxy = Proxy::start(&cluster, "causal_wait = 20ms");
+    let mut client = console(&proxy);
+    let asker = "select pid from pg_stat_activity where query = 'EXECUTE weir_position'";
+    wait_until("the standby to be asked for its position", || {
+        client.run("insert into t values (1)");
+        look(&mut client);
+        first.query(asker).unwrap().len() == 1
+    });
+    let asker = first.query(asker).unwrap()[0][0].clone().unwrap();
+    let signal = |name: &str| assert!(std::process::Command::new("kill").args([name, &asker]).status().unwrap().success());
+    signal("-STOP");
+    let rounds = proxy.metric("position_rounds_total");
+    wait_until("the standby to be asked once more", || {
+        client.run("insert into t values (1)");
+        look(&mut client);
+        proxy.metric("position_rounds_total") > rounds + 3
+    });
+    cluster.primary().stop(Mode::Fast).unwrap();
+    first.promote().unwrap();
+    second.follow(first).unwrap();
+    let name = first.port().to_string();
+    wait_until("the promoted server to be known", || {
+        let (ports, roles) = (proxy.nodes("port"), proxy.nodes("role"));
+        ports.iter().zip(roles).any(|(port, role)| *port == name && role == "primary")
+    });
+    signal("-CONT");
+    let mut client = console(&proxy);
+    client.run("insert into t values (1)");
+    wait_until("reads on the other standby to go on", || look(&mut client).0 == second.port().to_string());
+}

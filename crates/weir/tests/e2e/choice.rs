@@ -273,7 +273,8 @@ fn pgpool_set_refuses_what_is_not_for_one_session() {
         ("PGPOOL SET pool_size = 3", "55P02"),
         ("PGPOOL SET no_such_parameter = 3", "42704"),
         ("PGPOOL SET log_statement = perhaps", "22023"),
-        ("PGPOOL SET client_idle_limit = 3", "0A000"),
+        ("PGPOOL SET client_idle_limit = -1", "22023"),
+        ("PGPOOL SET client_min_messages = debug1", "0A000"),
         ("PGPOOL SET weir.route = 'node'", "22023"),
         ("PGPOOL SET weir.causal_reads = 'sometimes'", "22023"),
         ("PGPOOL SET weir.other = 'x'", "42704"),
@@ -283,7 +284,11 @@ fn pgpool_set_refuses_what_is_not_for_one_session() {
         assert_eq!(client.error(text).sqlstate, sqlstate, "{text}");
         assert_eq!(client.extended(text, &[]).unwrap_err().sqlstate, sqlstate, "{text}");
     }
-    for (text, tag) in [("PGPOOL SET notice_per_node_statement = on", "SET"), ("PGPOOL RESET ALL", "RESET")] {
+    for (text, tag) in [
+        ("PGPOOL SET notice_per_node_statement = on", "SET"),
+        ("PGPOOL SET notice_per_node_statement TO DEFAULT", "SET"),
+        ("PGPOOL RESET ALL", "RESET"),
+    ] {
         assert_eq!(client.query(text)[0].text(), tag);
         client.send(&[wire::parse("", text), wire::bind("", "", &[]), wire::describe(b'P', "")].concat());
         client.send(&[wire::execute("", 0), wire::sync()].concat());
@@ -297,6 +302,33 @@ fn pgpool_set_refuses_what_is_not_for_one_session() {
     assert_eq!(client.value("PGPOOL SHOW weir.route"), "standby");
     client.run("PGPOOL RESET ALL");
     assert_eq!(client.value("PGPOOL SHOW weir.route"), "");
+}
+
+#[test]
+fn a_session_sets_for_itself_what_pgpool_lets_it_set() {
+    let ground = Ground::new();
+    ground.prepare("create unlogged table u as select 1 as a");
+    let proxy = ground.proxy("");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    let read = "select a from u";
+    let unlogged = ("0".to_string(), "unlogged_table".to_string());
+    assert_eq!(rule(&mut client, read), unlogged);
+    client.run("PGPOOL SET check_unlogged_table = off");
+    assert_eq!(rule(&mut client, read).1, "read");
+    assert_eq!(rule(&mut other, read), unlogged, "another session has not set it");
+    assert_eq!(client.value(read), "1", "what a standby refuses runs again");
+    assert_eq!(other.value(read), "1");
+    client.run("PGPOOL SET check_unlogged_table TO DEFAULT");
+    assert_eq!(rule(&mut client, read).0, "0");
+    client.run("PGPOOL SET client_idle_limit = 1000");
+    assert_eq!(client.value("PGPOOL SHOW client_idle_limit"), "1000s");
+    let all = client.rows("PGPOOL SHOW ALL");
+    assert!(all.iter().any(|row| row[0] == "client_idle_limit" && row[1] == "1000s"), "{all:?}");
+    assert_ne!(other.value("PGPOOL SHOW client_idle_limit"), "1000s");
+    client.run("PGPOOL SET client_idle_limit = 1");
+    let told = client.until_end();
+    assert_eq!(told[0].failure().sqlstate, "57P05");
+    assert_eq!(other.value("select 1"), "1", "another session may idle");
 }
 
 #[test]
