@@ -26,6 +26,7 @@ mod copy;
 mod drivers;
 mod hanging;
 mod hba;
+mod history;
 mod hostile;
 mod import;
 mod ldap;
