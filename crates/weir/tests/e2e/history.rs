@@ -251,14 +251,17 @@ fn write(client: &mut Raw, stage: &Stage, at: usize, value: i64) {
 }
 
 fn plainly(client: &mut Raw, stage: &Stage, turn: usize) {
-    let wrong =
-        if turn % 5 == 0 { stage.list.read(|text| client.value(text)) } else { stage.at(turn).read(|text| client.value(text)) };
+    let wrong = if turn.is_multiple_of(5) {
+        stage.list.read(|text| client.value(text))
+    } else {
+        stage.at(turn).read(|text| client.value(text))
+    };
     stage.note(wrong, "a simple query");
 }
 
 fn by_values(client: &mut Raw, stage: &Stage, turn: usize) {
     let mut ask = |text: &str| client.extended(text, &[]).unwrap();
-    let wrong = if turn % 5 == 0 { stage.list.read(&mut ask) } else { stage.at(turn).read(&mut ask) };
+    let wrong = if turn.is_multiple_of(5) { stage.list.read(&mut ask) } else { stage.at(turn).read(&mut ask) };
     stage.note(wrong, "the extended protocol");
 }
 
@@ -269,9 +272,9 @@ fn within(client: &mut Raw, stage: &Stage, turn: usize) {
         stage.note(stage.at(turn * 4 + more * 4).read(|text| client.value(text)), "a transaction");
         stage.note(stage.list.read(|text| client.value(text)), "a transaction");
     }
-    if turn % 3 != 1 && turn % 2 == 0 {
+    if turn % 3 != 1 && turn.is_multiple_of(2) {
         let own = stage.own();
-        let (before, commits) = (own.done.load(Ordering::SeqCst), turn % 4 == 0);
+        let (before, commits) = (own.done.load(Ordering::SeqCst), turn.is_multiple_of(4));
         let value = if commits { before + 1 } else { -1 };
         own.begun.fetch_max(value, Ordering::SeqCst);
         client.run(&format!("update o set v = {value}"));
