@@ -105,7 +105,8 @@ pub fn on_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: 
     ask(s, w, caching, before, header)
 }
 
-/// Answers a run of `[Parse] Bind [Describe] Execute Sync` from memory, if all of it is here and nothing else is under way; else as above.
+/// Answers a run of `[Parse] Bind [Describe] Execute [Sync]` from memory, if all of it is here and nothing else is under way; else as
+/// above. So of a pipeline all is answered up to the first that needs a server.
 #[inline]
 pub fn on_batch(s: &mut Session, w: &Rc<Worker>) -> Option<Flow> {
     // Within a run the answer to which is expected, nothing changes.
@@ -144,6 +145,10 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
         Found::Nothing => {}
     }
     let batch = Batch::read(s.up.unseen())?;
+    if !batch.is_synced {
+        // Where the next answer begins only a ReadyForQuery says.
+        return None;
+    }
     let says = says_a_moment(&prepared.tail) || hold_a_moment(batch.values);
     if says && caching.text.reads != Reads::Forced {
         return None;
@@ -208,7 +213,7 @@ fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<(Rc<Prepar
 
 fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8], round: u64) {
     let Some(batch) = Batch::read(s.up.unseen()) else { return };
-    let (headers, count, has_parse) = (batch.headers, batch.count, batch.parse.is_some());
+    let (headers, count, has_parse, is_synced) = (batch.headers, batch.count, batch.parse.is_some(), batch.is_synced);
     s.cached.has_waited = false;
     s.begun.read();
     causal::heard_from_memory(s, w, round);
@@ -221,7 +226,9 @@ fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8],
     }
     s.say_bare(w, back::BIND_COMPLETE);
     s.down.extra(&w.buffers).extend_from_slice(bytes);
-    s.say_ready(w);
+    if is_synced {
+        s.say_ready(w);
+    }
     headers[..count].iter().for_each(|header| s.up.eat(*header));
 }
 

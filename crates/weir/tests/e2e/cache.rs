@@ -1,9 +1,9 @@
 //! Answers from memory are answers PostgreSQL would give.
 
+pub(super) use super::history::REGISTERS;
+use super::history::{Door, Story, register};
 use crate::support::ground::{cluster, wait_for_catalog};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// With global causal reads an answer of a server is as new as one from memory must be.
 const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
@@ -411,99 +411,29 @@ fn answers_of_the_extended_protocol_come_from_memory_byte_for_byte() {
     assert_eq!(client.until_ready().iter().filter(|message| message.tag == b'D').count(), 3);
 }
 
-/// What writers have begun and what they have been told of, by register.
-#[derive(Default)]
-struct Register {
-    begun: AtomicU64,
-    done: AtomicU64,
-}
-
-pub(super) const REGISTERS: usize = 3;
-const WRITES_EACH: u64 = 25;
-/// Reads between two writes of one writer, so that some of them are answered from memory.
-const READS_BETWEEN: u64 = 8;
-
-/// Writers count registers up, one each, in all manners; readers ask for them. Gives what a reader saw that no server could have shown: a
-/// value older than the last write that was over when it asked, younger than any begun, or older than what it saw before.
+/// The history of writers and readers through these proxies, while a standby is behind now and then.
 pub(super) fn history(proxies: &[&Proxy], standby: &weir_demo::Server) -> Vec<String> {
-    let registers: Vec<Register> = (0..REGISTERS).map(|_| Register::default()).collect();
-    let (running, reads, wrong) = (AtomicU64::new(REGISTERS as u64), AtomicU64::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for at in 0..REGISTERS {
-            let (registers, running, reads) = (&registers, &running, &reads);
-            scope.spawn(move || {
-                let mut client = proxies[at % proxies.len()].console();
-                for value in 1..=WRITES_EACH {
-                    if at == 0 && value % 10 == 1 {
-                        standby.pause_replay().unwrap();
-                    } else if at == 0 && value % 10 == 6 {
-                        standby.resume_replay().unwrap();
-                    }
-                    let enough = reads.load(Ordering::SeqCst) + READS_BETWEEN;
-                    wait_until("reads between writes", || reads.load(Ordering::SeqCst) >= enough);
-                    let update = format!("update r{at} set v = {value}");
-                    registers[at].begun.store(value, Ordering::SeqCst);
-                    match value % 5 {
-                        0 => client.run(&format!("begin; {update}; commit")),
-                        1 => ["begin", &update, "commit"].iter().for_each(|text| client.run(text)),
-                        2 => {
-                            drop(client.extended(&format!("update r{at} set v = $1"), &[&value.to_string()]).unwrap_or_default())
-                        }
-                        3 => {
-                            ["begin", &format!("update r{at} set v = -1"), "rollback"].iter().for_each(|text| client.run(text));
-                            client.run(&update);
-                        }
-                        _ => client.run(&update),
-                    }
-                    registers[at].done.store(value, Ordering::SeqCst);
-                }
-                running.fetch_sub(1, Ordering::SeqCst);
-            });
-        }
-        for reader in 0..3 {
-            let (registers, running, reads, wrong) = (&registers, &running, &reads, &wrong);
-            scope.spawn(move || {
-                let mut client = proxies[reader % proxies.len()].console();
-                if reader == 1 {
-                    client.run("set datestyle = 'German'");
-                }
-                let mut seen = [0; REGISTERS];
-                let mut asked = reader;
-                while running.load(Ordering::SeqCst) > 0 {
-                    // Each a few times in a row.
-                    asked += 1;
-                    let at = asked / 4 % REGISTERS;
-                    let done = registers[at].done.load(Ordering::SeqCst);
-                    let text = format!("select v from r{at}");
-                    let value = if reader == 2 { client.extended(&text, &[]).unwrap() } else { client.value(&text) };
-                    let begun = registers[at].begun.load(Ordering::SeqCst);
-                    let value: i64 = value.parse().unwrap();
-                    if value < done as i64 || value > begun as i64 || value < seen[at] {
-                        wrong
-                            .lock()
-                            .unwrap()
-                            .push(format!("register {at}: {value}, done {done}, begun {begun}, seen {}", seen[at]));
-                    }
-                    seen[at] = value;
-                    reads.fetch_add(1, Ordering::SeqCst);
-                }
-            });
-        }
-    });
+    let door = |at: usize| -> Door<'_> { Box::new(move || proxies[at % proxies.len()].console()) };
+    let disturb = |value: i64| match value % 10 {
+        1 => standby.pause_replay().unwrap(),
+        6 => standby.resume_replay().unwrap(),
+        _ => {}
+    };
+    let readers = (0..proxies.len()).map(door).collect();
+    let settle = || proxies.iter().for_each(|proxy| wait_for_catalog(&mut proxy.console(), "postgres"));
+    let (writers, settle, disturb) = (std::array::from_fn(door), Box::new(settle), Box::new(disturb));
+    let wrong = super::history::history(&Story { writers, readers, settle, disturb });
     standby.resume_replay().unwrap();
-    wrong.into_inner().unwrap()
+    wrong
 }
 
 #[test]
 fn no_history_shows_a_value_that_no_server_would_have_shown() {
     let cluster = cluster(1);
     for at in 0..REGISTERS {
-        cluster.primary().query(&format!("create table r{at} as select 0 as v")).unwrap();
+        cluster.primary().query(&register(at)).unwrap();
     }
     let check = |more: &str| {
-        for at in 0..REGISTERS {
-            cluster.primary().query(&format!("update r{at} set v = 0")).unwrap();
-        }
         cluster.wait_caught_up().unwrap();
         let proxy = Proxy::start(&cluster, &format!("{ON}\n{more}"));
         wait_for_catalog(&mut proxy.console(), "postgres");

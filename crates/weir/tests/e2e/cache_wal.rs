@@ -1,10 +1,9 @@
 //! Writes past Weir make answers untrue, by the primary's log.
 
+use super::history::{REGISTERS, Story, history, register};
 use crate::support::ground::{Owned, cluster_with, wait_for_catalog};
 use crate::support::proxy::show;
 use crate::support::{Proxy, Raw, wait_until};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use weir_demo::{Options, Server, WalLevel};
 
 /// What is read from memory must show all that the primary had at that time.
@@ -349,99 +348,37 @@ fn a_session_sees_what_it_has_seen_and_nothing_gets_too_old() {
     assert!(since.elapsed() < std::time::Duration::from_secs(10));
 }
 
-/// What a writer past the proxy has begun to write, and has written.
-#[derive(Default)]
-struct Register {
-    begun: AtomicU64,
-    done: AtomicU64,
-}
-
-const REGISTERS: usize = 3;
-const WRITES_EACH: u64 = 30;
-const READS_BETWEEN: u64 = 10;
-
-/// Writers past the proxy count registers up, one each; readers ask through it. Gives what a reader saw that the primary would not have
-/// shown.
-fn history(proxy: &Proxy, primary: &Server, mut disturb: impl FnMut(u64) + Send) -> Vec<String> {
-    let registers: Vec<Register> = (0..REGISTERS).map(|_| Register::default()).collect();
-    let (running, reads, wrong) = (AtomicU64::new(REGISTERS as u64), AtomicU64::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        let (registers, running, reads, wrong) = (&registers, &running, &reads, &wrong);
-        let write = move |at: usize, disturb: &mut dyn FnMut(u64)| {
-            let mut client = if at == 0 { proxy.console() } else { direct(primary) };
-            for value in 1..=WRITES_EACH {
-                disturb(value);
-                let enough = reads.load(Ordering::SeqCst) + READS_BETWEEN;
-                wait_until("reads between writes", || reads.load(Ordering::SeqCst) >= enough);
-                registers[at].begun.store(value, Ordering::SeqCst);
-                let update = format!("update r{at} set v = {value}");
-                if value % 3 == 0 {
-                    ["begin", &update, "commit"].iter().for_each(|text| client.run(text));
-                } else {
-                    client.run(&update);
-                }
-                registers[at].done.store(value, Ordering::SeqCst);
-            }
-            running.fetch_sub(1, Ordering::SeqCst);
-        };
-        for at in 1..REGISTERS {
-            scope.spawn(move || write(at, &mut |_| {}));
-        }
-        scope.spawn(move || write(0, &mut disturb));
-        for reader in 0..3 {
-            scope.spawn(move || {
-                let mut client = proxy.console();
-                let (mut seen, mut asked) = ([0; REGISTERS], reader);
-                while running.load(Ordering::SeqCst) > 0 {
-                    asked += 1;
-                    let at = asked / 4 % REGISTERS;
-                    let done = registers[at].done.load(Ordering::SeqCst);
-                    let text = format!("select v from r{at}");
-                    let value = if reader == 2 { client.extended(&text, &[]).unwrap() } else { client.value(&text) };
-                    let begun = registers[at].begun.load(Ordering::SeqCst);
-                    let value: u64 = value.parse().unwrap();
-                    if value < done || value > begun || value < seen[at] {
-                        let told = format!("register {at}: {value}, done {done}, begun {begun}, seen {}", seen[at]);
-                        wrong.lock().unwrap().push(told);
-                    }
-                    seen[at] = value;
-                    reads.fetch_add(1, Ordering::SeqCst);
-                }
-            });
-        }
-    });
-    wrong.into_inner().unwrap()
-}
-
 #[test]
 fn no_history_with_writers_past_weir_shows_a_value_the_primary_would_not_have_shown() {
     let cluster = logical(0);
     let primary = cluster.primary();
     for at in 0..REGISTERS {
-        primary.query(&format!("create table r{at} as select 0 as v")).unwrap();
+        primary.query(&register(at)).unwrap();
     }
-    let check = |more: &str| {
-        for at in 0..REGISTERS {
-            primary.query(&format!("update r{at} set v = 0")).unwrap();
-        }
+    let check = |more: &str, follows: bool| {
         let proxy = Proxy::start(&cluster, more);
-        let mut reader = client(&proxy);
-        warm(&proxy, &mut reader, "select v from r0");
         let before = hits(&proxy);
         let kill = "select pg_terminate_backend(pid) from pg_stat_replication where application_name = 'weir_cache'";
-        let wrong = history(&proxy, primary, |value| {
-            if value % 10 == 5 {
-                primary.query(kill).unwrap();
-            }
+        let is_followed = || show(&mut proxy.console(), "pool_cache_wal", "state") == ["following"];
+        let disturb = |value: i64| match value % 10 {
+            5 => drop(primary.query(kill).unwrap()),
+            9 if follows => wait_until("the log to be followed again", is_followed),
+            _ => {}
+        };
+        let wrong = history(&Story {
+            writers: [Box::new(|| proxy.console()), Box::new(|| direct(primary)), Box::new(|| direct(primary))],
+            readers: vec![Box::new(|| proxy.console())],
+            settle: Box::new(|| drop(warm(&proxy, &mut client(&proxy), "select v from r0"))),
+            disturb: Box::new(disturb),
         });
         (wrong, hits(&proxy) - before)
     };
     // The log alone: not even writes through Weir are noted.
     for more in ["", "memqcache_auto_cache_invalidation = off"] {
-        let (wrong, hits) = check(&format!("{ON}\n{more}"));
+        let (wrong, hits) = check(&format!("{ON}\n{more}"), true);
         assert!(wrong.is_empty(), "{} of them, the first: {}", wrong.len(), wrong[0]);
         assert!(hits > 0);
     }
-    let (wrong, _) = check("memory_cache_enabled = on");
+    let (wrong, _) = check("memory_cache_enabled = on", false);
     assert!(!wrong.is_empty(), "without the log nothing is found wrong: this test finds nothing");
 }

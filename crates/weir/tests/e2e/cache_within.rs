@@ -1,4 +1,4 @@
-//! Answers from memory within transactions.
+//! Answers from memory within transactions and pipelines.
 
 use super::cache::{hits, is_hit, warm};
 use crate::support::raw::Message;
@@ -200,4 +200,58 @@ fn a_server_that_counts_silence_and_a_portal_that_stays_are_not_spoken_for() {
     client.until_ready();
     assert!(!is_hit(&proxy, &mut client, READ));
     client.run("commit");
+}
+
+/// The rows and command tags of an answer, in order, and how it ends.
+fn told(answer: &[Message]) -> String {
+    let shown = answer.iter().filter(|message| matches!(message.tag, b'D' | b'C' | b'E' | b'Z'));
+    let of = |message: &Message| match message.tag {
+        b'D' => message.row()[0].clone().unwrap_or_default(),
+        b'E' => "error".into(),
+        b'Z' => (message.body[0] as char).to_string(),
+        _ => String::from_utf8_lossy(&message.body[..message.body.len() - 1]).into_owned(),
+    };
+    shown.map(of).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_pipeline_is_answered_from_memory_up_to_what_needs_a_server() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a; create table o as select 2 as b");
+    for proxy in [ground.proxy(ON), ground.primary_proxy(ON)] {
+        let mut client = ground.client(&proxy);
+        let (one, two) = (wire::unnamed("select a from t", &[]), wire::unnamed("select b from o where b > $1", &["0"]));
+        for question in [&one, &two] {
+            wait_until("each answer to be kept", || {
+                let before = hits(&proxy);
+                client.send(&[question.as_slice(), &wire::sync()].concat());
+                client.until_ready();
+                hits(&proxy) > before
+            });
+        }
+        let mut check = |messages: &[&[u8]], expected: &str, wanted: (u64, Option<u64>)| {
+            let before = (hits(&proxy), sent(&proxy));
+            client.send(&messages.concat());
+            assert_eq!(told(&client.until_ready()), expected);
+            let counted = (hits(&proxy) - before.0, wanted.1.map(|_| sent(&proxy) - before.1));
+            assert_eq!(counted, wanted, "{expected}");
+        };
+        let (sync, moment) = (wire::sync(), wire::unnamed("select 'moment' where now() is not null", &[]));
+        let (write, wrong) = (wire::unnamed("update t set a = a", &[]), wire::unnamed("select 1 / $1::int", &["0"]));
+        check(&[&one, &two, &one, &sync], "1 SELECT 1 2 SELECT 1 1 SELECT 1 I", (3, Some(0)));
+        check(&[&two, &moment, &two, &sync], "2 SELECT 1 moment SELECT 1 2 SELECT 1 I", (1, Some(2)));
+        check(&[&two, &wrong, &two, &sync], "2 SELECT 1 error I", (1, None));
+        check(&[&two, &write, &one, &sync], "2 SELECT 1 UPDATE 1 1 SELECT 1 I", (1, Some(2)));
+        let begin = wire::unnamed("begin", &[]);
+        let commit = wire::unnamed("commit", &[]);
+        check(&[&begin, &two, &two, &commit, &sync], "BEGIN 2 SELECT 1 2 SELECT 1 COMMIT I", (2, Some(0)));
+        check(&[&begin, &two, &sync], "BEGIN 2 SELECT 1 T", (1, Some(0)));
+        check(&[&wrong, &two, &sync], "error E", (0, None));
+        check(&[&two, &sync], "error E", (0, None));
+        check(&[&commit, &sync], "ROLLBACK I", (0, None));
+        // What was not asked for alone is not kept under its name.
+        let fresh = wire::unnamed("select a, 'fresh' from t", &[]);
+        check(&[&fresh, &fresh, &sync], "1 SELECT 1 1 SELECT 1 I", (0, Some(2)));
+        check(&[&fresh, &sync], "1 SELECT 1 I", (0, Some(1)));
+    }
 }

@@ -1,4 +1,5 @@
-//! A run of messages of the extended protocol that asks one question: `[Parse] Bind [Describe] Execute Sync`.
+//! A run of messages of the extended protocol that asks one question: `[Parse] Bind [Describe] Execute Sync`, or without the Sync in a
+//! pipeline.
 
 use weir_policy::prepared::Shape;
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header, split_cstr};
@@ -18,6 +19,8 @@ pub(super) struct Batch<'a> {
     /// What stands behind the names in its Bind: formats and values.
     pub values: &'a [u8],
     is_described: bool,
+    /// Its Sync stands behind it; else another question does.
+    pub is_synced: bool,
     pub headers: [Header; COUNT_MAX],
     pub count: usize,
 }
@@ -26,10 +29,21 @@ impl<'a> Batch<'a> {
     /// `None`: something else, or not all of it is here.
     pub fn read(mut bytes: &'a [u8]) -> Option<Batch<'a>> {
         let none = Header { tag: 0, body_bytes: 0 };
-        let mut batch = Batch { name: b"", parse: None, values: b"", is_described: false, headers: [none; COUNT_MAX], count: 0 };
+        let mut batch = Batch {
+            name: b"",
+            parse: None,
+            values: b"",
+            is_described: false,
+            is_synced: false,
+            headers: [none; COUNT_MAX],
+            count: 0,
+        };
         let mut wanted: &[u8] = &[front::PARSE, front::BIND];
         while batch.count < COUNT_MAX {
             let header = read_header(bytes).ok()??;
+            if batch.is_asked() && matches!(header.tag, front::PARSE | front::BIND) {
+                return Some(batch);
+            }
             let body = bytes.get(HEADER_BYTES..header.frame_bytes())?;
             if !wanted.contains(&header.tag) {
                 return None;
@@ -43,6 +57,11 @@ impl<'a> Batch<'a> {
             bytes = &bytes[header.frame_bytes()..];
         }
         None
+    }
+
+    /// All of the question is there.
+    fn is_asked(&self) -> bool {
+        self.count > 0 && self.headers[self.count - 1].tag == front::EXECUTE
     }
 
     /// Takes a message in; gives the kinds that may follow it, none after the last.
@@ -66,7 +85,10 @@ impl<'a> Batch<'a> {
             }
             // The unnamed portal, all rows.
             front::EXECUTE => (body == b"\0\0\0\0\0").then_some(&[front::SYNC]),
-            front::SYNC => body.is_empty().then_some(&[]),
+            front::SYNC => {
+                self.is_synced = true;
+                body.is_empty().then_some(&[])
+            }
             _ => None,
         }
     }
@@ -112,7 +134,20 @@ mod tests {
         check(&[(b'B', b"p\0s\0\0\0\0\0\0\0"), (b'E', ALL), (b'S', b"")], None);
         check(&[(b'B', bind), (b'E', b"\0\0\0\0\x05"), (b'S', b"")], None);
         check(&[(b'B', bind), (b'E', ALL), (b'E', ALL), (b'S', b"")], None);
+        check(&[(b'B', bind), (b'E', ALL), (b'D', b"P\0"), (b'S', b"")], None);
         check(&[(b'B', bind), (b'E', ALL), (b'H', b"")], None);
+    }
+
+    #[test]
+    fn in_a_pipeline_another_question_ends_it() {
+        const ALL: &[u8] = b"\0\0\0\0\0";
+        let bind: &[u8] = b"\0s\0\0\0\0\0\0\0";
+        let one = [message(b'B', bind), message(b'E', ALL)].concat();
+        let of = |rest: &[u8]| Batch::read(&[one.as_slice(), rest].concat()).map(|batch| (batch.count, batch.is_synced));
+        assert_eq!(of(&message(b'S', b"")), Some((3, true)));
+        assert_eq!(of(&[one.clone(), message(b'S', b"")].concat()), Some((2, false)));
+        assert_eq!(of(&message(b'P', b"x")[..5]), Some((2, false)), "all of this one is here");
+        assert_eq!((of(b""), of(b"P\0\0"), of(&message(b'H', b""))), (None, None, None));
     }
 
     #[test]

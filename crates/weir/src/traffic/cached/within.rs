@@ -51,7 +51,7 @@ pub(super) fn goes_on(s: &mut Session, w: &Worker, answers: &Answers, statement:
 #[inline]
 pub(super) fn goes_on_bound(s: &mut Session, w: &Worker, answers: &Answers, statement: &Statement) {
     if s.cached.block != Block::Unknown {
-        if Batch::read(s.up.unseen()).is_none() {
+        if Batch::read(s.up.unseen()).is_none_or(|batch| !batch.is_synced) {
             s.cached.block = s.cached.block.after(Deed::Acts);
         }
         goes_on(s, w, answers, statement);
