@@ -275,7 +275,11 @@ mod tests {
             let names = Names { relations: [name(relation)].into(), ..Names::default() };
             assert_eq!(catalog_of_views.leaves_by_reading(&names), expected, "{relation}");
         }
-        let sets = catalog(&[(SOURCES, &["sets", "plpgsql", "begin set a = 1; end"]), (HIDDEN, &["d", "0", "sets"]), (HIDDEN, &["s", "0", ""])]);
+        let sets = catalog(&[
+            (SOURCES, &["sets", "plpgsql", "begin set a = 1; end"]),
+            (HIDDEN, &["d", "0", "sets"]),
+            (HIDDEN, &["s", "0", ""]),
+        ]);
         assert_eq!(sets.hidden(), Hidden::DEFINES.and(Hidden::RECALLS));
     }
 

@@ -213,7 +213,11 @@ mod tests {
         assert_eq!([awake.recv().unwrap(), awake.recv().unwrap()], [(0, 1), (1, 2)]);
         assert_eq!(errands.ask(&1, (0, 1), nobody, || panic!("asked twice")), State::Known(7));
         errands.forget(&1);
-        assert_eq!((promise.get(), errands.promise(&1).is_none()), (Some(&7), true), "who waited has it, although it is forgotten");
+        assert_eq!(
+            (promise.get(), errands.promise(&1).is_none()),
+            (Some(&7), true),
+            "who waited has it, although it is forgotten"
+        );
         assert_eq!(errands.ask(&1, (0, 1), nobody, || 8), State::Underway);
     }
 

@@ -40,7 +40,8 @@ impl Inherited {
             let socket = pidfd_getfd(&own, descriptor, PidfdGetfdFlags::empty());
             let socket = socket.map_err(|cause| anyhow::anyhow!("socket {descriptor} of LISTEN_FDS: {cause}"))?;
             inherited.add(socket).map_err(|text| anyhow::anyhow!("socket {descriptor} of LISTEN_FDS {text}"))?;
-            weir_ring::keep_from_children(&descriptor).map_err(|cause| anyhow::anyhow!("socket {descriptor} of LISTEN_FDS: {cause}"))?;
+            weir_ring::keep_from_children(&descriptor)
+                .map_err(|cause| anyhow::anyhow!("socket {descriptor} of LISTEN_FDS: {cause}"))?;
         }
         Ok(inherited)
     }

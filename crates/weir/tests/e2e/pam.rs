@@ -161,7 +161,8 @@ fn the_same_wrong_password_is_judged_once_for_all_who_wait() {
     let (count, gate) = (folder.0.join("count"), folder.0.join("gate"));
     assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
     // Opening a named pipe waits for the other side: the first is held up until all are there, and those behind it pass.
-    let judge = format!("{READ}\necho asked >> {}\n[ $(wc -l < {0}) -gt 1 ] || read go < {}\nexit 1", count.display(), gate.display());
+    let judge =
+        format!("{READ}\necho asked >> {}\n[ $(wc -l < {0}) -gt 1 ] || read go < {}\nexit 1", count.display(), gate.display());
     let Some(_services) = Services::make(&[("slow", judge_by(&folder, "slow", &judge))]) else { return };
     let cluster = guarded();
     let proxy = proxy(cluster.primary(), "slow", "worker_threads = 1\n");

@@ -122,7 +122,9 @@ fn nobody_gets_what_another_drew_before_on_the_same_connection() {
     }
     assert_eq!(kept(&proxy), 0, "what is asked for in the same transaction keeps no connection");
     client.send(&[wire::parse("", "select 1"), wire::bind("", "", &[]), wire::execute("", 0)].concat());
-    client.send(&[wire::parse("", "select currval('others')"), wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
+    client.send(
+        &[wire::parse("", "select currval('others')"), wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat(),
+    );
     assert!(client.until_ready().iter().any(|message| message.tag == b'E'), "in a pipeline, too");
 }
 
