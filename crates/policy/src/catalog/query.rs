@@ -157,6 +157,8 @@ pub const PARTS: &[Part] = &[
         sql: "WITH own (pattern) AS MATERIALIZED (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc \
               WHERE oid < 16384 AND proname IN ('set_config', 'pg_advisory_lock', 'pg_advisory_lock_shared', 'pg_try_advisory_lock', \
               'pg_try_advisory_lock_shared', 'setseed')), \
+              asks (pattern) AS MATERIALIZED (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc \
+              WHERE oid < 16384 AND proname IN ('currval', 'lastval')), \
               uses (class, object, function) AS (SELECT d.classid, d.objid, p.proname FROM pg_depend d JOIN pg_proc p ON p.oid = d.refobjid \
               WHERE d.refclassid = 'pg_proc'::regclass AND p.oid >= 16384), \
               rules (oid, how, relation, action) AS (SELECT r.oid, CASE WHEN r.ev_type = '1' AND c.relkind <> 'm' THEN 'r' ELSE 'w' END, \
@@ -177,7 +179,10 @@ pub const PARTS: &[Part] = &[
               UNION SELECT 'w', a.adrelid, 'set_config' FROM pg_attrdef a, own WHERE a.adbin::text ~ own.pattern \
               UNION SELECT 'w', c.relation, u.function FROM checks c JOIN uses u ON u.class = 'pg_constraint'::regclass AND u.object = c.oid \
               UNION SELECT w.how, o.polrelid, u.function FROM pg_policy o JOIN uses u ON u.class = 'pg_policy'::regclass AND u.object = o.oid, \
-              (VALUES ('r'), ('w')) AS w (how)",
+              (VALUES ('r'), ('w')) AS w (how) \
+              UNION SELECT 's', 0, '' FROM asks WHERE EXISTS (SELECT FROM pg_proc p WHERE p.oid >= 16384 AND (p.prosrc ~* '\\m(currval|lastval)\\M' \
+              OR (p.prosrc = '' AND p.prolang = 14 AND to_jsonb(p) ->> 'prosqlbody' ~ asks.pattern))) \
+              OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text ~ asks.pattern) OR EXISTS (SELECT FROM rules WHERE action ~ asks.pattern)",
         take: Draft::hidden,
     },
 ];

@@ -25,6 +25,8 @@ impl Hidden {
     pub const READS: Hidden = Hidden(2);
     /// Defining something: event triggers.
     pub const DEFINES: Hidden = Hidden(4);
+    /// Something asks for what was drawn from sequences, by `currval` or `lastval`. No statement is asked about for that.
+    pub const RECALLS: Hidden = Hidden(8);
     /// What counts until it is known what was defined. Reads do not: a view that sets something is rare, and reads are many.
     pub const CHANGED: Hidden = Hidden::WRITES.and(Hidden::DEFINES);
     /// What counts as long as nothing was ever known.
@@ -62,6 +64,7 @@ pub(super) struct UnseenDraft {
     with_reads: Vec<(u32, String)>,
     /// Functions of event triggers.
     with_definitions: Vec<String>,
+    recalls: bool,
     made_up: BTreeSet<String>,
     /// Where a source sets a parameter with a dot in its name.
     pattern: Option<Regex>,
@@ -77,6 +80,7 @@ impl Default for UnseenDraft {
             with_writes: Vec::new(),
             with_reads: Vec::new(),
             with_definitions: Vec::new(),
+            recalls: false,
             made_up: BTreeSet::new(),
             pattern: Regex::new(MADE_UP).ok(),
         }
@@ -102,6 +106,7 @@ impl Draft {
             "w" => self.unseen.with_writes.push((relation, function)),
             "r" => self.unseen.with_reads.push((relation, function)),
             "d" => self.unseen.with_definitions.push(function),
+            "s" => self.unseen.recalls = true,
             _ => return Err(DraftError::Row),
         }
         Ok(())
@@ -121,7 +126,7 @@ pub(super) struct Unseen {
 
 impl UnseenDraft {
     pub(super) fn made(self) -> Unseen {
-        let UnseenDraft { functions, with_writes, with_reads, with_definitions, made_up, .. } = self;
+        let UnseenDraft { functions, with_writes, with_reads, with_definitions, recalls, made_up, .. } = self;
         let leaves = |name: &str| functions.leaves(name);
         let by_writes = with_writes.iter().any(|(_, name)| leaves(name));
         let by_definitions = with_definitions.iter().any(|name| leaves(name));
@@ -136,6 +141,7 @@ impl UnseenDraft {
         let hidden = Hidden::WRITES
             .when(!written.is_empty())
             .and(Hidden::READS.when(!read.is_empty()))
+            .and(Hidden::RECALLS.when(recalls))
             .and(Hidden::DEFINES.when(by_definitions || (by_writes && with_definitions.iter().any(|name| counts(name)))));
         Unseen { hidden, written, read, made_up: made_up.into_iter().collect() }
     }
@@ -269,8 +275,12 @@ mod tests {
             let names = Names { relations: [name(relation)].into(), ..Names::default() };
             assert_eq!(catalog_of_views.leaves_by_reading(&names), expected, "{relation}");
         }
-        let sets = catalog(&[(SOURCES, &["sets", "plpgsql", "begin set a = 1; end"]), (HIDDEN, &["d", "0", "sets"])]);
-        assert_eq!(sets.hidden(), Hidden::DEFINES);
+        let sets = catalog(&[
+            (SOURCES, &["sets", "plpgsql", "begin set a = 1; end"]),
+            (HIDDEN, &["d", "0", "sets"]),
+            (HIDDEN, &["s", "0", ""]),
+        ]);
+        assert_eq!(sets.hidden(), Hidden::DEFINES.and(Hidden::RECALLS));
     }
 
     #[test]

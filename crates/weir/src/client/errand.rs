@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Number of a worker, and of a task there.
@@ -40,9 +40,12 @@ pub enum State<V> {
 type Work<V> = Box<dyn FnOnce() -> V + Send>;
 type Wake = Arc<dyn Fn(Waiter) + Send + Sync>;
 
+/// Where the answer will stand for those who wait for it, also if it is forgotten before they look.
+pub type Promise<V> = Arc<OnceLock<V>>;
+
 enum Place<V> {
     Known(V, Instant),
-    Underway(Vec<Waiter>),
+    Underway(Vec<Waiter>, Promise<V>),
 }
 
 struct Inner<K, V> {
@@ -58,7 +61,7 @@ pub struct Errands<K, V> {
     inner: Mutex<Inner<K, V>>,
 }
 
-impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + 'static> Errands<K, V> {
+impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Errands<K, V> {
     /// `name` is that of the threads.
     pub fn new(name: &'static str, limits: Limits) -> Arc<Errands<K, V>> {
         let inner = Inner { places: HashMap::new(), queue: VecDeque::new(), threads: 0 };
@@ -69,7 +72,15 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + 'static> Errands<K
     pub fn known(&self, key: &K) -> Option<V> {
         match self.inner.lock().places.get(key) {
             Some(Place::Known(answer, since)) if self.is_good(*since) => Some(answer.clone()),
-            Some(Place::Known(..) | Place::Underway(_)) | None => None,
+            Some(Place::Known(..) | Place::Underway(..)) | None => None,
+        }
+    }
+
+    /// Where the answer will stand that is being found.
+    pub fn promise(&self, key: &K) -> Option<Promise<V>> {
+        match self.inner.lock().places.get(key) {
+            Some(Place::Underway(_, promise)) => Some(promise.clone()),
+            Some(Place::Known(..)) | None => None,
         }
     }
 
@@ -88,7 +99,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + 'static> Errands<K
         let mut inner = self.inner.lock();
         match inner.places.get_mut(key) {
             Some(Place::Known(answer, since)) if self.is_good(*since) => return State::Known(answer.clone()),
-            Some(Place::Underway(waiters)) => {
+            Some(Place::Underway(waiters, _)) => {
                 if !waiters.contains(&waiter) {
                     waiters.push(waiter);
                 }
@@ -100,9 +111,9 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + 'static> Errands<K
             return State::Full;
         }
         if inner.places.len() >= self.limits.answers {
-            inner.places.retain(|_, place| matches!(place, Place::Underway(_)));
+            inner.places.retain(|_, place| matches!(place, Place::Underway(..)));
         }
-        inner.places.insert(key.clone(), Place::Underway(vec![waiter]));
+        inner.places.insert(key.clone(), Place::Underway(vec![waiter], Arc::default()));
         inner.queue.push_back((key.clone(), Box::new(work)));
         if inner.threads < self.limits.threads {
             let (errands, wake) = (self.clone(), wake());
@@ -131,7 +142,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + 'static> Errands<K
 
     /// Forgets all answers.
     pub fn clear(&self) {
-        self.inner.lock().places.retain(|_, place| matches!(place, Place::Underway(_)));
+        self.inner.lock().places.retain(|_, place| matches!(place, Place::Underway(..)));
     }
 
     /// Works until nothing is left to do.
@@ -150,12 +161,18 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + 'static> Errands<K
             let answer = catch_unwind(AssertUnwindSafe(work)).ok();
             let waiters = {
                 let mut inner = self.inner.lock();
-                let place = match answer {
-                    Some(answer) => inner.places.insert(key, Place::Known(answer, Instant::now())),
+                let place = match &answer {
+                    Some(answer) => inner.places.insert(key, Place::Known(answer.clone(), Instant::now())),
                     None => inner.places.remove(&key),
                 };
                 match place {
-                    Some(Place::Underway(waiters)) => waiters,
+                    Some(Place::Underway(waiters, promise)) => {
+                        if let Some(answer) = answer {
+                            // Nobody else keeps it: it is set once.
+                            let _ = promise.set(answer);
+                        }
+                        waiters
+                    }
                     Some(Place::Known(..)) | None => Vec::new(),
                 }
             };
@@ -190,10 +207,17 @@ mod tests {
         assert_eq!(errands.ask(&1, (0, 1), wake, work), State::Underway);
         assert_eq!(errands.ask(&1, (1, 2), nobody, || panic!("asked twice")), State::Underway);
         assert_eq!(errands.ask(&1, (1, 2), nobody, || panic!("asked twice")), State::Underway);
+        let promise = errands.promise(&1).unwrap();
+        assert_eq!(promise.get(), None);
         go.send(()).unwrap();
         assert_eq!([awake.recv().unwrap(), awake.recv().unwrap()], [(0, 1), (1, 2)]);
         assert_eq!(errands.ask(&1, (0, 1), nobody, || panic!("asked twice")), State::Known(7));
         errands.forget(&1);
+        assert_eq!(
+            (promise.get(), errands.promise(&1).is_none()),
+            (Some(&7), true),
+            "who waited has it, although it is forgotten"
+        );
         assert_eq!(errands.ask(&1, (0, 1), nobody, || 8), State::Underway);
     }
 

@@ -3,7 +3,7 @@
 
 use crate::client::access::Salted;
 use crate::client::directory::{self, Claim, Outcome};
-use crate::client::errand::{Errands, State, Waiter};
+use crate::client::errand::{Errands, Promise, State, Waiter};
 use crate::client::pam;
 use crate::io::reactor::parked;
 use crate::process::shared::Message;
@@ -127,14 +127,19 @@ pub async fn ask_pam(
     Ok(verdict.outcome)
 }
 
-async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + 'static>(
+async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static>(
     w: &Worker,
     errands: &Arc<Errands<K, V>>,
     key: &K,
     work: impl FnOnce() -> V + Clone + Send + 'static,
     deadline: Option<Instant>,
 ) -> Result<V, Unanswered> {
+    let mut promise: Option<Promise<V>> = None;
     loop {
+        // What is not worth a place is forgotten by the first who hears it; all who waited with him have it, too.
+        if let Some(answer) = promise.as_ref().and_then(|promise| promise.get()) {
+            return Ok(answer.clone());
+        }
         let waiter = (w.id, w.reactor.current_task());
         let wake = || -> Arc<dyn Fn(Waiter) + Send + Sync> {
             let shared = w.shared.clone();
@@ -143,7 +148,7 @@ async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + 'static>(
         match errands.ask(key, waiter, wake, work.clone()) {
             State::Known(answer) => return Ok(answer),
             State::Full => return Err(Unanswered::Full),
-            State::Underway => {}
+            State::Underway => promise = errands.promise(key),
         }
         if let Some(at) = deadline {
             if w.reactor.now() >= at {

@@ -125,7 +125,7 @@ fn left_unseen(s: &Session, statement: &Statement) -> Leaves {
 
 /// Parameters that functions of users make up no server lists: they are asked for by name where such functions may have run unseen.
 fn name_made_up(s: &mut Session) {
-    if s.state.by_mode || hidden(s) == Hidden::NONE {
+    if s.state.by_mode || !hidden(s).meets(Hidden::ALL) {
         return;
     }
     let catalog = s.pools.known.catalog();
@@ -164,7 +164,7 @@ fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, sta
         // What views it reads is not known.
         Verdict::Harmless if !hidden.meets(Hidden::READS) => statement.leaves,
         // Which tables it writes is not known.
-        Verdict::Writes if hidden == Hidden::NONE => statement.leaves,
+        Verdict::Writes if !hidden.meets(Hidden::ALL) => statement.leaves,
         Verdict::Harmless | Verdict::Writes | Verdict::Leaves => statement.may_change,
         Verdict::Unknown(missing) => {
             let room = SOURCES_MAX.saturating_sub(state.due.sources.len());
@@ -189,14 +189,14 @@ fn may_act_unseen(s: &Session, w: &Worker, statement: &Statement) -> bool {
     let mut books = w.functions.borrow_mut();
     match books.of(&s.pools.database, w.now_ms(), edition).judge_all(&statement.functions) {
         Verdict::Harmless => false,
-        Verdict::Writes => hidden(s) != Hidden::NONE,
+        Verdict::Writes => hidden(s).meets(Hidden::ALL),
         Verdict::Leaves | Verdict::Unknown(_) => true,
     }
 }
 
 /// What a statement prepared by SQL may leave by what its text does not show. Which one is executed is not looked at.
 fn by_execute(s: &Session) -> Leaves {
-    if hidden(s) == Hidden::NONE { Leaves::NONE } else { Leaves::of(Keeps::Unknown) }
+    if !hidden(s).meets(Hidden::ALL) { Leaves::NONE } else { Leaves::of(Keeps::Unknown) }
 }
 
 /// What is to be known before a statement is noted: what an `EXECUTE` of its may leave unseen.
@@ -229,7 +229,8 @@ pub fn note_bound_by_sql(s: &mut Session) {
 
 /// Notes what statements prepared by SQL may leave, one of which may be executed now. What they set stands in their texts.
 fn note_executed(state: &mut state::State, later: Leaves, text: &[u8]) {
-    let leaves = state.by_sql.later().and(later);
+    // What it asks for of sequences is `sequences`' affair.
+    let leaves = state.by_sql.later().and(later).without(Leaves::of(Keeps::Sequence));
     if leaves.is_empty() || state.by_mode {
         return;
     }

@@ -429,6 +429,9 @@ impl Session {
         self.transacts = false;
         self.asked = None;
         self.state.refused.clear();
+        if let Some(drawn) = &mut self.state.drawn {
+            drawn.is_held = false;
+        }
         self.flushed = false;
     }
 

@@ -32,6 +32,10 @@ pub enum Plain {
 pub struct Drawn {
     pub serial: u64,
     pub count: u64,
+    /// The server process knew nothing of others' draws before the session's own.
+    pub is_alone: bool,
+    /// The session has held the link since: its transaction is still open, or something keeps it.
+    pub is_held: bool,
 }
 
 pub struct State {

@@ -283,7 +283,9 @@ fn judge(text: &[u8], config: &Config) -> Statement {
     let may_call = facts.prepared || facts.keeps.has(Keeps::Unknown) || !functions.is_empty();
     let draws = facts.effect == Effect::Writes || may_call || names(["nextval", "setval"]);
     let caching = config.cache.enabled.then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
-    let recalls = names(["currval", "lastval"]) && !is_prepare;
+    let recalls = names(["currval", "lastval"]);
+    let asks_later = if recalls { Leaves::of(Keeps::Sequence) } else { Leaves::NONE };
+    let recalls = recalls && !is_prepare;
     Statement {
         local: views::local_of(&facts, &readable),
         class,
@@ -300,7 +302,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         makes: makes(&facts, &readable),
         draws,
         recalls,
-        later: facts.later.and(if is_prepare { unknown } else { Leaves::NONE }),
+        later: if is_prepare { facts.later.and(unknown).and(asks_later) } else { facts.later },
         executes: facts.prepared,
         alters_defaults: facts.alters_defaults,
         defines: defines(&facts, &readable),

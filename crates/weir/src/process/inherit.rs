@@ -26,7 +26,7 @@ impl Inherited {
     /// What systemd's socket units opened for this process.
     ///
     /// The descriptors are duplicated, since safe code cannot own a number that came from outside; the originals stay open until the
-    /// process ends.
+    /// process ends. What this process starts gets neither: a module of PAM must not hold the port open, or take clients from it.
     pub fn from_systemd() -> anyhow::Result<Inherited> {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<i32>().ok());
         let is_ours = number("LISTEN_PID") == i32::try_from(std::process::id()).ok();
@@ -40,6 +40,8 @@ impl Inherited {
             let socket = pidfd_getfd(&own, descriptor, PidfdGetfdFlags::empty());
             let socket = socket.map_err(|cause| anyhow::anyhow!("socket {descriptor} of LISTEN_FDS: {cause}"))?;
             inherited.add(socket).map_err(|text| anyhow::anyhow!("socket {descriptor} of LISTEN_FDS {text}"))?;
+            weir_ring::keep_from_children(&descriptor)
+                .map_err(|cause| anyhow::anyhow!("socket {descriptor} of LISTEN_FDS: {cause}"))?;
         }
         Ok(inherited)
     }

@@ -24,6 +24,8 @@ pub struct Database {
     current: ArcSwapOption<Catalog>,
     /// By what something may be left that no text shows: as the catalog says, and more while it is not known or out of date.
     hidden: AtomicU8,
+    /// Some session has asked for what it drew from sequences, or prepared a text that does.
+    recalls: AtomicBool,
     /// Moves whenever something may have changed.
     changes: AtomicU64,
     /// Sessions that use it.
@@ -63,7 +65,8 @@ impl Database {
             name: name.clone(),
             edition: AtomicU64::new(UNKNOWN),
             current: ArcSwapOption::empty(),
-            hidden: AtomicU8::new(Hidden::ALL.bits()),
+            hidden: AtomicU8::new(Hidden::ALL.and(Hidden::RECALLS).bits()),
+            recalls: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             sessions: AtomicU32::new(0),
             watched: AtomicBool::new(false),
@@ -92,6 +95,16 @@ impl Database {
     #[inline]
     pub fn hidden(&self) -> Hidden {
         Hidden::of_bits(self.hidden.load(Ordering::Acquire))
+    }
+
+    /// Whether something may ask for what was drawn from sequences (`currval`, `lastval`).
+    #[inline]
+    pub fn recalls(&self) -> bool {
+        self.recalls.load(Ordering::Relaxed) || self.hidden().meets(Hidden::RECALLS)
+    }
+
+    pub fn note_recalls(&self) {
+        self.recalls.store(true, Ordering::Relaxed);
     }
 
     fn hides(&self, more: Hidden) {
@@ -124,7 +137,7 @@ impl Database {
             // First of all: who sees the edition finds its catalog.
             self.current.store(Some(catalog));
         }
-        let hidden = self.current.load().as_ref().map_or(Hidden::ALL, |catalog| catalog.hidden());
+        let hidden = self.current.load().as_ref().map_or(Hidden::ALL.and(Hidden::RECALLS), |catalog| catalog.hidden());
         self.hidden.store(hidden.bits(), Ordering::SeqCst);
         self.edition.store(edition, Ordering::SeqCst);
         let is_current = self.changes() == changes;

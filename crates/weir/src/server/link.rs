@@ -92,6 +92,8 @@ pub struct Link {
     pub by_sql: Arc<BySql>,
     /// How many statements that may draw from sequences were sent on it.
     pub drawn: u64,
+    /// How many those were when the server process last forgot what it drew.
+    pub forgotten: u64,
     /// Parameters the server reported, in their last state.
     pub reported: Vec<(String, String)>,
     /// In microseconds since the start of the proxy.
@@ -254,6 +256,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         settings: w.no_settings(),
         by_sql: w.shared.no_statements.clone(),
         drawn: 0,
+        forgotten: 0,
         reported: greeting.reported,
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),

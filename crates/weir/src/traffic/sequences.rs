@@ -1,10 +1,14 @@
 //! `currval` and `lastval` through shared server connections.
 //!
 //! A server process remembers what it drew from sequences, and nothing can move that. Most sessions never ask for it again, so drawing
-//! alone keeps nobody's link. A session that asks gets the link it drew on last, as long as nobody has drawn on it since, or an error:
-//! never another client's value. The first that asks teaches its pool: from then on a session that may draw keeps its link.
+//! alone keeps nobody's link. A session that asks gets the link it drew on last, as long as it alone has drawn on it, or an error: never
+//! another client's value.
 //!
-//! What a text shows counts: a function that asks on its own is not seen, but then it mostly draws itself.
+//! Who asks teaches, in two steps. Where values are asked for within the transaction that drew them, or may be by a function or a prepared
+//! text, links forget what others drew before a session draws on them: one more query of ours when the drawer changes. Where they are
+//! asked for later, a session that may draw keeps its link.
+//!
+//! What a text shows counts, and what is in the catalog: a function that asks without drawing itself finds its session's values or none.
 
 use crate::client::inventory;
 use crate::client::session::{FAILED, Session};
@@ -22,62 +26,117 @@ fn is_last(drawn: Drawn, link: &Link) -> bool {
     drawn.serial == link.card.serial && drawn.count == link.drawn
 }
 
+/// Whether all that the link's server process remembers is this session's.
+fn is_own(drawn: Drawn, link: &Link) -> bool {
+    drawn.is_alone && is_last(drawn, link)
+}
+
 /// Notes that the statement about to be sent may draw.
 #[inline]
 pub fn note(s: &mut Session, statement: &Statement) {
     if let (true, Some(link)) = (statement.draws, &mut s.link) {
+        let is_alone = match s.state.drawn {
+            Some(drawn) if is_last(drawn, link) => drawn.is_alone,
+            Some(_) | None => false,
+        };
+        let is_alone = is_alone || link.drawn == link.forgotten;
         link.drawn += 1;
-        s.state.drawn = Some(Drawn { serial: link.card.serial, count: link.drawn });
+        s.state.drawn = Some(Drawn { serial: link.card.serial, count: link.drawn, is_alone, is_held: true });
     }
+}
+
+/// Whether a statement asks for what was drawn before, also by executing what was prepared.
+#[inline]
+fn recalls(s: &Session, statement: &Statement) -> bool {
+    statement.recalls || (statement.executes && s.state.by_sql.later().has(Keeps::Sequence))
 }
 
 /// The link a statement must have because its session's values are there.
 #[inline]
 pub fn wanted(s: &Session, statement: &Statement) -> Option<u64> {
-    if statement.recalls { s.state.drawn.map(|drawn| drawn.serial) } else { None }
+    if recalls(s, statement) { s.state.drawn.map(|drawn| drawn.serial) } else { None }
 }
 
 /// Sees to it, before a statement is sent, that it cannot meet what others drew, and that what it draws stays.
 #[inline]
 pub fn prepare(s: &mut Session, w: &Worker, statement: &Statement) {
-    if (statement.recalls || statement.draws) && !s.state.by_mode && !s.state.stuck.has(Keeps::Sequence) {
-        prepare_link(s, w, statement);
+    if s.state.by_mode {
+        return;
+    }
+    if statement.later.has(Keeps::Sequence) {
+        // What is prepared now asks later: what is drawn until then shall be its session's.
+        s.pools.known.note_recalls();
+    }
+    if recalls(s, statement) {
+        prepare_recall(s, w, statement.draws);
+    } else if statement.draws {
+        prepare_draw(s, w);
     }
 }
 
-fn prepare_link(s: &mut Session, w: &Worker, statement: &Statement) {
+/// A standby gives out no values, and state there would keep the session from the primary.
+fn is_on_primary(w: &Worker, link: &Link) -> bool {
+    w.view().primary.is_some_and(|at| w.view().nodes[at].id == link.card.address.node)
+}
+
+fn prepare_draw(s: &mut Session, w: &Worker) {
     let Some(link) = &s.link else { return };
-    let on_primary = w.view().primary.is_some_and(|at| w.view().nodes[at].id == link.card.address.node);
-    if !on_primary {
-        // A standby gives out no values, and state there would keep the session from the primary.
+    let is_asked_later = link.pool.is_asked_for_sequences.load(Ordering::Relaxed);
+    if !(is_asked_later || s.pools.known.recalls()) || !is_on_primary(w, link) {
         return;
     }
-    let is_asked = &link.pool.is_asked_for_sequences;
-    if !statement.recalls && !is_asked.load(Ordering::Relaxed) {
-        return;
+    if !s.state.drawn.is_some_and(|drawn| is_own(drawn, link)) {
+        forget(s, w);
     }
-    is_asked.store(true, Ordering::Relaxed);
-    let is_here = s.state.drawn.is_some_and(|drawn| is_last(drawn, link));
-    let is_elsewhere = s.state.drawn.is_some() && !is_here;
-    // What was drawn elsewhere is lost: who asks for it is refused; who draws anew goes on.
-    if is_elsewhere && !statement.draws {
-        return;
-    }
-    if !is_here && s.replies.is_settled() && s.transaction != FAILED && !s.up.is_mid_message() {
-        inventory::send(s, w, "DISCARD SEQUENCES", Expect::PrepareOurs);
-    }
-    if is_here || statement.draws {
+    if is_asked_later && !s.state.stuck.has(Keeps::Sequence) {
         inventory::keep(s, w, Some(Keeps::Sequence));
     }
 }
 
-/// Why a statement that asks for values cannot be answered: the link they are on is gone, or somebody else has drawn on it.
+#[cold]
+fn prepare_recall(s: &mut Session, w: &Worker, draws: bool) {
+    let Some(link) = &s.link else { return };
+    if !is_on_primary(w, link) {
+        return;
+    }
+    s.pools.known.note_recalls();
+    let is_kept = s.state.stuck.has(Keeps::Sequence);
+    let own = s.state.drawn.filter(|drawn| is_own(*drawn, link));
+    if !draws && s.state.drawn.is_some_and(|drawn| drawn.is_held && is_last(drawn, link)) {
+        // Nothing needs to be kept beyond what keeps the link now. Among others' values its own are not told apart.
+        return;
+    }
+    link.pool.is_asked_for_sequences.store(true, Ordering::Relaxed);
+    // What was drawn elsewhere, or among others', is lost: who asks for it is refused; who draws anew goes on.
+    if own.is_none() && s.state.drawn.is_some() && !draws {
+        return;
+    }
+    if own.is_none() {
+        forget(s, w);
+    }
+    if (own.is_some() || draws) && !is_kept {
+        inventory::keep(s, w, Some(Keeps::Sequence));
+    }
+}
+
+/// Has the server process forget what was drawn, if anything was, and where a query of ours may stand.
+fn forget(s: &mut Session, w: &Worker) {
+    let may_ask = s.replies.is_settled() && s.transaction != FAILED && !s.up.is_mid_message();
+    let Some(link) = s.link.as_mut().filter(|link| may_ask && link.drawn != link.forgotten) else { return };
+    // Whoever drew here last has lost his values: he shall hear so.
+    link.drawn += 1;
+    link.forgotten = link.drawn;
+    inventory::send(s, w, "DISCARD SEQUENCES", Expect::PrepareOurs);
+}
+
+/// Why a statement that asks for values cannot be answered: the link they are on is gone, or others have drawn on it.
 pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
-    let link = s.link.as_ref().filter(|_| statement.recalls && !s.state.by_mode && !s.state.stuck.has(Keeps::Sequence))?;
-    // With a draw in the same text it may be that one that is asked for, and else the server knows nothing any more.
-    let is_lost = !statement.draws && s.state.drawn.is_some_and(|drawn| !is_last(drawn, link));
-    is_lost.then(|| {
-        let text = "the sequence values of this session are lost: its server connection was used by another client since";
+    let link = s.link.as_ref().filter(|_| !s.state.by_mode && recalls(s, statement))?;
+    let is_own = s.state.drawn.is_some_and(|drawn| is_own(drawn, link));
+    // A server process that knows nothing says so itself, and of what the text itself draws.
+    let knows_nothing = link.drawn == link.forgotten && (statement.draws || s.state.drawn.is_none());
+    (!is_own && !knows_nothing).then(|| {
+        let text = "the sequence values of this session are lost: its server connection was used by another client";
         Fault::error(sqlstate::NOT_IN_STATE, text).hint(
             "From now on a session of this user and database keeps its server connection once it draws from a sequence. \
              INSERT ... RETURNING, or currval in the same transaction, needs no such connection.",

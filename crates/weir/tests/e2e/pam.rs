@@ -152,3 +152,34 @@ fn what_pam_took_is_believed_for_a_while_and_shown_to_servers_where_the_rule_say
     }
     assert_eq!(fs::read_to_string(&count).unwrap().lines().count(), before + 3, "a refusal is not remembered");
 }
+
+/// A module takes its time over a wrong password: those who come with the same one meanwhile hear the same answer.
+#[test]
+fn the_same_wrong_password_is_judged_once_for_all_who_wait() {
+    const CLIENTS: usize = 8;
+    let folder = Folder::new();
+    let (count, gate) = (folder.0.join("count"), folder.0.join("gate"));
+    assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
+    // Opening a named pipe waits for the other side: the first is held up until all are there, and those behind it pass.
+    let judge =
+        format!("{READ}\necho asked >> {}\n[ $(wc -l < {0}) -gt 1 ] || read go < {}\nexit 1", count.display(), gate.display());
+    let Some(_services) = Services::make(&[("slow", judge_by(&folder, "slow", &judge))]) else { return };
+    let cluster = guarded();
+    let proxy = proxy(cluster.primary(), "slow", "worker_threads = 1\n");
+    let log_in = || {
+        let mut client = Raw::tcp(proxy.port());
+        client.send(&wire::startup(wire::V3_0, &[("user", "guest"), ("database", "postgres")]));
+        assert_eq!(client.read().body, [0, 0, 0, 3]);
+        client.send(&wire::message(b'p', b"wrong\0"));
+        client
+    };
+    let mut clients: Vec<Raw> = (0..CLIENTS).map(|_| log_in()).collect();
+    wait_until("the first to be judged", || count.exists());
+    // The only thread has read what was sent before this.
+    proxy.console().run("select 1");
+    fs::write(&gate, "go\n").unwrap();
+    for client in &mut clients {
+        assert_eq!(client.read().failure().sqlstate, "28000");
+    }
+    assert_eq!(fs::read_to_string(&count).unwrap().lines().count(), 1);
+}

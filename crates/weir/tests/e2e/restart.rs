@@ -179,6 +179,10 @@ fn systemd_opens_the_sockets_and_is_told_of_start_reload_and_stop() {
         assert_eq!(word(), "WATCHDOG=1");
     }
     let pid: i32 = ready.trim_start_matches("READY=1\nMAINPID=").trim().parse().unwrap();
+    // FD_CLOEXEC, in octal as O_CLOEXEC. Source: proc_pid_fdinfo(5).
+    let flags = fs::read_to_string(format!("/proc/{pid}/fdinfo/3")).unwrap();
+    let flags = flags.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
+    assert_ne!(u32::from_str_radix(flags.trim(), 8).unwrap() & 0o2_000_000, 0, "programs it starts do not get the socket");
     let signal = |signal| rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
     signal(Signal::HUP);
     let next = || loop {

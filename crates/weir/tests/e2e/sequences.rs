@@ -1,7 +1,8 @@
 //! `currval` and `lastval` tell a session what it drew itself, or nothing.
 
+use crate::support::ground::wait_for_catalog;
 use crate::support::proxy::show;
-use crate::support::{Ground, Proxy, Raw, wait_until};
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
 /// One thread, so that the connection used last is surely the one given next.
 const CONF: &str = "worker_threads = 1\npool_size = 3";
@@ -50,7 +51,7 @@ fn a_session_waits_for_the_connection_it_drew_on() {
     let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
     client.run("insert into counted (a) values (7)");
     other.run("begin; select 1");
-    client.send(&crate::support::wire::query("select currval('counted_id_seq')"));
+    client.send(&wire::query("select currval('counted_id_seq')"));
     wait_until("the client to wait", || {
         show(&mut proxy.console(), "pool_processes", "status").iter().any(|status| status == "Wait for connection")
     });
@@ -98,4 +99,56 @@ fn a_session_that_drew_nothing_sees_nothing_of_others() {
     assert_eq!(third.error("select lastval()").message, NOT_YET);
     third.run("rollback");
     assert_eq!(third.value("insert into counted (a) values (2); select lastval()"), "2");
+}
+
+/// Both drew on the same connection: what the server process remembers is not one client's alone.
+#[test]
+fn nobody_gets_what_another_drew_before_on_the_same_connection() {
+    let (ground, proxy) = stage();
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    other.run("select nextval('others')");
+    client.run("begin; select nextval('numbers')");
+    let failure = client.error("select currval('others')");
+    assert!(failure.message.starts_with("the sequence values of this session are lost"), "{failure:?}");
+    client.run("rollback");
+    for at in 0..3 {
+        other.run("select nextval('others')");
+        client.run("begin; insert into counted (a) values (1)");
+        assert_eq!(client.value("select currval('counted_id_seq')"), (at + 1).to_string(), "in the transaction of the draw");
+        assert_eq!(client.value("select lastval()"), (at + 1).to_string());
+        let failure = client.error("select currval('others')");
+        assert_eq!(failure.message, "currval of sequence \"others\" is not yet defined in this session");
+        client.run("rollback");
+    }
+    assert_eq!(kept(&proxy), 0, "what is asked for in the same transaction keeps no connection");
+    client.send(&[wire::parse("", "select 1"), wire::bind("", "", &[]), wire::execute("", 0)].concat());
+    client.send(
+        &[wire::parse("", "select currval('others')"), wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat(),
+    );
+    assert!(client.until_ready().iter().any(|message| message.tag == b'E'), "in a pipeline, too");
+}
+
+#[test]
+fn what_is_prepared_by_sql_finds_its_own_values_or_none() {
+    let (ground, proxy) = stage();
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    other.run("select nextval('others')");
+    client.run("prepare last as select lastval()");
+    assert_eq!(client.error("execute last").message, NOT_YET);
+    client.run("begin; select nextval('numbers')");
+    assert_eq!(client.value("execute last"), "1");
+}
+
+#[test]
+fn a_function_that_asks_finds_its_sessions_own_values_or_none() {
+    let (ground, proxy) = stage();
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    client.run("create function last_one() returns bigint language sql as 'select lastval()'");
+    wait_for_catalog(&mut client, &ground.database);
+    other.run("select nextval('others')");
+    assert_eq!(client.error("select last_one()").message, NOT_YET);
+    client.run("begin; select nextval('numbers')");
+    assert_eq!(client.value("select last_one()"), "1");
+    client.run("commit");
+    assert_eq!(kept(&proxy), 0);
 }
