@@ -8,7 +8,7 @@ use std::time::Duration;
 const SLEEP: &str = "select pg_sleep(50)";
 
 /// Sends a cancel request as libpq does, and waits until the proxy has taken it.
-fn cancel(proxy: &Proxy, pid: u32, key: &[u8]) {
+pub(super) fn cancel(proxy: &Proxy, pid: u32, key: &[u8]) {
     let mut line = Raw::tcp(proxy.port());
     line.send(&wire::cancel(pid, key));
     assert!(line.bytes_to_end().is_empty(), "a cancel request is not answered");
