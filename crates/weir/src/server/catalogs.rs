@@ -17,6 +17,9 @@ pub type Edition = u64;
 /// Nothing is known.
 pub const UNKNOWN: Edition = 0;
 
+/// So often connections forget what others drew before it is taken for granted that nobody asks for it.
+const LESSONS: u32 = 1000;
+
 /// One database, and what is known of it.
 pub struct Database {
     pub name: Arc<str>,
@@ -26,6 +29,8 @@ pub struct Database {
     hidden: AtomicU8,
     /// Some session has asked for what it drew from sequences, or prepared a text that does.
     recalls: AtomicBool,
+    /// How often connections are still to forget until one such session has come.
+    lessons: AtomicU32,
     /// Moves whenever something may have changed.
     changes: AtomicU64,
     /// Sessions that use it.
@@ -67,6 +72,7 @@ impl Database {
             current: ArcSwapOption::empty(),
             hidden: AtomicU8::new(Hidden::ALL.and(Hidden::RECALLS).bits()),
             recalls: AtomicBool::new(false),
+            lessons: AtomicU32::new(LESSONS),
             changes: AtomicU64::new(0),
             sessions: AtomicU32::new(0),
             watched: AtomicBool::new(false),
@@ -97,10 +103,18 @@ impl Database {
         Hidden::of_bits(self.hidden.load(Ordering::Acquire))
     }
 
-    /// Whether something may ask for what was drawn from sequences (`currval`, `lastval`).
+    /// Whether something may ask for what was drawn from sequences (`currval`, `lastval`), as far as is known or nobody can know yet.
     #[inline]
     pub fn recalls(&self) -> bool {
-        self.recalls.load(Ordering::Relaxed) || self.hidden().meets(Hidden::RECALLS)
+        let has_asked = self.recalls.load(Ordering::Relaxed) || self.hidden().meets(Hidden::RECALLS);
+        has_asked || self.lessons.load(Ordering::Relaxed) > 0
+    }
+
+    /// A connection has forgotten what others drew.
+    pub fn note_forgotten(&self) {
+        let less = |lessons: u32| lessons.checked_sub(1);
+        // There may be none left.
+        let _ = self.lessons.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     pub fn note_recalls(&self) {

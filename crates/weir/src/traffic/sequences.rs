@@ -6,7 +6,8 @@
 //!
 //! Who asks teaches, in two steps. Where values are asked for within the transaction that drew them, or may be by a function or a prepared
 //! text, links forget what others drew before a session draws on them: one more query of ours when the drawer changes. Where they are
-//! asked for later, a session that may draw keeps its link.
+//! asked for later, a session that may draw keeps its link. The first thousand times links forget in any case: who asks at all has
+//! mostly done so by then, and is not refused for being the first.
 //!
 //! What a text shows counts, and what is in the catalog: a function that asks without drawing itself finds its session's values or none.
 
@@ -126,6 +127,7 @@ fn forget(s: &mut Session, w: &Worker) {
     // Whoever drew here last has lost his values: he shall hear so.
     link.drawn += 1;
     link.forgotten = link.drawn;
+    s.pools.known.note_forgotten();
     inventory::send(s, w, "DISCARD SEQUENCES", Expect::PrepareOurs);
 }
 

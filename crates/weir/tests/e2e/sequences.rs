@@ -101,16 +101,36 @@ fn a_session_that_drew_nothing_sees_nothing_of_others() {
     assert_eq!(third.value("insert into counted (a) values (2); select lastval()"), "2");
 }
 
-/// Both drew on the same connection: what the server process remembers is not one client's alone.
 #[test]
-fn nobody_gets_what_another_drew_before_on_the_same_connection() {
+fn who_asks_first_after_many_drew_is_refused_once_rather_than_told_what_others_drew() {
     let (ground, proxy) = stage();
+    let mut client = ground.client(&proxy);
+    wait_for_catalog(&mut client, &ground.database);
+    client.run("begin; select nextval('numbers')");
+    assert_eq!(client.value("select lastval()"), "1", "at first connections forget in any case");
+    client.run("rollback");
+    let proxy = ground.primary_proxy(CONF);
     let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    wait_for_catalog(&mut client, &ground.database);
+    for _ in 0..600 {
+        other.run("select nextval('others')");
+        client.run("select nextval('numbers')");
+    }
     other.run("select nextval('others')");
     client.run("begin; select nextval('numbers')");
     let failure = client.error("select currval('others')");
     assert!(failure.message.starts_with("the sequence values of this session are lost"), "{failure:?}");
     client.run("rollback");
+    client.run("begin; select nextval('numbers')");
+    let drawn = client.value("select last_value from numbers");
+    assert_eq!(client.value("select lastval()"), drawn, "from then on they forget again");
+}
+
+/// Both drew on the same connection: what the server process remembers is not one client's alone.
+#[test]
+fn nobody_gets_what_another_drew_before_on_the_same_connection() {
+    let (ground, proxy) = stage();
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
     for at in 0..3 {
         other.run("select nextval('others')");
         client.run("begin; insert into counted (a) values (1)");
