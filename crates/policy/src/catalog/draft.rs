@@ -46,6 +46,8 @@ pub struct Draft {
     operators: Vec<(Numbered, u32)>,
     /// Type, function, and whether it is asked for by nobody.
     casts: Vec<(Object, u32, bool)>,
+    /// Domains, and what their checks call.
+    domains: Vec<(Object, u32)>,
     parents: Vec<(u32, Fate)>,
     /// Of views and policies.
     expressions: Vec<Uses>,
@@ -106,6 +108,12 @@ impl Draft {
         // Where the type is does not matter: such casts are rare, and a name is enough to be careful.
         let object = self.object(word(cells, 1)?, 0, Fate::Writes)?;
         self.casts.push((object, function, is_hidden));
+        Ok(())
+    }
+
+    pub(super) fn domain(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let object = self.object(word(cells, 0)?, 0, Fate::Writes)?;
+        self.domains.push((object, number(cells, 1)?));
         Ok(())
     }
 
@@ -214,6 +222,12 @@ impl Draft {
             .into_iter()
             .filter(|(_, function, _)| self.fate_of_function(*function) != Fate::Reads)
             .partition(|(_, _, is_hidden)| *is_hidden);
+        // Only who names a domain runs its check.
+        let domains: Vec<Object> = std::mem::take(&mut self.domains)
+            .into_iter()
+            .filter(|(_, function)| self.fate_of_function(*function) != Fate::Reads)
+            .map(|(object, _)| object)
+            .collect();
         for function in &mut self.functions {
             function.object.fate = called_fate(function, &self.text, pg_catalog, routing);
         }
@@ -233,7 +247,7 @@ impl Draft {
             relations,
             functions: sorted(self.functions.into_iter().map(|function| function.object), &self.text),
             operators: sorted(self.operators.into_iter().map(|(operator, _)| operator.object), &self.text),
-            casts: sorted(casts.into_iter().map(|(object, _, _)| object), &self.text),
+            casts: sorted(casts.into_iter().map(|(object, _, _)| object).chain(domains), &self.text),
             schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
             text: self.text.into_boxed_str(),
             defaults: self.defaults,

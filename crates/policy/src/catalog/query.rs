@@ -27,12 +27,14 @@ pub const PARTS: &[Part] = &[
     Part { sql: "SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'", take: Draft::schema },
     // An aggregate is as good as its worst part; it says immutable of itself. A stable function in C reads memory and no tables. One that reads
     // a sequence finds another value on a standby, whatever it says of itself: by its source, or by what it depends on if its source was
-    // parsed when it was made.
+    // parsed when it was made. What defaults of arguments call runs with it.
     Part {
         sql: "SELECT p.oid, p.pronamespace, p.proname, CASE WHEN p.oid >= 16384 AND p.provolatile <> 'v' AND (p.prosrc ~* \
               '\\m(log_cnt|is_called|pg_sequence_last_value|pg_sequences)\\M|\\mlast_value\\M(?!\\s*\\()' \
               OR EXISTS (SELECT FROM pg_depend d JOIN pg_class c ON c.oid = d.refobjid AND c.relkind = 'S' \
-              WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass)) THEN 't' \
+              WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass) \
+              OR EXISTS (SELECT FROM regexp_matches(p.proargdefaults::text, ':(?:funcid|opfuncid) ([1-9][0-9]*)', 'g') AS m (f) \
+              JOIN pg_proc f ON f.oid = m.f[1]::oid WHERE f.provolatile = 'v')) THEN 't' \
               ELSE CASE greatest(p.provolatile::text, (SELECT max(f.provolatile::text) FROM pg_aggregate a \
               JOIN pg_proc f ON f.oid IN (a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn, a.aggmtransfn, \
               a.aggminvtransfn, a.aggmfinalfn) WHERE a.aggfnoid = p.oid)) WHEN 'v' THEN 't' WHEN 'i' THEN 'i' \
@@ -52,6 +54,15 @@ pub const PARTS: &[Part] = &[
         sql: "SELECT t.typnamespace, t.typname, c.castfunc::oid, c.castcontext FROM pg_cast c JOIN pg_type t ON t.oid = c.casttarget \
               WHERE c.castfunc::oid >= 16384",
         take: Draft::cast,
+    },
+    // What the check of a domain calls runs like a cast to it; so does what those below it call.
+    Part {
+        sql: "WITH RECURSIVE of (domain, type) AS (SELECT oid, oid FROM pg_type WHERE typtype = 'd' AND oid >= 16384 \
+              UNION SELECT of.domain, t.typbasetype FROM of JOIN pg_type t ON t.oid = of.type WHERE t.typtype = 'd') \
+              SELECT DISTINCT t.typname, p.oid FROM of JOIN pg_type t ON t.oid = of.domain JOIN pg_constraint d ON d.contypid = of.type, \
+              LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE p.oid >= 16384",
+        take: Draft::domain,
     },
     // Who reads a table reads its partitions and children too.
     Part {

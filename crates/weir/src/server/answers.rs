@@ -335,11 +335,24 @@ pub struct Caching {
     pub touches: Memo<Rc<[Slot]>>,
     /// The place where neither is the answer kept nor does it change anything: most statements beside a cache stop here.
     indifferent: Cell<u64>,
+    /// The place where it writes although nothing shows it.
+    unseen_write: Cell<u64>,
 }
 
 impl Caching {
     pub fn new(text: Text) -> Caching {
-        Caching { text, reads: Memo::default(), touches: Memo::default(), indifferent: Cell::new(0) }
+        Caching { text, reads: Memo::default(), touches: Memo::default(), indifferent: Cell::new(0), unseen_write: Cell::new(0) }
+    }
+
+    /// A standby refused it as a write: what it changes is not known.
+    pub fn note_unseen_write(&self, place: u64) {
+        self.indifferent.set(0);
+        self.unseen_write.set(place);
+    }
+
+    #[inline]
+    pub fn writes_unseen(&self, place: u64) -> bool {
+        place != 0 && self.unseen_write.get() == place
     }
 
     /// Whether it is known to be of no interest to the cache at a place; 0 is none.

@@ -174,8 +174,12 @@ fn judge(s: &Session, statement: &Statement) -> Class {
 }
 
 /// A standby refused this text: as long as the catalog stays, it is the primary's.
-pub fn note_refused(s: &Session, statement: &Statement) {
+/// `writes`: for what it does, whatever its text and the catalog say.
+pub fn note_refused(s: &Session, statement: &Statement, writes: bool) {
     if s.place.number != 0 {
         statement.judged.note(s.place.number, Class::primary(Rule::StandbyRefused));
+        if let Some(caching) = statement.caching.as_deref().filter(|_| writes) {
+            caching.note_unseen_write(s.place.number);
+        }
     }
 }

@@ -52,6 +52,27 @@ enum State {
     Spoiled,
 }
 
+/// Why a standby refused a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    /// For its moment's sake.
+    Passing,
+    /// For what it is: its text is remembered.
+    Always,
+    /// The same: it writes.
+    Write,
+}
+
+impl Refused {
+    fn of(verdict: Verdict, sqlstate: &[u8]) -> Refused {
+        match verdict {
+            Verdict::Remembered if sqlstate == b"25006" => Refused::Write,
+            Verdict::Remembered => Refused::Always,
+            Verdict::Stands | Verdict::Passing | Verdict::Lost => Refused::Passing,
+        }
+    }
+}
+
 /// What a session keeps.
 #[derive(Default)]
 pub struct Net {
@@ -62,8 +83,8 @@ pub struct Net {
     pub is_on_reader: bool,
     /// The client has seen something of the first group's answer.
     is_told: bool,
-    /// The next statement is one that a standby refused; true: its text is remembered.
-    again: Option<bool>,
+    /// The next statement is one that a standby refused.
+    again: Option<Refused>,
     times: u8,
     /// A BEGIN went in front of the first group; the transaction as it was before.
     began: Option<Begun>,
@@ -106,7 +127,7 @@ impl Net {
             return false;
         }
         self.times += 1;
-        self.again = Some(verdict == Verdict::Remembered);
+        self.again = Some(Refused::of(verdict, sqlstate));
         true
     }
 
@@ -117,7 +138,7 @@ impl Net {
             return false;
         }
         self.times += 1;
-        self.again = Some(false);
+        self.again = Some(Refused::Passing);
         true
     }
 
@@ -297,6 +318,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look 
     if verdict == Verdict::Stands || !may_again(s) {
         return Look::Go;
     }
+    let refused = Refused::of(verdict, report.sqlstate);
     // The link serves others once it has said that it is ready; with more under way it is not worth the wait.
     let end = at + header.frame_bytes();
     let is_alone = s.net.groups.len() == 1 && s.net.groups.front().is_some_and(|group| group.is_whole) && !s.up.has_pending();
@@ -320,7 +342,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look 
             w.close_link(link);
         }
     }
-    again(s, w, if verdict == Verdict::Lost { None } else { Some(verdict == Verdict::Remembered) });
+    again(s, w, (verdict != Verdict::Lost).then_some(refused));
     Look::Again
 }
 
@@ -391,12 +413,12 @@ pub fn on_refused_ahead(s: &mut Session, w: &Worker, header: Header, is_lost: bo
         w.count(Metric::LinksLost);
         w.close_link(link);
     }
-    again(s, w, if is_lost { None } else { Some(false) });
+    again(s, w, (!is_lost).then_some(Refused::Passing));
     true
 }
 
 /// Puts back what was under way.
-fn again(s: &mut Session, w: &Worker, on_primary: Option<bool>) {
+fn again(s: &mut Session, w: &Worker, on_primary: Option<Refused>) {
     if !s.net.groups.is_empty() {
         w.count(Metric::ReadsRepeated);
     }
@@ -418,16 +440,16 @@ fn again(s: &mut Session, w: &Worker, on_primary: Option<bool>) {
     s.net.times += 1;
     // Links of a standby that was killed end one after the other: the last try is not made there.
     let is_last = s.net.times >= AGAIN_MAX && w.view().primary.is_some();
-    s.net.again = on_primary.or(is_last.then_some(false));
+    s.net.again = on_primary.or(is_last.then_some(Refused::Passing));
 }
 
 /// Where a statement goes that a standby refused a moment ago.
 #[inline]
 pub fn class_of(s: &Session, statement: &Statement, class: Class) -> Class {
     match s.net.again {
-        Some(remembered) if class.side == Side::Reader => {
-            if remembered {
-                judging::note_refused(s, statement);
+        Some(refused) if class.side == Side::Reader => {
+            if refused != Refused::Passing {
+                judging::note_refused(s, statement, refused == Refused::Write);
             }
             Class::primary(Rule::StandbyRefused)
         }

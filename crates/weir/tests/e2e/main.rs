@@ -27,6 +27,7 @@ mod copy;
 mod drivers;
 mod hanging;
 mod hba;
+mod hidden;
 mod history;
 mod hostile;
 mod import;

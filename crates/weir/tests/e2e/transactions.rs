@@ -85,7 +85,7 @@ const STORIES: &[&[&str]] = &[
 
 /// How a story is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+pub(super) enum How {
     Simple,
     /// A Sync after every statement.
     Extended,
@@ -95,7 +95,7 @@ enum How {
     Described,
 }
 
-fn bytes_of(text: &str, number: usize, how: How) -> Vec<u8> {
+pub(super) fn bytes_of(text: &str, number: usize, how: How) -> Vec<u8> {
     let name = format!("s{number}");
     match how {
         How::Simple => wire::query(text),
@@ -111,13 +111,13 @@ fn bytes_of(text: &str, number: usize, how: How) -> Vec<u8> {
 }
 
 /// All a side says to one step.
-fn said(client: &mut Raw, how: How) -> Vec<Message> {
+pub(super) fn said(client: &mut Raw, how: How) -> Vec<Message> {
     let turns = if matches!(how, How::Named | How::Described) { 2 } else { 1 };
     (0..turns).flat_map(|_| client.until_ready()).collect()
 }
 
 /// What can be compared: tags, rows, command tags, errors and the status of the transaction.
-fn seen(messages: &[Message]) -> Vec<String> {
+pub(super) fn seen(messages: &[Message]) -> Vec<String> {
     let one = |message: &Message| match message.tag {
         b'E' | b'N' => {
             let failure = message.failure();
