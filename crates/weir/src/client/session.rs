@@ -426,6 +426,8 @@ impl Session {
         self.entry.cancel_waits.set(false);
         self.entry.card.set_doing(if self.begun.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
         self.net.reset();
+        // That its server process ends concerns whoever gets it next.
+        self.farewell = None;
         self.transacts = false;
         self.asked = None;
         self.state.refused.clear();
