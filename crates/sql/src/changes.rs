@@ -44,8 +44,8 @@ pub(crate) fn changes<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Changes {
         N::ListenStmt(_) | N::UnlistenStmt(_) | N::NotifyStmt(_) | N::LoadStmt(_) | N::CheckPointStmt(_) => Changes::Nothing,
         N::VariableSetStmt(_) | N::VariableShowStmt(_) | N::CommentStmt(_) | N::AlterSeqStmt(_) => Changes::Nothing,
         N::IndexStmt(_) | N::ReindexStmt(_) | N::CreateStatsStmt(_) => Changes::Nothing,
-        // What was prepared is not known.
-        N::TransactionStmt(verb) if verb.kind == TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED => Changes::Database,
+        // What was prepared is not known: perhaps a membership in a role.
+        N::TransactionStmt(verb) if verb.kind == TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED => Changes::Cluster,
         N::TransactionStmt(_) => Changes::Nothing,
         N::CreateStmt(create) if is_temporary(create.relation()) => Changes::Nothing,
         N::CreateTableAsStmt(create) if is_into_temporary(create.into()) => Changes::Nothing,

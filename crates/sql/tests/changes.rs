@@ -46,7 +46,7 @@ const TABLE: &str = "
     vacuum t ==> database
     begin; insert into t values (1); commit ==> rows t
     commit ==> nothing
-    commit prepared 'x' ==> database
+    commit prepared 'x' ==> cluster
     set a = 1 ==> nothing
     listen c ==> nothing
     declare c cursor for select * from t ==> nothing

@@ -13,6 +13,7 @@ mod auth_query;
 mod begun;
 mod builtin;
 mod cache;
+mod cache_hostile;
 mod cache_pgpool;
 mod cache_wal;
 mod cache_within;
