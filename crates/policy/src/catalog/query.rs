@@ -59,15 +59,6 @@ pub const PARTS: &[Part] = &[
               WHERE d.refobjid >= 16384",
         take: Draft::cast,
     },
-    // What the check of a domain calls runs like a cast to it; so does what those below it call.
-    Part {
-        sql: "WITH RECURSIVE of (domain, type) AS (SELECT oid, oid FROM pg_type WHERE typtype = 'd' AND oid >= 16384 \
-              UNION SELECT of.domain, t.typbasetype FROM of JOIN pg_type t ON t.oid = of.type WHERE t.typtype = 'd') \
-              SELECT DISTINCT t.typname, p.oid FROM of JOIN pg_type t ON t.oid = of.domain JOIN pg_constraint d ON d.contypid = of.type, \
-              LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
-              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE p.oid >= 16384",
-        take: Draft::domain,
-    },
     // Who reads a table reads its partitions and children too.
     Part {
         sql: "WITH RECURSIVE up (oid, kind, persistence) AS (SELECT i.inhparent, c.relkind, c.relpersistence \
@@ -154,6 +145,15 @@ pub const PARTS: &[Part] = &[
         sql: "SELECT session_user, name, reset_val FROM pg_settings \
               WHERE name IN ('default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')",
         take: Draft::asked_of_transactions,
+    },
+    // What the check of a domain calls runs like a cast to it; so does what those below it call.
+    Part {
+        sql: "WITH RECURSIVE of (domain, type) AS (SELECT oid, oid FROM pg_type WHERE typtype = 'd' AND oid >= 16384 \
+              UNION SELECT of.domain, t.typbasetype FROM of JOIN pg_type t ON t.oid = of.type WHERE t.typtype = 'd') \
+              SELECT DISTINCT t.typname, p.oid FROM of JOIN pg_type t ON t.oid = of.domain JOIN pg_constraint d ON d.contypid = of.type, \
+              LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE p.oid >= 16384",
+        take: Draft::domain,
     },
     // Only where something runs that texts do not show. Of longer sources nothing is believed.
     Part {

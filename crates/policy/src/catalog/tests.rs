@@ -190,6 +190,17 @@ fn an_operator_of_a_standard_spelling_that_writes_is_feared_in_every_statement()
 }
 
 #[test]
+fn a_domain_counts_by_what_its_check_calls() {
+    let part = PARTS.len() - 3;
+    let catalog = draft(&format!("{ROWS}\n{part} checked 20011\n{part} tame 20010")).finish(&routing());
+    let lines = "select 1::checked -> cast
+                 select cast('1' as app.checked) -> cast
+                 select 1::tame -> read
+                 select a from t -> read";
+    check(&catalog, &path_of(&catalog, "postgres", None), lines);
+}
+
+#[test]
 fn rows_that_were_not_asked_for_are_refused() {
     let mut draft = Draft::default();
     for cells in [&[][..], &[None, None], &[Some(&b"x"[..]), Some(b"y")]] {
