@@ -30,7 +30,12 @@ pub async fn arrive(w: &Rc<Worker>, stores: &Rc<Stores>, at: usize, seeds: &mut 
                 socket.close(&w.reactor);
                 return gather(w, stores, at, &host, &text, seeds).await;
             }
-            // It is of no cluster.
+            // While it reads its disk it does not say which of the two it is.
+            Ok(Some(Told::Refused(text))) if text.starts_with("LOADING") => {
+                socket.close(&w.reactor);
+                return Err(Cause::Lost(text));
+            }
+            // It is of no cluster, or does not tell us.
             Ok(_) => {}
             Err(cause) => {
                 socket.close(&w.reactor);
