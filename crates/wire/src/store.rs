@@ -35,6 +35,10 @@ pub enum Ask<'a> {
     LogIn { user: &'a [u8], password: &'a [u8] },
     /// Which of Redis' databases is meant.
     Select(u32),
+    /// What Redis Cluster consists of.
+    Nodes,
+    /// Which server process this is.
+    Process,
 }
 
 /// What reply is expected.
@@ -42,6 +46,8 @@ pub enum Ask<'a> {
 pub enum Expect {
     /// To a `Get` of these keys.
     Values(Vec<Vec<u8>>),
+    /// To `Nodes` and `Process`.
+    Text,
     /// To all else.
     Done,
 }
@@ -58,6 +64,7 @@ pub struct Value {
 pub enum Told {
     /// By place of the keys.
     Values(Vec<Option<Value>>),
+    Text(String),
     Done,
     /// The key was, or was not, there; or what was there has changed.
     NotDone,
@@ -145,9 +152,13 @@ const ADVICE: &[(&str, &str)] = &[
         "NOPERM",
         "The user must be allowed AUTH, SELECT, GET, MGET, SET, APPEND, EXISTS and EVAL on all keys of memqcache_namespace",
     ),
-    ("MOVED", "It is a node of Redis Cluster, which is not supported"),
-    ("CROSSSLOT", "It is a node of Redis Cluster, which is not supported"),
-    ("SELECT is not allowed in cluster mode", "It is a node of Redis Cluster, which is not supported"),
+    ("CLUSTERDOWN", "See CLUSTER INFO"),
+    ("at no node", "See CLUSTER SLOTS"),
+    ("are being moved", "It serves again when that is over"),
+    ("SELECT is not allowed in cluster mode", "The user must be allowed CLUSTER and INFO"),
+    ("MOVED", "The user must be allowed CLUSTER and INFO"),
+    ("CROSSSLOT", "The user must be allowed CLUSTER and INFO"),
+    ("one of a cluster's nodes", "Give memqcache_redis_host one entry, best a name that leads to all nodes"),
 ];
 
 /// What is to be done when a store will not do what it was asked, in its own words.
@@ -158,6 +169,11 @@ pub fn advice(words: &str) -> &'static str {
 /// Whether it was only that one value was too large.
 pub fn is_too_large(words: &str) -> bool {
     words.contains("too large")
+}
+
+/// Whether another node of a cluster has the key, or is about to.
+pub fn is_moved(words: &str) -> bool {
+    ["MOVED ", "ASK ", "TRYAGAIN "].iter().any(|sign| words.starts_with(sign))
 }
 
 fn unexpected(bytes: &[u8]) -> StoreError {

@@ -40,6 +40,15 @@ pub enum Order {
     Swap(Slot, Stamp),
 }
 
+impl Order {
+    /// Whose stamp it is about.
+    pub fn slot(&self) -> Slot {
+        match self {
+            Order::Append(slot, _) | Order::Make(slot, _) | Order::Look(slot) | Order::Swap(slot, _) => *slot,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum State {
     /// The store has, or may have, no mark of ours.

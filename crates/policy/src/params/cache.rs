@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Port of memcached, where its host names none.", ..BUILT },
     Param { name: "memqcache_redis_host", kind: Kind::Text, default: "localhost", applies: Applies::AtStart, since: "Weir 0.1",
         set: |c, _, v| c.cache.redis.hosts = v.text(),
-        help: "Hosts of Redis or Valkey: name, name:port or the path of a unix socket, with commas between them.", ..BUILT },
+        help: "Hosts of Redis or Valkey: name, name:port or the path of a unix socket, with commas between them; or one name of a Redis Cluster.", ..BUILT },
     Param { name: "memqcache_redis_port", kind: Kind::Int { min: 0, max: 65535 }, default: "6379", applies: Applies::AtStart, since: "Weir 0.1",
         set: |c, _, v| c.cache.redis.port = v.port(),
         help: "Port of Redis, where its host names none.", ..BUILT },

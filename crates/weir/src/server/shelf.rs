@@ -2,18 +2,17 @@
 //!
 //! A host that does not answer in time counts as gone: what was asked of it is a miss, and it is tried again. See `stores`.
 
+mod arrival;
+
 use crate::io::reactor::parked;
 use crate::io::socket::{Got, Socket};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
-use crate::server::link;
-use crate::server::stores::{Heard, Shelf, Stores, VALUE_BYTES_MAX};
-use std::path::Path;
+use crate::server::stores::{Heard, Lane, Shelf, Stores, VALUE_BYTES_MAX};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weir_policy::cache::Host;
 use weir_wire::store::{advice, is_too_large};
 
 /// Time between two looks at what is due.
@@ -32,7 +31,7 @@ const READ_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES: usize = 32 << 10;
 
 /// Why a connection is of no use any more.
-enum Cause {
+pub enum Cause {
     Lost(String),
     /// In the host's own words.
     Refused(String),
@@ -65,17 +64,18 @@ impl From<String> for Cause {
 pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
     let shelf = &stores.shelves[at];
     shelf.task.set(w.reactor.current_task());
+    let mut seeds = Vec::new();
     while w.shared.stop_mode() <= Stop::Smart {
-        let cause = match open(&w, &shelf.host, stores.timeout_ms).await {
-            Ok(socket) => {
-                stores.set_now(w.millis(Instant::now()));
-                stores.greet(at);
-                let mut line = Line { w: &w, stores: &stores, shelf, at, socket, buffer: Vec::new(), written: Vec::new() };
+        let cause = match arrival::arrive(&w, &stores, at, &mut seeds).await {
+            Ok(sockets) => {
+                let wire = |socket| Wire { socket, buffer: Vec::new(), written: Vec::new() };
+                let lanes = shelf.lanes();
+                let mut line = Line { w: &w, stores: &stores, shelf, at, lanes, wires: sockets.into_iter().map(wire).collect() };
                 let cause = line.serve().await;
-                line.socket.close(&w.reactor);
+                line.wires.into_iter().for_each(|wire| wire.socket.close(&w.reactor));
                 cause
             }
-            Err(cause) => Cause::Lost(cause.to_string()),
+            Err(cause) => cause,
         };
         let was_up = stores.is_up(at);
         stores.lose(at);
@@ -111,24 +111,23 @@ pub fn wake(w: &Worker, stores: &Stores) {
     stores.take_woken().into_iter().for_each(|task| w.reactor.wake(task));
 }
 
-async fn open(w: &Worker, host: &Host, timeout_ms: u64) -> std::io::Result<Socket> {
-    match host {
-        Host::Unix(path) => Socket::connect_unix(&w.reactor, Path::new(path)),
-        Host::Tcp { name, port } => link::connect_any(w, name, *port, Instant::now() + Duration::from_millis(timeout_ms)).await,
-    }
-}
-
-/// The open connection.
-struct Line<'a> {
-    w: &'a Rc<Worker>,
-    stores: &'a Rc<Stores>,
-    shelf: &'a Shelf,
-    at: usize,
+/// An open connection.
+struct Wire {
     socket: Socket,
     /// What was read and not understood yet.
     buffer: Vec<u8>,
     /// What is on its way out.
     written: Vec<u8>,
+}
+
+/// All that lead to a host, in the order of its lanes.
+struct Line<'a> {
+    w: &'a Rc<Worker>,
+    stores: &'a Rc<Stores>,
+    shelf: &'a Shelf,
+    at: usize,
+    lanes: Rc<[Lane]>,
+    wires: Vec<Wire>,
 }
 
 impl Line<'_> {
@@ -138,18 +137,19 @@ impl Line<'_> {
         loop {
             let now = Instant::now();
             self.stores.set_now(self.w.millis(now));
-            if let Err(cause) = self.read() {
-                return cause;
+            for number in 0..self.wires.len() {
+                if let Err(cause) = self.read(number) {
+                    return cause;
+                }
             }
             if now >= look_at {
                 self.stores.tick(self.at);
                 look_at = now + TICK;
             }
-            if let Err(cause) = self.write() {
-                return Cause::Lost(cause);
-            }
-            if let Some(cause) = self.is_late() {
-                return Cause::Lost(cause);
+            for number in 0..self.wires.len() {
+                if let Some(cause) = self.write(number).err().or_else(|| self.is_late(number)) {
+                    return Cause::Lost(cause);
+                }
             }
             if self.w.shared.stop_mode() > Stop::Smart {
                 return Cause::Lost("Weir stops".to_string());
@@ -161,63 +161,70 @@ impl Line<'_> {
         }
     }
 
-    fn is_late(&self) -> Option<String> {
-        let first = self.shelf.sent.borrow().front().map(|sent| sent.at_ms)?;
+    fn is_late(&self, number: usize) -> Option<String> {
+        let first = self.lanes[number].sent.borrow().front().map(|sent| sent.at_ms)?;
         let is_late = self.w.millis(Instant::now()) > first + self.stores.timeout_ms;
         is_late.then(|| format!("no answer in {} ms (memqcache_timeout)", self.stores.timeout_ms))
     }
 
-    fn write(&mut self) -> Result<(), String> {
-        self.written.append(&mut self.shelf.out.borrow_mut());
+    fn write(&mut self, number: usize) -> Result<(), String> {
+        let wire = &mut self.wires[number];
+        wire.written.append(&mut self.lanes[number].out.borrow_mut());
         let mut done = 0;
-        while done < self.written.len() {
-            match self.socket.try_write(&self.w.reactor, &self.written[done..], &[]) {
+        while done < wire.written.len() {
+            match wire.socket.try_write(&self.w.reactor, &wire.written[done..], &[]) {
                 Ok(0) => break,
                 Ok(bytes) => done += bytes,
                 Err(cause) => return Err(cause.to_string()),
             }
         }
-        self.written.drain(..done);
+        wire.written.drain(..done);
         Ok(())
     }
 
-    fn read(&mut self) -> Result<(), Cause> {
+    fn read(&mut self, number: usize) -> Result<(), Cause> {
         let mut piece = [0u8; PIECE_BYTES];
         let mut read = 0;
+        let wire = &mut self.wires[number];
         while read < READ_BYTES_MAX {
-            match self.socket.try_read(&self.w.reactor, &mut piece) {
+            match wire.socket.try_read(&self.w.reactor, &mut piece) {
                 Ok(Got::Bytes(bytes)) => {
                     read += bytes;
-                    self.buffer.extend_from_slice(&piece[..bytes]);
+                    wire.buffer.extend_from_slice(&piece[..bytes]);
                 }
-                Ok(Got::Nothing) => return self.hear(),
+                Ok(Got::Nothing) => return self.hear(number),
                 Ok(Got::End) => return Err(Cause::Lost("it closed the connection".into())),
                 Err(cause) => return Err(Cause::Lost(cause.to_string())),
             }
         }
         // There is more, but the sessions come first.
         self.w.reactor.wake(self.w.reactor.current_task());
-        self.hear()
+        self.hear(number)
     }
 
-    fn hear(&mut self) -> Result<(), Cause> {
+    fn hear(&mut self, number: usize) -> Result<(), Cause> {
+        let (wire, lane) = (&mut self.wires[number], &self.lanes[number]);
+        let buffer = std::mem::take(&mut wire.buffer);
         let mut taken = 0;
-        while taken < self.buffer.len() {
+        while taken < buffer.len() {
             let told = {
-                let sent = self.shelf.sent.borrow();
+                let sent = lane.sent.borrow();
                 let Some(first) = sent.front() else { return Err(Cause::Lost("it says something nobody asked for".into())) };
-                self.stores.dialect.read(&first.expect, &self.buffer[taken..], VALUE_BYTES_MAX)
+                self.stores.dialect.read(&first.expect, &buffer[taken..], VALUE_BYTES_MAX)
             };
             let Some((told, bytes)) = told.map_err(|error| error.to_string())? else { break };
             taken += bytes;
-            let Some(sent) = self.shelf.sent.borrow_mut().pop_front() else { break };
-            match self.stores.hear(self.at, sent, told) {
+            let Some(sent) = lane.sent.borrow_mut().pop_front() else { break };
+            match self.stores.hear(self.at, number, sent, told) {
                 Heard::Fine => {}
                 Heard::Missed(text) => self.say_full(&text),
+                Heard::Moved => return Err(Cause::Lost("other nodes of the cluster have its keys now".into())),
                 Heard::Refused(text) => return Err(Cause::Refused(text)),
             }
         }
-        self.buffer.drain(..taken);
+        let mut buffer = buffer;
+        buffer.drain(..taken);
+        self.wires[number].buffer = buffer;
         Ok(())
     }
 

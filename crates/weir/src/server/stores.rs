@@ -4,19 +4,21 @@
 //! A key is at one host (`Ring`). Stamps of what is more than a table are at every host, so that an answer needs few of them.
 
 mod common;
+mod lanes;
 
 pub use common::{Common, Errand, FIRST_WORKER, LEASE_MS, MARGIN_MS};
+pub use lanes::Lane;
 
 use crate::io::reactor::TaskId;
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_policy::cache::{Doorkeeper, Found, Holds, Host, Kept, Order, Ring, Slot, Stamp, hosts};
+use weir_policy::cache::{Doorkeeper, Found, Holds, Host, Kept, Order, Ring, Shards, Slot, Stamp, hosts};
 use weir_policy::config::{CacheConfig, Method, StoreConfig};
-use weir_wire::store::{Ask, Dialect, Expect, Told, Value};
+use weir_wire::store::{Ask, Dialect, Expect, Told, Value, is_moved};
 
 /// Longest value that is read. Answers that come near it are not stored.
 pub const VALUE_BYTES_MAX: usize = 8 << 20;
@@ -44,6 +46,8 @@ enum Purpose {
     Put,
     /// The greeting.
     Hello,
+    /// Whether a cluster's map still holds.
+    Map,
 }
 
 /// What a reply came to.
@@ -52,6 +56,8 @@ pub enum Heard {
     Fine,
     /// An answer was not stored, for this reason.
     Missed(String),
+    /// Another master has the keys.
+    Moved,
     /// The host will not do what must be done, in its own words: it is of no use.
     Refused(String),
 }
@@ -66,9 +72,9 @@ pub struct Sent {
 /// One host.
 pub struct Shelf {
     pub host: Host,
-    /// To be written.
-    pub out: RefCell<Vec<u8>>,
-    pub sent: RefCell<VecDeque<Sent>>,
+    lanes: RefCell<Rc<[Lane]>>,
+    /// Of Redis Cluster.
+    shards: RefCell<Option<Shards>>,
     pub task: Cell<TaskId>,
     is_up: Cell<bool>,
     holds: RefCell<Holds>,
@@ -138,8 +144,8 @@ impl Stores {
         let member = common.member(worker);
         let shelf = |host: &Host| Shelf {
             host: host.clone(),
-            out: RefCell::default(),
-            sent: RefCell::default(),
+            lanes: RefCell::new(Rc::new([Lane::default()])),
+            shards: RefCell::default(),
             task: Cell::new(crate::io::reactor::NO_TASK),
             is_up: Cell::new(false),
             holds: RefCell::new(Holds::new(member)),
@@ -224,21 +230,38 @@ impl Stores {
         if !self.shelves.iter().enumerate().all(can) {
             return None;
         }
+        let parts = keys.iter().enumerate().map(|(at, (keys, _))| self.parts(at, keys.len())).sum();
         let fetch = Rc::new(Fetch {
             digest,
             task,
-            left: Cell::new(hosts.count_ones() as usize),
+            left: Cell::new(parts),
             has_failed: Cell::new(false),
             values: RefCell::new(vec![None; slots.len() + 1]),
             era: self.common.era(hosts, now_ms)?,
             hosts,
         });
         for (at, (keys, places)) in keys.into_iter().enumerate() {
-            if !keys.is_empty() {
-                self.say(at, Ask::Get(&keys), Expect::Values(keys.clone()), Purpose::Fetch(fetch.clone(), places));
+            if self.parts(at, keys.len()) <= 1 {
+                self.get(at, keys, Purpose::Fetch(fetch.clone(), places));
+                continue;
+            }
+            for (key, place) in keys.into_iter().zip(places) {
+                self.get(at, vec![key], Purpose::Fetch(fetch.clone(), vec![place]));
             }
         }
         Some(fetch)
+    }
+
+    /// In how many questions a host is asked for so many keys.
+    fn parts(&self, at: usize, keys: usize) -> usize {
+        if self.shelves[at].is_cluster() { keys } else { keys.min(1) }
+    }
+
+    fn get(&self, at: usize, keys: Vec<Vec<u8>>, purpose: Purpose) {
+        if let Some(key) = keys.first() {
+            let lane = self.shelves[at].lane_of(key);
+            self.say_to(at, lane, Ask::Get(&keys), Expect::Values(keys.clone()), purpose);
+        }
     }
 
     /// Whether what was read may be given out: nobody has said meanwhile that he commits without the store's knowing.
@@ -268,7 +291,7 @@ impl Stores {
         let at = self.ring.host_of(&key);
         if self.shelves[at].can_take() && kept.bytes.len() + kept.key.len() < VALUE_BYTES_MAX / 2 {
             let bytes = kept.write();
-            self.say(at, Ask::Set { key: &key, bytes: &bytes, seconds: self.expire_seconds }, Expect::Done, Purpose::Put);
+            self.say(at, &key, Ask::Set { key: &key, bytes: &bytes, seconds: self.expire_seconds }, Purpose::Put);
         }
     }
 }
@@ -302,7 +325,7 @@ impl Stores {
     fn is_raised(&self, slot: Slot) -> bool {
         self.hosts_of(slot).all(|at| {
             let shelf = &self.shelves[at];
-            match shelf.is_up.get() {
+            match self.is_up(at) {
                 true => shelf.holds.borrow().is_raised(slot),
                 false => self.common.is_granted(at, self.now_ms.get()),
             }
@@ -341,7 +364,7 @@ impl Stores {
     fn wish(&self, at: usize) {
         let shelf = &self.shelves[at];
         let holds = shelf.holds.borrow();
-        match shelf.is_up.get() {
+        match self.is_up(at) {
             true if holds.is_told() => self.common.wish(self.worker, at, false),
             false if holds.has_writers() => self.common.wish(self.worker, at, true),
             _ => {}
@@ -351,20 +374,23 @@ impl Stores {
 
 /// What the tasks of the shelves do.
 impl Stores {
-    /// The connection is there: the greeting goes first.
-    pub fn greet(&self, at: usize) {
+    fn greet(&self, at: usize) {
         let StoreConfig { user, password, database, .. } = &self.config;
-        if self.dialect == Dialect::Memcached || !password.is_empty() {
-            let ask = Ask::LogIn { user: user.as_bytes(), password: password.as_bytes() };
-            self.say(at, ask, Expect::Done, Purpose::Hello);
-        }
-        if self.dialect == Dialect::Redis {
-            self.say(at, Ask::Select(*database), Expect::Done, Purpose::Hello);
-        }
-        // One that answers but takes no marks would come and go with every write.
         let (key, bytes) = (format!("{}:t:{}", self.namespace, self.worker).into_bytes(), [b'0'; TRIAL_BYTES]);
-        self.say(at, Ask::Set { key: &key, bytes: &bytes, seconds: TRIAL_SECONDS }, Expect::Done, Purpose::Hello);
-        self.say(at, Ask::Append { key: &key, bytes: &bytes }, Expect::Done, Purpose::Hello);
+        for lane in 0..self.shelves[at].lanes().len() {
+            let hello = |ask: Ask<'_>| self.say_to(at, lane, ask, Expect::Done, Purpose::Hello);
+            if self.dialect == Dialect::Memcached || !password.is_empty() {
+                hello(Ask::LogIn { user: user.as_bytes(), password: password.as_bytes() });
+            }
+            if self.dialect == Dialect::Redis && !self.shelves[at].is_cluster() {
+                hello(Ask::Select(*database));
+            }
+            // One that answers but takes no marks would come and go with every write.
+            if lane == self.shelves[at].lane_of(&key) {
+                hello(Ask::Set { key: &key, bytes: &bytes, seconds: TRIAL_SECONDS });
+                hello(Ask::Append { key: &key, bytes: &bytes });
+            }
+        }
     }
 
     /// The host has greeted back. First of all it is told what it was not.
@@ -379,11 +405,13 @@ impl Stores {
     pub fn lose(&self, at: usize) {
         let shelf = &self.shelves[at];
         shelf.is_up.set(false);
-        shelf.out.borrow_mut().clear();
         shelf.looked.borrow_mut().clear();
-        for sent in shelf.sent.take() {
-            if let Purpose::Fetch(fetch, _) = sent.purpose {
-                self.end(&fetch, true);
+        for lane in shelf.lanes().iter() {
+            lane.out.borrow_mut().clear();
+            for sent in lane.sent.take() {
+                if let Purpose::Fetch(fetch, _) = sent.purpose {
+                    self.end(&fetch, true);
+                }
             }
         }
         shelf.holds.borrow_mut().lose();
@@ -392,7 +420,7 @@ impl Stores {
     }
 
     pub fn is_up(&self, at: usize) -> bool {
-        self.shelves[at].is_up.get()
+        self.shelves[at].is_up.get() && self.shelves[at].is_sure(self.now_ms.get())
     }
 
     /// Whether the host is there and has been told all it must know.
@@ -409,6 +437,7 @@ impl Stores {
             let due = self.shelves[at].holds.borrow_mut().due(self.now_ms.get());
             due.into_iter().for_each(|order| self.order(at, Some(order)));
         }
+        self.confirm(at);
         self.wish(at);
         if !self.is_up(at) {
             self.wake_waiting();
@@ -416,13 +445,17 @@ impl Stores {
     }
 
     /// A reply to the first of what was sent.
-    pub fn hear(&self, at: usize, sent: Sent, told: Told) -> Heard {
+    pub fn hear(&self, at: usize, lane: usize, sent: Sent, told: Told) -> Heard {
         let shelf = &self.shelves[at];
+        let lanes = shelf.lanes();
         let is_done = match (&told, &sent.purpose) {
             (Told::Refused(text), Purpose::Put) => return Heard::Missed(text.clone()),
             (Told::Refused(text), purpose) => {
                 if let Purpose::Fetch(fetch, _) = purpose {
                     self.end(fetch, true);
+                }
+                if shelf.is_cluster() && is_moved(text) {
+                    return Heard::Moved;
                 }
                 return Heard::Refused(text.clone());
             }
@@ -432,26 +465,28 @@ impl Stores {
             (Purpose::Fetch(fetch, places), Told::Values(values)) => {
                 places.into_iter().zip(values).for_each(|(place, value)| {
                     if let Some(known) = fetch.values.borrow_mut().get_mut(place) {
-                        *known = value;
+                        // The first is the answer.
+                        *known = if place == 0 { value } else { value.map(|value| lanes[lane].untagged(value)) };
                     }
                 });
-                self.end(&fetch, false);
+                self.end(&fetch, !self.is_up(at));
             }
             (Purpose::Hold(order), told) => {
-                let next = self.heard(shelf, order, told, is_done);
+                let next = self.heard(shelf, &lanes[lane], order, told, is_done);
                 self.order(at, next);
                 self.wish(at);
                 self.wake_waiting();
             }
             // The last of the greetings.
-            (Purpose::Hello, _) if shelf.sent.borrow().is_empty() => self.resume(at),
+            (Purpose::Hello, _) if lanes.iter().all(|lane| lane.sent.borrow().is_empty()) => self.resume(at),
+            (Purpose::Map, told) => return self.confirmed(at, lane, sent.at_ms, &told),
             (Purpose::Fetch(..) | Purpose::Put | Purpose::Hello, _) => {}
         }
         Heard::Fine
     }
 
     /// What a hold makes of a reply.
-    fn heard(&self, shelf: &Shelf, order: Order, told: Told, is_done: bool) -> Option<Order> {
+    fn heard(&self, shelf: &Shelf, lane: &Lane, order: Order, told: Told, is_done: bool) -> Option<Order> {
         let (now_ms, fresh) = (self.now_ms.get(), crate::random_word());
         let mut holds = shelf.holds.borrow_mut();
         match order {
@@ -462,7 +497,7 @@ impl Stores {
                 let value = if let Told::Values(values) = told { values.into_iter().next().flatten() } else { None };
                 let found = match &value {
                     None => Found::Nothing,
-                    Some(value) => Stamp::parse(&value.bytes).map_or(Found::Rubbish, Found::Stamp),
+                    Some(value) => Stamp::parse(&lane.untagged(value.clone()).bytes).map_or(Found::Rubbish, Found::Stamp),
                 };
                 if let Some(value) = value {
                     shelf.looked.borrow_mut().insert(slot, value);
@@ -483,36 +518,36 @@ impl Stores {
         if !shelf.is_up.get() {
             return shelf.holds.borrow_mut().lose();
         }
-        let purpose = Purpose::Hold(order.clone());
+        let (purpose, slot) = (Purpose::Hold(order.clone()), order.slot());
+        let key = self.slot_key(slot);
+        let lanes = shelf.lanes();
+        let lane = &lanes[shelf.lane_of(&key)];
         match order {
-            Order::Append(slot, mark) => {
-                self.say(at, Ask::Append { key: &self.slot_key(slot), bytes: &mark.text() }, Expect::Done, purpose);
+            Order::Append(_, mark) => self.say(at, &key, Ask::Append { key: &key, bytes: &mark.text() }, purpose),
+            Order::Make(_, stamp) => {
+                let bytes = lane.tagged(&stamp.text());
+                self.say(at, &key, Ask::Add { key: &key, bytes: &bytes, seconds: STAMP_SECONDS }, purpose);
             }
-            Order::Make(slot, stamp) => {
-                self.say(
-                    at,
-                    Ask::Add { key: &self.slot_key(slot), bytes: &stamp.text(), seconds: STAMP_SECONDS },
-                    Expect::Done,
-                    purpose,
-                );
-            }
-            Order::Look(slot) => {
-                let keys = vec![self.slot_key(slot)];
-                self.say(at, Ask::Get(&keys), Expect::Values(keys.clone()), purpose);
-            }
-            Order::Swap(slot, stamp) => {
+            Order::Look(_) => self.get(at, vec![key], purpose),
+            Order::Swap(_, stamp) => {
                 let Some(Value { bytes, mark }) = shelf.looked.borrow_mut().remove(&slot) else { return };
-                let (key, new) = (self.slot_key(slot), stamp.text());
+                let new = lane.tagged(&stamp.text());
                 let ask = Ask::Swap { key: &key, old: &bytes, mark, new: &new, seconds: STAMP_SECONDS };
-                self.say(at, ask, Expect::Done, purpose);
+                self.say(at, &key, ask, purpose);
             }
         }
     }
 
-    fn say(&self, at: usize, ask: Ask<'_>, expect: Expect, purpose: Purpose) {
+    /// Asks or tells something about a key.
+    fn say(&self, at: usize, key: &[u8], ask: Ask<'_>, purpose: Purpose) {
+        self.say_to(at, self.shelves[at].lane_of(key), ask, Expect::Done, purpose);
+    }
+
+    fn say_to(&self, at: usize, lane: usize, ask: Ask<'_>, expect: Expect, purpose: Purpose) {
         let shelf = &self.shelves[at];
-        self.dialect.write(ask, &mut shelf.out.borrow_mut());
-        shelf.sent.borrow_mut().push_back(Sent { expect, at_ms: self.now_ms.get(), purpose });
+        let lane = &shelf.lanes()[lane];
+        self.dialect.write(ask, &mut lane.out.borrow_mut());
+        lane.sent.borrow_mut().push_back(Sent { expect, at_ms: self.now_ms.get(), purpose });
         self.woken.borrow_mut().push(shelf.task.get());
     }
 
@@ -531,7 +566,7 @@ impl Stores {
 
 impl Shelf {
     fn can_take(&self) -> bool {
-        self.is_up.get() && self.sent.borrow().len() < UNDER_WAY_MAX
+        self.is_up.get() && self.lanes.borrow().iter().all(|lane| lane.sent.borrow().len() < UNDER_WAY_MAX)
     }
 }
 

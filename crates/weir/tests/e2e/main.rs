@@ -57,6 +57,7 @@ mod session_state;
 mod sessions;
 mod show;
 mod signals;
+mod store_cluster;
 mod store_faults;
 mod stores;
 mod tls;

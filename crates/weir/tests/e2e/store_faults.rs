@@ -8,7 +8,7 @@ use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustix::process::Signal;
 
 /// Waits until the log has said something.
-fn wait_said(proxy: &Proxy, text: &str) {
+pub(super) fn wait_said(proxy: &Proxy, text: &str) {
     wait_until(&format!("the log to say \"{text}\""), || proxy.log().contains(text));
 }
 

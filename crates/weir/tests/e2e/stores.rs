@@ -33,7 +33,7 @@ pub(super) struct Store {
     pub(super) port: ReservedPort,
     folder: Folder,
     /// Of its command line.
-    more: &'static [&'static str],
+    more: Vec<String>,
 }
 
 impl Store {
@@ -42,16 +42,17 @@ impl Store {
         Store::start_with(kind, &[])
     }
 
-    pub(super) fn start_with(kind: Kind, more: &'static [&'static str]) -> Option<Store> {
+    pub(super) fn start_with(kind: Kind, more: &[&str]) -> Option<Store> {
         let (folder, port) = (Folder::new(), ReservedPort::any().unwrap());
-        let Some(process) = Store::spawn(kind, &port, &folder, more) else {
+        let more: Vec<String> = more.iter().map(|word| (*word).to_string()).collect();
+        let Some(process) = Store::spawn(kind, &port, &folder, &more) else {
             eprintln!("left out: there is no {} (Debian: apt-get install memcached redis-server)", kind.program());
             return None;
         };
         Some(Store { kind, process, port, folder, more })
     }
 
-    fn spawn(kind: Kind, port: &ReservedPort, folder: &Folder, more: &[&str]) -> Option<Child> {
+    fn spawn(kind: Kind, port: &ReservedPort, folder: &Folder, more: &[String]) -> Option<Child> {
         let number = port.number().to_string();
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", kind.program()]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -96,6 +97,33 @@ impl Store {
         answer
     }
 
+    /// What Redis says to a command, as it says it.
+    pub(super) fn bulk(&self, command: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port.number())).unwrap();
+        stream.write_all(format!("{command}\r\nPING\r\n").as_bytes()).unwrap();
+        let (mut answer, mut piece) = (String::new(), [0; 4096]);
+        while !answer.ends_with("+PONG\r\n") {
+            let read = stream.read(&mut piece).unwrap();
+            assert!(read > 0, "the store hung up");
+            answer.push_str(&String::from_utf8_lossy(&piece[..read]));
+        }
+        answer
+    }
+
+    /// A section of what Redis tells of itself.
+    pub(super) fn section(&self, name: &str) -> String {
+        self.bulk(&format!("INFO {name}"))
+    }
+
+    /// The first line of what Redis says.
+    pub(super) fn line(&self, command: &str) -> String {
+        let answer = self.bulk(command);
+        let mut lines = answer.lines();
+        let first = lines.next().unwrap_or_default();
+        let line = if first.starts_with('$') { lines.next().unwrap_or_default() } else { &first[1..] };
+        line.to_string()
+    }
+
     /// Has it forget everything.
     pub(super) fn flush(&self) {
         let answer = match self.kind {
@@ -115,7 +143,7 @@ impl Store {
     }
 
     pub(super) fn start_again(&mut self) {
-        self.process = Store::spawn(self.kind, &self.port, &self.folder, self.more).unwrap();
+        self.process = Store::spawn(self.kind, &self.port, &self.folder, &self.more).unwrap();
     }
 }
 
@@ -170,16 +198,15 @@ fn no_write_through_one_weir_leaves_an_answer_to_the_other_that_is_not_true() {
 }
 
 /// Runs the history of `cache` over two Weirs, while something happens to the store again and again. Gives what was wrong, and hits.
-fn two_weirs(store: &mut Store, more: &str, mut trouble: impl FnMut(&mut Store) + Send) -> (Vec<String>, u64) {
+pub(super) fn two_weirs<S: Send>(store: &mut S, conf: &str, mut trouble: impl FnMut(&mut S) + Send) -> (Vec<String>, u64) {
     let cluster = cluster(1);
     for at in 0..REGISTERS {
         cluster.primary().query(&format!("create table r{at} as select 0 as v")).unwrap();
     }
     cluster.wait_caught_up().unwrap();
-    let conf = format!("{}{more}", store.own_conf());
     // No Weir knows what another has told its clients: only the primary shows it all.
     let primary = [cluster.primary()];
-    let (one, other) = (Proxy::before(&primary, &conf), Proxy::before(&primary, &conf));
+    let (one, other) = (Proxy::before(&primary, conf), Proxy::before(&primary, conf));
     for proxy in [&one, &other] {
         let mut client = proxy.console();
         wait_for_catalog(&mut client, "postgres");
@@ -200,7 +227,7 @@ fn two_weirs(store: &mut Store, more: &str, mut trouble: impl FnMut(&mut Store) 
     (wrong, hits(&one) + hits(&other) - before)
 }
 
-fn a_moment() {
+pub(super) fn a_moment() {
     std::thread::park_timeout(Duration::from_millis(700));
 }
 
@@ -208,10 +235,11 @@ fn a_moment() {
 fn no_history_of_two_weirs_shows_a_value_that_no_server_would_have_shown() {
     for kind in BOTH {
         let Some(mut store) = Store::start(kind) else { return };
-        let (wrong, hits) = two_weirs(&mut store, "", |_| a_moment());
+        let conf = store.own_conf();
+        let (wrong, hits) = two_weirs(&mut store, &conf, |_| a_moment());
         assert!(wrong.is_empty(), "{} of them, the first: {}", wrong.len(), wrong[0]);
         assert!(hits > 0);
-        let (wrong, _) = two_weirs(&mut store, "memqcache_auto_cache_invalidation = off", |_| a_moment());
+        let (wrong, _) = two_weirs(&mut store, &format!("{conf}memqcache_auto_cache_invalidation = off"), |_| a_moment());
         assert!(!wrong.is_empty(), "without invalidation nothing is found wrong: this test finds nothing");
     }
 }
@@ -220,8 +248,8 @@ fn no_history_of_two_weirs_shows_a_value_that_no_server_would_have_shown() {
 fn a_store_that_forgets_hangs_or_is_started_again_makes_nothing_wrong() {
     for kind in BOTH {
         let Some(mut store) = Store::start(kind) else { return };
-        let mut turn = 0;
-        let (wrong, hits) = two_weirs(&mut store, "", |store| {
+        let (mut turn, conf) = (0, store.own_conf());
+        let (wrong, hits) = two_weirs(&mut store, &conf, |store| {
             a_moment();
             turn += 1;
             match turn % 3 {

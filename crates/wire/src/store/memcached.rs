@@ -21,7 +21,7 @@ pub fn write(ask: Ask<'_>, out: &mut Vec<u8>) {
         Ask::Swap { key, old: _, mark, new, seconds } => store(b"cas", key, new, seconds, Some(mark), out),
         Ask::Set { key, bytes, seconds } => store(b"set", key, bytes, seconds, None, out),
         // The text protocol knows no users of that kind, nor databases: nobody asks for them.
-        Ask::LogIn { .. } | Ask::Select(_) => out.extend_from_slice(b"version\r\n"),
+        Ask::LogIn { .. } | Ask::Select(_) | Ask::Nodes | Ask::Process => out.extend_from_slice(b"version\r\n"),
     }
 }
 
@@ -42,7 +42,7 @@ fn store(command: &[u8], key: &[u8], bytes: &[u8], seconds: u64, mark: Option<u6
 pub fn read(expect: &Expect, reader: &mut Reader<'_>) -> Result<Option<Told>, StoreError> {
     match expect {
         Expect::Values(keys) => values(keys, reader),
-        Expect::Done => done(reader),
+        Expect::Done | Expect::Text => done(reader),
     }
 }
 

@@ -27,6 +27,8 @@ pub fn write(ask: Ask<'_>, out: &mut Vec<u8>) {
         Ask::Set { key, bytes, seconds } => command(&[b"SET", key, bytes, b"EX", digits(seconds).as_bytes()], out),
         Ask::LogIn { user: b"", password } => command(&[b"AUTH", password], out),
         Ask::LogIn { user, password } => command(&[b"AUTH", user, password], out),
+        Ask::Nodes => command(&[b"CLUSTER", b"NODES"], out),
+        Ask::Process => command(&[b"INFO", b"server"], out),
         Ask::Select(database) => command(&[b"SELECT", database.to_string().as_bytes()], out),
     }
 }
@@ -52,6 +54,10 @@ pub fn read(expect: &Expect, reader: &mut Reader<'_>) -> Result<Option<Told>, St
     let (kind, rest) = line.split_first().ok_or_else(|| unexpected(line))?;
     match (kind, expect) {
         (b'*', Expect::Values(keys)) if number(rest) == Some(keys.len() as u64) => values(keys.len(), reader),
+        (b'$', Expect::Text) => {
+            let length = number(rest).ok_or_else(|| unexpected(line))?;
+            Ok(reader.block(length)?.map(|bytes| Told::Text(String::from_utf8_lossy(bytes).into_owned())))
+        }
         (b'-', _) => Ok(Some(Told::Refused(words(rest)))),
         (b'+', Expect::Done) => Ok(Some(Told::Done)),
         (b':', Expect::Done) => match rest {

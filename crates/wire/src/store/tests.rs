@@ -53,6 +53,8 @@ fn redis_is_asked_in_arrays_of_strings() {
     check(Ask::Set { key: b"a", bytes: b"x", seconds: 9 }, "*5\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nx\r\n$2\r\nEX\r\n$1\r\n9\r\n");
     check(Ask::LogIn { user: b"", password: b"p" }, "*2\r\n$4\r\nAUTH\r\n$1\r\np\r\n");
     check(Ask::LogIn { user: b"u", password: b"p" }, "*3\r\n$4\r\nAUTH\r\n$1\r\nu\r\n$1\r\np\r\n");
+    check(Ask::Nodes, "*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n");
+    check(Ask::Process, "*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n");
     check(Ask::Select(3), "*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n");
     let mut out = Vec::new();
     Dialect::Redis.write(Ask::Swap { key: b"a", old: b"1", mark: 0, new: b"2", seconds: 9 }, &mut out);
@@ -82,6 +84,8 @@ fn replies_are_read_whole() {
     let large = "SERVER_ERROR object too large for cache";
     check_read(Memcached, &Expect::Done, format!("{large}\r\n").as_bytes(), &Told::Refused(large.into()));
     check_read(Redis, &values, b"*2\r\n$-1\r\n$4\r\nx\r\ny\r\n", &Told::Values(vec![None, value(b"x\r\ny", 0)]));
+    check_read(Redis, &Expect::Text, b"$4\r\na\r\nb\r\n", &Told::Text("a\r\nb".into()));
+    check_read(Redis, &Expect::Text, b"-ERR no cluster\r\n", &Told::Refused("ERR no cluster".into()));
     check_read(Redis, &values, b"-OOM no room\r\n", &Told::Refused("OOM no room".into()));
     for (line, told) in [("+OK", Told::Done), (":1", Told::Done), (":0", Told::NotDone), ("$-1", Told::NotDone)] {
         check_read(Redis, &Expect::Done, format!("{line}\r\n").as_bytes(), &told);
@@ -130,6 +134,8 @@ fn what_is_no_reply_ends_the_connection() {
     {
         check_refused(Redis, &values, bytes.as_bytes());
     }
+    check_refused(Redis, &Expect::Text, b"$1001\r\n");
+    check_refused(Redis, &Expect::Text, b"$-1\r\n");
     check_refused(Redis, &Expect::Done, b":2\r\n");
     check_refused(Redis, &Expect::Done, b"$1\r\nx\r\n");
 }

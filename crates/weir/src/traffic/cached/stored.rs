@@ -72,8 +72,9 @@ fn learn(w: &Worker, stores: &Stores, fetched: &Fetched, looked: &Look) {
 fn judge(s: &Session, w: &Worker, stores: &Stores, fetch: &Fetch, key: &[u8], slots: &[Slot]) -> Look {
     let Some((answer, stamps)) = fetch.found().filter(|_| stores.may_give(fetch, w.now_ms())) else { return Look::Off };
     let stamp = |value: &Option<Value>| value.as_ref().and_then(|value| Stamp::parse(&value.bytes));
-    slots.iter().zip(&stamps).filter(|(_, value)| value.is_none()).for_each(|(slot, _)| stores.missed(*slot));
     let stamps: Vec<Option<Stamp>> = stamps.iter().map(stamp).collect();
+    // One that nobody wrote, or that was made at another master, is as good as none.
+    slots.iter().zip(&stamps).filter(|(_, stamp)| stamp.is_none()).for_each(|(slot, _)| stores.missed(*slot));
     slots.iter().zip(&stamps).for_each(|(slot, stamp)| stamp.iter().for_each(|stamp| stores.sighted(*slot, stamp)));
     let Some(deps) = settled(slots, &stamps) else { return Look::Off };
     adopt(s, w, &deps);
