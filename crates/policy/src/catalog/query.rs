@@ -50,13 +50,9 @@ pub const PARTS: &[Part] = &[
         take: Draft::relation,
     },
     Part { sql: "SELECT oid, oprnamespace, oprname, oprcode::oid FROM pg_operator WHERE oid >= 16384", take: Draft::operator },
-    // What becomes of a domain runs the functions of its checks, like a cast to it.
     Part {
         sql: "SELECT t.typnamespace, t.typname, c.castfunc::oid, c.castcontext FROM pg_cast c JOIN pg_type t ON t.oid = c.casttarget \
-              WHERE c.castfunc::oid >= 16384 \
-              UNION ALL SELECT t.typnamespace, t.typname, d.refobjid, 'e' FROM pg_constraint k JOIN pg_type t ON t.oid = k.contypid \
-              JOIN pg_depend d ON d.classid = 'pg_constraint'::regclass AND d.objid = k.oid AND d.refclassid = 'pg_proc'::regclass \
-              WHERE d.refobjid >= 16384",
+              WHERE c.castfunc::oid >= 16384",
         take: Draft::cast,
     },
     // Who reads a table reads its partitions and children too.
