@@ -617,7 +617,8 @@ pub fn discarded(s: &mut Session, w: &Worker) {
     s.unnamed = None;
     s.portal = None;
     s.state.discarded(w.shared.no_statements.clone());
-    set_settings(s, w, s.state.startup.without_who());
+    // What it made up is empty from now on, and not unknown.
+    set_settings(s, w, s.state.settings.after(&Reset::All, &s.state.startup).without_who());
     if let Some(link) = &mut s.link {
         link.unnamed = None;
         link.settings = w.no_settings();

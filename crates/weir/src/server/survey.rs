@@ -45,10 +45,12 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Rows taken in before others get their turn.
 const ROWS_AT_ONCE: u32 = 256;
 
-/// Sent once per connection. A user's own limits are for his statements, and planning for few rows would be slow.
+/// Sent once per connection. A user's own limits are for his statements. Version 13 does not know one of them, and would refuse all.
 const SETTINGS_QUERY: &str = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false), \
     pg_catalog.set_config('application_name', 'weir_catalog', false), pg_catalog.set_config('statement_timeout', '0', false), \
-    pg_catalog.set_config('idle_session_timeout', '0', false), pg_catalog.set_config('default_transaction_read_only', 'on', false)";
+    (SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
+     WHERE name OPERATOR(pg_catalog.=) 'idle_session_timeout'), \
+    pg_catalog.set_config('default_transaction_read_only', 'on', false)";
 
 /// Why a database could not be read.
 #[derive(Debug, thiserror::Error)]

@@ -38,6 +38,17 @@ const RESET: &str = "set client_min_messages = warning; set lock_timeout = '10s'
     create table late (a int references t deferrable initially deferred);
     create schema if not exists other; create table if not exists other.t (x int)";
 
+/// What runs behind texts and sets something. Made once, before the proxy looks: what is defined past it is seen a moment later.
+const HABIT: &str = "create schema habit;
+    create function habit.does() returns void language plpgsql as
+    $$ begin perform set_config('app.user', 'by habit', false); set work_mem = '11MB'; end $$;
+    create function habit.fires() returns trigger language plpgsql as $$ begin perform habit.does(); return new; end $$;
+    create table habit.sets (a int); create table habit.late (a int);
+    create trigger t before insert on habit.sets for each row execute function habit.fires();
+    create constraint trigger t after insert on habit.late deferrable initially deferred for each row execute function habit.fires();
+    create function habit.writes(a int) returns int language sql as 'insert into habit.sets values (a) returning a';
+    create view habit.seen as select habit.does() is null as done";
+
 /// One way to run the proxy.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
@@ -67,6 +78,7 @@ impl Stage {
         let cluster = Cluster::start(options).unwrap();
         for database in [DIRECT, PROXIED] {
             cluster.primary().query(&format!("create database {database}")).unwrap();
+            cluster.primary().connect("postgres", database).unwrap().query(HABIT).unwrap();
         }
         let port = ReservedPort::any().unwrap();
         let folder = std::env::temp_dir().join(format!("weir-differential-{}", port.number()));

@@ -141,7 +141,7 @@ pub const SESSION: &[Text] = &[
     text("set work_mem = default"),
     text("set work_mem = 'much'"),
     text("set app.user = 'joe'"),
-    text("select current_setting('app.user', true) = 'joe'"),
+    text("select coalesce(current_setting('app.user', true), '') = 'joe'"),
     text("reset app.user"),
     text("select set_config('app.user', 'sue', false)"),
     with(1, "select set_config('work_mem', $1::int4 || 'MB', false)"),
@@ -169,6 +169,16 @@ pub const SESSION: &[Text] = &[
     text("show application_name"),
     text("set bytea_output = 'escape'"),
     text("select '\\x01'::bytea"),
+    text("insert into habit.sets values (1)"),
+    text("insert into habit.late values (1)"),
+    with(1, "select habit.writes($1::int4)"),
+    text("select * from habit.seen"),
+    text("prepare sql3 as insert into habit.sets values (3)"),
+    text("execute sql3"),
+    text("deallocate sql3"),
+    text("do $$ begin insert into habit.late values (2); end $$"),
+    text("set constraints all immediate"),
+    text("select coalesce(current_setting('app.user', true), '') = 'by habit'"),
 ];
 
 /// What no list above holds: names of the extended protocol used by statements.

@@ -172,3 +172,96 @@ fn a_function_that_asks_finds_its_sessions_own_values_or_none() {
     client.run("commit");
     assert_eq!(kept(&proxy), 0);
 }
+
+const CROWD: usize = 5;
+
+/// Any numbers will do, the same in each run.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides
+    }
+}
+
+/// Draws from a sequence of the client's own, by one of several ways.
+fn draw(client: &mut Raw, at: usize, way: usize) -> String {
+    match way {
+        0 => client.value(&format!("select nextval('of_{at}')")),
+        1 => client.value(&format!("insert into rows_{at} (b) values (1) returning a")),
+        _ => client.extended(&format!("select nextval('of_{at}')"), &[]).unwrap(),
+    }
+}
+
+fn ask(client: &mut Raw, of: usize, way: usize) -> Result<String, crate::support::raw::Failure> {
+    match way {
+        0 => client.try_value(&format!("select currval('of_{of}')")),
+        1 => client.extended(&format!("select currval('of_{of}')"), &[]),
+        _ => client.try_value(&format!("select asks('of_{of}')")),
+    }
+}
+
+/// Whether who asks does so in the transaction of his draw; then a few connections serve all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Within,
+    AnyTime,
+}
+
+/// Many clients, each with a sequence of its own: whoever asks for a value gets his own last one, or an error.
+fn check_crowd(asks: Asks, pool_size: usize) {
+    let ground = Ground::new();
+    for at in 0..CROWD {
+        let start = at * 1000 + 1;
+        let table = format!("create table rows_{at} (a int default nextval('of_{at}'), b int)");
+        ground.prepare(&format!("create sequence of_{at} start {start}; {table}"));
+    }
+    ground.prepare("create function asks(name text) returns bigint language sql as 'select currval(name::regclass)'");
+    let proxy = ground.primary_proxy(&format!("worker_threads = 1\npool_size = {pool_size}"));
+    let mut clients: Vec<Raw> = (0..CROWD).map(|_| ground.client(&proxy)).collect();
+    let mut last: [Option<String>; CROWD] = Default::default();
+    let mut dice = Dice(20_240_217);
+    let (mut told, mut refused) = (0, 0);
+    for _ in 0..300 {
+        let at = dice.throw(CROWD);
+        let client = &mut clients[at];
+        if asks == Asks::Within {
+            client.run("begin");
+        }
+        if asks == Asks::Within || dice.throw(3) == 0 {
+            last[at] = Some(draw(client, at, dice.throw(3)));
+        }
+        let of = if dice.throw(4) == 0 { dice.throw(CROWD) } else { at };
+        match ask(client, of, dice.throw(3)) {
+            Ok(value) => {
+                assert_eq!((of, Some(value)), (at, last[at].clone()));
+                told += 1;
+            }
+            Err(failure) => {
+                assert_eq!(failure.sqlstate, "55000", "{failure:?}");
+                refused += 1;
+            }
+        }
+        if asks == Asks::Within {
+            client.run("commit");
+        } else if dice.throw(12) == 0 {
+            client.run("discard all");
+            last[at] = None;
+        }
+    }
+    assert!(told > 50 && refused > 20, "{told} told, {refused} refused");
+    if asks == Asks::Within {
+        assert_eq!(kept(&proxy), 0);
+    }
+}
+
+#[test]
+fn in_a_crowd_nobody_ever_gets_another_clients_value() {
+    check_crowd(Asks::AnyTime, CROWD);
+}
+
+#[test]
+fn a_crowd_that_asks_in_the_transaction_of_the_draw_shares_its_connections() {
+    check_crowd(Asks::Within, 2);
+}

@@ -14,6 +14,7 @@ mod kept;
 mod messages;
 mod prepared;
 mod settings;
+mod unseen;
 
 /// One thread, so that the connection used last is surely the one given next.
 const CONF: &str = "worker_threads = 1\npool_size = 3\npool_wait_timeout = 10";
