@@ -841,8 +841,11 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         s.down.eat(header);
         return;
     }
-    // From here on the client hears of it.
-    s.begun.fail();
+    // From here on the client hears of it; that the server goes, only if a statement is under way, and then when the link is gone.
+    let is_end = matches!(report.severity, b"FATAL" | b"PANIC");
+    if !is_end {
+        s.begun.fail();
+    }
     if s.net.is_on_reader && s.transaction == WITHIN && is_of_recovery(report.sqlstate, report.routine) {
         let fault = begun::cannot_stay(&mut s.shuns_standbys, &String::from_utf8_lossy(report.message));
         s.down.eat(header);
@@ -866,7 +869,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         s.say_error(w, &fault);
         return;
     }
-    if matches!(report.severity, b"FATAL" | b"PANIC") {
+    if is_end {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         s.farewell = Some(Fault::error(&text(report.sqlstate), text(report.message)));
         if dropped.skips {
