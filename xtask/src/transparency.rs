@@ -18,8 +18,9 @@ use crate::{date, pg};
 
 /// Where the rows are, and the headings of the page in its order: a file's name and what it is about.
 const FOLDER: &str = "crates/weir/tests/e2e/transparent";
-const GROUPS: [(&str, &str); 6] = [
+const GROUPS: [(&str, &str); 7] = [
     ("settings", "Settings and roles"),
+    ("unseen", "What triggers and functions do"),
     ("prepared", "Prepared statements"),
     ("kept", "What cannot move"),
     ("messages", "Messages and pipelines"),

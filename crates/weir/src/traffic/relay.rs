@@ -801,8 +801,12 @@ fn show_doing(s: &Session) {
     });
 }
 
-fn count_report(w: &Worker, node: Option<u16>, report: &Report<'_>) {
+fn note_report(w: &Worker, node: Option<u16>, report: &Report<'_>) {
     w.counters().count_error(report.sqlstate);
+    if report.sqlstate == b"25006" {
+        // Someone else may be the primary by now.
+        w.shared.nudge_prober();
+    }
     if let Some(node) = node {
         w.counters().count_severity(node, report.severity);
     }
@@ -827,7 +831,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     }
     let node = s.link.as_ref().map(|link| link.card.address.node);
     let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
-    count_report(w, node, &report);
+    note_report(w, node, &report);
     if matches!(report.sqlstate, b"0A000" | b"26000") {
         // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
         if let Some(link) = &mut s.link {
@@ -842,7 +846,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         return;
     }
     // From here on the client hears of it; that the server goes, only if a statement is under way, and then when the link is gone.
-    let is_end = matches!(report.severity, b"FATAL" | b"PANIC");
+    let is_end = is_end(&report);
     if !is_end {
         s.begun.fail();
     }
@@ -860,24 +864,28 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         s.say_error(w, &fault);
         return;
     }
-    if report.sqlstate == b"25006" {
-        // Someone else may be the primary by now.
-        w.shared.nudge_prober();
-    }
     if let Some(fault) = timing::overdue(&s.entry, report.sqlstate) {
         s.down.eat(header);
         s.say_error(w, &fault);
         return;
     }
-    if is_end {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        s.farewell = Some(Fault::error(&text(report.sqlstate), text(report.message)));
-        if dropped.skips {
-            // The client hears of it when the link is gone.
-            s.replies.unskip();
-        }
-        s.down.eat(header);
-        return;
+    if !is_end {
+        return s.down.pass(header, &w.buffers);
     }
-    s.down.pass(header, &w.buffers);
+    s.farewell = Some(last_word(&report));
+    if dropped.skips {
+        // The client hears of it when the link is gone.
+        s.replies.unskip();
+    }
+    s.down.eat(header);
+}
+
+/// Whether the server goes with it.
+fn is_end(report: &Report<'_>) -> bool {
+    matches!(report.severity, b"FATAL" | b"PANIC")
+}
+
+fn last_word(report: &Report<'_>) -> Fault {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Fault::error(&text(report.sqlstate), text(report.message))
 }
