@@ -4,9 +4,11 @@ use crate::support::proxy::{Backend, Folder, configuration};
 use crate::support::{Ground, Raw, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use weir_demo::ReservedPort;
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -241,4 +243,41 @@ fn a_daemon_that_cannot_start_is_told_by_the_command() {
     let _listener = std::net::TcpListener::bind(("127.0.0.1", pgpool.port.number())).unwrap();
     fs::write(pgpool.conf(), conf).unwrap();
     assert!(!pgpool.run(&[]).status.success());
+}
+
+#[test]
+fn the_demo_shows_where_a_write_and_reads_went_and_leaves_nothing_behind() {
+    let (folder, port) = (Folder::new(), ReservedPort::any().unwrap());
+    let dir = folder.0.join("demo");
+    let mut demo = Command::new(WEIR)
+        .args(["demo", "--port", &port.number().to_string(), "--dir", &dir.to_string_lossy()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut said = Vec::new();
+    for line in lines {
+        let is_last = line.contains("Ctrl-C ends it") || line.contains("failed");
+        said.push(line);
+        if is_last {
+            break;
+        }
+    }
+    let ports = |label: &str| -> Vec<&str> {
+        said.iter().filter(|line| line.starts_with(label)).filter_map(|line| line.rsplit("port ").next()).collect()
+    };
+    let servers: Vec<&str> = ports("  node ").iter().filter_map(|port| Some(port.split_once(", ")?.0)).collect();
+    assert_eq!(servers.len(), 3, "{said:?}");
+    assert_eq!(ports("  write"), [servers[0]], "{said:?}");
+    let reads = ports("  read");
+    assert!(servers[1..].iter().all(|standby| reads.contains(standby)), "{said:?}");
+    assert!(!reads.contains(&servers[0]), "{said:?}");
+    let mut client = Raw::tcp(port.number()).log_in("postgres", "postgres", &[]).unwrap();
+    assert_eq!(client.value("select count(*) from visits"), "1");
+    kill_process(Pid::from_child(&demo), Signal::INT).unwrap();
+    assert!(demo.wait().unwrap().success());
+    assert!(!dir.exists(), "its folder is gone");
+    let is_there = |port: &str| TcpStream::connect(("127.0.0.1", port.parse().unwrap())).is_ok();
+    assert!(!servers.iter().any(|port| is_there(port)) && !is_there(&port.number().to_string()), "its servers are gone");
 }
