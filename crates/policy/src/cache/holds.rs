@@ -23,9 +23,9 @@ pub const YOUNG_MS: u64 = 6000;
 /// Time between two looks at whether a writer's mark is still there.
 pub const CHECK_MS: u64 = 1000;
 
-/// A mark of somebody else that stood there at every look for so long is taken for one that a dead member has left. A commit that was sent
-/// before that death is over by then: a server carries it out whether or not its client lives, but may wait for a standby.
-pub const DEAD_MS: u64 = 600_000;
+/// A mark of somebody else that stood there at every look for so long is taken for one that a dead member has left. A statement or a
+/// commit that was sent before that death is over by then: a server carries it out whether or not its client lives.
+pub const DEAD_MS: u64 = 3_600_000;
 
 /// What the store is to be told or asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -172,8 +172,10 @@ pub const PARTS: &[Part] = &[
               WHERE oid < 16384 AND proname IN ('currval', 'lastval')), \
               uses (class, object, function) AS (SELECT d.classid, d.objid, p.proname FROM pg_depend d JOIN pg_proc p ON p.oid = d.refobjid \
               WHERE d.refclassid = 'pg_proc'::regclass AND p.oid >= 16384), \
-              rules (oid, how, relation, action) AS (SELECT r.oid, CASE WHEN r.ev_type = '1' AND c.relkind <> 'm' THEN 'r' ELSE 'w' END, \
-              r.ev_class, r.ev_action::text FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class WHERE r.ev_class >= 16384), \
+              rules (oid, how, relation, sets, recalls) AS MATERIALIZED (SELECT r.oid, \
+              CASE WHEN r.ev_type = '1' AND c.relkind <> 'm' THEN 'r' ELSE 'w' END, r.ev_class, \
+              r.ev_action::text ~ own.pattern, r.ev_action::text ~ asks.pattern \
+              FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class, own, asks WHERE r.ev_class >= 16384), \
               checks (relation, oid) AS (SELECT conrelid, oid FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0 \
               UNION ALL SELECT a.attrelid, c.oid FROM pg_constraint c JOIN pg_attribute a ON a.atttypid = c.contypid \
               WHERE c.contypid <> 0 AND a.attnum > 0) \
@@ -184,7 +186,7 @@ pub const PARTS: &[Part] = &[
               UNION SELECT 'd', 0, p.proname FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid \
               WHERE e.evtenabled <> 'D' AND e.evtevent <> 'login' \
               UNION SELECT r.how, r.relation, u.function FROM rules r JOIN uses u ON u.class = 'pg_rewrite'::regclass AND u.object = r.oid \
-              UNION SELECT r.how, r.relation, 'set_config' FROM rules r, own WHERE r.action ~ own.pattern \
+              UNION SELECT r.how, r.relation, 'set_config' FROM rules r WHERE r.sets \
               UNION SELECT 'w', ev_class, '' FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384 \
               UNION SELECT 'w', a.adrelid, u.function FROM pg_attrdef a JOIN uses u ON u.class = 'pg_attrdef'::regclass AND u.object = a.oid \
               UNION SELECT 'w', a.adrelid, 'set_config' FROM pg_attrdef a, own WHERE a.adbin::text ~ own.pattern \
@@ -193,7 +195,7 @@ pub const PARTS: &[Part] = &[
               (VALUES ('r'), ('w')) AS w (how) \
               UNION SELECT 's', 0, '' FROM asks WHERE EXISTS (SELECT FROM pg_proc p WHERE p.oid >= 16384 AND (p.prosrc ~* '\\m(currval|lastval)\\M' \
               OR (p.prosrc = '' AND p.prolang = 14 AND to_jsonb(p) ->> 'prosqlbody' ~ asks.pattern))) \
-              OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text ~ asks.pattern) OR EXISTS (SELECT FROM rules WHERE action ~ asks.pattern)",
+              OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text ~ asks.pattern) OR EXISTS (SELECT FROM rules WHERE recalls)",
         take: Draft::hidden,
     },
 ];
@@ -205,7 +207,7 @@ pub const PARTS: &[Part] = &[
 pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, xmin)))) FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_proc), \
-    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', relnamespace, relkind, relpersistence, relrowsecurity, relname)))) \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', relnamespace, relkind, relpersistence, relrowsecurity, relnatts, ' ', relname)))) \
      FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND relpersistence <> 't'), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_operator WHERE oid >= 16384), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_cast WHERE oid >= 16384), \
@@ -215,6 +217,7 @@ pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_event_trigger), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_constraint WHERE contype IN ('c', 'f')), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_attrdef), \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_type WHERE typtype = 'd' AND oid >= 16384), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_policy), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(setdatabase, ' ', setrole, ' ', xmin)))) FROM pg_db_role_setting), \
     (SELECT string_agg(reset_val, ' ' ORDER BY name) FROM pg_settings \

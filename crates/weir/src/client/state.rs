@@ -57,6 +57,8 @@ pub struct State {
     pub stuck: Leaves,
     /// Where it may have drawn from sequences last.
     pub drawn: Option<Drawn>,
+    /// The link's server process has nothing of others to tell the statement that asks for values next.
+    pub knows_no_draws: bool,
     /// `pool_mode = session`: the link stays anyway, and nothing is asked.
     pub by_mode: bool,
     pub plain: Option<Plain>,
@@ -101,6 +103,7 @@ impl State {
             found: Leaves::NONE,
             stuck: Leaves::NONE,
             drawn: None,
+            knows_no_draws: false,
             by_mode: false,
             plain: None,
             bound_reset: None,

@@ -128,7 +128,7 @@ impl Database {
     /// It could not be read. Reads are asked about only as long as it was not tried, or if the catalog of before says so.
     pub fn note_unreadable(&self) {
         if self.current.load().is_none() {
-            self.hidden.store(Hidden::CHANGED.bits(), Ordering::SeqCst);
+            self.hidden.store(Hidden::CHANGED.and(Hidden::RECALLS).bits(), Ordering::SeqCst);
         }
     }
 

@@ -278,11 +278,12 @@ impl Stores {
     }
 
     /// A stamp with marks was read, or one after such.
-    pub fn sighted(&self, slot: Slot, stamp: &Stamp) {
-        for at in self.hosts_of(slot) {
-            let order = self.shelves[at].holds.borrow_mut().sighted(slot, stamp, self.now_ms.get());
-            self.order(at, order);
-        }
+    pub fn sighted(&self, digest: &Digest, slot: Slot, stamp: &Stamp) {
+        // Stamps that stand everywhere were read where the answer lies.
+        let (home, hosts) = (self.ring.host_of(&self.answer_key(digest)), self.hosts_of(slot));
+        let at = if hosts.contains(&home) { home } else { hosts.start };
+        let order = self.shelves[at].holds.borrow_mut().sighted(slot, stamp, self.now_ms.get());
+        self.order(at, order);
     }
 
     /// Stores an answer. It does not matter when it gets there: it carries what it hangs on.

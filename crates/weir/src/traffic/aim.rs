@@ -59,7 +59,8 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         };
         let fits = stays || is_primary || class_at(s, w, statement, way).side == Side::Reader;
         if is_free && fits {
-            let flow = bring_again(s, w, statement);
+            let must_settle = sequences::must_settle(s, w, statement);
+            let flow = if must_settle { Some(Flow::Hold) } else { bring_again(s, w, statement) };
             if flow.is_none() {
                 sequences::prepare(s, w, statement);
                 begin_here(s, w, statement, begins);

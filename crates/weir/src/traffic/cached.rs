@@ -119,10 +119,15 @@ pub fn on_batch(s: &mut Session, w: &Rc<Worker>) -> Option<Flow> {
 
 fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> Option<Flow> {
     let answers = w.shared.answers.as_ref()?;
-    let (prepared, told) = {
+    let (prepared, told, is_synced) = {
         let batch = Batch::read(s.up.unseen())?;
-        prepared_for(s, w, &batch)?
+        let (prepared, told) = prepared_for(s, w, &batch)?;
+        (prepared, told, batch.is_synced)
     };
+    if !is_synced && !within::reads_committed(s, w) {
+        // What stands before one Sync has one snapshot.
+        return None;
+    }
     let caching = prepared.statement.caching.as_deref()?;
     if caching.text.reads == Reads::Never {
         return None;

@@ -104,8 +104,13 @@ pub fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fau
     w.log_link(&address, format_args!("lost: {cause}"));
     w.shared.nudge_prober();
     w.close_link(link);
+    let was_on_reader = s.net.is_on_reader;
     if w.shared.stop_mode() < Stop::Fast && net::on_loss(s, w) {
         cached::undone(s);
+        if !was_on_reader {
+            // A primary that went down may have lost what it had not flushed.
+            cached::lost(s, w);
+        }
         return Ok(());
     }
     // Whether a transaction that may have ended was committed only the server knows; what the client sends next may count on it.

@@ -873,7 +873,10 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         return s.down.pass(header, &w.buffers);
     }
     s.farewell = Some(last_word(&report));
-    if dropped.skips {
+    if asked_alone {
+        // Only ours was under way: what waits for it takes its way again when the link is gone, as after a bare end of file.
+        (s.state.is_claimed, s.discarding) = (false, was_discarding);
+    } else if dropped.skips || dropped.discard {
         // The client hears of it when the link is gone.
         s.replies.unskip();
     }

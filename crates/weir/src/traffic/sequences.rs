@@ -87,7 +87,7 @@ fn prepare_draw(s: &mut Session, w: &Worker) {
         return;
     }
     if !s.state.drawn.is_some_and(|drawn| is_own(drawn, link)) {
-        forget(s, w);
+        forget(s, w, false);
     }
     if is_asked_later && !s.state.stuck.has(Keeps::Sequence) {
         inventory::keep(s, w, Some(Keeps::Sequence));
@@ -97,38 +97,63 @@ fn prepare_draw(s: &mut Session, w: &Worker) {
 #[cold]
 fn prepare_recall(s: &mut Session, w: &Worker, draws: bool) {
     let Some(link) = &s.link else { return };
-    if !is_on_primary(w, link) {
+    s.state.knows_no_draws = !is_on_primary(w, link);
+    if s.state.knows_no_draws {
         return;
     }
     s.pools.known.note_recalls();
     let is_kept = s.state.stuck.has(Keeps::Sequence);
     let own = s.state.drawn.filter(|drawn| is_own(*drawn, link));
-    if !draws && s.state.drawn.is_some_and(|drawn| drawn.is_held && is_last(drawn, link)) {
+    let is_here = !draws && s.state.drawn.is_some_and(|drawn| drawn.is_held && is_last(drawn, link));
+    if !is_here || own.is_none() {
+        link.pool.is_asked_for_sequences.store(true, Ordering::Relaxed);
+    }
+    if is_here {
         // Nothing needs to be kept beyond what keeps the link now. Among others' values its own are not told apart.
         return;
     }
-    link.pool.is_asked_for_sequences.store(true, Ordering::Relaxed);
     // What was drawn elsewhere, or among others', is lost: who asks for it is refused; who draws anew goes on.
     if own.is_none() && s.state.drawn.is_some() && !draws {
         return;
     }
     if own.is_none() {
-        forget(s, w);
+        s.state.knows_no_draws = forget(s, w, true);
     }
     if (own.is_some() || draws) && !is_kept {
         inventory::keep(s, w, Some(Keeps::Sequence));
     }
 }
 
-/// Has the server process forget what was drawn, if anything was, and where a query of ours may stand.
-fn forget(s: &mut Session, w: &Worker) {
-    let may_ask = s.replies.is_settled() && s.transaction != FAILED && !s.up.is_mid_message();
-    let Some(link) = s.link.as_mut().filter(|link| may_ask && link.drawn != link.forgotten) else { return };
+/// Has the server process forget what was drawn, if anything was, and where a query of ours may stand; `always`: also if nothing is known to have
+/// been, since a view or an operator draws unseen. True: it does.
+fn forget(s: &mut Session, w: &Worker, always: bool) -> bool {
+    let rests = s.replies.is_only_ours() && !s.replies.is_unsynced();
+    // Between what brings a statement to the link and its Bind a query of ours would take it away again.
+    let may_ask = rests && s.asked.is_none() && s.transaction != FAILED && !s.up.is_mid_message();
+    let Some(link) = s.link.as_mut().filter(|link| may_ask && (always || link.drawn != link.forgotten)) else { return false };
     // Whoever drew here last has lost his values: he shall hear so.
     link.drawn += 1;
     link.forgotten = link.drawn;
     s.pools.known.note_forgotten();
     inventory::send(s, w, "DISCARD SEQUENCES", Expect::PrepareOurs);
+    true
+}
+
+/// Whether the statement waits until all before it is answered, so that its link can forget what others drew.
+#[inline]
+pub fn must_settle(s: &Session, w: &Worker, statement: &Statement) -> bool {
+    (statement.draws || statement.recalls) && !s.replies.is_only_ours() && !s.state.by_mode && is_to_forget(s, w, statement)
+}
+
+#[cold]
+fn is_to_forget(s: &Session, w: &Worker, statement: &Statement) -> bool {
+    let Some(link) = &s.link else { return false };
+    let will_rest = !s.replies.is_unsynced() && !s.replies.is_skipping() && !s.replies.is_copying_in() && s.transaction != FAILED;
+    if !will_rest || !is_on_primary(w, link) || s.state.drawn.is_some_and(|drawn| is_own(drawn, link)) {
+        return false;
+    }
+    let is_wanted = link.pool.is_asked_for_sequences.load(Ordering::Relaxed) || s.pools.known.recalls();
+    statement.recalls || (is_wanted && link.drawn != link.forgotten)
 }
 
 /// Why a statement that asks for values cannot be answered: the link they are on is gone, or others have drawn on it.
@@ -136,7 +161,7 @@ pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
     let link = s.link.as_ref().filter(|_| !s.state.by_mode && recalls(s, statement))?;
     let is_own = s.state.drawn.is_some_and(|drawn| is_own(drawn, link));
     // A server process that knows nothing says so itself, and of what the text itself draws.
-    let knows_nothing = link.drawn == link.forgotten && (statement.draws || s.state.drawn.is_none());
+    let knows_nothing = s.state.knows_no_draws && (statement.draws || s.state.drawn.is_none());
     (!is_own && !knows_nothing).then(|| {
         let text = "the sequence values of this session are lost: its server connection was used by another client";
         Fault::error(sqlstate::NOT_IN_STATE, text).hint(

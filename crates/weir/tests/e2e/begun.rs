@@ -54,6 +54,23 @@ fn a_transaction_whose_server_is_lost_before_its_first_statement_runs_on_another
     assert_eq!(direct.value("select count(*) from t"), "2");
 }
 
+/// Only what Weir sent by itself was under way: the statement that waits for it has lost nothing either.
+#[test]
+fn a_statement_whose_server_goes_while_it_is_prepared_there_runs_on_another_connection() {
+    let stage = Stage::primary_with("prepared_statements_max = 2");
+    let (mut direct, mut other) = (stage.ground.direct(), stage.ground.direct());
+    let mut client = stage.client();
+    prepare_and_forget(&mut client, WRITE);
+    direct.run("begin; lock table t in access exclusive mode");
+    client.send(&run());
+    let waits = "select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+    wait_until("the statement to be analysed", || other.rows(waits).len() == 1);
+    other.run(&format!("select pg_terminate_backend(pid) from ({waits}) p"));
+    direct.run("rollback");
+    assert_eq!(seen(&client.until_ready()), ["2", "D", "INSERT 0 1", "ZI"]);
+    assert_eq!(direct.value("select count(*) from t"), "1");
+}
+
 /// A server that says goodbye in answer to a pipeline without a Sync: who waits for the answer hears of it.
 #[test]
 fn a_servers_farewell_is_told_to_who_has_sent_no_sync_yet() {

@@ -412,7 +412,7 @@ fn answers_of_the_extended_protocol_come_from_memory_byte_for_byte() {
 }
 
 /// The history of writers and readers through these proxies, while a standby is behind now and then.
-pub(super) fn history(proxies: &[&Proxy], standby: &weir_demo::Server) -> Vec<String> {
+pub(super) fn history(proxies: &[&Proxy], standby: &weir_demo::Server, settle: &(dyn Fn() + Sync)) -> Vec<String> {
     let door = |at: usize| -> Door<'_> { Box::new(move || proxies[at % proxies.len()].console()) };
     let disturb = |value: i64| match value % 10 {
         1 => standby.pause_replay().unwrap(),
@@ -420,7 +420,10 @@ pub(super) fn history(proxies: &[&Proxy], standby: &weir_demo::Server) -> Vec<St
         _ => {}
     };
     let readers = (0..proxies.len()).map(door).collect();
-    let settle = || proxies.iter().for_each(|proxy| wait_for_catalog(&mut proxy.console(), "postgres"));
+    let settle = || {
+        proxies.iter().for_each(|proxy| wait_for_catalog(&mut proxy.console(), "postgres"));
+        settle();
+    };
     let (writers, settle, disturb) = (std::array::from_fn(door), Box::new(settle), Box::new(disturb));
     let wrong = super::history::history(&Story { writers, readers, settle, disturb });
     standby.resume_replay().unwrap();
@@ -437,7 +440,7 @@ fn no_history_shows_a_value_that_no_server_would_have_shown() {
         cluster.wait_caught_up().unwrap();
         let proxy = Proxy::start(&cluster, &format!("{ON}\n{more}"));
         wait_for_catalog(&mut proxy.console(), "postgres");
-        let wrong = history(&[&proxy], &cluster.standbys()[0]);
+        let wrong = history(&[&proxy], &cluster.standbys()[0], &|| {});
         (wrong, hits(&proxy))
     };
     let (wrong, hits) = check("");

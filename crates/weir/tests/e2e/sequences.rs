@@ -126,6 +126,50 @@ fn who_asks_first_after_many_drew_is_refused_once_rather_than_told_what_others_d
     assert_eq!(client.value("select lastval()"), drawn, "from then on they forget again");
 }
 
+#[test]
+fn in_a_pipeline_too_a_connection_forgets_before_it_draws() {
+    let (ground, proxy) = stage();
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    for at in 1..4 {
+        other.run("select nextval('others')");
+        let texts = ["begin", "select 1", "insert into counted (a) values (1)", "select currval('counted_id_seq')", "commit"];
+        client.send(&texts.iter().flat_map(|text| wire::query(text)).collect::<Vec<u8>>());
+        let answers: Vec<_> = texts.iter().flat_map(|_| client.until_ready()).collect();
+        assert!(answers.iter().all(|message| message.tag != b'E'), "{answers:?}");
+        assert!(answers.iter().any(|message| message.tag == b'D' && message.row() == [Some(at.to_string())]), "{answers:?}");
+    }
+}
+
+/// What makes it forget goes ahead of what brings the statement, not between that and its Bind.
+#[test]
+fn a_statement_that_is_brought_to_a_connection_is_there_when_it_draws() {
+    let (ground, proxy) = stage();
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    for at in 0..4 {
+        client.run(&format!("set work_mem = '{}MB'", 5 + at));
+        client.send(
+            &[wire::parse("", "insert into counted (a) values ($1) returning a"), wire::describe(b'S', ""), wire::sync()]
+                .concat(),
+        );
+        client.until_ready();
+        other.run("set work_mem = '4MB'; select nextval('others')");
+        client.send(&[wire::bind("", "", &["7"]), wire::execute("", 0), wire::sync()].concat());
+        let answer = client.until_ready();
+        assert!(answer.iter().any(|message| message.tag == b'D'), "{answer:?}");
+    }
+}
+
+/// What draws without being seen, by a view, leaves nothing for others.
+#[test]
+fn nobody_is_told_what_a_view_drew_for_another() {
+    let (ground, proxy) = stage();
+    ground.prepare("create view drawing as select nextval('numbers') as n");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    assert_eq!(other.value("select n from drawing"), "1");
+    assert_eq!(client.error("select lastval()").message, NOT_YET);
+    assert_eq!(client.error("select lastval()").sqlstate, "55000");
+}
+
 /// Both drew on the same connection: what the server process remembers is not one client's alone.
 #[test]
 fn nobody_gets_what_another_drew_before_on_the_same_connection() {

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_demo::ReservedPort;
 
@@ -212,19 +212,31 @@ pub(super) fn two_weirs<S: Send>(store: &mut S, conf: &str, mut trouble: impl Fn
         wait_for_catalog(&mut client, "postgres");
         (0..REGISTERS).for_each(|at| drop(warm(proxy, &mut client, &format!("select v from r{at}"))));
     }
-    let before = hits(&one) + hits(&other);
-    let is_over = AtomicBool::new(false);
+    let before = AtomicU64::new(0);
+    let (is_over, has_begun) = (AtomicBool::new(false), AtomicBool::new(false));
     let wrong = std::thread::scope(|scope| {
         scope.spawn(|| {
+            wait_until("the history to begin", || has_begun.load(Ordering::SeqCst));
             while !is_over.load(Ordering::SeqCst) {
                 trouble(store);
             }
         });
-        let wrong = history(&[&one, &other], &cluster.standbys()[0]);
+        // What was defined a moment ago is young for a while, about as long as all that follows takes.
+        let settle = || {
+            let names = (0..REGISTERS).map(|at| format!("r{at}")).chain(["o".into(), "l".into()]);
+            let texts: Vec<String> = names.map(|name| format!("select v from {name}")).collect();
+            for proxy in [&one, &other] {
+                let mut client = proxy.console();
+                texts.iter().for_each(|text| drop(warm(proxy, &mut client, text)));
+            }
+            before.store(hits(&one) + hits(&other), Ordering::SeqCst);
+            has_begun.store(true, Ordering::SeqCst);
+        };
+        let wrong = history(&[&one, &other], &cluster.standbys()[0], &settle);
         is_over.store(true, Ordering::SeqCst);
         wrong
     });
-    (wrong, hits(&one) + hits(&other) - before)
+    (wrong, hits(&one) + hits(&other) - before.into_inner())
 }
 
 pub(super) fn a_moment() {

@@ -75,7 +75,10 @@ fn judge(s: &Session, w: &Worker, stores: &Stores, fetch: &Fetch, key: &[u8], sl
     let stamps: Vec<Option<Stamp>> = stamps.iter().map(stamp).collect();
     // One that nobody wrote, or that was made at another master, is as good as none.
     slots.iter().zip(&stamps).filter(|(_, stamp)| stamp.is_none()).for_each(|(slot, _)| stores.missed(*slot));
-    slots.iter().zip(&stamps).for_each(|(slot, stamp)| stamp.iter().for_each(|stamp| stores.sighted(*slot, stamp)));
+    slots
+        .iter()
+        .zip(&stamps)
+        .for_each(|(slot, stamp)| stamp.iter().for_each(|stamp| stores.sighted(&fetch.digest, *slot, stamp)));
     let Some(deps) = settled(slots, &stamps) else { return Look::Off };
     adopt(s, w, &deps);
     let kept = answer.as_ref().and_then(|value| Kept::read(&value.bytes));

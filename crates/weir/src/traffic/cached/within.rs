@@ -7,6 +7,7 @@ use crate::client::statements::Statement;
 use crate::traffic::begun;
 use crate::traffic::judging;
 use weir_policy::cache::{Block, Deed, Ground, Manner, Stand};
+use weir_sql::facts::Isolation;
 
 /// Where the session stands before its next statement.
 #[inline]
@@ -21,6 +22,11 @@ pub(super) fn stand(s: &mut Session, w: &Worker) -> Stand {
         }
         (Begun::No | Begun::Failed(_) | Begun::Sent(_), _) => Stand::Other,
     }
+}
+
+/// Whether each statement of a transaction that nobody has begun has a snapshot of its own.
+pub(super) fn reads_committed(s: &mut Session, w: &Worker) -> bool {
+    matches!(judging::defaults(s, w).isolation, Isolation::ReadCommitted | Isolation::ReadUncommitted)
 }
 
 /// The transaction that waits is about to begin on the session's link.
