@@ -431,6 +431,7 @@ impl Session {
         self.transacts = false;
         self.asked = None;
         self.state.refused.clear();
+        self.state.forgotten = None;
         if let Some(drawn) = &mut self.state.drawn {
             drawn.is_held = false;
         }

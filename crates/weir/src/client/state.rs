@@ -59,6 +59,8 @@ pub struct State {
     pub drawn: Option<Drawn>,
     /// The link's server process has nothing of others to tell the statement that asks for values next.
     pub knows_no_draws: bool,
+    /// The session has held its link since this had forgotten all: link, and its draws.
+    pub forgotten: Option<(u64, u64)>,
     /// `pool_mode = session`: the link stays anyway, and nothing is asked.
     pub by_mode: bool,
     pub plain: Option<Plain>,
@@ -104,6 +106,7 @@ impl State {
             stuck: Leaves::NONE,
             drawn: None,
             knows_no_draws: false,
+            forgotten: None,
             by_mode: false,
             plain: None,
             bound_reset: None,

@@ -117,7 +117,8 @@ fn prepare_recall(s: &mut Session, w: &Worker, draws: bool) {
         return;
     }
     if own.is_none() {
-        s.state.knows_no_draws = forget(s, w, true);
+        let has_forgotten = s.state.forgotten == Some((link.card.serial, link.drawn));
+        s.state.knows_no_draws = has_forgotten || forget(s, w, true);
     }
     if (own.is_some() || draws) && !is_kept {
         inventory::keep(s, w, Some(Keeps::Sequence));
@@ -134,6 +135,7 @@ fn forget(s: &mut Session, w: &Worker, always: bool) -> bool {
     // Whoever drew here last has lost his values: he shall hear so.
     link.drawn += 1;
     link.forgotten = link.drawn;
+    s.state.forgotten = Some((link.card.serial, link.drawn));
     s.pools.known.note_forgotten();
     inventory::send(s, w, "DISCARD SEQUENCES", Expect::PrepareOurs);
     true
