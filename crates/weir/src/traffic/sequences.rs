@@ -128,9 +128,8 @@ fn prepare_recall(s: &mut Session, w: &Worker, draws: bool) {
 /// Has the server process forget what was drawn, if anything was, and where a query of ours may stand; `always`: also if nothing is known to have
 /// been, since a view or an operator draws unseen. True: it does.
 fn forget(s: &mut Session, w: &Worker, always: bool) -> bool {
-    let rests = s.replies.is_only_ours() && !s.replies.is_unsynced();
     // Between what brings a statement to the link and its Bind a query of ours would take it away again.
-    let may_ask = rests && s.asked.is_none() && s.transaction != FAILED && !s.up.is_mid_message();
+    let may_ask = s.replies.is_only_ours() && s.asked.is_none() && s.transaction != FAILED && !s.up.is_mid_message();
     let Some(link) = s.link.as_mut().filter(|link| may_ask && (always || link.drawn != link.forgotten)) else { return false };
     // Whoever drew here last has lost his values: he shall hear so.
     link.drawn += 1;
@@ -144,7 +143,7 @@ fn forget(s: &mut Session, w: &Worker, always: bool) -> bool {
 /// Whether the statement waits until all before it is answered, so that its link can forget what others drew.
 #[inline]
 pub fn must_settle(s: &Session, w: &Worker, statement: &Statement) -> bool {
-    (statement.draws || statement.recalls) && !s.replies.is_only_ours() && !s.state.by_mode && is_to_forget(s, w, statement)
+    (statement.draws || recalls(s, statement)) && !s.replies.is_only_ours() && !s.state.by_mode && is_to_forget(s, w, statement)
 }
 
 #[cold]
@@ -155,7 +154,7 @@ fn is_to_forget(s: &Session, w: &Worker, statement: &Statement) -> bool {
         return false;
     }
     let is_wanted = link.pool.is_asked_for_sequences.load(Ordering::Relaxed) || s.pools.known.recalls();
-    statement.recalls || (is_wanted && link.drawn != link.forgotten)
+    recalls(s, statement) || (is_wanted && link.drawn != link.forgotten)
 }
 
 /// Why a statement that asks for values cannot be answered: the link they are on is gone, or others have drawn on it.

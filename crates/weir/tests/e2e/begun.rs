@@ -117,13 +117,7 @@ fn a_transaction_that_failed_with_its_server_may_not_idle_for_longer_than_the_se
     let mut client = stage.client();
     client.run("set idle_in_transaction_session_timeout = '1s'");
     stage.network.stall_present(&[crate::support::faults::Toward::Client]);
-    client.run("begin");
-    client.send(&wire::query("insert into t values (1)"));
-    let mut direct = stage.ground.direct();
-    let text = "select count(*) from pg_stat_activity where state = 'idle in transaction' and query like 'insert%'";
-    wait_until("the write to be made", || direct.value(text) == "1");
-    stage.network.cut();
-    assert_eq!(seen(&client.until_ready()), ["ERROR 08006", "ZE"]);
+    stage.lose_a_write(&mut client);
     assert_eq!(seen(&client.until_end()), ["FATAL 25P03"]);
 }
 

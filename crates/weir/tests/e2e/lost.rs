@@ -71,6 +71,17 @@ impl Stage {
         self.network.go_on();
         self.network.set(Toward::Server, Fault::None);
     }
+
+    /// A transaction's first write is made, and its server lost before anything of it is heard. What the server says must be stalled.
+    pub(super) fn lose_a_write(&self, client: &mut Raw) {
+        client.run("begin");
+        client.send(&wire::query("insert into t values (1)"));
+        let mut direct = self.ground.direct();
+        let text = "select count(*) from pg_stat_activity where state = 'idle in transaction' and query like 'insert%'";
+        wait_until("the write to be made", || direct.value(text) == "1");
+        self.network.cut();
+        assert_eq!(seen(&client.until_ready()), ["ERROR 08006", "ZE"]);
+    }
 }
 
 /// Tags, with errors and statuses spelled out.
@@ -171,13 +182,7 @@ fn a_transaction_that_cannot_be_committed_has_failed_when_its_server_is_lost() {
     let mut client = stage.client();
     client.run("select 1");
     stage.network.stall_present(&[Toward::Client]);
-    client.run("begin");
-    client.send(&wire::query("insert into t values (1)"));
-    let mut direct = stage.ground.direct();
-    let text = "select count(*) from pg_stat_activity where state = 'idle in transaction' and query like 'insert%'";
-    wait_until("the write to be made", || direct.value(text) == "1");
-    stage.network.cut();
-    assert_eq!(seen(&client.until_ready()), ["ERROR 08006", "ZE"]);
+    stage.lose_a_write(&mut client);
     assert_eq!(client.error("select 1").sqlstate, "25P02");
     assert_eq!(seen(&client.query("commit")), ["ROLLBACK", "ZI"]);
     assert_eq!(client.value("select count(*) from t"), "0");
