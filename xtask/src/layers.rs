@@ -48,6 +48,7 @@ const MODULES: &[Module] = &[
     row(12, "notify", &[]),
     row(12, "takeover", &[]),
     row(11, "files", &[]),
+    row(11, "pid_file", &[]),
     row(11, "listen", &[]),
     row(10, "overtime", &[]),
     row(10, "warm", &[]),

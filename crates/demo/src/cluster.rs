@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -45,6 +46,15 @@ pub struct Options {
     pub auth: Auth,
     /// Leave the folder and what is in it when the cluster is dropped. The servers stop all the same.
     pub keep: bool,
+    /// Set, for example by a signal, when the cluster is not wanted any more: making it ends soon, with an error.
+    pub stop: Option<Arc<AtomicBool>>,
+}
+
+impl Options {
+    fn go_on(&self) -> Result<()> {
+        let is_stopped = self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Acquire));
+        if is_stopped { bail!("stopped before the servers were ready") } else { Ok(()) }
+    }
 }
 
 /// Running servers. Dropping it stops them and removes their folder.
@@ -73,8 +83,9 @@ impl Cluster {
             cluster.servers.push(server);
         }
         cluster.write_primary(&options)?;
-        cluster.write_standbys()?;
-        cluster.start_all(&options.auth)?;
+        cluster.write_standbys(&options)?;
+        cluster.start_all(&options)?;
+        options.go_on()?;
         if options.keep {
             cluster.folder.keep();
         }
@@ -160,9 +171,10 @@ impl Cluster {
     }
 
     /// Copies the primary, which has never run, to all standbys; then each server gets its own settings.
-    fn write_standbys(&self) -> Result<()> {
+    fn write_standbys(&self, options: &Options) -> Result<()> {
         let primary = self.primary();
         for standby in self.standbys() {
+            options.go_on()?;
             let run_as = standby.launch.run_as;
             make_private(&standby.data, run_as)?;
             copy_tree(&primary.data, &standby.data, run_as, &|_| false)?;
@@ -177,14 +189,17 @@ impl Cluster {
         Ok(())
     }
 
-    fn start_all(&self, auth: &Auth) -> Result<()> {
+    fn start_all(&self, options: &Options) -> Result<()> {
+        options.go_on()?;
         for server in &self.servers {
             server.spawn()?;
         }
         for server in &self.servers {
+            options.go_on()?;
             server.wait_ready()?;
         }
-        for user in &auth.users {
+        options.go_on()?;
+        for user in &options.auth.users {
             let name = conf::quote_name(&user.name);
             let verb = if user.name == "postgres" { "alter" } else { "create" };
             let password = conf::quote_text(&user.password);

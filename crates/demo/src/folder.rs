@@ -50,7 +50,10 @@ impl Folder {
     /// `path`, created if missing. Error: it holds something; we would have to remove it in the end.
     pub(crate) fn at(path: &Path, run_as: RunAs) -> Result<Folder> {
         let end = if path.exists() { End::Empty } else { End::Remove };
-        DirBuilder::new().recursive(true).mode(0o755).create(path)?;
+        let text = path.to_str().filter(|text| !text.contains(['\'', '\\', '\n', '\r']));
+        ensure!(text.is_some(), "the folder {path:?} has characters that do not fit into a configuration: choose another");
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+        made.with_context(|| format!("cannot create the folder {}", path.display()))?;
         let path = path.canonicalize()?;
         ensure!(fs::read_dir(&path)?.next().is_none(), "the folder {} is not empty", path.display());
         Folder { path, end }.prepared(run_as)

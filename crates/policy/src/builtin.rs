@@ -22,13 +22,13 @@ pub fn leaves_nothing(name: &str) -> bool {
 }
 
 /// Whether a function of `pg_catalog` that says stable of itself hangs on settings alone (TimeZone, DateStyle, the text search
-/// configuration): under the same settings it gives the same answer whenever it is asked.
+/// configuration): under the same settings it gives the same answer whenever it is asked. Of overloads each that says stable.
 pub fn hangs_on_settings(name: &str) -> bool {
     HANGING_ON_SETTINGS.binary_search(&name).is_ok()
 }
 
 /// Sorted by bytes. Not those that ask for the moment in some form (`age`, `date` of a text that says `now`).
-const HANGING_ON_SETTINGS: [&str; 32] = [
+const HANGING_ON_SETTINGS: [&str; 38] = [
     "array_to_json",
     "array_to_string",
     "concat",
@@ -42,13 +42,19 @@ const HANGING_ON_SETTINGS: [&str; 32] = [
     "json_build_array",
     "json_build_object",
     "json_object_agg",
+    "json_to_tsvector",
     "jsonb_agg",
     "jsonb_build_array",
     "jsonb_build_object",
     "jsonb_object_agg",
+    "jsonb_to_tsvector",
+    "length",
     "make_timestamptz",
+    "overlaps",
     "phraseto_tsquery",
     "plainto_tsquery",
+    "quote_literal",
+    "quote_nullable",
     "row_to_json",
     "timezone",
     "to_char",

@@ -23,5 +23,5 @@ pub use holds::{Found, Holds, Order};
 pub use ring::{Host, Ring, hosts, lock_number};
 pub use shards::Shards;
 pub use stamp::{Kept, Member, Stamp, settled};
-pub use text::{Reads, Text, hold_a_moment, says_a_moment};
+pub use text::{Reads, Text, bind_holds_a_moment, says_a_moment};
 pub use versions::{Deps, FIRST_ROUND, Outcome, Slot, Versions};

@@ -14,7 +14,7 @@ mod unseen;
 
 pub use draft::{Draft, DraftError};
 pub use path::{Path, Who};
-pub use query::{FINGERPRINT, PARTS, Part};
+pub use query::{ANSWERS_FINGERPRINT, DEFAULTS_FINGERPRINT, FINGERPRINT, PARTS, Part};
 pub use tables::Touched;
 pub use unseen::Hidden;
 
@@ -53,6 +53,8 @@ pub struct Names {
     functions: Box<[Name]>,
     operators: Box<[Name]>,
     casts: Box<[Name]>,
+    /// See `Facts::columns`.
+    columns: Box<[u32]>,
 }
 
 impl Names {
@@ -62,14 +64,20 @@ impl Names {
         (Names { relations: rest.into(), ..self }, out.into())
     }
 
+    /// Whether one of its columns may be one of these, which are sorted.
+    fn has_column(&self, which: &[u32]) -> bool {
+        !which.is_empty() && self.columns.iter().any(|column| which.binary_search(column).is_ok())
+    }
+
     /// The names in a text; none if it has none.
     pub fn of(facts: &Facts) -> Option<Names> {
         let names = [&facts.relations, &facts.functions, &facts.operators, &facts.casts];
-        names.iter().any(|names| !names.is_empty()).then(|| Names {
+        (names.iter().any(|names| !names.is_empty()) || !facts.columns.is_empty()).then(|| Names {
             relations: facts.relations.as_slice().into(),
             functions: facts.functions.as_slice().into(),
             operators: facts.operators.as_slice().into(),
             casts: facts.casts.as_slice().into(),
+            columns: facts.columns.as_slice().into(),
         })
     }
 }
@@ -111,6 +119,10 @@ pub struct Catalog {
     has_hidden_cast: bool,
     /// Schemas with an operator of a standard spelling that is not steady.
     unsteady_operators: Box<[u32]>,
+    /// Functions of users that may be called like a column and may write, by `hash_of_column`; sorted.
+    writing_columns: Box<[u32]>,
+    /// Those that are not steady.
+    unsteady_columns: Box<[u32]>,
     /// There is a cast by a function that is not steady.
     has_unsteady_cast: bool,
     /// Which tables are behind relations.
@@ -140,7 +152,8 @@ impl Catalog {
                 return Some(rule);
             }
         }
-        if names.functions.iter().any(|function| !self.reads_function(function, path)) {
+        if names.functions.iter().any(|function| !self.reads_function(function, path)) || names.has_column(&self.writing_columns)
+        {
             return Some(Rule::Function);
         }
         if self.has_hidden_cast || names.casts.iter().any(|cast| self.writes_cast(&cast.name)) {

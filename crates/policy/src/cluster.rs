@@ -30,6 +30,8 @@ pub struct NodeView {
     /// Share of reads, of all nodes' sum; 0 takes none.
     pub weight: f64,
     pub health: Health,
+    /// Why it is down, in the words of the last attempt.
+    pub cause: Option<String>,
     /// It is in another zone than we are.
     pub is_far: bool,
     /// WAL bytes a standby has not replayed, when known.
@@ -76,6 +78,7 @@ impl ClusterView {
                     port: node.port,
                     weight: if total > 0.0 { node.weight / total } else { 0.0 },
                     health: known.map_or(Health::Down, |n| n.health),
+                    cause: known.and_then(|n| n.cause.clone()),
                     is_far: !config.routing.zone.is_empty() && node.zone != config.routing.zone,
                     lag_bytes: known.and_then(|n| n.lag_bytes),
                     lag_us: known.and_then(|n| n.lag_us),
@@ -109,6 +112,21 @@ impl ClusterView {
         self.primary = find_primary(&self.nodes, self.primary);
         self.generation += 1;
         true
+    }
+
+    /// Notes why a node could not be asked. True when it is down for another reason than the one known.
+    pub fn note_cause(&mut self, node: NodeIndex, cause: Option<String>) -> bool {
+        let Some(view) = self.nodes.get_mut(node) else { return false };
+        let cause = cause.filter(|_| view.health == Health::Down);
+        let is_another = cause.is_some() && cause != view.cause;
+        view.cause = cause;
+        is_another
+    }
+
+    /// Why nodes are down, for those who wait for one.
+    pub fn causes(&self) -> String {
+        let causes = self.nodes.iter().filter_map(|node| Some(format!("node {}: {}", node.id, node.cause.as_ref()?)));
+        causes.collect::<Vec<_>>().join("; ")
     }
 
     pub fn is_standby(&self, node: NodeIndex) -> bool {
@@ -156,6 +174,7 @@ pub(crate) mod tests {
                 port: 1,
                 weight,
                 health,
+                cause: None,
                 is_far: false,
                 lag_bytes: None,
                 lag_us: None,
@@ -166,6 +185,19 @@ pub(crate) mod tests {
             .collect();
         let primary = find_primary(&nodes, None);
         ClusterView { generation: 1, nodes, primary }
+    }
+
+    #[test]
+    fn a_node_that_is_down_has_the_cause_last_seen_and_another_one_is_news() {
+        let mut view = view(&[(1.0, Health::Down), (1.0, STANDBY)]);
+        assert!(view.note_cause(0, Some("refused".into())), "down from the start: nobody has heard of it");
+        assert!(!view.note_cause(0, Some("refused".into())));
+        assert!(view.note_cause(0, Some("wrong password".into())));
+        assert!(!view.note_cause(1, Some("may not be asked".into())), "it is up");
+        assert_eq!(view.causes(), "node 0: wrong password");
+        view.step(0, &Probe::Answered { in_recovery: false, lag_bytes: None }, 1);
+        assert!(!view.note_cause(0, None));
+        assert_eq!(view.causes(), "");
     }
 
     pub(crate) const PRIMARY: Health = Health::Up(Role::Primary);

@@ -51,6 +51,8 @@ pub struct Config {
     pub io_method: IoMethod,
     /// Threads that move data; 0 for half of the cores. See [`Config::workers`].
     pub worker_threads: u32,
+    /// Workers that are woken let whoever runs go on.
+    pub worker_yields: bool,
     /// Memory that holds a message while it moves.
     pub memory_buffer_bytes: usize,
     /// How the nodes are kept equal.
@@ -154,6 +156,11 @@ impl Config {
         self.settings.iter().filter(idle).map(Setting::name).collect()
     }
 
+    /// Whether nobody has given this parameter a value.
+    pub fn is_default(&self, name: &str) -> bool {
+        self.setting(name, None).is_none_or(|setting| setting.source == Source::Default)
+    }
+
     /// The text in force for a parameter: of the numbered form if there is one, else of the bare name.
     fn setting(&self, name: &str, index: Option<u16>) -> Option<&Setting> {
         let of = |index| self.settings.iter().find(move |s| s.param.name == name && s.index == index);
@@ -218,6 +225,7 @@ impl Config {
             client_idle_limit_ms: 0,
             io_method: IoMethod::Auto,
             worker_threads: 0,
+            worker_yields: true,
             memory_buffer_bytes: 0,
             clustering_mode: ClusteringMode::StreamingReplication,
             nodes: Vec::new(),

@@ -27,4 +27,5 @@ pub mod settings;
 pub mod throttle;
 pub mod tls;
 pub mod transaction;
+pub mod turns;
 pub mod wish;

@@ -278,6 +278,7 @@ mod tests {
             port: 1,
             weight: weights[at],
             health: Health::Up(if at == 0 { Role::Primary } else { Role::Standby }),
+            cause: None,
             is_far: false,
             lag_bytes: None,
             lag_us: None,

@@ -179,6 +179,7 @@ fn a_built_row_changes_the_typed_fields() {
             "always",
             "memcached",
             "wal",
+            "normal",
             "primary",
             // For the lists of preferred nodes.
             "a:0",
@@ -282,7 +283,10 @@ fn the_command_line_wins_and_its_problems_have_no_file() {
     let port = config.settings.iter().find(|setting| setting.param.name == "port").unwrap();
     assert_eq!(port.source, Source::CommandLine);
     let outcome = read_files(&files, &[pair("port", "7")]);
-    assert_eq!(outcome.problems[0].to_string(), "error: 7 is outside the valid range for parameter \"port\" (1024 .. 65535)");
+    assert_eq!(
+        outcome.problems[0].to_string(),
+        "error: on the command line: 7 is outside the valid range for parameter \"port\" (1024 .. 65535)"
+    );
 }
 
 #[test]
@@ -337,6 +341,7 @@ fn every_parameter_reloads_as_its_row_says() {
             "query",
             "memcached",
             "wal",
+            "normal",
             "primary",
             "terse",
             "panic",

@@ -11,12 +11,14 @@ mod door;
 mod outgoing;
 mod provided;
 mod ring;
+mod scheduling;
 mod stream;
 mod token;
 
 pub use alarm::Wait;
 pub use outgoing::{Bytes, Piece};
 pub use ring::{Chunk, Host, Ring, available};
+pub use scheduling::yield_when_woken;
 pub use token::Token;
 
 /// Has the kernel announce a TCP client only once it has sent something, or about `seconds` have passed. To be set before `listen`.

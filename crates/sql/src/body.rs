@@ -3,6 +3,7 @@
 //! No parse: PL/pgSQL has a grammar of its own, and only a few words matter. What is in doubt counts as leaving something.
 
 use crate::leaves::left_by_function;
+use crate::settings::moves_names;
 
 /// What a function's source says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +32,8 @@ pub fn read_body(source: &str) -> Body {
         match token {
             Token::Word { word, is_call } => {
                 let word = word.to_ascii_lowercase();
-                if is_suspicious(&word) || (starts && matches!(word.as_str(), "set" | "reset") && !words.is_local_next()) {
+                if is_suspicious(&word) || (starts && matches!(word.as_str(), "set" | "reset") && !words.is_harmless_local_next())
+                {
                     return Body::Suspicious;
                 }
                 writes |= is_writing(&word);
@@ -149,11 +151,21 @@ impl<'t> Words<'t> {
         self.text.get(self.at) == Some(&b'(')
     }
 
-    /// Whether the next word is `LOCAL`: then a SET ends with the transaction.
-    fn is_local_next(&mut self) -> bool {
+    /// Whether the next word is `LOCAL`: then a SET ends with the transaction. Not if it changes what names mean in the rest of it.
+    fn is_harmless_local_next(&mut self) -> bool {
         self.skip_blanks();
         let rest = &self.text[self.at..];
-        rest.len() > 5 && rest[..5].eq_ignore_ascii_case(b"local") && rest[5].is_ascii_whitespace()
+        if !(rest.len() > 5 && rest[..5].eq_ignore_ascii_case(b"local") && rest[5].is_ascii_whitespace()) {
+            return false;
+        }
+        let mut ahead = Words { text: self.text, at: self.at + 5 };
+        match ahead.next_token() {
+            Some(Token::Word { word, .. }) => {
+                let word = word.to_ascii_lowercase();
+                !(moves_names(&word) || matches!(word.as_str(), "schema" | "session"))
+            }
+            Some(Token::End | Token::Other) | None => false,
+        }
     }
 
     fn skip_blanks(&mut self) {
@@ -253,6 +265,11 @@ mod tests {
             "begin create temp table x (a int); end",
             "select E'\\'' , a",
             "begin perform \"set_config\"('a', 'b', false); end",
+            "begin set local search_path = b; end",
+            "begin if a then SET LOCAL /* x */ Role joe; end if; end",
+            "begin set local schema 'b'; end",
+            "begin set local session authorization joe; end",
+            "begin set local \"search_path\" = b; end",
         ] {
             check_body(source, "!");
         }

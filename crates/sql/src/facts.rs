@@ -41,6 +41,8 @@ pub struct Facts {
     pub operators: Vec<Name>,
     /// Types that values are cast to, each once; not those that the SQL standard's words name.
     pub casts: Vec<Name>,
+    /// Columns named behind a dot, by `hash_of_column`; sorted, each once. `t.f` may call a function: `f(t)`.
+    pub columns: Vec<u32>,
     /// It may change what a name stands for to others: it makes, changes or removes a relation that is not temporary, a function, an
     /// operator, a cast or the like, or it changes what sessions begin with.
     pub defines: bool,
@@ -58,8 +60,16 @@ pub struct Facts {
     pub changes: Changes,
     /// Relations whose rows it changes, as far as it names them; each once.
     pub written: Vec<Name>,
+    /// It may change what names without a schema mean, be it for its transaction only: `search_path`, or who runs statements. Functions of users
+    /// that do so are not seen.
+    pub moves: bool,
     /// Its answer hangs on more than what it names and its parameters: on the moment, on who asks, on chance.
     pub fleeting: bool,
+}
+
+/// A column's name where four bytes must do, since texts have many: two of one number are taken for one name. It is FNV-1a.
+pub fn hash_of_column(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// What a text may change. Ordered: what several statements change is the greatest of theirs.

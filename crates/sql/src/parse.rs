@@ -22,15 +22,15 @@ use crate::walk::Walk;
 /// let PostgreSQL complain. `keeps` is then `Unread` when it may have left something behind nevertheless.
 pub fn facts(text: &[u8]) -> Facts {
     if text.len() > TEXT_BYTES_MAX {
-        return refused(Leaves::of(Keeps::Unread));
+        return refused(text, Leaves::of(Keeps::Unread));
     }
-    let Ok(text) = std::str::from_utf8(text) else { return refused(Leaves::of(Keeps::Unread)) };
+    let Ok(text) = std::str::from_utf8(text) else { return refused(text, Leaves::of(Keeps::Unread)) };
     if is_slow_to_scan(text.as_bytes()) {
-        return refused(Leaves::of(Keeps::Unread));
+        return refused(text.as_bytes(), Leaves::of(Keeps::Unread));
     }
     // The binding panics where a node is not of the type that a comment in PostgreSQL's header promises. No text is
     // known to do that; should one be found, it is a text that could not be looked at and not the end of the process.
-    let facts = catch_unwind(|| look(text)).unwrap_or_else(|_| refused(Leaves::of(Keeps::Unread)));
+    let facts = catch_unwind(|| look(text)).unwrap_or_else(|_| refused(text.as_bytes(), Leaves::of(Keeps::Unread)));
     let (is_commented, hint) = hint::of_text(text);
     Facts { is_commented, hint, ..facts }
 }
@@ -80,12 +80,12 @@ fn is_slow_to_scan(text: &[u8]) -> bool {
         && !(skeleton(text, &mut without_literals) && scan_steps(&without_literals) <= SCAN_STEPS_MAX)
 }
 
-fn refused(keeps: Leaves) -> Facts {
-    Facts { effect: Effect::Refused, keeps, changes: Changes::Database, ..Facts::default() }
+fn refused(text: &[u8], keeps: Leaves) -> Facts {
+    Facts { effect: Effect::Refused, keeps, changes: refused::changes(text), moves: true, ..Facts::default() }
 }
 
 fn look(text: &str) -> Facts {
-    let Ok(tree) = pg_raw_parse::parse(text) else { return refused(refused::keeps(text.as_bytes())) };
+    let Ok(tree) = pg_raw_parse::parse(text) else { return refused(text.as_bytes(), refused::keeps(text.as_bytes())) };
     let mut walk = Walk::default();
     let mut facts = Facts::default();
     for raw in tree.iter() {
@@ -109,7 +109,11 @@ fn look(text: &str) -> Facts {
     facts.relations = walk.relations.into_names();
     facts.operators = walk.operators.into_names();
     facts.casts = walk.casts.into_names();
+    facts.columns = walk.columns;
+    facts.columns.sort_unstable();
+    facts.columns.dedup();
     facts.fleeting = walk.fleeting;
+    facts.moves |= walk.moves;
     facts.written = walk.written.into_names();
     facts
 }
@@ -139,6 +143,7 @@ fn add(facts: &mut Facts, verdict: Verdict) {
     facts.vacates.extend(verdict.vacates);
     facts.explain |= verdict.explain;
     facts.defines |= verdict.defines;
+    facts.moves |= verdict.moves;
     facts.changes = facts.changes.max(verdict.changes);
     facts.session = verdict.session;
     facts.show = verdict.show;

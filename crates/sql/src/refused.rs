@@ -4,27 +4,35 @@
 //! or newer than this parser and know an option that is not known here. So the first word of each statement is asked
 //! whether such a statement can leave anything at all; a plain mistake in a `SELECT` costs the pooler nothing.
 
-use crate::facts::{Keeps, Leaves};
+use crate::facts::{Changes, Keeps, Leaves};
 use crate::skeleton::skeleton;
 
 /// The commands that can leave something on the session. Since PostgreSQL 8.3 there has been no new one.
 const LEAVING: [&str; 12] =
     ["call", "create", "declare", "discard", "do", "execute", "listen", "load", "lock", "prepare", "reset", "set"];
 
+/// The commands that may change what all databases share.
+const SHARED: [&str; 7] = ["alter", "commit", "create", "drop", "grant", "reassign", "revoke"];
+
+/// What such a text may change if a server understands it.
+pub(crate) fn changes(text: &[u8]) -> Changes {
+    if begins_with_any(text, &SHARED) { Changes::Cluster } else { Changes::Database }
+}
+
 /// `Unread` when some statement of the text begins with a command that can leave session state.
 ///
 /// The text is cut at every `;`, also at those within strings: a statement too many is looked at, none too few. But a
 /// text that has a skeleton is one query whatever its strings hold, and texts of one skeleton must have equal facts.
 pub(crate) fn keeps(text: &[u8]) -> Leaves {
-    if skeleton(text, &mut Vec::new()) {
-        return Leaves::NONE;
-    }
-    let leaving = text.split(|&byte| byte == b';').map(first_word).any(is_leaving);
-    if leaving { Leaves::of(Keeps::Unread) } else { Leaves::NONE }
+    if begins_with_any(text, &LEAVING) { Leaves::of(Keeps::Unread) } else { Leaves::NONE }
 }
 
-fn is_leaving(word: &[u8]) -> bool {
-    LEAVING.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
+fn begins_with_any(text: &[u8], commands: &[&str]) -> bool {
+    if skeleton(text, &mut Vec::new()) {
+        return false;
+    }
+    let is_one = |word: &[u8]| commands.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()));
+    text.split(|&byte| byte == b';').map(first_word).any(is_one)
 }
 
 /// The first word after blanks, comments and opening parentheses; empty when there is none.

@@ -14,24 +14,30 @@ pub(crate) fn judge_set(set: &VariableSetStmt) -> Verdict {
     let name = set.name().unwrap_or_default().to_ascii_lowercase();
     if set.kind == VariableSetKind::VAR_RESET_ALL {
         let session = Verdict::session(SessionVerb::ResetAll);
-        return Verdict { keeps: Leaves::of(Keeps::Setting), resets: Some(Reset::All), ..session };
+        return Verdict { keeps: Leaves::of(Keeps::Setting), resets: Some(Reset::All), moves: true, ..session };
     }
     if is_of_transaction(&name) {
         return Verdict::transaction(Effect::Unsure, Transaction::Within);
     }
+    let moves = moves_names(&name);
     if set.is_local {
-        return Verdict::effect(Effect::Unsure);
+        return Verdict { moves, ..Verdict::effect(Effect::Unsure) };
     }
     if name == "seed" {
         return Verdict::keeping(Keeps::Library);
     }
-    let mut verdict = Verdict::keeping(Keeps::Setting);
+    let mut verdict = Verdict { moves, ..Verdict::keeping(Keeps::Setting) };
     if matches!(set.kind, VariableSetKind::VAR_RESET | VariableSetKind::VAR_SET_DEFAULT) {
         verdict.resets = Some(Reset::Name(name));
     } else if set.kind == VariableSetKind::VAR_SET_VALUE {
         verdict.sets = plain_value(&name, set).map(|value| (name, value));
     }
     verdict
+}
+
+/// Parameters that say what names without a schema mean; the grammar makes `SET SCHEMA` a `search_path`.
+pub(crate) fn moves_names(name: &str) -> bool {
+    matches!(name, "search_path" | "role" | "session_authorization")
 }
 
 /// Settings that every transaction starts anew, whichever way they are spelled.

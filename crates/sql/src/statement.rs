@@ -32,6 +32,7 @@ pub(crate) struct Verdict {
     pub(crate) show: Option<String>,
     pub(crate) explain: bool,
     pub(crate) changes: Changes,
+    pub(crate) moves: bool,
 }
 
 impl Verdict {
@@ -75,7 +76,7 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
             Verdict { effect: Effect::Unsure, show: name, ..Verdict::default() }
         }
         Node::DiscardStmt(discard) if discard.target == DiscardMode::DISCARD_ALL => {
-            Verdict { resets: Some(Reset::All), ..Verdict::session(SessionVerb::DiscardAll) }
+            Verdict { resets: Some(Reset::All), moves: true, ..Verdict::session(SessionVerb::DiscardAll) }
         }
         Node::DiscardStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::Temporary),
         Node::ClosePortalStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::HoldCursor),

@@ -6,7 +6,7 @@ use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, TypeCast, WithClause};
 
 use crate::children::push_children;
-use crate::facts::{Effect, Keeps, Leaves};
+use crate::facts::{Effect, Keeps, Leaves, hash_of_column};
 use crate::leaves::left_by_function;
 use crate::names::{Names, is_temporary_schema, qualified};
 
@@ -23,6 +23,9 @@ const PLAIN_TYPES: [&str; 23] = [
     "bool", "bpchar", "bytea", "char", "float4", "float8", "inet", "int2", "int4", "int8", "interval", "json", "jsonb",
     "macaddr", "money", "name", "numeric", "oid", "point", "text", "uuid", "varbit", "varchar",
 ];
+
+/// Columns of the system's that change without a change of the row: a row lock, a rollback, a move.
+const RESTLESS_COLUMNS: [&str; 4] = ["cmax", "cmin", "ctid", "xmax"];
 
 /// One CTE name and the scope around it. Scope 0 is the outermost and has no name.
 struct Scope<'a> {
@@ -52,6 +55,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) relations: Names<'a>,
     pub(crate) operators: Names<'a>,
     pub(crate) casts: Names<'a>,
+    /// Columns behind a dot, as often as they are named.
+    pub(crate) columns: Vec<u32>,
     /// Targets of writes.
     pub(crate) written: Names<'a>,
     /// Something was met whose value hangs on the moment, on who asks, or on chance.
@@ -64,6 +69,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) calls: Vec<&'a FuncCall>,
     /// `UPDATE pg_settings`: parameters are set whose names the text may not show.
     pub(crate) sets_by_table: bool,
+    /// Names without a schema may mean something else afterwards.
+    pub(crate) moves: bool,
     scopes: Vec<Scope<'a>>,
     start: i32,
 }
@@ -183,6 +190,11 @@ impl<'a> Walk<'a> {
             Node::ExecuteStmt(_) => self.executes = true,
             Node::RangeVar(relation) => self.relation(relation, scope, run),
             Node::FuncCall(call) => self.call(call, run),
+            Node::ColumnRef(column) => self.column(qualified(column.fields().iter())),
+            // `(t).xmax`
+            Node::A_Indirection(of) => {
+                of.indirection().iter().filter_map(|part| part.as_str()).for_each(|name| self.column((".", name)))
+            }
             Node::SQLValueFunction(_) | Node::RangeTableFunc(_) | Node::JsonTable(_) | Node::JsonFuncExpr(_) => {
                 self.fleeting = true
             }
@@ -204,6 +216,7 @@ impl<'a> Walk<'a> {
         // Its rule calls set_config.
         if run != Run::Never && relation.and_then(|relation| relation.relname()) == Some("pg_settings") {
             self.sets_by_table = true;
+            self.moves = true;
             self.keep(Keeps::Setting);
         }
         Effect::Writes
@@ -255,12 +268,22 @@ impl<'a> Walk<'a> {
         self.functions.add(name, self.place(call.location));
         self.executes |= name.1 == "pg_prepared_statement";
         self.owner(name.0, run);
+        // Which parameter stands in a literal, and texts that differ in literals only are one.
+        self.moves |= run == Run::Now && name.1 == "set_config";
         if run == Run::Now
             && let Some(keeps) = kept_by(name.1, call)
         {
             self.calls.push(call);
             self.keep(keeps);
         }
+    }
+
+    /// A name, and what stands before its dot.
+    fn column(&mut self, (of, name): (&str, &str)) {
+        if !of.is_empty() && !name.is_empty() {
+            self.columns.push(hash_of_column(name));
+        }
+        self.fleeting |= RESTLESS_COLUMNS.contains(&name);
     }
 
     /// The built-in sampling methods only read; another one is some extension's function.

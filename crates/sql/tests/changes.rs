@@ -51,6 +51,9 @@ const TABLE: &str = "
     listen c ==> nothing
     declare c cursor for select * from t ==> nothing
     selct 1 ==> database
+    alter role r frobnicate ==> cluster
+    selct 1; ( /* new */ grant r to q by a new way ==> cluster
+    select from where a = '; grant r to q' ==> database
     select current_date ==> nothing fleeting
     select a from t where b < current_timestamp ==> nothing fleeting
     select user ==> nothing fleeting
@@ -62,6 +65,9 @@ const TABLE: &str = "
     select a::mine from t ==> nothing fleeting
     select 'x'::mine from t ==> nothing
     select xmlelement(name a) from t ==> nothing fleeting
+    select a from t where xmax = '0' ==> nothing fleeting
+    select u.ctid, (t).cmin from t, u ==> nothing fleeting
+    select xmin, t.tableoid, a as xmax from t ==> nothing
 ";
 
 #[test]

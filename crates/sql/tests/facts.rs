@@ -3,7 +3,7 @@
 //! A line is `statement ==> facts`, where the facts that are empty are left out: the effect; `n=` statements if not one;
 //! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `sets=`, `session=`, `show=`; `locks`, `defines`, `explain`, `comment`; `hint=`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
 
-use weir_sql::facts::{Begin, Facts, Hint, Isolation, Name, Reset, SessionVerb, Transaction, Verb};
+use weir_sql::facts::{Begin, Effect, Facts, Hint, Isolation, Name, Reset, SessionVerb, Transaction, Verb};
 
 #[test]
 fn every_statement_of_the_table_has_the_facts_beside_it() {
@@ -51,6 +51,8 @@ fn shown(facts: &Facts) -> String {
         other => words.push(format!("session={other:?}").to_lowercase()),
     }
     words.extend(facts.show.iter().map(|name| format!("show={name}")));
+    // What was not looked at always may.
+    words.extend((facts.moves && facts.effect != Effect::Refused).then(|| "moves".to_owned()));
     words.extend(facts.locks_rows.then(|| "locks".to_owned()));
     words.extend(facts.defines.then(|| "defines".to_owned()));
     words.extend(facts.explain.then(|| "explain".to_owned()));

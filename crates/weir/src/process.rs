@@ -7,6 +7,7 @@ pub mod files;
 pub mod inherit;
 pub mod listen;
 pub mod notify;
+pub mod pid_file;
 pub mod shared;
 pub mod supervisor;
 pub mod takeover;

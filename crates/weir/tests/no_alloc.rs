@@ -47,7 +47,8 @@ fn a_seen_statement_costs_no_allocation() {
     let config = files.read().config.expect("the configuration is right");
     let (tell, ready) = channel();
     let proxy = thread::Builder::new().name("proxy".into());
-    let proxy = proxy.spawn(move || supervisor::run(&files, config, |_| tell.send(()).unwrap())).unwrap();
+    let proxy =
+        proxy.spawn(move || supervisor::run(&files, config, supervisor::Start::Foreground, |_| tell.send(()).unwrap())).unwrap();
     ready.recv().unwrap();
     let measured = thread::spawn(move || measure_all(port.number())).join();
     kill_process(getpid(), Signal::INT).unwrap();

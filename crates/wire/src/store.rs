@@ -59,6 +59,12 @@ pub struct Value {
     pub mark: u64,
 }
 
+impl Value {
+    fn of((bytes, mark): (&[u8], u64)) -> Value {
+        Value { bytes: bytes.to_vec(), mark }
+    }
+}
+
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
@@ -152,6 +158,8 @@ const ADVICE: &[(&str, &str)] = &[
         "NOPERM",
         "The user must be allowed AUTH, SELECT, GET, MGET, SET, APPEND, EXISTS and EVAL on all keys of memqcache_namespace",
     ),
+    ("without CAS", "Start memcached without -C"),
+    ("does not keep", "Give it more memory"),
     ("CLUSTERDOWN", "See CLUSTER INFO"),
     ("at no node", "See CLUSTER SLOTS"),
     ("are being moved", "It serves again when that is over"),

@@ -1,14 +1,18 @@
-//! Whether a store in the network is asked for an answer that this worker has not been asked for lately.
+//! Whether a store in the network is asked for an answer.
 //!
 //! To ask a store and to give it what a server said costs two exchanges. Of questions that never come twice nothing comes back, so where most
 //! are of that kind the first asking goes to the server alone, and the second finds a store that is asked. Where another Weir has stored
-//! them, or a server takes long for them, first askings are worth their exchanges: both is measured, never set.
+//! them, or a server takes long for them, first askings are worth their exchanges. A store that takes longer than the server it spares is not
+//! worth asking even for what it has. All of that is measured, never set.
 
 /// Keys that are remembered: 256 KB.
 const SEEN_MAX: usize = 1 << 16;
 
-/// Of those that need not ask, one of so many does, so that it is noticed when they find something again.
+/// Of those that need not ask, one of so many does, so that it is noticed when that pays again.
 const SAMPLE: u32 = 32;
+
+/// What an answer from the store is taken to save, in microseconds, until more is known.
+const HOPE_US: u64 = 1_000_000;
 
 /// First askings that all ask: until then nothing is known, and few questions are no burden.
 const LESSONS: u32 = 1000;
@@ -29,7 +33,7 @@ pub enum Entry {
     Known,
     /// It was not, and asks nevertheless: what it finds is to be told (`Doorkeeper::found`).
     First,
-    /// It was not, and goes to the server.
+    /// It goes to the server.
     Away,
 }
 
@@ -42,13 +46,23 @@ pub struct Doorkeeper {
     /// Time in microseconds of an exchange with the store, and of an answer of a server.
     asked_us: u64,
     took_us: u64,
+    /// What a server took, or takes, for answers that the store gives instead.
+    saved_us: u64,
     until_sample: u32,
     lessons: u32,
 }
 
 impl Default for Doorkeeper {
     fn default() -> Doorkeeper {
-        Doorkeeper { seen: vec![0; SEEN_MAX].into(), share: ALL, asked_us: 0, took_us: 0, until_sample: SAMPLE, lessons: LESSONS }
+        Doorkeeper {
+            seen: vec![0; SEEN_MAX].into(),
+            share: ALL,
+            asked_us: 0,
+            took_us: 0,
+            saved_us: HOPE_US,
+            until_sample: SAMPLE,
+            lessons: LESSONS,
+        }
     }
 }
 
@@ -61,29 +75,44 @@ impl Doorkeeper {
     /// Decides over a key by its hash, and remembers it.
     pub fn judge(&mut self, key: u64) -> Entry {
         let (place, mark) = (key as usize % SEEN_MAX, (key >> 32) as u32 | 1);
-        if std::mem::replace(&mut self.seen[place], mark) == mark {
-            return Entry::Known;
-        }
-        if self.lessons > 0 || self.is_worth_it() {
-            self.lessons = self.lessons.saturating_sub(1);
-            return Entry::First;
-        }
+        let entry = if std::mem::replace(&mut self.seen[place], mark) == mark { Entry::Known } else { Entry::First };
+        let pays = match entry {
+            Entry::Known => self.saved_us >= self.asked_us,
+            Entry::First | Entry::Away => {
+                let is_lesson = self.lessons > 0;
+                self.lessons = self.lessons.saturating_sub(1);
+                is_lesson || self.first_pays()
+            }
+        };
+        if pays || self.is_sample() { entry } else { Entry::Away }
+    }
+
+    fn is_sample(&mut self) -> bool {
         self.until_sample -= 1;
-        if self.until_sample > 0 {
-            return Entry::Away;
+        let is_due = self.until_sample == 0;
+        if is_due {
+            self.until_sample = SAMPLE;
         }
-        self.until_sample = SAMPLE;
-        Entry::First
+        is_due
     }
 
     /// Whether first askings save servers more time than they cost.
-    fn is_worth_it(&self) -> bool {
+    fn first_pays(&self) -> bool {
         self.share.saturating_mul(self.took_us) >= (EXCHANGES * ALL).saturating_mul(self.asked_us)
     }
 
-    /// What a first asking found.
-    pub fn found(&mut self, is_hit: bool) {
-        self.share = moved(self.share, if is_hit { ALL } else { 0 });
+    /// What an asking found: something for which a server took so many microseconds, or nothing.
+    pub fn found(&mut self, entry: Entry, took_us: Option<u64>) {
+        match entry {
+            Entry::First => self.share = moved(self.share, if took_us.is_some() { ALL } else { 0 }),
+            // Misses do not count: what was lost is stored again only by those that ask. Servers may be slower now than they were.
+            Entry::Known => {
+                if let Some(us) = took_us {
+                    self.saved_us = moved(self.saved_us, us.max(self.took_us));
+                }
+            }
+            Entry::Away => {}
+        }
     }
 
     /// How long the store took, in microseconds.
@@ -91,7 +120,7 @@ impl Doorkeeper {
         self.asked_us = moved(self.asked_us, us);
     }
 
-    /// How long a server took, in microseconds.
+    /// How long a server took, in microseconds; also for what the store was not asked for.
     pub fn took(&mut self, us: u64) {
         self.took_us = moved(self.took_us, us);
     }
@@ -112,7 +141,7 @@ mod tests {
             let entry = keeper.judge(key(*number));
             if entry != Entry::Away {
                 let is_hit = number % 100 < hits;
-                keeper.found(is_hit);
+                keeper.found(entry, is_hit.then_some(took_us));
                 keeper.asked(80);
                 if !is_hit {
                     keeper.took(took_us);
@@ -160,13 +189,87 @@ mod tests {
         assert!(askings(&mut keeper, 20_000..21_000, 100, 200) > 990);
     }
 
+    /// Askings of one known key for an answer that takes a server so long, from a store that takes so long; those that asked.
+    fn known(keeper: &mut Doorkeeper, took_us: u64, asked_us: u64, times: u32) -> usize {
+        let mut asked = 0;
+        for _ in 0..times {
+            let entry = keeper.judge(key(7));
+            if entry != Entry::Away {
+                asked += 1;
+                keeper.asked(asked_us);
+                keeper.found(entry, Some(took_us));
+            } else {
+                keeper.took(took_us);
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn a_store_that_is_slower_than_the_server_is_spared_until_it_is_not() {
+        let mut keeper = Doorkeeper::default();
+        assert_eq!(known(&mut keeper, 200, 80, 2000), 2000, "it is the faster one");
+        known(&mut keeper, 200, 400_000, 500);
+        let asked = known(&mut keeper, 200, 400_000, 3200);
+        assert!((95..=105).contains(&asked), "{asked} of 3200");
+        known(&mut keeper, 200, 80, 32 * 1000);
+        assert_eq!(known(&mut keeper, 200, 80, 100), 100, "it is the faster one again");
+    }
+
+    #[test]
+    fn servers_that_become_slow_while_the_store_is_spared_are_noticed() {
+        let mut keeper = Doorkeeper::default();
+        known(&mut keeper, 200, 400_000, 2000);
+        // The store's answers bear the times of before.
+        for _ in 0..32 * 1000 {
+            match keeper.judge(key(7)) {
+                Entry::Away => keeper.took(1_000_000),
+                entry => {
+                    keeper.asked(400_000);
+                    keeper.found(entry, Some(200));
+                }
+            }
+        }
+        assert_eq!(keeper.judge(key(7)), Entry::Known);
+        assert_eq!(keeper.judge(key(7)), Entry::Known);
+    }
+
+    #[test]
+    fn a_store_that_has_lost_all_is_asked_and_filled_again() {
+        let mut keeper = Doorkeeper::default();
+        let mut stored = std::collections::BTreeSet::new();
+        let mut asked = 0;
+        for number in 0..60_000_u64 {
+            if number == 30_000 {
+                stored.clear();
+                asked = 0;
+            }
+            let key = key(number.wrapping_mul(2_654_435_761) % 5000);
+            let entry = keeper.judge(key);
+            if entry == Entry::Away {
+                keeper.took(200);
+                continue;
+            }
+            asked += 1;
+            keeper.asked(80);
+            let has = !stored.insert(key);
+            keeper.found(entry, has.then_some(200));
+            if !has {
+                keeper.took(200);
+            }
+        }
+        assert!(asked > 25_000, "{asked} of 30000");
+    }
+
     #[test]
     fn times_at_their_ends_are_no_trouble() {
         let mut keeper = Doorkeeper::default();
         for us in [u64::MAX, 0, u64::MAX] {
             keeper.asked(us);
             keeper.took(us);
-            keeper.found(us == 0);
+            keeper.found(Entry::First, (us == 0).then_some(us));
+            keeper.found(Entry::Known, Some(us));
+            keeper.judge(us);
             keeper.judge(us);
         }
     }

@@ -157,12 +157,67 @@ pub fn says_a_moment(text: &[u8]) -> bool {
     // Most texts have no literals but numbers. All bytes are looked at without a branch, many at a time.
     let has = |wanted: &[u8]| text.iter().fold(false, |found, byte| found | wanted.contains(byte));
     // With escapes what stands there is not what the server reads: `E'to\x64ay'`, `U&'to!0064ay' UESCAPE '!'`.
-    has(b"'$") && (has(b"\\") || text.windows(2).any(|pair| pair == b"&'") || hold_a_moment(text))
+    let is_hidden = has(b"\\") || text.windows(2).any(|pair| pair == b"&'") || (has(b"\n\r") && has_pieces(text));
+    has(b"'$") && (is_hidden || hold_a_moment(text))
 }
 
-/// The same of values that a Bind brings.
-pub fn hold_a_moment(values: &[u8]) -> bool {
-    let words = values.split(|byte| !byte.is_ascii_alphabetic());
+/// Bytes looked at behind a quote for the literal's next piece.
+const GAP_BYTES_MAX: usize = 256;
+
+/// Whether a literal may go on behind the end of a line: `'to'` there and `'morrow'` here. Source: `quotecontinue` in scan.l.
+fn has_pieces(text: &[u8]) -> bool {
+    let behind = |at: usize| &text[at + 1..text.len().min(at + 1 + GAP_BYTES_MAX)];
+    let mut quotes = text.iter().enumerate().filter(|(_, byte)| **byte == b'\'');
+    quotes.any(|(at, _)| goes_on(behind(at)))
+}
+
+/// Whether the next thing behind a quote is another, with a line's end between; comments to the end of a line count as blanks.
+fn goes_on(mut gap: &[u8]) -> bool {
+    let is_cut = gap.len() == GAP_BYTES_MAX;
+    let mut has_line = false;
+    loop {
+        gap = match gap {
+            [b'\n' | b'\r', rest @ ..] => {
+                has_line = true;
+                rest
+            }
+            [b' ' | b'\t' | 0x0B | 0x0C, rest @ ..] => rest,
+            [b'-', b'-', rest @ ..] => {
+                let line = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+                line.map_or(&[][..], |line| &rest[line..])
+            }
+            [b'\'', ..] => return has_line,
+            [] => return is_cut,
+            _ => return false,
+        };
+    }
+}
+
+/// The same of the values that a Bind brings; of its body what stands behind the names.
+pub fn bind_holds_a_moment(bind: &[u8]) -> bool {
+    // What is not as it should be the server refuses.
+    value_holds_a_moment(bind).unwrap_or(true)
+}
+
+fn value_holds_a_moment(bind: &[u8]) -> Option<bool> {
+    let (formats, rest) = bind.split_first_chunk::<2>()?;
+    let rest = rest.get(2 * usize::from(u16::from_be_bytes(*formats))..)?;
+    let (count, mut rest) = rest.split_first_chunk::<2>()?;
+    for _ in 0..u16::from_be_bytes(*count) {
+        let (length, values) = rest.split_first_chunk::<4>()?;
+        // Less than nothing is NULL.
+        let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0);
+        let (value, behind) = values.split_at_checked(length)?;
+        if hold_a_moment(value) {
+            return Some(true);
+        }
+        rest = behind;
+    }
+    Some(false)
+}
+
+fn hold_a_moment(text: &[u8]) -> bool {
+    let words = text.split(|byte| !byte.is_ascii_alphabetic());
     words
         .filter(|word| matches!(word.len(), 3 | 5 | 8 | 9))
         .any(|word| MOMENTS.iter().any(|moment| word.eq_ignore_ascii_case(moment)))
@@ -214,13 +269,41 @@ mod tests {
             r"d > e'to\x64ay'",
             r"d > U&'to\0064ay'",
             "d > U&'to!0064ay' uescape '!'",
+            "d > 'to'\n'morrow'",
+            "d > 'to' -- 'or not'\r\n\t 'morrow'",
+            "d > 'to'                                                                                    \n\n \n \n 'morrow'",
         ] {
             assert!(says_a_moment(text.as_bytes()), "{text}");
         }
-        for text in ["select known, todays, snow from t_nowhere where a = 'b'", "select today from t", r"select 1 \ 2"] {
+        for text in [
+            "select known, todays, snow from t_nowhere where a = 'b'",
+            "select today from t",
+            r"select 1 \ 2",
+            "d > 'a',\n'b'",
+            "a = 'x' --\n and b = 'y'",
+        ] {
             assert!(!says_a_moment(text.as_bytes()), "{text}");
         }
-        assert!(hold_a_moment(b"\0\0\0\x03now") && !hold_a_moment(b"\0\0\0\x04know\\"));
+    }
+
+    #[test]
+    fn moments_among_values_are_words_whatever_stands_before_them() {
+        let bind = |values: &[Option<&str>]| {
+            let mut bytes = vec![0, 1, 0, 0, 0, values.len() as u8];
+            for value in values {
+                let length = value.map_or(-1, |value| value.len() as i32);
+                bytes.extend([&length.to_be_bytes(), value.unwrap_or_default().as_bytes()].concat());
+            }
+            [bytes, vec![0, 0]].concat()
+        };
+        let padded = format!("now{}", " ".repeat(usize::from(b'A') - 3));
+        for values in [&[Some("now")][..], &[None, Some("a"), Some("TODAY 12:00")], &[Some(padded.as_str())]] {
+            assert!(bind_holds_a_moment(&bind(values)), "{values:?}");
+        }
+        for values in [&[][..], &[None], &[Some("know"), Some("2020-01-01"), Some("")]] {
+            assert!(!bind_holds_a_moment(&bind(values)), "{values:?}");
+        }
+        assert!(bind_holds_a_moment(b"") && bind_holds_a_moment(b"\0\0\0\x01\0\0\0\x05a"), "what is cut off is not believed");
     }
 
     #[test]

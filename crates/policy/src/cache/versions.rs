@@ -45,6 +45,11 @@ impl Deps {
     pub fn pairs(&self) -> &[(Slot, u64)] {
         &self.0
     }
+
+    /// Memory they take.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
 }
 
 #[derive(Debug)]

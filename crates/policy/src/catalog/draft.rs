@@ -6,6 +6,8 @@ use super::{Catalog, FIRST_USER_OID, Fate, Object, Objects, PARTS};
 use crate::builtin;
 use crate::config::RoutingConfig;
 use crate::transaction::OF_TRANSACTIONS;
+use std::collections::HashSet;
+use weir_sql::facts::hash_of_column;
 
 /// Objects of one database that are remembered. Beyond, nothing is known of it, and what names something goes to the primary.
 const OBJECTS_MAX: usize = 2_000_000;
@@ -42,6 +44,8 @@ pub struct Draft {
     schemas: Vec<(u32, Box<str>)>,
     relations: Vec<Numbered>,
     functions: Vec<Numbered>,
+    /// Functions that may be called like a column.
+    like_columns: HashSet<u32>,
     /// With the function behind each.
     operators: Vec<(Numbered, u32)>,
     /// Type, function, and whether it is asked for by nobody.
@@ -51,6 +55,8 @@ pub struct Draft {
     parents: Vec<(u32, Fate)>,
     /// Of views and policies.
     expressions: Vec<Uses>,
+    /// Of materialised views.
+    refreshes: Vec<Uses>,
     defaults: Defaults,
     tables: TablesDraft,
     pub(super) unseen: super::unseen::UnseenDraft,
@@ -76,6 +82,9 @@ impl Draft {
         let fate = if volatility == "t" { Fate::Writes } else { Fate::Reads };
         if let Some(mut numbered) = self.numbered(cells, fate)? {
             numbered.object.steady = volatility == "i";
+            if cells.get(4).copied().flatten() == Some(b"t") {
+                self.like_columns.insert(numbered.oid);
+            }
             if volatility == "c" {
                 self.tables.stable_in_c.insert(numbered.oid);
             }
@@ -124,6 +133,11 @@ impl Draft {
 
     pub(super) fn expression(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         self.expressions.push(Uses { relation: number(cells, 0)?, list: word(cells, 1)?.into() });
+        Ok(())
+    }
+
+    pub(super) fn refresh(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.refreshes.push(Uses { relation: number(cells, 0)?, list: word(cells, 1)?.into() });
         Ok(())
     }
 
@@ -212,6 +226,11 @@ impl Draft {
         }
         self.note_views();
         self.follow();
+        for uses in std::mem::take(&mut self.refreshes) {
+            if self.fate_of_uses(&uses) == Fate::Writes {
+                self.tables.wild.push(uses.relation);
+            }
+        }
         if !routing.check_unlogged {
             let unlogged = self.relations.iter_mut().filter(|relation| relation.object.fate == Fate::Unlogged);
             unlogged.for_each(|relation| relation.object.fate = Fate::Reads);
@@ -235,8 +254,12 @@ impl Draft {
         let hidden: Box<[u32]> = self.operators.iter().map(|(o, _)| &o.object).filter(is_hidden).map(|o| o.schema).collect();
         let is_unsteady = |object: &&Object| !object.steady && HIDDEN_OPERATORS.contains(&object.name(&self.text));
         let unsteady = self.operators.iter().map(|(o, _)| &o.object).filter(is_unsteady).map(|o| o.schema).collect();
+        let writing_columns = self.columns_of(|function| function.fate != Fate::Reads);
+        let unsteady_columns = self.columns_of(|function| !function.steady);
         let (relations, tables) = Tables::made(self.relations, self.tables, &self.text);
         Catalog {
+            writing_columns,
+            unsteady_columns,
             unsteady_operators: unsteady,
             has_unsteady_cast,
             tables,
@@ -253,6 +276,19 @@ impl Draft {
             defaults: self.defaults,
             of_transactions: self.of_transactions,
         }
+    }
+
+    /// Such functions that may be called like a column.
+    fn columns_of(&self, is_one: impl Fn(&Object) -> bool) -> Box<[u32]> {
+        let mut found: Vec<u32> = self
+            .functions
+            .iter()
+            .filter(|function| self.like_columns.contains(&function.oid) && is_one(&function.object))
+            .map(|function| hash_of_column(function.object.name(&self.text)))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found.into()
     }
 
     /// Which functions and operators give the same answer for the same arguments.
@@ -277,20 +313,34 @@ impl Draft {
     fn note_views(&mut self) {
         for uses in &self.expressions {
             for entry in uses.list.split(',') {
-                let Some((label, number)) = entry.split_once(' ') else { continue };
-                let Ok(number) = number.parse::<u32>() else { continue };
-                match label {
-                    "relid" if number != uses.relation => self.tables.views.push((uses.relation, number)),
-                    "funcid" | "aggfnoid" | "winfnoid" => {
-                        let found = self.functions.binary_search_by_key(&number, |function| function.oid);
-                        if !found.is_ok_and(|at| self.functions[at].object.steady) {
-                            self.tables.fleeting.push(uses.relation);
-                        }
+                let Some((label, rest)) = entry.split_once(' ') else { continue };
+                let mut numbers = numbers_in(rest);
+                let is_steady = match label {
+                    "relid" => {
+                        let others = numbers.filter(|number| *number != uses.relation);
+                        self.tables.views.extend(others.map(|number| (uses.relation, number)));
+                        true
                     }
-                    "tsmhandler" => self.tables.fleeting.push(uses.relation),
-                    _ => {}
+                    "funcid" | "aggfnoid" | "winfnoid" => numbers.all(|number| {
+                        let found = self.functions.binary_search_by_key(&number, |function| function.oid);
+                        found.is_ok_and(|at| self.functions[at].object.steady)
+                    }),
+                    "opno" | "opnos" | "eqop" | "sortop" => numbers.all(|number| self.steady_operator(number)),
+                    "tsmhandler" => false,
+                    _ => true,
+                };
+                if !is_steady {
+                    self.tables.fleeting.push(uses.relation);
                 }
             }
+        }
+    }
+
+    /// PostgreSQL's own hang on settings at most.
+    fn steady_operator(&self, oid: u32) -> bool {
+        match self.operators.binary_search_by_key(&oid, |(operator, _)| operator.oid) {
+            Ok(at) => self.operators[at].0.object.steady,
+            Err(_) => oid < FIRST_USER_OID,
         }
     }
 
@@ -323,10 +373,7 @@ impl Draft {
             let Some((label, rest)) = entry.split_once(' ') else { return Fate::Writes };
             match (label, rest.parse()) {
                 ("rowMarks", _) => Fate::Locks,
-                ("opnos", _) => {
-                    let numbers = rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok());
-                    numbers.map(|operator| self.fate_of_operator(operator)).max().unwrap_or_default()
-                }
+                ("opnos", _) => numbers_in(rest).map(|operator| self.fate_of_operator(operator)).max().unwrap_or_default(),
                 // Before version 16 a view names itself.
                 ("relid", Ok(relation)) if relation == uses.relation => Fate::Reads,
                 ("relid", Ok(relation)) => self.fate_of_relation(relation),
@@ -367,6 +414,11 @@ impl Draft {
 /// Operators that a text's facts do not name, or that stand behind words: `BETWEEN`, `IN`, `ORDER BY`, `LIKE`.
 const HIDDEN_OPERATORS: [&str; 16] = ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
 
+/// The numbers in what stands behind a label: one, or a list.
+fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {
+    rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok())
+}
+
 /// What may come of a function that something uses: an operator, a cast, a view.
 fn used_fate(function: &Numbered, text: &str, pg_catalog: Option<u32>, routing: &RoutingConfig) -> Fate {
     let name = function.object.name(text);
@@ -401,7 +453,7 @@ fn fate_of(kind: &str, persistence: &str) -> Fate {
     }
 }
 
-/// Sorts by name and schema; of one name in one schema one is left, with the worst fate.
+/// Sorts by name and schema; of one name in one schema one is left, with the worst fate, and steady only if all are.
 pub(super) fn sorted(objects: impl Iterator<Item = Object>, text: &str) -> Objects {
     let mut objects: Vec<Object> = objects.collect();
     objects.sort_unstable_by(|one, other| (one.name(text), one.schema).cmp(&(other.name(text), other.schema)));
@@ -409,6 +461,7 @@ pub(super) fn sorted(objects: impl Iterator<Item = Object>, text: &str) -> Objec
         let is_same = later.schema == first.schema && later.name(text) == first.name(text);
         if is_same {
             first.fate = first.fate.max(later.fate);
+            first.steady &= later.steady;
         }
         is_same
     });

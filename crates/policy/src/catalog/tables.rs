@@ -12,6 +12,9 @@ use weir_sql::facts::Name;
 /// Tables followed for one statement. Beyond, an answer is not kept, and a write may have changed anything.
 const TABLES_MAX: usize = 4096;
 
+/// Tables of one name that a write may mean whose search_path is not known. Beyond, it may have changed anything.
+const ANYWHERE_MAX: usize = 64;
+
 /// A relation's number and another's that comes with it, sorted.
 type Pairs = Box<[(u32, u32)]>;
 
@@ -138,17 +141,15 @@ impl Catalog {
         let is_hidden = self.unsteady_operators.iter().any(|schema| path.holds(*schema));
         let functions = names.functions.iter().all(|function| self.is_steady(&self.functions, function, path));
         let operators = names.operators.iter().all(|operator| self.is_steady(&self.operators, operator, path));
-        if is_hidden || !functions || !operators {
+        if is_hidden || !functions || !operators || names.has_column(&self.unsteady_columns) {
             return None;
         }
-        let found: Option<Vec<u32>> = names.relations.iter().map(|relation| self.number(relation, path)).collect();
-        let mut found = closure(found?, &self.tables.read_with)?;
+        let mut found = closure(self.all_of(&names.relations, path)?, &self.tables.read_with)?;
         let is_fleeting = |oid: &u32| self.tables.fleeting.binary_search(oid).is_ok();
         if found.iter().any(is_fleeting) {
             return None;
         }
-        let vouched: Option<Vec<u32>> = vouched.iter().map(|relation| self.number(relation, path)).collect();
-        found.extend(closure(vouched?, &self.tables.read_with)?);
+        found.extend(closure(self.all_of(vouched, path)?, &self.tables.read_with)?);
         Some(found)
     }
 
@@ -174,13 +175,14 @@ impl Catalog {
 
     /// The same of a statement whose author says that its answer may be kept: what is known of it.
     pub fn reads_at_least(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
-        let found = names.relations.iter().filter_map(|relation| self.number(relation, path)).collect();
+        let found = names.relations.iter().flat_map(|relation| self.meant(relation, path)).collect();
         closure(found, &self.tables.read_with)
     }
 
     /// What a statement may change that names this and writes `written`.
     pub fn touches(&self, names: &Names, written: &[Name], path: &Path) -> Touched {
         let may_write = self.has_hidden_cast
+            || names.has_column(&self.writing_columns)
             || self.hidden_operators.iter().any(|schema| path.holds(*schema))
             || names.functions.iter().any(|function| !self.changes_no_table(function, path) || self.writes_cast(&function.name))
             || names.operators.iter().any(|operator| !self.reads_operator(operator, path))
@@ -189,8 +191,15 @@ impl Catalog {
         if may_write {
             return Touched::All;
         }
-        let found: Option<Vec<u32>> = written.iter().map(|relation| self.number(relation, path)).collect();
-        let Some(found) = found.and_then(|found| closure(found, &self.tables.written_with)) else { return Touched::All };
+        let mut found = Vec::new();
+        for relation in written {
+            let before = found.len();
+            found.extend(self.meant(relation, path));
+            if found.len() == before || (matches!(path, Path::Any) && found.len() > ANYWHERE_MAX) {
+                return Touched::All;
+            }
+        }
+        let Some(found) = closure(found, &self.tables.written_with) else { return Touched::All };
         let is_wild = |oid: &u32| self.tables.wild.binary_search(oid).is_ok();
         if found.iter().any(is_wild) { Touched::All } else { Touched::Tables(found) }
     }
@@ -207,24 +216,36 @@ impl Catalog {
 
     /// The numbers of all relations a name may stand for, whatever the search_path.
     pub(super) fn numbers(&self, relation: &Name) -> impl Iterator<Item = u32> {
+        self.placed(relation).map(|(_, oid)| oid)
+    }
+
+    /// The same with their schemas.
+    fn placed(&self, relation: &Name) -> impl Iterator<Item = (u32, u32)> {
         let start = self.relations.0.partition_point(|object| object.name(&self.text) < relation.name.as_str());
         let schema = (!relation.schema.is_empty()).then(|| self.schema(&relation.schema));
         let of_name = self.relations.named(&self.text, &relation.name).iter().enumerate();
         let meant = of_name.filter(move |(_, object)| schema.is_none_or(|schema| schema == Some(object.schema)));
-        meant.filter_map(move |(at, _)| self.tables.oids.get(start + at).copied())
+        meant.filter_map(move |(at, object)| Some((object.schema, *self.tables.oids.get(start + at)?)))
     }
 
-    /// The number of the relation a name stands for.
-    pub(super) fn number(&self, relation: &Name, path: &Path) -> Option<u32> {
-        let start = self.relations.0.partition_point(|object| object.name(&self.text) < relation.name.as_str());
-        let of_name = self.relations.named(&self.text, &relation.name);
-        let of_schema = |schema: u32| of_name.iter().position(|object| object.schema == schema);
-        let at = match (relation.schema.as_str(), path) {
-            ("", Path::Any) => None,
-            ("", Path::Listed(schemas)) => schemas.iter().find_map(|schema| of_schema(*schema)),
-            (schema, _) => self.schema(schema).and_then(of_schema),
-        };
-        self.tables.oids.get(start + at?).copied()
+    /// The numbers of the relations that a name may stand for. Of a name without a schema not only the first of the path: a schema is passed over whose
+    /// use is not granted, which is not known here. Source: `recomputeNamespacePath` in namespace.c.
+    pub(super) fn meant<'c>(&'c self, relation: &'c Name, path: &'c Path) -> impl Iterator<Item = u32> + 'c {
+        let is_free = relation.schema.is_empty();
+        self.placed(relation).filter(move |(schema, _)| !is_free || path.holds(*schema)).map(|(_, oid)| oid)
+    }
+
+    /// The same of several names. `None`: one of them stands for nothing that is known, or for whatever has that name.
+    fn all_of(&self, relations: &[Name], path: &Path) -> Option<Vec<u32>> {
+        let mut found = Vec::new();
+        for relation in relations {
+            let before = found.len();
+            found.extend(self.meant(relation, path));
+            if found.len() == before || (relation.schema.is_empty() && matches!(path, Path::Any)) {
+                return None;
+            }
+        }
+        Some(found)
     }
 
     /// Whether all that a call or an operator may mean gives the same answer for the same arguments.
@@ -255,7 +276,12 @@ impl Catalog {
     fn writes_by_view(&self, relation: &Name, path: &Path) -> bool {
         let is_system = matches!(relation.schema.as_str(), "pg_catalog" | "information_schema");
         let is_catalog = is_system || (relation.schema.is_empty() && relation.name.starts_with("pg_"));
-        match self.number(relation, path) {
+        if relation.schema.is_empty() {
+            let of_name = self.relations.named(&self.text, &relation.name);
+            let mut meant = of_name.iter().filter(|object| path.holds(object.schema)).peekable();
+            return (meant.peek().is_none() && !is_catalog) || meant.any(|object| object.fate == Fate::Writes);
+        }
+        match self.meant(relation, path).next() {
             None => !is_catalog,
             Some(_) => self.judge_relation(relation, path) == Some(crate::rule::Rule::WritingView),
         }

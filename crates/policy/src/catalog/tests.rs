@@ -323,3 +323,91 @@ fn the_tables_behind_a_statement_are_known() {
         assert_eq!(is_kept(behind_a_view, never), expected, "{never}");
     }
 }
+
+#[test]
+fn of_overloads_the_least_steady_counts_in_whatever_order_they_come() {
+    let text = "select f(a) from t";
+    let is_kept = |rows: &str| {
+        let catalog = draft(&format!("0 11 pg_catalog\n0 2200 public\n{rows}\n2 20100 2200 t r p\n9 postgres public\n14 f"))
+            .finish(&routing());
+        let path = path_of(&catalog, "postgres", None);
+        let facts = weir_sql::facts(text.as_bytes());
+        let text = crate::cache::Text::of(&facts, text, &crate::config::CacheConfig::default());
+        text.tables_read(&catalog, &path, &[]).is_some()
+    };
+    assert!(is_kept("1 20010 2200 f i\n1 20011 2200 f i"));
+    assert!(!is_kept("1 20010 2200 f i\n1 20011 2200 f f"));
+    assert!(!is_kept("1 20010 2200 f f\n1 20011 2200 f i"));
+    assert!(!is_kept("1 20011 2200 f i\n1 20010 2200 f f"));
+}
+
+/// Rows about a view `v` on `t`, and whether an answer from it may be kept.
+#[test]
+fn a_view_is_as_steady_as_its_operators() {
+    let is_kept = |uses: &str| {
+        let rows = format!(
+            "0 11 pg_catalog\n0 2200 public\n1 20010 2200 same i\n1 20011 2200 reads f\n2 20100 2200 t r p\n2 20110 2200 v v p
+             3 20200 2200 ### 20010\n3 20201 2200 @+@ 20011\n6 20110 relid~20100,{uses}\n9 postgres public\n14 f"
+        );
+        let catalog = draft(&rows).finish(&routing());
+        let text = "select a from v";
+        let facts = weir_sql::facts(text.as_bytes());
+        let text = crate::cache::Text::of(&facts, text, &crate::config::CacheConfig::default());
+        text.tables_read(&catalog, &path_of(&catalog, "postgres", None), &[]).is_some()
+    };
+    for (uses, expected) in [
+        ("opno~96", true),
+        ("opno~20200", true),
+        ("opnos~(o~96~20200)", true),
+        ("opno~20201", false),
+        ("opnos~(o~96~20201)", false),
+        ("eqop~20201", false),
+        ("sortop~20201", false),
+        ("opno~20999", false),
+    ] {
+        assert_eq!(is_kept(uses), expected, "{uses}");
+    }
+}
+
+#[test]
+fn a_refresh_that_calls_what_writes_may_change_anything() {
+    let part = PARTS.len() - 4;
+    let rows = format!(
+        "{ROWS}\n2 20180 2200 m_plain m p\n2 20181 2200 m_writes m p\n2 20182 2200 m_behind m p\n14 f
+         {part} 20180 relid~20100\n{part} 20181 funcid~20011\n{part} 20182 relid~20112"
+    );
+    let catalog = draft(&rows).finish(&routing());
+    let path = path_of(&catalog, "postgres", Some("public"));
+    for (view, expected) in [("m_plain", false), ("m_writes", true), ("m_behind", true)] {
+        let sql = format!("refresh materialized view {view}");
+        let text = crate::cache::Text::of(&weir_sql::facts(sql.as_bytes()), &sql, &crate::config::CacheConfig::default());
+        assert_eq!(text.touches(Some((&catalog, &path))) == Touched::All, expected, "{view}");
+    }
+}
+
+#[test]
+fn a_column_may_be_a_function_of_a_row() {
+    let rows = "0 11 pg_catalog\n0 2200 public\n1 20010 2200 full_name f t\n1 20011 2200 stamp t t\n1 20012 2200 fine i t\n1 20013 2200 apart f f
+        1 1317 11 length i f\n2 20100 2200 t r p\n9 postgres public\n14 f";
+    let catalog = draft(rows).finish(&routing());
+    let path = path_of(&catalog, "postgres", None);
+    let config = crate::config::CacheConfig::default();
+    for (sql, is_read, is_kept) in [
+        ("select t.a from t", true, true),
+        ("select t.fine from t", true, true),
+        ("select t.apart from t", true, true),
+        ("select full_name from t", true, true),
+        ("select x.full_name from t x", true, false),
+        ("select (x).full_name from t x", true, false),
+        ("select 1 from t where length(public.t.full_name) > 1", true, false),
+        ("select t.stamp from t", false, false),
+        ("select (row(1)::t).stamp", false, false),
+    ] {
+        let facts = weir_sql::facts(sql.as_bytes());
+        let text = crate::cache::Text::of(&facts, sql, &config);
+        assert_eq!(text.tables_read(&catalog, &path, &[]).is_some(), is_kept, "{sql}");
+        let rule = Names::of(&facts).and_then(|names| catalog.judge(&names, &path));
+        assert_eq!(rule, (!is_read).then_some(Rule::Function), "{sql}");
+        assert_eq!(text.touches(Some((&catalog, &path))) == Touched::All, !is_read, "{sql}");
+    }
+}

@@ -56,6 +56,7 @@ fn read_line(text: &str) -> Result<Option<(String, String)>, String> {
     if is_end(rest) {
         return Err(format!("parameter \"{name}\" has no value; an empty one is written ''"));
     }
+    let is_quoted = rest.starts_with('\'');
     let (value, rest) = match rest.strip_prefix('\'') {
         Some(quoted) => read_quoted(quoted).ok_or_else(|| format!("the quote after \"{name}\" is not closed"))?,
         None => {
@@ -67,7 +68,11 @@ fn read_line(text: &str) -> Result<Option<(String, String)>, String> {
         return Err(format!("{}; such a value needs quotes", near(rest)));
     }
     let rest = rest.trim_start_matches(is_blank);
-    if is_end(rest) { Ok(Some((name.to_string(), value))) } else { Err(near(rest)) }
+    match is_end(rest) {
+        true => Ok(Some((name.to_string(), value))),
+        false if is_quoted => Err(near(rest)),
+        false => Err(format!("{}; a value of more than one word needs quotes", near(rest))),
+    }
 }
 
 /// Reads up to the closing quote; gives the text and what follows, `None` if the quote is not closed.

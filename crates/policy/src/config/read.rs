@@ -26,14 +26,17 @@ pub fn read_with(
     command_line: &[(String, String)],
     load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
 ) -> Outcome {
-    let mut reader = Reader { load, given: Given::new(), problems: Vec::new(), open: Vec::new(), files: 0 };
+    let mut reader = Reader { load, given: Given::new(), problems: Vec::new(), open: Vec::new(), files: 0, is_missing: false };
     reader.read_file(path, &Source::CommandLine);
     for (name, value) in command_line {
         reader.set(name, value, Source::CommandLine);
     }
-    let Reader { given, mut problems, .. } = reader;
+    let Reader { given, mut problems, is_missing, .. } = reader;
     let config = Config::build(&given);
-    check::check(&config, &given, &mut problems);
+    if !is_missing {
+        // Of a file that could not be read nothing else is wrong.
+        check::check(&config, &given, &mut problems);
+    }
     let is_usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
     Outcome { config: is_usable.then_some(config), problems }
 }
@@ -45,6 +48,8 @@ struct Reader<'a> {
     /// Files being read, the including ones first.
     open: Vec<PathBuf>,
     files: usize,
+    /// The configuration itself could not be read.
+    is_missing: bool,
 }
 
 impl Reader<'_> {
@@ -64,7 +69,10 @@ impl Reader<'_> {
         }
         let bytes = match (self.load)(path) {
             Ok(bytes) => bytes,
-            Err(cause) => return self.error(asked, format!("could not read configuration file \"{shown}\": {cause}")),
+            Err(cause) => {
+                self.is_missing |= self.open.is_empty();
+                return self.error(asked, format!("could not read configuration file \"{shown}\": {cause}"));
+            }
         };
         self.open.push(known);
         for line in lines::lines(&bytes) {
@@ -78,6 +86,8 @@ impl Reader<'_> {
                     if line.name.eq_ignore_ascii_case("include") {
                         let directory = path.parent().unwrap_or(Path::new(""));
                         self.read_file(&directory.join(&line.value), &source);
+                    } else if ["include_if_exists", "include_dir"].iter().any(|name| line.name.eq_ignore_ascii_case(name)) {
+                        self.error(&source, format!("\"{}\" is not known here, name each file with \"include\"", line.name));
                     } else {
                         self.set(&line.name, &line.value, source);
                     }
@@ -118,6 +128,7 @@ impl Reader<'_> {
                 let setting = Setting { param, index, raw: value.to_string(), source };
                 self.given.insert((place(param), index), setting);
             }
+            Err(cause) if source == Source::CommandLine => self.error(&source, format!("on the command line: {cause}")),
             Err(cause) => self.error(&source, cause.to_string()),
         }
     }

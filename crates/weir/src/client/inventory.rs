@@ -43,7 +43,8 @@ pub fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header
     }
     let may_change = left_unseen(s, statement).and(judged(s, w, statement));
     let by_execute = before_note(s, statement, may_change);
-    let body = s.up.whole(header).unwrap_or_default();
+    // A text too long to be looked at passes in parts: nothing of it is known, and nothing is waited for.
+    let body = s.up.whole_if_here(header).unwrap_or_default();
     let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
     note(&mut s.state, statement, may_change, by_execute, text, &[]);
     s.state.resetting.clone_from(&statement.resets);
@@ -250,9 +251,6 @@ pub fn settle(s: &mut Session, w: &Rc<Worker>) {
     if !s.state.due.is_empty() {
         return ask(s, w);
     }
-    if s.state.renews {
-        renew(s, w);
-    }
     if s.state.listening.is_some() && listening::advance(s, w) {
         return;
     }
@@ -269,11 +267,20 @@ pub fn settle(s: &mut Session, w: &Rc<Worker>) {
     pool.give_back(w, link);
 }
 
+/// The session's transaction is over: has connections renewed if it changed what new ones begin with. To be called before its writes are
+/// settled for the cache: from then on answers are stored again, which must not be those of connections that began otherwise.
+#[inline]
+pub fn renew_if_due(s: &mut Session, w: &Worker, status: u8) {
+    if s.state.renews && status == IDLE {
+        s.state.renews = false;
+        renew(w);
+    }
+}
+
 /// Closes the server connections that began with defaults that hold no more, each after its use. Of whom the defaults were is not
 /// looked at: they are changed rarely.
 #[cold]
-fn renew(s: &mut Session, w: &Worker) {
-    s.state.renews = false;
+pub fn renew(w: &Worker) {
     w.shared.pools.of_database(None).iter().for_each(|pool| pool.renew(w));
     // What clients are welcomed with is asked of a server anew.
     w.shared.tell_all(|| crate::process::shared::Message::Refresh);

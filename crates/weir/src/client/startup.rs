@@ -134,6 +134,9 @@ pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
         if w.peek_config().log.connections {
             w.log_client(&session.entry.card, "connection authorized");
         }
+        if session.pools.known.is_watched() {
+            survey::await_first(&w, &session.pools.known, &session.entry).await;
+        }
         let worker = w.clone();
         w.reactor.spawn(relay::serve(session, worker));
     }
@@ -239,7 +242,7 @@ impl Door<'_> {
     }
 
     async fn send(&self, bytes: &[u8]) -> Result<(), Fault> {
-        self.socket.write_soon(&self.w.reactor, bytes, self.deadline).await.map_err(|e| broke(&e))
+        self.socket.write_all(&self.w.reactor, bytes, self.deadline).await.map_err(|e| broke(&e))
     }
 
     /// Reads packets without a tag until the one that begins a session. `None`: the connection had another purpose or ended.
@@ -528,6 +531,7 @@ async fn any_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Bo
         let limit_ms = pools.limits.get().wait_ms;
         if (limit_ms > 0 && started.elapsed() >= Duration::from_millis(limit_ms)) || client.is_closed() {
             return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached")
+                .detail(w.view().causes())
                 .hint("Look at the log, and whether the servers run and sr_check_user may log in to them."));
         }
         w.shared.nudge_prober();

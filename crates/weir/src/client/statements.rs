@@ -100,6 +100,10 @@ pub struct Statement {
     pub is_of_primary: bool,
     /// What the cache of answers is to know of it, if there is one. None although there is: it may do anything.
     pub caching: Option<Box<Caching>>,
+    /// It may change what names without a schema mean, as far as its text shows; also in the rest of its own text.
+    pub moves: bool,
+    /// Its text is more than one statement.
+    pub is_many: bool,
 }
 
 /// What catalogs said of a text, by the number of the place (see `judging`). A few: most texts are used in one place.
@@ -264,6 +268,8 @@ pub fn unknown() -> Statement {
         asks_time: true,
         is_of_primary: true,
         caching: None,
+        moves: true,
+        is_many: true,
     }
 }
 
@@ -322,6 +328,8 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         is_of_primary: is_of_primary(&facts, &readable),
         resets: facts.resets,
         caching,
+        moves: facts.moves,
+        is_many: facts.statements != 1,
         vacates: facts.vacates.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
     }

@@ -374,21 +374,6 @@ impl Socket {
         }
     }
 
-    /// Writes all of it with the loop's next turn, where a ring sends; else at once. What fails shows at the next read. Not cancel safe.
-    /// Who closes the socket after it must do so by `close`.
-    pub async fn write_soon(&self, reactor: &Reactor, bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
-        if self.tls.is_some() {
-            return self.write_on(reactor, bytes, deadline).await;
-        }
-        if !self.is_ringed() || !self.can_send(reactor)? {
-            return self.write_on(reactor, bytes, deadline).await;
-        }
-        let mut copy = reactor.buffers.take_extra();
-        copy.extend_from_slice(bytes);
-        self.send(reactor, Piece { start: 0, end: copy.len(), bytes: Bytes::Vector(copy) });
-        Ok(())
-    }
-
     /// Writes all of it. Not cancel safe: a part may be on its way.
     pub async fn write_all(&self, reactor: &Reactor, bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
         self.write_on(reactor, bytes, deadline).await?;

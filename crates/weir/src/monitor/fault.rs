@@ -72,6 +72,10 @@ impl Fault {
         Fault::error(&text(report.sqlstate), text(report.message))
     }
 
+    pub fn detail(self, detail: impl Into<String>) -> Fault {
+        Fault { detail: detail.into(), ..self }
+    }
+
     pub fn hint(self, hint: impl Into<String>) -> Fault {
         Fault { hint: hint.into(), ..self }
     }

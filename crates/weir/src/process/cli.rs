@@ -1,23 +1,38 @@
 //! The command line: `weir` with its commands, and Pgpool-II's when called by the name `pgpool`.
 
 use crate::process::files::Files;
-use crate::process::supervisor;
+use crate::process::pid_file;
+use crate::process::supervisor::{self, Start};
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process, setsid, test_kill_process};
+use rustix::stdio::{dup2_stderr, dup2_stdout};
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use weir_policy::config::{self, Config, Severity};
 
 /// Time a daemon gets until clients can connect.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Time between two looks at a process that starts or stops.
+/// What a daemon says to the command that started it once clients can connect.
+const READY: &[u8] = b"ready\n";
+
+/// Time for what a daemon has said to reach the terminal after it is ready, or after its end.
+const WORDS_LIMIT: Duration = Duration::from_secs(1);
+
+/// Time a proxy gets to stop without its clients.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// Time a proxy gets to stop when it waits for its clients, who may stay as long as they like.
+const SMART_LIMIT: Duration = Duration::from_secs(600);
+
+/// Time between two looks at a process that stops.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 /// Tells a started daemon that its parent waits for it.
@@ -92,7 +107,8 @@ struct Import {
 
 /// Pgpool-II's command line.
 #[derive(Parser)]
-#[command(name = "pgpool", version, disable_version_flag = true)]
+#[command(name = "pgpool", display_name = "pgpool-II", disable_version_flag = true)]
+#[command(version = concat!("version 4.7 is what this command line is of; the program is weir ", env!("CARGO_PKG_VERSION")))]
 struct Pgpool {
     /// Configuration file.
     #[arg(short = 'f', long = "config-file", value_name = "FILE", default_value = "/etc/pgpool2/pgpool.conf")]
@@ -190,8 +206,11 @@ fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
 
 /// Prints to the standard output; a reader that went away is no error.
 fn say(text: &str) -> anyhow::Result<ExitCode> {
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
-    Ok(ExitCode::SUCCESS)
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(cause) if cause.kind() != ErrorKind::BrokenPipe => Err(cause).context("cannot write to the standard output"),
+        Ok(()) | Err(_) => Ok(ExitCode::SUCCESS),
+    }
 }
 
 impl Run {
@@ -222,7 +241,7 @@ fn run(options: &Run) -> anyhow::Result<ExitCode> {
     }
     let files = options.files();
     let (Some(config), _) = read(&files) else { bail!("not started: the configuration has errors") };
-    supervisor::run(&files, config, |_| {})?;
+    supervisor::run(&files, config, Start::Foreground, |_| {})?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -288,7 +307,8 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
             let _ = writeln!(std::io::stderr(), "error: {cause}");
             errors += 1;
         }
-        access.is_some() && tls.is_ok()
+        errors += warn_of(config);
+        access.is_some() && tls.is_ok() && errors == 0
     });
     match config {
         Some(config) => say(&format!("configuration is valid: {} nodes, port {}\n", config.nodes.len(), config.port)),
@@ -297,6 +317,20 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// Says what the start would say of parameters without effect and of the pid file; returns how many of it are errors.
+fn warn_of(config: &Config) -> usize {
+    for name in config.without_effect() {
+        complain(&format!("warning: parameter \"{name}\" is accepted but has no effect yet"));
+    }
+    let Err(cause) = pid_file::try_path(&config.pid_file) else { return 0 };
+    if config.is_default("pid_file_name") {
+        complain(&format!("warning: {cause}; without pid_file_name only a proxy in the foreground starts"));
+        return 0;
+    }
+    complain(&format!("error: {cause}"));
+    1
 }
 
 fn show_config(options: &Run) -> anyhow::Result<ExitCode> {
@@ -332,19 +366,14 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
             if std::env::var_os(DAEMON_CHILD).is_some() {
                 // Leaves the terminal, so that its end does not end us. Fails only for a process that leads a group already.
                 let _ = setsid();
+                supervisor::run(&files, config, Start::Daemon, |_| tell_parent())?;
+            } else {
+                supervisor::run(&files, config, Start::Foreground, |_| {})?;
             }
-            supervisor::run(&files, config, |_| {})?;
             Ok(ExitCode::SUCCESS)
         }
         None => daemonise(&config, arguments),
     }
-}
-
-/// The process number in the pid file, of a process that lives.
-fn running(config: &Config) -> Option<Pid> {
-    let text = std::fs::read_to_string(&config.pid_file).ok()?;
-    let pid = Pid::from_raw(text.trim().parse().ok()?)?;
-    lives(pid).then_some(pid)
 }
 
 /// Whether a process runs. One that ended and was not yet collected by its parent can still be signalled, but is gone.
@@ -359,32 +388,41 @@ fn lives(pid: Pid) -> bool {
 }
 
 fn signal(config: &Config, signal: Signal) -> anyhow::Result<Pid> {
-    let pid =
-        running(config).with_context(|| format!("no running proxy: {} names no living process", config.pid_file.display()))?;
+    let pid = pid_file::running(&config.pid_file)?
+        .with_context(|| format!("no running proxy: none holds {} (pid_file_name)", config.pid_file.display()))?;
     kill_process(pid, signal).with_context(|| format!("cannot signal process {}", pid.as_raw_nonzero()))?;
     Ok(pid)
 }
 
 /// Stops a running proxy and waits until it is gone.
 fn stop(config: &Config, mode: Mode) -> anyhow::Result<ExitCode> {
-    let by = match mode {
-        Mode::Smart => Signal::TERM,
-        Mode::Fast => Signal::INT,
-        Mode::Immediate => Signal::QUIT,
+    let (by, limit) = match mode {
+        Mode::Smart => (Signal::TERM, SMART_LIMIT),
+        Mode::Fast => (Signal::INT, STOP_LIMIT),
+        Mode::Immediate => (Signal::QUIT, STOP_LIMIT),
     };
     let pid = signal(config, by)?;
-    let mut stderr = std::io::stderr();
-    let _ = writeln!(stderr, "stop request sent to weir (pid: {}). waiting for termination...", pid.as_raw_nonzero());
+    complain(&format!("stop request sent to weir (pid: {}). waiting for termination...", pid.as_raw_nonzero()));
+    let asked = Instant::now();
     while lives(pid) {
+        if asked.elapsed() >= limit {
+            let next = match mode {
+                Mode::Smart => "its clients have not left; \"-m fast stop\" does not wait for them",
+                Mode::Fast => "try \"-m immediate stop\"",
+                Mode::Immediate => "look at its log",
+            };
+            bail!("process {} still runs after {} s: {next}", pid.as_raw_nonzero(), limit.as_secs());
+        }
         std::thread::sleep(LOOK_PERIOD);
     }
-    let _ = writeln!(stderr, "done.");
+    complain("done.");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the proxy as a process of its own and returns once clients can connect.
+/// Starts the proxy as a process of its own and returns once clients can connect. What it says until then is said here too.
 fn daemonise(config: &Config, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
-    if let Some(pid) = running(config) {
+    let is_named = !config.pid_file.as_os_str().is_empty();
+    if let Some(pid) = is_named.then(|| pid_file::running(&config.pid_file)).transpose()?.flatten() {
         bail!("already running: process {} ({})", pid.as_raw_nonzero(), config.pid_file.display());
     }
     let program = std::env::current_exe().context("cannot find the program's own file")?;
@@ -394,27 +432,51 @@ fn daemonise(config: &Config, arguments: &[OsString]) -> anyhow::Result<ExitCode
         .args(arguments.iter().skip(1))
         .env(DAEMON_CHILD, "1")
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .context("cannot start the daemon")?;
-    let started = Instant::now();
-    let place = (config.unix_socket_directories.first().map(|d| d.join(format!(".s.PGSQL.{}", config.port))), config.port);
-    while started.elapsed() < START_LIMIT {
-        if let Some(status) = child.try_wait()? {
-            bail!("the daemon ended at once ({status}); run with -n to see why");
+    let (words, is_ready) = (child.stderr.take(), child.stdout.take());
+    let said = aside(move || words.map(|mut words| std::io::copy(&mut words, &mut std::io::stderr())).is_some())?;
+    let ready = aside(move || is_ready.is_some_and(|mut pipe| pipe.read_exact(&mut [0; READY.len()]).is_ok()))?;
+    match ready.recv_timeout(START_LIMIT) {
+        Ok(is_ready) => {
+            // A child of its own may still hold the pipe: then what is here is all.
+            let _ = said.recv_timeout(WORDS_LIMIT);
+            if is_ready { Ok(ExitCode::SUCCESS) } else { Err(not_started(&mut child)) }
         }
-        if running(config).is_some_and(|pid| pid.as_raw_nonzero().get() as u32 == child.id()) && accepts(&place) {
-            return Ok(ExitCode::SUCCESS);
-        }
-        std::thread::sleep(LOOK_PERIOD);
+        Err(_) => bail!("the daemon (process {}) accepts no clients after {} s; it goes on", child.id(), START_LIMIT.as_secs()),
     }
-    bail!("the daemon accepts no clients after {} s", START_LIMIT.as_secs())
 }
 
-fn accepts(place: &(Option<PathBuf>, u16)) -> bool {
-    match place {
-        (Some(path), _) => std::os::unix::net::UnixStream::connect(path).is_ok(),
-        (None, port) => std::net::TcpStream::connect(("127.0.0.1", *port)).is_ok(),
+fn not_started(child: &mut Child) -> anyhow::Error {
+    match child.wait() {
+        Ok(status) => anyhow::anyhow!("the daemon did not start ({status})"),
+        Err(cause) => anyhow::Error::new(cause).context("the daemon did not start"),
+    }
+}
+
+/// Does what blocks on a thread of its own, and tells here when it is done.
+fn aside(work: impl FnOnce() -> bool + Send + 'static) -> anyhow::Result<mpsc::Receiver<bool>> {
+    let (done, wait) = mpsc::channel();
+    std::thread::Builder::new().name("daemon".into()).spawn(move || {
+        // Whoever waits may have gone.
+        let _ = done.send(work());
+    })?;
+    Ok(wait)
+}
+
+/// Says that clients can connect, and leaves the pipes of who waits for that: from here on nobody reads them.
+fn tell_parent() {
+    let _ = std::io::stderr().flush();
+    let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");
+    if let Ok(nowhere) = &nowhere {
+        let _ = dup2_stderr(nowhere);
+    }
+    // Who has gone needs no answer.
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(READY).and_then(|()| stdout.flush());
+    if let Ok(nowhere) = &nowhere {
+        let _ = dup2_stdout(nowhere);
     }
 }

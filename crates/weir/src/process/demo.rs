@@ -1,14 +1,18 @@
 //! `weir demo`: a PostgreSQL primary with standbys, and Weir before them, in one command.
 
 use crate::process::files::Files;
-use crate::process::supervisor;
+use crate::process::shared::Stop;
+use crate::process::supervisor::{self, Start};
 use anyhow::{Context, bail};
 use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weir_demo::{Cluster, Options, Sql, wait_until};
 
@@ -25,7 +29,7 @@ pub struct Demo {
     #[arg(long)]
     dir: Option<PathBuf>,
     /// Port clients connect to.
-    #[arg(long, default_value_t = 9999)]
+    #[arg(long, default_value_t = 9999, value_parser = clap::value_parser!(u16).range(1024..))]
     port: u16,
     /// Standbys.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=16))]
@@ -39,10 +43,29 @@ fn say(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
+/// What ends the demo, also while it makes the servers: their folder must not be left behind.
+fn watch_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone()).context("cannot watch signals")?;
+    }
+    Ok(stop)
+}
+
 /// Makes the cluster, shows it, and stays until a signal. Everything it started is gone afterwards.
 pub fn run(demo: &Demo) -> anyhow::Result<ExitCode> {
+    let stop = watch_signals()?;
+    // Told before servers are made for nothing; the proxy opens it itself.
+    let is_free = std::net::TcpListener::bind(("127.0.0.1", demo.port));
+    drop(is_free.with_context(|| format!("cannot listen on port {}: choose another with --port", demo.port))?);
     say(&format!("Making a PostgreSQL primary and {} standbys ...\n", demo.standbys));
-    let options = Options { dir: demo.dir.clone(), standbys: usize::from(demo.standbys), keep: demo.keep, ..Options::default() };
+    let options = Options {
+        dir: demo.dir.clone(),
+        standbys: usize::from(demo.standbys),
+        keep: demo.keep,
+        stop: Some(stop.clone()),
+        ..Options::default()
+    };
     let cluster = Cluster::start(options)?;
     for (at, server) in cluster.servers().iter().enumerate() {
         say(&format!("  node {at}: port {}, {}\n", server.port(), if at == 0 { "primary" } else { "standby" }));
@@ -56,7 +79,11 @@ pub fn run(demo: &Demo) -> anyhow::Result<ExitCode> {
         bail!("the demo's own configuration is wrong: {}", problems.join("; "));
     };
     let (port, standbys) = (demo.port, demo.standbys);
-    supervisor::run(&files, config, move |_| {
+    supervisor::run(&files, config, Start::Demo, move |shared| {
+        if stop.load(Ordering::Acquire) {
+            // Before the proxy heard signals itself.
+            return shared.begin_stop(Stop::Fast);
+        }
         // The tour needs the proxy, which runs on this thread's behalf meanwhile.
         let tour = std::thread::Builder::new().name("tour".into());
         let started = tour.spawn(move || match tour_of(port, standbys) {

@@ -2,7 +2,7 @@
 
 use crate::client::access::AccessFiles;
 use crate::io::tls::files::{self as tls_files, TlsFileError, TlsFiles};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +15,9 @@ const HBA_FILE: &str = "pool_hba.conf";
 
 /// Name of the key file in the home directory. Source: Pgpool-II, `POOLKEYFILE`.
 const KEY_FILE: &str = ".pgpoolkey";
+
+/// Longest file of a configuration; a commented one with all parameters has a hundredth.
+const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// What the command line said about files.
 #[derive(Clone, Debug, Default)]
@@ -33,7 +36,7 @@ pub struct Files {
 impl Files {
     /// Reads the configuration, or the defaults without a file.
     pub fn read(&self) -> Outcome {
-        let mut load = |path: &Path| std::fs::read(path).map_err(|cause| cause.to_string());
+        let mut load = |path: &Path| read_bounded(path).map_err(|cause| cause.to_string());
         let path = self.config.clone().unwrap_or_default();
         if self.config.is_none() {
             let mut empty = |_: &Path| Ok(Vec::new());
@@ -127,6 +130,16 @@ impl Files {
 
 fn warning(path: &Path, line: Option<u32>, message: String) -> Problem {
     Problem { severity: Severity::Warning, path: Some(path.to_path_buf()), line, message }
+}
+
+/// Reads a file of the configuration; one without an end, such as a device, is none.
+fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > CONFIG_BYTES_MAX {
+        return Err(std::io::Error::other(format!("it has more than {CONFIG_BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
 }
 
 fn load_error(cause: &std::io::Error) -> LoadError {

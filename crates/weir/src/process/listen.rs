@@ -37,9 +37,30 @@ pub enum Door {
     Unix(std::os::unix::net::UnixListener, PathBuf),
 }
 
+/// The unix sockets made by us, while the start may still fail: dropped, it removes them.
+#[derive(Debug, Default)]
+pub struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// The start has not failed.
+    pub fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+}
+
+fn backlog(config: &Config) -> u32 {
+    config.pool.num_init_children.saturating_mul(config.listen_backlog_multiplier).clamp(128, BACKLOG_MAX)
+}
+
 /// Opens all sockets the configuration names. Error: any of them cannot be opened, with address and cause.
-pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<Door>> {
-    let backlog = (config.pool.num_init_children * config.listen_backlog_multiplier).clamp(128, BACKLOG_MAX) as i32;
+pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyhow::Result<Vec<Door>> {
+    let backlog = backlog(config) as i32;
     let mut doors = Vec::new();
     for listener in open_all(&config.listen_addresses, config.port, backlog, "listen_addresses", inherited)? {
         doors.push(Door::Tcp(listener));
@@ -48,7 +69,7 @@ pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<Do
         let path = directory.join(format!(".s.PGSQL.{}", config.port));
         let door = match inherited.take_unix(&path) {
             Some(socket) => Ok(Door::Unix(socket, path.clone())),
-            None => open_unix(&path, config),
+            None => open_unix(&path, config, made),
         };
         doors.push(door.with_context(|| format!("cannot listen on {}", path.display()))?);
     }
@@ -115,8 +136,7 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListen
     Ok(socket.into())
 }
 
-fn open_unix(path: &Path, config: &Config) -> anyhow::Result<Door> {
-    let backlog = (config.pool.num_init_children * config.listen_backlog_multiplier).clamp(128, BACKLOG_MAX) as i32;
+fn open_unix(path: &Path, config: &Config, made: &mut Made) -> anyhow::Result<Door> {
     if path.exists() {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             bail!("another process listens there already");
@@ -126,7 +146,8 @@ fn open_unix(path: &Path, config: &Config) -> anyhow::Result<Door> {
     }
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    socket.listen(backlog)?;
+    made.0.push(path.to_path_buf());
+    socket.listen(backlog(config) as i32)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(config.unix_socket_permissions))?;
     if !config.unix_socket_group.is_empty() {
         let gid = group_id(&config.unix_socket_group)?;

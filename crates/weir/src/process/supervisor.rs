@@ -6,8 +6,9 @@ use crate::monitor::http;
 use crate::monitor::log::{Level, Log};
 use crate::process::files::Files;
 use crate::process::inherit::Inherited;
-use crate::process::listen::{self, Door};
+use crate::process::listen::{self, Door, Made};
 use crate::process::notify::Notify;
+use crate::process::pid_file::{Claim, PidFile};
 use crate::process::shared::{Mailbox, Shared, Stop};
 use crate::process::takeover::{self, Old};
 use crate::process::worker::Worker;
@@ -19,7 +20,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::config::{self, Config, IoMethod, Problem, Severity};
@@ -38,7 +39,12 @@ struct Sockets {
 
 impl Sockets {
     /// Opens what the configuration names, and takes what is open already: of systemd's, or of the proxy that is to be relieved.
-    fn open(files: &Files, config: &Config, warnings: &mut Vec<String>) -> anyhow::Result<(Sockets, Option<Old>)> {
+    fn open(
+        files: &Files,
+        config: &Config,
+        made: &mut Made,
+        warnings: &mut Vec<String>,
+    ) -> anyhow::Result<(Sockets, Option<Old>)> {
         let way = &config.admin.takeover_socket;
         if files.takes_over && way.as_os_str().is_empty() {
             bail!("--takeover needs the parameter takeover_socket, in the running proxy's configuration too");
@@ -47,7 +53,7 @@ impl Sockets {
             Some(Some((inherited, old))) => (inherited, Some(old)),
             Some(None) | None => (Inherited::from_systemd()?, None),
         };
-        let doors = listen::open(config, &mut inherited)?;
+        let doors = listen::open(config, &mut inherited, made)?;
         let readers = http::open(config, &mut inherited)?;
         if inherited.left() > 0 {
             warnings
@@ -60,15 +66,28 @@ impl Sockets {
     }
 }
 
+/// Who started the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Somebody who has its process at hand.
+    Foreground,
+    /// A command that has ended when it runs: only the pid file tells who it is.
+    Daemon,
+    /// The demo: it ends with its terminal, since nobody would find it again.
+    Demo,
+}
+
 /// Runs the proxy until it is told to stop. `ready` is called once clients can connect.
-pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> anyhow::Result<()> {
+pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<Shared>)) -> anyhow::Result<()> {
     raise_file_limit();
     let notify = Notify::from_env();
     let (access, problems) = files.read_access(&config);
     let Some(access) = access else { bail!("not started: {}", list(&problems)) };
     let tls = files.read_tls(&config).map_err(|cause| anyhow::anyhow!("not started: {cause}"))?;
     let mut warnings: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    let (sockets, old) = Sockets::open(files, &config, &mut warnings)?;
+    // Gone again if the start fails.
+    let mut made = Made::default();
+    let (sockets, old) = Sockets::open(files, &config, &mut made, &mut warnings)?;
     let mut paths: Vec<PathBuf> = sockets.doors.iter().filter_map(Door::path).collect();
     let way = config.admin.takeover_socket.clone();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -80,14 +99,14 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
     }
     let log = Log::new(&config.log)
         .with_context(|| format!("logging_collector: cannot write a log in {}", config.log.file.directory.display()))?;
-    let pid_path = config.pid_file.clone();
     let shared = Arc::new(Shared::new(config, files.config.clone(), access, tls, mailboxes, crate::random(), log));
     shared.doors.store(sockets.doors.len() as u32, Ordering::Release);
-    announce(&shared, &warnings);
     allow_reloads(&shared, files);
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP]).context("cannot watch signals")?;
     let ring = uses_ring(&shared)?;
-    let pid_file = PidFile::write(&pid_path)?;
+    let claim = if old.is_some() { Claim::Relief } else { Claim::Alone };
+    let pid_file = take_pid_file(&shared.config.load(), claim, start, &mut warnings)?;
+    announce(&shared, &warnings);
     // From here on nothing can fail any more that would leave the clients without a proxy.
     let is_relief = old.is_some();
     if let Some(old) = old {
@@ -104,13 +123,15 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
         }
     }
     let workers = start_workers(&shared, polls, sockets.doors, sockets.readers, ring)?;
+    made.keep();
     let closer = signals.handle();
     let joiner = std::thread::Builder::new().name("joiner".into()).spawn(move || join(workers, &closer))?;
     notify.ready();
     notify.feed_watchdog(&shared);
     ready(&shared);
     for signal in signals.forever() {
-        obey(signal, &shared, &notify);
+        let is_end = signal == SIGHUP && start == Start::Demo;
+        obey(if is_end { SIGINT } else { signal }, &shared, &notify);
     }
     notify.stopping();
     let outcome = joiner.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker thread panicked")));
@@ -121,6 +142,21 @@ pub fn run(files: &Files, config: Config, ready: impl FnOnce(&Arc<Shared>)) -> a
     shared.log.say(Level::Log, format_args!("stopped"));
     shared.log.close();
     outcome
+}
+
+/// Takes the pid file. Where nobody has chosen one, and nobody needs it, the proxy runs without.
+fn take_pid_file(config: &Config, claim: Claim, start: Start, warnings: &mut Vec<String>) -> anyhow::Result<Option<PidFile>> {
+    if config.pid_file.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    match PidFile::take(&config.pid_file, claim) {
+        Ok(file) => Ok(Some(file)),
+        Err(cause) if start != Start::Daemon && config.is_default("pid_file_name") => {
+            warnings.push(format!("{cause:#}; there is no pid file then, and pid_file_name was not set"));
+            Ok(None)
+        }
+        Err(cause) => Err(cause),
+    }
 }
 
 /// Has the old proxy accept no more clients. One that does not answer may still accept some; it has them, then.
@@ -264,7 +300,8 @@ fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
         shared.log.say(Level::Error, format_args!("{text}"));
         return Err(first_error(text, &outcome.problems));
     };
-    let (merged, unchanged) = config::reload(&shared.config.load(), new);
+    let old = shared.config.load_full();
+    let (merged, unchanged) = config::reload(&old, new);
     let (access, problems) = files.read_access(&merged);
     say(&problems);
     let Some(access) = access else {
@@ -282,6 +319,10 @@ fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
     };
     for name in unchanged {
         shared.log.say(Level::Warning, format_args!("parameter \"{name}\" cannot be changed without a restart"));
+    }
+    let known = old.without_effect();
+    for name in merged.without_effect().iter().filter(|name| !known.contains(name)) {
+        shared.log.say(Level::Warning, format_args!("parameter \"{name}\" is accepted but has no effect yet"));
     }
     shared.tls.store(Arc::new(tls));
     shared.access.replace(access);
@@ -301,32 +342,4 @@ fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     // Refused only where the limit is forbidden to move; then accepting says what is missing.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-}
-
-/// The file with the process number; gone when the proxy is.
-struct PidFile(Option<PathBuf>);
-
-impl PidFile {
-    fn write(path: &Path) -> anyhow::Result<PidFile> {
-        if path.as_os_str().is_empty() {
-            return Ok(PidFile(None));
-        }
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).with_context(|| format!("pid_file_name: cannot create {}", folder.display()))?;
-        }
-        std::fs::write(path, format!("{}\n", std::process::id()))
-            .with_context(|| format!("pid_file_name: cannot write {}", path.display()))?;
-        Ok(PidFile(Some(path.to_path_buf())))
-    }
-}
-
-impl Drop for PidFile {
-    fn drop(&mut self) {
-        let Some(path) = &self.0 else { return };
-        // After a takeover it is another process's.
-        let written = std::fs::read_to_string(path).unwrap_or_default();
-        if written.trim() == std::process::id().to_string() {
-            let _ = std::fs::remove_file(path);
-        }
-    }
 }

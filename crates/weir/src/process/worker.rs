@@ -6,7 +6,7 @@ use crate::client::seats::Seat;
 use crate::client::session_card::{Card, Doing};
 use crate::client::statements::Statements;
 use crate::io::buffers::Buffers;
-use crate::io::reactor::{Reactor, TaskId};
+use crate::io::reactor::{NO_TASK, Reactor, TaskId};
 use crate::monitor::fault::Fault;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::{Counters, Metric};
@@ -38,9 +38,13 @@ use weir_policy::pool::{Retire, retire};
 use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
 use weir_policy::transaction::HeldLimits;
+use weir_policy::turns::{Ran, Turns};
 
 /// Time between two rounds of housekeeping: links at rest, idle clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// How long this thread ran, and waited to run.
+const OWN_SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
 /// Since when a session does what it does; see `timing`.
 pub struct Clock {
@@ -288,15 +292,27 @@ impl Worker {
             }
             match self.shared.stop_mode() {
                 Stop::No => {}
-                Stop::Smart | Stop::Fast if self.mailbox().sessions.load(Ordering::Relaxed) > 0 => {}
+                Stop::Smart | Stop::Fast if self.is_needed() => {}
                 Stop::Smart | Stop::Fast | Stop::Immediate => return self.end(),
             }
         }
     }
 
+    /// Whether clients are left: own ones, or for the first worker anybody's, since it does for the others what one does for all.
+    fn is_needed(&self) -> bool {
+        let has_sessions = |mailbox: &Mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0;
+        has_sessions(self.mailbox()) || (self.id == FIRST_WORKER && self.shared.mailboxes.iter().any(has_sessions))
+    }
+
     /// Leaves the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than
     /// the process lives: whoever starts again at once could not listen on its port.
     fn end(&self) -> io::Result<()> {
+        if self.id != FIRST_WORKER
+            && let Some(first) = self.shared.mailboxes.first()
+        {
+            // It may have waited for our clients.
+            first.send(Message::Wake(NO_TASK));
+        }
         for _ in 0..LAST_TURNS_MAX {
             if self.reactor.with_ring(true, |ring| ring.shut_all()) {
                 break;
@@ -673,7 +689,9 @@ impl Worker {
     }
 
     async fn keep_house(&self) {
+        let mut turns = Turns::default();
         loop {
+            self.take_turns(&mut turns);
             self.reactor.sleep(HOUSEKEEPING).await;
             self.retire_links();
             self.mailbox().beat_ms.store(self.millis(Instant::now()), Ordering::Relaxed);
@@ -681,6 +699,16 @@ impl Worker {
                 self.shared.stats.roll(self.reactor.now(), self.peek_config().admin.stats_period_ms);
             }
             self.reactor.sweep();
+        }
+    }
+
+    /// Sees to how this thread gets a busy processor. Where the system forbids to change it, it stays as it is.
+    fn take_turns(&self, turns: &mut Turns) {
+        let wished = self.peek_config().worker_yields;
+        let counted = if wished { std::fs::read_to_string(OWN_SCHEDSTAT).ok() } else { None };
+        let yields = turns.yields(wished, counted.as_deref().and_then(Ran::parse));
+        if let Err(cause) = weir_ring::yield_when_woken(yields) {
+            self.shared.log.say(Level::Debug1, format_args!("worker_scheduling has no effect: {cause}"));
         }
     }
 

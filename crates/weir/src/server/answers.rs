@@ -2,7 +2,7 @@
 //!
 //! An answer is the bytes to send. It is found by a key that holds all that shapes it, and given out only while its tables are as they
 //! were when its question was sent: so a write costs as much as it has tables, whatever is kept, and what became untrue goes when it is
-//! met or when room is needed. Memory is bounded by `memqcache_total_size`, keys and an allowance for the table included.
+//! met or when room is needed. Memory is bounded by `memqcache_total_size`, keys, slots and an allowance for the table included.
 
 use crate::io::reactor::TaskId;
 use crate::server::stores::{Common, Errand, FIRST_WORKER, Stores, Ticket};
@@ -67,6 +67,13 @@ pub struct Answer {
     pub hits: AtomicU64,
 }
 
+impl Answer {
+    /// Memory it takes with its key.
+    fn size_bytes(&self, key: &[u8]) -> u64 {
+        (key.len() + self.bytes.len() + self.deps.bytes() + OVERHEAD_BYTES) as u64
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Weight {
     /// A small answer weighs this much, so that there are not more of them than there may be.
@@ -75,7 +82,7 @@ struct Weight {
 
 impl Weighter<Key, Arc<Answer>> for Weight {
     fn weight(&self, key: &Key, answer: &Arc<Answer>) -> u64 {
-        ((key.len() + answer.bytes.len() + OVERHEAD_BYTES) as u64).max(self.least)
+        answer.size_bytes(key).max(self.least)
     }
 }
 
@@ -161,7 +168,7 @@ impl Answers {
         if self.puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(PUTS_PER_LOOK) {
             self.used.store(self.kept.weight(), Ordering::Relaxed);
         }
-        let price = Price { took_us: answer.took_us, bytes: (key.len() + answer.bytes.len() + OVERHEAD_BYTES) as u64 };
+        let price = Price { took_us: answer.took_us, bytes: answer.size_bytes(&key) };
         let used = self.used.load(Ordering::Relaxed);
         // One that was kept before and is not true any more is asked for again by that alone.
         let is_worth_it = self.admission.admits(self.hasher.hash_one(&*key), price, used, self.total_bytes as u64)
@@ -172,13 +179,11 @@ impl Answers {
         is_worth_it
     }
 
-    /// Forgets all answers.
+    /// Forgets all answers, those on their way included.
     pub fn clear(&self) {
+        // First: what was asked for before is not stored after it. What lies in a store is there no answer any more.
+        self.doubt_all(FIRST_ROUND);
         self.kept.clear();
-        // What lies in a store is there no answer any more.
-        if self.common.is_some() {
-            self.doubt_all(FIRST_ROUND);
-        }
     }
 
     /// How many there are, and what they weigh.
@@ -203,6 +208,12 @@ impl Answers {
         }
         flights.insert(hash, Vec::new());
         Some(Flight { answers: self.clone(), hash, is_over: false })
+    }
+
+    /// Whether somebody waits for the answer to a question under way, as he has said.
+    pub fn is_awaited(&self, key: &[u8], waiter: Waiter) -> bool {
+        let hash = self.hasher.hash_one(key);
+        self.board_of(hash).lock().get(&hash).is_some_and(|waiters| waiters.contains(&waiter))
     }
 
     fn board_of(&self, hash: u64) -> &Board {
@@ -355,6 +366,11 @@ impl Caching {
         place != 0 && self.unseen_write.get() == place
     }
 
+    /// Whether it did so at any place.
+    pub fn has_written_unseen(&self) -> bool {
+        self.unseen_write.get() != 0
+    }
+
     /// Whether it is known to be of no interest to the cache at a place; 0 is none.
     #[inline]
     pub fn is_indifferent(&self, place: u64) -> bool {
@@ -412,6 +428,22 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_is_known_until_the_answer_comes() {
+        let answers = answers(1 << 20, 50);
+        let (key, waiter) = (b"key".as_slice(), (1, 7));
+        let flight = answers.board(key, (0, 3)).unwrap();
+        assert!(!answers.is_awaited(key, waiter));
+        assert!(answers.board(key, waiter).is_none());
+        assert!(answers.is_awaited(key, waiter) && !answers.is_awaited(b"other", waiter));
+        let mut woken = Vec::new();
+        flight.land(|waiter| woken.push(waiter));
+        assert_eq!(woken, [waiter]);
+        // Another's flight is not the one that was waited for.
+        let _next = answers.board(key, (0, 3)).unwrap();
+        assert!(!answers.is_awaited(key, waiter));
+    }
+
+    #[test]
     fn memory_and_number_are_bounded() {
         let by_bytes = answers(1 << 20, 1_000_000);
         for at in 0..10_000_u32 {
@@ -424,6 +456,19 @@ mod tests {
             by_number.put(at.to_le_bytes().into(), answer(&by_number, 10));
         }
         assert!((1..=50).contains(&by_number.size().0));
+    }
+
+    #[test]
+    fn what_an_answer_hangs_on_counts_as_memory_too() {
+        let answers = answers(1 << 20, 1_000_000);
+        let slots: Vec<Slot> = (0..62).map(|oid| answers.versions.of_table("d", oid)).collect();
+        for at in 0..10_000_u32 {
+            let deps = answers.versions.begin(&slots).unwrap();
+            answers.put(at.to_le_bytes().into(), Answer { deps, ..answer(&answers, 10) });
+        }
+        let (count, weight) = answers.size();
+        let least_bytes = count * size_of::<(Slot, u64)>() * slots.len();
+        assert!(count > 100 && least_bytes < 1 << 20 && weight as usize > least_bytes, "{count} answers, {weight} bytes");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 use weir_policy::catalog::{Catalog, Hidden};
 
 /// Number of what is known of a database.
@@ -20,9 +21,18 @@ pub const UNKNOWN: Edition = 0;
 /// So often connections forget what others drew before it is taken for granted that nobody asks for it.
 const LESSONS: u32 = 1000;
 
+/// A task that waits: its worker and its number there.
+pub type Waiter = (u8, u32);
+
 /// One database, and what is known of it.
 pub struct Database {
     pub name: Arc<str>,
+    /// When a client first named it.
+    pub named_at: Instant,
+    /// Nobody has tried to read it yet.
+    untried: AtomicBool,
+    /// Sessions that wait until somebody has.
+    waiting: Mutex<Vec<Waiter>>,
     edition: AtomicU64,
     current: ArcSwapOption<Catalog>,
     /// By what something may be left that no text shows: as the catalog says, and more while it is not known or out of date.
@@ -48,8 +58,19 @@ pub struct Database {
     pub follow: Follow,
     /// Number of the task that does, on the first worker.
     pub follow_task: AtomicU32,
-    /// The mark of what is defined, as it was last seen.
-    mark: Mutex<String>,
+    /// Its marks, as they were last seen.
+    marks: [Mutex<String>; 3],
+}
+
+/// A value that is another one when something has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// What is defined, as far as the catalog tells.
+    Definitions,
+    /// What answers hang on beside that: columns, rights, roles.
+    Rights,
+    /// What sessions begin with.
+    Defaults,
 }
 
 /// What operators are shown of it.
@@ -68,6 +89,9 @@ impl Database {
     fn new(name: &Arc<str>) -> Database {
         Database {
             name: name.clone(),
+            named_at: Instant::now(),
+            untried: AtomicBool::new(true),
+            waiting: Mutex::default(),
             edition: AtomicU64::new(UNKNOWN),
             current: ArcSwapOption::empty(),
             hidden: AtomicU8::new(Hidden::ALL.and(Hidden::RECALLS).bits()),
@@ -82,7 +106,7 @@ impl Database {
             report: Mutex::default(),
             follow: Follow::default(),
             follow_task: AtomicU32::new(crate::io::reactor::NO_TASK),
-            mark: Mutex::default(),
+            marks: Default::default(),
         }
     }
 
@@ -132,6 +156,26 @@ impl Database {
         }
     }
 
+    /// Whether nobody has tried to read it yet; if so, `waiter` is woken when somebody has (see `tried`).
+    pub fn is_untried(&self, waiter: Waiter) -> bool {
+        if !self.untried.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut waiting = self.waiting.lock();
+        // Whoever tries looks for waiters after he has noted that he has.
+        let is_untried = self.untried.load(Ordering::Acquire);
+        if is_untried && !waiting.contains(&waiter) {
+            waiting.push(waiter);
+        }
+        is_untried
+    }
+
+    /// Somebody has tried to read it. Gives those who waited for it.
+    pub fn tried(&self) -> Vec<Waiter> {
+        self.untried.store(false, Ordering::Release);
+        std::mem::take(&mut *self.waiting.lock())
+    }
+
     /// How often something may have changed, as far as was seen here.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
@@ -162,11 +206,11 @@ impl Database {
         is_current
     }
 
-    /// Notes the mark of what is defined. True: it is another one than when it was seen last.
-    pub fn is_redefined(&self, mark: &str) -> bool {
-        let mut known = self.mark.lock();
-        let is_other = !known.is_empty() && *known != mark;
-        mark.clone_into(&mut known);
+    /// Notes a mark. True: it is another one than when it was seen last.
+    pub fn is_another(&self, mark: Mark, value: &str) -> bool {
+        let mut known = self.marks[mark as usize].lock();
+        let is_other = !known.is_empty() && *known != value;
+        value.clone_into(&mut known);
         is_other
     }
 
@@ -275,6 +319,15 @@ mod tests {
         assert_eq!((database.edition(), database.hidden()), (UNKNOWN, Hidden::CHANGED));
         assert!(database.publish(catalogs.next_edition(), None, database.changes()));
         assert_eq!(database.hidden(), Hidden::NONE);
+    }
+
+    #[test]
+    fn who_waits_for_the_first_reading_is_woken_once() {
+        let database = Catalogs::default().database(&"d".into());
+        assert!(database.is_untried((0, 1)) && database.is_untried((0, 1)) && database.is_untried((1, 1)));
+        assert_eq!(database.tried(), [(0, 1), (1, 1)]);
+        assert!(!database.is_untried((0, 2)));
+        assert_eq!(database.tried(), []);
     }
 
     #[test]

@@ -229,8 +229,11 @@ fn judge(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Result<
             Err(_) => Probe::Unreachable,
         };
         let before = view.nodes[at].health;
-        if view.step(at, &probe, now_s) {
-            changed = true;
+        let has_changed = view.step(at, &probe, now_s);
+        let is_news = view.note_cause(at, answer.as_ref().err().map(ToString::to_string));
+        changed |= has_changed;
+        if has_changed || is_news {
+            // Also of one that was never up, and of one that is down for another reason now.
             report(w, view, at, before, answer.as_ref().err());
         } else if let (Err(error), Health::Down) = (answer, before) {
             w.shared.log.say(Level::Debug1, format_args!("node {} is still down: {error}", node.id));

@@ -2,17 +2,19 @@
 //!
 //! A Weir that has to commit what it cannot tell the store takes a shared lock that names the host, and then waits until no other Weir can
 //! answer from that host without having seen the lock: for answers are given out only for `LEASE_MS` after the locks were looked at. It
-//! gives the lock back when the store knows everything. So a store that is cut off, hangs or is gone costs writers a second or two, once.
+//! gives the lock back when the store knows everything, and says so with a second lock: one that goes without that was a Weir's that died,
+//! or was cut off from the primary, and whoever had seen it has the store know that everything has changed. So a store that is cut off, hangs or is gone costs writers a second or two, once.
 
 use crate::client::inquiry;
+use crate::monitor::fault::sqlstate;
 use crate::monitor::log::{Level, Who};
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::server::link::{Address, OpenError, Talk};
-use crate::server::stores::{Common, LEASE_MS, MARGIN_MS, Stores};
+use crate::server::stores::{Common, LEASE_MS, Looked, MARGIN_MS, Stores};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weir_policy::cache::lock_number;
+use weir_policy::cache::{Slot, lock_number};
 
 /// Time between two looks at the locks.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -45,27 +47,31 @@ async fn keep(w: &Rc<Worker>, stores: &Stores) -> Result<(), OpenError> {
     let primary = w.view().primary.and_then(|at| w.address_of(at));
     let Some(address) = primary else { return Ok(()) };
     let talk = inquiry::talk_to(w, &address, Instant::now() + ANSWER_LIMIT).await?;
-    let locks =
-        Locks { w, common: &stores.common, numbers: stores.lock_numbers(), address, talk, locked_ms: Vec::new(), heard_ms: 0 };
+    let Some(answers) = &w.shared.answers else { return Ok(()) };
+    let (numbers, of_all) = (stores.lock_numbers(), answers.versions.of_all());
+    let (locked_ms, has_told) = (vec![None; numbers.hosts.len()], vec![false; numbers.hosts.len()]);
+    let locks = Locks { w, common: &stores.common, numbers, of_all, address, talk, locked_ms, has_told, heard_ms: 0 };
     locks.keep().await
 }
 
 struct Locks<'a> {
     w: &'a Rc<Worker>,
     common: &'a Common,
-    /// Of the namespace, and of each host.
-    numbers: (u32, Vec<u32>),
+    numbers: Numbers,
+    /// What all answers hang on.
+    of_all: Slot,
     address: Address,
     talk: Talk,
     /// Since when we have the lock of a host.
     locked_ms: Vec<Option<u64>>,
+    /// Whether we have the lock that says that a host knows all.
+    has_told: Vec<bool>,
     /// When the primary was asked what it last answered: this session was alive then.
     heard_ms: u64,
 }
 
 impl Locks<'_> {
     async fn keep(mut self) -> Result<(), OpenError> {
-        self.locked_ms = vec![None; self.numbers.1.len()];
         while self.w.shared.stop_mode() <= Stop::Smart && self.w.is_primary(self.address.node) {
             let wishes = self.common.wishes(self.now_ms());
             for host in 0..self.locked_ms.len() {
@@ -90,21 +96,29 @@ impl Locks<'_> {
     }
 
     async fn lock(&mut self, host: usize, is_wished: bool) -> Result<(), OpenError> {
-        let verb = match (self.locked_ms[host], is_wished) {
-            (None, true) => "lock",
-            (Some(_), false) => "unlock",
-            _ => return Ok(()),
+        if self.locked_ms[host].is_some() == is_wished {
+            return Ok(());
+        }
+        let number = self.numbers.hosts[host];
+        let call = |verb: &str, class: u32| {
+            format!("SELECT pg_catalog.pg_advisory_{verb}_shared({}, {})", class.cast_signed(), number.cast_signed())
         };
-        let (class, number) = (self.numbers.0.cast_signed(), self.numbers.1[host].cast_signed());
-        if !is_wished {
-            // From now on, or somebody might rely on it while it goes.
-            self.locked_ms[host] = None;
-            self.grant();
-        }
-        self.query(&format!("SELECT pg_catalog.pg_advisory_{verb}_shared({class}, {number})")).await?;
+        let Numbers { untold, told, .. } = self.numbers;
+        // One of the two is there at any time, or others would take us for dead.
         if is_wished {
+            self.query(&call("lock", untold)).await?;
             self.locked_ms[host] = Some(self.now_ms());
+            if std::mem::take(&mut self.has_told[host]) {
+                self.query(&call("unlock", told)).await?;
+            }
+            return Ok(());
         }
+        // From now on, or somebody might rely on it while it goes.
+        self.locked_ms[host] = None;
+        self.grant();
+        self.query(&call("lock", told)).await?;
+        self.has_told[host] = true;
+        self.query(&call("unlock", untold)).await?;
         Ok(())
     }
 
@@ -121,20 +135,33 @@ impl Locks<'_> {
     /// What others have locked.
     async fn look(&mut self) -> Result<(), OpenError> {
         let asked_ms = self.now_ms();
-        let class = self.numbers.0;
+        let Numbers { untold, told, .. } = self.numbers;
+        // The first row is there without a lock, too.
         let rows = self
             .query(&format!(
-                "SELECT objid FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid = {class}"
+                "SELECT 0, 0, 0, pg_catalog.pg_is_in_recovery()::int UNION ALL SELECT pid, classid::bigint, objid::bigint, 0 \
+                 FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid IN ({untold}, {told})"
             ))
             .await?;
-        let number_of = |row: Vec<Option<String>>| row.into_iter().next().flatten().and_then(|text| text.parse::<u32>().ok());
-        let bit_of = |number: Option<u32>| match self.numbers.1.iter().position(|known| Some(*known) == number) {
-            Some(host) => 1 << host,
-            // A host we do not know: that Weir has other hosts in its configuration.
-            None => u64::MAX,
-        };
-        let untold = rows.into_iter().map(|row| bit_of(number_of(row))).fold(0, |all, bit| all | bit);
-        self.common.hear(untold, asked_ms);
+        let mut looked = Looked { asked_ms, heard_ms: self.now_ms(), ..Looked::default() };
+        for row in rows {
+            let cells: Vec<u32> =
+                row.into_iter().map(|cell| cell.and_then(|text| text.parse().ok()).unwrap_or_default()).collect();
+            match cells[..] {
+                [0, 0, 0, is_standby] if is_standby != 0 => {
+                    let message = "it is a standby, where no other Weir looks for locks".to_string();
+                    let (address, sqlstate) = (self.address.clone(), sqlstate::CANNOT_CONNECT_NOW.to_string());
+                    return Err(OpenError::Refused { address, sqlstate, message });
+                }
+                [pid, class, number, _] if class == untold => {
+                    looked.untold |= self.numbers.bit_of(number);
+                    looked.locks.push((pid, number));
+                }
+                [pid, class, number, _] if class == told => looked.told.push((pid, number)),
+                _ => {}
+            }
+        }
+        self.common.hear(looked, self.of_all);
         self.heard_ms = asked_ms;
         self.grant();
         Ok(())
@@ -142,9 +169,31 @@ impl Locks<'_> {
 }
 
 /// Numbers of the locks.
+struct Numbers {
+    /// Of all locks of the namespace that say that a host was not told all, and of those that say it was.
+    untold: u32,
+    told: u32,
+    hosts: Vec<u32>,
+}
+
+impl Numbers {
+    fn bit_of(&self, number: u32) -> u64 {
+        match self.hosts.iter().position(|known| *known == number) {
+            Some(host) => 1 << host,
+            // A host we do not know: that Weir has other hosts in its configuration.
+            None => u64::MAX,
+        }
+    }
+}
+
 impl Stores {
-    fn lock_numbers(&self) -> (u32, Vec<u32>) {
+    fn lock_numbers(&self) -> Numbers {
         let of_host = |shelf: &crate::server::stores::Shelf| lock_number(&shelf.host.to_string());
-        (lock_number(&format!("weir {}", self.namespace())), self.shelves.iter().map(of_host).collect())
+        let of_namespace = |what: &str| lock_number(&format!("{what} {}", self.namespace()));
+        Numbers {
+            untold: of_namespace("weir"),
+            told: of_namespace("weir told"),
+            hosts: self.shelves.iter().map(of_host).collect(),
+        }
     }
 }

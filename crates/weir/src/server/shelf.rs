@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use weir_wire::store::{advice, is_too_large};
 
 /// Time between two looks at what is due.
-const TICK: Duration = Duration::from_millis(50);
+pub const TICK: Duration = Duration::from_millis(50);
 
 /// Time before a host is tried again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -70,7 +70,9 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
             Ok(sockets) => {
                 let wire = |socket| Wire { socket, buffer: Vec::new(), written: Vec::new() };
                 let lanes = shelf.lanes();
-                let mut line = Line { w: &w, stores: &stores, shelf, at, lanes, wires: sockets.into_iter().map(wire).collect() };
+                let wires = sockets.into_iter().map(wire).collect();
+                let piece = vec![0; PIECE_BYTES].into();
+                let mut line = Line { w: &w, stores: &stores, shelf, at, lanes, wires, piece };
                 let cause = line.serve().await;
                 line.wires.into_iter().for_each(|wire| wire.socket.close(&w.reactor));
                 cause
@@ -128,6 +130,8 @@ struct Line<'a> {
     at: usize,
     lanes: Rc<[Lane]>,
     wires: Vec<Wire>,
+    /// What a read brings.
+    piece: Box<[u8]>,
 }
 
 impl Line<'_> {
@@ -146,6 +150,7 @@ impl Line<'_> {
                 self.stores.tick(self.at);
                 look_at = now + TICK;
             }
+            self.stores.ask_for_wanted(self.at);
             for number in 0..self.wires.len() {
                 if let Some(cause) = self.write(number).err().or_else(|| self.is_late(number)) {
                     return Cause::Lost(cause);
@@ -163,13 +168,18 @@ impl Line<'_> {
 
     fn is_late(&self, number: usize) -> Option<String> {
         let first = self.lanes[number].sent.borrow().front().map(|sent| sent.at_ms)?;
-        let is_late = self.w.millis(Instant::now()) > first + self.stores.timeout_ms;
+        let is_late = self.w.millis(Instant::now()) > first.saturating_add(self.stores.timeout_ms);
         is_late.then(|| format!("no answer in {} ms (memqcache_timeout)", self.stores.timeout_ms))
     }
 
     fn write(&mut self, number: usize) -> Result<(), String> {
-        let wire = &mut self.wires[number];
-        wire.written.append(&mut self.lanes[number].out.borrow_mut());
+        let (wire, lane) = (&mut self.wires[number], &self.lanes[number]);
+        let mut out = lane.out.borrow_mut();
+        if !out.is_empty() {
+            // What was asked waited for this turn: its time begins now.
+            lane.stamp(self.w.millis(Instant::now()));
+            wire.written.append(&mut out);
+        }
         let mut done = 0;
         while done < wire.written.len() {
             match wire.socket.try_write(&self.w.reactor, &wire.written[done..], &[]) {
@@ -183,14 +193,13 @@ impl Line<'_> {
     }
 
     fn read(&mut self, number: usize) -> Result<(), Cause> {
-        let mut piece = [0u8; PIECE_BYTES];
         let mut read = 0;
         let wire = &mut self.wires[number];
         while read < READ_BYTES_MAX {
-            match wire.socket.try_read(&self.w.reactor, &mut piece) {
+            match wire.socket.try_read(&self.w.reactor, &mut self.piece) {
                 Ok(Got::Bytes(bytes)) => {
                     read += bytes;
-                    wire.buffer.extend_from_slice(&piece[..bytes]);
+                    wire.buffer.extend_from_slice(&self.piece[..bytes]);
                 }
                 Ok(Got::Nothing) => return self.hear(number),
                 Ok(Got::End) => return Err(Cause::Lost("it closed the connection".into())),

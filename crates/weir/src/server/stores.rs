@@ -4,24 +4,32 @@
 //! A key is at one host (`Ring`). Stamps of what is more than a table are at every host, so that an answer needs few of them.
 
 mod common;
+mod fetching;
 mod lanes;
 
-pub use common::{Common, Errand, FIRST_WORKER, LEASE_MS, MARGIN_MS};
+pub use common::{Common, Errand, FIRST_WORKER, LEASE_MS, Looked, MARGIN_MS};
+pub use fetching::{Fetch, Found, digest_of};
 pub use lanes::Lane;
 
+use fetching::Question;
+
 use crate::io::reactor::TaskId;
+use foldhash::fast::RandomState;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_policy::cache::{Doorkeeper, Found, Holds, Host, Kept, Order, Ring, Shards, Slot, Stamp, hosts};
+use weir_policy::cache::{Doorkeeper, Found as Stood, Holds, Host, Kept, Order, Ring, Shards, Slot, Stamp, hosts};
 use weir_policy::config::{CacheConfig, Method, StoreConfig};
 use weir_wire::store::{Ask, Dialect, Expect, Told, Value, is_moved};
 
 /// Longest value that is read. Answers that come near it are not stored.
 pub const VALUE_BYTES_MAX: usize = 8 << 20;
+
+/// The time of what is not written yet.
+const UNSENT_MS: u64 = u64::MAX;
 
 /// Questions under way at a host. With more of them the store is too slow to be of use: those that come are not asked.
 const UNDER_WAY_MAX: usize = 20_000;
@@ -38,8 +46,8 @@ pub type Digest = [u8; 32];
 
 /// A reply for whom.
 enum Purpose {
-    /// Values of a read, by their places.
-    Fetch(Rc<Fetch>, Vec<usize>),
+    /// Answers that sessions want.
+    Answers(Question),
     /// What a hold is waiting for.
     Hold(Order),
     /// An answer was stored.
@@ -65,6 +73,7 @@ pub enum Heard {
 /// What was sent, in order.
 pub struct Sent {
     pub expect: Expect,
+    /// When it went to the socket; `UNSENT_MS` until then.
     pub at_ms: u64,
     purpose: Purpose,
 }
@@ -80,6 +89,10 @@ pub struct Shelf {
     holds: RefCell<Holds>,
     /// What was looked at, for the swap that follows.
     looked: RefCell<HashMap<Slot, Value>>,
+    /// Reads that nobody has asked it for yet.
+    wanted: RefCell<VecDeque<Rc<Fetch>>>,
+    /// Answers are asked for.
+    is_asked: Cell<bool>,
 }
 
 /// See the module.
@@ -102,37 +115,9 @@ pub struct Stores {
     waiting: RefCell<Vec<TaskId>>,
     /// Which questions are worth an exchange.
     pub doorkeeper: RefCell<Doorkeeper>,
+    hasher: RandomState,
     /// Changes nobody waits for, until the store knows of them.
     changes: RefCell<Vec<Ticket>>,
-}
-
-/// A read: an answer and the stamps it hangs on, in one exchange with each host.
-pub struct Fetch {
-    pub digest: Digest,
-    task: TaskId,
-    left: Cell<usize>,
-    has_failed: Cell<bool>,
-    /// The answer, then the stamps.
-    values: RefCell<Vec<Option<Value>>>,
-    /// What others had to say when it was sent.
-    era: u64,
-    hosts: u64,
-}
-
-impl Fetch {
-    pub fn is_over(&self) -> bool {
-        self.left.get() == 0
-    }
-
-    /// The answer, and the stamps; `None` if a host could not be asked.
-    pub fn found(&self) -> Option<(Option<Value>, Vec<Option<Value>>)> {
-        let mut values = self.values.borrow_mut();
-        if self.has_failed.get() || values.is_empty() {
-            return None;
-        }
-        let mut values = std::mem::take(&mut *values).into_iter();
-        Some((values.next().flatten(), values.collect()))
-    }
 }
 
 impl Stores {
@@ -150,6 +135,8 @@ impl Stores {
             is_up: Cell::new(false),
             holds: RefCell::new(Holds::new(member)),
             looked: RefCell::default(),
+            wanted: RefCell::default(),
+            is_asked: Cell::new(false),
         };
         Some(Rc::new(Stores {
             worker,
@@ -166,6 +153,7 @@ impl Stores {
             woken: RefCell::default(),
             waiting: RefCell::default(),
             doorkeeper: RefCell::default(),
+            hasher: RandomState::default(),
             changes: RefCell::default(),
         }))
     }
@@ -175,17 +163,17 @@ impl Stores {
     }
 
     fn answer_key(&self, digest: &Digest) -> Vec<u8> {
-        let mut key = format!("{}:a:", self.namespace);
-        for byte in digest {
-            // Writing to a String does not fail.
-            let _ = write!(key, "{byte:02x}");
-        }
-        key.into_bytes()
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut key = Vec::with_capacity(self.namespace.len() + 3 + 2 * digest.len());
+        key.extend_from_slice(self.namespace.as_bytes());
+        key.extend_from_slice(b":a:");
+        key.extend(digest.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]));
+        key
     }
 
     /// The hosts at which a slot's stamp stands.
     fn hosts_of(&self, slot: Slot) -> std::ops::Range<usize> {
-        if (self.wide)(slot) {
+        if self.shelves.len() == 1 || (self.wide)(slot) {
             return 0..self.shelves.len();
         }
         let at = self.ring.host_of(&self.slot_key(slot));
@@ -201,74 +189,18 @@ impl Stores {
         self.woken.take()
     }
 
+    /// By what the doorkeeper knows a key.
+    pub fn hash_of(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
     pub fn set_now(&self, now_ms: u64) {
         self.now_ms.set(now_ms);
     }
 }
 
-/// Reading and storing answers.
+/// Reading and storing answers; see `fetching`.
 impl Stores {
-    /// Asks for an answer and the stamps of its slots. `None`: nothing can be had from the store now.
-    pub fn fetch(&self, digest: Digest, slots: &[Slot], task: TaskId, now_ms: u64) -> Option<Rc<Fetch>> {
-        self.now_ms.set(now_ms);
-        let key = self.answer_key(&digest);
-        let home = self.ring.host_of(&key);
-        let mut keys: Vec<(Vec<Vec<u8>>, Vec<usize>)> = vec![Default::default(); self.shelves.len()];
-        let mut ask = |host: usize, key: Vec<u8>, place: usize| {
-            let (keys, places) = &mut keys[host];
-            keys.push(key);
-            places.push(place);
-        };
-        ask(home, key, 0);
-        for (place, slot) in slots.iter().enumerate() {
-            let hosts = self.hosts_of(*slot);
-            ask(if hosts.contains(&home) { home } else { hosts.start }, self.slot_key(*slot), place + 1);
-        }
-        let asked = |(at, (keys, _)): (usize, &(Vec<Vec<u8>>, Vec<usize>))| if keys.is_empty() { 0 } else { 1 << at };
-        let hosts: u64 = keys.iter().enumerate().map(asked).sum();
-        let can = |(at, shelf): (usize, &Shelf)| hosts & (1 << at) == 0 || shelf.can_take();
-        if !self.shelves.iter().enumerate().all(can) {
-            return None;
-        }
-        let parts = keys.iter().enumerate().map(|(at, (keys, _))| self.parts(at, keys.len())).sum();
-        let fetch = Rc::new(Fetch {
-            digest,
-            task,
-            left: Cell::new(parts),
-            has_failed: Cell::new(false),
-            values: RefCell::new(vec![None; slots.len() + 1]),
-            era: self.common.era(hosts, now_ms)?,
-            hosts,
-        });
-        for (at, (keys, places)) in keys.into_iter().enumerate() {
-            if self.parts(at, keys.len()) <= 1 {
-                self.get(at, keys, Purpose::Fetch(fetch.clone(), places));
-                continue;
-            }
-            for (key, place) in keys.into_iter().zip(places) {
-                self.get(at, vec![key], Purpose::Fetch(fetch.clone(), vec![place]));
-            }
-        }
-        Some(fetch)
-    }
-
-    /// In how many questions a host is asked for so many keys.
-    fn parts(&self, at: usize, keys: usize) -> usize {
-        if self.shelves[at].is_cluster() { keys } else { keys.min(1) }
-    }
-
-    fn get(&self, at: usize, keys: Vec<Vec<u8>>, purpose: Purpose) {
-        if let Some(key) = keys.first() {
-            let lane = self.shelves[at].lane_of(key);
-            self.say_to(at, lane, Ask::Get(&keys), Expect::Values(keys.clone()), purpose);
-        }
-    }
-
-    /// Whether what was read may be given out: nobody has said meanwhile that he commits without the store's knowing.
-    pub fn may_give(&self, fetch: &Fetch, now_ms: u64) -> bool {
-        self.common.era(fetch.hosts, now_ms) == Some(fetch.era)
-    }
-
     /// A stamp that is missing is made.
     pub fn missed(&self, slot: Slot) {
         for at in self.hosts_of(slot) {
@@ -277,20 +209,10 @@ impl Stores {
         }
     }
 
-    /// A stamp with marks was read, or one after such.
-    pub fn sighted(&self, digest: &Digest, slot: Slot, stamp: &Stamp) {
-        // Stamps that stand everywhere were read where the answer lies.
-        let (home, hosts) = (self.ring.host_of(&self.answer_key(digest)), self.hosts_of(slot));
-        let at = if hosts.contains(&home) { home } else { hosts.start };
-        let order = self.shelves[at].holds.borrow_mut().sighted(slot, stamp, self.now_ms.get());
-        self.order(at, order);
-    }
-
     /// Stores an answer. It does not matter when it gets there: it carries what it hangs on.
     pub fn put(&self, digest: &Digest, kept: &Kept<'_>) {
-        let key = self.answer_key(digest);
-        let at = self.ring.host_of(&key);
-        if self.shelves[at].can_take() && kept.bytes.len() + kept.key.len() < VALUE_BYTES_MAX / 2 {
+        let (at, key) = (self.home_of(digest), self.answer_key(digest));
+        if self.shelves[at].takes_answers() && kept.bytes.len() + kept.key.len() < VALUE_BYTES_MAX / 2 {
             let bytes = kept.write();
             self.say(at, &key, Ask::Set { key: &key, bytes: &bytes, seconds: self.expire_seconds }, Purpose::Put);
         }
@@ -390,6 +312,8 @@ impl Stores {
             if lane == self.shelves[at].lane_of(&key) {
                 hello(Ask::Set { key: &key, bytes: &bytes, seconds: TRIAL_SECONDS });
                 hello(Ask::Append { key: &key, bytes: &bytes });
+                // One without marks could not swap.
+                self.look_at(at, key.clone(), Purpose::Hello);
             }
         }
     }
@@ -410,11 +334,12 @@ impl Stores {
         for lane in shelf.lanes().iter() {
             lane.out.borrow_mut().clear();
             for sent in lane.sent.take() {
-                if let Purpose::Fetch(fetch, _) = sent.purpose {
-                    self.end(&fetch, true);
+                if let Purpose::Answers(question) = sent.purpose {
+                    self.unanswered(at, &question);
                 }
             }
         }
+        self.give_up_wanted(at);
         shelf.holds.borrow_mut().lose();
         self.wish(at);
         self.wake_waiting();
@@ -438,6 +363,7 @@ impl Stores {
             let due = self.shelves[at].holds.borrow_mut().due(self.now_ms.get());
             due.into_iter().for_each(|order| self.order(at, Some(order)));
         }
+        self.expire_wanted(at);
         self.confirm(at);
         self.wish(at);
         if !self.is_up(at) {
@@ -452,8 +378,8 @@ impl Stores {
         let is_done = match (&told, &sent.purpose) {
             (Told::Refused(text), Purpose::Put) => return Heard::Missed(text.clone()),
             (Told::Refused(text), purpose) => {
-                if let Purpose::Fetch(fetch, _) = purpose {
-                    self.end(fetch, true);
+                if let Purpose::Answers(question) = purpose {
+                    self.unanswered(at, question);
                 }
                 if shelf.is_cluster() && is_moved(text) {
                     return Heard::Moved;
@@ -463,25 +389,24 @@ impl Stores {
             (told, _) => *told == Told::Done,
         };
         match (sent.purpose, told) {
-            (Purpose::Fetch(fetch, places), Told::Values(values)) => {
-                places.into_iter().zip(values).for_each(|(place, value)| {
-                    if let Some(known) = fetch.values.borrow_mut().get_mut(place) {
-                        // The first is the answer.
-                        *known = if place == 0 { value } else { value.map(|value| lanes[lane].untagged(value)) };
-                    }
-                });
-                self.end(&fetch, !self.is_up(at));
-            }
+            (Purpose::Answers(question), Told::Values(values)) => self.answered(at, &lanes[lane], question, values),
             (Purpose::Hold(order), told) => {
                 let next = self.heard(shelf, &lanes[lane], order, told, is_done);
                 self.order(at, next);
                 self.wish(at);
                 self.wake_waiting();
             }
+            (Purpose::Hello, Told::Values(values))
+                if self.dialect == Dialect::Memcached && values.iter().flatten().any(|value| value.mark == 0) =>
+            {
+                return Heard::Refused("it runs without CAS".to_string());
+            }
+            (Purpose::Hello, Told::NotDone) => return Heard::Refused("it does not keep what it has just taken".to_string()),
             // The last of the greetings.
             (Purpose::Hello, _) if lanes.iter().all(|lane| lane.sent.borrow().is_empty()) => self.resume(at),
             (Purpose::Map, told) => return self.confirmed(at, lane, sent.at_ms, &told),
-            (Purpose::Fetch(..) | Purpose::Put | Purpose::Hello, _) => {}
+            (Purpose::Answers(question), _) => self.unanswered(at, &question),
+            (Purpose::Put | Purpose::Hello, _) => {}
         }
         Heard::Fine
     }
@@ -497,8 +422,8 @@ impl Stores {
             Order::Look(slot) => {
                 let value = if let Told::Values(values) = told { values.into_iter().next().flatten() } else { None };
                 let found = match &value {
-                    None => Found::Nothing,
-                    Some(value) => Stamp::parse(&lane.untagged(value.clone()).bytes).map_or(Found::Rubbish, Found::Stamp),
+                    None => Stood::Nothing,
+                    Some(value) => Stamp::parse(&lane.untagged(value.clone()).bytes).map_or(Stood::Rubbish, Stood::Stamp),
                 };
                 if let Some(value) = value {
                     shelf.looked.borrow_mut().insert(slot, value);
@@ -529,7 +454,7 @@ impl Stores {
                 let bytes = lane.tagged(&stamp.text());
                 self.say(at, &key, Ask::Add { key: &key, bytes: &bytes, seconds: STAMP_SECONDS }, purpose);
             }
-            Order::Look(_) => self.get(at, vec![key], purpose),
+            Order::Look(_) => self.look_at(at, key, purpose),
             Order::Swap(_, stamp) => {
                 let Some(Value { bytes, mark }) = shelf.looked.borrow_mut().remove(&slot) else { return };
                 let new = lane.tagged(&stamp.text());
@@ -545,29 +470,19 @@ impl Stores {
     }
 
     fn say_to(&self, at: usize, lane: usize, ask: Ask<'_>, expect: Expect, purpose: Purpose) {
-        let shelf = &self.shelves[at];
-        let lane = &shelf.lanes()[lane];
-        self.dialect.write(ask, &mut lane.out.borrow_mut());
-        lane.sent.borrow_mut().push_back(Sent { expect, at_ms: self.now_ms.get(), purpose });
-        self.woken.borrow_mut().push(shelf.task.get());
+        self.dialect.write(ask, &mut self.shelves[at].lanes()[lane].out.borrow_mut());
+        self.note_sent(at, lane, expect, purpose);
     }
 
-    fn end(&self, fetch: &Fetch, has_failed: bool) {
-        fetch.has_failed.set(fetch.has_failed.get() || has_failed);
-        fetch.left.set(fetch.left.get().saturating_sub(1));
-        if fetch.is_over() {
-            self.woken.borrow_mut().push(fetch.task);
-        }
+    /// A reply to what was written will come.
+    fn note_sent(&self, at: usize, lane: usize, expect: Expect, purpose: Purpose) {
+        let shelf = &self.shelves[at];
+        shelf.lanes()[lane].sent.borrow_mut().push_back(Sent { expect, at_ms: UNSENT_MS, purpose });
+        self.woken.borrow_mut().push(shelf.task.get());
     }
 
     fn wake_waiting(&self) {
         self.woken.borrow_mut().append(&mut self.waiting.borrow_mut());
-    }
-}
-
-impl Shelf {
-    fn can_take(&self) -> bool {
-        self.is_up.get() && self.lanes.borrow().iter().all(|lane| lane.sent.borrow().len() < UNDER_WAY_MAX)
     }
 }
 

@@ -10,16 +10,16 @@ use crate::io::reactor::parked;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, Stop};
-use crate::process::worker::Worker;
+use crate::process::worker::{Entry, Worker};
 use crate::server::answers::{Answers, Doubt};
-use crate::server::catalogs::{Database, Edition, UNKNOWN};
+use crate::server::catalogs::{Database, Edition, Mark, UNKNOWN};
 use crate::server::link::{Address, Login, OpenError, Talk};
 use parking_lot::Mutex;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_policy::catalog::{Catalog, Draft, DraftError, FINGERPRINT, PARTS};
+use weir_policy::catalog::{ANSWERS_FINGERPRINT, Catalog, DEFAULTS_FINGERPRINT, Draft, DraftError, FINGERPRINT, PARTS};
 use weir_policy::config::Config;
 use weir_wire::frame::back;
 use weir_wire::write;
@@ -27,8 +27,8 @@ use weir_wire::write;
 /// Shortest time between two looks that nobody asked for.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-/// A look may take this share of the time: one that takes 200 ms is taken every 20 s.
-const LOOK_SHARE: u32 = 100;
+/// A look may take this share of the time: one that takes 200 ms is taken every 4 s. On a busy server it takes longer than it costs.
+const LOOK_SHARE: u32 = 20;
 
 /// Shortest time between two looks, however many changes are told.
 const LOOK_MIN: Duration = Duration::from_millis(20);
@@ -41,6 +41,9 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// Time for connecting, or for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Sessions wait for so long from when their database was first named until it is known.
+const FIRST_LIMIT: Duration = Duration::from_secs(1);
 
 /// Rows taken in before others get their turn.
 const ROWS_AT_ONCE: u32 = 256;
@@ -75,6 +78,15 @@ struct Line {
     address: Address,
 }
 
+/// What answers hang on beside what is in the catalog, as it was found the last time. To look at it takes longer, so it is done when something was
+/// defined through us, and else less often.
+struct Beside {
+    kinds: String,
+    changes: u64,
+    looked_at: Instant,
+    took: Duration,
+}
+
 /// What was found the last time.
 struct Known {
     edition: Edition,
@@ -92,6 +104,17 @@ pub fn begin(w: &Worker, database: &Arc<Database>) {
     }
 }
 
+/// Waits until a database that has just come into use is known, so that its first statements need not ask what they leave behind; not for long:
+/// they can. Ends at once for a session that is to end. Cancel safe.
+pub async fn await_first(w: &Worker, database: &Database, entry: &Entry) {
+    let until = database.named_at + FIRST_LIMIT;
+    let goes_on = || w.reactor.now() < until && entry.farewell.borrow().is_none();
+    while goes_on() && database.is_untried((w.id, w.reactor.current_task())) {
+        w.reactor.wake_at(until);
+        parked().await;
+    }
+}
+
 /// Closes the books when the task ends, however it ends.
 struct Duty(Arc<Database>);
 
@@ -105,17 +128,19 @@ impl Drop for Duty {
 pub async fn watch(w: Rc<Worker>, database: Arc<Database>) {
     let duty = Duty(database.clone());
     database.task.store(w.reactor.current_task(), Ordering::SeqCst);
-    let (mut line, mut known) = (None, None);
+    let (mut line, mut known, mut beside) = (None, None, None);
     let mut used_at = Instant::now();
     while w.shared.stop_mode() < Stop::Fast {
-        if database.has_sessions() {
+        // Of a writer whose end nobody heard of it must be seen that it has ended.
+        let has_doubts = || w.shared.answers.as_ref().is_some_and(|answers| !answers.doubts(&database.name).is_empty());
+        if database.has_sessions() || (!database.is_wanted_empty() && has_doubts()) {
             used_at = Instant::now();
         } else if used_at.elapsed() >= LINGER || database.is_wanted_empty() {
             break;
         }
         let started = Instant::now();
         let changes = database.changes();
-        let outcome = look(&w, &database, &mut line, &mut known, changes).await;
+        let outcome = look(&w, &database, &mut line, (&mut known, &mut beside), changes).await;
         let pause = match &outcome {
             Ok(took) => LOOK_PERIOD.max(*took * LOOK_SHARE),
             Err(_) => RETRY,
@@ -124,6 +149,9 @@ pub async fn watch(w: Rc<Worker>, database: Arc<Database>) {
             line = None;
         }
         tell(&w, &database, outcome.err());
+        for (worker, task) in database.tried() {
+            w.shared.mailboxes[usize::from(worker)].send(Message::Wake(task));
+        }
         rest(&w, &database, started + pause, changes).await;
     }
     drop(duty);
@@ -182,23 +210,22 @@ async fn look(
     w: &Worker,
     database: &Database,
     line: &mut Option<Line>,
-    known: &mut Option<Known>,
+    (known, beside): (&mut Option<Known>, &mut Option<Beside>),
     changes: u64,
 ) -> Result<Duration, SurveyError> {
-    let address = server(w).ok_or(SurveyError::NoServer)?;
-    if line.as_ref().is_some_and(|line| line.address != address) {
-        *line = None;
-    }
-    let line = match line {
-        Some(line) => line,
-        None => line.insert(open(w, database, address).await?),
-    };
+    let line = line_to_server(w, database, line).await?;
     line.talk.renew(w, Instant::now() + ANSWER_TIMEOUT);
     let started = Instant::now();
     line.query(w, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     let rows = line.query(w, FINGERPRINT).await?;
     let took = started.elapsed();
-    let fingerprint = rows.into_iter().flatten().flatten().next().unwrap_or_default();
+    let mut fingerprint = rows.into_iter().flatten().flatten().next().unwrap_or_default();
+    if w.shared.answers.is_some() {
+        look_beside(w, database, line, beside, changes).await?;
+    }
+    if let Some(beside) = beside {
+        fingerprint.push_str(&beside.kinds);
+    }
     let config = w.shared.config.load_full();
     let expire_ms = config.routing.catalog_expire_ms;
     let is_same = |known: &&mut Known| {
@@ -210,17 +237,24 @@ async fn look(
             database.publish(known.edition, None, changes);
         }
         None => {
+            renew(w, database, line).await?;
             // What was relied upon until now is not true any more.
             let catalog = read(w, line, config.clone()).await?;
             let edition = w.shared.catalogs.next_edition();
             let lies_in_store = w.shared.answers.as_ref().is_some_and(|answers| answers.common.is_some());
             // What lies in a store may be older than our first look.
-            if database.is_redefined(&fingerprint) || (lies_in_store && known.is_none()) {
-                redefine(w, database);
+            let is_redefined = database.is_another(Mark::Definitions, &fingerprint) || (lies_in_store && known.is_none());
+            if is_redefined {
+                database.follow.redefine();
+                doubt(w, database);
             }
             debug_assert_ne!(edition, UNKNOWN);
             report(w, database, &catalog, started.elapsed());
             database.publish(edition, Some(Arc::new(catalog)), changes);
+            if is_redefined {
+                // Who asked meanwhile took his tables from the catalog of before.
+                doubt(w, database);
+            }
             *known = Some(Known { edition, fingerprint, config, read_at: Instant::now() });
         }
     }
@@ -232,10 +266,56 @@ async fn look(
     Ok(took)
 }
 
-/// Something was defined, perhaps past us: answers of before are not true any more, and names may be other tables'. To be done before the new
-/// catalog is published.
-fn redefine(w: &Worker, database: &Database) {
-    database.follow.redefine();
+/// Has the connections closed that began with other defaults than those of now, perhaps set past us. To be done before answers are kept again.
+async fn renew(w: &Worker, database: &Database, line: &mut Line) -> Result<(), SurveyError> {
+    let rows = line.query(w, DEFAULTS_FINGERPRINT).await?;
+    let mark = rows.into_iter().flatten().flatten().next().unwrap_or_default();
+    if database.is_another(Mark::Defaults, &mark) {
+        w.shared.pools.of_database(Some(&database.name)).iter().for_each(|pool| pool.renew(w));
+        // What clients are welcomed with is asked of a server anew.
+        w.shared.tell_all(|| Message::Refresh);
+    }
+    Ok(())
+}
+
+/// The connection to the server to be asked, a new one if need be.
+async fn line_to_server<'l>(w: &Worker, database: &Database, line: &'l mut Option<Line>) -> Result<&'l mut Line, SurveyError> {
+    let address = server(w).ok_or(SurveyError::NoServer)?;
+    if line.as_ref().is_some_and(|line| line.address != address) {
+        *line = None;
+    }
+    Ok(match line {
+        Some(line) => line,
+        None => line.insert(open(w, database, address).await?),
+    })
+}
+
+/// Looks at what answers hang on beside the catalog, if it is time to. If that is another than before, they are not true any more.
+async fn look_beside(
+    w: &Worker,
+    database: &Database,
+    line: &mut Line,
+    beside: &mut Option<Beside>,
+    changes: u64,
+) -> Result<(), SurveyError> {
+    let started = Instant::now();
+    let is_recent = |last: &Beside| last.changes == changes && last.looked_at.elapsed() < last.took * LOOK_SHARE;
+    if beside.as_ref().is_some_and(is_recent) {
+        return Ok(());
+    }
+    let rows = line.query(w, ANSWERS_FINGERPRINT).await?;
+    let mut cells = rows.into_iter().flatten().map(Option::unwrap_or_default);
+    let (kinds, rights) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+    *beside = Some(Beside { kinds, changes, looked_at: Instant::now(), took: started.elapsed() });
+    if database.is_another(Mark::Rights, &rights) {
+        doubt(w, database);
+    }
+    Ok(())
+}
+
+/// Something was defined or granted, perhaps past us: answers of before are not true any more, and names may be other tables'. To be done before a
+/// new catalog is published, and after it.
+fn doubt(w: &Worker, database: &Database) {
     if let Some(answers) = &w.shared.answers {
         answers.change(&[answers.versions.of_database(&database.name)], w.shared.positions.next_round());
     }

@@ -19,20 +19,21 @@ use crate::process::worker::Worker;
 use crate::server::answers::{Answer, Answers, Caching, Flight, Key, Raised, WHO_BYTES};
 use crate::server::catalogs::UNKNOWN;
 use crate::server::shelf;
-use crate::server::stores::{Fetch, Stores, Ticket};
+use crate::server::stores::{Fetch, Stores, Ticket, digest_of};
 use crate::traffic::{causal, judging};
 use batch::Batch;
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stored::Look;
-use weir_policy::cache::{Block, Deps, Entry, Kept, Outcome, Reads, Slot, hold_a_moment, says_a_moment};
-use weir_policy::catalog::Touched;
+use weir_policy::cache::{Block, Deps, Entry, Kept, Outcome, Reads, Slot, bind_holds_a_moment, says_a_moment};
+use weir_policy::catalog::{Path, Touched};
 use weir_policy::config::PoolMode;
 use weir_policy::prepared::Shape;
 use weir_policy::settings::Settings;
+use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::frame::{Header, back};
 pub use within::begins;
 
@@ -55,6 +56,8 @@ pub struct Cached {
     raised: Option<Raised>,
     /// The catalog's number when the first of `wrote` and `raised` was found.
     edition: u64,
+    /// What names without a schema mean may have changed since the session's settings were certain.
+    is_adrift: bool,
     /// The transaction that a server runs for it.
     block: Block,
     /// Something was sent that may end the transaction.
@@ -62,11 +65,14 @@ pub struct Cached {
     /// It was a plain ROLLBACK.
     rolls_back: bool,
     capture: Option<Box<Capture>>,
-    has_waited: bool,
+    /// Its statement waits for another's answer, until then at most.
+    waits_until: Option<Instant>,
     /// Its statement waits until an answer is known to be fresh.
     wait: Option<fresh::Wait>,
     /// What the store is asked.
     fetch: Option<Fetched>,
+    /// When a statement went to a server without the store's being asked.
+    spared_at: Option<Instant>,
     /// What is raised in the store ahead of a statement that waits.
     ticket: Option<Ticket>,
 }
@@ -90,10 +96,16 @@ struct Capture {
     is_whole: bool,
 }
 
+/// Whether a statement that wants databases for itself waits until their logs are not followed any more.
+#[inline]
+pub fn must_let_go(s: &mut Session, w: &Worker, statement: &Statement) -> bool {
+    !statement.vacates.is_empty() && fresh::must_let_go(s, w, &statement.vacates)
+}
+
 /// Answers a Query from memory, has it wait for another's answer, or notes that its own may be stored. `None`: it takes its way.
 #[inline]
 pub fn on_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: Header) -> Option<Flow> {
-    if !statement.vacates.is_empty() && fresh::must_let_go(s, w, &statement.vacates) {
+    if must_let_go(s, w, statement) {
         return Some(Flow::Hold);
     }
     let caching = statement.caching.as_deref()?;
@@ -154,7 +166,7 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
         // Where the next answer begins only a ReadyForQuery says.
         return None;
     }
-    let says = says_a_moment(&prepared.tail) || hold_a_moment(batch.values);
+    let says = says_a_moment(&prepared.tail) || bind_holds_a_moment(batch.values);
     if says && caching.text.reads != Reads::Forced {
         return None;
     }
@@ -186,12 +198,13 @@ fn seek(
 ) -> Sought {
     let before = before.filter(|before| before.key == key);
     let deps = match (&w.stores, &before) {
-        (None, _) => answers.versions.begin(slots),
+        // In this order: who publishes another catalog changes the database's slot after it.
+        (None, _) => answers.versions.begin(slots).filter(|_| s.pools.known.edition() == s.place.edition()),
         // The store was asked, and the message has not left since.
         (Some(_), Some(before)) => Some(before.deps.clone()),
         (Some(stores), None) => match stored::look(s, w, stores, &key, slots) {
             Look::Wait => return Sought::Flow(Some(Flow::Hold)),
-            Look::Hit(bytes) => return Sought::Found(bytes),
+            Look::Hit { bytes, .. } => return Sought::Found(bytes),
             Look::Miss(deps) => Some(deps),
             Look::Off => return Sought::Flow(None),
         },
@@ -219,7 +232,7 @@ fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<(Rc<Prepar
 fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8], round: u64) {
     let Some(batch) = Batch::read(s.up.unseen()) else { return };
     let (headers, count, has_parse, is_synced) = (batch.headers, batch.count, batch.parse.is_some(), batch.is_synced);
-    s.cached.has_waited = false;
+    s.cached.waits_until = None;
     s.begun.read();
     causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
@@ -281,7 +294,7 @@ fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Ca
 }
 
 fn give(s: &mut Session, w: &Worker, header: Header, bytes: &[u8], round: u64) -> Flow {
-    s.cached.has_waited = false;
+    s.cached.waits_until = None;
     // For what comes after it in its transaction it was a read.
     s.begun.read();
     causal::heard_from_memory(s, w, round);
@@ -331,12 +344,14 @@ fn prepare(
     fresh::follow(s, w, answers);
     let flight = match before {
         Some(before) => before.flight,
-        _ if s.cached.has_waited => None,
+        _ if s.cached.waits_until.is_some_and(|until| !still_waits(w, answers, &key, until)) => None,
+        _ if s.cached.waits_until.is_some() => return Some(Flow::Hold),
         _ => match answers.board(&key, (w.id, w.reactor.current_task())) {
             None => {
-                s.cached.has_waited = true;
+                let until = w.reactor.now() + FLIGHT_WAIT;
+                s.cached.waits_until = Some(until);
                 w.count(Metric::CacheWaits);
-                w.reactor.wake_at(w.reactor.now() + FLIGHT_WAIT);
+                w.reactor.wake_at(until);
                 return Some(Flow::Hold);
             }
             flight => flight,
@@ -357,6 +372,16 @@ fn prepare(
         is_whole: false,
     }));
     None
+}
+
+/// Whether the answer that a session waits for is still on its way to another: it may have been woken for whatever reason. If that one has
+/// come and is not kept, those who waited ask all at once.
+fn still_waits(w: &Worker, answers: &Answers, key: &[u8], until: Instant) -> bool {
+    let goes_on = w.reactor.now() < until && answers.is_awaited(key, (w.id, w.reactor.current_task()));
+    if goes_on {
+        w.reactor.wake_at(until);
+    }
+    goes_on
 }
 
 /// Who asks, under which settings: all that shapes an answer beside its text. None: this session goes without the cache.
@@ -417,6 +442,36 @@ fn slots_read(s: &Session, w: &Worker, answers: &Answers, caching: &Caching, pla
     slots
 }
 
+/// Whether it is not certain what names without a schema mean, to a statement that is about to be sent. Once something that may change
+/// that was sent it is not, until all is at rest and the server was asked: a rollback, also to a savepoint, may take it back again.
+fn is_adrift(s: &Session, statement: &Statement) -> bool {
+    if s.state.is_unsure() || (statement.is_many && moves(s, statement)) {
+        return true;
+    }
+    s.cached.is_adrift
+}
+
+/// All is at rest: what names mean is known, or about to be asked (`is_unsure`).
+fn note_rest(s: &mut Session, status: u8) {
+    // With `pool_mode = session` nobody asks.
+    if s.cached.is_adrift && status == IDLE && s.replies.is_only_ours() && !s.state.by_mode {
+        s.cached.is_adrift = false;
+    }
+}
+
+/// Whether a statement may change what names without a schema mean. What functions may do is due to be asked, where anybody asks.
+#[inline]
+fn moves(s: &Session, statement: &Statement) -> bool {
+    const SETS: Leaves = Leaves::of(Keeps::Setting).with(Keeps::Unknown).with(Keeps::Unread).with(Keeps::Library);
+    statement.moves || ((statement.is_many || s.state.by_mode) && !statement.may_change.common(SETS).is_empty())
+}
+
+/// The place by which it is found what a statement may change.
+#[inline]
+fn place_to_write(s: &mut Session, w: &Worker, statement: &Statement) -> u64 {
+    if is_adrift(s, statement) { judging::place_anywhere(s, w) } else { judging::place_of(s, w) }
+}
+
 /// What a statement may change; none: nothing.
 fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, statement: &Statement) -> Rc<[Slot]> {
     let versions = &answers.versions;
@@ -431,12 +486,16 @@ fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, statement: &Sta
     if caching.text.is_for_all_databases() {
         return Rc::new(all);
     }
-    let place = judging::place_of(s, w);
+    let is_adrift = is_adrift(s, statement);
+    if is_adrift && caching.has_written_unseen() {
+        return Rc::new([versions.of_database(&s.pools.database)]);
+    }
+    let place = if is_adrift { judging::place_anywhere(s, w) } else { judging::place_of(s, w) };
     if let Some(known) = caching.touches.at(place).filter(|_| place != 0) {
         return known;
     }
     let catalog = if place == 0 { None } else { s.pools.known.catalog() };
-    let path = catalog.as_ref().map(|catalog| judging::path_in(s, catalog));
+    let path = catalog.as_ref().map(|catalog| if is_adrift { Path::Any } else { judging::path_in(s, catalog) });
     let known = catalog.as_deref().zip(path.as_ref());
     let slots: Rc<[Slot]> = match caching.text.touches(known) {
         Touched::All if caching.text.may_define() && answers.common.is_some() => {
@@ -459,8 +518,9 @@ pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
     if w.peek_config().cache.follows_writes {
         note_write(s, w, answers, statement);
     }
+    s.cached.is_adrift |= moves(s, statement);
     // What the next statement must see is its own matter.
-    (s.cached.has_waited, s.cached.wait) = (false, None);
+    (s.cached.waits_until, s.cached.wait) = (None, None);
     if s.cached.capture.is_some() {
         expect(s, w, answers);
     }
@@ -474,8 +534,9 @@ pub fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
     if w.peek_config().cache.follows_writes {
         note_write(s, w, answers, statement);
     }
+    s.cached.is_adrift |= moves(s, statement);
     // What the next statement must see is its own matter.
-    (s.cached.has_waited, s.cached.wait) = (false, None);
+    (s.cached.waits_until, s.cached.wait) = (None, None);
     if s.cached.capture.as_ref().is_some_and(|capture| capture.since.is_none()) {
         expect(s, w, answers);
     }
@@ -512,7 +573,26 @@ fn plan(s: &mut Session, w: &Worker, answers: &Answers, statement: &Statement) -
         return Plan::Note(slots);
     }
     let is_rollback = in_block && (s.transaction == FAILED || text.is_some_and(|text| text.rolls_back));
-    if is_rollback && slots.is_empty() && s.cached.raised.is_none() { Plan::RollBack } else { Plan::Raise(slots) }
+    if is_rollback && slots.is_empty() && s.cached.raised.is_none() {
+        Plan::RollBack
+    } else {
+        Plan::Raise(with_what_changed(s, answers, slots))
+    }
+}
+
+/// What is about to commit may have written more than was known, if something was defined since it was found: a trigger, say, for whose
+/// maker's lock the write waited. That must be known before the commit leaves, since who waits for its answer may be told late.
+fn with_what_changed(s: &Session, answers: &Answers, slots: Rc<[Slot]>) -> Rc<[Slot]> {
+    let has_more = !s.cached.wrote.is_empty() || s.cached.raised.is_some();
+    if !has_more || !is_redefined(s) {
+        return slots;
+    }
+    slots.iter().copied().chain([answers.versions.of_database(&s.pools.database)]).collect()
+}
+
+/// Whether what the open transaction writes was found in another catalog than the one of now.
+fn is_redefined(s: &Session) -> bool {
+    s.cached.edition == UNKNOWN || s.pools.known.edition() != s.cached.edition
 }
 
 /// Whether a statement must wait until the store knows what it may change. Then its session is woken, and asks again.
@@ -531,6 +611,8 @@ fn must_raise(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<Stores
     let must_wait = !ticket.is_ready(w.now_ms());
     if must_wait {
         stores.wait(w.reactor.current_task());
+        // While a host is being connected to nobody looks whether the others have let go of it meanwhile.
+        w.reactor.wake_at(w.reactor.now() + shelf::TICK);
     }
     must_wait
 }
@@ -545,18 +627,24 @@ fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, statement: &S
     // One that is not used goes: marks that nobody takes away would keep the table out.
     let ticket = s.cached.ticket.take();
     let caching = statement.caching.as_deref();
-    if caching.is_some_and(|caching| caching.is_indifferent(judging::place_of(s, w))) {
+    let place = place_to_write(s, w, statement);
+    if caching.is_some_and(|caching| caching.is_indifferent(place)) {
         return;
     }
     let plan = plan(s, w, answers, statement);
     if matches!(plan, Plan::Nothing) {
         if let Some(caching) = caching {
-            caching.note_indifference(s.place.number());
+            caching.note_indifference(place);
         }
         return;
     }
     if s.cached.wrote.is_empty() && s.cached.raised.is_none() {
         s.cached.edition = s.place.edition();
+    }
+    if let (true, Plan::Note(slots) | Plan::Raise(slots)) = (s.state.by_mode, &plan) {
+        // What may do anything may have changed the path, and nobody will ask.
+        let wide = [answers.versions.of_all(), answers.versions.of_database(&s.pools.database)];
+        s.cached.is_adrift |= slots.iter().any(|slot| wide.contains(slot));
     }
     match plan {
         Plan::Nothing => {}
@@ -644,8 +732,9 @@ fn copy(s: &mut Session, w: &Worker, header: Header) -> bool {
 /// A client's statement is over, before it hears of it: the answer is stored, and writes are settled.
 #[inline]
 pub fn ready(s: &mut Session, w: &Worker, status: u8) {
+    note_rest(s, status);
     let has_something = s.cached.capture.is_some() || s.cached.ending || !s.cached.wrote.is_empty() || s.cached.raised.is_some();
-    if has_something {
+    if has_something || s.cached.spared_at.is_some() {
         close(s, w, status);
     }
 }
@@ -653,6 +742,10 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
 fn close(s: &mut Session, w: &Worker, status: u8) {
     if let Some(capture) = s.cached.capture.take() {
         store(s, w, *capture, status);
+    }
+    if let (Some(since), Some(stores)) = (s.cached.spared_at.take(), &w.stores) {
+        let took = w.reactor.now().saturating_duration_since(since);
+        stores.doorkeeper.borrow_mut().took(took.as_micros() as u64);
     }
     if status == IDLE {
         settle(s, w);
@@ -664,6 +757,7 @@ fn settle(s: &mut Session, w: &Worker) {
     let is_over = s.replies.is_only_ours();
     let round = w.shared.positions.next_round();
     let Some(answers) = &w.shared.answers else { return };
+    let is_redefined = is_redefined(s);
     // What a transaction wrote that has ended without our knowing how.
     if !s.cached.wrote.is_empty() && is_over {
         let wrote = std::mem::take(&mut s.cached.wrote);
@@ -676,7 +770,7 @@ fn settle(s: &mut Session, w: &Worker) {
     }
     (s.cached.ending, s.cached.rolls_back) = (false, false);
     if let Some(mut raised) = s.cached.raised.take() {
-        if s.cached.edition == UNKNOWN || s.pools.known.edition() != s.cached.edition {
+        if is_redefined {
             // Another definition has come meanwhile: it may have written more than was known.
             raised.add(&[answers.versions.of_database(&s.pools.database)]);
         }
@@ -701,7 +795,9 @@ fn change(w: &Worker, answers: &Answers, slots: &[Slot], round: u64) {
 fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
     let Capture { key, deps, flight, bytes, since, is_whole, bytes_max: _ } = capture;
     let Some(answers) = &w.shared.answers else { return };
-    let is_fine = is_whole && within::may_keep(s, status) && !s.state.is_unsure();
+    // Other sessions begin with other settings than this link did: `ALTER ROLE ... SET`.
+    let is_of_before = s.link.as_ref().is_some_and(|link| link.card.doomed.load(Ordering::SeqCst));
+    let is_fine = is_whole && within::may_keep(s, status) && !s.state.is_unsure() && !is_of_before;
     if let Some(since) = since.filter(|_| is_fine) {
         let took_us = w.reactor.now().saturating_duration_since(since).as_micros() as u64;
         let (database, user) = (s.pools.database.clone(), s.pools.user.clone());
@@ -712,7 +808,7 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
             }
             Some(stores) => {
                 stores.doorkeeper.borrow_mut().took(took_us);
-                stores.put(&stored::digest_of(&key), &Kept { took_us, deps, key: &key, bytes: &bytes });
+                stores.put(&digest_of(&key), &Kept { took_us, deps, key: &key, bytes: &bytes });
                 shelf::wake(w, stores);
                 true
             }
@@ -748,7 +844,8 @@ fn land(w: &Worker, flight: Flight) {
 
 /// The next statement was refused before it was sent: nothing is waited for, or raised, on its behalf.
 pub fn refused(s: &mut Session, w: &Worker) {
-    (s.cached.ticket, s.cached.wait, s.cached.fetch) = (None, None, None);
+    (s.cached.ticket, s.cached.wait, s.cached.fetch, s.cached.waits_until) = (None, None, None, None);
+    give_up(s, w);
     if let Some(stores) = &w.stores {
         shelf::wake(w, stores);
     }
@@ -756,6 +853,7 @@ pub fn refused(s: &mut Session, w: &Worker) {
 
 /// A Sync of ours has ended an implicit transaction, whose last messages wait for none of the client's.
 pub fn synced(s: &mut Session, w: &Worker, status: u8) {
+    note_rest(s, status);
     let has_something = s.cached.ending || !s.cached.wrote.is_empty() || s.cached.raised.is_some();
     if has_something && status == IDLE {
         settle(s, w);

@@ -193,6 +193,7 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
 /// Fails a message of a pipeline. With a link the server is made to fail, so that its transaction fails too.
 fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Result<Flow, Fault> {
     s.up.eat(header);
+    cached::refused(s, w);
     if s.link.is_some() {
         // Under a name: a Parse without one would drop the unnamed statement before it fails.
         write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
@@ -246,6 +247,9 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     }
     if ours(s, &prepared).is_some_and(|local| !is_command(local) || runs_at_once(s, header)) {
         return bind_local(s, w, header, prepared);
+    }
+    if cached::must_let_go(s, w, &prepared.statement) {
+        return Ok(Flow::Hold);
     }
     if let Some(flow) = aim::at(s, w, &prepared.statement)? {
         return Ok(flow);

@@ -122,6 +122,14 @@ pub fn place_of(s: &mut Session, w: &Worker) -> u64 {
     s.place.number
 }
 
+/// The number of a place where a name may mean whatever has that name in any schema; 0: nothing is known of the database.
+pub fn place_anywhere(s: &mut Session, w: &Worker) -> u64 {
+    if place_of(s, w) == 0 {
+        return 0;
+    }
+    w.places.borrow_mut().number(s.place.edition, Path::Any)
+}
+
 /// Where the session's names are looked up in a catalog.
 pub fn path_in(s: &Session, catalog: &Catalog) -> Path {
     let settings = &s.state.settings;

@@ -55,6 +55,10 @@ pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
     s.client.set_task(w.reactor.current_task());
     s.entry.task.set(w.reactor.current_task());
     let end = loop {
+        // Also before the first step: a login may have waited.
+        if let Some(farewell) = s.entry.farewell.borrow_mut().take() {
+            break End::Fault(farewell);
+        }
         match step_on(&mut s, &w) {
             Step::Park => parked().await,
             Step::Yield => {
@@ -72,9 +76,6 @@ pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
                 Err(fault) => break End::Fault(fault),
             },
             Step::End(end) => break end,
-        }
-        if let Some(farewell) = s.entry.farewell.borrow_mut().take() {
-            break End::Fault(farewell);
         }
     };
     if let End::Fault(fault) = &end {
@@ -533,6 +534,7 @@ fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Fl
         s.say_error(w, &fault);
         s.say_ready(w);
     }
+    cached::refused(s, w);
     statement_log::answered(s, w);
     s.up.eat(header);
     Flow::Next
@@ -730,6 +732,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
     if s.state.redefines && status == IDLE {
         s.tell_change(w);
     }
+    inventory::renew_if_due(s, w, status);
     cached::ready(s, w, status);
     if inventory::restores(s, w) {
         s.down.eat(header);
@@ -785,6 +788,7 @@ fn on_our_sync(s: &mut Session, w: &Rc<Worker>, status: u8) {
     if s.state.redefines && status == IDLE {
         s.tell_change(w);
     }
+    inventory::renew_if_due(s, w, status);
     cached::synced(s, w, status);
     if inventory::restores(s, w) {
         s.state.owes_ready = false;

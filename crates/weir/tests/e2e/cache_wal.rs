@@ -291,13 +291,18 @@ fn a_database_that_is_followed_can_be_dropped() {
     cluster.primary().query("create database d").unwrap();
     let proxy = Proxy::start(&cluster, ON);
     let mut admin = client(&proxy);
-    {
+    let follow = || {
         let mut reader = Raw::tcp(proxy.port()).log_in("postgres", "d", &[]).unwrap();
         reader.run("create table t as select 1 as a");
         wait_for_catalog(&mut reader, "d");
         warm(&proxy, &mut reader, "select a from t");
-    }
+    };
+    follow();
     admin.run("drop database d");
+    assert_eq!(slots(cluster.primary()), "0");
+    admin.run("create database d");
+    follow();
+    admin.extended("drop database d", &[]).unwrap();
     assert_eq!(slots(cluster.primary()), "0");
 }
 

@@ -77,6 +77,9 @@ fn a_file_that_is_missing_or_has_no_node_is_an_error() {
     let output = run(Path::new(WEIR), &["check", "-f", "/nowhere/pgpool.conf"]);
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("/nowhere/pgpool.conf"), "{}", text(&output.stderr));
+    assert!(!text(&output.stderr).contains("no node"), "{}", text(&output.stderr));
+    let output = run(Path::new(WEIR), &["check", "-f", "/dev/zero"]);
+    assert!(!output.status.success() && text(&output.stderr).contains("more than"), "{}", text(&output.stderr));
     let (success, _, errors) = check("port = 9999\n");
     assert!(!success && errors.contains("backend_hostname"), "{errors}");
 }
@@ -242,7 +245,105 @@ fn a_daemon_that_cannot_start_is_told_by_the_command() {
     assert!(!pgpool.run(&[]).status.success());
     let _listener = std::net::TcpListener::bind(("127.0.0.1", pgpool.port.number())).unwrap();
     fs::write(pgpool.conf(), conf).unwrap();
-    assert!(!pgpool.run(&[]).status.success());
+    let output = pgpool.run(&[]);
+    let errors = text(&output.stderr);
+    assert!(!output.status.success() && errors.contains("cannot listen on") && errors.contains("did not start"), "{errors}");
+}
+
+#[test]
+fn a_daemon_is_ready_wherever_it_listens_and_without_a_pid_file() {
+    let ground = Ground::new();
+    for lines in ["listen_addresses = '127.0.0.2'\nunix_socket_directories = ''\n", "pid_file_name = ''\n"] {
+        let pgpool = Pgpool::new(&ground);
+        let conf = fs::read_to_string(pgpool.conf()).unwrap();
+        fs::write(pgpool.conf(), format!("{conf}{lines}")).unwrap();
+        let output = pgpool.run(&[]);
+        let daemon = process_with(&pgpool.conf().to_string_lossy()).expect("it runs");
+        kill_process(daemon, Signal::QUIT).unwrap();
+        assert!(output.status.success(), "{lines}: {}", text(&output.stderr));
+        wait_until("the daemon to end", || process_with(&pgpool.conf().to_string_lossy()).is_none());
+    }
+}
+
+/// The process that has this word on its command line.
+fn process_with(word: &str) -> Option<Pid> {
+    let has_it = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|part| part == word.as_bytes())
+    };
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(has_it).find_map(Pid::from_raw)
+}
+
+#[test]
+fn a_pid_file_that_names_another_process_harms_nobody() {
+    let ground = Ground::new();
+    let pgpool = Pgpool::new(&ground);
+    let mut bystander = Command::new("sleep").arg("1000").spawn().unwrap();
+    let path = pgpool.folder.0.join("weir.pid");
+    fs::write(&path, format!("{}\n", bystander.id())).unwrap();
+    let outputs = [&["reload"][..], &["stop"], &["-m", "immediate", "stop"]].map(|arguments| pgpool.run(arguments));
+    let starts = pgpool.run(&[]);
+    let own = pgpool.pid();
+    // Somebody writes there while the proxy runs: the kernel knows whose the lock is.
+    fs::write(&path, format!("{}\n", bystander.id())).unwrap();
+    let stopped = pgpool.run(&["-m", "fast", "stop"]);
+    let survives = bystander.try_wait().unwrap().is_none();
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+    assert!(survives);
+    for output in outputs {
+        assert!(!output.status.success() && text(&output.stderr).contains("no running proxy"), "{}", text(&output.stderr));
+    }
+    assert!(starts.status.success(), "a stale file keeps nobody from starting: {}", text(&starts.stderr));
+    assert_ne!(own, Some(Pid::from_child(&bystander)));
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    assert!(!path.exists());
+}
+
+#[test]
+fn two_proxies_do_not_share_a_pid_file() {
+    let ground = Ground::new();
+    let (first, second) = (Pgpool::new(&ground), Pgpool::new(&ground));
+    assert!(first.run(&[]).status.success());
+    let path = first.folder.0.join("weir.pid");
+    let before = fs::read_to_string(&path).unwrap();
+    let conf = fs::read_to_string(second.conf()).unwrap();
+    fs::write(second.conf(), format!("{conf}pid_file_name = '{}'\n", path.display())).unwrap();
+    let output = second.run(&["-n"]);
+    let errors = text(&output.stderr);
+    assert!(!output.status.success() && errors.contains(&format!("process {}", before.trim())), "{errors}");
+    assert!(!errors.contains("starts"), "nothing is announced that fails: {errors}");
+    let socket = second.folder.0.join(format!(".s.PGSQL.{}", second.port.number()));
+    assert!(!socket.exists(), "its unix socket is gone");
+    assert_eq!(fs::read_to_string(&path).unwrap(), before);
+    assert!(first.run(&["-m", "fast", "stop"]).status.success());
+}
+
+#[test]
+fn a_pid_file_that_cannot_be_written_is_named_by_check_and_at_the_start() {
+    let folder = Folder::new();
+    let port = ReservedPort::any().unwrap();
+    let lines = "pid_file_name = '/dev/null/weir.pid'\nfailover_command = 'x'";
+    fs::write(folder.0.join("pgpool.conf"), configuration(&folder.0, port.number(), &[Backend::tcp(5432, 1)], lines)).unwrap();
+    let conf = folder.0.join("pgpool.conf").to_string_lossy().into_owned();
+    let output = run(Path::new(WEIR), &["-f", &conf]);
+    assert!(!output.status.success() && text(&output.stderr).contains("/dev/null"), "{}", text(&output.stderr));
+    assert!(!folder.0.join(format!(".s.PGSQL.{}", port.number())).exists(), "its unix socket is gone");
+    let output = run(Path::new(WEIR), &["check", "-f", &conf]);
+    let errors = text(&output.stderr);
+    assert!(errors.contains("warning: parameter \"failover_command\" is accepted but has no effect yet"), "{errors}");
+    assert!(
+        !output.status.success() && errors.contains("error: pid_file_name: /dev/null/weir.pid cannot be written"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn what_cannot_be_printed_is_an_error() {
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = Command::new(WEIR).arg("sample-config").stdout(full()).stderr(Stdio::null()).status().unwrap();
+    assert!(!status.success());
 }
 
 #[test]
@@ -280,4 +381,80 @@ fn the_demo_shows_where_a_write_and_reads_went_and_leaves_nothing_behind() {
     assert!(!dir.exists(), "its folder is gone");
     let is_there = |port: &str| TcpStream::connect(("127.0.0.1", port.parse().unwrap())).is_ok();
     assert!(!servers.iter().any(|port| is_there(port)) && !is_there(&port.number().to_string()), "its servers are gone");
+}
+
+#[test]
+fn a_demo_that_is_stopped_while_it_makes_servers_leaves_nothing_behind() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let (folder, port) = (Folder::new(), ReservedPort::any().unwrap());
+        let dir = folder.0.join("demo");
+        let mut demo = Command::new(WEIR)
+            .args(["demo", "--port", &port.number().to_string(), "--dir", &dir.to_string_lossy()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        wait_until("a server to be made", || dir.join("primary").exists());
+        kill_process(Pid::from_child(&demo), signal).unwrap();
+        demo.wait().unwrap();
+        assert!(!dir.exists(), "{signal:?} leaves its folder");
+    }
+}
+
+#[test]
+fn a_demo_ends_with_its_terminal() {
+    let (folder, port) = (Folder::new(), ReservedPort::any().unwrap());
+    let dir = folder.0.join("demo");
+    let mut demo = Command::new(WEIR)
+        .args(["demo", "--standbys", "0", "--port", &port.number().to_string(), "--dir", &dir.to_string_lossy()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("the proxy to accept", || TcpStream::connect(("127.0.0.1", port.number())).is_ok());
+    kill_process(Pid::from_child(&demo), Signal::HUP).unwrap();
+    assert!(demo.wait().unwrap().success());
+    assert!(!dir.exists(), "its folder is gone");
+}
+
+#[test]
+fn a_demo_that_cannot_run_says_so_before_it_makes_servers() {
+    let folder = Folder::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().port().to_string();
+    let odd = folder.0.join("it's").to_string_lossy().into_owned();
+    let plain = folder.0.join("demo").to_string_lossy().into_owned();
+    for (port, dir, word) in [("80", &plain, "1024"), ("0", &plain, "1024"), (&*taken, &plain, "--port"), ("", &odd, "it's")] {
+        let free = ReservedPort::any().unwrap();
+        let free = free.number().to_string();
+        let output = run(Path::new(WEIR), &["demo", "--port", if port.is_empty() { &free } else { port }, "--dir", dir]);
+        assert!(!output.status.success() && text(&output.stderr).contains(word), "{port}: {}", text(&output.stderr));
+        assert!(!Path::new(dir).exists());
+    }
+}
+
+#[test]
+fn what_is_easily_written_wrong_has_a_hint() {
+    for (line, word) in [
+        ("pool_wait_timeout = 5 min", "quotes"),
+        ("listen_addresses = localhost, foo", "quotes"),
+        ("include_dir = 'conf.d'", "\"include\""),
+        ("include_if_exists = 'more.conf'", "\"include\""),
+    ] {
+        let (success, _, errors) = check(&format!("{NODE}{line}\n"));
+        assert!(!success && errors.contains("FILE:3: error: ") && errors.contains(word), "{line}: {errors}");
+    }
+    let folder = Folder::new();
+    let file = folder.0.join("pgpool.conf");
+    fs::write(&file, NODE).unwrap();
+    let output = run(Path::new(WEIR), &["check", "-f", &file.to_string_lossy(), "-c", "port=many"]);
+    assert!(!output.status.success() && text(&output.stderr).contains("on the command line"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn pgpools_version_is_said_in_its_words_by_its_own_name() {
+    let ground = Ground::new();
+    let output = Pgpool::new(&ground).run(&["-v"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success() && said.starts_with("pgpool-II version 4.7 ") && said.contains("weir"), "{said}");
 }

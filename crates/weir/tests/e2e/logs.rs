@@ -1,7 +1,7 @@
 //! What the log says of statements, and where it says it.
 
 use crate::support::raw::tags;
-use crate::support::{Ground, Proxy, wait_until, wire};
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -177,4 +177,20 @@ fn a_log_that_cannot_be_written_stops_the_start_and_says_so() {
     let mut proxy = Proxy::spawn_unready(&[backend], more);
     assert!(!proxy.wait_end().success());
     assert!(proxy.log().contains("/dev/null/logs"), "{}", proxy.log());
+}
+
+#[test]
+fn a_server_that_was_never_up_is_named_with_its_cause_in_the_log_and_to_clients() {
+    let port = weir_demo::ReservedPort::any().unwrap();
+    let proxy = Proxy::spawn(&[crate::support::proxy::Backend::tcp(port.number(), 1)], "pool_wait_timeout = 1");
+    let said = format!("node 0 (127.0.0.1:{}) is down: could not connect", port.number());
+    wait_until("the node to be named", || proxy.log().contains(&said));
+    let mut client = Raw::tcp(proxy.port());
+    client.send(&wire::startup(wire::V3_0, &[("user", "postgres"), ("database", "postgres")]));
+    let refusal = client.until_end().pop().unwrap();
+    assert_eq!((refusal.failure().sqlstate.as_str(), refusal.failure().message.as_str()), ("57P03", "no server can be reached"));
+    let body = String::from_utf8_lossy(&refusal.body);
+    assert!(body.contains("\0Dnode 0: could not connect"), "{body:?}");
+    let lines = proxy.log().matches(&said).count();
+    assert_eq!(lines, 1, "once for each cause: {}", proxy.log());
 }

@@ -1,6 +1,6 @@
 //! Everything else that passes: notices, function calls, large objects, rows of any size and shape.
 
-use crate::support::raw::tags;
+use crate::support::raw::{first_value, tags};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
 /// What Weir may need beyond what it had, however large the data.
@@ -84,6 +84,27 @@ fn a_parameter_and_a_statement_of_50_megabytes_pass_without_being_held() {
     assert_eq!(client.extended(&format!("select length('{value}')"), &[]).unwrap(), "50000000");
     check_growth(&proxy, before);
     assert_eq!(client.value("select 1"), "1");
+}
+
+#[test]
+fn statements_too_long_to_be_looked_at_pass_in_parts_whatever_their_length() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("worker_threads = 1");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    client.run("select 1");
+    other.run("select 1");
+    let before = proxy.peak_kb();
+    for megabytes in [1, 5, 20, 30] {
+        let bytes = megabytes * 1_000_000;
+        let statement = wire::query(&format!("select length('{}')", "z".repeat(bytes)));
+        let (head, rest) = statement.split_at(statement.len() / 2);
+        client.send(head);
+        // Half of it is on the way: the worker is free for others.
+        assert_eq!(other.value("select 1"), "1");
+        client.send(rest);
+        assert_eq!(first_value(&client.until_ready()).unwrap(), bytes.to_string());
+        check_growth(&proxy, before);
+    }
 }
 
 #[test]

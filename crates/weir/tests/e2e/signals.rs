@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use std::fs;
 
 /// Whether a new client gets no session: its connection is refused, or ended, or told why.
-fn refuses_new_clients(proxy: &Proxy) -> bool {
+pub(super) fn refuses_new_clients(proxy: &Proxy) -> bool {
     let Some(mut client) = Raw::try_tcp(proxy.port()) else { return true };
     // What is sent to a connection that is being reset is lost; the answer tells.
     let _ = client.try_send(&wire::startup(wire::V3_0, &[("user", "postgres"), ("database", "postgres")]));
@@ -68,6 +68,20 @@ fn sigint_after_sigterm_does_not_wait_any_more() {
     wait_until("new clients to be refused", || refuses_new_clients(&proxy));
     proxy.signal(Signal::INT);
     assert_eq!(client.until_end()[0].failure().sqlstate, "57P01");
+    assert!(proxy.wait_end().success());
+}
+
+#[test]
+fn who_waits_for_the_first_look_at_his_database_is_told_that_it_is_over() {
+    let ground = Ground::new();
+    let mut proxy = ground.primary_proxy("");
+    let mut owner = ground.direct();
+    owner.run("begin");
+    owner.run("lock table pg_catalog.pg_trigger in access exclusive mode");
+    // Logged in, and waiting until the catalog is known; it says nothing.
+    let client = Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[]);
+    proxy.signal(Signal::INT);
+    assert_eq!(client.unwrap().until_end()[0].failure().sqlstate, "57P01");
     assert!(proxy.wait_end().success());
 }
 
@@ -144,6 +158,17 @@ fn a_wrong_file_changes_nothing_at_reload_and_the_log_says_what_is_wrong() {
     fs::write(proxy.conf_path(), good.replace("pool_size = 3", "pool_size = 5")).unwrap();
     proxy.reload();
     assert_eq!(client.value("pgpool show pool_size"), "5");
+}
+
+#[test]
+fn a_parameter_without_effect_is_named_at_the_reload_that_adds_it() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    proxy.add_conf("failover_command = 'x'");
+    proxy.reload();
+    proxy.reload();
+    let named = proxy.log().matches("parameter \"failover_command\" is accepted but has no effect yet").count();
+    assert_eq!(named, 1, "{}", proxy.log());
 }
 
 #[test]

@@ -369,6 +369,29 @@ fn what_a_weir_writes_that_is_cut_off_from_the_store_the_others_do_not_give_out(
 }
 
 #[test]
+fn what_a_weir_wrote_that_dies_cut_off_from_the_store_the_others_do_not_give_out() {
+    for kind in BOTH {
+        let Some(store) = Store::start(kind) else { return };
+        let ground = Ground::new();
+        ground.prepare("create table t as select 1 as a");
+        let network = Network::to(store.port.number());
+        let (near, far) = (ground.primary_proxy(&store.own_conf()), ground.primary_proxy(&store.conf(network.port())));
+        let (mut reader, mut writer) = (ground.client(&near), ground.client(&far));
+        let read = "select count(*) from t";
+        warm(&near, &mut reader, read);
+        network.stall_all();
+        run_soon(&mut writer, "insert into t values (2)");
+        drop((writer, far));
+        // Nobody has told the store, nor ever will.
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end {
+            assert_eq!(reader.value(read), "2");
+        }
+        assert_eq!(warm(&near, &mut reader, read)[0][0], "2");
+    }
+}
+
+#[test]
 fn answers_are_spread_over_hosts_and_one_that_goes_is_missed() {
     let (Some(one), Some(mut other)) = (Store::start(Kind::Memcached), Store::start(Kind::Memcached)) else { return };
     let ground = Ground::new();

@@ -48,12 +48,13 @@ pub fn read(expect: &Expect, reader: &mut Reader<'_>) -> Result<Option<Told>, St
 
 /// `VALUE key flags bytes mark`, the value; at last `END`.
 fn values(keys: &[Vec<u8>], reader: &mut Reader<'_>) -> Result<Option<Told>, StoreError> {
-    let mut values = vec![None; keys.len()];
+    // Nothing is copied before all of it is here: it is read from its begin again when more has come.
+    let mut values: Vec<Option<(&[u8], u64)>> = vec![None; keys.len()];
     let mut next = 0;
     loop {
         let Some(line) = reader.line()? else { return Ok(None) };
         if line == b"END" {
-            return Ok(Some(Told::Values(values)));
+            return Ok(Some(Told::Values(values.into_iter().map(|value| value.map(Value::of)).collect())));
         }
         let mut parts = line.split(|byte| *byte == b' ');
         let (Some(b"VALUE"), Some(key), Some(_flags)) = (parts.next(), parts.next(), parts.next()) else {
@@ -64,7 +65,7 @@ fn values(keys: &[Vec<u8>], reader: &mut Reader<'_>) -> Result<Option<Told>, Sto
         let Some(bytes) = reader.block(length)? else { return Ok(None) };
         // They come in the order in which they were asked for; those that are not there are left out.
         let ahead = keys[next..].iter().position(|asked| asked == key).ok_or_else(|| unexpected(line))?;
-        values[next + ahead] = Some(Value { bytes: bytes.to_vec(), mark });
+        values[next + ahead] = Some((bytes, mark));
         next += ahead + 1;
     }
 }

@@ -72,7 +72,8 @@ pub fn read(expect: &Expect, reader: &mut Reader<'_>) -> Result<Option<Told>, St
 }
 
 fn values(count: usize, reader: &mut Reader<'_>) -> Result<Option<Told>, StoreError> {
-    let mut values = Vec::with_capacity(count);
+    // Nothing is copied before all of it is here: it is read from its begin again when more has come.
+    let mut values: Vec<Option<(&[u8], u64)>> = Vec::with_capacity(count);
     for _ in 0..count {
         let Some(line) = reader.line()? else { return Ok(None) };
         let rest = line.strip_prefix(b"$").ok_or_else(|| unexpected(line))?;
@@ -82,7 +83,7 @@ fn values(count: usize, reader: &mut Reader<'_>) -> Result<Option<Told>, StoreEr
         }
         let length = number(rest).ok_or_else(|| unexpected(line))?;
         let Some(bytes) = reader.block(length)? else { return Ok(None) };
-        values.push(Some(Value { bytes: bytes.to_vec(), mark: 0 }));
+        values.push(Some((bytes, 0)));
     }
-    Ok(Some(Told::Values(values)))
+    Ok(Some(Told::Values(values.into_iter().map(|value| value.map(Value::of)).collect())))
 }

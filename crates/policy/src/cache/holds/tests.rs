@@ -26,6 +26,8 @@ enum Without {
     OthersStop,
     /// Before the others may go on, the store is told what it was not.
     ToldBeforeOthers,
+    /// Where whoever was cut off went without having told it, everything has changed.
+    ChangeWhenLost,
     /// Who heard of that while he asked does not give what he found before.
     SameEra,
     /// A swap is for what was looked at.
@@ -44,6 +46,8 @@ struct Bounds {
     rollbacks: bool,
     /// How often the first member takes the second's mark for one that was left behind, though it lives.
     burials: u8,
+    /// Whether the second member may be gone while it is cut off.
+    dies: bool,
 }
 
 /// What the asker, of the first member, reads.
@@ -76,6 +80,20 @@ struct World {
     /// The second member has said that it commits untold; the first has heard of it.
     is_locked: bool,
     is_heard: bool,
+    lost: Lost,
+}
+
+/// A lock that went before the store was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Lost {
+    #[default]
+    No,
+    /// The first member has not seen that yet.
+    Unseen,
+    /// It has the store know that everything has changed.
+    Telling,
+    /// It has: once is enough to explore.
+    Told,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -122,6 +140,7 @@ impl World {
             is_cut: false,
             is_locked: false,
             is_heard: false,
+            lost: Lost::No,
         }
     }
 
@@ -394,11 +413,33 @@ impl World {
         if self.is_locked && !self.is_cut && may_go_on {
             next.push(World { is_locked: false, ..self.clone() });
         }
-        if self.is_heard != self.is_locked {
-            let giver = if without == Without::SameEra { self.giver.clone() } else { Giver::default() };
-            next.push(World { is_heard: self.is_locked, giver, ..self.clone() });
+        if self.is_locked && !self.members[1].is_told() && self.lost == Lost::No && bounds.dies {
+            next.push(World { is_locked: false, lost: Lost::Unseen, ..self.clone() });
         }
+        next.extend(self.look(without));
         next
+    }
+
+    /// The first member looks at the primary's locks.
+    fn look(&self, without: Without) -> Option<World> {
+        let giver = if without == Without::SameEra { self.giver.clone() } else { Giver::default() };
+        match self.lost {
+            Lost::Unseen if self.is_heard && without != Without::ChangeWhenLost => {
+                let mut world = World { lost: Lost::Telling, giver, ..self.clone() };
+                let order = world.members[0].raise(READ[0]);
+                world.send(0, order);
+                Some(world)
+            }
+            Lost::Telling if self.members[0].is_raised(READ[0]) => {
+                let mut world = World { lost: Lost::Told, is_heard: self.is_locked, giver, ..self.clone() };
+                let order = world.members[0].settle(READ[0], true);
+                world.send(0, order);
+                Some(world)
+            }
+            Lost::Telling => None,
+            _ if self.is_heard != self.is_locked => Some(World { is_heard: self.is_locked, giver, ..self.clone() }),
+            _ => None,
+        }
     }
 }
 
@@ -428,15 +469,22 @@ fn explore(bounds: Bounds, without: Without) -> (usize, Option<World>) {
 
 const BOTH: [&[Slot]; 2] = [&[1], &[1, 2]];
 
-const LOSSES: Bounds = Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: false, rollbacks: false, burials: 0 };
-const WRITERS: Bounds = Bounds { writers: BOTH, losses: 0, cuts: 0, standby: false, rollbacks: true, burials: 0 };
-const CUTS: Bounds = Bounds { writers: [&[], &[1]], losses: 0, cuts: 1, standby: false, rollbacks: false, burials: 0 };
-const STANDBY: Bounds = Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: true, rollbacks: false, burials: 0 };
-const BURIALS: Bounds = Bounds { writers: [&[], &[1]], losses: 0, cuts: 0, standby: false, rollbacks: true, burials: 1 };
+const LOSSES: Bounds =
+    Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: false, rollbacks: false, burials: 0, dies: false };
+const WRITERS: Bounds = Bounds { writers: BOTH, losses: 0, cuts: 0, standby: false, rollbacks: true, burials: 0, dies: false };
+const CUTS: Bounds =
+    Bounds { writers: [&[], &[1]], losses: 0, cuts: 1, standby: false, rollbacks: false, burials: 0, dies: false };
+const DEATHS: Bounds = Bounds { dies: true, ..CUTS };
+const STANDBY: Bounds =
+    Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: true, rollbacks: false, burials: 0, dies: false };
+const BURIALS: Bounds =
+    Bounds { writers: [&[], &[1]], losses: 0, cuts: 0, standby: false, rollbacks: true, burials: 1, dies: false };
 
 #[test]
 fn no_order_of_steps_gives_out_an_answer_that_is_wrong() {
-    for (name, bounds) in [("losses", LOSSES), ("writers", WRITERS), ("cuts", CUTS), ("standby", STANDBY), ("burials", BURIALS)] {
+    for (name, bounds) in
+        [("losses", LOSSES), ("writers", WRITERS), ("cuts", CUTS), ("deaths", DEATHS), ("standby", STANDBY), ("burials", BURIALS)]
+    {
         let (count, wrong) = explore(bounds, Without::Nothing);
         assert_eq!(wrong, None, "{name}, {count} worlds");
         assert!(count > 1000, "{name}: {count} worlds");
@@ -457,6 +505,7 @@ fn every_rule_is_needed() {
         (Without::OthersStop, CUTS),
         (Without::SameEra, CUTS),
         (Without::ToldBeforeOthers, CUTS),
+        (Without::ChangeWhenLost, DEATHS),
     ] {
         assert!(explore(bounds, without).1.is_some(), "nothing goes wrong without {without:?}");
     }

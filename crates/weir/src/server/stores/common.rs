@@ -24,6 +24,9 @@ pub const LEAVE_MS: u64 = 1000;
 /// What one of two may be late by with what the other relies upon.
 pub const MARGIN_MS: u64 = 300;
 
+/// A lock on the primary, by which a Weir says that it commits without a host's knowing: the process that has it, and the host's number.
+pub type Lock = (u32, u32);
+
 /// For so long after the locks were looked at anew, or one of them was gone, nothing is given out: whoever had it may rely on it still.
 const LINGER_MS: u64 = LEAVE_MS + MARGIN_MS;
 
@@ -36,6 +39,19 @@ pub enum Errand {
     Change(Vec<Slot>),
     /// The end of a write that this worker had raised, and that may have been carried out.
     Settle(Vec<Slot>),
+}
+
+/// What a look at the primary's locks has shown.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// Hosts of which some Weir says that it commits without their knowing.
+    pub untold: u64,
+    /// The locks that say so, and those that say that the store was told all since.
+    pub locks: Vec<Lock>,
+    pub told: Vec<Lock>,
+    /// When the primary was asked, and when its answer was here.
+    pub asked_ms: u64,
+    pub heard_ms: u64,
 }
 
 /// See the module.
@@ -54,6 +70,8 @@ pub struct Common {
     granted_until_ms: AtomicU64,
     /// Hosts of which some Weir has said on the primary that it commits without their knowing.
     untold: AtomicU64,
+    /// The locks that say so.
+    locks: Mutex<Vec<Lock>>,
     /// From then until then nobody can commit so without our having heard of it.
     clear_from_ms: AtomicU64,
     clear_until_ms: AtomicU64,
@@ -80,6 +98,7 @@ impl Common {
             granted: AtomicU64::new(0),
             granted_until_ms: AtomicU64::new(0),
             untold: AtomicU64::new(0),
+            locks: Mutex::default(),
             clear_from_ms: AtomicU64::new(0),
             clear_until_ms: AtomicU64::new(0),
             era: AtomicU64::new(1),
@@ -159,14 +178,25 @@ impl Common {
         self.granted_until_ms.store(0, Ordering::SeqCst);
     }
 
-    /// What was heard of others when the primary was asked at that time.
-    pub fn hear(&self, untold: u64, asked_ms: u64) {
-        let has_lapsed = asked_ms >= self.clear_until_ms.load(Ordering::SeqCst);
-        let before = self.untold.load(Ordering::SeqCst);
-        if has_lapsed || before & !untold != 0 {
+    /// What the primary told of the others' locks when it was asked: hosts, and who has them. `told`: those who have told the store all.
+    ///
+    /// A Weir whose lock goes without that may have died, and what it committed may never be told: everything in the store counts as
+    /// changed then (`of_all`, the slot all answers hang on). The same if one may have locked, committed and died between two looks.
+    pub fn hear(&self, heard: Looked, of_all: Slot) {
+        let Looked { untold, locks, told, asked_ms, heard_ms } = heard;
+        let known_until_ms = self.clear_until_ms.load(Ordering::SeqCst);
+        let (is_first, has_lapsed) = (known_until_ms == 0, asked_ms >= known_until_ms);
+        let before = std::mem::replace(&mut *self.locks.lock(), locks.clone());
+        let is_lost = before.iter().any(|lock| !locks.contains(lock) && !told.contains(lock));
+        let is_missed = !is_first && heard_ms >= known_until_ms + MARGIN_MS;
+        let untold_before = self.untold.load(Ordering::SeqCst);
+        if has_lapsed || is_lost || is_missed || untold_before & !untold != 0 {
             self.clear_from_ms.store(asked_ms + LINGER_MS, Ordering::SeqCst);
         }
-        if has_lapsed || before != untold {
+        if is_lost || is_missed {
+            self.tell(FIRST_WORKER, Errand::Change(vec![of_all]));
+        }
+        if has_lapsed || is_missed || untold_before != untold {
             self.untold.store(untold, Ordering::SeqCst);
             self.era.fetch_add(1, Ordering::SeqCst);
         }
@@ -214,10 +244,23 @@ impl Common {
 mod tests {
     use super::*;
 
+    /// A Weir that has these hosts locked, or has told them all.
+    fn hear(common: &Common, untold: u64, asked_ms: u64) {
+        let (locks, told) = if untold == 0 { (Vec::new(), vec![(7, 1)]) } else { (vec![(7, 1)], Vec::new()) };
+        common.hear(Looked { untold, locks, told, asked_ms, heard_ms: asked_ms }, 0);
+    }
+
+    /// A worker has told the store what it was to.
+    fn run_errands(common: &Common) -> usize {
+        let errands = common.take(FIRST_WORKER).len();
+        common.changes.fetch_sub(errands as u64, Ordering::SeqCst);
+        errands
+    }
+
     /// Looks at the primary as often as it is done, from one time to another, and finds the same. Gives the era at the end.
     fn look(common: &Common, untold: u64, times: std::ops::RangeInclusive<u64>) -> Option<u64> {
         let end = *times.end();
-        times.step_by(200).for_each(|asked_ms| common.hear(untold, asked_ms));
+        times.step_by(200).for_each(|asked_ms| hear(common, untold, asked_ms));
         common.era(1, end + 1)
     }
 
@@ -233,7 +276,9 @@ mod tests {
         assert_eq!(look(&common, 0, 2410..=2410), None, "whoever had the lock may rely on it still");
         let second = look(&common, 0, 2610..=4010);
         assert_eq!(look(&common, 0, 4010..=4610), second, "nothing has happened");
+        assert_eq!(run_errands(&common), 0, "all was told by whoever had something to tell");
         assert_eq!(look(&common, 0, 5610..=5610), None, "something may have happened unheard");
+        run_errands(&common);
         let third = look(&common, 0, 5610..=7010);
         assert!(third.is_some() && third != second);
         common.tell(0, Errand::Change(vec![1]));
@@ -268,7 +313,7 @@ mod tests {
         look(&other, 0, 0..=2000);
         look(&other, 0b10, 2200..=2800);
         for now_ms in 2800..=2000 + LEAVE_MS + 800 {
-            other.hear(0, now_ms);
+            hear(&other, 0, now_ms);
             assert!(other.era(0b10, now_ms).is_none(), "an answer after {now_ms} ms");
         }
     }
@@ -290,5 +335,31 @@ mod tests {
         common.wish(0, 1, false);
         common.wish(0, 1, true);
         assert!(!common.is_granted(1, end + GIVE_UP_MS));
+    }
+
+    #[test]
+    fn a_lock_that_goes_before_the_store_was_told_makes_everything_untrue() {
+        let locks = vec![(7, 1)];
+        let gone = |told: &[Lock], asked_ms| Looked { told: told.to_vec(), asked_ms, heard_ms: asked_ms, ..Looked::default() };
+        for (told, changes) in [(locks.as_slice(), 0), (&[], 1), (&[(8, 1)], 1)] {
+            let common = Common::new();
+            look(&common, 0, 10..=2010);
+            common.hear(Looked { untold: 1, locks: locks.clone(), asked_ms: 2210, heard_ms: 2210, ..Looked::default() }, 0);
+            common.hear(gone(told, 2410), 0);
+            let given = look(&common, 0, 2610..=6010);
+            assert_eq!(given.is_some(), changes == 0, "{told:?}");
+            assert_eq!(run_errands(&common), changes, "{told:?}");
+            assert!(look(&common, 0, 6210..=6210).is_some(), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn what_may_have_come_and_gone_between_two_looks_makes_everything_untrue() {
+        for (asked_ms, heard_ms, changes) in [(2210, 2210, 0), (2910, 3309, 0), (2910, 3310, 1), (3310, 3310, 1)] {
+            let common = Common::new();
+            look(&common, 0, 10..=2010);
+            common.hear(Looked { asked_ms, heard_ms, ..Looked::default() }, 0);
+            assert_eq!(run_errands(&common), changes, "asked after {asked_ms} ms, heard after {heard_ms} ms");
+        }
     }
 }

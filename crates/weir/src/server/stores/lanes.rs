@@ -4,7 +4,7 @@
 //! of it has told it: by then whoever has an older one knows, or has lost it. For two maps that are each told by all their masters have a
 //! master in common, unless all are replaced at once (`CLUSTER FAILOVER TAKEOVER` on each).
 
-use super::{Heard, LEASE_MS, Purpose, Sent, Shelf, Stores, Value};
+use super::{Heard, LEASE_MS, Purpose, Sent, Shelf, Stores, UNSENT_MS, Value};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -31,6 +31,12 @@ impl Lane {
     /// To a master whose stamps bear this; it has just confirmed the map.
     pub fn of_master(tag: Vec<u8>, confirmed_ms: u64) -> Lane {
         Lane { tag, confirmed_ms: Cell::new(confirmed_ms), asked_ms: Cell::new(confirmed_ms), ..Lane::default() }
+    }
+
+    /// What is to be written is on its way from now on.
+    pub fn stamp(&self, now_ms: u64) {
+        let mut sent = self.sent.borrow_mut();
+        sent.iter_mut().rev().take_while(|sent| sent.at_ms == UNSENT_MS).for_each(|sent| sent.at_ms = now_ms);
     }
 
     /// A stamp as it lies there.

@@ -3,48 +3,36 @@
 use super::{Fetched, Session, Worker};
 use crate::monitor::metrics::Metric;
 use crate::server::shelf;
-use crate::server::stores::{Digest, Fetch, Stores};
-use sha2::{Digest as _, Sha256};
+use crate::server::stores::{Fetch, Found, Stores};
 use std::rc::Rc;
-use weir_policy::cache::{Deps, Entry, Kept, Slot, Stamp, settled};
-use weir_wire::store::Value;
+use weir_policy::cache::{Deps, Entry, Kept, Slot, settled};
 
 /// What came of asking the store.
 pub(super) enum Look {
     /// It is on its way: the message waits.
     Wait,
-    /// The bytes to send.
-    Hit(Vec<u8>),
+    /// The bytes to send, for which a server took so long.
+    Hit { bytes: Vec<u8>, took_us: u64 },
     /// It has no answer; one that is asked for now hangs on this.
     Miss(Deps),
     /// Nothing may be stored either: the store is out of reach, or something is about to change.
     Off,
 }
 
-/// The digest of a key.
-pub(super) fn digest_of(key: &[u8]) -> Digest {
-    Sha256::digest(key).into()
-}
-
-/// A digest's first bytes, as good a hash as any.
-fn hash_of(digest: &Digest) -> u64 {
-    u64::from_le_bytes(std::array::from_fn(|at| digest[at]))
-}
-
 /// Asks the store for the answer to a key, or looks at what it said.
 pub(super) fn look(s: &mut Session, w: &Worker, stores: &Rc<Stores>, key: &[u8], slots: &[Slot]) -> Look {
-    let digest = digest_of(key);
-    let fetched = match s.cached.fetch.take().filter(|fetched| fetched.fetch.digest == digest) {
+    let fetched = match s.cached.fetch.take().filter(|fetched| fetched.fetch.is_for(key, slots)) {
         Some(fetched) => fetched,
         // Who has a link by now has asked before: others would have it meanwhile, and he would ask for ever.
         None if s.link.is_some() => return Look::Off,
         None => {
-            let entry = stores.doorkeeper.borrow_mut().judge(hash_of(&digest));
+            let entry = stores.doorkeeper.borrow_mut().judge(stores.hash_of(key));
             if entry == Entry::Away {
                 w.count(Metric::CacheStoresSpared);
+                s.cached.spared_at = Some(w.reactor.now());
                 return Look::Off;
             }
-            let Some(fetch) = stores.fetch(digest, slots, w.reactor.current_task(), w.now_ms()) else { return Look::Off };
+            let Some(fetch) = stores.fetch(key, slots, w.reactor.current_task(), w.now_ms()) else { return Look::Off };
             w.count(Metric::CacheStoresAsked);
             shelf::wake(w, stores);
             Fetched { fetch, since: w.reactor.now(), entry }
@@ -63,27 +51,34 @@ pub(super) fn look(s: &mut Session, w: &Worker, stores: &Rc<Stores>, key: &[u8],
 /// Tells the doorkeeper what came of it.
 fn learn(w: &Worker, stores: &Stores, fetched: &Fetched, looked: &Look) {
     let mut doorkeeper = stores.doorkeeper.borrow_mut();
-    doorkeeper.asked(w.reactor.now().saturating_duration_since(fetched.since).as_micros() as u64);
-    if fetched.entry == Entry::First && !matches!(looked, Look::Off) {
-        doorkeeper.found(matches!(looked, Look::Hit(_)));
+    if !fetched.fetch.has_failed() {
+        doorkeeper.asked(w.reactor.now().saturating_duration_since(fetched.since).as_micros() as u64);
+    }
+    match looked {
+        Look::Hit { took_us, .. } => doorkeeper.found(fetched.entry, Some(*took_us)),
+        Look::Miss(_) => doorkeeper.found(fetched.entry, None),
+        Look::Wait | Look::Off => {}
     }
 }
 
 fn judge(s: &Session, w: &Worker, stores: &Stores, fetch: &Fetch, key: &[u8], slots: &[Slot]) -> Look {
-    let Some((answer, stamps)) = fetch.found().filter(|_| stores.may_give(fetch, w.now_ms())) else { return Look::Off };
-    let stamp = |value: &Option<Value>| value.as_ref().and_then(|value| Stamp::parse(&value.bytes));
-    let stamps: Vec<Option<Stamp>> = stamps.iter().map(stamp).collect();
-    // One that nobody wrote, or that was made at another master, is as good as none.
-    slots.iter().zip(&stamps).filter(|(_, stamp)| stamp.is_none()).for_each(|(slot, _)| stores.missed(*slot));
-    slots
-        .iter()
-        .zip(&stamps)
-        .for_each(|(slot, stamp)| stamp.iter().for_each(|stamp| stores.sighted(&fetch.digest, *slot, stamp)));
+    let Some(Found { answer, stamps }) = fetch.found().filter(|_| stores.may_give(fetch, w.now_ms())) else { return Look::Off };
+    for (place, (slot, stamp)) in slots.iter().zip(&stamps).enumerate() {
+        match stamp {
+            Some(stamp) => stores.sighted(fetch, place, stamp),
+            // One that nobody wrote, or that was made at another master, is as good as none.
+            None => stores.missed(*slot),
+        }
+    }
     let Some(deps) = settled(slots, &stamps) else { return Look::Off };
     adopt(s, w, &deps);
-    let kept = answer.as_ref().and_then(|value| Kept::read(&value.bytes));
-    match kept.filter(|kept| kept.key == key && kept.deps == deps) {
-        Some(kept) => Look::Hit(kept.bytes.to_vec()),
+    let Some(mut answer) = answer else { return Look::Miss(deps) };
+    match Kept::read(&answer).filter(|kept| kept.key == key && kept.deps == deps) {
+        Some(kept) => {
+            let (took_us, head) = (kept.took_us, answer.len() - kept.bytes.len());
+            answer.drain(..head);
+            Look::Hit { bytes: answer, took_us }
+        }
         None => Look::Miss(deps),
     }
 }

@@ -1,0 +1,46 @@
+//! How this thread gets a processor.
+
+use std::io;
+
+/// Whether this thread, when it is woken, lets whoever runs on its processor go on (`SCHED_BATCH`) or may interrupt it (`SCHED_OTHER`).
+/// Threads and programs it starts afterwards inherit that. Of a thread that was given another class from outside nothing is changed.
+/// Source: sched(7).
+///
+/// Error: the system forbids it, as a sandbox may; nothing has changed then.
+pub fn yield_when_woken(yields: bool) -> io::Result<()> {
+    // SAFETY: asks about this thread (0) and hands no memory over.
+    let now = unsafe { libc::sched_getscheduler(0) };
+    let wanted = if yields { libc::SCHED_BATCH } else { libc::SCHED_OTHER };
+    if now < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if now == wanted || ![libc::SCHED_BATCH, libc::SCHED_OTHER].contains(&now) {
+        return Ok(());
+    }
+    let ordinary = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the parameter is on this stack and only read; 0 is this thread.
+    let outcome = unsafe { libc::sched_setscheduler(0, wanted, &raw const ordinary) };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class() -> i32 {
+        // SAFETY: asks about this thread and hands no memory over.
+        unsafe { libc::sched_getscheduler(0) }
+    }
+
+    #[test]
+    fn a_thread_yields_and_takes_that_back() {
+        if class() != libc::SCHED_OTHER {
+            // Given from outside: it stays.
+            return;
+        }
+        yield_when_woken(true).unwrap();
+        assert_eq!(class(), libc::SCHED_BATCH);
+        yield_when_woken(false).unwrap();
+        assert_eq!(class(), libc::SCHED_OTHER);
+    }
+}

@@ -1,0 +1,190 @@
+//! The file with the process number, and the lock that says whose it is.
+//!
+//! A number in a file proves nothing: the process may have ended and another got its number, or somebody wrote there. So the running
+//! proxy holds a lock on the file, which ends with it however it ends, and the kernel, not the text, says which process that is.
+//! The text is for people and scripts. The lock is a record lock (`fcntl`): it names its holder and is not handed on to children; but it
+//! is lost when its process closes any descriptor of the file, so nobody here opens the file while `PidFile` lives.
+
+use anyhow::{Context, bail, ensure};
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
+use rustix::process::{Flock, FlockType, Pid, fcntl_getlk};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Looks at a file that is removed as often as it is made.
+const TRIES_MAX: u32 = 100;
+
+/// Whether another process may have the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// Who has it stays: we do not start.
+    Alone,
+    /// Who has it is being relieved by us, and ends later.
+    Relief,
+}
+
+/// The file while it is ours; gone when the proxy is.
+#[derive(Debug)]
+pub struct PidFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl PidFile {
+    /// Makes the file ours. Error: it cannot be written, or another process has it.
+    pub fn take(path: &Path, claim: Claim) -> anyhow::Result<PidFile> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).with_context(|| format!("pid_file_name: cannot create {}", folder.display()))?;
+        }
+        let mut file = match claim {
+            Claim::Alone => lock_at(path)?,
+            Claim::Relief => {
+                // The old one keeps its lock, on a file that has no name any more.
+                let beside = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
+                let file = lock_at(&beside)?;
+                let moved = std::fs::rename(&beside, path);
+                moved.with_context(|| format!("pid_file_name: cannot replace {}", path.display()))?;
+                file
+            }
+        };
+        let written = file.set_len(0).and_then(|()| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
+        let file = PidFile { path: path.to_path_buf(), file };
+        written.with_context(|| format!("pid_file_name: cannot write {}", path.display()))?;
+        Ok(file)
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // After a takeover the name is of another process's file.
+        if is_at(&self.file, &self.path) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Opens and locks the file that has this name now.
+fn lock_at(path: &Path) -> anyhow::Result<File> {
+    for _ in 0..TRIES_MAX {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let file = file.with_context(|| format!("pid_file_name: cannot write {}", path.display()))?;
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // Whoever had it may have removed it meanwhile.
+            Ok(()) if !is_at(&file, path) => {}
+            Ok(()) => return Ok(file),
+            Err(Errno::AGAIN | Errno::ACCESS) => {
+                let by = holder(&file).ok().flatten().map(|pid| format!(", process {}", pid.as_raw_nonzero()));
+                bail!(
+                    "pid_file_name: {} belongs to another proxy that runs{}; give each a pid_file_name of its own",
+                    path.display(),
+                    by.unwrap_or_default()
+                );
+            }
+            Err(cause) => return Err(cause).with_context(|| format!("pid_file_name: cannot lock {}", path.display())),
+        }
+    }
+    bail!("pid_file_name: {} is removed again and again", path.display())
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(ours), Ok(there)) = (file.metadata(), std::fs::metadata(path)) else { return false };
+    (ours.dev(), ours.ino()) == (there.dev(), there.ino())
+}
+
+/// The process that holds the lock. Error: it is held by one that has no number here (of another namespace).
+fn holder(file: &File) -> anyhow::Result<Option<Pid>> {
+    let all = Flock::from(FlockType::WriteLock);
+    let Some(lock) = fcntl_getlk(file, &all).context("cannot ask for its lock")? else { return Ok(None) };
+    let pid = lock.pid.context("its process cannot be seen from here: is it in another container?")?;
+    ensure!(!pid.is_init(), "the first process of the system holds its lock");
+    Ok(Some(pid))
+}
+
+/// The running proxy whose file this is. `None`: none runs, whatever the file says.
+pub fn running(path: &Path) -> anyhow::Result<Option<Pid>> {
+    let name = || format!("pid_file_name: {}", path.display());
+    if path.as_os_str().is_empty() {
+        bail!("pid_file_name is empty: nothing says which process to look for");
+    }
+    match File::open(path) {
+        Ok(file) => holder(&file).with_context(name),
+        Err(cause) if cause.kind() == ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(cause).with_context(name),
+    }
+}
+
+/// Says why the file could not be written, without making anything.
+pub fn try_path(path: &Path) -> Result<(), String> {
+    use rustix::fs::{Access, access};
+    if path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let bad = |place: &Path, cause: &dyn std::fmt::Display| {
+        Err(format!("pid_file_name: {} cannot be written: {}: {cause}", path.display(), place.display()))
+    };
+    if path.is_dir() {
+        return bad(path, &"is a folder");
+    }
+    let place = path.ancestors().find(|place| place.exists());
+    let place = place.unwrap_or(Path::new("."));
+    if place != path && !place.is_dir() {
+        return bad(place, &"is not a folder");
+    }
+    access(place, Access::WRITE_OK).or_else(|cause| bad(place, &cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("weir-pid-file-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn a_number_nobody_holds_the_lock_for_is_no_running_proxy() {
+        let path = scratch("stale");
+        for text in ["-1\n", "0\n", "1\n", "many\n", &format!("{}\n", std::process::id())] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(running(&path).unwrap(), None, "{text:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(running(&path).unwrap(), None);
+        assert!(running(Path::new("")).is_err());
+    }
+
+    #[test]
+    fn a_place_is_tried_without_making_anything() {
+        let path = scratch("folder").join("below").join("weir.pid");
+        assert_eq!(try_path(&path), Ok(()));
+        assert!(!scratch("folder").exists());
+        assert!(try_path(Path::new("/dev/null/weir.pid")).is_err());
+        assert!(try_path(&std::env::temp_dir()).is_err());
+        assert_eq!(try_path(Path::new("weir.pid")), Ok(()));
+        assert_eq!(try_path(Path::new("")), Ok(()));
+    }
+
+    #[test]
+    fn a_file_left_behind_is_taken_and_removed() {
+        let path = scratch("left");
+        std::fs::write(&path, "-1 and much more text than a number has\n").unwrap();
+        let taken = PidFile::take(&path, Claim::Alone).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), format!("{}\n", std::process::id()).into_bytes());
+        drop(taken);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn after_a_takeover_the_file_is_the_new_ones() {
+        let path = scratch("relief");
+        let old = PidFile::take(&path, Claim::Alone).unwrap();
+        let new = PidFile::take(&path, Claim::Relief).unwrap();
+        drop(old);
+        assert!(path.exists(), "the old one leaves it alone");
+        drop(new);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,189 @@
+//! What the catalog tells the query cache: which answers may be kept, and when they are no longer true.
+
+use super::cache::{is_hit, warm};
+use crate::support::{Ground, Proxy, Raw, wait_until};
+
+/// With global causal reads an answer of a server is as new as one from memory must be.
+const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
+
+/// What is read, what a superuser changes past Weir that no word of the answer's tables tells of, and what takes it back.
+const PAST_WEIR: &[(&str, &str, &str)] = &[
+    ("select * from t", "alter table t rename b to c", "alter table t rename c to b"),
+    ("select * from t", "alter table t alter d type text", "alter table t alter d type int using d::int"),
+    ("select * from v", "alter view v rename b to c", "alter view v rename c to b"),
+    ("select * from t", "alter table t drop d", ""),
+    ("select m from moods", "alter type mood rename value 'sad' to 'blue'", "alter type mood rename value 'blue' to 'sad'"),
+    ("select 'sad'::mood, a from t", "alter type mood rename to humor", "alter type humor rename to mood"),
+    ("select * from t", "revoke select on t from ROLE", "grant select on t to ROLE"),
+    ("select a from u", "revoke select (a) on u from ROLE", "grant select (a) on u to ROLE"),
+    ("select * from of_group", "revoke ROLE_group from ROLE", "grant ROLE_group to ROLE"),
+    ("select * from of_group", "alter role ROLE noinherit; revoke ROLE_group from ROLE; grant ROLE_group to ROLE", ""),
+    ("select * from v", "alter view v owner to ROLE_group", "alter view v owner to postgres"),
+    ("select a from hidden", "alter role ROLE nosuperuser", ""),
+];
+
+/// Who asks, in a session of his own.
+fn reader(ground: &Ground, proxy: &Proxy, role: &str) -> Raw {
+    Raw::tcp(proxy.port()).log_in(role, &ground.database, &[]).unwrap_or_else(|failure| panic!("cannot log in: {failure:?}"))
+}
+
+/// The rows, or the error's code, with the names of the columns.
+fn told(client: &mut Raw, text: &str) -> Vec<String> {
+    client.query(text).iter().filter(|message| matches!(message.tag, b'T' | b'D' | b'E')).map(|message| message.text()).collect()
+}
+
+#[test]
+fn what_is_changed_past_weir_is_noticed_where_no_table_tells_of_it() {
+    let ground = Ground::new();
+    let role = format!("past_{}", ground.database);
+    ground.prepare(&format!(
+        "grant usage on schema public to public; create role {role} login; create role {role}_group; grant {role}_group to {role};
+         create type mood as enum ('sad', 'glad'); create table moods (m mood); insert into moods values ('sad');
+         create table t (a int, b text, d int); insert into t values (1, 'one', 2); create view v as select a, b from t;
+         create table u (a int, b int); insert into u values (1, 2); grant select (a) on u to {role};
+         create table of_group (a int); grant select on of_group to {role}_group; create table hidden (a int);
+         grant select on t, v, moods to {role}"
+    ));
+    let proxy = ground.proxy(ON);
+    let mut admin = ground.direct();
+    for (read, change, back) in PAST_WEIR {
+        if read.contains("hidden") {
+            admin.run(&format!("alter role {role} superuser"));
+        }
+        let mut reader = reader(&ground, &proxy, &role);
+        warm(&proxy, &mut reader, read);
+        let before = told(&mut reader, read);
+        change.replace("ROLE", &role).split("; ").for_each(|text| admin.run(text));
+        wait_until(&format!("{change} to be noticed by {read}"), || told(&mut reader, read) != before);
+        if !back.is_empty() {
+            admin.run(&back.replace("ROLE", &role));
+            wait_until(&format!("{back} to be noticed by {read}"), || told(&mut reader, read) == before);
+        }
+    }
+    admin.run(&format!("drop owned by {role}, {role}_group; drop role {role}, {role}_group"));
+}
+
+#[test]
+fn a_column_that_becomes_one_of_a_domain_is_written_with_all_its_check_does() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table goal (a int); insert into goal values (1); create table t (a int);
+         create function is_fine(a int) returns boolean language sql volatile as 'insert into goal values (a); select true';
+         create domain checked as int check (is_fine(value))",
+    );
+    let proxy = ground.proxy(ON);
+    let (mut reader, mut writer, mut direct) = (ground.client(&proxy), ground.client(&proxy), ground.direct());
+    let read = "select count(*) from goal";
+    writer.run("alter table t alter a type checked");
+    warm(&proxy, &mut reader, read);
+    let before = reader.rows(read);
+    writer.run("insert into t values (5)");
+    assert_eq!(reader.rows(read), direct.rows(read));
+    assert_ne!(before, direct.rows(read), "the check writes nothing");
+}
+
+#[test]
+fn a_name_with_an_overload_that_is_not_steady_is_not_kept() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table t (a text, z timestamptz); insert into t values ('1', now()); create table u (a int);
+         create function f(int) returns int language sql immutable as 'select $1';
+         create function f(text) returns int language sql stable as 'select count(*)::int from u'",
+    );
+    let proxy = ground.proxy(ON);
+    let (mut reader, mut writer) = (ground.client(&proxy), ground.client(&proxy));
+    warm(&proxy, &mut reader, "select a, length(a), quote_literal(a) from t");
+    for read in ["select f(a) from t", "select age(z) from t"] {
+        assert!((0..4).all(|_| !is_hit(&proxy, &mut reader, read)), "{read}");
+    }
+    writer.run("insert into u values (1)");
+    assert_eq!(reader.value("select f(a) from t"), "1");
+}
+
+const UNSTEADY: &str = "
+    create table t (a int, z timestamptz default now()); insert into t values (1); create table u (a int);
+    create function at_default(a int, at timestamptz default now()) returns text language sql immutable as 'select at::text';
+    create function of_day(a int, d text default current_date::text) returns text language sql immutable as 'select d';
+    create function plain(a int, b int default 1 + 1) returns int language sql immutable as 'select a + b';
+    create view by_default as select at_default(a) as d from t; create view by_plain as select plain(a) as d from t;
+    create function near(a int, b int) returns boolean language sql stable as 'select exists (select from u where a = b)';
+    create operator ~=~ (leftarg = int, rightarg = int, function = near);
+    create function same(a int, b int) returns boolean language sql immutable as 'select a = b';
+    create operator ~==~ (leftarg = int, rightarg = int, function = same);
+    create view by_operator as select a ~=~ 1 as n from t; create view by_any as select a ~=~ any (array[1]) as n from t;
+    create view by_steady as select a ~==~ 1 as n from t; create view locked as select xmax, a from t; create view born as select xmin, a from t;
+";
+
+#[test]
+fn what_hangs_on_more_than_tables_by_defaults_operators_or_system_columns_is_not_kept() {
+    let ground = Ground::new();
+    ground.prepare(UNSTEADY);
+    let proxy = ground.proxy(ON);
+    let mut reader = ground.client(&proxy);
+    for read in
+        ["plain(a) from t", "d from by_plain", "n from by_steady", "a from t where a ~==~ 1", "a from born", "xmin from t"]
+    {
+        warm(&proxy, &mut reader, &format!("select {read}"));
+    }
+    for read in [
+        "at_default(a) from t",
+        "of_day(a) from t",
+        "d from by_default",
+        "n from by_operator",
+        "n from by_any",
+        "a from locked",
+        "xmax from t",
+        "t.cmin from t",
+        "(t).ctid from t",
+    ] {
+        let read = format!("select {read}");
+        assert!((0..4).all(|_| !is_hit(&proxy, &mut reader, &read)), "{read}");
+    }
+}
+
+#[test]
+fn a_refresh_that_writes_elsewhere_is_seen_there() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table goal (a int); create table t as select 1 as a;
+         create function f(a int) returns int language sql volatile as 'insert into public.goal values (a) returning a';
+         create view v as select f(a) as a from t; create materialized view m as select f(a) as a from t;
+         create materialized view behind as select a from v",
+    );
+    let proxy = ground.proxy(ON);
+    let (mut reader, mut writer, mut direct) = (ground.client(&proxy), ground.client(&proxy), ground.direct());
+    let read = "select count(*) from goal";
+    for view in ["m", "behind"] {
+        let before = warm(&proxy, &mut reader, read);
+        writer.run(&format!("refresh materialized view {view}"));
+        assert_eq!(reader.rows(read), direct.rows(read), "{view}");
+        assert_ne!(before, direct.rows(read), "{view} writes nothing");
+    }
+}
+
+#[test]
+fn a_function_called_like_a_column_is_one() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table people (a int, name text); insert into people values (1, 'eve'); create table titles (t text); insert into titles values ('Dr');
+         create table calls (a int);
+         create function full_name(people) returns text language sql stable as 'select t || $1.name from titles';
+         create function initial(people) returns text language sql immutable as 'select left($1.name, 1)';
+         create function titled(p anyelement, more text default '') returns text language sql stable as 'select t || more from titles';
+         create function called(people) returns int language sql volatile as 'insert into calls values (1) returning a';
+         create function name(int) returns text language sql stable as 'select t from titles'",
+    );
+    let proxy = ground.primary_proxy(ON);
+    let (mut reader, mut writer, mut direct) = (ground.client(&proxy), ground.client(&proxy), ground.direct());
+    for read in ["select p.name, p.a from people p", "select p.initial from people p"] {
+        warm(&proxy, &mut reader, read);
+    }
+    for read in ["select p.full_name from people p", "select (p).full_name from people p", "select p.titled from people p"] {
+        assert!((0..4).all(|_| !is_hit(&proxy, &mut reader, read)), "{read}");
+    }
+    let read = "select count(*) from calls";
+    let before = warm(&proxy, &mut reader, read);
+    writer.run("select p.called from people p");
+    assert_eq!(reader.rows(read), direct.rows(read));
+    assert_ne!(before, direct.rows(read), "the function writes nothing");
+}
