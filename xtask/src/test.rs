@@ -177,7 +177,7 @@ fn all_tests(version: Option<u32>, programs: &[&str], rest: &[String], summary: 
     let (line, before) = (describe(&command), summary.failed);
     let (status, failures) = run_tests(command, summary)?;
     for failure in &failures {
-        summary.lines.push(format!("  FAILED: {}: {}", failure.program, failure.test));
+        summary.lines.push(format!("  FAILED: {}: {}: {}", failure.program, failure.test, failure.why));
     }
     if status.success() {
         return Ok(());
@@ -220,16 +220,23 @@ fn run_tests(mut command: Command, summary: &mut Summary) -> Result<(ExitStatus,
     let mut child = command.spawn().with_context(|| format!("cannot run {line}"))?;
     // The command holds our ends of the pipe, which must close for its end to be seen.
     drop(command);
-    let (mut program, mut failures) = (String::new(), Vec::new());
+    let (mut program, mut failures) = (String::new(), Vec::<Failure>::new());
+    let mut is_why = false;
     for text in BufReader::new(reader).lines() {
         let text = text?;
         println!("{text}");
+        if std::mem::replace(&mut is_why, unsteady::announces_why(&text))
+            && let Some(failure) = failures.last_mut().filter(|failure| failure.why.is_empty())
+        {
+            failure.why = text;
+            continue;
+        }
         if let Some(left_out) = left_out(&text) {
             summary.lines.push(format!("  {left_out}"));
         } else if let Some(name) = program_of(&text) {
             program = name.to_owned();
         } else if let Some(test) = failed_test(&text) {
-            failures.push(Failure { program: program.clone(), test: test.to_owned() });
+            failures.push(Failure { program: program.clone(), test: test.to_owned(), why: String::new() });
         } else if text.starts_with("test result:") {
             summary.add_result(&program, &text);
         }

@@ -12,11 +12,18 @@ pub struct Failure {
     /// As cargo names it: `tests/e2e/main.rs`.
     pub program: String,
     pub test: String,
+    /// The first line of what its first panic says; empty if it left none.
+    pub why: String,
 }
 
 /// The test whose output a line of a test program announces: only those that failed have some.
 pub fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
+}
+
+/// Whether the next line says why a test failed.
+pub fn announces_why(line: &str) -> bool {
+    line.starts_with("thread '") && line.contains("' (") && line.contains(" panicked at ")
 }
 
 /// Whether the failures are worth being looked at one by one.
@@ -45,7 +52,9 @@ mod tests {
     fn a_failed_test_is_run_alone_by_its_whole_name() {
         assert_eq!(failed_test("---- sessions::a_session stdout ----"), Some("sessions::a_session"));
         assert_eq!(failed_test("test sessions::a_session ... FAILED"), None);
-        let failure = |program: &str| Failure { program: program.to_owned(), test: "m::t".to_owned() };
+        assert!(announces_why("thread 'sessions::a_session' (22835) panicked at crates/weir/tests/e2e/sessions.rs:213:55:"));
+        assert!(!announces_why("test sessions::a_session ... FAILED"));
+        let failure = |program: &str| Failure { program: program.to_owned(), test: "m::t".to_owned(), why: String::new() };
         let words = |program: &str| alone(&failure(program), &["--package=weir", "--test=x"]).map(|words| words.join(" "));
         assert_eq!(words("tests/e2e/main.rs").unwrap(), "test --package=weir --test e2e -- --exact m::t");
         assert_eq!(words("tests/no_alloc.rs").unwrap(), "test --package=weir --test no_alloc -- --exact m::t");
@@ -54,7 +63,7 @@ mod tests {
 
     #[test]
     fn many_failures_are_no_accident() {
-        let one = Failure { program: "tests/e2e/main.rs".to_owned(), test: "m::t".to_owned() };
+        let one = Failure { program: "tests/e2e/main.rs".to_owned(), test: "m::t".to_owned(), why: String::new() };
         assert!(is_worth_another_look(std::slice::from_ref(&one), 1));
         assert!(!is_worth_another_look(&[], 0));
         assert!(!is_worth_another_look(std::slice::from_ref(&one), 2), "one of them left no name");
