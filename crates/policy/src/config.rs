@@ -19,7 +19,7 @@ mod reload;
 mod show;
 mod types;
 
-pub use encryption::{BackendTls, ChannelBinding, SslMode, TlsConfig, TlsVersion};
+pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
 pub use page::{reference_page, sample_file};
 pub use problem::{Outcome, Problem, Severity};
 pub use read::{read, read_with};

@@ -175,6 +175,7 @@ fn a_built_row_changes_the_typed_fields() {
             "syslog",
             "LOCAL1",
             "TLSv1.3",
+            "require",
             "disable",
             "always",
             "memcached",
@@ -356,6 +357,7 @@ fn every_parameter_reloads_as_its_row_says() {
             "json",
             "user=a: pool_size=5",
             "TLSv1.3",
+            "require",
             "disable",
             "a:0",
         ];

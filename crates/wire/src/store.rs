@@ -166,6 +166,7 @@ const ADVICE: &[(&str, &str)] = &[
     ("SELECT is not allowed in cluster mode", "The user must be allowed CLUSTER and INFO"),
     ("MOVED", "The user must be allowed CLUSTER and INFO"),
     ("CROSSSLOT", "The user must be allowed CLUSTER and INFO"),
+    ("no TLS", "See memqcache_sslmode and the parameters behind it, and whether the store has TLS at this port"),
     ("one of a cluster's nodes", "Give memqcache_redis_host one entry, best a name that leads to all nodes"),
 ];
 

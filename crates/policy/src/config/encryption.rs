@@ -26,23 +26,27 @@ pub struct TlsConfig {
     pub passphrase_command: String,
     /// Oldest version spoken.
     pub min_version: TlsVersion,
-    /// What concerns servers only.
-    pub backend: BackendTls,
+    /// Towards servers; when, is a node's.
+    pub backend: PeerFiles,
+    /// Whether logins to servers are bound to their certificates.
+    pub binding: ChannelBinding,
+    /// Towards memcached or Redis.
+    pub store: PeerFiles,
+    /// When connections to these are encrypted: no mode that would also do without.
+    pub store_mode: SslMode,
 }
 
-/// Encryption towards servers, but for the mode, which is a node's.
-#[derive(Debug, Clone)]
-pub struct BackendTls {
-    /// File of the authorities for servers, if not those for clients.
+/// Files for connections in which we are the client.
+#[derive(Debug, Clone, Default)]
+pub struct PeerFiles {
+    /// File of the authorities for the other side, if not those for clients.
     pub root_cert: Option<PathBuf>,
     /// File of revocation lists.
     pub crl_file: Option<PathBuf>,
-    /// File of the certificate shown to servers.
+    /// File of the certificate shown to the other side.
     pub cert: Option<PathBuf>,
     /// File of its key.
     pub key: Option<PathBuf>,
-    /// Whether logins are bound to the server's certificate.
-    pub binding: ChannelBinding,
 }
 
 /// A version of TLS.
@@ -99,7 +103,10 @@ impl TlsConfig {
             curves: String::new(),
             passphrase_command: String::new(),
             min_version: TlsVersion::V1_2,
-            backend: BackendTls { root_cert: None, crl_file: None, cert: None, key: None, binding: ChannelBinding::Prefer },
+            backend: PeerFiles::default(),
+            binding: ChannelBinding::Prefer,
+            store: PeerFiles::default(),
+            store_mode: SslMode::Disable,
         }
     }
 }

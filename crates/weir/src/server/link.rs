@@ -9,7 +9,6 @@ use crate::process::worker::Worker;
 use crate::server::login::{self, Greeting, protocol, refused};
 use crate::server::pool::Pool;
 use parking_lot::Mutex;
-use rustls::pki_types::ServerName;
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -323,13 +322,7 @@ impl Talk {
         let Some(side) = w.shared.tls.load().client.clone() else {
             return Err(refused("the configuration has just been changed".into()));
         };
-        let name = match ServerName::try_from(address.hostname.clone()) {
-            Ok(name) => name,
-            Err(_) if check == Check::HostName => return Err(refused("no certificate can have that name".into())),
-            // Nobody compares it.
-            Err(_) => ServerName::from(IpAddr::from([0, 0, 0, 0])),
-        };
-        let tls = Tls::client(side.config(check), name).map_err(|cause| refused(cause.to_string()))?;
+        let tls = Tls::towards(&side, check, &address.hostname).map_err(|cause| refused(cause.to_string()))?;
         let begun = self.socket.begin_tls(&w.reactor, tls, &[], Some(self.deadline)).await;
         begun.map_err(|cause| refused(explain(&cause)))
     }

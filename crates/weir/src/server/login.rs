@@ -160,7 +160,7 @@ impl Proof<'_> {
     /// Source: `pg_SASL_init` in PostgreSQL's fe-auth.c.
     fn mechanism(&mut self, talk: &Talk, offered: &[&[u8]]) -> Result<(&'static str, Binding), OpenError> {
         let has = |name: &str| offered.contains(&name.as_bytes());
-        let wish = self.w.peek_config().tls.backend.binding;
+        let wish = self.w.peek_config().tls.binding;
         if has(MECHANISM_PLUS) && !talk.socket.is_encrypted() {
             // Only somebody between could have passed that on.
             return Err(self.protocol("the server offered SCRAM-SHA-256-PLUS over a connection without TLS"));
@@ -188,7 +188,7 @@ impl Proof<'_> {
             Auth::Ok => self.is_bound && self.is_proved,
             Auth::Cleartext | Auth::Md5 { .. } | Auth::Other(_) => false,
         };
-        if !is_right && self.w.peek_config().tls.backend.binding == ChannelBinding::Require {
+        if !is_right && self.w.peek_config().tls.binding == ChannelBinding::Require {
             let reason = "backend_channel_binding = require, and the server asks for another login than SCRAM-SHA-256-PLUS";
             return Err(self.cannot(reason.into()));
         }

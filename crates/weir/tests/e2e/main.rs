@@ -61,6 +61,7 @@ mod show;
 mod signals;
 mod store_cluster;
 mod store_faults;
+mod store_tls;
 mod stores;
 mod tls;
 mod transactions;

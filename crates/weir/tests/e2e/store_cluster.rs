@@ -11,24 +11,35 @@ use weir_demo::ReservedPort;
 /// Slots of each master.
 const SLOTS: [&str; 3] = ["0 5460", "5461 10922", "10923 16383"];
 
-struct Cluster {
+pub(super) struct Cluster {
     /// The last is a replica of the first, at the begin.
     nodes: Vec<Store>,
     /// For what nodes tell each other.
     buses: Vec<ReservedPort>,
+    /// For who speaks TLS.
+    safe: Vec<ReservedPort>,
 }
 
 impl Cluster {
     fn start() -> Option<Cluster> {
-        let (mut nodes, mut buses) = (Vec::new(), Vec::new());
+        Cluster::start_with(&[])
+    }
+
+    /// With words of its command line for TLS, if there are any.
+    pub(super) fn start_with(tls: &[&str]) -> Option<Cluster> {
+        let (mut nodes, mut buses, mut safe) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..=SLOTS.len() {
             let bus = ReservedPort::any().unwrap();
             let more = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0"];
             let port = bus.number().to_string();
-            nodes.push(Store::start_with(Kind::Redis, &[&more[..], &["--cluster-port", &port]].concat())?);
+            let safe_port = ReservedPort::any().unwrap();
+            let tls_port = if tls.is_empty() { "0".to_string() } else { safe_port.number().to_string() };
+            let words = [&more[..], &["--cluster-port", &port, "--tls-port", &tls_port], tls].concat();
+            nodes.push(Store::start_with(Kind::Redis, &words)?);
             buses.push(bus);
+            safe.push(safe_port);
         }
-        let cluster = Cluster { nodes, buses };
+        let cluster = Cluster { nodes, buses, safe };
         for (at, node) in cluster.nodes.iter().enumerate() {
             node.say(&format!("CLUSTER SET-CONFIG-EPOCH {}\r\n", at + 1));
             if let Some(slots) = SLOTS.get(at) {
@@ -51,7 +62,7 @@ impl Cluster {
         let known = self.nodes[0].bulk("CLUSTER NODES");
         for (node, bus) in self.nodes.iter().zip(&self.buses).skip(1) {
             let (port, bus) = (node.port.number(), bus.number());
-            if !known.contains(&format!(":{port}@")) {
+            if !known.contains(&format!("@{bus} ")) {
                 self.nodes[0].say(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}\r\n"));
             }
         }
@@ -64,6 +75,16 @@ impl Cluster {
 
     fn conf(&self) -> String {
         self.nodes[1].own_conf()
+    }
+
+    /// For who speaks TLS.
+    pub(super) fn safe_conf(&self) -> String {
+        self.nodes[1].conf(self.safe[1].number())
+    }
+
+    /// What the masters hold.
+    pub(super) fn sizes(&self) -> Vec<String> {
+        self.nodes[..SLOTS.len()].iter().map(|node| node.line("DBSIZE")).collect()
     }
 
     /// Has the replica of the first master take its place.
@@ -89,8 +110,7 @@ fn no_write_through_one_weir_leaves_an_answer_in_a_cluster_that_is_not_true() {
         writer.run(write);
         assert_eq!(reader.rows(read), direct.rows(read), "{read} after {write}");
     }
-    let keys = |at: usize| cluster.nodes[at].line("DBSIZE");
-    assert!((0..3).all(|at| keys(at) != "0"), "all masters hold something");
+    assert!(cluster.sizes().iter().all(|size| size != "0"), "all masters hold something");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(super) struct Store {
     process: Child,
     pub(super) port: ReservedPort,
     folder: Folder,
-    /// Of its command line.
+    /// Of its command line; `PORT` stands for the port.
     more: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ impl Store {
                 .args(["--port", &number, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
                 .arg(&folder.0),
         };
-        command.args(more);
+        command.args(more.iter().map(|word| word.replace("PORT", &number)));
         if !["/usr/bin", "/usr/local/bin"].iter().any(|folder| std::path::Path::new(folder).join(kind.program()).exists()) {
             return None;
         }

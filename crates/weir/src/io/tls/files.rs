@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use weir_policy::config::{Config, SslMode, TlsConfig, TlsVersion};
+use weir_policy::config::{Config, PeerFiles, SslMode, TlsConfig, TlsVersion};
 use weir_policy::tls::{Attempt, Check, plan, suites};
 use zeroize::Zeroizing;
 
@@ -41,6 +41,15 @@ pub struct TlsFiles {
     pub server: Option<ServerSide>,
     /// Towards servers; none if no server is reached by TLS.
     pub client: Option<ClientSide>,
+    /// Towards stores of answers; none if they are not reached by TLS.
+    pub store: Option<ClientSide>,
+}
+
+/// Whom we are the client of: parameters that begin so, and the protocol we name.
+struct Peer<'a> {
+    prefix: &'static str,
+    files: &'a PeerFiles,
+    alpn: Option<&'static [u8]>,
 }
 
 /// What clients are shown.
@@ -90,16 +99,13 @@ fn setting(name: &str, what: impl std::fmt::Display) -> TlsFileError {
 /// Reads all that the configuration needs; `folder` is where it lies itself.
 pub fn read(config: &Config, folder: &Path) -> Result<TlsFiles, TlsFileError> {
     let tls = &config.tls;
-    let uses_tls = |mode| plan(mode, tls.enabled, false, false).attempts != [Attempt::Plain];
     let files = Reader { tls, folder, provider: Arc::new(provider(tls)?), versions: versions(tls) };
     let server = if tls.enabled { Some(files.server_side()?) } else { None };
-    let client = if config.nodes.iter().any(|node| uses_tls(node.ssl_mode)) { Some(files.client_side()?) } else { None };
-    let is_checked = |mode| matches!(mode, SslMode::VerifyCa | SslMode::VerifyFull);
-    let has_authorities = client.as_ref().is_some_and(|side| side.has_authorities);
-    if !has_authorities && config.nodes.iter().any(|node| is_checked(node.ssl_mode)) {
-        return Err(setting("backend_sslmode", "verify-ca and verify-full need backend_sslrootcert or ssl_ca_cert"));
-    }
-    Ok(TlsFiles { server, client })
+    let backend = Peer { prefix: "backend", files: &tls.backend, alpn: Some(ALPN) };
+    let client = files.towards(&backend, &config.nodes.iter().map(|node| node.ssl_mode).collect::<Vec<_>>())?;
+    let modes = config.cache.store().map(|_| tls.store_mode);
+    let store = files.towards(&Peer { prefix: "memqcache", files: &tls.store, alpn: None }, modes.as_slice())?;
+    Ok(TlsFiles { server, client, store })
 }
 
 /// What rustls computes with: its choice, cut down to what the configuration allows.
@@ -178,27 +184,42 @@ impl Reader<'_> {
         Ok(ServerSide { config: Arc::new(config), end_point })
     }
 
-    fn client_side(&self) -> Result<ClientSide, TlsFileError> {
-        let (tls, backend) = (self.tls, &self.tls.backend);
-        let trusted = match &backend.root_cert {
-            Some(_) => self.trusted(&[&backend.root_cert], None)?,
+    /// `None` if no connection of these modes is encrypted.
+    fn towards(&self, peer: &Peer<'_>, modes: &[SslMode]) -> Result<Option<ClientSide>, TlsFileError> {
+        let prefix = peer.prefix;
+        if modes.iter().all(|mode| plan(*mode, self.tls.enabled, false, false).attempts == [Attempt::Plain]) {
+            return Ok(None);
+        }
+        let side = self.client_side(peer)?;
+        if !side.has_authorities && modes.iter().any(|mode| matches!(mode, SslMode::VerifyCa | SslMode::VerifyFull)) {
+            let what = format!("verify-ca and verify-full need {prefix}_sslrootcert or ssl_ca_cert");
+            return Err(setting(&format!("{prefix}_sslmode"), what));
+        }
+        Ok(Some(side))
+    }
+
+    fn client_side(&self, peer: &Peer<'_>) -> Result<ClientSide, TlsFileError> {
+        let (tls, Peer { prefix, files, alpn }) = (self.tls, peer);
+        let trusted = match &files.root_cert {
+            Some(_) => self.trusted(&[&files.root_cert], None)?,
             None => self.trusted(&[&tls.ca_cert], tls.ca_cert_dir.as_deref())?,
         };
         let authorities = if trusted.is_empty() {
             None
         } else {
             let roots = Arc::new(store(&trusted)?);
-            let lists = self.revocations(backend.crl_file.as_deref())?;
+            let lists = self.revocations(files.crl_file.as_deref())?;
             let verifier = WebPkiServerVerifier::builder_with_provider(roots, self.provider.clone());
             let verifier = verifier.with_crls(lists).enforce_revocation_expiration().build();
-            let verifier = verifier.map_err(|cause| setting("backend_sslrootcert", cause))?;
+            let verifier = verifier.map_err(|cause| setting(&format!("{prefix}_sslrootcert"), cause))?;
             Some(Arc::new(Authorities { verifier, trusted }))
         };
-        let own = match (&backend.cert, &backend.key) {
+        let own = match (&files.cert, &files.key) {
             (Some(cert), Some(key)) => Some(Arc::new(SingleCertAndKey::from(self.certified(cert, key)?))),
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => {
-                return Err(setting("backend_sslcert", "must be set together with backend_sslkey"));
+                let what = format!("must be set together with {prefix}_sslkey");
+                return Err(setting(&format!("{prefix}_sslcert"), what));
             }
         };
         let config = |check| -> Result<Arc<ClientConfig>, TlsFileError> {
@@ -210,7 +231,7 @@ impl Reader<'_> {
                 Some(own) => builder.with_client_cert_resolver(own.clone()),
                 None => builder.with_no_client_auth(),
             };
-            config.alpn_protocols = vec![ALPN.to_vec()];
+            config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
             config.resumption = Resumption::disabled();
             Ok(Arc::new(config))
         };

@@ -4,13 +4,17 @@
 
 use super::{Cause, TICK, wake};
 use crate::io::socket::Socket;
+use crate::io::tls::{Tls, explain};
 use crate::process::worker::Worker;
 use crate::server::link;
 use crate::server::stores::{LEASE_MS, Lane, MARGIN_MS, Stores, VALUE_BYTES_MAX};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_policy::cache::{Host, Shards};
+use weir_policy::config::SslMode;
+use weir_policy::tls::plan;
 use weir_wire::store::{Ask, Dialect, Expect, Told};
 
 /// After that nobody relies on a map that all its masters have given up.
@@ -50,11 +54,39 @@ pub async fn arrive(w: &Rc<Worker>, stores: &Rc<Stores>, at: usize, seeds: &mut 
 
 async fn open(w: &Worker, host: &Host, timeout_ms: u64) -> Result<Socket, Cause> {
     let deadline = Instant::now() + Duration::from_millis(timeout_ms);
-    let opened = match host {
-        Host::Unix(path) => Socket::connect_unix(&w.reactor, Path::new(path)),
-        Host::Tcp { name, port } => link::connect_any(w, name, *port, deadline).await,
+    let lost = |cause: io::Error| Cause::Lost(format!("{host}: {cause}"));
+    match host {
+        Host::Unix(path) => Socket::connect_unix(&w.reactor, Path::new(path)).map_err(lost),
+        Host::Tcp { name, port } => {
+            let socket = link::connect_any(w, name, *port, deadline).await.map_err(lost)?;
+            encrypt(w, name, socket, deadline).await.map_err(|cause| {
+                let text = format!("{host}: no TLS: {}", explain(&cause));
+                // What breaks the protocol, or a certificate that is not right, takes an operator.
+                if cause.kind() == ErrorKind::InvalidData { Cause::Refused(text) } else { Cause::Lost(text) }
+            })
+        }
+    }
+}
+
+/// As `memqcache_sslmode` has it. After an error the host has been told.
+async fn encrypt(w: &Worker, name: &str, mut socket: Socket, deadline: Instant) -> io::Result<Socket> {
+    let mode = w.peek_config().tls.store_mode;
+    if mode == SslMode::Disable {
+        return Ok(socket);
+    }
+    // Both are read at the start, of which the mode is a setting.
+    let Some(side) = w.shared.tls.load().store.clone() else { return Err(ErrorKind::InvalidData.into()) };
+    let begun = match Tls::towards(&side, plan(mode, false, side.has_authorities, false).check, name) {
+        Ok(tls) => socket.begin_tls(&w.reactor, tls, &[], Some(deadline)).await,
+        Err(cause) => Err(cause),
     };
-    opened.map_err(|cause| Cause::Lost(format!("{host}: {cause}")))
+    match begun {
+        Ok(()) => Ok(socket),
+        Err(cause) => {
+            socket.close(&w.reactor);
+            Err(cause)
+        }
+    }
 }
 
 async fn open_any(w: &Worker, stores: &Stores, host: &Host, seeds: &Seeds) -> Result<Socket, Cause> {
@@ -171,7 +203,7 @@ async fn exchange(w: &Worker, stores: &Stores, socket: &mut Socket, asks: &[Ask<
         stores.dialect.write(*ask, &mut out);
         expected.push(Expect::Text);
     }
-    let lost = |cause: std::io::Error| Cause::Lost(cause.to_string());
+    let lost = |cause: io::Error| Cause::Lost(cause.to_string());
     socket.write_all(&w.reactor, &out, deadline).await.map_err(lost)?;
     let (mut buffer, mut piece, mut told) = (Vec::new(), [0; 4096], Vec::new());
     while told.len() < expected.len() {
