@@ -31,6 +31,8 @@ pub enum Ask<'a> {
     Swap { key: &'a [u8], old: &'a [u8], mark: u64, new: &'a [u8], seconds: u64 },
     /// Puts it there for so many seconds; 0: for as long as the store likes.
     Set { key: &'a [u8], bytes: &'a [u8], seconds: u64 },
+    /// Takes away what is there.
+    Delete { key: &'a [u8] },
     /// Who we are: user, which may be empty, and password.
     LogIn { user: &'a [u8], password: &'a [u8] },
     /// Which of Redis' databases is meant.

@@ -317,6 +317,19 @@ impl Holds {
         self.holds.iter_mut().filter_map(again).collect()
     }
 
+    /// Whether the store is still to hear what writers have left who are gone.
+    pub fn is_settling(&self) -> bool {
+        self.holds.values().any(|hold| hold.writers == 0 && (hold.is_changed || hold.look != Look::None))
+    }
+
+    /// The member leaves for good: stamps that bear a mark of its own which nobody will take away. They are to be taken away themselves:
+    /// whoever loses a stamp loses answers only. Those of writers of whom nobody knows how they ended stay.
+    pub fn leave(&mut self) -> Vec<Slot> {
+        let left: Vec<Slot> = self.holds.iter().filter(|(_, hold)| hold.writers == 0).map(|(slot, _)| *slot).collect();
+        self.holds.retain(|_, hold| hold.writers > 0);
+        left
+    }
+
     /// Whether the store knows all it must: of every writer, and of every change.
     pub fn is_told(&self) -> bool {
         self.holds.values().all(|hold| match hold.writers {

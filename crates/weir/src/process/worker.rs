@@ -292,7 +292,7 @@ impl Worker {
             }
             match self.shared.stop_mode() {
                 Stop::No => {}
-                Stop::Smart | Stop::Fast if self.is_needed() => {}
+                Stop::Smart | Stop::Fast if self.is_needed() || self.must_tell() => {}
                 Stop::Smart | Stop::Fast | Stop::Immediate => return self.end(),
             }
         }
@@ -302,6 +302,14 @@ impl Worker {
     fn is_needed(&self) -> bool {
         let has_sessions = |mailbox: &Mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0;
         has_sessions(self.mailbox()) || (self.id == FIRST_WORKER && self.shared.mailboxes.iter().any(has_sessions))
+    }
+
+    /// Whether stores of answers are still to hear what sessions have left.
+    fn must_tell(&self) -> bool {
+        let Some(stores) = &self.stores else { return false };
+        let must = stores.leave();
+        shelf::wake(self, stores);
+        must
     }
 
     /// Leaves the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than

@@ -8,7 +8,6 @@ use crate::io::reactor::parked;
 use crate::io::socket::{Got, Socket};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
-use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::server::stores::{Heard, Lane, Shelf, Stores, VALUE_BYTES_MAX};
 use std::rc::Rc;
@@ -60,12 +59,12 @@ impl From<String> for Cause {
     }
 }
 
-/// Keeps the connection to a host as long as the worker runs. Not cancel safe.
+/// Keeps the connection to a host until all sessions are over and it has heard of it. Not cancel safe.
 pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
     let shelf = &stores.shelves[at];
     shelf.task.set(w.reactor.current_task());
     let mut seeds = Vec::new();
-    while w.shared.stop_mode() <= Stop::Smart {
+    while !stores.is_leaving() {
         let cause = match arrival::arrive(&w, &stores, at, &mut seeds).await {
             Ok(sockets) => {
                 let wire = |socket| Wire { socket, buffer: Vec::new(), written: Vec::new() };
@@ -73,12 +72,17 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
                 let wires = sockets.into_iter().map(wire).collect();
                 let piece = vec![0; PIECE_BYTES].into();
                 let mut line = Line { w: &w, stores: &stores, shelf, at, lanes, wires, piece };
+                shelf.is_attended.set(true);
                 let cause = line.serve().await;
+                shelf.is_attended.set(false);
                 line.wires.into_iter().for_each(|wire| wire.socket.close(&w.reactor));
                 cause
             }
             Err(cause) => cause,
         };
+        if stores.is_leaving() {
+            return;
+        }
         let was_up = stores.is_up(at);
         stores.lose(at);
         wake(&w, &stores);
@@ -151,13 +155,13 @@ impl Line<'_> {
                 look_at = now + TICK;
             }
             self.stores.ask_for_wanted(self.at);
+            if self.stores.has_left(self.at) {
+                return Cause::Lost("Weir stops".to_string());
+            }
             for number in 0..self.wires.len() {
                 if let Some(cause) = self.write(number).err().or_else(|| self.is_late(number)) {
                     return Cause::Lost(cause);
                 }
-            }
-            if self.w.shared.stop_mode() > Stop::Smart {
-                return Cause::Lost("Weir stops".to_string());
             }
             self.say_back();
             wake(self.w, self.stores);

@@ -41,6 +41,9 @@ const STAMP_SECONDS: u64 = 3600;
 const TRIAL_BYTES: usize = 64;
 const TRIAL_SECONDS: u64 = 60;
 
+/// Keys that are looked at for one at a certain master.
+const TRIALS_MAX: u32 = 1000;
+
 /// The digest of a key, under which its answer is kept.
 pub type Digest = [u8; 32];
 
@@ -52,6 +55,8 @@ enum Purpose {
     Hold(Order),
     /// An answer was stored.
     Put,
+    /// A stamp was taken away.
+    Gone,
     /// The greeting.
     Hello,
     /// Whether a cluster's map still holds.
@@ -86,6 +91,8 @@ pub struct Shelf {
     shards: RefCell<Option<Shards>>,
     pub task: Cell<TaskId>,
     is_up: Cell<bool>,
+    /// Its task has connections.
+    pub is_attended: Cell<bool>,
     holds: RefCell<Holds>,
     /// What was looked at, for the swap that follows.
     looked: RefCell<HashMap<Slot, Value>>,
@@ -109,6 +116,8 @@ pub struct Stores {
     expire_seconds: u64,
     /// Time in milliseconds since the start of the proxy, as the tasks of the shelves last knew it.
     now_ms: Cell<u64>,
+    /// Since when the worker is about to end.
+    leaving_ms: Cell<Option<u64>>,
     /// Tasks of shelves that have something to write, and of sessions whose wait is over.
     woken: RefCell<Vec<TaskId>>,
     /// Sessions that wait for their marks.
@@ -133,6 +142,7 @@ impl Stores {
             shards: RefCell::default(),
             task: Cell::new(crate::io::reactor::NO_TASK),
             is_up: Cell::new(false),
+            is_attended: Cell::new(false),
             holds: RefCell::new(Holds::new(member)),
             looked: RefCell::default(),
             wanted: RefCell::default(),
@@ -150,6 +160,7 @@ impl Stores {
             wide,
             expire_seconds: config.expire_ms.div_ceil(1000),
             now_ms: Cell::new(0),
+            leaving_ms: Cell::new(None),
             woken: RefCell::default(),
             waiting: RefCell::default(),
             doorkeeper: RefCell::default(),
@@ -295,11 +306,44 @@ impl Stores {
     }
 }
 
+/// The worker's end.
+impl Stores {
+    /// All sessions are over. Whether hosts are still to hear what they have left; that takes as long as one answer may at most.
+    pub fn leave(&self) -> bool {
+        if self.leaving_ms.get().is_none() {
+            self.leaving_ms.set(Some(self.now_ms.get()));
+            self.woken.borrow_mut().extend(self.shelves.iter().map(|shelf| shelf.task.get()));
+        }
+        self.shelves.iter().any(|shelf| shelf.is_attended.get())
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.leaving_ms.get().is_some()
+    }
+
+    /// Whether a host has heard all that. Marks that nobody will take away go last: they would keep others' answers out for an hour.
+    pub fn has_left(&self, at: usize) -> bool {
+        let Some(since_ms) = self.leaving_ms.get() else { return false };
+        let shelf = &self.shelves[at];
+        if !shelf.is_up.get() || self.now_ms.get() > since_ms + self.timeout_ms {
+            return true;
+        }
+        if shelf.holds.borrow().is_settling() {
+            return false;
+        }
+        let left = shelf.holds.borrow_mut().leave();
+        for key in left.into_iter().map(|slot| self.slot_key(slot)) {
+            self.say(at, &key, Ask::Delete { key: &key }, Purpose::Gone);
+        }
+        shelf.lanes().iter().all(|lane| lane.sent.borrow().is_empty())
+    }
+}
+
 /// What the tasks of the shelves do.
 impl Stores {
     fn greet(&self, at: usize) {
         let StoreConfig { user, password, database, .. } = &self.config;
-        let (key, bytes) = (format!("{}:t:{}", self.namespace, self.worker).into_bytes(), [b'0'; TRIAL_BYTES]);
+        let bytes = [b'0'; TRIAL_BYTES];
         for lane in 0..self.shelves[at].lanes().len() {
             let hello = |ask: Ask<'_>| self.say_to(at, lane, ask, Expect::Done, Purpose::Hello);
             if self.dialect == Dialect::Memcached || !password.is_empty() {
@@ -309,13 +353,19 @@ impl Stores {
                 hello(Ask::Select(*database));
             }
             // One that answers but takes no marks would come and go with every write.
-            if lane == self.shelves[at].lane_of(&key) {
+            if let Some(key) = self.trial_key(at, lane) {
                 hello(Ask::Set { key: &key, bytes: &bytes, seconds: TRIAL_SECONDS });
                 hello(Ask::Append { key: &key, bytes: &bytes });
                 // One without marks could not swap.
-                self.look_at(at, key.clone(), Purpose::Hello);
+                self.look_at(at, key, Purpose::Hello);
             }
         }
+    }
+
+    /// A key that is reached by this connection. `None` if luck will have it so, with a master of next to no keys.
+    fn trial_key(&self, at: usize, lane: usize) -> Option<Vec<u8>> {
+        let keys = (0..TRIALS_MAX).map(|number| format!("{}:t:{}:{number}", self.namespace, self.worker).into_bytes());
+        keys.into_iter().find(|key| self.shelves[at].lane_of(key) == lane)
     }
 
     /// The host has greeted back. First of all it is told what it was not.
@@ -406,7 +456,7 @@ impl Stores {
             (Purpose::Hello, _) if lanes.iter().all(|lane| lane.sent.borrow().is_empty()) => self.resume(at),
             (Purpose::Map, told) => return self.confirmed(at, lane, sent.at_ms, &told),
             (Purpose::Answers(question), _) => self.unanswered(at, &question),
-            (Purpose::Put | Purpose::Hello, _) => {}
+            (Purpose::Put | Purpose::Gone | Purpose::Hello, _) => {}
         }
         Heard::Fine
     }

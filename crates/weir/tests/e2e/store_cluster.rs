@@ -181,3 +181,16 @@ fn a_cluster_of_which_a_master_is_gone_is_missed_and_said_so() {
     cluster.nodes[2].start_again();
     assert_eq!(warm(&proxy, &mut client, read)[0][0], "4");
 }
+
+#[test]
+fn a_master_that_is_full_is_noticed_before_anything_is_written() {
+    let Some(cluster) = Cluster::start() else { return };
+    let ground = Ground::new();
+    for master in &cluster.nodes[..SLOTS.len()] {
+        let full = |bytes: &str| master.say(&format!("CONFIG SET maxmemory {bytes} maxmemory-policy noeviction\r\n"));
+        full("1");
+        let proxy = ground.primary_proxy(&cluster.conf());
+        wait_said(&proxy, "does not serve as a store of answers: OOM");
+        full("0");
+    }
+}

@@ -218,3 +218,27 @@ fn a_store_that_answers_at_once_is_kept_however_short_the_timeout() {
     }
     assert!(written > 3 && proxy.metric("cache_stores_lost_total") == lost, "{}", proxy.log());
 }
+
+#[test]
+fn a_weir_that_stops_leaves_no_marks() {
+    for (kind, signal) in [(Kind::Memcached, Signal::TERM), (Kind::Redis, Signal::INT)] {
+        let Some(store) = Store::start(kind) else { return };
+        let ground = Ground::new();
+        ground.prepare("create table t as select 1 as a; create table other as select 1 as a");
+        let mut one = ground.primary_proxy(&store.own_conf());
+        let other = ground.primary_proxy(&store.own_conf());
+        let (mut writer, mut reader) = (ground.client(&one), ground.client(&other));
+        // A mark for the write and one for a stamp that is young.
+        writer.run("insert into t values (2)");
+        writer.rows("select count(*) from other");
+        if signal == Signal::TERM {
+            drop(writer);
+        }
+        one.signal(signal);
+        one.wait_end();
+        for (table, count) in [("t", "2"), ("other", "1")] {
+            let read = format!("select count(*) from {table}");
+            assert_eq!(warm(&other, &mut reader, &read)[0][0], count, "{table}");
+        }
+    }
+}

@@ -20,6 +20,11 @@ pub fn write(ask: Ask<'_>, out: &mut Vec<u8>) {
         Ask::Add { key, bytes, seconds } => store(b"add", key, bytes, seconds, None, out),
         Ask::Swap { key, old: _, mark, new, seconds } => store(b"cas", key, new, seconds, Some(mark), out),
         Ask::Set { key, bytes, seconds } => store(b"set", key, bytes, seconds, None, out),
+        Ask::Delete { key } => {
+            out.extend_from_slice(b"delete ");
+            out.extend_from_slice(key);
+            out.extend_from_slice(b"\r\n");
+        }
         // The text protocol knows no users of that kind, nor databases: nobody asks for them.
         Ask::LogIn { .. } | Ask::Select(_) | Ask::Nodes | Ask::Process => out.extend_from_slice(b"version\r\n"),
     }
@@ -73,7 +78,7 @@ fn values(keys: &[Vec<u8>], reader: &mut Reader<'_>) -> Result<Option<Told>, Sto
 fn done(reader: &mut Reader<'_>) -> Result<Option<Told>, StoreError> {
     let Some(line) = reader.line()? else { return Ok(None) };
     Ok(Some(match line {
-        b"STORED" => Told::Done,
+        b"STORED" | b"DELETED" => Told::Done,
         b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND" => Told::NotDone,
         _ if line.starts_with(b"VERSION ") => Told::Done,
         _ if line.starts_with(b"SERVER_ERROR ") => Told::Refused(words(line)),

@@ -25,6 +25,7 @@ pub fn write(ask: Ask<'_>, out: &mut Vec<u8>) {
         }
         Ask::Set { key, bytes, seconds: 0 } => command(&[b"SET", key, bytes], out),
         Ask::Set { key, bytes, seconds } => command(&[b"SET", key, bytes, b"EX", digits(seconds).as_bytes()], out),
+        Ask::Delete { key } => command(&[b"DEL", key], out),
         Ask::LogIn { user: b"", password } => command(&[b"AUTH", password], out),
         Ask::LogIn { user, password } => command(&[b"AUTH", user, password], out),
         Ask::Nodes => command(&[b"CLUSTER", b"NODES"], out),

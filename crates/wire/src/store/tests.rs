@@ -39,12 +39,14 @@ fn memcached_is_asked_in_its_text_protocol() {
     check(Ask::Swap { key: b"a", old: b"1", mark: 7, new: b"22", seconds: 9 }, "cas a 0 9 2 7\r\n22\r\n");
     check(Ask::Set { key: b"a", bytes: b"x", seconds: 60 }, "set a 0 60 1\r\nx\r\n");
     check(Ask::Set { key: b"a", bytes: b"x", seconds: 10_000_000 }, "set a 0 2592000 1\r\nx\r\n");
+    check(Ask::Delete { key: b"a" }, "delete a\r\n");
 }
 
 #[test]
 fn redis_is_asked_in_arrays_of_strings() {
     let check = |ask: Ask<'_>, expected: &str| check_written(Dialect::Redis, ask, expected);
     check(Ask::Get(&two_keys()), "*3\r\n$4\r\nMGET\r\n$1\r\na\r\n$1\r\nb\r\n");
+    check(Ask::Delete { key: b"a" }, "*2\r\n$3\r\nDEL\r\n$1\r\na\r\n");
     check(
         Ask::Add { key: b"a", bytes: b"x", seconds: 9 },
         "*6\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nx\r\n$2\r\nNX\r\n$2\r\nEX\r\n$1\r\n9\r\n",
@@ -76,9 +78,13 @@ fn replies_are_read_whole() {
         b"VALUE a 0 0 1\r\n\r\nVALUE b 5 1 2\r\nz\r\nEND\r\n",
         &Told::Values(vec![value(b"", 1), value(b"z", 2)]),
     );
-    for (line, told) in
-        [("STORED", Told::Done), ("NOT_STORED", Told::NotDone), ("EXISTS", Told::NotDone), ("NOT_FOUND", Told::NotDone)]
-    {
+    for (line, told) in [
+        ("STORED", Told::Done),
+        ("DELETED", Told::Done),
+        ("NOT_STORED", Told::NotDone),
+        ("EXISTS", Told::NotDone),
+        ("NOT_FOUND", Told::NotDone),
+    ] {
         check_read(Memcached, &Expect::Done, format!("{line}\r\n").as_bytes(), &told);
     }
     let large = "SERVER_ERROR object too large for cache";

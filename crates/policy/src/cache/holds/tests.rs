@@ -623,3 +623,17 @@ fn a_stamp_that_one_of_two_orders_made_stays_young_to_its_time() {
     bench.run(YOUNG_MS);
     assert!(bench.store.as_ref().is_some_and(Stamp::is_quiet), "{:?}", bench.store);
 }
+
+#[test]
+fn who_leaves_names_the_stamps_that_would_keep_his_marks_but_not_those_of_writers_under_way() {
+    let mut bench = Bench::new(None);
+    bench.write(0);
+    assert!(!bench.holds.is_settling(), "the store knows of the change");
+    assert!(bench.store.as_ref().is_some_and(|stamp| !stamp.is_quiet()), "it is young");
+    let _ = bench.holds.raise(2);
+    assert_eq!(bench.holds.leave(), [1]);
+    assert_eq!(bench.holds.leave(), []);
+    assert!(bench.holds.has_writers());
+    let order = bench.holds.settle(2, true);
+    assert!(order.is_some() && bench.holds.is_settling());
+}
