@@ -318,9 +318,17 @@ pub async fn accept(w: Rc<Worker>, door: Door) {
 
 /// Gives a client to the worker with the fewest.
 fn hand_over(w: &Rc<Worker>, caller: Caller) {
-    let target = least_loaded(&w.shared);
+    let mut target = least_loaded(&w.shared);
+    let counted = |at: usize| &w.shared.mailboxes[at].sessions;
     w.shared.clients.fetch_add(1, Ordering::Relaxed);
-    w.shared.mailboxes[target].sessions.fetch_add(1, Ordering::Relaxed);
+    counted(target).fetch_add(1, Ordering::SeqCst);
+    // A worker ends when it sees the stop and then nobody who is counted: now it has seen this one, or we see the stop.
+    if w.shared.stop_mode() != Stop::No {
+        let own = usize::from(w.id);
+        counted(own).fetch_add(1, Ordering::SeqCst);
+        counted(target).fetch_sub(1, Ordering::SeqCst);
+        target = own;
+    }
     if target != usize::from(w.id) {
         let message = match caller {
             Caller::Tcp(stream, peer) => Message::Tcp(stream, peer),

@@ -237,7 +237,7 @@ impl Shared {
     }
 
     pub fn stop_mode(&self) -> Stop {
-        match self.stop.load(Ordering::Relaxed) {
+        match self.stop.load(Ordering::SeqCst) {
             0 => Stop::No,
             1 => Stop::Smart,
             2 => Stop::Fast,
@@ -293,7 +293,7 @@ impl Shared {
     /// Begins to stop; a stronger mode overrides a weaker one that is under way.
     pub fn begin_stop(&self, mode: Stop) {
         self.log.say(Level::Log, format_args!("stopping: {mode:?}"));
-        self.stop.fetch_max(mode as u8, Ordering::Relaxed);
+        self.stop.fetch_max(mode as u8, Ordering::SeqCst);
         self.tell_all(|| Message::Stop);
         self.nudge_prober();
     }

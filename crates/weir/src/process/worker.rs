@@ -298,10 +298,10 @@ impl Worker {
         }
     }
 
-    /// Whether clients are left: own ones, or for the first worker anybody's, since it does for the others what one does for all.
+    /// Whether clients are left, be they another worker's: the first does for all what one does, and any may have a link that another's
+    /// client is given.
     fn is_needed(&self) -> bool {
-        let has_sessions = |mailbox: &Mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0;
-        has_sessions(self.mailbox()) || (self.id == FIRST_WORKER && self.shared.mailboxes.iter().any(has_sessions))
+        self.shared.mailboxes.iter().any(|mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0)
     }
 
     /// Whether stores of answers are still to hear what sessions have left.
@@ -315,12 +315,8 @@ impl Worker {
     /// Leaves the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than
     /// the process lives: whoever starts again at once could not listen on its port.
     fn end(&self) -> io::Result<()> {
-        if self.id != FIRST_WORKER
-            && let Some(first) = self.shared.mailboxes.first()
-        {
-            // It may have waited for our clients.
-            first.send(Message::Wake(NO_TASK));
-        }
+        // They may have waited for our clients.
+        self.shared.tell_all(|| Message::Wake(NO_TASK));
         for _ in 0..LAST_TURNS_MAX {
             if self.reactor.with_ring(true, |ring| ring.shut_all()) {
                 break;

@@ -2,7 +2,7 @@
 
 use crate::support::proxy::{Backend, Folder};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
@@ -27,7 +27,7 @@ fn restarts_under_load_lose_no_statement_and_refuse_no_connection() {
         .iter()
         .map(|more| {
             let mut command = Command::new("pgbench");
-            command.args(["-n", "-c", "4", "-T", "6", "-f"]).arg(&script).args(more);
+            command.args(["-n", "-c", "4", "-T", "50", "-f"]).arg(&script).args(more);
             command.args(["-h", "127.0.0.1", "-p", &proxy.port().to_string(), "-U", "postgres", &ground.database]);
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("pgbench is installed")
         })
@@ -41,6 +41,8 @@ fn restarts_under_load_lose_no_statement_and_refuse_no_connection() {
     }
     let mut written = 0;
     for bench in benches.drain(..) {
+        // As when its time is over.
+        kill_process(Pid::from_child(&bench), Signal::ALARM).unwrap();
         let output = bench.wait_with_output().unwrap();
         let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success() && !errors.contains("error") && !errors.contains("aborted"), "{said}{errors}");

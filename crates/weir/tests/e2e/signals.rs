@@ -3,6 +3,7 @@
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustix::process::Signal;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether a new client gets no session: its connection is refused, or ended, or told why.
 pub(super) fn refuses_new_clients(proxy: &Proxy) -> bool {
@@ -83,6 +84,31 @@ fn who_waits_for_the_first_look_at_his_database_is_told_that_it_is_over() {
     proxy.signal(Signal::INT);
     assert_eq!(client.unwrap().until_end()[0].failure().sqlstate, "57P01");
     assert!(proxy.wait_end().success());
+}
+
+#[test]
+fn who_comes_as_it_stops_does_not_keep_it() {
+    let ground = Ground::new();
+    for _ in 0..5 {
+        let mut proxy = ground.primary_proxy("worker_threads = 2");
+        // The other worker has nobody to stay for.
+        let client = ground.client(&proxy);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::SeqCst) {
+                        refuses_new_clients(&proxy);
+                    }
+                });
+            }
+            proxy.signal(Signal::TERM);
+            wait_until("new clients to be refused", || Raw::try_tcp(proxy.port()).is_none());
+            is_over.store(true, Ordering::SeqCst);
+        });
+        drop(client);
+        assert!(proxy.wait_end().success());
+    }
 }
 
 #[test]
