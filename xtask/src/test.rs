@@ -303,6 +303,19 @@ mod tests {
     }
 
     #[test]
+    fn a_failed_test_is_named_with_what_its_panic_says() {
+        let said = "     Running tests/e2e/main.rs (target/debug/deps/e2e-1)\n---- m::t stdout ----\n\n\
+                    thread 'm::t' (7) panicked at tests/e2e/m.rs:1:2:\nwaited in vain\nmore\n\
+                    test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        let mut command = Command::new("printf");
+        command.args(["%s", said]);
+        let mut summary = Summary::default();
+        let (_, failures) = run_tests(command, &mut summary).unwrap();
+        let named: Vec<_> = failures.iter().map(|f| [f.program.as_str(), &f.test, &f.why]).collect();
+        assert_eq!((named, summary.failed), (vec![["tests/e2e/main.rs", "m::t", "waited in vain"]], 1));
+    }
+
+    #[test]
     fn the_program_of_a_result_is_known() {
         let line = "     Running unittests src/main.rs (/t/debug/deps/xtask-c3a5)";
         assert_eq!(program_of(line), Some("unittests src/main.rs"));

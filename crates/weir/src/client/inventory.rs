@@ -273,17 +273,9 @@ pub fn settle(s: &mut Session, w: &Rc<Worker>) {
 pub fn renew_if_due(s: &mut Session, w: &Worker, status: u8) {
     if s.state.renews && status == IDLE {
         s.state.renews = false;
-        renew(w);
+        // Of whom the defaults were is not looked at: they are changed rarely.
+        w.renew_links(None);
     }
-}
-
-/// Closes the server connections that began with defaults that hold no more, each after its use. Of whom the defaults were is not
-/// looked at: they are changed rarely.
-#[cold]
-pub fn renew(w: &Worker) {
-    w.shared.pools.of_database(None).iter().for_each(|pool| pool.renew(w));
-    // What clients are welcomed with is asked of a server anew.
-    w.shared.tell_all(|| crate::process::shared::Message::Refresh);
 }
 
 /// Whether a link that its session leaves must be cleaned first.

@@ -399,6 +399,14 @@ impl Worker {
         }
     }
 
+    /// Has server connections closed, each after its use, that began with defaults that hold no more: those to a database, or all.
+    #[cold]
+    pub fn renew_links(&self, database: Option<&str>) {
+        self.shared.pools.of_database(database).iter().for_each(|pool| pool.renew(self));
+        // What clients are welcomed with is asked of a server anew.
+        self.shared.tell_all(|| Message::Refresh);
+    }
+
     fn stop_sessions(&self) {
         if self.shared.stop_mode() < Stop::Fast {
             return;

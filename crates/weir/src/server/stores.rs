@@ -223,7 +223,7 @@ impl Stores {
     /// Stores an answer. It does not matter when it gets there: it carries what it hangs on.
     pub fn put(&self, digest: &Digest, kept: &Kept<'_>) {
         let (at, key) = (self.home_of(digest), self.answer_key(digest));
-        if self.shelves[at].takes_answers() && kept.bytes.len() + kept.key.len() < VALUE_BYTES_MAX / 2 {
+        if self.shelves[at].can_take() && kept.bytes.len() + kept.key.len() < VALUE_BYTES_MAX / 2 {
             let bytes = kept.write();
             self.say(at, &key, Ask::Set { key: &key, bytes: &bytes, seconds: self.expire_seconds }, Purpose::Put);
         }
@@ -364,8 +364,8 @@ impl Stores {
 
     /// A key that is reached by this connection. `None` if luck will have it so, with a master of next to no keys.
     fn trial_key(&self, at: usize, lane: usize) -> Option<Vec<u8>> {
-        let keys = (0..TRIALS_MAX).map(|number| format!("{}:t:{}:{number}", self.namespace, self.worker).into_bytes());
-        keys.into_iter().find(|key| self.shelves[at].lane_of(key) == lane)
+        let mut keys = (0..TRIALS_MAX).map(|number| format!("{}:t:{}:{number}", self.namespace, self.worker).into_bytes());
+        keys.find(|key| self.shelves[at].lane_of(key) == lane)
     }
 
     /// The host has greeted back. First of all it is told what it was not.

@@ -271,9 +271,7 @@ async fn renew(w: &Worker, database: &Database, line: &mut Line) -> Result<(), S
     let rows = line.query(w, DEFAULTS_FINGERPRINT).await?;
     let mark = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     if database.is_another(Mark::Defaults, &mark) {
-        w.shared.pools.of_database(Some(&database.name)).iter().for_each(|pool| pool.renew(w));
-        // What clients are welcomed with is asked of a server anew.
-        w.shared.tell_all(|| Message::Refresh);
+        w.renew_links(Some(&database.name));
     }
     Ok(())
 }

@@ -468,8 +468,8 @@ fn moves(s: &Session, statement: &Statement) -> bool {
 
 /// The place by which it is found what a statement may change.
 #[inline]
-fn place_to_write(s: &mut Session, w: &Worker, statement: &Statement) -> u64 {
-    if is_adrift(s, statement) { judging::place_anywhere(s, w) } else { judging::place_of(s, w) }
+fn place_to_write(s: &mut Session, w: &Worker, is_adrift: bool) -> u64 {
+    if is_adrift { judging::place_anywhere(s, w) } else { judging::place_of(s, w) }
 }
 
 /// What a statement may change; none: nothing.
@@ -490,7 +490,7 @@ fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, statement: &Sta
     if is_adrift && caching.has_written_unseen() {
         return Rc::new([versions.of_database(&s.pools.database)]);
     }
-    let place = if is_adrift { judging::place_anywhere(s, w) } else { judging::place_of(s, w) };
+    let place = place_to_write(s, w, is_adrift);
     if let Some(known) = caching.touches.at(place).filter(|_| place != 0) {
         return known;
     }
@@ -627,7 +627,8 @@ fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, statement: &S
     // One that is not used goes: marks that nobody takes away would keep the table out.
     let ticket = s.cached.ticket.take();
     let caching = statement.caching.as_deref();
-    let place = place_to_write(s, w, statement);
+    let is_adrift = is_adrift(s, statement);
+    let place = place_to_write(s, w, is_adrift);
     if caching.is_some_and(|caching| caching.is_indifferent(place)) {
         return;
     }

@@ -31,6 +31,7 @@ impl Files {
         put("store.crt", &server.cert, 0o644);
         // memcached gives up root's rights before it reads.
         put("store.key", &server.key, 0o644);
+        put("revoked.crl", &authority.revoke(&[server.serial]), 0o644);
         put("weir.crt", &client.cert, 0o644);
         put("weir.key", &client.key, 0o600);
         files
@@ -106,6 +107,7 @@ fn a_store_that_cannot_be_trusted_or_does_not_trust_us_is_missed_and_said_so() {
                 "is signed by none of the authorities",
             ),
             (conf("verify-full"), "elsewhere"),
+            ([&conf("verify-ca")[..], &[("sslcrl", "revoked.crl")]].concat(), "the certificate is revoked"),
             // Without a certificate of ours.
             (vec![("sslmode", "require")], "does not serve as a store of answers: "),
         ];

@@ -345,14 +345,30 @@ fn a_store_that_is_gone_or_hangs_is_missed_and_said_so_once() {
     }
 }
 
-#[test]
-fn what_a_weir_writes_that_is_cut_off_from_the_store_the_others_do_not_give_out() {
-    for kind in BOTH {
-        let Some(store) = Store::start(kind) else { return };
+/// Two Weirs before one store, and table `t`. The far one reaches the store through a network of ours.
+struct Split {
+    _store: Store,
+    ground: Ground,
+    network: Network,
+    near: Proxy,
+    far: Proxy,
+}
+
+impl Split {
+    fn start(kind: Kind) -> Option<Split> {
+        let store = Store::start(kind)?;
         let ground = Ground::new();
         ground.prepare("create table t as select 1 as a");
         let network = Network::to(store.port.number());
         let (near, far) = (ground.primary_proxy(&store.own_conf()), ground.primary_proxy(&store.conf(network.port())));
+        Some(Split { _store: store, ground, network, near, far })
+    }
+}
+
+#[test]
+fn what_a_weir_writes_that_is_cut_off_from_the_store_the_others_do_not_give_out() {
+    for kind in BOTH {
+        let Some(Split { _store, ground, network, near, far }) = Split::start(kind) else { return };
         let (mut reader, mut writer) = (ground.client(&near), ground.client(&far));
         let read = "select count(*) from t";
         warm(&near, &mut reader, read);
@@ -372,11 +388,7 @@ fn what_a_weir_writes_that_is_cut_off_from_the_store_the_others_do_not_give_out(
 #[test]
 fn what_a_weir_wrote_that_dies_cut_off_from_the_store_the_others_do_not_give_out() {
     for kind in BOTH {
-        let Some(store) = Store::start(kind) else { return };
-        let ground = Ground::new();
-        ground.prepare("create table t as select 1 as a");
-        let network = Network::to(store.port.number());
-        let (near, far) = (ground.primary_proxy(&store.own_conf()), ground.primary_proxy(&store.conf(network.port())));
+        let Some(Split { _store, ground, network, near, far }) = Split::start(kind) else { return };
         let (mut reader, mut writer) = (ground.client(&near), ground.client(&far));
         let read = "select count(*) from t";
         warm(&near, &mut reader, read);

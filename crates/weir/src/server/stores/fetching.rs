@@ -97,7 +97,7 @@ impl Stores {
         };
         let slots: Box<[(Slot, usize)]> = slots.iter().map(place).collect();
         let hosts = slots.iter().fold(1 << home, |hosts: u64, (_, at)| hosts | 1 << at);
-        let mut asked = self.shelves.iter().enumerate().filter(|(at, _)| hosts & (1 << at) != 0);
+        let asked = self.shelves.iter().enumerate().filter(|(at, _)| hosts & (1 << at) != 0);
         if !asked.clone().all(|(_, shelf)| shelf.can_take()) {
             return None;
         }
@@ -118,10 +118,10 @@ impl Stores {
         // In a cluster each key is asked for where it lies.
         let parts = |(at, shelf): (usize, &Shelf)| if shelf.is_cluster() { fetch.keys_at(at) } else { 1 };
         fetch.left.set(asked.clone().map(parts).sum());
-        asked.by_ref().for_each(|(at, shelf)| {
+        for (_, shelf) in asked {
             shelf.wanted.borrow_mut().push_back(fetch.clone());
-            self.woken.borrow_mut().push(self.shelves[at].task.get());
-        });
+            self.woken.borrow_mut().push(shelf.task.get());
+        }
         Some(fetch)
     }
 
@@ -248,13 +248,9 @@ impl Stores {
 }
 
 impl Shelf {
-    fn can_take(&self) -> bool {
+    /// Whether it can be asked for answers, and be given some.
+    pub(super) fn can_take(&self) -> bool {
         let is_busy = |lane: &Lane| lane.sent.borrow().len() >= UNDER_WAY_MAX;
         self.is_up.get() && self.wanted.borrow().len() < UNDER_WAY_MAX && !self.lanes.borrow().iter().any(is_busy)
-    }
-
-    /// Whether an answer can be stored there now.
-    pub(super) fn takes_answers(&self) -> bool {
-        self.can_take()
     }
 }
