@@ -91,6 +91,7 @@ const MODULES: &[Module] = &[
     row(5, "causal", &[("session", "notes what it has seen")]),
     row(5, "survey", &[]),
     row(6, "follower", &[]),
+    row(7, "books", &[]),
     row(5, "shelf", &[]),
     row(6, "fence", &[]),
     row(
@@ -136,6 +137,7 @@ const MODULES: &[Module] = &[
             ("listener", "starts the task that listens for sessions"),
             ("shelf", "starts the tasks that speak with stores"),
             ("fence", "starts the task on the first thread"),
+            ("books", "starts the task on the first thread"),
         ],
     ),
     row(4, "pool", &[("link", "holds links"), ("worker", "the context")]),

@@ -2,13 +2,15 @@
 //!
 //! `Text` says of a text whether its answer may be kept at all and what it may change, `catalog` which tables that is about, and
 //! `Versions` holds the protocol by which an answer is stored and given out only while it is one that PostgreSQL would give. Where several
-//! Weirs share a store, `stamp` says what stands there, and `Holds` what a member of them owes it.
+//! Weirs share a store, `stamp` says what stands there, and `Holds` what a member of them owes it. `Follower` takes in what others write,
+//! past all Weirs, and `Ledger` carries that to a store.
 
 mod admission;
 mod block;
 mod doorkeeper;
 mod follow;
 mod holds;
+mod ledger;
 mod ring;
 mod shards;
 mod stamp;
@@ -20,6 +22,7 @@ pub use block::{Block, Deed, Ground, Manner, Stand};
 pub use doorkeeper::{Doorkeeper, Entry};
 pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
 pub use holds::{Found, Holds, Order};
+pub use ledger::{Book, Entry as LedgerEntry, Ledger};
 pub use ring::{Host, Ring, hosts, lock_number};
 pub use shards::Shards;
 pub use stamp::{Kept, Member, Stamp, settled};

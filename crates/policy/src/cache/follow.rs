@@ -1,8 +1,8 @@
 //! Follows what a primary commits, whoever wrote it: what its log says makes answers untrue, and tells up to where that was done.
 //!
 //! In: transactions in the order of their commits, rounds (see `causal`) with the primary's position and snapshot. Out: slots raised and
-//! settled in `Versions`, and the last round that is covered: whatever was visible when that round was asked for has been applied. No IO and
-//! no clock.
+//! settled (`Book`: in our memory, or on the way to a store), and the last round that is covered: whatever was visible when that round was
+//! asked for has been applied. No IO and no clock.
 //!
 //! A commit stands in the log before others see it, and for long if it waits for a standby. An answer asked for in between shows the rows of
 //! before although the change was applied already, and nothing would ever make it untrue. So a transaction's slots stay raised until a
@@ -11,9 +11,11 @@
 //!
 //! While the log is not followed, the slot of the whole database is raised: nothing is given out, and nothing is stored. When a stream
 //! begins, it tells what commits from then on; a transaction whose commit stands in the log before that and is not visible yet would not be told. So the
-//! slot comes down only when all have ended that ran at a snapshot taken after the stream's begin.
+//! slot comes down only when all have ended that ran at a snapshot taken after the stream's begin. In a store the slot is not raised: others
+//! may follow, and who does not gives nothing out. It changes once then, and all that was stored before is untrue.
 
-use super::versions::{Outcome, Slot, Versions};
+use super::ledger::Book;
+use super::versions::{Outcome, Slot};
 use std::collections::VecDeque;
 
 /// Rounds remembered that are not covered yet. Of more, every second one of the older half is forgotten: then a later one must be covered.
@@ -143,9 +145,9 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Nothing is followed yet: the database's slot is raised.
-    pub fn new(database: Slot, versions: &Versions) -> Follower {
-        versions.raise(&[database]);
+    /// Nothing is followed yet.
+    pub fn new(database: Slot, book: &mut Book) -> Follower {
+        book.shut(database);
         Follower {
             database,
             standing: Standing::Away,
@@ -210,14 +212,14 @@ impl Follower {
     }
 
     /// All of it was told; it wrote before `end`.
-    pub fn commit(&mut self, end: u64, versions: &Versions) -> Result<(), FollowError> {
+    pub fn commit(&mut self, end: u64, book: &mut Book) -> Result<(), FollowError> {
         let told = self.open.take().ok_or(FollowError::Order)?;
         if !told.slots.is_empty() {
             if self.pending.len() >= PENDING_MAX {
                 return Err(FollowError::Pending);
             }
             // First of all: what is covered is looked at before the slots.
-            versions.raise(&told.slots);
+            book.raise(&told.slots);
             self.pending.push(told);
         }
         self.reach(end);
@@ -231,7 +233,7 @@ impl Follower {
     }
 
     /// The primary has said where it is. Gives whether another round is needed.
-    pub fn round(&mut self, round: &Round, versions: &Versions) -> bool {
+    pub fn round(&mut self, round: &Round, book: &mut Book) -> bool {
         let history = match &self.standing {
             Standing::Away => return false,
             Standing::Starting { history, .. } | Standing::Following(history) => *history,
@@ -239,8 +241,8 @@ impl Follower {
         if round.history != history {
             return false;
         }
-        self.settle(round, versions);
-        self.settle_start(round, versions);
+        self.settle(round, book);
+        self.settle_start(round, book);
         let covered = Covered { round: round.number, asked_ms: round.asked_ms };
         self.points.push_back(Point { covered, position: round.position });
         if self.points.len() > POINTS_MAX {
@@ -256,20 +258,20 @@ impl Follower {
     }
 
     /// The catalog has changed by which names became tables: what is told just now, or not visible yet, counts for the whole database.
-    pub fn redefine(&mut self, versions: &Versions) {
+    pub fn redefine(&mut self, book: &mut Book) {
         if let Some(open) = &mut self.open {
             open.slots = vec![self.database];
         }
         for told in self.pending.iter_mut().filter(|told| !told.slots.contains(&self.database)) {
-            versions.raise(&[self.database]);
+            book.raise(&[self.database]);
             told.slots.push(self.database);
         }
     }
 
     /// The stream has ended, or says nothing that can be relied upon: what it would have told is not known. `next` as above.
-    pub fn lose(&mut self, next: u64, versions: &Versions) {
+    pub fn lose(&mut self, next: u64, book: &mut Book) {
         if matches!(self.standing, Standing::Following(_)) {
-            versions.raise(&[self.database]);
+            book.shut(self.database);
         }
         self.standing = Standing::Away;
         self.open = None;
@@ -277,27 +279,27 @@ impl Follower {
         self.covered = Covered::default();
         // The database's slot stands for them from here on.
         for told in self.pending.drain(..) {
-            versions.settle(&told.slots, Outcome::Committed { round: next });
+            book.settle(&told.slots, Outcome::Committed { round: next });
         }
     }
 
     /// Nobody follows this database any more, and nothing is to be kept of it: answers are untrue for ever.
-    pub fn end(&mut self, next: u64, versions: &Versions) {
-        self.lose(next, versions);
-        versions.settle(&[self.database], Outcome::Committed { round: next });
+    pub fn end(&mut self, next: u64, book: &mut Book) {
+        self.lose(next, book);
+        book.open(self.database, next);
     }
 
-    fn settle(&mut self, round: &Round, versions: &Versions) {
+    fn settle(&mut self, round: &Round, book: &mut Book) {
         self.pending.retain(|told| {
             let is_over = round.snapshot.shows(told.xid);
             if is_over {
-                versions.settle(&told.slots, Outcome::Committed { round: round.number });
+                book.settle(&told.slots, Outcome::Committed { round: round.number });
             }
             !is_over
         });
     }
 
-    fn settle_start(&mut self, round: &Round, versions: &Versions) {
+    fn settle_start(&mut self, round: &Round, book: &mut Book) {
         let Standing::Starting { history, round: first, below } = &mut self.standing else { return };
         if round.number < *first {
             return;
@@ -305,7 +307,7 @@ impl Follower {
         let below = *below.get_or_insert(round.snapshot.next);
         if round.snapshot.below >= below {
             self.standing = Standing::Following(*history);
-            versions.settle(&[self.database], Outcome::Committed { round: round.number });
+            book.open(self.database, round.number);
         }
     }
 

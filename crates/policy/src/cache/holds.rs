@@ -74,6 +74,8 @@ enum Look {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Hold {
     writers: u32,
+    /// Those of them that are no writers of ours: the log has told of them.
+    followed: u32,
     /// They have, or may have, changed something; the store does not know.
     is_changed: bool,
     state: State,
@@ -88,6 +90,13 @@ struct Hold {
 impl Hold {
     fn is_young(&self, now_ms: u64) -> bool {
         self.young_until_ms.is_some_and(|until| now_ms < until)
+    }
+
+    fn is_told(&self) -> bool {
+        match self.writers {
+            0 => !self.is_changed && !self.rebases(),
+            _ => self.state == State::Raised,
+        }
     }
 
     fn rebases(&self) -> bool {
@@ -155,9 +164,28 @@ impl Holds {
         self.holds.get(&slot).is_some_and(|hold| hold.state == State::Raised)
     }
 
-    /// Whether there are writers at all.
+    /// Whether there are writers of ours at all.
     pub fn has_writers(&self) -> bool {
-        self.holds.values().any(|hold| hold.writers > 0)
+        self.holds.values().any(|hold| hold.writers > hold.followed)
+    }
+
+    /// The same as `raise` for somebody who writes past us.
+    pub fn follow(&mut self, slot: Slot) -> Option<Order> {
+        let order = self.raise(slot);
+        self.holds.entry(slot).or_default().followed += 1;
+        order
+    }
+
+    /// The end of what was so raised.
+    pub fn unfollow(&mut self, slot: Slot) -> Option<Order> {
+        let hold = self.holds.get_mut(&slot)?;
+        hold.followed = hold.followed.saturating_sub(1);
+        self.settle(slot, true)
+    }
+
+    /// Whether nobody trusts what stood there when this slot was raised, whatever has become of that since.
+    pub fn is_known(&self, slot: Slot) -> bool {
+        self.holds.get(&slot).is_none_or(Hold::is_told)
     }
 
     /// It is known how a write ended, or nothing was sent. Once for every `raise`.
@@ -332,10 +360,7 @@ impl Holds {
 
     /// Whether the store knows all it must: of every writer, and of every change.
     pub fn is_told(&self) -> bool {
-        self.holds.values().all(|hold| match hold.writers {
-            0 => !hold.is_changed && !hold.rebases(),
-            _ => hold.state == State::Raised,
-        })
+        self.holds.values().all(Hold::is_told)
     }
 }
 

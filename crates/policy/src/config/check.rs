@@ -184,10 +184,6 @@ fn check_stores(findings: &mut Findings<'_>) {
         let name = if method == super::Method::Redis { "memqcache_redis_host" } else { "memqcache_memcached_host" };
         findings.add(Severity::Error, name, None, format!("\"{name}\": {message}"));
     }
-    if findings.shown("memqcache_invalidation") == "wal" {
-        let message = "\"memqcache_invalidation\" can be \"wal\" with \"memqcache_method\" \"shmem\" only".to_string();
-        findings.add(Severity::Error, "memqcache_invalidation", None, message);
-    }
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
     let namespace = &cache.namespace;
     if namespace.is_empty() || namespace.len() > NAMESPACE_BYTES_MAX || !namespace.chars().all(is_plain) {

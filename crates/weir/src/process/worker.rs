@@ -19,8 +19,8 @@ use crate::server::pool::{Pool, PoolKey, Purpose};
 use crate::server::stores::{FIRST_WORKER, Stores};
 use crate::traffic::judging::Places;
 use crate::{
-    client::startup, process::listen, server::cluster, server::fence, server::follower, server::listener, server::sampler,
-    server::shelf, server::survey,
+    client::startup, process::listen, server::books, server::cluster, server::fence, server::follower, server::listener,
+    server::sampler, server::shelf, server::survey,
 };
 use foldhash::HashMap;
 use std::cell::{Cell, Ref, RefCell};
@@ -276,6 +276,9 @@ impl Worker {
             }
             if self.id == FIRST_WORKER {
                 self.reactor.spawn(fence::watch(self.clone(), stores.clone()));
+                if self.peek_config().cache.follows_wal {
+                    self.reactor.spawn(books::keep(self.clone(), stores.clone()));
+                }
             }
         }
         if self.id == 0 {
@@ -310,6 +313,16 @@ impl Worker {
         let must = stores.leave();
         shelf::wake(self, stores);
         must
+    }
+
+    /// Has told to the stores what the primary's log says, if they are told.
+    pub fn wake_books(&self) {
+        let common = self.shared.answers.as_ref().and_then(|answers| answers.common.as_ref());
+        match common.map_or(NO_TASK, |common| common.books.load(Ordering::SeqCst)) {
+            NO_TASK => {}
+            task if self.id == FIRST_WORKER => self.reactor.wake(task),
+            task => self.shared.wake_first(task),
+        }
     }
 
     /// Leaves the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than

@@ -2,9 +2,8 @@
 //! read whenever an answer may come from memory. Decisions are `policy::cache`'s.
 
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use weir_policy::cache::{Covered, FollowError, Follower, History, Round, Slot, Standing, Versions};
+use weir_policy::cache::{Book, Covered, FollowError, Follower, History, LedgerEntry, Round, Slot, Standing};
 
 /// `behind_since` of one that has taken in all that is known of.
 const NOT_BEHIND: u64 = u64::MAX;
@@ -38,18 +37,18 @@ pub struct Report {
     pub error: Option<String>,
 }
 
-/// The protocol, and the versions it acts on.
+/// The protocol, and what it acts on.
 #[derive(Debug)]
 struct Machine {
     follower: Follower,
-    versions: Arc<Versions>,
+    book: Book,
     /// The round after the last one that arrived.
     next: u64,
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        self.follower.end(self.next, &self.versions);
+        self.follower.end(self.next, &mut self.book);
     }
 }
 
@@ -69,14 +68,14 @@ impl Default for Follow {
 
 impl Follow {
     /// Nothing of this database is kept from now on until it is followed. True: nobody looks after it yet, and the caller must have it done.
-    pub fn want(&self, database: Slot, versions: &Arc<Versions>) -> bool {
+    pub fn want(&self, database: Slot, book: impl FnOnce() -> Book) -> bool {
         if self.watched.load(Ordering::SeqCst) {
             return false;
         }
         let mut machine = self.machine.lock();
         machine.get_or_insert_with(|| {
-            let follower = Follower::new(database, versions);
-            Machine { follower, versions: versions.clone(), next: 1 }
+            let mut book = book();
+            Machine { follower: Follower::new(database, &mut book), book, next: 1 }
         });
         !self.watched.swap(true, Ordering::SeqCst)
     }
@@ -128,7 +127,7 @@ impl Follow {
     }
 
     pub fn commit(&self, end: u64) -> Result<(), FollowError> {
-        self.act(|machine| machine.follower.commit(end, &machine.versions)).unwrap_or(Ok(()))
+        self.act(|machine| machine.follower.commit(end, &mut machine.book)).unwrap_or(Ok(()))
     }
 
     pub fn reach(&self, position: u64) {
@@ -139,18 +138,18 @@ impl Follow {
     pub fn round(&self, round: &Round) -> bool {
         let is_needed = self.act(|machine| {
             machine.next = round.number + 1;
-            machine.follower.round(round, &machine.versions)
+            machine.follower.round(round, &mut machine.book)
         });
         is_needed.unwrap_or(false)
     }
 
     pub fn redefine(&self) {
-        self.act(|machine| machine.follower.redefine(&machine.versions));
+        self.act(|machine| machine.follower.redefine(&mut machine.book));
     }
 
     /// The stream is gone. `next` is the number of the next round that is begun.
     pub fn lose(&self, next: u64) {
-        self.act(|machine| machine.follower.lose(next, &machine.versions));
+        self.act(|machine| machine.follower.lose(next, &mut machine.book));
     }
 
     /// How far it is, up to which position, and how many transactions it has told that may not be visible yet.
@@ -166,16 +165,43 @@ impl Follow {
         let result = act(machine);
         let covered = machine.follower.covered();
         self.behind_since_ms.store(machine.follower.behind_since_ms().unwrap_or(NOT_BEHIND), Ordering::Relaxed);
+        self.publish(match &mut machine.book {
+            Book::Memory(_) => covered,
+            Book::Store(ledger) => ledger.cover(covered),
+        });
+        Some(result)
+    }
+
+    fn publish(&self, covered: Covered) {
         self.asked_ms.store(covered.asked_ms, Ordering::SeqCst);
         self.round.store(covered.round, Ordering::SeqCst);
-        Some(result)
+    }
+
+    /// What the store is to be told, in this order.
+    pub fn take_entries(&self) -> Vec<LedgerEntry> {
+        match self.machine.lock().as_mut().map(|machine| &mut machine.book) {
+            Some(Book::Store(ledger)) => ledger.take(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Asks whether the store knows of what it was told, and publishes what is covered by that. True: it knows of all.
+    pub fn confirm(&self, is_known: impl FnMut(&[Slot]) -> bool) -> bool {
+        match self.machine.lock().as_mut().map(|machine| &mut machine.book) {
+            Some(Book::Store(ledger)) => {
+                self.publish(ledger.confirm(is_known));
+                ledger.is_done()
+            }
+            _ => true,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_policy::cache::Snapshot;
+    use std::sync::Arc;
+    use weir_policy::cache::{Snapshot, Versions};
 
     #[test]
     fn one_that_is_forgotten_and_made_anew_keeps_nothing_out_for_ever() {
@@ -183,7 +209,8 @@ mod tests {
         let slot = versions.of_database("d");
         for _ in 0..2 {
             let follow = Follow::default();
-            assert!(follow.want(slot, &versions) && !follow.want(slot, &versions));
+            let book = || Book::Memory(versions.clone());
+            assert!(follow.want(slot, book) && !follow.want(slot, book));
             assert!(versions.begin(&[slot]).is_none(), "nothing is known yet");
             let history = History { node: 0, system: 1, timeline: 1 };
             follow.start(history, 10, 1);

@@ -10,16 +10,17 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, Stop};
 use crate::process::worker::Worker;
+use crate::server::answers::Answers;
 use crate::server::catalogs::Database;
-use crate::server::link::{Address, Login, OpenError, Talk};
-use crate::server::login::{protocol, refused};
+use crate::server::link::{Address, Login, OpenError, Talk, cancel_process};
+use crate::server::login::{Greeting, protocol, refused};
 use crate::traffic::causal;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use weir_policy::cache::{FollowError, History, Slot, Versions};
+use weir_policy::cache::{Book, FollowError, History, Ledger, Slot};
 use weir_policy::causal::read_position;
 use weir_wire::frame::{WireError, back, front};
 use weir_wire::stream::{COPY_BOTH, Change, Piece, Plugin, Stream, Table, read_change, status};
@@ -83,8 +84,12 @@ enum FollowerError {
 }
 
 /// Has a database followed; the first worker does it.
-pub fn begin(w: &Worker, database: &Arc<Database>, slot: Slot, versions: &Arc<Versions>) {
-    if database.follow.want(slot, versions)
+pub fn begin(w: &Worker, database: &Arc<Database>, answers: &Answers) {
+    let book = || match &answers.common {
+        None => Book::Memory(answers.versions.clone()),
+        Some(_) => Book::Store(Ledger::default()),
+    };
+    if database.follow.want(answers.versions.of_database(&database.name), book)
         && let Some(mailbox) = w.shared.mailboxes.first()
     {
         w.shared.positions.follow();
@@ -104,6 +109,7 @@ impl Drop for Duty {
     fn drop(&mut self) {
         self.database.follow_task.store(crate::io::reactor::NO_TASK, Ordering::SeqCst);
         self.database.follow.close(self.w.shared.positions.next_round());
+        self.w.wake_books();
     }
 }
 
@@ -115,6 +121,7 @@ pub async fn watch(w: Rc<Worker>, database: Arc<Database>) {
     while is_wanted(&w, &database, &mut used_at) {
         let Err(error) = follow(&w, &database, &mut used_at).await;
         database.follow.lose(w.shared.positions.next_round());
+        w.wake_books();
         if matches!(error, FollowerError::Unwanted) {
             return;
         }
@@ -159,6 +166,8 @@ struct Source {
     database: Arc<Database>,
     address: Address,
     talk: Talk,
+    /// The server process, and the key to cancel what it does.
+    process: (u32, Vec<u8>),
     plugin: Plugin,
     publication: String,
 }
@@ -172,8 +181,9 @@ async fn follow(
     let address = primary(w).ok_or(FollowerError::NoPrimary)?;
     let publication = w.peek_config().cache.publication.clone();
     let plugin = if publication.is_empty() { Plugin::TestDecoding } else { Plugin::Pgoutput };
-    let talk = log_in(w, database, &address).await?;
-    let mut source = Source { w: w.clone(), database: database.clone(), address, talk, plugin, publication };
+    let (talk, greeting) = log_in(w, database, &address).await?;
+    let process = (greeting.pid, greeting.key);
+    let mut source = Source { w: w.clone(), database: database.clone(), address, talk, process, plugin, publication };
     let outcome = async {
         source.begin(used_at).await?;
         source.take_all(used_at).await
@@ -191,7 +201,7 @@ fn primary(w: &Worker) -> Option<Address> {
     at.and_then(|at| w.address_of(at))
 }
 
-async fn log_in(w: &Worker, database: &Database, address: &Address) -> Result<Talk, FollowerError> {
+async fn log_in(w: &Worker, database: &Database, address: &Address) -> Result<(Talk, Greeting), FollowerError> {
     database.follow.report.lock().step = "connecting";
     let config = w.config();
     let check = &config.check;
@@ -200,8 +210,8 @@ async fn log_in(w: &Worker, database: &Database, address: &Address) -> Result<Ta
     let secret = secret.as_deref();
     let parameters = [("replication", "database"), ("application_name", "weir_cache")];
     let login = Login { user, database: &database.name, secret, generation: 0, parameters: &parameters };
-    let talk = Talk::log_in(w, address, &login, Instant::now() + ANSWER_TIMEOUT).await;
-    talk.map_err(|cause| match cause {
+    let entered = Talk::enter(w, address, &login, Instant::now() + ANSWER_TIMEOUT).await;
+    entered.map_err(|cause| match cause {
         cause if is_refused(&cause, sqlstate::INSUFFICIENT_PRIVILEGE) => FollowerError::Rights { user: user.into(), cause },
         cause => cause.into(),
     })
@@ -300,7 +310,7 @@ impl Source {
             self.talk.renew(&w, Instant::now() + TICK);
             let (tag, body) = match self.talk.next(&w, &self.address).await {
                 Err(OpenError::Broke { cause, .. }) if cause.kind() == io::ErrorKind::TimedOut => {
-                    self.check_wanted(used_at)?;
+                    self.check_wanted(used_at).inspect_err(|_| self.cancel())?;
                     continue;
                 }
                 message => message?,
@@ -315,6 +325,15 @@ impl Source {
                 _ => {}
             }
         }
+    }
+
+    /// Ends what the server process waits for: it would not notice before that we are gone, and take up one of `max_wal_senders`.
+    fn cancel(&self) {
+        let (w, address, is_encrypted) = (self.w.clone(), self.address.clone(), self.talk.socket.is_encrypted());
+        let (pid, key) = self.process.clone();
+        self.w.reactor.spawn(async move {
+            cancel_process(&w, &address, is_encrypted, (pid, &key)).await;
+        });
     }
 
     async fn start_stream(&mut self, slot: &str) -> Result<(), FollowerError> {
@@ -445,6 +464,7 @@ impl Source {
                 Piece::Ended => Err(FollowerError::Ended { address: self.address.clone() }),
             };
         });
+        self.w.wake_books();
         fed.map_err(|cause| FollowerError::Wire { address: self.address.clone(), cause })?;
         outcome?;
         if follow.covered() != before {

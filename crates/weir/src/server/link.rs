@@ -495,28 +495,33 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut link: Box<Link>) {
     pool.give_back(&w, link);
 }
 
-/// Sends a CancelRequest and waits until the server has closed the connection: then the signal was sent.
+/// Cancels what a server process does for a link.
+pub async fn cancel(w: &Worker, card: &LinkCard) -> bool {
+    cancel_process(w, &card.address, card.is_encrypted, (card.pid, &card.key)).await
+}
+
+/// Sends a CancelRequest to a process with its key, and waits until the server has closed the connection: then the signal was sent.
 ///
 /// False: it was sent, but when the server will act on it is not known.
-pub async fn cancel(w: &Worker, card: &LinkCard) -> bool {
+pub async fn cancel_process(w: &Worker, address: &Address, is_encrypted: bool, (pid, key): (u32, &[u8])) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
-    let (attempt, check) = if card.is_encrypted {
+    let (attempt, check) = if is_encrypted {
         let has_authorities = w.shared.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
-        (Attempt::Encrypted, plan(card.address.ssl_mode, true, has_authorities, false).check)
+        (Attempt::Encrypted, plan(address.ssl_mode, true, has_authorities, false).check)
     } else {
         (Attempt::Plain, Check::Nothing)
     };
-    let mut talk = match Talk::connect(w, &card.address, attempt, check, deadline).await {
+    let mut talk = match Talk::connect(w, address, attempt, check, deadline).await {
         Ok(talk) => talk,
         Err(error) => {
-            w.log_link(&card.address, format_args!("cancel request failed: {error}"));
+            w.log_link(address, format_args!("cancel request failed: {error}"));
             return true;
         }
     };
     let mut out = Vec::new();
-    write::cancel_request(&mut out, card.pid, &card.key);
-    if let Err(error) = talk.send(w, &card.address, &out).await {
-        w.log_link(&card.address, format_args!("cancel request failed: {error}"));
+    write::cancel_request(&mut out, pid, key);
+    if let Err(error) = talk.send(w, address, &out).await {
+        w.log_link(address, format_args!("cancel request failed: {error}"));
         return false;
     }
     let mut byte = [0];

@@ -127,6 +127,8 @@ pub struct Stores {
     hasher: RandomState,
     /// Changes nobody waits for, until the store knows of them.
     changes: RefCell<Vec<Ticket>>,
+    /// Raised for what others wrote past us, and not settled: see `books`.
+    followed: RefCell<Vec<Slot>>,
 }
 
 impl Stores {
@@ -166,6 +168,7 @@ impl Stores {
             doorkeeper: RefCell::default(),
             hasher: RandomState::default(),
             changes: RefCell::default(),
+            followed: RefCell::default(),
         }))
     }
 
@@ -266,7 +269,7 @@ impl Stores {
         })
     }
 
-    /// A session's task that waits for its marks.
+    /// A task that waits for marks.
     pub fn wait(&self, task: TaskId) {
         let mut waiting = self.waiting.borrow_mut();
         if !waiting.contains(&task) {
@@ -306,12 +309,51 @@ impl Stores {
     }
 }
 
+/// What others write past us, as the primary's log tells; on the first worker.
+impl Stores {
+    /// It may not be visible yet.
+    pub fn follow(&self, slot: Slot) {
+        self.followed.borrow_mut().push(slot);
+        for at in self.hosts_of(slot) {
+            let order = self.shelves[at].holds.borrow_mut().follow(slot);
+            self.order(at, order);
+        }
+    }
+
+    /// It is.
+    pub fn unfollow(&self, slot: Slot) {
+        let mut followed = self.followed.borrow_mut();
+        let Some(place) = followed.iter().position(|known| *known == slot) else { return };
+        followed.swap_remove(place);
+        drop(followed);
+        for at in self.hosts_of(slot) {
+            let order = self.shelves[at].holds.borrow_mut().unfollow(slot);
+            self.order(at, order);
+        }
+    }
+
+    /// Whether nobody here trusts what stood there when this was raised. From a host that is out of reach nothing is given out until it
+    /// has been told: other workers may reach it.
+    pub fn is_followed(&self, slot: Slot) -> bool {
+        self.hosts_of(slot).all(|at| {
+            if !self.is_up(at) {
+                self.common.lag(at, true);
+                return true;
+            }
+            self.shelves[at].holds.borrow().is_known(slot)
+        })
+    }
+}
+
 /// The worker's end.
 impl Stores {
     /// All sessions are over. Whether hosts are still to hear what they have left; that takes as long as one answer may at most.
     pub fn leave(&self) -> bool {
         if self.leaving_ms.get().is_none() {
             self.leaving_ms.set(Some(self.now_ms.get()));
+            // Nobody will say how that ended: it counts as changed.
+            let followed = self.followed.borrow().clone();
+            followed.into_iter().for_each(|slot| self.unfollow(slot));
             self.woken.borrow_mut().extend(self.shelves.iter().map(|shelf| shelf.task.get()));
         }
         self.shelves.iter().any(|shelf| shelf.is_attended.get())
@@ -416,6 +458,9 @@ impl Stores {
         self.expire_wanted(at);
         self.confirm(at);
         self.wish(at);
+        if self.worker == FIRST_WORKER && self.serves(at) {
+            self.common.lag(at, false);
+        }
         if !self.is_up(at) {
             self.wake_waiting();
         }

@@ -246,6 +246,7 @@ async fn look(
             let is_redefined = database.is_another(Mark::Definitions, &fingerprint) || (lies_in_store && known.is_none());
             if is_redefined {
                 database.follow.redefine();
+                w.wake_books();
                 doubt(w, database);
             }
             debug_assert_ne!(edition, UNKNOWN);

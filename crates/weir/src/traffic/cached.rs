@@ -71,6 +71,8 @@ pub struct Cached {
     wait: Option<fresh::Wait>,
     /// What the store is asked.
     fetch: Option<Fetched>,
+    /// What the doorkeeper said of a statement that waits until an answer of the store's would be fresh.
+    entry: Option<Entry>,
     /// When a statement went to a server without the store's being asked.
     spared_at: Option<Instant>,
     /// What is raised in the store ahead of a statement that waits.
@@ -202,7 +204,7 @@ fn seek(
         (None, _) => answers.versions.begin(slots).filter(|_| s.pools.known.edition() == s.place.edition()),
         // The store was asked, and the message has not left since.
         (Some(_), Some(before)) => Some(before.deps.clone()),
-        (Some(stores), None) => match stored::look(s, w, stores, &key, slots) {
+        (Some(stores), None) => match stored::look(s, w, answers, stores, &key, slots) {
             Look::Wait => return Sought::Flow(Some(Flow::Hold)),
             Look::Hit { bytes, .. } => return Sought::Found(bytes),
             Look::Miss(deps) => Some(deps),
@@ -317,6 +319,10 @@ enum Found {
 
 #[inline]
 fn find(s: &mut Session, w: &Worker, answers: &Answers, key: &[u8]) -> Found {
+    if w.stores.is_some() {
+        // Nothing is kept here: `stored` asks whether it is fresh.
+        return Found::Nothing;
+    }
     // In this order: what counts as taken in was raised before.
     let is_fresh = fresh::is_fresh(s, w);
     match answers.get(key, w.now_ms()) {
@@ -519,11 +525,15 @@ pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
         note_write(s, w, answers, statement);
     }
     s.cached.is_adrift |= moves(s, statement);
-    // What the next statement must see is its own matter.
-    (s.cached.waits_until, s.cached.wait) = (None, None);
+    forget_waits(s);
     if s.cached.capture.is_some() {
         expect(s, w, answers);
     }
+}
+
+/// What the next statement must see is its own matter.
+fn forget_waits(s: &mut Session) {
+    (s.cached.waits_until, s.cached.wait, s.cached.entry) = (None, None, None);
 }
 
 /// What executes a statement later is about to be sent: a Bind.
@@ -535,8 +545,7 @@ pub fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
         note_write(s, w, answers, statement);
     }
     s.cached.is_adrift |= moves(s, statement);
-    // What the next statement must see is its own matter.
-    (s.cached.waits_until, s.cached.wait) = (None, None);
+    forget_waits(s);
     if s.cached.capture.as_ref().is_some_and(|capture| capture.since.is_none()) {
         expect(s, w, answers);
     }
@@ -845,7 +854,8 @@ fn land(w: &Worker, flight: Flight) {
 
 /// The next statement was refused before it was sent: nothing is waited for, or raised, on its behalf.
 pub fn refused(s: &mut Session, w: &Worker) {
-    (s.cached.ticket, s.cached.wait, s.cached.fetch, s.cached.waits_until) = (None, None, None, None);
+    (s.cached.ticket, s.cached.fetch) = (None, None);
+    forget_waits(s);
     give_up(s, w);
     if let Some(stores) = &w.stores {
         shelf::wake(w, stores);

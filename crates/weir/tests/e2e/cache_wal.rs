@@ -1,5 +1,6 @@
 //! Writes past Weir make answers untrue, by the primary's log.
 
+use super::cache::{hits, is_hit, warm};
 use super::history::{REGISTERS, Story, history, register};
 use crate::support::ground::{Owned, cluster_with, wait_for_catalog};
 use crate::support::proxy::show;
@@ -7,50 +8,28 @@ use crate::support::{Proxy, Raw, wait_until};
 use weir_demo::{Options, Server, WalLevel};
 
 /// What is read from memory must show all that the primary had at that time.
-const ON: &str =
+pub(super) const ON: &str =
     "memory_cache_enabled = on\nmemqcache_invalidation = wal\nmemqcache_freshness = primary\nmemqcache_lag_max = 1min";
 
-fn logical(standbys: usize) -> Owned {
+pub(super) fn logical(standbys: usize) -> Owned {
     cluster_with(Options { standbys, wal_level: WalLevel::Logical, ..Options::default() })
 }
 
-fn direct(server: &Server) -> Raw {
+pub(super) fn direct(server: &Server) -> Raw {
     Raw::tcp(server.port()).log_in("postgres", "postgres", &[]).unwrap_or_else(|failure| panic!("cannot log in: {failure:?}"))
 }
 
-fn client(proxy: &Proxy) -> Raw {
+pub(super) fn client(proxy: &Proxy) -> Raw {
     let mut client = proxy.console();
     wait_for_catalog(&mut client, "postgres");
     client
 }
 
-fn hits(proxy: &Proxy) -> u64 {
-    proxy.metric("cache_hits_total")
-}
-
-/// Asks until the answer comes from memory.
-fn warm(proxy: &Proxy, client: &mut Raw, text: &str) -> Vec<Vec<String>> {
-    let mut rows = Vec::new();
-    wait_until(&format!("{text} to be answered from memory"), || {
-        let before = hits(proxy);
-        rows = client.rows(text);
-        hits(proxy) > before
-    });
-    rows
-}
-
-/// Whether the answer comes from memory now.
-fn is_hit(proxy: &Proxy, client: &mut Raw, text: &str) -> bool {
-    let before = hits(proxy);
-    client.rows(text);
-    hits(proxy) > before
-}
-
-fn slots(server: &Server) -> String {
+pub(super) fn slots(server: &Server) -> String {
     server.value("select count(*) from pg_replication_slots").unwrap()
 }
 
-const OBJECTS: &[&str] = &[
+pub(super) const OBJECTS: &[&str] = &[
     "create table t (a int primary key, b text)",
     "insert into t values (1, 'one'), (2, 'two')",
     "create table \"Odd. \"\"name\" (a int)",
@@ -71,7 +50,7 @@ const OBJECTS: &[&str] = &[
 ];
 
 /// What is read from memory, and what makes it another answer.
-const WRITES: &[(&str, &[&str])] = &[
+pub(super) const WRITES: &[(&str, &[&str])] = &[
     ("select count(*) from t", &["insert into t values (3, 'three')"]),
     ("select b from t where a = 1", &["update t set b = 'uno' where a = 1"]),
     ("select count(*) from t", &["delete from t where a = 3"]),
@@ -304,6 +283,28 @@ fn a_database_that_is_followed_can_be_dropped() {
     follow();
     admin.extended("drop database d", &[]).unwrap();
     assert_eq!(slots(cluster.primary()), "0");
+}
+
+#[test]
+fn one_whose_stream_waits_for_a_long_transaction_can_be_dropped() {
+    let cluster = logical(0);
+    cluster.primary().query("create database d").unwrap();
+    let proxy = Proxy::start(&cluster, ON);
+    let mut admin = client(&proxy);
+    let mut long = direct(cluster.primary());
+    long.run("begin; create table long (a int)");
+    let mut reader = Raw::tcp(proxy.port()).log_in("postgres", "d", &[]).unwrap();
+    reader.run("create table t as select 1 as a");
+    wait_for_catalog(&mut reader, "d");
+    wait_until("the stream to wait for it", || {
+        assert!(!is_hit(&proxy, &mut reader, "select a from t"));
+        show(&mut admin, "pool_cache_wal", "state").iter().any(|state| state.contains("waiting for the transactions that run"))
+    });
+    drop(reader);
+    admin.run("drop database d");
+    let senders = "select count(*) from pg_stat_activity where application_name = 'weir_cache'";
+    assert_eq!(cluster.primary().value(senders).unwrap(), "0");
+    long.run("commit");
 }
 
 #[test]

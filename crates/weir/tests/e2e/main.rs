@@ -63,6 +63,7 @@ mod store_cluster;
 mod store_faults;
 mod store_tls;
 mod stores;
+mod stores_wal;
 mod tls;
 mod transactions;
 mod transparent;

@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use weir_policy::cache::{Member, Slot};
 
 /// The worker that runs what no worker in particular has to.
@@ -77,6 +77,10 @@ pub struct Common {
     clear_until_ms: AtomicU64,
     /// Another number whenever some of that may have been missed.
     era: AtomicU64,
+    /// Hosts that do not know all yet that the primary's log told.
+    unfollowed: AtomicU64,
+    /// The task that takes there what the log tells (`books`).
+    pub books: AtomicU32,
     /// Hosts the log knows to be out of reach.
     logged: AtomicU64,
     /// Hosts the log knows to take no answers.
@@ -102,6 +106,8 @@ impl Common {
             clear_from_ms: AtomicU64::new(0),
             clear_until_ms: AtomicU64::new(0),
             era: AtomicU64::new(1),
+            unfollowed: AtomicU64::new(0),
+            books: AtomicU32::new(crate::io::reactor::NO_TASK),
             logged: AtomicU64::new(0),
             full: AtomicU64::new(0),
             is_looked: AtomicBool::new(true),
@@ -207,8 +213,18 @@ impl Common {
     pub fn era(&self, hosts: u64, now_ms: u64) -> Option<u64> {
         let era = self.era.load(Ordering::SeqCst);
         let is_sure = now_ms < self.clear_until_ms.load(Ordering::SeqCst) && now_ms >= self.clear_from_ms.load(Ordering::SeqCst);
-        let is_clear = is_sure && self.untold.load(Ordering::SeqCst) & hosts == 0;
+        let unsafe_hosts = self.untold.load(Ordering::SeqCst) | self.unfollowed.load(Ordering::SeqCst);
+        let is_clear = is_sure && unsafe_hosts & hosts == 0;
         (is_clear && self.changes.load(Ordering::SeqCst) == 0).then_some(era)
+    }
+
+    /// Notes whether a host lacks something that the primary's log told.
+    pub fn lag(&self, host: usize, lags: bool) {
+        let bit = 1 << (host % HOSTS);
+        match lags {
+            true => self.unfollowed.fetch_or(bit, Ordering::SeqCst),
+            false => self.unfollowed.fetch_and(!bit, Ordering::SeqCst),
+        };
     }
 
     /// Whether the log knows a host to be out of reach.

@@ -1,7 +1,8 @@
 //! Answers that lie in a store: asked for while the client's message waits, given out if all of it is true.
 
-use super::{Fetched, Session, Worker};
+use super::{Fetched, Session, Worker, fresh};
 use crate::monitor::metrics::Metric;
+use crate::server::answers::Answers;
 use crate::server::shelf;
 use crate::server::stores::{Fetch, Found, Stores};
 use std::rc::Rc;
@@ -20,18 +21,30 @@ pub(super) enum Look {
 }
 
 /// Asks the store for the answer to a key, or looks at what it said.
-pub(super) fn look(s: &mut Session, w: &Worker, stores: &Rc<Stores>, key: &[u8], slots: &[Slot]) -> Look {
+pub(super) fn look(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<Stores>, key: &[u8], slots: &[Slot]) -> Look {
     let fetched = match s.cached.fetch.take().filter(|fetched| fetched.fetch.is_for(key, slots)) {
         Some(fetched) => fetched,
         // Who has a link by now has asked before: others would have it meanwhile, and he would ask for ever.
         None if s.link.is_some() => return Look::Off,
         None => {
-            let entry = stores.doorkeeper.borrow_mut().judge(stores.hash_of(key));
+            let judge = || stores.doorkeeper.borrow_mut().judge(stores.hash_of(key));
+            let entry = s.cached.entry.take().unwrap_or_else(judge);
             if entry == Entry::Away {
                 w.count(Metric::CacheStoresSpared);
                 s.cached.spared_at = Some(w.reactor.now());
                 return Look::Off;
             }
+            fresh::follow(s, w, answers);
+            // In this order: what counts as taken in was raised before the stamps are read.
+            if !fresh::is_fresh(s, w) {
+                if fresh::must_wait(s, w) {
+                    s.cached.entry = Some(entry);
+                    return Look::Wait;
+                }
+                s.cached.wait = None;
+                return Look::Off;
+            }
+            s.cached.wait = None;
             let Some(fetch) = stores.fetch(key, slots, w.reactor.current_task(), w.now_ms()) else { return Look::Off };
             w.count(Metric::CacheStoresAsked);
             shelf::wake(w, stores);

@@ -1,0 +1,56 @@
+//! Takes to the stores what the primary's log tells of writes past us, and has it count as covered when they know. A task of the first worker,
+//! where answers are kept in a store and `memqcache_invalidation = wal`. Decisions are `policy::cache`'s (`Follower`, `Ledger`).
+
+use crate::io::reactor::parked;
+use crate::process::worker::Worker;
+use crate::server::catalogs::Database;
+use crate::server::stores::Stores;
+use crate::server::{follower, shelf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_policy::cache::LedgerEntry;
+
+/// Until the worker ends: then `Stores::leave` settles what was raised.
+pub async fn keep(w: Rc<Worker>, stores: Rc<Stores>) {
+    stores.common.books.store(w.reactor.current_task(), Ordering::SeqCst);
+    let mut databases: Vec<Arc<Database>> = Vec::new();
+    while !stores.is_leaving() {
+        take_in(&w, &mut databases);
+        stores.set_now(w.now_ms());
+        databases.retain(|database| {
+            let is_done = tell(&w, &stores, database);
+            if !is_done {
+                stores.wait(w.reactor.current_task());
+            }
+            !is_done || database.follow.is_watched()
+        });
+        shelf::wake(&w, &stores);
+        parked().await;
+    }
+}
+
+/// One that is forgotten by now may still have something to be told.
+fn take_in(w: &Worker, databases: &mut Vec<Arc<Database>>) {
+    for database in w.shared.catalogs.all() {
+        if database.follow.is_watched() && !databases.iter().any(|known| Arc::ptr_eq(known, &database)) {
+            databases.push(database);
+        }
+    }
+}
+
+/// Whether the stores know of all.
+fn tell(w: &Worker, stores: &Stores, database: &Database) -> bool {
+    for entry in database.follow.take_entries() {
+        match entry {
+            LedgerEntry::Raise(slots) => slots.iter().for_each(|slot| stores.follow(*slot)),
+            LedgerEntry::Settle(slots) => slots.iter().for_each(|slot| stores.unfollow(*slot)),
+        }
+    }
+    let before = database.follow.covered();
+    let is_done = database.follow.confirm(|slots| slots.iter().all(|slot| stores.is_followed(*slot)));
+    if database.follow.covered() != before {
+        follower::wake_waiters(w);
+    }
+    is_done
+}
