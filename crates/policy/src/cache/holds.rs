@@ -8,7 +8,8 @@
 //! member looks every `CHECK_MS` whether the marks of its writers are still there: so they are there again before the new one is trusted.
 //!
 //! A member that died leaves its marks. Whoever reads stamps sees them (`sighted`): what has stood there for `DEAD_MS` is taken for lost, and
-//! the stamp is made anew. If that member lives, its mark is there again before the new stamp is trusted, as after any loss.
+//! the stamp is made anew. If that member lives, its mark is there again before the new stamp is trusted, as after any loss. A mark of one that
+//! had just made the stamp says nothing of writers, and goes after `GROWN_MS`: the stamp is made anew, but keeps the marks of writers.
 //!
 //! What could not be said while the store was out of reach is said first of all when it is back (`resume`), and `is_told` holds after that.
 
@@ -26,6 +27,9 @@ pub const CHECK_MS: u64 = 1000;
 /// A mark of somebody else that stood there at every look for so long is taken for one that a dead member has left. A statement or a
 /// commit that was sent before that death is over by then: a server carries it out whether or not its client lives.
 pub const DEAD_MS: u64 = 3_600_000;
+
+/// The same for the mark of a member that had made the stamp anew, which takes it away after `YOUNG_MS` if it lives.
+pub const GROWN_MS: u64 = 20_000;
 
 /// What the store is to be told or asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -83,8 +87,8 @@ struct Hold {
     /// We made the stamp: our mark goes then.
     young_until_ms: Option<u64>,
     looked_ms: u64,
-    /// The swap under way takes away what a dead member has left.
-    is_burial: bool,
+    /// The swap under way makes the stamp anew.
+    is_anew: bool,
 }
 
 impl Hold {
@@ -124,6 +128,12 @@ impl Sighting {
     /// Whether a stamp bears a mark that stood there too long.
     fn is_dead(&self, stamp: &Stamp, now_ms: u64) -> bool {
         now_ms >= self.since_ms + DEAD_MS && stamp.members().any(|member| self.members.contains(&member))
+    }
+
+    /// Whether it was made by one that should have taken it for grown long ago.
+    fn is_orphan(&self, stamp: &Stamp, now_ms: u64) -> bool {
+        let is_theirs = |member: &Member| stamp.has(Mark { member: *member, kind: Kind::Young });
+        now_ms >= self.since_ms + GROWN_MS && self.members.iter().any(is_theirs)
     }
 }
 
@@ -232,7 +242,7 @@ impl Holds {
         }
         let others: Vec<Member> = stamp.members().filter(|member| *member != self.member).collect();
         let known = self.sightings.entry(slot).or_insert_with(|| Sighting { members: others.clone(), since_ms: now_ms });
-        if known.is_dead(stamp, now_ms) {
+        if known.is_dead(stamp, now_ms) || known.is_orphan(stamp, now_ms) {
             let hold = self.holds.entry(slot).or_default();
             // One is enough, however many ask.
             return if hold.look == Look::None { look(slot, hold) } else { None };
@@ -267,8 +277,10 @@ impl Holds {
         let hold = self.holds.get_mut(&slot)?;
         hold.looked_ms = now_ms;
         let has_writers = hold.writers > 0;
-        let is_dead = |stamp: &Stamp| self.sightings.get(&slot).is_some_and(|sighting| sighting.is_dead(stamp, now_ms));
-        hold.is_burial = false;
+        let sighting = self.sightings.get(&slot);
+        let is_dead = |stamp: &Stamp| sighting.is_some_and(|sighting| sighting.is_dead(stamp, now_ms));
+        let is_orphan = |stamp: &Stamp| sighting.is_some_and(|sighting| sighting.is_orphan(stamp, now_ms));
+        hold.is_anew = false;
         let order = match found {
             Found::Nothing if has_writers && hold.state != State::Asking => {
                 hold.state = State::Asking;
@@ -281,15 +293,13 @@ impl Holds {
                 return None;
             }
             Found::Nothing => None,
-            Found::Rubbish => Some(anew(slot, hold, member, now_ms, fresh)),
+            Found::Rubbish => Some(anew(slot, hold, member, now_ms, fresh, &[])),
             Found::Stamp(stamp) if has_writers && hold.state == State::Raised && !stamp.has(writer) => {
                 hold.state = State::Asking;
                 Some(Order::Append(slot, writer))
             }
-            Found::Stamp(stamp) if is_dead(&stamp) => {
-                hold.is_burial = true;
-                Some(anew(slot, hold, member, now_ms, fresh))
-            }
+            Found::Stamp(stamp) if is_dead(&stamp) => Some(anew(slot, hold, member, now_ms, fresh, &[])),
+            Found::Stamp(stamp) if is_orphan(&stamp) => Some(anew(slot, hold, member, now_ms, fresh, &stamp.writers())),
             Found::Stamp(stamp) => swap(slot, hold, stamp, [writer, young], now_ms, fresh),
         };
         match order {
@@ -302,7 +312,9 @@ impl Holds {
     pub fn swapped(&mut self, slot: Slot, is_done: bool, now_ms: u64) -> Option<Order> {
         let hold = self.holds.get_mut(&slot)?;
         if is_done {
-            if hold.is_burial {
+            if hold.is_anew {
+                // From now on: until now another one stood there, on which whoever looked has found his marks.
+                hold.young_until_ms = Some(now_ms + YOUNG_MS);
                 self.sightings.remove(&slot);
             }
             return over(&mut self.holds, slot, now_ms, None);
@@ -388,10 +400,12 @@ fn look(slot: Slot, hold: &mut Hold) -> Option<Order> {
     }
 }
 
-/// What is found counts for nothing: another one in its place.
-fn anew(slot: Slot, hold: &mut Hold, member: Member, now_ms: u64, fresh: u64) -> Order {
+/// What is found counts for nothing: another one in its place, with these of its marks.
+fn anew(slot: Slot, hold: &mut Hold, member: Member, now_ms: u64, fresh: u64, marks: &[Mark]) -> Order {
     hold.young_until_ms = Some(now_ms + YOUNG_MS);
-    Order::Swap(slot, Stamp::made(fresh, member, hold.writers > 0))
+    hold.is_anew = true;
+    let others = marks.iter().filter(|mark| mark.member != member);
+    Order::Swap(slot, others.fold(Stamp::made(fresh, member, hold.writers > 0), |stamp, mark| stamp.with(*mark)))
 }
 
 /// What a stamp that was found is to become, if it is not right.

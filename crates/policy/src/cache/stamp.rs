@@ -99,6 +99,11 @@ impl Stamp {
         self.marks.iter().map(|mark| mark.member)
     }
 
+    /// The marks of writers.
+    pub fn writers(&self) -> Vec<Mark> {
+        self.marks.iter().filter(|mark| mark.kind == Kind::Writer).copied().collect()
+    }
+
     /// As it is with a mark more.
     #[must_use]
     pub fn with(mut self, mark: Mark) -> Stamp {

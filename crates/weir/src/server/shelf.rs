@@ -47,7 +47,9 @@ impl Cause {
     /// What happened, and what to do.
     fn words(&self) -> (&str, &'static str) {
         match self {
-            Cause::Lost(text) => (text, "Look whether it runs and can be reached from here"),
+            Cause::Lost(text) => {
+                (text, "Look whether it runs, can be reached from here, and speaks TLS or not as memqcache_sslmode says")
+            }
             Cause::Refused(text) => (text, advice(text)),
         }
     }

@@ -101,7 +101,7 @@ fn a_store_that_cannot_be_trusted_or_does_not_trust_us_is_missed_and_said_so() {
         ground.prepare("create table t as select 1 as a");
         let cases = [
             // It is in plain text that we would speak.
-            (vec![("sslmode", "disable")], "does not serve as a store of answers: "),
+            (vec![("sslmode", "disable")], "speaks TLS or not as memqcache_sslmode says"),
             (
                 [&OWN[..], &[("sslmode", "verify-ca"), ("sslrootcert", "other.crt")]].concat(),
                 "is signed by none of the authorities",

@@ -405,6 +405,20 @@ fn what_a_weir_wrote_that_dies_cut_off_from_the_store_the_others_do_not_give_out
 }
 
 #[test]
+fn stamps_of_a_weir_that_was_killed_right_after_it_had_made_them_are_trusted_soon() {
+    let Some(Split { _store: store, ground, network: _network, near, far }) = Split::start(Kind::Memcached) else { return };
+    let (mut reader, mut first) = (ground.client(&near), ground.client(&far));
+    let read = "select count(*) from t";
+    let own = store.port.number();
+    wait_until("a stamp that is young", || {
+        first.rows(read);
+        store.say(&format!("get test_{own}:s:0\r\n")).contains("y\r\n")
+    });
+    drop((first, far));
+    assert_eq!(warm(&near, &mut reader, read)[0][0], "1");
+}
+
+#[test]
 fn answers_are_spread_over_hosts_and_one_that_goes_is_missed() {
     let (Some(one), Some(mut other)) = (Store::start(Kind::Memcached), Store::start(Kind::Memcached)) else { return };
     let ground = Ground::new();

@@ -172,7 +172,8 @@ impl World {
             next.extend(READ.into_iter().filter_map(|slot| self.check(member, slot)));
         }
         if self.burials < bounds.burials {
-            next.extend(READ.into_iter().filter_map(|slot| self.bury(slot)));
+            next.extend(READ.into_iter().filter_map(|slot| self.bury(slot, 0)));
+            next.extend(READ.into_iter().filter_map(|slot| self.bury(slot, NOW - GROWN_MS)));
         }
         next.extend(self.ask(bounds, without));
         next.extend(self.give(without));
@@ -309,11 +310,11 @@ impl World {
         Some(world)
     }
 
-    /// The first member has seen the other's mark for too long.
-    fn bury(&self, slot: Slot) -> Option<World> {
+    /// The first member has seen the other's mark for too long: for any, or for one that says that it is young.
+    fn bury(&self, slot: Slot, since_ms: u64) -> Option<World> {
         let stamp = self.store[at(slot)].as_ref().filter(|stamp| stamp.members().any(|member| member == 1))?;
         let mut world = World { burials: self.burials + 1, ..self.clone() };
-        world.members[0].sightings.insert(slot, Sighting { members: vec![1], since_ms: 0 });
+        world.members[0].sightings.insert(slot, Sighting { members: vec![1], since_ms });
         let order = world.members[0].sighted(slot, stamp, NOW);
         world.send(0, order);
         Some(world)
@@ -479,12 +480,19 @@ const STANDBY: Bounds =
     Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: true, rollbacks: false, burials: 0, dies: false };
 const BURIALS: Bounds =
     Bounds { writers: [&[], &[1]], losses: 0, cuts: 0, standby: false, rollbacks: true, burials: 1, dies: false };
+const ORPHANS: Bounds = Bounds { losses: 1, rollbacks: false, ..BURIALS };
 
 #[test]
 fn no_order_of_steps_gives_out_an_answer_that_is_wrong() {
-    for (name, bounds) in
-        [("losses", LOSSES), ("writers", WRITERS), ("cuts", CUTS), ("deaths", DEATHS), ("standby", STANDBY), ("burials", BURIALS)]
-    {
+    for (name, bounds) in [
+        ("losses", LOSSES),
+        ("writers", WRITERS),
+        ("cuts", CUTS),
+        ("deaths", DEATHS),
+        ("standby", STANDBY),
+        ("burials", BURIALS),
+        ("orphans", ORPHANS),
+    ] {
         let (count, wrong) = explore(bounds, Without::Nothing);
         assert_eq!(wrong, None, "{name}, {count} worlds");
         assert!(count > 1000, "{name}: {count} worlds");
@@ -590,6 +598,27 @@ fn marks_of_the_dead_go_from_a_table_that_is_always_written() {
     bench.run(DEAD_MS + YOUNG_MS);
     assert!(bench.store.as_ref().is_some_and(Stamp::is_quiet), "{:?}", bench.store);
     assert!(bench.holds.holds.is_empty() && bench.holds.sightings.is_empty());
+}
+
+#[test]
+fn a_stamp_whose_maker_died_young_is_trusted_soon_but_for_its_writers() {
+    let mark = |member, kind| Mark { member, kind };
+    for writer in [None, Some(mark(7, Kind::Writer))] {
+        let made = Stamp::made(5, 7, writer.is_some());
+        let mut bench = Bench::new(Some(made.clone()));
+        for now_ms in (0..GROWN_MS).step_by(1000) {
+            bench.read(now_ms);
+            assert_eq!(bench.store, Some(made.clone()), "after {now_ms} ms");
+        }
+        bench.read(GROWN_MS);
+        let young = bench.store.clone().unwrap();
+        assert!(young.has(mark(1, Kind::Young)) && !young.has(mark(7, Kind::Young)) && young.base != 5, "{young:?}");
+        bench.read(GROWN_MS + YOUNG_MS);
+        bench.run(GROWN_MS + YOUNG_MS);
+        let grown = bench.store.clone().unwrap();
+        assert_eq!(grown.writers(), writer.as_slice());
+        assert_eq!(grown.is_quiet(), writer.is_none(), "{grown:?}");
+    }
 }
 
 #[test]
