@@ -283,7 +283,7 @@ impl Follower {
         }
     }
 
-    /// Nobody follows this database any more, and nothing is to be kept of it: answers are untrue for ever.
+    /// Nobody follows this database any more. A book that is our memory outlives that: what is raised in it is settled, as changed.
     pub fn end(&mut self, next: u64, book: &mut Book) {
         self.lose(next, book);
         book.open(self.database, next);

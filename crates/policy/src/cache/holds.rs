@@ -9,13 +9,14 @@
 //!
 //! A member that died leaves its marks. Whoever reads stamps sees them (`sighted`): what has stood there for `DEAD_MS` is taken for lost, and
 //! the stamp is made anew. If that member lives, its mark is there again before the new stamp is trusted, as after any loss. A mark of one that
-//! had just made the stamp says nothing of writers, and goes after `GROWN_MS`: the stamp is made anew, but keeps the marks of writers.
+//! had just made the stamp says nothing of writers, and goes after `GROWN_MS`: the stamp is made anew, but keeps the marks of writers. The same
+//! for the mark of one that follows the primary's log: nobody else relies on it.
 //!
-//! What could not be said while the store was out of reach is said first of all when it is back (`resume`), and `is_told` holds after that.
+//! What could not be said while the store was out of reach is said first of all when it is back (`resume`); until then it is owed (`owes`).
 
-use super::stamp::{Kind, Mark, Member, Stamp};
+use super::stamp::{Kind, Mark, Member, Stamp, is_follower};
 use super::versions::Slot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// For so long a stamp that was made anew is not trusted. Well above the time in which members look for their marks, or, when they
 /// cannot, in which all others have stopped to answer from the store.
@@ -28,7 +29,8 @@ pub const CHECK_MS: u64 = 1000;
 /// commit that was sent before that death is over by then: a server carries it out whether or not its client lives.
 pub const DEAD_MS: u64 = 3_600_000;
 
-/// The same for the mark of a member that had made the stamp anew, which takes it away after `YOUNG_MS` if it lives.
+/// The same for the mark of a member that had made the stamp anew, which takes it away after `YOUNG_MS` if it lives, and for one that follows
+/// the primary's log, which puts it there again.
 pub const GROWN_MS: u64 = 20_000;
 
 /// What the store is to be told or asked.
@@ -78,8 +80,6 @@ enum Look {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Hold {
     writers: u32,
-    /// Those of them that are no writers of ours: the log has told of them.
-    followed: u32,
     /// They have, or may have, changed something; the store does not know.
     is_changed: bool,
     state: State,
@@ -130,9 +130,11 @@ impl Sighting {
         now_ms >= self.since_ms + DEAD_MS && stamp.members().any(|member| self.members.contains(&member))
     }
 
-    /// Whether it was made by one that should have taken it for grown long ago.
+    /// Whether it was made by one that should have taken it for grown long ago, or bears the mark of one that may have died with all who
+    /// rely on it.
     fn is_orphan(&self, stamp: &Stamp, now_ms: u64) -> bool {
-        let is_theirs = |member: &Member| stamp.has(Mark { member: *member, kind: Kind::Young });
+        let has = |member: &Member, kind| stamp.has(Mark { member: *member, kind });
+        let is_theirs = |member: &Member| has(member, Kind::Young) || (is_follower(*member) && has(member, Kind::Writer));
         now_ms >= self.since_ms + GROWN_MS && self.members.iter().any(is_theirs)
     }
 }
@@ -142,13 +144,15 @@ impl Sighting {
 pub struct Holds {
     member: Member,
     holds: BTreeMap<Slot, Hold>,
+    /// What the store did not know while it was out of reach, and has not heard since.
+    owed: BTreeSet<Slot>,
     /// Of stamps that had marks of others when they were last read.
     sightings: BTreeMap<Slot, Sighting>,
 }
 
 impl Holds {
     pub fn new(member: Member) -> Holds {
-        Holds { member, holds: BTreeMap::new(), sightings: BTreeMap::new() }
+        Holds { member, holds: BTreeMap::new(), owed: BTreeSet::new(), sightings: BTreeMap::new() }
     }
 
     fn mark(&self, kind: Kind) -> Mark {
@@ -176,26 +180,30 @@ impl Holds {
 
     /// Whether there are writers of ours at all.
     pub fn has_writers(&self) -> bool {
-        self.holds.values().any(|hold| hold.writers > hold.followed)
-    }
-
-    /// The same as `raise` for somebody who writes past us.
-    pub fn follow(&mut self, slot: Slot) -> Option<Order> {
-        let order = self.raise(slot);
-        self.holds.entry(slot).or_default().followed += 1;
-        order
-    }
-
-    /// The end of what was so raised.
-    pub fn unfollow(&mut self, slot: Slot) -> Option<Order> {
-        let hold = self.holds.get_mut(&slot)?;
-        hold.followed = hold.followed.saturating_sub(1);
-        self.settle(slot, true)
+        self.holds.values().any(|hold| hold.writers > 0)
     }
 
     /// Whether nobody trusts what stood there when this slot was raised, whatever has become of that since.
-    pub fn is_known(&self, slot: Slot) -> bool {
+    pub fn is_told_of(&self, slot: Slot) -> bool {
         self.holds.get(&slot).is_none_or(Hold::is_told)
+    }
+
+    /// Whether there is something the store was not told while it was out of reach: what was told once since then is not owed any more.
+    /// While it is out of reach, to be asked after whatever is raised.
+    pub fn owes(&mut self, is_away: bool) -> bool {
+        if is_away {
+            self.owed.extend(self.holds.iter().filter(|(_, hold)| !hold.is_told()).map(|(slot, _)| *slot));
+        } else {
+            self.owed.retain(|slot| self.holds.get(slot).is_some_and(|hold| !hold.is_told()));
+        }
+        !self.owed.is_empty()
+    }
+
+    /// Nobody will settle what is raised: it counts as changed.
+    pub fn settle_all(&mut self) -> Vec<Order> {
+        let raised: Vec<(Slot, u32)> = self.holds.iter().map(|(slot, hold)| (*slot, hold.writers)).collect();
+        let each = raised.into_iter().flat_map(|(slot, writers)| (0..writers).map(move |_| slot));
+        each.filter_map(|slot| self.settle(slot, true)).collect()
     }
 
     /// It is known how a write ended, or nothing was sent. Once for every `raise`.
@@ -369,11 +377,6 @@ impl Holds {
         self.holds.retain(|_, hold| hold.writers > 0);
         left
     }
-
-    /// Whether the store knows all it must: of every writer, and of every change.
-    pub fn is_told(&self) -> bool {
-        self.holds.values().all(Hold::is_told)
-    }
 }
 
 /// The store has our mark.
@@ -404,6 +407,9 @@ fn look(slot: Slot, hold: &mut Hold) -> Option<Order> {
 fn anew(slot: Slot, hold: &mut Hold, member: Member, now_ms: u64, fresh: u64, marks: &[Mark]) -> Order {
     hold.young_until_ms = Some(now_ms + YOUNG_MS);
     hold.is_anew = true;
+    if hold.writers == 0 {
+        rebase(hold);
+    }
     let others = marks.iter().filter(|mark| mark.member != member);
     Order::Swap(slot, others.fold(Stamp::made(fresh, member, hold.writers > 0), |stamp, mark| stamp.with(*mark)))
 }
@@ -425,13 +431,18 @@ fn swap(slot: Slot, hold: &mut Hold, stamp: Stamp, [writer, young]: [Mark; 2], n
         return None;
     }
     if rebases {
-        hold.is_changed = false;
-        hold.look = match hold.look {
-            Look::Again { .. } => Look::Again { rebases },
-            Look::Under { .. } | Look::None => Look::Under { rebases },
-        };
+        rebase(hold);
     }
     Some(Order::Swap(slot, new))
+}
+
+/// The swap that is about to be sent says that something was changed.
+fn rebase(hold: &mut Hold) {
+    hold.is_changed = false;
+    hold.look = match hold.look {
+        Look::Again { .. } => Look::Again { rebases: true },
+        Look::Under { .. } | Look::None => Look::Under { rebases: true },
+    };
 }
 
 /// A look is over. Another one, if something happened meanwhile; a hold that nobody needs goes.

@@ -28,7 +28,7 @@ pub struct Ledger {
     raised: u64,
     confirmed: u64,
     /// Those that were taken and are not confirmed.
-    asked: VecDeque<Box<[Slot]>>,
+    asked: VecDeque<Vec<Slot>>,
     /// What is covered when so many are confirmed.
     withheld: VecDeque<(u64, Covered)>,
     covered: Covered,
@@ -38,7 +38,7 @@ impl Ledger {
     /// What is to be said next. To be said in this order.
     pub fn take(&mut self) -> Vec<Entry> {
         let entries = std::mem::take(&mut self.entries);
-        let raised = |entry: &Entry| if let Entry::Raise(slots) = entry { Some(slots.clone()) } else { None };
+        let raised = |entry: &Entry| if let Entry::Raise(slots) = entry { Some(slots.to_vec()) } else { None };
         self.asked.extend(entries.iter().filter_map(raised));
         entries
     }
@@ -46,6 +46,11 @@ impl Ledger {
     /// Whether all was taken and confirmed.
     pub fn is_done(&self) -> bool {
         self.asked.is_empty() && self.entries.is_empty()
+    }
+
+    /// When the oldest round was asked for that is covered and waits for the store; none: none does.
+    pub fn behind_since_ms(&self) -> Option<u64> {
+        self.withheld.front().map(|(_, covered)| covered.asked_ms)
     }
 
     /// The follower has covered this. Gives what the store shows by now.
@@ -69,9 +74,14 @@ impl Ledger {
         self.release()
     }
 
-    /// Asks whether the store knows of what was raised, the oldest first. Gives what it shows now.
-    pub fn confirm(&mut self, mut is_known: impl FnMut(&[Slot]) -> bool) -> Covered {
-        while self.asked.pop_front_if(|slots| is_known(slots)).is_some() {
+    /// Asks whether the store knows of what was raised, the oldest first: each slot once at some time since then is enough. Gives what it
+    /// shows now.
+    pub fn confirm(&mut self, mut is_known: impl FnMut(Slot) -> bool) -> Covered {
+        let mut is_over = |slots: &mut Vec<Slot>| {
+            slots.retain(|slot| !is_known(*slot));
+            slots.is_empty()
+        };
+        while self.asked.pop_front_if(&mut is_over).is_some() {
             self.confirmed += 1;
         }
         self.release()
@@ -168,7 +178,7 @@ mod tests {
             self.ledger().cover(covered(round)).round
         }
 
-        fn confirm(&mut self, is_known: impl FnMut(&[Slot]) -> bool) -> u64 {
+        fn confirm(&mut self, is_known: impl FnMut(Slot) -> bool) -> u64 {
             self.ledger().confirm(is_known).round
         }
     }
@@ -180,16 +190,18 @@ mod tests {
         assert_eq!((page.cover(1), page.confirm(|_| true)), (0, 0), "nobody was told yet");
         assert_eq!(page.ledger().take(), [Entry::Raise([1].into()), Entry::Settle([1].into())]);
         assert!(!page.ledger().is_done());
-        assert_eq!((page.confirm(|slots| slots == [1]), page.cover(2)), (1, 2));
+        assert_eq!((page.confirm(|slot| slot == 1), page.cover(2)), (1, 2));
         assert!(page.ledger().is_done());
         page.0.raise(&[7, 8]);
-        assert_eq!(page.cover(3), 2);
+        assert_eq!(page.ledger().behind_since_ms(), None);
+        assert_eq!((page.cover(3), page.ledger().behind_since_ms()), (2, Some(30)));
         page.0.raise(&[9]);
         page.0.settle(&[7, 8], Outcome::Committed { round: 3 });
         assert_eq!((page.cover(4), page.cover(5)), (2, 2));
         assert_eq!(page.ledger().take().len(), 3);
-        assert_eq!(page.confirm(|slots| slots == [9]), 2, "in their order");
-        assert_eq!((page.confirm(|slots| slots == [7, 8]), page.confirm(|_| true)), (3, 5));
+        assert_eq!(page.confirm(|slot| slot == 9), 2, "in their order");
+        assert_eq!(page.confirm(|slot| slot == 8), 2, "not all of it");
+        assert_eq!((page.confirm(|slot| slot == 7), page.confirm(|_| true)), (3, 5), "not at the same time");
     }
 
     #[test]
@@ -211,6 +223,6 @@ mod tests {
         }
         page.ledger().take();
         assert_eq!(page.ledger().withheld.len(), WITHHELD_MAX);
-        assert_eq!((page.confirm(|slots| slots[0] <= 10), page.confirm(|_| true)), (10, 1000));
+        assert_eq!((page.confirm(|slot| slot <= 10), page.confirm(|_| true)), (10, 1000));
     }
 }

@@ -6,8 +6,16 @@
 
 use super::versions::{Deps, Slot};
 
-/// A worker of a Weir.
+/// A worker of a Weir, or what follows the primary's log for it; the lowest byte says which.
 pub type Member = u32;
+
+/// The lowest byte of the member that marks what others write past its Weir. Its marks count for that Weir alone.
+pub const FOLLOWER: u8 = u8::MAX;
+
+/// Whether a member's writers are those of whom the primary's log tells.
+pub(super) fn is_follower(member: Member) -> bool {
+    member.to_le_bytes()[0] == FOLLOWER
+}
 
 /// Longer stamps are not read: some member left marks behind again and again.
 const MARKS_MAX: usize = 512;
@@ -99,9 +107,9 @@ impl Stamp {
         self.marks.iter().map(|mark| mark.member)
     }
 
-    /// The marks of writers.
+    /// The marks of writers through some Weir.
     pub fn writers(&self) -> Vec<Mark> {
-        self.marks.iter().filter(|mark| mark.kind == Kind::Writer).copied().collect()
+        self.marks.iter().filter(|mark| mark.kind == Kind::Writer && !is_follower(mark.member)).copied().collect()
     }
 
     /// As it is with a mark more.

@@ -41,14 +41,21 @@ fn take_in(w: &Worker, databases: &mut Vec<Arc<Database>>) {
 
 /// Whether the stores know of all.
 fn tell(w: &Worker, stores: &Stores, database: &Database) -> bool {
+    // First of all: what is raised and settled next may be on its way for a while.
+    confirm(w, stores, database);
     for entry in database.follow.take_entries() {
         match entry {
             LedgerEntry::Raise(slots) => slots.iter().for_each(|slot| stores.follow(*slot)),
             LedgerEntry::Settle(slots) => slots.iter().for_each(|slot| stores.unfollow(*slot)),
         }
     }
+    confirm(w, stores, database)
+}
+
+fn confirm(w: &Worker, stores: &Stores, database: &Database) -> bool {
     let before = database.follow.covered();
-    let is_done = database.follow.confirm(|slots| slots.iter().all(|slot| stores.is_followed(*slot)));
+    stores.note_lags();
+    let is_done = database.follow.confirm(|slot| stores.is_followed(slot));
     if database.follow.covered() != before {
         follower::wake_waiters(w);
     }

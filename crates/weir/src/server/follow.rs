@@ -164,15 +164,18 @@ impl Follow {
         let machine = machine.as_mut()?;
         let result = act(machine);
         let covered = machine.follower.covered();
-        self.behind_since_ms.store(machine.follower.behind_since_ms().unwrap_or(NOT_BEHIND), Ordering::Relaxed);
-        self.publish(match &mut machine.book {
+        let covered = match &mut machine.book {
             Book::Memory(_) => covered,
             Book::Store(ledger) => ledger.cover(covered),
-        });
+        };
+        self.publish(machine, covered);
         Some(result)
     }
 
-    fn publish(&self, covered: Covered) {
+    fn publish(&self, machine: &Machine, covered: Covered) {
+        let withheld = if let Book::Store(ledger) = &machine.book { ledger.behind_since_ms() } else { None };
+        let since = withheld.or(machine.follower.behind_since_ms());
+        self.behind_since_ms.store(since.unwrap_or(NOT_BEHIND), Ordering::Relaxed);
         self.asked_ms.store(covered.asked_ms, Ordering::SeqCst);
         self.round.store(covered.round, Ordering::SeqCst);
     }
@@ -186,14 +189,13 @@ impl Follow {
     }
 
     /// Asks whether the store knows of what it was told, and publishes what is covered by that. True: it knows of all.
-    pub fn confirm(&self, is_known: impl FnMut(&[Slot]) -> bool) -> bool {
-        match self.machine.lock().as_mut().map(|machine| &mut machine.book) {
-            Some(Book::Store(ledger)) => {
-                self.publish(ledger.confirm(is_known));
-                ledger.is_done()
-            }
-            _ => true,
-        }
+    pub fn confirm(&self, is_known: impl FnMut(Slot) -> bool) -> bool {
+        let mut machine = self.machine.lock();
+        let Some(machine) = machine.as_mut() else { return true };
+        let Book::Store(ledger) = &mut machine.book else { return true };
+        let (covered, is_done) = (ledger.confirm(is_known), ledger.is_done());
+        self.publish(machine, covered);
+        is_done
     }
 }
 

@@ -38,6 +38,8 @@ const QUIET: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Time without sessions after which a database is left alone.
 const LINGER: Duration = Duration::from_secs(60);
+/// The same where answers are kept in a store: whoever begins to follow makes all that is stored of the database untrue, for all Weirs.
+const LINGER_BY_STORE: Duration = Duration::from_secs(3600);
 /// Time for the server to let go of the slot.
 const PART_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes read at once.
@@ -138,7 +140,8 @@ fn is_wanted(w: &Worker, database: &Database, used_at: &mut Instant) -> bool {
     if database.has_sessions() {
         *used_at = Instant::now();
     }
-    let is_used = used_at.elapsed() < LINGER && !database.follow.is_unwanted();
+    let linger = if w.stores.is_some() { LINGER_BY_STORE } else { LINGER };
+    let is_used = used_at.elapsed() < linger && !database.follow.is_unwanted();
     is_used && w.shared.stop_mode() < Stop::Fast
 }
 

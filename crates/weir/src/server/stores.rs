@@ -21,7 +21,9 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_policy::cache::{Doorkeeper, Found as Stood, Holds, Host, Kept, Order, Ring, Shards, Slot, Stamp, hosts};
+use weir_policy::cache::{
+    Deps, Doorkeeper, FOLLOWER, Found as Stood, Holds, Host, Kept, Member, Order, Ring, Shards, Shown, Slot, Stamp, hosts,
+};
 use weir_policy::config::{CacheConfig, Method, StoreConfig};
 use weir_wire::store::{Ask, Dialect, Expect, Told, Value, is_moved};
 
@@ -52,7 +54,7 @@ enum Purpose {
     /// Answers that sessions want.
     Answers(Question),
     /// What a hold is waiting for.
-    Hold(Order),
+    Hold(Whose, Order),
     /// An answer was stored.
     Put,
     /// A stamp was taken away.
@@ -83,6 +85,30 @@ pub struct Sent {
     purpose: Purpose,
 }
 
+/// Whose writes a host is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// Those of this worker's sessions.
+    Ours,
+    /// Those past us, as the primary's log tells; on the first worker.
+    Others,
+}
+
+const WHOSE: [Whose; 2] = [Whose::Ours, Whose::Others];
+
+/// What a host is to be told of somebody's writes.
+struct Account {
+    holds: RefCell<Holds>,
+    /// What was looked at, for the swap that follows.
+    looked: RefCell<HashMap<Slot, Value>>,
+}
+
+impl Account {
+    fn new(member: Member) -> Account {
+        Account { holds: RefCell::new(Holds::new(member)), looked: RefCell::default() }
+    }
+}
+
 /// One host.
 pub struct Shelf {
     pub host: Host,
@@ -93,9 +119,8 @@ pub struct Shelf {
     is_up: Cell<bool>,
     /// Its task has connections.
     pub is_attended: Cell<bool>,
-    holds: RefCell<Holds>,
-    /// What was looked at, for the swap that follows.
-    looked: RefCell<HashMap<Slot, Value>>,
+    ours: Account,
+    others: Account,
     /// Reads that nobody has asked it for yet.
     wanted: RefCell<VecDeque<Rc<Fetch>>>,
     /// Answers are asked for.
@@ -127,8 +152,10 @@ pub struct Stores {
     hasher: RandomState,
     /// Changes nobody waits for, until the store knows of them.
     changes: RefCell<Vec<Ticket>>,
-    /// Raised for what others wrote past us, and not settled: see `books`.
-    followed: RefCell<Vec<Slot>>,
+    /// Whether it is on this worker that the primary's log is taken to the hosts (`books`).
+    follows: bool,
+    /// Answers that were given out, and the rounds that show what they show.
+    shown: RefCell<Shown<Digest>>,
 }
 
 impl Stores {
@@ -137,7 +164,6 @@ impl Stores {
         let store = config.store()?;
         // The configuration was checked.
         let hosts = hosts(&store.hosts, store.port).ok()?;
-        let member = common.member(worker);
         let shelf = |host: &Host| Shelf {
             host: host.clone(),
             lanes: RefCell::new(Rc::new([Lane::default()])),
@@ -145,8 +171,8 @@ impl Stores {
             task: Cell::new(crate::io::reactor::NO_TASK),
             is_up: Cell::new(false),
             is_attended: Cell::new(false),
-            holds: RefCell::new(Holds::new(member)),
-            looked: RefCell::default(),
+            ours: Account::new(common.member(worker)),
+            others: Account::new(common.member(FOLLOWER)),
             wanted: RefCell::default(),
             is_asked: Cell::new(false),
         };
@@ -168,7 +194,8 @@ impl Stores {
             doorkeeper: RefCell::default(),
             hasher: RandomState::default(),
             changes: RefCell::default(),
-            followed: RefCell::default(),
+            follows: worker == FIRST_WORKER && config.follows_wal,
+            shown: RefCell::default(),
         }))
     }
 
@@ -203,9 +230,9 @@ impl Stores {
         self.woken.take()
     }
 
-    /// By what the doorkeeper knows a key.
-    pub fn hash_of(&self, key: &[u8]) -> u64 {
-        self.hasher.hash_one(key)
+    /// By what the doorkeeper knows a key, and an answer is known again.
+    pub fn hash_of(&self, bytes: &[u8]) -> u64 {
+        self.hasher.hash_one(bytes)
     }
 
     pub fn set_now(&self, now_ms: u64) {
@@ -218,9 +245,15 @@ impl Stores {
     /// A stamp that is missing is made.
     pub fn missed(&self, slot: Slot) {
         for at in self.hosts_of(slot) {
-            let order = self.shelves[at].holds.borrow_mut().missed(slot, self.now_ms.get(), crate::random_word());
-            self.order(at, order);
+            let order = self.shelves[at].ours.holds.borrow_mut().missed(slot, self.now_ms.get(), crate::random_word());
+            self.order(at, Whose::Ours, order);
         }
+    }
+
+    /// The round that shows what an answer shows which is about to be given out: `next` for one that is seen here for the first time, since
+    /// another Weir's rounds are not ours.
+    pub fn round_of(&self, fetch: &Fetch, deps: &Deps, bytes: &[u8], next: u64) -> u64 {
+        self.shown.borrow_mut().round_of(&fetch.digest, deps, self.hash_of(bytes), next)
     }
 
     /// Stores an answer. It does not matter when it gets there: it carries what it hangs on.
@@ -237,18 +270,26 @@ impl Stores {
 impl Stores {
     /// A writer is about to commit.
     pub fn raise(&self, slot: Slot) {
-        for at in self.hosts_of(slot) {
-            let order = self.shelves[at].holds.borrow_mut().raise(slot);
-            self.order(at, order);
-            self.wish(at);
-        }
+        self.raise_for(Whose::Ours, slot);
     }
 
     /// It is known how that went.
     pub fn settle(&self, slot: Slot, is_changed: bool) {
+        self.settle_for(Whose::Ours, slot, is_changed);
+    }
+
+    fn raise_for(&self, whose: Whose, slot: Slot) {
         for at in self.hosts_of(slot) {
-            let order = self.shelves[at].holds.borrow_mut().settle(slot, is_changed);
-            self.order(at, order);
+            let order = self.shelves[at].account(whose).holds.borrow_mut().raise(slot);
+            self.order(at, whose, order);
+            self.note_debts(at);
+        }
+    }
+
+    fn settle_for(&self, whose: Whose, slot: Slot, is_changed: bool) {
+        for at in self.hosts_of(slot) {
+            let order = self.shelves[at].account(whose).holds.borrow_mut().settle(slot, is_changed);
+            self.order(at, whose, order);
         }
     }
 
@@ -263,7 +304,7 @@ impl Stores {
         self.hosts_of(slot).all(|at| {
             let shelf = &self.shelves[at];
             match self.is_up(at) {
-                true => shelf.holds.borrow().is_raised(slot),
+                true => shelf.ours.holds.borrow().is_raised(slot),
                 false => self.common.is_granted(at, self.now_ms.get()),
             }
         })
@@ -289,22 +330,30 @@ impl Stores {
             }
         }
         // A host that is out of reach hears of it first of all when it is back.
-        let done = |ticket: &mut Ticket| ticket.slots.iter().all(|slot| self.is_raised(*slot));
-        let told: Vec<Ticket> = self.changes.borrow_mut().extract_if(.., done).collect();
+        self.end_changes(|ticket| ticket.slots.iter().all(|slot| self.is_raised(*slot)));
+    }
+
+    fn end_changes(&self, is_over: impl Fn(&mut Ticket) -> bool) {
+        let told: Vec<Ticket> = self.changes.borrow_mut().extract_if(.., is_over).collect();
         for ticket in told {
             ticket.into_slots().into_iter().for_each(|slot| self.settle(slot, true));
             self.common.changes.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    /// Whether this worker has, or has had, writers whom a host that is out of reach should know of.
-    fn wish(&self, at: usize) {
-        let shelf = &self.shelves[at];
-        let holds = shelf.holds.borrow();
-        match self.is_up(at) {
-            true if holds.is_told() => self.common.wish(self.worker, at, false),
-            false if holds.has_writers() => self.common.wish(self.worker, at, true),
-            _ => {}
+    /// Tells, of a host that is out of reach, that there are writers it should know of: other Weirs, past the store (`fence`), of our own
+    /// writers, and this Weir's workers of what the log tells. The same when it knows.
+    fn note_debts(&self, at: usize) {
+        let (shelf, is_up) = (&self.shelves[at], self.is_up(at));
+        let owes = |whose| shelf.account(whose).holds.borrow_mut().owes(!is_up);
+        let owes_ours = owes(Whose::Ours);
+        if is_up && !owes_ours {
+            self.common.wish(self.worker, at, false);
+        } else if !is_up && shelf.ours.holds.borrow().has_writers() {
+            self.common.wish(self.worker, at, true);
+        }
+        if self.follows && (!is_up || !owes(Whose::Others)) {
+            self.common.lag(at, !is_up);
         }
     }
 }
@@ -313,49 +362,42 @@ impl Stores {
 impl Stores {
     /// It may not be visible yet.
     pub fn follow(&self, slot: Slot) {
-        self.followed.borrow_mut().push(slot);
-        for at in self.hosts_of(slot) {
-            let order = self.shelves[at].holds.borrow_mut().follow(slot);
-            self.order(at, order);
-        }
+        self.raise_for(Whose::Others, slot);
     }
 
     /// It is.
     pub fn unfollow(&self, slot: Slot) {
-        let mut followed = self.followed.borrow_mut();
-        let Some(place) = followed.iter().position(|known| *known == slot) else { return };
-        followed.swap_remove(place);
-        drop(followed);
-        for at in self.hosts_of(slot) {
-            let order = self.shelves[at].holds.borrow_mut().unfollow(slot);
-            self.order(at, order);
-        }
+        self.settle_for(Whose::Others, slot, true);
     }
 
-    /// Whether nobody here trusts what stood there when this was raised. From a host that is out of reach nothing is given out until it
-    /// has been told: other workers may reach it.
+    /// From hosts that are out of reach nothing is given out until they have been told: other workers may reach them. To be called before
+    /// what follows from `is_followed` is published.
+    pub fn note_lags(&self) {
+        (0..self.shelves.len()).for_each(|at| self.note_debts(at));
+    }
+
+    /// Whether nobody trusts what stood there when this was raised, at any host that is within reach.
     pub fn is_followed(&self, slot: Slot) -> bool {
-        self.hosts_of(slot).all(|at| {
-            if !self.is_up(at) {
-                self.common.lag(at, true);
-                return true;
-            }
-            self.shelves[at].holds.borrow().is_known(slot)
-        })
+        self.hosts_of(slot).all(|at| !self.is_up(at) || self.shelves[at].others.holds.borrow().is_told_of(slot))
     }
 }
 
 /// The worker's end.
 impl Stores {
     /// All sessions are over. Whether hosts are still to hear what they have left; that takes as long as one answer may at most.
-    pub fn leave(&self) -> bool {
+    pub fn leave(self: &Rc<Self>) -> bool {
         if self.leaving_ms.get().is_none() {
             self.leaving_ms.set(Some(self.now_ms.get()));
-            // Nobody will say how that ended: it counts as changed.
-            let followed = self.followed.borrow().clone();
-            followed.into_iter().for_each(|slot| self.unfollow(slot));
             self.woken.borrow_mut().extend(self.shelves.iter().map(|shelf| shelf.task.get()));
+            for (at, shelf) in self.shelves.iter().enumerate() {
+                // Nobody will say how that ended: it counts as changed.
+                let orders = shelf.others.holds.borrow_mut().settle_all();
+                orders.into_iter().for_each(|order| self.order(at, Whose::Others, Some(order)));
+            }
         }
+        // The last of other threads' errands, and those that waited to be known: nobody comes back to them.
+        self.run_errands();
+        self.end_changes(|_| true);
         self.shelves.iter().any(|shelf| shelf.is_attended.get())
     }
 
@@ -370,12 +412,14 @@ impl Stores {
         if !shelf.is_up.get() || self.now_ms.get() > since_ms + self.timeout_ms {
             return true;
         }
-        if shelf.holds.borrow().is_settling() {
+        if WHOSE.iter().any(|whose| shelf.account(*whose).holds.borrow().is_settling()) {
             return false;
         }
-        let left = shelf.holds.borrow_mut().leave();
-        for key in left.into_iter().map(|slot| self.slot_key(slot)) {
-            self.say(at, &key, Ask::Delete { key: &key }, Purpose::Gone);
+        for whose in WHOSE {
+            let left = shelf.account(whose).holds.borrow_mut().leave();
+            for key in left.into_iter().map(|slot| self.slot_key(slot)) {
+                self.say(at, &key, Ask::Delete { key: &key }, Purpose::Gone);
+            }
         }
         shelf.lanes().iter().all(|lane| lane.sent.borrow().is_empty())
     }
@@ -414,15 +458,16 @@ impl Stores {
     fn resume(&self, at: usize) {
         let shelf = &self.shelves[at];
         shelf.is_up.set(true);
-        let orders = shelf.holds.borrow_mut().resume(self.now_ms.get());
-        orders.into_iter().for_each(|order| self.order(at, Some(order)));
+        for whose in WHOSE {
+            let orders = shelf.account(whose).holds.borrow_mut().resume(self.now_ms.get());
+            orders.into_iter().for_each(|order| self.order(at, whose, Some(order)));
+        }
     }
 
     /// The connection is gone, with all that was under way.
     pub fn lose(&self, at: usize) {
         let shelf = &self.shelves[at];
         shelf.is_up.set(false);
-        shelf.looked.borrow_mut().clear();
         for lane in shelf.lanes().iter() {
             lane.out.borrow_mut().clear();
             for sent in lane.sent.take() {
@@ -432,8 +477,11 @@ impl Stores {
             }
         }
         self.give_up_wanted(at);
-        shelf.holds.borrow_mut().lose();
-        self.wish(at);
+        for whose in WHOSE {
+            shelf.account(whose).looked.borrow_mut().clear();
+            shelf.account(whose).holds.borrow_mut().lose();
+        }
+        self.note_debts(at);
         self.wake_waiting();
     }
 
@@ -441,9 +489,10 @@ impl Stores {
         self.shelves[at].is_up.get() && self.shelves[at].is_sure(self.now_ms.get())
     }
 
-    /// Whether the host is there and has been told all it must know.
+    /// Whether the host is there and has been told all it was not while it was out of reach.
     pub fn serves(&self, at: usize) -> bool {
-        self.is_up(at) && self.shelves[at].holds.borrow().is_told()
+        let owes = |whose: &Whose| self.shelves[at].account(*whose).holds.borrow_mut().owes(false);
+        self.is_up(at) && !WHOSE.iter().any(owes)
     }
 
     /// What is due by now.
@@ -452,15 +501,14 @@ impl Stores {
             self.run_errands();
         }
         if self.is_up(at) {
-            let due = self.shelves[at].holds.borrow_mut().due(self.now_ms.get());
-            due.into_iter().for_each(|order| self.order(at, Some(order)));
+            for whose in WHOSE {
+                let due = self.shelves[at].account(whose).holds.borrow_mut().due(self.now_ms.get());
+                due.into_iter().for_each(|order| self.order(at, whose, Some(order)));
+            }
         }
         self.expire_wanted(at);
         self.confirm(at);
-        self.wish(at);
-        if self.worker == FIRST_WORKER && self.serves(at) {
-            self.common.lag(at, false);
-        }
+        self.note_debts(at);
         if !self.is_up(at) {
             self.wake_waiting();
         }
@@ -485,10 +533,10 @@ impl Stores {
         };
         match (sent.purpose, told) {
             (Purpose::Answers(question), Told::Values(values)) => self.answered(at, &lanes[lane], question, values),
-            (Purpose::Hold(order), told) => {
-                let next = self.heard(shelf, &lanes[lane], order, told, is_done);
-                self.order(at, next);
-                self.wish(at);
+            (Purpose::Hold(whose, order), told) => {
+                let next = self.heard(shelf.account(whose), &lanes[lane], order, told, is_done);
+                self.order(at, whose, next);
+                self.note_debts(at);
                 self.wake_waiting();
             }
             (Purpose::Hello, Told::Values(values))
@@ -507,9 +555,9 @@ impl Stores {
     }
 
     /// What a hold makes of a reply.
-    fn heard(&self, shelf: &Shelf, lane: &Lane, order: Order, told: Told, is_done: bool) -> Option<Order> {
+    fn heard(&self, account: &Account, lane: &Lane, order: Order, told: Told, is_done: bool) -> Option<Order> {
         let (now_ms, fresh) = (self.now_ms.get(), crate::random_word());
-        let mut holds = shelf.holds.borrow_mut();
+        let mut holds = account.holds.borrow_mut();
         match order {
             Order::Append(slot, _) => holds.appended(slot, is_done, now_ms, fresh),
             Order::Make(slot, stamp) => holds.made(slot, &stamp, is_done, now_ms),
@@ -521,11 +569,11 @@ impl Stores {
                     Some(value) => Stamp::parse(&lane.untagged(value.clone()).bytes).map_or(Stood::Rubbish, Stood::Stamp),
                 };
                 if let Some(value) = value {
-                    shelf.looked.borrow_mut().insert(slot, value);
+                    account.looked.borrow_mut().insert(slot, value);
                 }
                 let next = holds.looked(slot, found, now_ms, fresh);
                 if !matches!(next, Some(Order::Swap(..))) {
-                    shelf.looked.borrow_mut().remove(&slot);
+                    account.looked.borrow_mut().remove(&slot);
                 }
                 next
             }
@@ -533,13 +581,14 @@ impl Stores {
     }
 
     /// Tells a host what a hold wants told. To one that is out of reach it is said when it is back.
-    fn order(&self, at: usize, order: Option<Order>) {
+    fn order(&self, at: usize, whose: Whose, order: Option<Order>) {
         let Some(order) = order else { return };
         let shelf = &self.shelves[at];
+        let account = shelf.account(whose);
         if !shelf.is_up.get() {
-            return shelf.holds.borrow_mut().lose();
+            return account.holds.borrow_mut().lose();
         }
-        let (purpose, slot) = (Purpose::Hold(order.clone()), order.slot());
+        let (purpose, slot) = (Purpose::Hold(whose, order.clone()), order.slot());
         let key = self.slot_key(slot);
         let lanes = shelf.lanes();
         let lane = &lanes[shelf.lane_of(&key)];
@@ -551,7 +600,7 @@ impl Stores {
             }
             Order::Look(_) => self.look_at(at, key, purpose),
             Order::Swap(_, stamp) => {
-                let Some(Value { bytes, mark }) = shelf.looked.borrow_mut().remove(&slot) else { return };
+                let Some(Value { bytes, mark }) = account.looked.borrow_mut().remove(&slot) else { return };
                 let new = lane.tagged(&stamp.text());
                 let ask = Ask::Swap { key: &key, old: &bytes, mark, new: &new, seconds: STAMP_SECONDS };
                 self.say(at, &key, ask, purpose);
@@ -578,6 +627,15 @@ impl Stores {
 
     fn wake_waiting(&self) {
         self.woken.borrow_mut().append(&mut self.waiting.borrow_mut());
+    }
+}
+
+impl Shelf {
+    fn account(&self, whose: Whose) -> &Account {
+        match whose {
+            Whose::Ours => &self.ours,
+            Whose::Others => &self.others,
+        }
     }
 }
 

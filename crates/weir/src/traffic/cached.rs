@@ -71,8 +71,8 @@ pub struct Cached {
     wait: Option<fresh::Wait>,
     /// What the store is asked.
     fetch: Option<Fetched>,
-    /// What the doorkeeper said of a statement that waits until an answer of the store's would be fresh.
-    entry: Option<Entry>,
+    /// What the doorkeeper said of a statement that waits until an answer of the store's would be fresh, and when.
+    entry: Option<(Entry, Instant)>,
     /// When a statement went to a server without the store's being asked.
     spared_at: Option<Instant>,
     /// What is raised in the store ahead of a statement that waits.
@@ -174,9 +174,8 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
     }
     let key: Key = key.as_slice().into();
     match seek(s, w, answers, before, key, &slots) {
-        Sought::Found(bytes) => {
-            // Another Weir's rounds are not ours.
-            give_batch(s, w, prepared, &bytes, w.shared.positions.next_round());
+        Sought::Found(bytes, round) => {
+            give_batch(s, w, prepared, &bytes, round);
             Some(Flow::Next)
         }
         Sought::Flow(flow) => flow,
@@ -185,7 +184,8 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
 
 /// What came of looking further for an answer that our memory does not have.
 enum Sought {
-    Found(Vec<u8>),
+    /// The bytes, and the round that shows what they show.
+    Found(Vec<u8>, u64),
     Flow(Option<Flow>),
 }
 
@@ -206,7 +206,7 @@ fn seek(
         (Some(_), Some(before)) => Some(before.deps.clone()),
         (Some(stores), None) => match stored::look(s, w, answers, stores, &key, slots) {
             Look::Wait => return Sought::Flow(Some(Flow::Hold)),
-            Look::Hit { bytes, .. } => return Sought::Found(bytes),
+            Look::Hit { bytes, round, .. } => return Sought::Found(bytes, round),
             Look::Miss(deps) => Some(deps),
             Look::Off => return Sought::Flow(None),
         },
@@ -290,7 +290,7 @@ fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Ca
     }
     let key: Key = key.as_slice().into();
     match seek(s, w, answers, before, key, &slots) {
-        Sought::Found(bytes) => Some(give(s, w, header, &bytes, w.shared.positions.next_round())),
+        Sought::Found(bytes, round) => Some(give(s, w, header, &bytes, round)),
         Sought::Flow(flow) => flow,
     }
 }
@@ -531,9 +531,10 @@ pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
     }
 }
 
-/// What the next statement must see is its own matter.
+/// What the next statement must see is its own matter. What the store says to this one by now comes too late: the same text may be asked for
+/// again much later.
 fn forget_waits(s: &mut Session) {
-    (s.cached.waits_until, s.cached.wait, s.cached.entry) = (None, None, None);
+    (s.cached.waits_until, s.cached.wait, s.cached.entry, s.cached.fetch) = (None, None, None, None);
 }
 
 /// What executes a statement later is about to be sent: a Bind.
@@ -854,7 +855,7 @@ fn land(w: &Worker, flight: Flight) {
 
 /// The next statement was refused before it was sent: nothing is waited for, or raised, on its behalf.
 pub fn refused(s: &mut Session, w: &Worker) {
-    (s.cached.ticket, s.cached.fetch) = (None, None);
+    s.cached.ticket = None;
     forget_waits(s);
     give_up(s, w);
     if let Some(stores) = &w.stores {

@@ -3,10 +3,11 @@
 //! Without `memcached` and `redis-server` (Debian: packages of these names) these tests say so and do nothing.
 
 use super::cache::{OBJECTS, REGISTERS, WRITES, history, hits, is_hit, warm};
-use crate::support::faults::Network;
+use crate::support::faults::{Network, Toward};
 use crate::support::ground::{cluster, wait_for_catalog};
 use crate::support::proxy::Folder;
-use crate::support::{Ground, Proxy, Raw, wait_until};
+use crate::support::raw::first_value;
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -402,6 +403,47 @@ fn what_a_weir_wrote_that_dies_cut_off_from_the_store_the_others_do_not_give_out
         }
         assert_eq!(warm(&near, &mut reader, read)[0][0], "2");
     }
+}
+
+#[test]
+fn what_the_store_has_said_to_a_statement_that_a_server_answered_is_not_given_to_the_next() {
+    let Some(store) = Store::start(Kind::Memcached) else { return };
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let network = Network::to(store.port.number());
+    let near = ground.primary_proxy(&store.own_conf());
+    let far = ground.primary_proxy(&format!("{}memqcache_timeout = 2s\n", store.conf(network.port())));
+    let read = "select a from t";
+    let mut definer = ground.client(&near);
+    definer.run("create table one (a int)");
+    wait_for_catalog(&mut definer, &ground.database);
+    let mut readers: Vec<Raw> = (0..8).map(|_| ground.client(&far)).collect();
+    readers.iter_mut().for_each(|reader| assert_eq!(warm(&far, reader, read)[0][0], "1"));
+    // From now on what a worker hears of the store is held up. Of those who ask, some are another worker's.
+    network.stall_first(&[Toward::Client]);
+    readers.iter_mut().for_each(|reader| reader.send(&wire::query(read)));
+    let (mut held, mut free) = (Vec::new(), Vec::new());
+    for mut reader in readers {
+        let is_held = reader.is_silent_for(Duration::from_millis(50));
+        if is_held { &mut held } else { &mut free }.push(reader);
+    }
+    free.iter_mut().for_each(|reader| drop(reader.until_ready()));
+    let (Some(reader), Some(other)) = (held.first_mut(), free.first_mut()) else { panic!("all are one worker's") };
+    // What is defined has changed, as the other worker hears, and no catalog can be read.
+    let mut lock = ground.direct();
+    lock.run("begin; lock table pg_catalog.pg_rewrite");
+    definer.run("create table another (a int)");
+    wait_until("the other worker to hear of it", || {
+        other.rows(read);
+        let rows = other.rows("show pool_catalogs");
+        rows.iter().any(|row| row[0] == ground.database && row[1] != "current")
+    });
+    network.go_on();
+    assert_eq!(first_value(&reader.until_ready()).unwrap(), "1");
+    lock.run("commit");
+    warm(&far, other, read);
+    reader.run("update t set a = 2");
+    assert_eq!(reader.value(read), "2");
 }
 
 #[test]

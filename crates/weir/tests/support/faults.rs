@@ -107,6 +107,11 @@ impl Network {
         *lock(&self.plan.stalled) = (0..self.plan.made.load(Ordering::SeqCst), toward.to_vec());
     }
 
+    /// The first connection that was made carries nothing more in these directions.
+    pub fn stall_first(&self, toward: &[Toward]) {
+        *lock(&self.plan.stalled) = (0..1, toward.to_vec());
+    }
+
     /// Connections made from now on carry nothing; those that are there go on.
     pub fn stall_new(&self) {
         let both = vec![Toward::Server, Toward::Client];

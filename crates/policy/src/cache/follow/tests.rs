@@ -139,6 +139,7 @@ impl World {
         for entry in ledger.take() {
             let is_open = matches!(&entry, Entry::Raise(slots) | Entry::Settle(slots) if **slots == [DATABASE]);
             if without == Without::Open && is_open {
+                // One slot.
                 desk.arrived += usize::from(matches!(entry, Entry::Raise(_)));
             } else {
                 desk.sent.push_back(entry);
@@ -159,7 +160,7 @@ impl World {
             match entry {
                 Entry::Raise(slots) => {
                     versions.raise(&slots);
-                    desk.arrived += 1;
+                    desk.arrived += slots.len();
                 }
                 Entry::Settle(slots) => versions.settle(&slots, Outcome::Committed { round: 0 }),
             }
@@ -170,10 +171,11 @@ impl World {
         if let Some(desk) = &mut known.desk
             && desk.arrived > 0
         {
-            let mut left = std::mem::take(&mut desk.arrived) + 1;
+            let mut left = std::mem::take(&mut desk.arrived);
             desk.ledger.confirm(|_| {
-                left -= 1;
-                left > 0
+                let is_known = left > 0;
+                left -= usize::from(is_known);
+                is_known
             });
             desk.ledger.count_anew();
             next.push(known);

@@ -1,7 +1,7 @@
 //! Two members and a store that loses what it likes, over all orders of their steps: no answer is given out that the primary did not give
 //! when it was asked for. With any one rule switched off there is an order in which one is.
 
-use super::super::stamp::settled;
+use super::super::stamp::{FOLLOWER, settled};
 use super::super::versions::Deps;
 use super::*;
 use std::collections::{HashSet, VecDeque};
@@ -32,6 +32,12 @@ enum Without {
     SameEra,
     /// A swap is for what was looked at.
     SwapIfSame,
+    /// From a host that the follower of the log cannot reach nothing is given out.
+    NothingWhileAway,
+    /// Nor until it has been told what it was not.
+    NothingWhileOwed,
+    /// What the log tells counts as taken in when the store knows.
+    KnownBeforeCovered,
 }
 
 /// What happens in a search.
@@ -48,6 +54,8 @@ struct Bounds {
     burials: u8,
     /// Whether the second member may be gone while it is cut off.
     dies: bool,
+    /// The second member is the first one's follower of the log: its writers ask nobody whether they may commit.
+    follows: bool,
 }
 
 /// What the asker, of the first member, reads.
@@ -81,6 +89,10 @@ struct World {
     is_locked: bool,
     is_heard: bool,
     lost: Lost,
+    /// The host lacks, or lacked, something that the log has told.
+    lags: bool,
+    /// What the log has told counts as taken in.
+    is_covered: bool,
 }
 
 /// A lock that went before the store was told.
@@ -119,11 +131,11 @@ fn at(slot: Slot) -> usize {
 }
 
 impl World {
-    fn begin(standby: bool) -> World {
+    fn begin(Bounds { standby, follows, .. }: Bounds) -> World {
         let quiet = |base| Some(Stamp::made(base, 9, false).without(|_| true));
         World {
             store: [quiet(1), quiet(2)],
-            members: [Holds::new(0), Holds::new(1)],
+            members: [Holds::new(0), Holds::new(if follows { FOLLOWER.into() } else { 1 })],
             sent: Default::default(),
             seen_stamp: Default::default(),
             writers: [0; 2],
@@ -141,6 +153,8 @@ impl World {
             is_locked: false,
             is_heard: false,
             lost: Lost::No,
+            lags: false,
+            is_covered: false,
         }
     }
 
@@ -176,7 +190,7 @@ impl World {
             next.extend(READ.into_iter().filter_map(|slot| self.bury(slot, NOW - GROWN_MS)));
         }
         next.extend(self.ask(bounds, without));
-        next.extend(self.give(without));
+        next.extend(self.give(bounds, without));
         if bounds.standby && self.replayed < self.commits.len() {
             next.push(World { replayed: self.replayed + 1, ..self.clone() });
         }
@@ -189,7 +203,19 @@ impl World {
             }
         }
         next.extend(self.cut(bounds, without));
+        next.iter_mut().for_each(|world| world.note(bounds, without));
         next
+    }
+
+    /// What is noted after each step.
+    fn note(&mut self, bounds: Bounds, without: Without) {
+        let owes = self.members[1].owes(self.is_cut);
+        if bounds.follows {
+            let is_away = self.is_cut && without != Without::NothingWhileAway;
+            self.lags = is_away || (self.lags && owes && without != Without::NothingWhileOwed);
+            let is_known = bounds.writers[1].iter().all(|slot| self.members[1].is_told_of(*slot));
+            self.is_covered |= self.writers[1] > 0 && (is_known || self.is_cut || without == Without::KnownBeforeCovered);
+        }
     }
 
     /// A writer's marks are asked for; he commits or rolls back; what he did is settled.
@@ -209,7 +235,8 @@ impl World {
             1 => {
                 let is_raised = slots.iter().all(|slot| self.members[at].is_raised(*slot));
                 let is_granted = at == 1 && self.is_cut && self.is_locked && (self.is_heard || without == Without::OthersStop);
-                if !is_raised && !is_granted && without != Without::MarksBeforeCommit {
+                let asks = without != Without::MarksBeforeCommit && !(at == 1 && bounds.follows);
+                if asks && !is_raised && !is_granted {
                     return None;
                 }
                 world.rolled_back[at] = rolls_back;
@@ -284,7 +311,7 @@ impl World {
             !is_under
                 || is_there
                 || !self.members[other].holds.contains_key(&slot)
-                || (other == 1 && self.is_cut && self.is_heard)
+                || (other == 1 && self.is_cut && (self.is_heard || self.lags))
         };
         if without != Without::YoungUntilLooked && !(has_mark(0) && has_mark(1)) {
             return None;
@@ -312,9 +339,10 @@ impl World {
 
     /// The first member has seen the other's mark for too long: for any, or for one that says that it is young.
     fn bury(&self, slot: Slot, since_ms: u64) -> Option<World> {
-        let stamp = self.store[at(slot)].as_ref().filter(|stamp| stamp.members().any(|member| member == 1))?;
+        let other = self.members[1].member;
+        let stamp = self.store[at(slot)].as_ref().filter(|stamp| stamp.members().any(|member| member == other))?;
         let mut world = World { burials: self.burials + 1, ..self.clone() };
-        world.members[0].sightings.insert(slot, Sighting { members: vec![1], since_ms });
+        world.members[0].sightings.insert(slot, Sighting { members: vec![other], since_ms });
         let order = world.members[0].sighted(slot, stamp, NOW);
         world.send(0, order);
         Some(world)
@@ -322,6 +350,9 @@ impl World {
 
     /// The asker takes its stamps one by one, asks a server, and stores the answer.
     fn ask(&self, bounds: Bounds, without: Without) -> Option<World> {
+        if self.asker.step < 2 && self.lags {
+            return None;
+        }
         let mut world = self.clone();
         world.asker.step += 1;
         match self.asker.step {
@@ -338,7 +369,7 @@ impl World {
                 }
                 world.asker.found.push(found);
                 if step == 1 {
-                    world.note(without);
+                    world.note_deps(without);
                 }
             }
             2 => {
@@ -349,7 +380,7 @@ impl World {
             3 => {
                 if without == Without::StampsBeforeQuestion {
                     world.asker.found = self.store.to_vec();
-                    world.note(without);
+                    world.note_deps(without);
                 }
                 world.asker.may_store &= world.asker.deps.is_some();
             }
@@ -359,7 +390,7 @@ impl World {
     }
 
     /// What the asker's answer hangs on.
-    fn note(&mut self, without: Without) {
+    fn note_deps(&mut self, without: Without) {
         self.asker.deps = deps_of(&self.asker.found, without);
         self.asker.needed = 0;
         for (slot, base) in self.asker.deps.iter().flat_map(|deps| deps.pairs().to_vec()) {
@@ -372,12 +403,16 @@ impl World {
     }
 
     /// Somebody of the first member asks for the stored answer: one stamp after the other, too.
-    fn give(&self, without: Without) -> Option<World> {
+    fn give(&self, bounds: Bounds, without: Without) -> Option<World> {
         if self.asker.step < 4 || !self.asker.may_store || (self.is_heard && without != Without::SameEra) {
             return None;
         }
         let mut world = self.clone();
         let step = self.giver.found.len();
+        let is_behind = step == 0 && self.writers[1] > 1 && !self.is_covered;
+        if bounds.follows && (self.lags || is_behind) {
+            return None;
+        }
         if step == 0 {
             world.giver.begun_at = self.commits.len();
         }
@@ -406,15 +441,16 @@ impl World {
             let orders = world.members[1].resume(NOW);
             world.send(1, orders);
             next.push(world);
-            if !self.is_locked && self.members[1].has_writers() {
+            if !self.is_locked && self.members[1].has_writers() && !bounds.follows {
                 next.push(World { is_locked: true, ..self.clone() });
             }
         }
-        let may_go_on = self.members[1].is_told() || without == Without::ToldBeforeOthers;
+        let is_told = !self.members[1].clone().owes(self.is_cut);
+        let may_go_on = is_told || without == Without::ToldBeforeOthers;
         if self.is_locked && !self.is_cut && may_go_on {
             next.push(World { is_locked: false, ..self.clone() });
         }
-        if self.is_locked && !self.members[1].is_told() && self.lost == Lost::No && bounds.dies {
+        if self.is_locked && !is_told && self.lost == Lost::No && bounds.dies {
             next.push(World { is_locked: false, lost: Lost::Unseen, ..self.clone() });
         }
         next.extend(self.look(without));
@@ -455,7 +491,7 @@ fn deps_of(found: &[Option<Stamp>], without: Without) -> Option<Deps> {
 /// Walks over all worlds there may be. Gives how many there are, and a wrong one.
 fn explore(bounds: Bounds, without: Without) -> (usize, Option<World>) {
     let mut seen = HashSet::new();
-    let mut open = vec![World::begin(bounds.standby)];
+    let mut open = vec![World::begin(bounds)];
     while let Some(world) = open.pop() {
         if world.giver.is_wrong {
             return (seen.len(), Some(world));
@@ -470,17 +506,27 @@ fn explore(bounds: Bounds, without: Without) -> (usize, Option<World>) {
 
 const BOTH: [&[Slot]; 2] = [&[1], &[1, 2]];
 
-const LOSSES: Bounds =
-    Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: false, rollbacks: false, burials: 0, dies: false };
-const WRITERS: Bounds = Bounds { writers: BOTH, losses: 0, cuts: 0, standby: false, rollbacks: true, burials: 0, dies: false };
-const CUTS: Bounds =
-    Bounds { writers: [&[], &[1]], losses: 0, cuts: 1, standby: false, rollbacks: false, burials: 0, dies: false };
+const ONE: Bounds = Bounds {
+    writers: [&[], &[1]],
+    losses: 0,
+    cuts: 0,
+    standby: false,
+    rollbacks: false,
+    burials: 0,
+    dies: false,
+    follows: false,
+};
+const LOSSES: Bounds = Bounds { losses: 1, ..ONE };
+const WRITERS: Bounds = Bounds { writers: BOTH, rollbacks: true, ..ONE };
+const CUTS: Bounds = Bounds { cuts: 1, ..ONE };
 const DEATHS: Bounds = Bounds { dies: true, ..CUTS };
-const STANDBY: Bounds =
-    Bounds { writers: [&[], &[1]], losses: 1, cuts: 0, standby: true, rollbacks: false, burials: 0, dies: false };
-const BURIALS: Bounds =
-    Bounds { writers: [&[], &[1]], losses: 0, cuts: 0, standby: false, rollbacks: true, burials: 1, dies: false };
-const ORPHANS: Bounds = Bounds { losses: 1, rollbacks: false, ..BURIALS };
+const STANDBY: Bounds = Bounds { losses: 1, standby: true, ..ONE };
+const BURIALS: Bounds = Bounds { rollbacks: true, burials: 1, ..ONE };
+const ORPHANS: Bounds = Bounds { losses: 1, burials: 1, ..ONE };
+/// What the log tells: past a host that loses stamps and is out of reach, and beside a writer through the Weir.
+const FOLLOWED: Bounds = Bounds { follows: true, losses: 1, cuts: 1, ..ONE };
+const BESIDE: Bounds = Bounds { follows: true, writers: BOTH, ..ONE };
+const FOLLOWER_BURIED: Bounds = Bounds { follows: true, losses: 1, burials: 1, ..ONE };
 
 #[test]
 fn no_order_of_steps_gives_out_an_answer_that_is_wrong() {
@@ -492,6 +538,9 @@ fn no_order_of_steps_gives_out_an_answer_that_is_wrong() {
         ("standby", STANDBY),
         ("burials", BURIALS),
         ("orphans", ORPHANS),
+        ("followed", FOLLOWED),
+        ("beside", BESIDE),
+        ("follower buried", FOLLOWER_BURIED),
     ] {
         let (count, wrong) = explore(bounds, Without::Nothing);
         assert_eq!(wrong, None, "{name}, {count} worlds");
@@ -514,6 +563,9 @@ fn every_rule_is_needed() {
         (Without::SameEra, CUTS),
         (Without::ToldBeforeOthers, CUTS),
         (Without::ChangeWhenLost, DEATHS),
+        (Without::NothingWhileAway, FOLLOWED),
+        (Without::NothingWhileOwed, FOLLOWED),
+        (Without::KnownBeforeCovered, FOLLOWED),
     ] {
         assert!(explore(bounds, without).1.is_some(), "nothing goes wrong without {without:?}");
     }
@@ -665,4 +717,50 @@ fn who_leaves_names_the_stamps_that_would_keep_his_marks_but_not_those_of_writer
     assert!(bench.holds.has_writers());
     let order = bench.holds.settle(2, true);
     assert!(order.is_some() && bench.holds.is_settling());
+}
+
+#[test]
+fn what_nobody_will_settle_counts_as_changed() {
+    let mut bench = Bench::new(Some(Stamp::made(5, 7, false).without(|_| true)));
+    for _ in 0..2 {
+        bench.sent.extend(bench.holds.raise(1));
+        bench.run(0);
+    }
+    bench.sent.extend(bench.holds.settle_all());
+    bench.run(0);
+    let stamp = bench.store.clone().unwrap();
+    assert!(stamp.is_quiet() && stamp.base != 5 && !bench.holds.is_settling(), "{stamp:?}");
+}
+
+#[test]
+fn a_store_that_is_back_is_owed_what_it_missed_and_nothing_that_came_later() {
+    let mut bench = Bench::new(Some(Stamp::made(5, 7, false).without(|_| true)));
+    bench.sent.extend(bench.holds.raise(1));
+    bench.run(0);
+    assert!(!bench.holds.owes(false));
+    bench.holds.lose();
+    assert!(bench.holds.owes(true));
+    bench.sent.extend(bench.holds.resume(0));
+    assert!(bench.holds.owes(false), "it has not answered");
+    bench.run(0);
+    assert!(!bench.holds.owes(false));
+    let _ = bench.holds.raise(2);
+    assert!(!bench.holds.owes(false), "that one waits to be known itself");
+}
+
+#[test]
+fn a_mark_of_a_follower_that_died_goes_soon_and_that_of_its_weirs_writers_stays() {
+    let mark = |member| Mark { member, kind: Kind::Writer };
+    let (follower, worker) = (mark(0x0700 | u32::from(FOLLOWER)), mark(0x0700));
+    let stamp = Stamp::made(5, 7, false).without(|_| true).with(follower).with(worker);
+    let mut bench = Bench::new(Some(stamp.clone()));
+    for now_ms in (0..GROWN_MS).step_by(1000) {
+        bench.read(now_ms);
+        assert_eq!(bench.store, Some(stamp.clone()), "after {now_ms} ms");
+    }
+    bench.read(GROWN_MS);
+    bench.read(GROWN_MS + YOUNG_MS);
+    bench.run(GROWN_MS + YOUNG_MS);
+    assert_eq!(bench.store.as_ref().map(Stamp::writers).as_deref(), Some(&[worker][..]));
+    assert!(bench.store.is_some_and(|stamp| !stamp.has(follower) && stamp.base != 5));
 }

@@ -4,13 +4,13 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use weir_policy::cache::{Member, Slot};
+use weir_policy::cache::{FOLLOWER, Member, Slot};
 
 /// The worker that runs what no worker in particular has to.
 pub const FIRST_WORKER: u8 = 0;
 
-/// Workers there may be.
-const WORKERS_MAX: usize = 256;
+/// Workers there may be: one number fewer than a byte has, which is the follower's.
+const WORKERS_MAX: usize = FOLLOWER as usize;
 
 /// Hosts, each a bit.
 const HOSTS: usize = 64;
@@ -223,7 +223,8 @@ impl Common {
         let bit = 1 << (host % HOSTS);
         match lags {
             true => self.unfollowed.fetch_or(bit, Ordering::SeqCst),
-            false => self.unfollowed.fetch_and(!bit, Ordering::SeqCst),
+            false if self.unfollowed.load(Ordering::Relaxed) & bit != 0 => self.unfollowed.fetch_and(!bit, Ordering::SeqCst),
+            false => 0,
         };
     }
 

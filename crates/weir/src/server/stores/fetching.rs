@@ -2,7 +2,7 @@
 //! being woken up, and counting what is asked of it. While a question is under way, those that come wait for its reply and then go together;
 //! for `memqcache_timeout` at most.
 
-use super::{Digest, Lane, Purpose, Shelf, Stores, UNDER_WAY_MAX};
+use super::{Digest, Lane, Purpose, Shelf, Stores, UNDER_WAY_MAX, Whose};
 use crate::io::reactor::TaskId;
 use sha2::{Digest as _, Sha256};
 use std::cell::{Cell, RefCell};
@@ -19,7 +19,7 @@ pub struct Fetch {
     key: Box<[u8]>,
     /// When it was wanted, in milliseconds.
     at_ms: u64,
-    digest: Digest,
+    pub(super) digest: Digest,
     task: TaskId,
     /// Where the answer is asked for, and where each stamp is.
     home: usize,
@@ -133,8 +133,8 @@ impl Stores {
     /// A stamp was read: it may have marks, or be one after such.
     pub fn sighted(&self, fetch: &Fetch, place: usize, stamp: &Stamp) {
         let Some((slot, at)) = fetch.slots.get(place) else { return };
-        let order = self.shelves[*at].holds.borrow_mut().sighted(*slot, stamp, self.now_ms.get());
-        self.order(*at, order);
+        let order = self.shelves[*at].ours.holds.borrow_mut().sighted(*slot, stamp, self.now_ms.get());
+        self.order(*at, Whose::Ours, order);
     }
 
     /// The host at which an answer lies.

@@ -12,8 +12,8 @@ use weir_policy::cache::{Deps, Entry, Kept, Slot, settled};
 pub(super) enum Look {
     /// It is on its way: the message waits.
     Wait,
-    /// The bytes to send, for which a server took so long.
-    Hit { bytes: Vec<u8>, took_us: u64 },
+    /// The bytes to send, for which a server took so long, and the round that shows what they show.
+    Hit { bytes: Vec<u8>, took_us: u64, round: u64 },
     /// It has no answer; one that is asked for now hangs on this.
     Miss(Deps),
     /// Nothing may be stored either: the store is out of reach, or something is about to change.
@@ -27,8 +27,8 @@ pub(super) fn look(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<S
         // Who has a link by now has asked before: others would have it meanwhile, and he would ask for ever.
         None if s.link.is_some() => return Look::Off,
         None => {
-            let judge = || stores.doorkeeper.borrow_mut().judge(stores.hash_of(key));
-            let entry = s.cached.entry.take().unwrap_or_else(judge);
+            let judge = || (stores.doorkeeper.borrow_mut().judge(stores.hash_of(key)), w.reactor.now());
+            let (entry, since) = s.cached.entry.take().unwrap_or_else(judge);
             if entry == Entry::Away {
                 w.count(Metric::CacheStoresSpared);
                 s.cached.spared_at = Some(w.reactor.now());
@@ -38,7 +38,7 @@ pub(super) fn look(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<S
             // In this order: what counts as taken in was raised before the stamps are read.
             if !fresh::is_fresh(s, w) {
                 if fresh::must_wait(s, w) {
-                    s.cached.entry = Some(entry);
+                    s.cached.entry = Some((entry, since));
                     return Look::Wait;
                 }
                 s.cached.wait = None;
@@ -48,7 +48,7 @@ pub(super) fn look(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<S
             let Some(fetch) = stores.fetch(key, slots, w.reactor.current_task(), w.now_ms()) else { return Look::Off };
             w.count(Metric::CacheStoresAsked);
             shelf::wake(w, stores);
-            Fetched { fetch, since: w.reactor.now(), entry }
+            Fetched { fetch, since, entry }
         }
     };
     if !fetched.fetch.is_over() {
@@ -90,7 +90,8 @@ fn judge(s: &Session, w: &Worker, stores: &Stores, fetch: &Fetch, key: &[u8], sl
         Some(kept) => {
             let (took_us, head) = (kept.took_us, answer.len() - kept.bytes.len());
             answer.drain(..head);
-            Look::Hit { bytes: answer, took_us }
+            let round = stores.round_of(fetch, &deps, &answer, w.shared.positions.next_round());
+            Look::Hit { bytes: answer, took_us, round }
         }
         None => Look::Miss(deps),
     }
