@@ -178,11 +178,6 @@ impl Holds {
         self.holds.get(&slot).is_some_and(|hold| hold.state == State::Raised)
     }
 
-    /// Whether there are writers of ours at all.
-    pub fn has_writers(&self) -> bool {
-        self.holds.values().any(|hold| hold.writers > 0)
-    }
-
     /// Whether nobody trusts what stood there when this slot was raised, whatever has become of that since.
     pub fn is_told_of(&self, slot: Slot) -> bool {
         self.holds.get(&slot).is_none_or(Hold::is_told)
@@ -407,7 +402,7 @@ fn look(slot: Slot, hold: &mut Hold) -> Option<Order> {
 fn anew(slot: Slot, hold: &mut Hold, member: Member, now_ms: u64, fresh: u64, marks: &[Mark]) -> Order {
     hold.young_until_ms = Some(now_ms + YOUNG_MS);
     hold.is_anew = true;
-    if hold.writers == 0 {
+    if hold.writers == 0 && hold.is_changed {
         rebase(hold);
     }
     let others = marks.iter().filter(|mark| mark.member != member);

@@ -206,6 +206,11 @@ impl Database {
         is_current
     }
 
+    /// Whether a mark was ever seen; it outlives who looks for it.
+    pub fn is_marked(&self, mark: Mark) -> bool {
+        !self.marks[mark as usize].lock().is_empty()
+    }
+
     /// Notes a mark. True: it is another one than when it was seen last.
     pub fn is_another(&self, mark: Mark, value: &str) -> bool {
         let mut known = self.marks[mark as usize].lock();

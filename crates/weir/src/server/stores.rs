@@ -305,7 +305,11 @@ impl Stores {
             let shelf = &self.shelves[at];
             match self.is_up(at) {
                 true => shelf.ours.holds.borrow().is_raised(slot),
-                false => self.common.is_granted(at, self.now_ms.get()),
+                false => {
+                    // It may be out of reach only now, and for a moment.
+                    self.note_debts(at);
+                    self.common.is_granted(at, self.now_ms.get())
+                }
             }
         })
     }
@@ -349,7 +353,7 @@ impl Stores {
         let owes_ours = owes(Whose::Ours);
         if is_up && !owes_ours {
             self.common.wish(self.worker, at, false);
-        } else if !is_up && shelf.ours.holds.borrow().has_writers() {
+        } else if !is_up && owes_ours {
             self.common.wish(self.worker, at, true);
         }
         if self.follows && (!is_up || !owes(Whose::Others)) {

@@ -243,7 +243,8 @@ async fn look(
             let edition = w.shared.catalogs.next_edition();
             let lies_in_store = w.shared.answers.as_ref().is_some_and(|answers| answers.common.is_some());
             // What lies in a store may be older than our first look.
-            let is_redefined = database.is_another(Mark::Definitions, &fingerprint) || (lies_in_store && known.is_none());
+            let is_first = lies_in_store && !database.is_marked(Mark::Definitions);
+            let is_redefined = database.is_another(Mark::Definitions, &fingerprint) || is_first;
             if is_redefined {
                 database.follow.redefine();
                 w.wake_books();

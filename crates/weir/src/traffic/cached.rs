@@ -855,10 +855,15 @@ fn land(w: &Worker, flight: Flight) {
 
 /// The next statement was refused before it was sent: nothing is waited for, or raised, on its behalf.
 pub fn refused(s: &mut Session, w: &Worker) {
-    s.cached.ticket = None;
-    forget_waits(s);
     give_up(s, w);
-    if let Some(stores) = &w.stores {
+    skipped(s, w);
+}
+
+/// The next message is thrown away, since one before it has failed: nothing is waited for, or raised, on its behalf.
+#[inline]
+pub fn skipped(s: &mut Session, w: &Worker) {
+    forget_waits(s);
+    if let (Some(_), Some(stores)) = (s.cached.ticket.take(), &w.stores) {
         shelf::wake(w, stores);
     }
 }
@@ -886,8 +891,8 @@ pub fn lost(s: &mut Session, w: &Worker) {
     let is_on = w.shared.answers.is_some();
     if is_on {
         s.cached.wrote.clear();
-        (s.cached.raised, s.cached.ticket) = (None, None);
-        give_up(s, w);
+        s.cached.raised = None;
+        refused(s, w);
         (s.cached.ending, s.cached.rolls_back) = (false, false);
         s.cached.block = Block::Unknown;
     }

@@ -298,6 +298,8 @@ fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
 /// Decides on one message of the client.
 fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     if (s.discarding || s.replies.is_skipping()) && is_skippable(header.tag) {
+        // It may have waited.
+        cached::skipped(s, w);
         s.up.eat(header);
         return Ok(Flow::Next);
     }

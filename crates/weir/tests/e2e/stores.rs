@@ -3,10 +3,10 @@
 //! Without `memcached` and `redis-server` (Debian: packages of these names) these tests say so and do nothing.
 
 use super::cache::{OBJECTS, REGISTERS, WRITES, history, hits, is_hit, warm};
-use crate::support::faults::{Network, Toward};
+use crate::support::faults::{Fault, Network, Toward};
 use crate::support::ground::{cluster, wait_for_catalog};
 use crate::support::proxy::Folder;
-use crate::support::raw::first_value;
+use crate::support::raw::{first_value, tags};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
@@ -444,6 +444,24 @@ fn what_the_store_has_said_to_a_statement_that_a_server_answered_is_not_given_to
     warm(&far, other, read);
     reader.run("update t set a = 2");
     assert_eq!(reader.value(read), "2");
+}
+
+#[test]
+fn a_write_that_waits_and_is_skipped_since_its_parse_has_failed_leaves_no_marks() {
+    let Some(Split { _store, ground, network, near, far }) = Split::start(Kind::Memcached) else { return };
+    let (mut reader, mut writer) = (ground.client(&near), ground.client(&far));
+    let read = "select count(*) from t";
+    warm(&near, &mut reader, read);
+    writer.run("insert into t values (2)");
+    // The server says no long before the store knows.
+    network.set(Toward::Client, Fault::Delay(Duration::from_millis(90)));
+    let insert = wire::parse("", "insert into t select nothing_of_that_name");
+    writer.send(&[insert, wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
+    assert!(tags(&writer.until_ready()).starts_with('E'));
+    network.set(Toward::Client, Fault::None);
+    // It says nothing more, and stays.
+    assert_eq!(warm(&near, &mut reader, read)[0][0], "2");
+    drop(writer);
 }
 
 #[test]
