@@ -888,16 +888,12 @@ pub fn undone(s: &mut Session) {
 
 /// The link is gone. What was under way may still be carried out (`Raised` is dropped unsettled); what was only written is not.
 pub fn lost(s: &mut Session, w: &Worker) {
-    let is_on = w.shared.answers.is_some();
-    if is_on {
-        s.cached.wrote.clear();
-        s.cached.raised = None;
-        refused(s, w);
-        (s.cached.ending, s.cached.rolls_back) = (false, false);
-        s.cached.block = Block::Unknown;
-    }
+    let Some(answers) = &w.shared.answers else { return };
+    s.cached.wrote.clear();
+    s.cached.raised = None;
+    refused(s, w);
+    (s.cached.ending, s.cached.rolls_back) = (false, false);
+    s.cached.block = Block::Unknown;
     // A server that went down may have lost what it had not flushed.
-    if let Some(answers) = &w.shared.answers {
-        answers.doubt_all(w.shared.positions.next_round());
-    }
+    answers.doubt_all(w.shared.positions.next_round());
 }
