@@ -33,6 +33,10 @@ pub const VALUE_BYTES_MAX: usize = 8 << 20;
 /// The time of what is not written yet.
 const UNSENT_MS: u64 = u64::MAX;
 
+/// For so long after the first worker has reached a host again this Weir gives nothing out from it that hangs on the primary's log: connections
+/// of before may still carry something.
+const BACK_MS: u64 = 1000;
+
 /// Questions under way at a host. With more of them the store is too slow to be of use: those that come are not asked.
 const UNDER_WAY_MAX: usize = 20_000;
 
@@ -116,6 +120,8 @@ pub struct Shelf {
     /// Of Redis Cluster.
     shards: RefCell<Option<Shards>>,
     pub task: Cell<TaskId>,
+    /// When it was last out of reach.
+    away_ms: Cell<u64>,
     is_up: Cell<bool>,
     /// Its task has connections.
     pub is_attended: Cell<bool>,
@@ -170,6 +176,7 @@ impl Stores {
             shards: RefCell::default(),
             task: Cell::new(crate::io::reactor::NO_TASK),
             is_up: Cell::new(false),
+            away_ms: Cell::new(0),
             is_attended: Cell::new(false),
             ours: Account::new(common.member(worker)),
             others: Account::new(common.member(FOLLOWER)),
@@ -356,7 +363,12 @@ impl Stores {
         } else if !is_up && owes_ours {
             self.common.wish(self.worker, at, true);
         }
-        if self.follows && (!is_up || !owes(Whose::Others)) {
+        let now_ms = self.now_ms.get();
+        if !is_up {
+            shelf.away_ms.set(now_ms);
+        }
+        let is_back = is_up && now_ms > shelf.away_ms.get() + BACK_MS;
+        if self.follows && (!is_up || (is_back && !owes(Whose::Others))) {
             self.common.lag(at, !is_up);
         }
     }
