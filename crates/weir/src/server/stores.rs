@@ -33,10 +33,6 @@ pub const VALUE_BYTES_MAX: usize = 8 << 20;
 /// The time of what is not written yet.
 const UNSENT_MS: u64 = u64::MAX;
 
-/// For so long after the first worker has reached a host again this Weir gives nothing out from it that hangs on the primary's log: connections
-/// of before may still carry something.
-const BACK_MS: u64 = 1000;
-
 /// Questions under way at a host. With more of them the store is too slow to be of use: those that come are not asked.
 const UNDER_WAY_MAX: usize = 20_000;
 
@@ -120,8 +116,6 @@ pub struct Shelf {
     /// Of Redis Cluster.
     shards: RefCell<Option<Shards>>,
     pub task: Cell<TaskId>,
-    /// When it was last out of reach.
-    away_ms: Cell<u64>,
     is_up: Cell<bool>,
     /// Its task has connections.
     pub is_attended: Cell<bool>,
@@ -176,7 +170,6 @@ impl Stores {
             shards: RefCell::default(),
             task: Cell::new(crate::io::reactor::NO_TASK),
             is_up: Cell::new(false),
-            away_ms: Cell::new(0),
             is_attended: Cell::new(false),
             ours: Account::new(common.member(worker)),
             others: Account::new(common.member(FOLLOWER)),
@@ -357,18 +350,14 @@ impl Stores {
     fn note_debts(&self, at: usize) {
         let (shelf, is_up) = (&self.shelves[at], self.is_up(at));
         let owes = |whose| shelf.account(whose).holds.borrow_mut().owes(!is_up);
-        let owes_ours = owes(Whose::Ours);
+        // Both in any case: while it is away this is what notes the debts.
+        let (owes_ours, owes_others) = (owes(Whose::Ours), owes(Whose::Others));
         if is_up && !owes_ours {
             self.common.wish(self.worker, at, false);
         } else if !is_up && owes_ours {
             self.common.wish(self.worker, at, true);
         }
-        let now_ms = self.now_ms.get();
-        if !is_up {
-            shelf.away_ms.set(now_ms);
-        }
-        let is_back = is_up && now_ms > shelf.away_ms.get() + BACK_MS;
-        if self.follows && (!is_up || (is_back && !owes(Whose::Others))) {
+        if self.follows && (!is_up || !owes_others) {
             self.common.lag(at, !is_up);
         }
     }
