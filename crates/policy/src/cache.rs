@@ -22,7 +22,7 @@ pub use admission::{Admission, Price};
 pub use block::{Block, Deed, Ground, Manner, Stand};
 pub use doorkeeper::{Doorkeeper, Entry};
 pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
-pub use holds::{Found, Holds, Order};
+pub use holds::{Debts, Found, Holds, Order};
 pub use ledger::{Book, Entry as LedgerEntry, Ledger};
 pub use ring::{Host, Ring, hosts, lock_number};
 pub use shards::Shards;

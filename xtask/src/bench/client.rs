@@ -47,6 +47,11 @@ impl Client {
         Ok(client)
     }
 
+    /// For somebody who reads in another way.
+    pub fn into_socket(self) -> TcpStream {
+        self.socket
+    }
+
     /// Sends all of `bytes`.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.socket.write_all(bytes).context("cannot send")

@@ -91,7 +91,7 @@ pub fn count(workload: &Workload, system: System, running: &Running, launcher: &
 fn amounts(workload: &Workload) -> Option<(u32, u32)> {
     let few = workload.clients * 5;
     match workload.kind {
-        Kind::Select(_) | Kind::Same | Kind::Hits | Kind::HitRatio { .. } | Kind::Uncacheable => {
+        Kind::Select(_) | Kind::Same | Kind::Hits | Kind::Rush | Kind::HitRatio { .. } | Kind::Uncacheable => {
             Some((few, few + workload.clients * 4000_u32.div_ceil(workload.clients)))
         }
         Kind::Mixed => Some((few, few + 400)),

@@ -21,6 +21,7 @@ mod redis;
 mod report;
 mod results;
 mod run;
+mod rush;
 mod schedule;
 mod secrets;
 mod server;

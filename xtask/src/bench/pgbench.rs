@@ -73,6 +73,7 @@ fn kind_arguments(kind: Kind) -> Result<Vec<&'static str>> {
         Kind::Tables { .. } => Ok(vec!["-C"]),
         Kind::FirstSight
         | Kind::Catalog
+        | Kind::Rush
         | Kind::Idle { .. }
         | Kind::Rows { .. }
         | Kind::Invalidate { .. }
@@ -108,6 +109,7 @@ fn scripts_of(kind: Kind) -> Vec<(String, u32)> {
         | Kind::Rows { .. }
         | Kind::FirstSight
         | Kind::Catalog
+        | Kind::Rush
         | Kind::Invalidate { .. }
         | Kind::Pipeline { .. } => None,
     };

@@ -14,6 +14,7 @@ use super::metric::{Metric, Sample};
 use super::pgbench;
 use super::proc;
 use super::redis;
+use super::rush;
 use super::stats::percentile;
 use super::system::{Program, Running, System};
 use super::workload::{Kind, PIPELINE_STATEMENTS, Stage, Workload};
@@ -55,7 +56,7 @@ pub fn measure(workload: &Workload, system: &Running, seconds: u32, folder: &Pat
         return kept::measure_writes(system, answers, seconds);
     }
     let is_cached = !matches!(workload.stage, Stage::One);
-    if is_cached && matches!(workload.kind, Kind::Hits | Kind::HitRatio { .. }) && system.system() != System::Redis {
+    if is_cached && matches!(workload.kind, Kind::Hits | Kind::Rush | Kind::HitRatio { .. }) && system.system() != System::Redis {
         kept::warm(system)?;
     }
     let reads_before = reads_by_node(workload, system)?;
@@ -125,6 +126,10 @@ fn perform(workload: &Workload, system: &Running, amount: Amount, folder: &Path)
             // What counts is the read of one table, so that scripts of different lengths compare.
             run.sample.iter_mut().filter(|(metric, _)| *metric == Metric::Tps).for_each(|(_, rate)| *rate *= f64::from(tables));
             Ok(Done { transactions: run.transactions * f64::from(tables), bytes: 0.0, sample: run.sample })
+        }
+        Kind::Rush => {
+            let (transactions, sample) = rush::run(system.port, database, workload.clients, amount)?;
+            Ok(Done { transactions, bytes: 0.0, sample })
         }
         Kind::Rows { statement } => {
             let mut buffer = vec![0; BUFFER_BYTES];

@@ -67,7 +67,12 @@ impl System {
 
     /// Why this system cannot do this workload at all.
     pub fn unfit_for(self, workload: &Workload) -> Option<&'static str> {
-        if matches!(self, System::Answers | System::Redis) && (workload.kind != Kind::Hits || workload.stage != Stage::Cached) {
+        let has_only_hits = match self {
+            System::Answers => !matches!(workload.kind, Kind::Hits | Kind::Rush),
+            System::Redis => workload.kind != Kind::Hits,
+            _ => false,
+        };
+        if has_only_hits || (matches!(self, System::Answers | System::Redis) && workload.stage != Stage::Cached) {
             return Some("has only hits");
         }
         match (self, workload.door) {

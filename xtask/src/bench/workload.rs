@@ -47,6 +47,8 @@ pub enum Kind {
     Catalog,
     /// An indexed read of one of `HIT_ROWS` rows, all of which were read before: with a cache, nothing but hits.
     Hits,
+    /// The same reads by a client that costs less than pgbench: what a cache gives, and not what its client can take.
+    Rush,
     /// Of a hundred such reads so many are of those rows; the others were never read before.
     HitRatio { percent: u32 },
     /// An indexed read whose answer nobody may keep.
@@ -197,6 +199,8 @@ pub const WORKLOADS: &[Workload] = &[
     cached("hits-8", Kind::Hits, 8, "read that is a hit"),
     cached("hits-64", Kind::Hits, 64, "read that is a hit"),
     cached("hits-256", Kind::Hits, 256, "read that is a hit"),
+    cached("rush-64", Kind::Rush, 64, "read that is a hit, by a cheap client"),
+    other("rush-64-off", Kind::Rush, 64, "the same without a cache"),
     cached("ratio-0", Kind::HitRatio { percent: 0 }, 8, "read, none a hit"),
     other("ratio-0-off", Kind::HitRatio { percent: 0 }, 8, "the same without a cache"),
     cached("ratio-10", Kind::HitRatio { percent: 10 }, 8, "read, 10 % hits"),

@@ -139,6 +139,26 @@ impl Sighting {
     }
 }
 
+/// What a store was not told while it was out of reach, and has not heard since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Debts {
+    /// Of a member's own writers.
+    pub of_ours: bool,
+    /// Of those the primary's log tells of.
+    pub of_others: bool,
+}
+
+impl Debts {
+    /// Notes both in any case: asking while the store is out of reach is what makes them owed.
+    pub fn note(ours: &mut Holds, others: &mut Holds, is_away: bool) -> Debts {
+        Debts { of_ours: ours.owes(is_away), of_others: others.owes(is_away) }
+    }
+
+    pub fn is_any(self) -> bool {
+        self.of_ours || self.of_others
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holds {
@@ -184,8 +204,8 @@ impl Holds {
     }
 
     /// Whether there is something the store was not told while it was out of reach: what was told once since then is not owed any more.
-    /// While it is out of reach, to be asked after whatever is raised.
-    pub fn owes(&mut self, is_away: bool) -> bool {
+    /// While it is out of reach, to be asked after whatever is raised (`Debts`).
+    fn owes(&mut self, is_away: bool) -> bool {
         if is_away {
             self.owed.extend(self.holds.iter().filter(|(_, hold)| !hold.is_told()).map(|(slot, _)| *slot));
         } else {

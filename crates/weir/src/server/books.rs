@@ -18,6 +18,7 @@ pub async fn keep(w: Rc<Worker>, stores: Rc<Stores>) {
     while !stores.is_leaving() {
         take_in(&w, &mut databases);
         stores.set_now(w.now_ms());
+        stores.note_lags();
         databases.retain(|database| {
             let is_done = tell(&w, &stores, database);
             if !is_done {
@@ -42,8 +43,12 @@ fn take_in(w: &Worker, databases: &mut Vec<Arc<Database>>) {
 /// Whether the stores know of all.
 fn tell(w: &Worker, stores: &Stores, database: &Database) -> bool {
     // First of all: what is raised and settled next may be on its way for a while.
-    confirm(w, stores, database);
-    for entry in database.follow.take_entries() {
+    let is_done = confirm(w, stores, database);
+    let entries = database.follow.take_entries();
+    if entries.is_empty() {
+        return is_done;
+    }
+    for entry in entries {
         match entry {
             LedgerEntry::Raise(slots) => slots.iter().for_each(|slot| stores.follow(*slot)),
             LedgerEntry::Settle(slots) => slots.iter().for_each(|slot| stores.unfollow(*slot)),
@@ -54,7 +59,6 @@ fn tell(w: &Worker, stores: &Stores, database: &Database) -> bool {
 
 fn confirm(w: &Worker, stores: &Stores, database: &Database) -> bool {
     let before = database.follow.covered();
-    stores.note_lags();
     let is_done = database.follow.confirm(|slot| stores.is_followed(slot));
     if database.follow.covered() != before {
         follower::wake_waiters(w);

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::cache::{
-    Deps, Doorkeeper, FOLLOWER, Found as Stood, Holds, Host, Kept, Member, Order, Ring, Shards, Shown, Slot, Stamp, hosts,
+    Debts, Deps, Doorkeeper, FOLLOWER, Found as Stood, Holds, Host, Kept, Member, Order, Ring, Shards, Shown, Slot, Stamp, hosts,
 };
 use weir_policy::config::{CacheConfig, Method, StoreConfig};
 use weir_wire::store::{Ask, Dialect, Expect, Told, Value, is_moved};
@@ -349,15 +349,13 @@ impl Stores {
     /// writers, and this Weir's workers of what the log tells. The same when it knows.
     fn note_debts(&self, at: usize) {
         let (shelf, is_up) = (&self.shelves[at], self.is_up(at));
-        let owes = |whose| shelf.account(whose).holds.borrow_mut().owes(!is_up);
-        // Both in any case: while it is away this is what notes the debts.
-        let (owes_ours, owes_others) = (owes(Whose::Ours), owes(Whose::Others));
-        if is_up && !owes_ours {
+        let debts = Debts::note(&mut shelf.ours.holds.borrow_mut(), &mut shelf.others.holds.borrow_mut(), !is_up);
+        if is_up && !debts.of_ours {
             self.common.wish(self.worker, at, false);
-        } else if !is_up && owes_ours {
+        } else if !is_up && debts.of_ours {
             self.common.wish(self.worker, at, true);
         }
-        if self.follows && (!is_up || !owes_others) {
+        if self.follows && (!is_up || !debts.of_others) {
             self.common.lag(at, !is_up);
         }
     }
@@ -496,8 +494,8 @@ impl Stores {
 
     /// Whether the host is there and has been told all it was not while it was out of reach.
     pub fn serves(&self, at: usize) -> bool {
-        let owes = |whose: &Whose| self.shelves[at].account(*whose).holds.borrow_mut().owes(false);
-        self.is_up(at) && !WHOSE.iter().any(owes)
+        let shelf = &self.shelves[at];
+        self.is_up(at) && !Debts::note(&mut shelf.ours.holds.borrow_mut(), &mut shelf.others.holds.borrow_mut(), false).is_any()
     }
 
     /// What is due by now.

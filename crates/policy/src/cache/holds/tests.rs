@@ -748,6 +748,26 @@ fn a_store_that_is_back_is_owed_what_it_missed_and_nothing_that_came_later() {
 }
 
 #[test]
+fn what_the_log_told_while_the_store_was_away_is_owed_though_our_own_writers_are_too() {
+    let old = Stamp::made(5, 7, false).without(|_| true);
+    let (mut ours, mut others) = (Bench::new(Some(old.clone())), Bench::new(Some(old)));
+    for bench in [&mut ours, &mut others] {
+        bench.holds.lose();
+        let _ = bench.holds.raise(1);
+    }
+    let both = |ours: &mut Bench, others: &mut Bench, is_away| Debts::note(&mut ours.holds, &mut others.holds, is_away);
+    assert_eq!(both(&mut ours, &mut others, true), Debts { of_ours: true, of_others: true });
+    for bench in [&mut ours, &mut others] {
+        bench.sent.extend(bench.holds.resume(0));
+    }
+    assert_eq!(both(&mut ours, &mut others, false), Debts { of_ours: true, of_others: true }, "neither has been answered");
+    ours.run(0);
+    assert_eq!(both(&mut ours, &mut others, false), Debts { of_ours: false, of_others: true });
+    others.run(0);
+    assert!(!both(&mut ours, &mut others, false).is_any());
+}
+
+#[test]
 fn a_mark_of_a_follower_that_died_goes_soon_and_that_of_its_weirs_writers_stays() {
     let mark = |member| Mark { member, kind: Kind::Writer };
     let (follower, worker) = (mark(0x0700 | u32::from(FOLLOWER)), mark(0x0700));

@@ -137,15 +137,19 @@ impl Common {
     /// Notes whether a worker has writers of whom a host out of reach should know.
     pub fn wish(&self, worker: u8, host: usize, is_wished: bool) {
         let bit = 1 << (host % HOSTS);
-        let word = &self.wishes[usize::from(worker)];
-        match is_wished {
-            true => word.fetch_or(bit, Ordering::SeqCst),
-            false if word.load(Ordering::Relaxed) & bit != 0 => word.fetch_and(!bit, Ordering::SeqCst),
-            false => 0,
-        };
+        let (word, since_ms) = (&self.wishes[usize::from(worker)], &self.wished_since_ms[host % HOSTS]);
+        if is_wished {
+            word.fetch_or(bit, Ordering::SeqCst);
+            return;
+        }
+        // As good as always, at each raise.
+        if word.load(Ordering::SeqCst) & bit == 0 && since_ms.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        word.fetch_and(!bit, Ordering::SeqCst);
         // The next wish is another one.
-        if !is_wished && self.wishes.iter().all(|word| word.load(Ordering::SeqCst) & bit == 0) {
-            self.wished_since_ms[host % HOSTS].store(0, Ordering::SeqCst);
+        if self.wishes.iter().all(|word| word.load(Ordering::SeqCst) & bit == 0) {
+            since_ms.store(0, Ordering::SeqCst);
         }
     }
 
