@@ -23,6 +23,7 @@ pub mod prepared;
 pub mod replies;
 pub mod route;
 pub mod rule;
+pub mod sequences;
 pub mod settings;
 pub mod throttle;
 pub mod tls;

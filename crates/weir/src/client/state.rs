@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use weir_policy::by_sql::{BySql, Entry};
 use weir_policy::inventory::{Answer, Ask};
+use weir_policy::sequences::Drawn;
 use weir_policy::settings::Settings;
 use weir_sql::facts::{Keeps, Leaves, Reset};
 
@@ -25,17 +26,6 @@ pub struct Asking {
 pub enum Plain {
     Set { name: String, value: String },
     Reset(Reset),
-}
-
-/// Where a session drew from sequences last: the number of the link, and how often anybody had drawn on it then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drawn {
-    pub serial: u64,
-    pub count: u64,
-    /// The server process knew nothing of others' draws before the session's own.
-    pub is_alone: bool,
-    /// The session has held the link since: its transaction is still open, or something keeps it.
-    pub is_held: bool,
 }
 
 pub struct State {

@@ -20,6 +20,7 @@ use weir_policy::by_sql::BySql;
 use weir_policy::config::SslMode;
 use weir_policy::passwd::Secret;
 use weir_policy::prepared::{Known, Shape, StatementId};
+use weir_policy::sequences::Tally;
 use weir_policy::settings::Settings;
 use weir_policy::tls::{Attempt, Check, plan};
 use weir_wire::back as server;
@@ -89,10 +90,8 @@ pub struct Link {
     pub settings: Arc<Settings>,
     /// The statements prepared by SQL that are on it.
     pub by_sql: Arc<BySql>,
-    /// How many statements that may draw from sequences were sent on it.
-    pub drawn: u64,
-    /// How many those were when the server process last forgot what it drew.
-    pub forgotten: u64,
+    /// Statements that may draw from sequences.
+    pub draws: Tally,
     /// Parameters the server reported, in their last state.
     pub reported: Vec<(String, String)>,
     /// In microseconds since the start of the proxy.
@@ -223,8 +222,9 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
     let deadline = Instant::now()
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let (talk, greeting) = Talk::enter(w, address, login, deadline).await?;
+    let serial = w.next_serial();
     let card = Arc::new(LinkCard {
-        serial: w.next_serial(),
+        serial,
         address: address.clone(),
         pid: greeting.pid,
         key: greeting.key.into(),
@@ -254,8 +254,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         unnamed: None,
         settings: w.no_settings(),
         by_sql: w.shared.no_statements.clone(),
-        drawn: 0,
-        forgotten: 0,
+        draws: Tally { serial, count: 0, forgotten: 0 },
         reported: greeting.reported,
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),
