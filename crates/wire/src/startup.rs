@@ -20,8 +20,8 @@ impl Version {
     }
 }
 
-/// Longest startup packet a server takes. Source: `MAX_STARTUP_PACKET_LENGTH` in pqcomm.h.
-pub const STARTUP_BYTES_MAX: u32 = 10_000;
+/// Longest startup packet a server takes, with its length. Source: `MAX_STARTUP_PACKET_LENGTH` in pqcomm.h, which is without.
+pub const STARTUP_BYTES_MAX: u32 = 10_000 + 4;
 
 const CANCEL: u32 = (1234 << 16) | 5678;
 const SSL: u32 = (1234 << 16) | 5679;
@@ -241,7 +241,8 @@ mod tests {
     fn malformed_first_packets_are_refused() {
         assert_eq!(read_first(b"\0\0"), Ok(None));
         assert_eq!(read_first(b"\0\0\0\x07"), Err(StartupError::BadLength { length: 7 }));
-        assert_eq!(read_first(b"\0\0\x27\x11"), Err(StartupError::BadLength { length: 10_001 }));
+        assert_eq!(read_first(b"\0\0\x27\x15"), Err(StartupError::BadLength { length: 10_005 }));
+        assert_eq!(read_first(b"\0\0\x27\x14"), Ok(None), "the longest there may be");
         assert_eq!(read_first(&packet(3 << 16, b"user\0joe\0")), Err(StartupError::BadLayout));
         assert_eq!(read_first(&packet(3 << 16, b"user\0joe\0\0x")), Err(StartupError::BadLayout));
         assert_eq!(read_first(&packet(3 << 16, b"user\0\xff\0\0")), Err(StartupError::NotUtf8));

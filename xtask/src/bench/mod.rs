@@ -203,6 +203,7 @@ fn describe(
         ("pgpool", of(&launcher.programs.pgpool)),
         ("redis", of(&launcher.programs.redis)),
         ("rounds", format!("{rounds} of {seconds} s, order shuffled with seed {}", arguments.seed)),
+        ("system calls", if arguments.no_counters { "could not measure: not asked for" } else { "counted by strace" }.to_owned()),
         ("instructions", instructions.describe().to_owned()),
     ];
     let mut notes = vec![

@@ -55,8 +55,8 @@ type Key = (Arc<str>, Arc<str>, Arc<Settings>);
 struct Welcome {
     /// A ParameterStatus for each parameter that is the same for all of them.
     statuses: Box<[u8]>,
-    /// The application's name is reported, too.
-    names_application: bool,
+    /// The application's name is reported, too: of the one who was welcomed first.
+    application: Option<Box<str>>,
 }
 
 impl Welcome {
@@ -65,13 +65,14 @@ impl Welcome {
         for (name, value) in reported.iter().filter(|(name, _)| name != APPLICATION_NAME) {
             write::parameter_status(&mut statuses, name, value);
         }
-        let names_application = reported.iter().any(|(name, _)| name == APPLICATION_NAME);
-        Welcome { statuses: statuses.into(), names_application }
+        let application = reported.iter().find(|(name, _)| name == APPLICATION_NAME).map(|(_, value)| value.as_str().into());
+        Welcome { statuses: statuses.into(), application }
     }
 
-    fn write(&self, application: &str, out: &mut Vec<u8>) {
-        if self.names_application {
-            write::parameter_status(out, APPLICATION_NAME, application);
+    /// `plain`: the application's name, if servers take it as it is.
+    fn write(&self, plain: Option<&str>, out: &mut Vec<u8>) {
+        if let Some(reported) = &self.application {
+            write::parameter_status(out, APPLICATION_NAME, plain.unwrap_or(reported));
         }
         out.extend_from_slice(&self.statuses);
     }
@@ -80,12 +81,20 @@ impl Welcome {
 /// The only reported parameter that differs among the clients of one welcome.
 const APPLICATION_NAME: &str = "application_name";
 
+/// Longest name that a server keeps whole: `NAMEDATALEN - 1`.
+const NAME_BYTES_MAX: usize = 63;
+
+/// Whether servers take an application's name as it is. Source: `GUC_IS_NAME` and `check_application_name` in guc.c and variable.c.
+fn is_plain(application: &str) -> bool {
+    application.len() <= NAME_BYTES_MAX && application.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
 /// What a startup packet asks for.
 struct Wishes {
     settings: Arc<Settings>,
     /// Number of their meaning: see `Settings::meaning`.
     meaning: u64,
-    /// Without the application's name: any is accepted as it is and changes nothing else, so that clients that differ in it only share
+    /// Without the application's name if servers accept it as it is: it changes nothing else, so that clients that differ in it only share
     /// the rest.
     nameless: Arc<Settings>,
 }
@@ -93,7 +102,9 @@ struct Wishes {
 impl Wishes {
     fn new(shared: &Shared, startup: &Startup) -> Result<Wishes, SettingsError> {
         let settings = Settings::of_startup(startup)?;
-        let nameless = shared.intern_settings(settings.without(APPLICATION_NAME)).0;
+        let is_plain = settings.get(APPLICATION_NAME).is_none_or(is_plain);
+        let nameless = if is_plain { settings.without(APPLICATION_NAME) } else { settings.clone() };
+        let nameless = shared.intern_settings(nameless).0;
         let meaning = shared.intern_settings(settings.meaning()).1;
         Ok(Wishes { settings: shared.intern_settings(settings).0, meaning, nameless })
     }
@@ -344,7 +355,7 @@ impl Door<'_> {
         };
         write::authentication(&mut out, 0, &[]);
         let application = wishes.settings.get(APPLICATION_NAME).unwrap_or_default();
-        welcome.write(application, &mut out);
+        welcome.write(Some(application).filter(|name| is_plain(name)), &mut out);
         let whose = (pools.user.clone(), pools.database.clone(), Some(pools.clone()));
         let entry = self.entry(whose, application, startup.version)?;
         *entry.seat.borrow_mut() = self.seat.take();

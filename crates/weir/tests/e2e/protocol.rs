@@ -190,6 +190,38 @@ fn a_login_that_comes_byte_by_byte_is_taken() {
 }
 
 #[test]
+fn what_a_client_calls_itself_is_told_as_the_server_takes_it() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let names = ["plain", "", &"x".repeat(63), &"y".repeat(64), &"z".repeat(500), "n\u{e4}me", "tab\there"];
+    for name in names {
+        let seen = [ground.cluster.primary().port(), proxy.port()].map(|port| {
+            let mut client = Raw::tcp(port);
+            client.send(&startup(&ground, wire::V3_0, &[("application_name", name)]));
+            client.finish_login().unwrap();
+            (client.parameter("application_name").map(str::to_owned), client.value("show application_name"))
+        });
+        assert_eq!(seen[0], seen[1], "{name}");
+    }
+}
+
+#[test]
+fn a_startup_packet_may_be_as_long_as_a_server_takes_it() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let bare = startup(&ground, wire::V3_0, &[("application_name", "")]).len();
+    for (bytes, is_taken) in [(10_003, true), (10_004, true), (10_005, false)] {
+        for port in [ground.cluster.primary().port(), proxy.port()] {
+            let mut client = Raw::tcp(port);
+            client.send(&startup(&ground, wire::V3_0, &[("application_name", &"x".repeat(bytes - bare))]));
+            // A server closes without a word.
+            let is_in = client.try_read().is_ok_and(|message| message.is_some_and(|message| message.tag == b'R'));
+            assert_eq!(is_in, is_taken, "{bytes} bytes");
+        }
+    }
+}
+
+#[test]
 fn a_query_may_come_with_the_login() {
     let ground = Ground::new();
     let proxy = ground.proxy("");
