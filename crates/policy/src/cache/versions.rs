@@ -65,6 +65,8 @@ pub struct Versions {
     places: Box<[Place]>,
     /// Slots below are for what is more than a table.
     wide: Slot,
+    /// Of those the bases that were found at each host of a store, host by host: each host has its own. None: there are no two hosts.
+    bases: Box<[AtomicU64]>,
 }
 
 /// The slot all answers hang on.
@@ -80,8 +82,25 @@ const DEFINITIONS: u32 = 1;
 impl Versions {
     /// `count` slots, two at least.
     pub fn new(count: usize) -> Versions {
+        Versions::for_hosts(count, 1)
+    }
+
+    /// The same where answers are kept in a store of so many hosts.
+    pub fn for_hosts(count: usize, hosts: usize) -> Versions {
         let place = || Place { stamp: AtomicU64::new(0), round: AtomicU64::new(FIRST_ROUND) };
-        Versions { places: (0..count.max(2)).map(|_| place()).collect(), wide: (count / WIDE_PART).max(1) as Slot }
+        let wide = (count / WIDE_PART).max(1);
+        let bases = if hosts > 1 { wide * hosts } else { 0 };
+        Versions {
+            places: (0..count.max(2)).map(|_| place()).collect(),
+            wide: wide as Slot,
+            bases: (0..bases).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// The base that was found last of a slot at a host.
+    fn base(&self, slot: Slot, host: usize) -> &AtomicU64 {
+        let known = if self.is_wide(slot) { self.bases.get(host * self.wide as usize + slot as usize) } else { None };
+        known.unwrap_or(&self.place(slot).stamp)
     }
 
     /// The slot of all that a database holds, which all answers from it hang on.
@@ -143,16 +162,16 @@ impl Versions {
         rounds.max().unwrap_or(FIRST_ROUND)
     }
 
-    /// Notes what was found in a store: with a base that is new here comes a change, of which all that is known is that `round`, which
-    /// begins after now, covers it. Calls `new` for each.
-    pub fn adopt(&self, deps: &Deps, round: u64, mut new: impl FnMut(Slot)) {
-        for (slot, base) in &deps.0 {
-            let place = self.place(*slot);
-            if place.stamp.load(Ordering::SeqCst) != *base {
+    /// Notes what was found in a store, and at which of its hosts: with a base that is new here comes a change, of which all that is known
+    /// is that `round`, which begins after now, covers it. Calls `new` for each, before anybody else can take it for known.
+    pub fn adopt(&self, deps: &Deps, hosts: impl IntoIterator<Item = usize>, round: u64, mut new: impl FnMut(Slot)) {
+        for ((slot, base), host) in deps.0.iter().zip(hosts) {
+            let known = self.base(*slot, host);
+            if known.load(Ordering::SeqCst) != *base {
                 // First of all, as in `settle`.
-                place.round.fetch_max(round, Ordering::SeqCst);
-                place.stamp.store(*base, Ordering::SeqCst);
+                self.place(*slot).round.fetch_max(round, Ordering::SeqCst);
                 new(*slot);
+                known.store(*base, Ordering::SeqCst);
             }
         }
     }

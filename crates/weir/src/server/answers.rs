@@ -16,8 +16,8 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_policy::cache::{Admission, Deps, FIRST_ROUND, Outcome, Price, Reads, Slot, Text, Versions};
-use weir_policy::config::CacheConfig;
+use weir_policy::cache::{Admission, Deps, FIRST_ROUND, Outcome, Price, Reads, Slot, Text, Versions, hosts};
+use weir_policy::config::{CacheConfig, StoreConfig};
 
 /// Slots of tables: 256 KB. Tables beyond share them, and make each other's answers untrue.
 const SLOTS: usize = 16 << 10;
@@ -127,9 +127,11 @@ impl Answers {
         // With a store nothing is kept here.
         let least = (config.total_bytes as u64).div_ceil(u64::from(config.answers_max.max(1))).max(1);
         let hasher = RandomState::default();
+        // The configuration was checked.
+        let count = |store: &StoreConfig| hosts(&store.hosts, store.port).map_or(1, |hosts| hosts.len());
         let kept = Cache::with(ANSWERS_FEW, config.total_bytes as u64, Weight { least }, hasher.clone(), Default::default());
         Some(Arc::new(Answers {
-            versions: Arc::new(Versions::new(SLOTS)),
+            versions: Arc::new(Versions::for_hosts(SLOTS, config.store().map_or(1, count))),
             kept,
             admission: Admission::default(),
             puts: AtomicU64::new(0),

@@ -52,6 +52,11 @@ impl Fetch {
         *self.key == *key && self.slots.iter().map(|(slot, _)| slot).eq(slots)
     }
 
+    /// The host at which each stamp is.
+    pub fn hosts(&self) -> impl Iterator<Item = usize> {
+        self.slots.iter().map(|(_, host)| *host)
+    }
+
     /// How many keys a host is asked for.
     fn keys_at(&self, host: usize) -> usize {
         usize::from(self.home == host) + self.slots.iter().filter(|(_, at)| *at == host).count()

@@ -84,7 +84,7 @@ fn judge(s: &Session, w: &Worker, stores: &Stores, fetch: &Fetch, key: &[u8], sl
         }
     }
     let Some(deps) = settled(slots, &stamps) else { return Look::Off };
-    adopt(s, w, &deps);
+    adopt(s, w, fetch, &deps);
     let Some(mut answer) = answer else { return Look::Miss(deps) };
     match Kept::read(&answer).filter(|kept| kept.key == key && kept.deps == deps) {
         Some(kept) => {
@@ -98,13 +98,12 @@ fn judge(s: &Session, w: &Worker, stores: &Stores, fetch: &Fetch, key: &[u8], sl
 }
 
 /// Notes changes that other Weirs made: what a standby must show from now on, and that something may be defined otherwise.
-fn adopt(s: &Session, w: &Worker, deps: &Deps) {
+fn adopt(s: &Session, w: &Worker, fetch: &Fetch, deps: &Deps) {
     let Some(answers) = &w.shared.answers else { return };
     let definitions = [answers.versions.of_all(), answers.versions.of_definitions(&s.pools.database)];
-    let mut has_definitions = false;
-    let round = w.shared.positions.next_round();
-    answers.versions.adopt(deps, round, |slot| has_definitions |= definitions.contains(&slot));
-    if has_definitions {
-        w.shared.note_change(&s.pools.known);
-    }
+    answers.versions.adopt(deps, fetch.hosts(), w.shared.positions.next_round(), |slot| {
+        if definitions.contains(&slot) {
+            w.shared.note_change(&s.pools.known);
+        }
+    });
 }
