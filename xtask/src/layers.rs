@@ -73,6 +73,8 @@ const MODULES: &[Module] = &[
     row(6, "sequences", &[("inventory", "sends a query of ours, keeps the link")]),
     row(6, "inventory", &[]),
     row(6, "judging", &[]),
+    row(6, "ahead", &[("judging", "asks whether what follows reads")]),
+    row(3, "batch", &[]),
     row(6, "wishes", &[("inventory", "changes the session's settings")]),
     row(
         6,

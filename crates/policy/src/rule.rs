@@ -44,6 +44,8 @@ pub enum Rule {
     Operator,
     /// A standby has refused this text.
     StandbyRefused,
+    /// A read in a pipeline that goes on with something else, or whose Sync is not here yet.
+    PipelineOpen,
     /// The text only reads.
     Read,
     /// A comment in front of the text asks for this node.
@@ -92,6 +94,7 @@ const TABLE: &[(Rule, &str)] = &[
     (Rule::Cast, "cast"),
     (Rule::Operator, "operator"),
     (Rule::StandbyRefused, "standby_refused"),
+    (Rule::PipelineOpen, "pipeline_open"),
     (Rule::Read, "read"),
     (Rule::ReadHinted, "read_hinted"),
     (Rule::ReadBySetting, "read_by_setting"),

@@ -1,7 +1,9 @@
 //! A session at work: where its statements go, and the bytes between it and the server.
 
+pub mod ahead;
 pub mod aim;
 pub mod answer;
+pub mod batch;
 pub mod begun;
 pub mod cached;
 pub mod causal;

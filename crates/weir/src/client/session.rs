@@ -83,6 +83,8 @@ pub struct Session {
     pub visit: Visit,
     /// A command on the whole session is on its way: what follows it waits until it is over.
     pub barrier: bool,
+    /// All that comes up to the next Sync was seen, and only reads.
+    pub only_reads: bool,
     /// Such a command was bound and not executed yet.
     pub verb_bound: bool,
     /// The client said goodbye or closed its side: what it sent before is still carried out.
@@ -252,6 +254,7 @@ impl Session {
             cached: Cached::default(),
             visit,
             barrier: false,
+            only_reads: false,
             verb_bound: false,
             leaving: false,
             leaves_by: None,

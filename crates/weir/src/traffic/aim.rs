@@ -13,6 +13,7 @@ use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::link::{self, Link, Login, OpenError};
 use crate::server::pool::{Lease, Limit, Pool, Refusal};
+use crate::traffic::ahead::{self, Ahead};
 use crate::traffic::begun;
 use crate::traffic::cached;
 use crate::traffic::causal::{self, Replay, Shown};
@@ -57,7 +58,10 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             // So does a read of a transaction: an error of what is under way is one of the transaction.
             (true, false) => s.replies.is_only_ours() || s.replies.is_unsynced(),
         };
-        let fits = stays || is_primary || class_at(s, w, statement, way).side == Side::Reader;
+        let fits = stays || is_primary || {
+            let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
+            class.side == Side::Reader
+        };
         if is_free && fits {
             let must_settle = sequences::must_settle(s, w, statement);
             let flow = if must_settle { Some(Flow::Hold) } else { bring_again(s, w, statement) };
@@ -72,7 +76,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             return Ok(Some(Flow::Hold));
         }
     }
-    let mut class = class_at(s, w, statement, way);
+    let Some(mut class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
     if s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
         // All of the session's state lies on one link, so that link must be able to do everything.
         class.side = Side::Primary;
@@ -111,6 +115,20 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             Ok(None)
         }
         None => Ok(Some(Flow::Need(need))),
+    }
+}
+
+/// The same of a statement that may have others of its pipeline behind it. `None`: more of them must arrive first.
+#[inline]
+fn class_in_pipeline(s: &mut Session, w: &Worker, statement: &Statement, way: Option<Way>) -> Option<Class> {
+    let class = class_at(s, w, statement, way);
+    if class.side != Side::Reader || way.is_some() || s.transaction != IDLE || !w.has_readers() {
+        return Some(class);
+    }
+    match ahead::look(s, w) {
+        Ahead::Reads => Some(class),
+        Ahead::More => None,
+        Ahead::Unknown => Some(Class::primary(Rule::PipelineOpen)),
     }
 }
 
@@ -167,9 +185,9 @@ fn is_primary(w: &Worker, link: &Link) -> bool {
     view.primary.is_some_and(|at| view.nodes[at].id == link.card.address.node)
 }
 
-/// A pipeline began with reads and goes on with what only the primary may do: what was sent is brought to its end here first.
+/// A pipeline began on a standby and goes on with what only the primary may do: what was sent is brought to its end here first.
 ///
-/// Only reads ran so far, so that ending their implicit transaction early changes nothing a client could see.
+/// Nothing was executed so far, or what was seen of the pipeline to its Sync reads no more: something was defined meanwhile.
 fn leave_reader(s: &mut Session, w: &Rc<Worker>) {
     if s.replies.is_unsynced() && !s.replies.is_skipping() {
         s.replies.push(Expect::SyncOurs);

@@ -4,7 +4,6 @@
 //! Only with nothing under way: then one of our answers stands where one of the server's would, and a session's own writes are settled. In
 //! transactions only while they have but read (`within`). Without a cache all of this is one look at a pointer.
 
-mod batch;
 mod fresh;
 mod stored;
 mod within;
@@ -20,8 +19,9 @@ use crate::process::worker::Worker;
 use crate::server::answers::{Answer, Answers, Caching, Flight, Key, Raised, WHO_BYTES};
 use crate::server::shelf;
 use crate::server::stores::{Fetch, Ticket, digest_of};
+use crate::traffic::ahead::{self, Ahead};
+use crate::traffic::batch::Batch;
 use crate::traffic::{causal, judging};
-use batch::Batch;
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -138,8 +138,8 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
         let (prepared, told) = prepared_for(s, w, &batch)?;
         (prepared, told, batch.is_synced)
     };
-    if !is_synced && !within::reads_committed(s, w) {
-        // What stands before one Sync has one snapshot.
+    if !is_synced && (!within::reads_committed(s, w) || ahead::look(s, w) != Ahead::Reads) {
+        // What stands before one Sync has one transaction.
         return None;
     }
     let caching = prepared.statement.caching.as_deref()?;
@@ -247,6 +247,7 @@ fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8],
     s.say_bare(w, back::BIND_COMPLETE);
     s.down.extra(&w.buffers).extend_from_slice(bytes);
     if is_synced {
+        s.only_reads = false;
         s.say_ready(w);
     }
     headers[..count].iter().for_each(|header| s.up.eat(*header));

@@ -622,7 +622,7 @@ pub fn on_close(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fau
 }
 
 pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
-    s.portal = None;
+    (s.portal, s.only_reads) = (None, false);
     if s.link.is_none() {
         s.discarding = false;
         s.up.eat(header);

@@ -161,6 +161,125 @@ fn flush_brings_replies_before_sync() {
     assert_eq!(client.value("select 8"), "8", "a Flush at rest means nothing");
 }
 
+/// What needs the implicit transaction of its pipeline, or may not run in one, behind a read: with standbys, and from memory.
+#[test]
+fn what_stands_behind_a_read_in_a_pipeline_runs_in_the_same_transaction() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a; create procedure p() language plpgsql as 'begin commit; end'");
+    let texts = [
+        "lock table t in share mode",
+        "declare c cursor for select 1",
+        "set local work_mem = '1MB'",
+        "set transaction isolation level repeatable read",
+        "savepoint one",
+        "vacuum t",
+        "create index concurrently i on t (a)",
+        "call p()",
+        "insert into t values (2)",
+    ];
+    let read = "select a from t where a = 1";
+    for conf in ["", "memory_cache_enabled = on"] {
+        let proxy = ground.proxy(&format!("backend_weight0 = 0\n{conf}"));
+        let mut client = ground.client(&proxy);
+        let mut direct = ground.direct();
+        for _ in 0..3 {
+            client.send(&[wire::unnamed(read, &[]), wire::sync()].concat());
+            client.until_ready();
+        }
+        for text in texts {
+            let behind =
+                [wire::unnamed(read, &[]), wire::unnamed(text, &[]), wire::unnamed("select 3", &[]), wire::sync()].concat();
+            check_same(&mut client, &mut direct, &behind);
+            // The rest comes later, and in pieces.
+            let (first, last) = behind.split_at(wire::unnamed(read, &[]).len() + 3);
+            client.send(first);
+            assert!(client.is_silent_for(Duration::from_millis(20)));
+            direct.send(first);
+            check_same(&mut client, &mut direct, last);
+            for prepared in
+                [wire::query("rollback"), wire::query("drop index if exists i"), wire::query("delete from t where a = 2")]
+            {
+                client.send(&prepared);
+                direct.send(&prepared);
+                (client.until_ready(), direct.until_ready());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_portal_read_in_pieces_is_still_there_behind_a_write() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("backend_weight0 = 0");
+    let (mut client, mut direct) = (ground.client(&proxy), ground.direct());
+    let open = [wire::parse("", "select generate_series(1, 5)"), wire::bind("p", "", &[]), wire::execute("p", 2)].concat();
+    for connection in [&mut client, &mut direct] {
+        connection.send(&[open.clone(), wire::flush()].concat());
+        let messages: Vec<Message> = (0..5).map(|_| connection.read()).collect();
+        assert_eq!((tags(&messages).as_str(), values(&messages)), ("12DDs", vec!["1".to_string(), "2".to_string()]));
+    }
+    let rest = [wire::unnamed("insert into t values (1)", &[]), wire::execute("p", 2), wire::sync()].concat();
+    check_same(&mut client, &mut direct, &rest);
+}
+
+#[test]
+fn a_query_behind_a_pipeline_without_a_sync_goes_on_where_it_may_write() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("backend_weight0 = 0");
+    let (mut client, mut direct) = (ground.client(&proxy), ground.direct());
+    let (first, then) = (wire::unnamed("select 1", &[]), wire::query("select 2"));
+    for comes_together in [true, false] {
+        if comes_together {
+            check_same(&mut client, &mut direct, &[first.clone(), then.clone()].concat());
+        } else {
+            for connection in [&mut client, &mut direct] {
+                connection.send(&first);
+                assert!(connection.is_silent_for(Duration::from_millis(20)));
+            }
+            check_same(&mut client, &mut direct, &then);
+        }
+        check_same(&mut client, &mut direct, &wire::query("insert into t values (1)"));
+        check_same(&mut client, &mut direct, &wire::query("rollback"));
+    }
+    check_same(&mut client, &mut direct, &wire::query("select count(*) from t"));
+}
+
+#[test]
+fn pipelines_that_only_read_are_spread() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.send(&[wire::parse("s", "select a from t"), wire::describe(b'S', "s"), wire::sync()].concat());
+    client.until_ready();
+    let one = wire::unnamed("select a from t where a = $1::int", &["1"]);
+    let shapes = [
+        one.clone(),
+        wire::run("s", &[]),
+        [one.clone(), wire::run("s", &[]), one.clone()].concat(),
+        [wire::parse("", "select a from t"), wire::bind("p", "", &[]), wire::execute("p", 1), wire::execute("p", 1)].concat(),
+    ];
+    for shape in shapes {
+        let before = proxy.metric("reads_spread_total");
+        for _ in 0..20 {
+            client.send(&[shape.clone(), wire::sync()].concat());
+            client.until_ready();
+        }
+        assert!(proxy.metric("reads_spread_total") >= before + 20, "{}", shape.escape_ascii());
+    }
+    // Prepared first, with a Flush, as some drivers do.
+    let before = proxy.metric("reads_spread_total");
+    for _ in 0..20 {
+        client.send(&[wire::parse("", "select a + 1 from t"), wire::describe(b'S', ""), wire::flush()].concat());
+        assert_eq!((0..3).map(|_| client.read().tag as char).collect::<String>(), "1tT");
+        client.send(&[wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
+        assert_eq!(client.tags(), "2DCZ");
+    }
+    assert!(proxy.metric("reads_spread_total") >= before + 20);
+}
+
 #[test]
 fn reads_and_writes_mixed_in_one_pipeline_are_answered_in_order() {
     let ground = Ground::new();

@@ -1,9 +1,9 @@
 //! Answers from memory within transactions. Whether there are any is `policy::cache::Block`'s to say.
 
-use super::batch::Batch;
 use super::{Answers, Session, Worker, slots_touched};
 use crate::client::session::{Begun, IDLE, WITHIN};
 use crate::client::statements::Statement;
+use crate::traffic::batch::Batch;
 use crate::traffic::begun;
 use crate::traffic::judging;
 use weir_policy::cache::{Block, Deed, Ground, Manner, Stand};

@@ -11,7 +11,7 @@ const COUNT_MAX: usize = 5;
 const KEY_KIND: u8 = front::BIND;
 
 /// Such a run, all of it here.
-pub(super) struct Batch<'a> {
+pub struct Batch<'a> {
     /// Name of the statement; empty: the unnamed one.
     pub name: &'a [u8],
     /// What stands behind the name in its Parse.
