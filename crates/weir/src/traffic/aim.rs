@@ -51,13 +51,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
     if let Some(link) = &s.link {
         let stays = s.transaction != IDLE || s.state.kept().is_some();
         let is_primary = is_primary(w, link);
-        let is_free = match (s.begun.is_open(), begins || is_primary) {
-            (false, _) => true,
-            // A BEGIN waits until nothing is under way.
-            (true, true) => s.replies.is_only_ours(),
-            // So does a read of a transaction: an error of what is under way is one of the transaction.
-            (true, false) => s.replies.is_only_ours() || s.replies.is_unsynced(),
-        };
+        let is_free = is_free(s, begins || is_primary);
         let fits = stays || is_primary || {
             let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
             class.side == Side::Reader
@@ -118,7 +112,19 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
     }
 }
 
-/// The same of a statement that may have others of its pipeline behind it. `None`: more of them must arrive first.
+/// Whether a statement may follow what is under way on the session's link; `begins`: with the transaction that waits for it, if one does.
+#[inline]
+fn is_free(s: &Session, begins: bool) -> bool {
+    match (s.begun.is_open(), begins) {
+        (false, _) => true,
+        // A BEGIN waits until nothing is under way.
+        (true, true) => s.replies.is_only_ours(),
+        // So does a read of a transaction: an error of what is under way is one of the transaction.
+        (true, false) => s.replies.is_only_ours() || s.replies.is_unsynced(),
+    }
+}
+
+/// The class of a statement (`class_at`) that may have others of its pipeline behind it. `None`: more of them must arrive first.
 #[inline]
 fn class_in_pipeline(s: &mut Session, w: &Worker, statement: &Statement, way: Option<Way>) -> Option<Class> {
     let class = class_at(s, w, statement, way);
