@@ -138,8 +138,8 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
         let (prepared, told) = prepared_for(s, w, &batch)?;
         (prepared, told, batch.is_synced)
     };
-    if !is_synced && (!within::reads_committed(s, w) || ahead::look(s, w) != Ahead::Reads) {
-        // What stands before one Sync has one transaction.
+    if !is_synced && (!within::reads_committed(s, w) || shares_transaction(s, w)) {
+        // What stands before one Sync has one transaction, and may have one snapshot.
         return None;
     }
     let caching = prepared.statement.caching.as_deref()?;
@@ -180,6 +180,11 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
         }
         Sought::Flow(flow) => flow,
     }
+}
+
+/// Whether what stands behind a read of a pipeline may need the transaction that both share: not if one was begun.
+fn shares_transaction(s: &mut Session, w: &Worker) -> bool {
+    !s.begun.is_open() && s.transaction == IDLE && ahead::look(s, w) != Ahead::Reads
 }
 
 /// What came of looking further for an answer that our memory does not have.
