@@ -579,7 +579,7 @@ fn execute_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
     Flow::Next
 }
 
-pub fn on_close(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fault> {
+pub fn on_close(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
     let (kind, name) = read_kind(body).ok_or_else(|| malformed(header))?;
     let name: &[u8] = &Box::<[u8]>::from(name);
@@ -588,14 +588,21 @@ pub fn on_close(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fau
     }
     let mut passes = kind == b'P';
     let mut change = Change::Nothing;
+    // One that was prepared by SQL is on whatever link the session gets.
+    let is_by_sql = kind == b'S' && !name.is_empty() && !s.named.contains_key(name) && is_on_link_only(s, name);
+    if is_by_sql
+        && s.link.is_none()
+        && let Some(flow) = aim::at(s, w, &statements::unknown())?
+    {
+        return Ok(flow);
+    }
     if kind == b'S' && name.is_empty() {
         change = Change::Unnamed { before: s.unnamed.take() };
         passes = s.unnamed_on_link;
         s.unnamed_on_link = false;
     } else if kind == b'S' {
         let before = s.named.remove(name);
-        // A statement under the client's own name is there only on a link that stays.
-        passes = before.is_none() && is_on_link_only(s, name);
+        passes = is_by_sql;
         if passes {
             s.state.note(Leaves::of(Keeps::Prepare), &[], &[], &[]);
         }

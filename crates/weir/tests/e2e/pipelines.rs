@@ -201,7 +201,8 @@ fn what_stands_behind_a_read_in_a_pipeline_runs_in_the_same_transaction() {
             {
                 client.send(&prepared);
                 direct.send(&prepared);
-                (client.until_ready(), direct.until_ready());
+                client.until_ready();
+                direct.until_ready();
             }
         }
     }

@@ -15,6 +15,22 @@ fn run(client: &mut Raw, name: &str, values: &[&str]) -> Result<String, crate::s
 }
 
 #[test]
+fn a_statement_prepared_by_sql_is_closed_by_the_protocol_too() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let (mut client, mut direct) = (ground.client(&proxy), ground.direct());
+    for connection in [&mut client, &mut direct] {
+        connection.run("prepare \"A b\" as select 2");
+        assert_eq!(connection.value("execute \"A b\""), "2");
+        connection.send(&[wire::close(b'S', "A b"), wire::sync()].concat());
+        assert_eq!(connection.tags(), "3Z");
+        assert_eq!(connection.error("execute \"A b\"").sqlstate, "26000");
+        connection.send(&[wire::parse("A b", "select 3"), wire::run("A b", &[]), wire::sync()].concat());
+        assert_eq!(connection.tags(), "12DCZ");
+    }
+}
+
+#[test]
 fn a_named_statement_works_on_every_server_it_is_sent_to() {
     let ground = Ground::new();
     let proxy = ground.proxy("causal_reads = off");
