@@ -21,6 +21,7 @@ pub mod pick;
 pub mod pool;
 pub mod prepared;
 pub mod replies;
+pub mod roles;
 pub mod route;
 pub mod rule;
 pub mod sequences;

@@ -27,6 +27,8 @@ pub struct Facts {
     pub alters_defaults: bool,
     /// Databases that it only works on while nobody is connected to them: `DROP DATABASE`, its renaming, a template.
     pub vacates: Vec<String>,
+    /// Roles that it renames or drops: their names are others' or nobody's afterwards.
+    pub unseats: Vec<String>,
     /// The string is one `SET name = constant` whose effect is known from the text: name, lower case, and value.
     pub sets: Option<(String, String)>,
     /// SQL-level commands that touch prepared statements or the whole session and that the pooler itself must follow.

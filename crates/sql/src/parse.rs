@@ -141,6 +141,7 @@ fn add(facts: &mut Facts, verdict: Verdict) {
     facts.sets = verdict.sets;
     facts.alters_defaults |= verdict.alters_defaults;
     facts.vacates.extend(verdict.vacates);
+    facts.unseats.extend(verdict.unseats);
     facts.explain |= verdict.explain;
     facts.defines |= verdict.defines;
     facts.moves |= verdict.moves;

@@ -26,6 +26,7 @@ pub(crate) struct Verdict {
     pub(crate) resets: Option<Reset>,
     pub(crate) alters_defaults: bool,
     pub(crate) vacates: Option<String>,
+    pub(crate) unseats: Vec<String>,
     pub(crate) defines: bool,
     pub(crate) sets: Option<(String, String)>,
     pub(crate) session: SessionVerb,
@@ -85,7 +86,11 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
             Verdict { alters_defaults: true, ..Verdict::effect(Effect::Writes) }
         }
         Node::DropdbStmt(_) | Node::CreatedbStmt(_) | Node::AlterDatabaseStmt(_) | Node::RenameStmt(_) => {
-            Verdict { vacates: vacated(node).map(str::to_owned), ..Verdict::effect(Effect::Writes) }
+            let unseats = unseated(node).map(str::to_owned).collect();
+            Verdict { vacates: vacated(node).map(str::to_owned), unseats, ..Verdict::effect(Effect::Writes) }
+        }
+        Node::DropRoleStmt(_) => {
+            Verdict { unseats: unseated(node).map(str::to_owned).collect(), ..Verdict::effect(Effect::Writes) }
         }
         Node::DropStmt(_) => Verdict::freeing(Effect::Writes, Keeps::Temporary),
         Node::DeallocateStmt(gone) => {
@@ -180,6 +185,20 @@ fn vacated(node: Node<'_>) -> Option<&str> {
         Node::RenameStmt(rename) if rename.rename_type == ObjectType::OBJECT_DATABASE => rename.subname(),
         _ => None,
     }
+}
+
+/// The roles whose names are others' or nobody's afterwards.
+fn unseated(node: Node<'_>) -> impl Iterator<Item = &str> {
+    let (renamed, dropped) = match node {
+        Node::RenameStmt(rename) if rename.rename_type == ObjectType::OBJECT_ROLE => (rename.subname(), None),
+        Node::DropRoleStmt(drop) => (None, Some(drop.roles())),
+        _ => (None, None),
+    };
+    let names = dropped.into_iter().flat_map(|roles| roles.iter()).filter_map(|role| match role {
+        Node::RoleSpec(role) => role.rolename(),
+        _ => None,
+    });
+    renamed.into_iter().chain(names)
 }
 
 fn copy_effect(copy: &CopyStmt, nested: Effect) -> Effect {

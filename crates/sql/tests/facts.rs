@@ -1,7 +1,7 @@
 //! The table of statements and their facts: `tests/facts.txt`.
 //!
 //! A line is `statement ==> facts`, where the facts that are empty are left out: the effect; `n=` statements if not one;
-//! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `sets=`, `session=`, `show=`; `locks`, `defines`, `explain`, `comment`; `hint=`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
+//! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `unseats=`, `sets=`, `session=`, `show=`; `locks`, `defines`, `explain`, `comment`; `hint=`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
 
 use weir_sql::facts::{Begin, Effect, Facts, Hint, Isolation, Name, Reset, SessionVerb, Transaction, Verb};
 
@@ -44,6 +44,7 @@ fn shown(facts: &Facts) -> String {
     }));
     words.extend(facts.alters_defaults.then(|| "defaults".to_owned()));
     words.extend((!facts.vacates.is_empty()).then(|| format!("vacates={}", facts.vacates.join(","))));
+    words.extend((!facts.unseats.is_empty()).then(|| format!("unseats={}", facts.unseats.join(","))));
     words.extend(facts.sets.iter().map(|(name, value)| format!("sets={name}:{value}")));
     match &facts.session {
         SessionVerb::None => {}

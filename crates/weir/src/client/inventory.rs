@@ -89,6 +89,7 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.redefines
         && !statement.alters_defaults
         && statement.vacates.is_empty()
+        && statement.unseats.is_empty()
         && statement.frees.common(s.state.found).is_empty()
         && !statement.touches.meets(hidden(s))
 }
@@ -147,6 +148,7 @@ fn judged(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Leaves {
     state.renews |= statement.alters_defaults;
     state.redefines |= statement.redefines;
     vacate::begin(w, &statement.vacates);
+    state.unseats.extend_from_slice(&statement.unseats);
     let made = if state.makes_temporary && statement.makes { Leaves::of(Keeps::Temporary) } else { Leaves::NONE };
     judged_by_text(state, w, database, statement, hidden).and(made)
 }

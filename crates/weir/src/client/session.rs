@@ -446,6 +446,7 @@ impl Session {
     pub fn tell_change(&mut self, w: &Worker) {
         self.state.redefines = false;
         w.shared.note_change(&self.pools.known);
+        std::mem::take(&mut self.state.unseats).iter().for_each(|user| w.unseat(user));
     }
 
     /// Appends an error for the client. Must not be called in the middle of a server's message.

@@ -22,7 +22,7 @@ use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
 use crate::process::shared::{Shared, Stop, seconds};
 use crate::process::worker::{Clock, Entry, PoolSet, Worker};
-use crate::server::link::{Link, OpenError};
+use crate::server::link::{self, Link, OpenError};
 use crate::server::survey;
 use crate::traffic::aim;
 use crate::traffic::relay;
@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_policy::config::PoolMode;
 use weir_policy::hba::Replication;
+use weir_policy::roles::{self, Standing};
 use weir_policy::settings::{Settings, SettingsError};
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::startup::{First, Parameters, Startup, Version, read_first};
@@ -47,6 +48,9 @@ use zeroize::Zeroizing;
 
 /// Welcomes a worker remembers.
 const WELCOMES_MAX: usize = 256;
+
+/// Time a server gets to say which role a user is; then his links are closed instead.
+const ROLE_LIMIT: Duration = Duration::from_secs(1);
 
 /// By user, database and settings.
 type Key = (Arc<str>, Arc<str>, Arc<Settings>);
@@ -474,6 +478,7 @@ impl Door<'_> {
         let key: Box<[u8]> =
             if version >= Version::V3_2 { Box::new(self.w.random::<32>()) } else { Box::new(self.w.random::<4>()) };
         let entry = self.w.enter(|pid| Entry {
+            since_ms: self.w.now_ms(),
             card: Arc::new(Card::new(pid, user, database, application, ends, now_s)),
             key,
             task: Cell::new(self.w.reactor.current_task()),
@@ -510,11 +515,21 @@ fn broke(cause: &io::Error) -> Fault {
 /// What a server reports to a client of this user and database with these settings: remembered, or asked of a server.
 async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: Arc<Settings>) -> Result<Rc<Welcome>, Fault> {
     let key = (pools.user.clone(), pools.database.clone(), settings);
-    if let Some(known) = w.welcomes.borrow().by_key.get(&key) {
-        return Ok(known.clone());
+    let standing = w.shared.roles.lock().standing(&pools.user, w.now_ms());
+    match standing {
+        Standing::Certain | Standing::Doubtful => {}
+        Standing::Old => Box::pin(look_at_role(w, pools)).await,
+    }
+    let known = w.welcomes.borrow().by_key.get(&key).cloned();
+    if let Some(known) = known.filter(|_| standing != Standing::Doubtful) {
+        return Ok(known);
     }
     // Boxed, as all that few logins come to: the room of a login is copied more than once.
     let mut link = Box::pin(any_link(w, client, pools)).await?;
+    if standing == Standing::Doubtful {
+        // Before anybody gets a link of his: from now on it is noticed if his name becomes another role's.
+        link = Box::pin(ask_role(w, link)).await?.0;
+    }
     let configured = Box::pin(configure(w, &mut link, &key.2)).await;
     let welcome = Rc::new(Welcome::new(&link.reported));
     let pool = link.pool.clone();
@@ -527,6 +542,38 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
     }
     w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());
     Ok(welcome)
+}
+
+/// Sees to it that the user's links at rest are not those of a role that had his name before him. Where there are none, nothing is to be feared.
+async fn look_at_role(w: &Rc<Worker>, pools: &PoolSet) {
+    for node in nodes_to_ask(w).0 {
+        if let Some(link) = aim::at_rest(w, &pools.of_node(w, node)).await {
+            if let Ok((link, is_another)) = ask_role(w, link).await {
+                let pool = link.pool.clone();
+                if is_another { w.close_link(link) } else { pool.give_back(w, link) }
+            }
+            return;
+        }
+    }
+}
+
+/// Asks over a link which role its user is. True: another one than before. Error: it could not be asked, and is closed.
+async fn ask_role(w: &Rc<Worker>, link: Box<Link>) -> Result<(Box<Link>, bool), Fault> {
+    let user = link.pool.key.user.clone();
+    let (link, answer) = link::ask(w, link, &roles::question([&*user].into_iter()), Instant::now() + ROLE_LIMIT).await;
+    match answer {
+        Ok(rows) => {
+            let oid = rows.first().and_then(|row| row.get(1)?.as_deref()).unwrap_or_default();
+            let is_another = w.note_role(&user, oid);
+            Ok((link, is_another))
+        }
+        Err(error) => {
+            w.close_link(link);
+            // Others of his may be as this one.
+            w.unseat(&user);
+            Err(error.fault().as_fatal())
+        }
+    }
 }
 
 /// A link to the primary, or to whatever server is up when there is none.

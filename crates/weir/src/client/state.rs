@@ -72,6 +72,8 @@ pub struct State {
     pub redefines: bool,
     /// Connections opened before the end of this transaction begin with other settings than those opened later.
     pub renews: bool,
+    /// Roles that this transaction has renamed or dropped.
+    pub unseats: Vec<String>,
     /// Not all of the session's statements could be brought to this link: it must be cleaned before another's use.
     pub is_link_off: bool,
     /// Statements prepared by SQL that are being brought to the link, in order; without a name those that are taken away.
@@ -108,6 +110,7 @@ impl State {
             untold: Vec::new(),
             redefines: false,
             renews: false,
+            unseats: Vec::new(),
             is_link_off: false,
             preparing: VecDeque::new(),
             refused: Vec::new(),

@@ -57,6 +57,8 @@ pub struct Statement {
     pub alters_defaults: bool,
     /// Databases that nobody may be connected to while it runs.
     pub vacates: Box<[String]>,
+    /// Roles that it renames or drops.
+    pub unseats: Box<[String]>,
     /// It may make, change or remove functions.
     pub defines: bool,
     /// It may change what names stand for: the catalog is out of date once its transaction is over.
@@ -246,6 +248,7 @@ pub fn unknown() -> Statement {
         executes: true,
         alters_defaults: false,
         vacates: Box::default(),
+        unseats: Box::default(),
         defines: true,
         redefines: true,
         plain: None,
@@ -331,6 +334,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         moves: facts.moves,
         is_many: facts.statements != 1,
         vacates: facts.vacates.into(),
+        unseats: facts.unseats.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
     }
 }

@@ -27,6 +27,7 @@ use std::time::{Instant, SystemTime};
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
 use weir_policy::config::Config;
+use weir_policy::roles::Roles;
 use weir_policy::settings::Settings;
 
 /// Number of a worker thread.
@@ -82,6 +83,11 @@ pub enum Message {
 pub enum Victim {
     Client(u32),
     Database(Arc<str>),
+    /// The sessions that a user began by then.
+    User {
+        user: Arc<str>,
+        until_ms: u64,
+    },
     All,
 }
 
@@ -127,6 +133,8 @@ pub struct Shared {
     pub answers: Option<Arc<Answers>>,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
+    /// Which roles the names of users stand for.
+    pub roles: Mutex<Roles>,
     /// What is known of the databases.
     pub catalogs: Catalogs,
     pub cards: Cards,
@@ -193,6 +201,7 @@ impl Shared {
             tls: ArcSwap::from_pointee(tls),
             mailboxes,
             pools: Pools::default(),
+            roles: Mutex::default(),
             catalogs: Catalogs::default(),
             cards: Cards::default(),
             seats: Seats::default(),

@@ -101,6 +101,8 @@ pub enum Overdue {
 
 /// A session as its worker sees it, for cancel and stop.
 pub struct Entry {
+    /// When it was let in, in milliseconds since the start of the proxy.
+    pub since_ms: u64,
     pub card: Arc<Card>,
     /// What the client must show to cancel.
     pub key: Box<[u8]>,
@@ -420,6 +422,32 @@ impl Worker {
         self.shared.tell_all(|| Message::Refresh);
     }
 
+    /// A role was renamed or dropped, or may have been: server processes go on as the role that logged in, whatever its name is now, so
+    /// that those of this user are given to nobody any more.
+    #[cold]
+    pub fn unseat(&self, user: &str) {
+        self.shared.roles.lock().doubt(user, self.now_ms());
+        self.renew_links_of(user);
+    }
+
+    fn renew_links_of(&self, user: &str) {
+        self.shared.pools.of_user(user).iter().for_each(|pool| pool.renew(self));
+        // What clients are welcomed with is asked of a server anew.
+        self.welcomes.borrow_mut().clear();
+        self.shared.tell_all(|| Message::Refresh);
+    }
+
+    /// Takes in which role a user's name stands for. If that is another one than before, what was logged in as that is done with: links, and
+    /// sessions, whose next statement would run with the rights of somebody else. True: it is another one.
+    pub fn note_role(&self, user: &Arc<str>, oid: &str) -> bool {
+        let Some(until_ms) = self.shared.roles.lock().note(user, oid, self.now_ms()) else { return false };
+        self.renew_links_of(user);
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Message::Kill(Victim::User { user: user.clone(), until_ms }));
+        }
+        true
+    }
+
     fn stop_sessions(&self) {
         if self.shared.stop_mode() < Stop::Fast {
             return;
@@ -441,6 +469,9 @@ impl Worker {
             let is_meant = match victim {
                 Victim::Client(pid) => entry.card.pid == *pid,
                 Victim::Database(database) => entry.card.database == *database && *database.as_ref() != *console,
+                Victim::User { user, until_ms } => {
+                    entry.card.user == *user && entry.since_ms <= *until_ms && *entry.card.database != *console
+                }
                 Victim::All => *entry.card.database != *console,
             };
             if is_meant {

@@ -221,6 +221,7 @@ impl Link {
 pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<'_>) -> Result<Box<Link>, OpenError> {
     let deadline = Instant::now()
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
+    let renewals = pool.renewals();
     let (talk, greeting) = Talk::enter(w, address, login, deadline).await?;
     let serial = w.next_serial();
     let card = Arc::new(LinkCard {
@@ -243,7 +244,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         protocol: greeting.protocol,
         is_encrypted: talk.socket.is_encrypted(),
     });
-    pool.add_card(card.clone());
+    pool.add_card(card.clone(), renewals);
     let now = w.reactor.now();
     Ok(Box::new(Link {
         socket: talk.socket,
@@ -265,10 +266,33 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
     }))
 }
 
+/// Rows of text.
+pub type Rows = Vec<Vec<Option<String>>>;
+
+/// Runs a query of ours over a link that no session has. What its server reports of parameters meanwhile is noted with the link. Not cancel
+/// safe: the answer would be left for the next session.
+pub async fn ask(w: &Worker, mut link: Box<Link>, sql: &str, deadline: Instant) -> (Box<Link>, Result<Rows, OpenError>) {
+    link.socket.set_task(w.reactor.current_task());
+    // A simple query drops the unnamed statement.
+    link.unnamed = None;
+    let address = link.card.address.clone();
+    let mut talk = Talk::over(link.socket, deadline);
+    let answer = talk.query(w, &address, sql).await;
+    link.socket = talk.socket;
+    for report in &talk.reports {
+        link.report(report);
+    }
+    let is_over = talk.buffer.is_empty();
+    let answer = answer.and_then(|rows| if is_over { Ok(rows) } else { Err(protocol(&address, "more than the answer")) });
+    (link, answer)
+}
+
 /// Message by message, for everything but a session's relay.
 pub struct Talk {
     pub socket: Socket,
     buffer: Vec<u8>,
+    /// What was reported of parameters while queries ran: bodies of ParameterStatus.
+    reports: Vec<Vec<u8>>,
     deadline: Instant,
 }
 
@@ -327,7 +351,7 @@ impl Talk {
     }
 
     pub fn over(socket: Socket, deadline: Instant) -> Talk {
-        Talk { socket, buffer: Vec::new(), deadline }
+        Talk { socket, buffer: Vec::new(), reports: Vec::new(), deadline }
     }
 
     /// Connects and logs in, outside of any pool.
@@ -407,7 +431,7 @@ impl Talk {
     }
 
     /// Runs a simple query and returns its rows as text. A server's error is `Refused`.
-    pub async fn query(&mut self, w: &Worker, address: &Address, sql: &str) -> Result<Vec<Vec<Option<String>>>, OpenError> {
+    pub async fn query(&mut self, w: &Worker, address: &Address, sql: &str) -> Result<Rows, OpenError> {
         let mut out = Vec::new();
         write::query(&mut out, sql);
         self.send(w, address, &out).await?;

@@ -13,7 +13,7 @@ use crate::process::worker::Worker;
 use crate::server::link::{Link, LinkCard};
 use foldhash::HashMap;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -75,6 +75,8 @@ struct Inner {
     wanted: Vec<(u64, Waiter)>,
     /// An administrator wants no links here: they are closed as they come back, and nobody gets one.
     paused: bool,
+    /// Times that all links were to be closed.
+    renewals: u64,
     limits: Limits,
     cards: HashMap<u64, Arc<LinkCard>>,
 }
@@ -186,6 +188,7 @@ impl Pools {
                 waiters: VecDeque::new(),
                 wanted: Vec::new(),
                 paused: gates.is_paused(&key.database),
+                renewals: 0,
                 limits: key.limits(config),
                 cards: HashMap::default(),
             };
@@ -255,6 +258,16 @@ impl Pools {
         pools
     }
 
+    /// The pools of one user.
+    pub fn of_user(&self, user: &str) -> Vec<Arc<Pool>> {
+        self.pools.lock().values().filter(|pool| *pool.key.user == *user).cloned().collect()
+    }
+
+    /// Those who have pools, each once.
+    pub fn users(&self) -> BTreeSet<Arc<str>> {
+        self.pools.lock().keys().map(|key| key.user.clone()).collect()
+    }
+
     /// All pools, by node, database and user.
     pub fn all(&self) -> Vec<Arc<Pool>> {
         let mut all: Vec<_> = self.pools.lock().values().cloned().collect();
@@ -305,8 +318,16 @@ impl Pool {
         self.key.purpose == Purpose::Statements
     }
 
-    pub fn add_card(&self, card: Arc<LinkCard>) {
-        self.inner.lock().cards.insert(card.serial, card);
+    /// How often all its links were to be closed.
+    pub fn renewals(&self) -> u64 {
+        self.inner.lock().renewals
+    }
+
+    /// Takes in a link that was begun after so many renewals: if there was another one since, it is closed after its first use.
+    pub fn add_card(&self, card: Arc<LinkCard>, renewals: u64) {
+        let mut inner = self.inner.lock();
+        card.doomed.store(inner.renewals != renewals, Ordering::Relaxed);
+        inner.cards.insert(card.serial, card);
     }
 
     /// Links at rest, links in all, sessions waiting.
@@ -404,6 +425,12 @@ impl Pool {
         let fitting = inner.idle.iter().rposition(|link| link.home == w.id && fits(link));
         let at = fitting.or_else(|| inner.idle.iter().rposition(|link| link.home == w.id))?;
         Some(inner.idle.remove(at))
+    }
+
+    /// Any link at rest, of whatever worker, if nobody waits for it.
+    pub fn take_any(&self, w: &Worker) -> Option<Box<Link>> {
+        let mut inner = self.inner.lock();
+        if inner.waiters.is_empty() && !inner.paused { take_near(&mut inner.idle, w.id) } else { None }
     }
 
     /// One certain link, by its number: at rest, or as soon as its session is done with it, before others who have waited less long.
@@ -620,6 +647,7 @@ impl Pool {
         }
         let gone = {
             let mut inner = self.inner.lock();
+            inner.renewals += 1;
             inner.cards.values().for_each(|card| card.doomed.store(true, Ordering::Relaxed));
             std::mem::take(&mut inner.idle)
         };

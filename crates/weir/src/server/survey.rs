@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_policy::catalog::{ANSWERS_FINGERPRINT, Catalog, DEFAULTS_FINGERPRINT, Draft, DraftError, FINGERPRINT, PARTS};
 use weir_policy::config::Config;
+use weir_policy::roles;
 use weir_wire::frame::back;
 use weir_wire::write;
 
@@ -215,6 +216,7 @@ async fn look(
 ) -> Result<Duration, SurveyError> {
     let line = line_to_server(w, database, line).await?;
     line.talk.renew(w, Instant::now() + ANSWER_TIMEOUT);
+    look_at_roles(w, line).await?;
     let started = Instant::now();
     line.query(w, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     let rows = line.query(w, FINGERPRINT).await?;
@@ -266,6 +268,25 @@ async fn look(
     }
     database.report.lock().look_ms = took.as_millis() as u64;
     Ok(took)
+}
+
+/// Looks whether the users' names stand for the same roles as before. Not cancel safe.
+async fn look_at_roles(w: &Worker, line: &mut Line) -> Result<(), SurveyError> {
+    // A standby may not know yet what we know already.
+    if !w.is_primary(line.address.node) || !w.shared.roles.lock().begin_look(w.now_ms()) {
+        return Ok(());
+    }
+    let users = w.shared.pools.users();
+    if users.is_empty() {
+        return Ok(());
+    }
+    for row in line.query(w, &roles::question(users.iter().map(|user| &**user))).await? {
+        let [Some(name), oid] = row.as_slice() else { continue };
+        if let Some(user) = users.get(name.as_str()) {
+            w.note_role(user, oid.as_deref().unwrap_or_default());
+        }
+    }
+    Ok(())
 }
 
 /// Has the connections closed that began with other defaults than those of now, perhaps set past us. To be done before answers are kept again.

@@ -469,6 +469,16 @@ pub async fn lease_link(
     }
 }
 
+/// A link of a pool that is at rest, if there is one that can be used. Not cancel safe.
+pub async fn at_rest(w: &Worker, pool: &Pool) -> Option<Box<Link>> {
+    while let Some(link) = pool.take_any(w) {
+        if let Some(link) = fit(w, link).await {
+            return Some(link);
+        }
+    }
+    None
+}
+
 /// Whether a link that was at rest can be used; one that cannot is closed.
 fn is_usable(w: &Worker, link: &Link) -> bool {
     if !link.is_of_these_passwords(w) {

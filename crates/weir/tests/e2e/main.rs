@@ -50,6 +50,7 @@ mod pooling;
 mod prepared;
 mod protocol;
 mod read_only;
+mod renamed;
 mod replication;
 mod restart;
 mod roles;

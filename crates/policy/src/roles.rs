@@ -1,0 +1,130 @@
+//! Which role each user's name stands for, as far as was seen.
+//!
+//! A server process goes on as the role that logged in, whatever becomes of its name. So a connection is a user's only as long as his name
+//! stands for the same role: who has the name next must not get it.
+//! In: what servers say, and the time. Out: whether it is another role than before, and whether a server is to be asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weir_wire::write::literal;
+
+/// For so long what was seen counts as certain: longer than the time between two looks at a catalog, so that logins need not ask while
+/// somebody looks anyway.
+const CERTAIN_MS: u64 = 2_000;
+
+/// Shortest time between two looks at all users, however many databases are looked at.
+const LOOK_MIN_MS: u64 = 500;
+
+/// What is known of all users that have connections.
+#[derive(Debug, Default)]
+pub struct Roles {
+    seen: BTreeMap<Arc<str>, Seen>,
+    looked_at_ms: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// Empty: there is no such role.
+    oid: String,
+    at_ms: u64,
+    /// It may be another one since.
+    is_doubted: bool,
+}
+
+/// How well a user's role is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Certain,
+    /// Nobody has looked for a while.
+    Old,
+    /// Nobody has ever looked, or it was seen that it may have changed.
+    Doubtful,
+}
+
+impl Roles {
+    pub fn standing(&self, user: &str, now_ms: u64) -> Standing {
+        match self.seen.get(user) {
+            None => Standing::Doubtful,
+            Some(seen) if seen.is_doubted => Standing::Doubtful,
+            Some(seen) if now_ms.saturating_sub(seen.at_ms) < CERTAIN_MS => Standing::Certain,
+            Some(_) => Standing::Old,
+        }
+    }
+
+    /// Takes in what a server says. If it is another role than before: until when the other one was seen. Who came by then is that one.
+    pub fn note(&mut self, user: &Arc<str>, oid: &str, now_ms: u64) -> Option<u64> {
+        let now = Seen { oid: oid.to_owned(), at_ms: now_ms, is_doubted: false };
+        let before = self.seen.insert(user.clone(), now)?;
+        (before.oid != oid).then_some(before.at_ms)
+    }
+
+    /// The name may stand for another role from now on.
+    pub fn doubt(&mut self, user: &str, now_ms: u64) {
+        if let Some(seen) = self.seen.get_mut(user) {
+            (seen.at_ms, seen.is_doubted) = (now_ms, true);
+        }
+    }
+
+    /// Whether it is time to look at all users again; if so, somebody does.
+    pub fn begin_look(&mut self, now_ms: u64) -> bool {
+        let is_due = self.looked_at_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= LOOK_MIN_MS);
+        if is_due {
+            self.looked_at_ms = Some(now_ms);
+        }
+        is_due
+    }
+}
+
+/// The question which roles these names stand for: rows of name and number, which is null where there is none. Needs no right.
+pub fn question<'a>(users: impl Iterator<Item = &'a str>) -> String {
+    let mut sql =
+        String::from("SELECT n, pg_catalog.to_regrole(pg_catalog.quote_ident(n))::pg_catalog.oid FROM pg_catalog.unnest(ARRAY[");
+    for (at, user) in users.enumerate() {
+        if at > 0 {
+            sql.push(',');
+        }
+        literal(&mut sql, user);
+    }
+    sql.push_str("]::pg_catalog.text[]) n");
+    sql
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_role_under_the_same_name_is_noticed_once() {
+        let (mut roles, joe) = (Roles::default(), Arc::from("joe"));
+        assert_eq!(roles.standing("joe", 0), Standing::Doubtful);
+        assert_eq!(roles.note(&joe, "16384", 0), None, "nothing was relied upon before");
+        assert_eq!(roles.standing("joe", CERTAIN_MS - 1), Standing::Certain);
+        assert_eq!(roles.standing("joe", CERTAIN_MS), Standing::Old);
+        assert_eq!(roles.note(&joe, "16384", 7), None);
+        assert_eq!(roles.note(&joe, "", CERTAIN_MS), Some(7), "he was dropped");
+        assert_eq!(roles.note(&joe, "16385", CERTAIN_MS), Some(CERTAIN_MS));
+        assert_eq!(roles.note(&joe, "16385", CERTAIN_MS), None);
+    }
+
+    #[test]
+    fn a_name_in_doubt_is_looked_at_before_the_time() {
+        let (mut roles, joe) = (Roles::default(), Arc::from("joe"));
+        roles.note(&joe, "16384", 0);
+        roles.doubt("joe", 5);
+        roles.doubt("sue", 5);
+        assert_eq!(roles.standing("joe", 5), Standing::Doubtful);
+        assert_eq!(roles.note(&joe, "16385", 6), Some(5), "who came before the doubt is of the role before");
+        assert_eq!(roles.standing("joe", 6), Standing::Certain);
+    }
+
+    #[test]
+    fn many_databases_do_not_look_more_often() {
+        let mut roles = Roles::default();
+        assert!(roles.begin_look(0) && !roles.begin_look(LOOK_MIN_MS - 1) && roles.begin_look(LOOK_MIN_MS));
+    }
+
+    #[test]
+    fn names_are_asked_for_as_they_are() {
+        assert!(question(["joe", "o'neil"].into_iter()).ends_with("unnest(ARRAY['joe','o''neil']::pg_catalog.text[]) n"));
+    }
+}
