@@ -41,7 +41,6 @@ use weir_policy::config::PoolMode;
 use weir_policy::hba::Replication;
 use weir_policy::roles::{self, Standing};
 use weir_policy::settings::{Settings, SettingsError};
-use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::startup::{First, Parameters, Startup, Version, read_first};
 use weir_wire::write;
 use zeroize::Zeroizing;
@@ -51,6 +50,9 @@ const WELCOMES_MAX: usize = 256;
 
 /// Time a server gets to say which role a user is; then his links are closed instead.
 const ROLE_LIMIT: Duration = Duration::from_secs(1);
+
+/// Time a server gets to take a client's settings.
+const SETTINGS_LIMIT: Duration = Duration::from_secs(60);
 
 /// By user, database and settings.
 type Key = (Arc<str>, Arc<str>, Arc<Settings>);
@@ -530,16 +532,10 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
         // Before anybody gets a link of his: from now on it is noticed if his name becomes another role's.
         link = Box::pin(ask_role(w, link)).await?.0;
     }
-    let configured = Box::pin(configure(w, &mut link, &key.2)).await;
+    let link = Box::pin(configure(w, link, &key.2)).await?;
     let welcome = Rc::new(Welcome::new(&link.reported));
     let pool = link.pool.clone();
-    match configured {
-        Ok(()) => pool.give_back(w, link),
-        Err(fault) => {
-            w.close_link(link);
-            return Err(fault);
-        }
-    }
+    pool.give_back(w, link);
     w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());
     Ok(welcome)
 }
@@ -639,47 +635,22 @@ fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
     }
 }
 
-/// Brings a link to a session's settings and sees that the server takes them.
-async fn configure(w: &Rc<Worker>, link: &mut Link, settings: &Arc<Settings>) -> Result<(), Fault> {
+/// Brings a link to a session's settings and sees that the server takes them. Error: it is closed.
+async fn configure(w: &Rc<Worker>, mut link: Box<Link>, settings: &Arc<Settings>) -> Result<Box<Link>, Fault> {
     if Arc::ptr_eq(&link.settings, settings) {
-        return Ok(());
+        return Ok(link);
     }
     let sql = link.settings.change_to(settings);
     link.settings = settings.clone();
-    link.unnamed = None;
     if sql.is_empty() {
-        return Ok(());
+        return Ok(link);
     }
-    link.socket.set_task(w.reactor.current_task());
-    let mut out = Vec::new();
-    write::query(&mut out, &sql);
-    let address = link.card.address.clone();
-    let deadline = Some(Instant::now() + Duration::from_secs(60));
-    let lost =
-        |cause: io::Error| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost: {cause}"));
-    link.socket.write_all(&w.reactor, &out, deadline).await.map_err(lost)?;
-    let mut buffer = Vec::new();
-    let mut refused = None;
-    loop {
-        while let Ok(Some(header)) = read_header(&buffer) {
-            if buffer.len() < header.frame_bytes() {
-                break;
-            }
-            let body: Vec<u8> = buffer[HEADER_BYTES..header.frame_bytes()].to_vec();
-            buffer.drain(..header.frame_bytes());
-            match header.tag {
-                back::PARAMETER_STATUS => link.report(&body),
-                back::ERROR => {
-                    let report = weir_wire::back::read_report(&body);
-                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                    refused = Some(Fault::fatal(&text(report.sqlstate), text(report.message)));
-                }
-                back::READY => return refused.map_or(Ok(()), Err),
-                _ => {}
-            }
+    let (link, answer) = link::ask(w, link, &sql, Instant::now() + SETTINGS_LIMIT).await;
+    match answer {
+        Ok(_) => Ok(link),
+        Err(error) => {
+            w.close_link(link);
+            Err(error.fault().as_fatal())
         }
-        let mut piece = [0u8; 2048];
-        let bytes = link.socket.read(&w.reactor, &mut piece, deadline).await.map_err(lost)?;
-        buffer.extend_from_slice(&piece[..bytes]);
     }
 }

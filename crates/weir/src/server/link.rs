@@ -291,7 +291,7 @@ pub async fn ask(w: &Worker, mut link: Box<Link>, sql: &str, deadline: Instant) 
 pub struct Talk {
     pub socket: Socket,
     buffer: Vec<u8>,
-    /// What was reported of parameters while queries ran: bodies of ParameterStatus.
+    /// What was reported of parameters while the last query ran: bodies of ParameterStatus.
     reports: Vec<Vec<u8>>,
     deadline: Instant,
 }
@@ -434,6 +434,7 @@ impl Talk {
     pub async fn query(&mut self, w: &Worker, address: &Address, sql: &str) -> Result<Rows, OpenError> {
         let mut out = Vec::new();
         write::query(&mut out, sql);
+        self.reports.clear();
         self.send(w, address, &out).await?;
         let mut rows = Vec::new();
         let mut error = None;
@@ -444,6 +445,7 @@ impl Talk {
                     let row = server::read_row(&body).ok_or_else(|| protocol(address, "malformed row"))?;
                     rows.push(row.into_iter().map(|v| v.map(|v| String::from_utf8_lossy(v).into_owned())).collect());
                 }
+                back::PARAMETER_STATUS => self.reports.push(body),
                 back::ERROR => error = Some(refused(address, &body)),
                 back::READY => return error.map_or(Ok(rows), Err),
                 _ => {}
@@ -493,25 +495,19 @@ async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Ve
 /// Cleans a link by `reset_query_list` and gives it back; closes it when that fails. Runs as a task of its own.
 pub async fn reset(w: std::rc::Rc<Worker>, mut link: Box<Link>) {
     w.count(crate::monitor::metrics::Metric::LinksReset);
-    link.socket.set_task(w.reactor.current_task());
-    let address = link.card.address.clone();
-    let queries = w.config().pool.reset_query_list.clone();
-    let mut talk = Talk::over(link.socket, Instant::now() + RESET_TIMEOUT);
-    let mut failed = false;
-    for query in &queries {
-        if let Err(error) = talk.query(&w, &address, query).await {
-            w.log_link(&address, format_args!("closed instead of reset: {error}"));
-            failed = true;
-            break;
+    let deadline = Instant::now() + RESET_TIMEOUT;
+    for query in &w.config().pool.reset_query_list {
+        let (asked, answer) = ask(&w, link, query, deadline).await;
+        link = asked;
+        if let Err(error) = answer {
+            w.log_link(&link.card.address, format_args!("closed instead of reset: {error}"));
+            return w.close_link(link);
         }
     }
-    link.socket = talk.socket;
-    if failed || !talk.buffer.is_empty() || w.shared.stop_mode() > crate::process::shared::Stop::Smart {
-        w.close_link(link);
-        return;
+    if w.shared.stop_mode() > crate::process::shared::Stop::Smart {
+        return w.close_link(link);
     }
     link.known.clear();
-    link.unnamed = None;
     link.settings = w.no_settings();
     link.by_sql = w.shared.no_statements.clone();
     let pool = link.pool.clone();

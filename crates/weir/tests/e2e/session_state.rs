@@ -423,3 +423,39 @@ fn new_clients_begin_with_altered_defaults() {
     assert_eq!(seen, ("9MB".into(), "9MB".into()));
     assert_eq!(ground.client(&proxy).value("show work_mem"), "4MB");
 }
+
+/// Leaves a connection with something that keeps it, and with other values of reported parameters.
+fn leave_behind(ground: &Ground, proxy: &Proxy, keeps: &str) {
+    let before = proxy.metric("links_reset_total");
+    let mut client = ground.client(proxy);
+    client.run(keeps);
+    client.run("set timezone = 'Japan'");
+    client.run("set client_encoding = 'LATIN1'");
+    drop(client);
+    wait_until("the connection to be reset", || proxy.metric("links_reset_total") > before);
+}
+
+#[test]
+fn what_a_session_left_behind_is_reported_to_nobody() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("worker_threads = 1\npool_size = 1");
+    let usual = ground.client(&proxy).value("show timezone");
+    for (number, keeps) in ["create temp table t (a int)", "select pg_advisory_lock(1)"].into_iter().enumerate() {
+        leave_behind(&ground, &proxy, keeps);
+        let mut new = ground.client_with(&proxy, &[("options", &format!("-c work_mem={}kB", 2000 + number))]);
+        assert_eq!(new.parameter("TimeZone"), Some(usual.as_str()), "{keeps}");
+        assert_eq!(new.parameter("client_encoding"), Some("UTF8"), "{keeps}");
+        assert_eq!(new.value("show timezone"), usual, "{keeps}");
+    }
+}
+
+#[test]
+fn a_change_to_what_a_session_before_had_is_reported() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("worker_threads = 1\npool_size = 1");
+    leave_behind(&ground, &proxy, "create temp table t (a int)");
+    let mut client = ground.client(&proxy);
+    client.run("reset work_mem; set timezone = 'Japan'");
+    assert_eq!(client.value("show timezone"), "Japan");
+    assert_eq!(client.parameter("TimeZone"), Some("Japan"));
+}
