@@ -253,14 +253,7 @@ pub struct Outcome {
 /// The settings after an answer. `had`: the session's before, which the link was brought to; `user` logged in to the server.
 pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Settings, user: &str) -> Outcome {
     let any = ask.any_setting || ask.is_about_all();
-    let mut of_link = if any { Settings::default() } else { had.clone() };
-    if any {
-        for name in had.custom_names().chain(WHO) {
-            if let Some(value) = had.get(name) {
-                of_link = of_link.with(name, value);
-            }
-        }
-    }
+    let mut of_link = if any { had.unlisted() } else { had.clone() };
     for (name, value) in &answer.settings {
         of_link = of_link.with(name, value);
     }

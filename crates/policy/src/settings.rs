@@ -57,6 +57,10 @@ impl Settings {
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
+        self.stored(name).map(|value| if value == RESET { "" } else { value })
+    }
+
+    fn stored(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
@@ -102,21 +106,22 @@ impl Settings {
         self.get("default_transaction_isolation").is_some_and(|level| level.eq_ignore_ascii_case("serializable"))
     }
 
-    /// What a session has after a reset, which began with `startup`. A parameter that it made up is empty then, and not unknown.
+    /// What a session has after a reset, which began with `startup`. A parameter that it made up is empty then, and not unknown; one that an
+    /// extension defines has its default.
     pub fn after(&self, reset: &Reset, startup: &Settings) -> Settings {
         match reset {
             Reset::All | Reset::Many => {
                 let kept = self.pairs().filter_map(|(name, value)| match name {
                     // RESET ALL leaves these two alone. Source: GUC_NO_RESET_ALL.
                     name if WHO.contains(&name) => Some((name, value)),
-                    name if is_made_up(name) && startup.get(name).is_none() => Some((name, "")),
+                    name if is_made_up(name) && startup.get(name).is_none() => Some((name, RESET)),
                     _ => None,
                 });
                 kept.fold(startup.without_who(), |settings, (name, value)| settings.with(name, value))
             }
             Reset::Name(name) => match startup.get(name) {
                 Some(value) => self.with(name, value),
-                None if is_made_up(name) => self.with(name, ""),
+                None if is_made_up(name) => self.with(name, RESET),
                 None => self.without(name),
             },
         }
@@ -135,9 +140,10 @@ impl Settings {
         }
     }
 
-    /// Names that applications chose: a server lists them nowhere.
-    pub fn custom_names(&self) -> impl Iterator<Item = &str> {
-        self.pairs.iter().map(|(name, _)| name.as_str()).filter(|name| is_made_up(name))
+    /// What a server lists nowhere: names that applications chose, and who runs statements.
+    pub fn unlisted(&self) -> Settings {
+        let is_unlisted = |name: &str| is_made_up(name) || WHO.contains(&name);
+        Settings { pairs: self.pairs.iter().filter(|(name, _)| is_unlisted(name)).cloned().collect() }
     }
 
     /// One statement that sets again what a reset took back, after the server did it.
@@ -179,17 +185,17 @@ impl Settings {
         let mut sql = String::new();
         let is_plain = |(name, _): &&(String, String)| !WHO.contains(&name.as_str());
         // Nothing makes a server forget a name that an application made up, so that an empty one is as it can be.
-        let is_worth_it = |(name, value): &&(String, String)| !(value.is_empty() && is_made_up(name));
+        let is_worth_it = |(name, value): &&(String, String)| !((value.is_empty() || value == RESET) && is_made_up(name));
         let lacks = |(name, _): &&(String, String)| wanted.get(name).is_none();
         for (name, _) in self.pairs.iter().filter(is_plain).filter(lacks).filter(is_worth_it) {
             push_call(&mut sql, name, None);
         }
-        for (name, value) in wanted.pairs.iter().filter(is_plain).filter(|(name, value)| self.get(name) != Some(value)) {
+        for (name, value) in wanted.pairs.iter().filter(is_plain).filter(|(name, value)| self.stored(name) != Some(value)) {
             // 'ISO' alone keeps the field order of the value before it, so that one must be the default.
             if name == "datestyle" && self.get(name).is_some() {
                 push_call(&mut sql, name, None);
             }
-            push_call(&mut sql, name, Some(value));
+            push_call(&mut sql, name, Some(value.as_str()).filter(|value| *value != RESET));
         }
         let is_same_user = WHO.iter().all(|name| self.get(name) == wanted.get(name));
         if is_same_user && (sql.is_empty() || !self.has_role()) {
@@ -226,6 +232,10 @@ const ROLE: &str = "role";
 
 /// Who runs statements, in the order in which they are set: a new session user begins without a role.
 pub const WHO: [&str; 2] = [SESSION_AUTHORIZATION, ROLE];
+
+/// What a parameter with a dot has after a reset: empty if an application made it up, its default if an extension defines it, which only the
+/// server knows. No value of a server's holds this character.
+const RESET: &str = "\0";
 
 /// Whether an application or an extension made a parameter up.
 fn is_made_up(name: &str) -> bool {
@@ -318,8 +328,12 @@ mod tests {
         assert_eq!(now.after(&Reset::Name("b".into()), &startup), now.with("b", "2"));
         assert_eq!(now.after(&Reset::Name("c".into()), &startup), now.without("c"));
         let made_up = startup.with("my.name", "7");
-        assert_eq!(made_up.after(&Reset::Name("my.name".into()), &startup), startup.with("my.name", ""));
-        assert_eq!(made_up.after(&Reset::All, &startup), startup.with("my.name", ""));
+        let was_reset = startup.with("my.name", RESET);
+        assert_eq!(made_up.after(&Reset::Name("my.name".into()), &startup), was_reset);
+        assert_eq!(made_up.after(&Reset::All, &startup), was_reset);
+        assert_eq!(startup.change_to(&was_reset), "SELECT pg_catalog.set_config('my.name',NULL,false)");
+        assert_eq!(was_reset.change_to(&made_up), "SELECT pg_catalog.set_config('my.name','7',false)");
+        assert_eq!(was_reset.change_to(&startup), "");
         assert_eq!(startup.with("my.name", "").change_to(&startup), "");
         assert!(startup.is_hit_by(&Reset::Name("a".into())) && !startup.is_hit_by(&Reset::Name("c".into())));
         assert_eq!(startup.again(&Reset::Name("a".into())), "SELECT pg_catalog.set_config('a','1',false)");
@@ -333,7 +347,7 @@ mod tests {
     fn what_shapes_a_statement_is_told_apart() {
         let all = settings(&[("application_name", "a"), ("app.user", "7"), ("datestyle", "German"), ("work_mem", "1MB")]);
         assert_eq!(all.meaning(), settings(&[("datestyle", "German")]));
-        assert_eq!(all.custom_names().collect::<Vec<_>>(), ["app.user"]);
+        assert_eq!(all.with("role", "joe").unlisted(), settings(&[("app.user", "7"), ("role", "joe")]));
     }
 
     #[test]

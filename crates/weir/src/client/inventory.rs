@@ -618,7 +618,7 @@ pub fn discarded(s: &mut Session, w: &Worker) {
     s.unnamed = None;
     s.portal = None;
     s.state.discarded(w.shared.no_statements.clone());
-    // What it made up is empty from now on, and not unknown.
+    // What it made up is empty from now on, and not unknown; what an extension defines has its default.
     set_settings(s, w, s.state.settings.after(&Reset::All, &s.state.startup).without_who());
     if let Some(link) = &mut s.link {
         link.unnamed = None;

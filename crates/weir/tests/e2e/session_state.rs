@@ -459,3 +459,31 @@ fn a_change_to_what_a_session_before_had_is_reported() {
     assert_eq!(client.value("show timezone"), "Japan");
     assert_eq!(client.parameter("TimeZone"), Some("Japan"));
 }
+
+#[test]
+fn after_a_reset_or_discard_a_parameter_of_an_extension_has_its_default() {
+    let ground = Ground::new();
+    ground.prepare("create extension if not exists pg_trgm");
+    // With two connections the session comes to one that it has reset nothing on.
+    for size in [1, 2] {
+        let proxy = ground.primary_proxy(&format!("worker_threads = 1\npool_size = {size}"));
+        for over in ["discard all", "reset all", "reset pg_trgm.similarity_threshold"] {
+            let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+            client.run("select set_limit(0.9)");
+            assert_eq!(client.value("show pg_trgm.similarity_threshold"), "0.9", "{over}");
+            client.run(over);
+            if size == 2 {
+                other.run("begin; select 1");
+            }
+            let seen = client.value("select show_limit()::text || current_setting('pg_trgm.similarity_threshold')");
+            assert_eq!(seen, "0.30.3", "{over}, pool_size = {size}");
+        }
+        let mut client = ground.client(&proxy);
+        client.run("select set_config('plpgsql.variable_conflict', 'use_column', false)");
+        client.run("do 'begin end'");
+        client.run("discard all");
+        client.run("do 'begin end'");
+        assert_eq!(client.value("show plpgsql.variable_conflict"), "error");
+    }
+    ground.prepare("drop extension pg_trgm");
+}
