@@ -315,9 +315,11 @@ impl Socket {
     /// Whether the peer can hear no more: it was reset, or has closed a unix socket. One that has only ended its sending still listens, and
     /// from the end of a TCP connection's sending it cannot be told whether anybody does: as with PostgreSQL, what was asked is answered.
     pub fn is_hung_up(&self) -> bool {
-        if !self.is_closed() {
-            return false;
-        }
+        self.is_closed() && self.is_gone()
+    }
+
+    /// The same of a socket that is not read from, of which the event loop may not know.
+    pub fn is_gone(&self) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.stream.fd(), PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let hung_up = PollFlags::HUP | PollFlags::ERR;

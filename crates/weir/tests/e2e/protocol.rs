@@ -286,6 +286,47 @@ fn a_client_that_ends_its_sending_while_it_waits_still_gets_its_answer() {
 }
 
 #[test]
+fn a_client_that_is_gone_holds_no_connection_while_its_statement_runs() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 8");
+    for how in ["closed", "reset", "terminated"] {
+        let mut client = ground.client(&proxy);
+        client.run(&format!("set application_name = '{how}'"));
+        // The server takes longer than anybody waits here, and is not cancelled.
+        client.send(&wire::query("insert into t select 1 from pg_sleep(12)"));
+        let count = format!("select count(*) from pg_stat_activity where application_name = '{how}' and wait_event = 'PgSleep'");
+        wait_until("it to run", || ground.direct().value(&count) == "1");
+        match how {
+            "reset" => {
+                let stream = client.tcp_stream();
+                socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+            }
+            "terminated" => client.send(&wire::message(b'X', b"")),
+            _ => {}
+        }
+        drop(client);
+        let mut next = ground.client(&proxy);
+        assert_eq!(next.value("select 1"), "1", "{how}");
+        assert_eq!(ground.direct().value(&count), "1", "{how}: the server goes on");
+    }
+    wait_until("what was sent to be done", || ground.direct().value("select count(*) from t") == "3");
+}
+
+#[test]
+fn a_client_that_ends_its_sending_gets_its_answer_however_long_it_takes() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    client.send(&wire::query("select 5 from pg_sleep(2)"));
+    client.half_close_if_open();
+    let mut answer = client.until_end();
+    // It is asked on the way whether it hears, by a parameter that it knows.
+    answer.retain(|message| message.tag != b'S');
+    assert_eq!(crate::support::raw::tags(&answer), "TDCZ");
+}
+
+#[test]
 fn servers_and_clients_are_reached_over_unix_sockets() {
     let ground = Ground::new();
     let backends: Vec<Backend> =
