@@ -64,6 +64,11 @@ impl Names {
         (Names { relations: rest.into(), ..self }, out.into())
     }
 
+    /// The relations among them.
+    pub fn relations(&self) -> &[Name] {
+        &self.relations
+    }
+
     /// Whether one of its columns may be one of these, which are sorted.
     fn has_column(&self, which: &[u32]) -> bool {
         !which.is_empty() && self.columns.iter().any(|column| which.binary_search(column).is_ok())

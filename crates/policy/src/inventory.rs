@@ -6,6 +6,7 @@
 //! Parameters that applications make up (`app.user`) are listed nowhere, so those the session may have set are asked for by name.
 
 use crate::settings::{Settings, WHO};
+use crate::temporary::Listed;
 use std::collections::BTreeSet;
 use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::write::literal;
@@ -155,9 +156,11 @@ const PARTS: &[(Keeps, &str)] = &[
     // Tables, types and functions alike depend on their schema, and there is an index for it.
     (
         Keeps::Temporary,
-        "SELECT 't', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_depend \
-         WHERE refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass \
-         AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())",
+        "(SELECT 't', COALESCE(c.relname::pg_catalog.text, ''), COALESCE(c.relkind::pg_catalog.text, '') FROM pg_catalog.pg_depend d \
+         LEFT JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) d.objid \
+         AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass \
+         WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass \
+         AND d.refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() LIMIT 257)",
     ),
     (Keeps::HoldCursor, "SELECT 'h', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable)"),
 ];
@@ -190,6 +193,8 @@ pub struct Answer {
     pub users: Option<(String, String)>,
     /// What cannot move and is there.
     pub found: Leaves,
+    /// Temporary relations.
+    pub temporary: Listed,
     /// What is listened to.
     pub channels: BTreeSet<Vec<u8>>,
     /// Statements prepared by SQL: name and text.
@@ -228,7 +233,10 @@ impl Answer {
                 self.channels.insert(name.into_bytes());
             }
             b"a" => self.found.add(Keeps::AdvisoryLock),
-            b"t" => self.found.add(Keeps::Temporary),
+            b"t" => {
+                self.found.add(Keeps::Temporary);
+                self.temporary.add(name, &value);
+            }
             b"h" => self.found.add(Keeps::HoldCursor),
             _ => self.is_torn = true,
         }

@@ -65,6 +65,8 @@ pub struct Facts {
     /// It may change what names without a schema mean, be it for its transaction only: `search_path`, or who runs statements. Functions of users
     /// that do so are not seen.
     pub moves: bool,
+    /// It makes a temporary table that goes when its transaction ends, and so leaves nothing.
+    pub makes_brief: bool,
     /// Its answer hangs on more than what it names and its parameters: on the moment, on who asks, on chance.
     pub fleeting: bool,
 }

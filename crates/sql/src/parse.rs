@@ -113,6 +113,7 @@ fn look(text: &str) -> Facts {
     facts.columns.sort_unstable();
     facts.columns.dedup();
     facts.fleeting = walk.fleeting;
+    facts.makes_brief = walk.makes_brief;
     facts.moves |= walk.moves;
     facts.written = walk.written.into_names();
     facts

@@ -71,6 +71,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) sets_by_table: bool,
     /// Names without a schema may mean something else afterwards.
     pub(crate) moves: bool,
+    /// A temporary table is made that goes when its transaction ends.
+    pub(crate) makes_brief: bool,
     scopes: Vec<Scope<'a>>,
     start: i32,
 }
@@ -133,6 +135,7 @@ impl<'a> Walk<'a> {
     /// Notes a table that is made. A temporary one that goes at commit leaves nothing behind.
     pub(crate) fn created(&mut self, relation: Option<&'a RangeVar>, on_commit: OnCommitAction::Type, run: Run) {
         let goes = on_commit == OnCommitAction::ONCOMMIT_DROP;
+        self.makes_brief |= goes && run != Run::Never;
         self.target(relation, if goes { Run::Never } else { run });
     }
 

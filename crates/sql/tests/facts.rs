@@ -53,6 +53,7 @@ fn shown(facts: &Facts) -> String {
     }
     words.extend(facts.show.iter().map(|name| format!("show={name}")));
     // What was not looked at always may.
+    words.extend(facts.makes_brief.then(|| "makes_brief".to_owned()));
     words.extend((facts.moves && facts.effect != Effect::Refused).then(|| "moves".to_owned()));
     words.extend(facts.locks_rows.then(|| "locks".to_owned()));
     words.extend(facts.defines.then(|| "defines".to_owned()));

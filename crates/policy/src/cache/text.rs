@@ -103,6 +103,11 @@ impl Text {
         }
     }
 
+    /// Whether such a one is among the relations that it names.
+    pub fn names_one(&self, is_one: impl Fn(&Name) -> bool) -> bool {
+        self.names.relations().iter().chain(&self.written).any(is_one)
+    }
+
     /// It may change what is defined.
     pub fn may_define(&self) -> bool {
         matches!(self.changes, Changes::Database | Changes::Cluster)

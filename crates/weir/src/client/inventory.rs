@@ -47,6 +47,7 @@ pub fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header
     let body = s.up.whole_if_here(header).unwrap_or_default();
     let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
     note(&mut s.state, statement, may_change, by_execute, text, &[]);
+    note_temporary(&mut s.state, statement);
     s.state.resetting.clone_from(&statement.resets);
 }
 
@@ -62,6 +63,7 @@ pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &
     let here = s.up.unseen();
     let values = &here[..here.len().min(header.frame_bytes())];
     note(&mut s.state, statement, may_change, by_execute, text, values);
+    note_temporary(&mut s.state, statement);
     if statement.resets.is_some() {
         s.state.bound_reset.clone_from(&statement.resets);
     }
@@ -70,6 +72,7 @@ pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &
 /// Notes what a function called by its number may leave; the call is about to be sent.
 pub fn note_call(s: &mut Session, header: Header) {
     name_made_up(s);
+    s.state.temporaries.may_have_changed();
     let here = s.up.unseen();
     let body = &here[..here.len().min(header.frame_bytes())];
     let unknown = Leaves::of(Keeps::Unknown);
@@ -80,9 +83,10 @@ pub fn note_call(s: &mut Session, header: Header) {
 
 #[inline]
 fn is_harmless(s: &Session, statement: &Statement) -> bool {
-    let makes_temporary = s.state.makes_temporary && statement.makes;
+    let makes_temporary = statement.makes && s.state.may_make_temporary();
     statement.may_change.is_empty()
         && !makes_temporary
+        && !statement.makes_brief
         && !statement.executes
         && statement.resets.is_none()
         && !statement.defines
@@ -149,7 +153,7 @@ fn judged(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Leaves {
     state.redefines |= statement.redefines;
     vacate::begin(w, &statement.vacates);
     state.unseats.extend_from_slice(&statement.unseats);
-    let made = if state.makes_temporary && statement.makes { Leaves::of(Keeps::Temporary) } else { Leaves::NONE };
+    let made = if statement.makes && state.may_make_temporary() { Leaves::of(Keeps::Temporary) } else { Leaves::NONE };
     judged_by_text(state, w, database, statement, hidden).and(made)
 }
 
@@ -227,7 +231,24 @@ fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, by_
 pub fn note_bound_by_sql(s: &mut Session) {
     let by_execute = by_execute(s);
     name_made_up(s);
+    // Nobody has looked at its text, perhaps.
+    s.state.temporaries.may_have_changed();
     note_executed(&mut s.state, by_execute, &[]);
+}
+
+/// Notes that a statement may have made a temporary relation, or given one another name. To be called when all else is noted.
+fn note_temporary(state: &mut state::State, statement: &Statement) {
+    const UNSEEN: Leaves = Leaves::of(Keeps::Unknown).with(Keeps::Unread);
+    let has_some = state.found.has(Keeps::Temporary) || state.temporaries.may_be();
+    // Behind a `search_path` that leads there, a definition is temporary although it does not say so.
+    let by_path = state.may_make_temporary() || state.by_mode;
+    let by_function = !state.due.kinds.common(UNSEEN).is_empty()
+        || (has_some && !statement.functions.is_empty())
+        || (state.by_mode && (statement.executes || !statement.may_change.common(UNSEEN).is_empty()));
+    let by_text = statement.makes_brief || statement.leaves.has(Keeps::Temporary);
+    if by_text || by_function || (statement.redefines && (by_path || has_some)) {
+        state.temporaries.may_have_changed();
+    }
 }
 
 /// Notes what statements prepared by SQL may leave, one of which may be executed now. What they set stands in their texts.
@@ -257,9 +278,14 @@ pub fn settle(s: &mut Session, w: &Rc<Worker>) {
         return;
     }
     if s.state.kept().is_some() {
+        if s.state.temporaries.is_due() && !s.state.by_mode {
+            s.state.due.kinds.add(Keeps::Temporary);
+            ask(s, w);
+        }
         return;
     }
     let Some(link) = s.link.take() else { return };
+    s.state.temporaries.gone();
     s.detach();
     if std::mem::take(&mut s.state.is_link_off) {
         w.reactor.spawn(link::reset(w.clone(), link));
@@ -293,6 +319,9 @@ fn ask(s: &mut Session, w: &Worker) {
         return;
     }
     w.count(Metric::Inventories);
+    if told_by(&ask).has(Keeps::Temporary) {
+        s.state.temporaries.asked();
+    }
     send(s, w, &ask.question(), Expect::InventoryOurs);
     // If a function has reset what the startup packet asked for, the next statement must not run without it.
     s.barrier |= ask.is_about_all() && !s.state.startup.is_empty();
@@ -354,6 +383,9 @@ pub fn on_answer(s: &mut Session, w: &Rc<Worker>) {
     let had = s.state.kept();
     let told = told_by(&ask);
     s.state.found = s.state.found.without(told).and(answer.found);
+    if told.has(Keeps::Temporary) {
+        s.state.temporaries.told((!answer.is_torn).then(|| answer.temporary.clone()));
+    }
     let statements_are_whole = !told.has(Keeps::Prepare) || take_statements(s, w, answer.prepared.clone());
     if answer.is_torn || !statements_are_whole {
         s.state.found.add(Keeps::Unknown);

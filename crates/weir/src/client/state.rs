@@ -12,6 +12,7 @@ use weir_policy::by_sql::{BySql, Entry};
 use weir_policy::inventory::{Answer, Ask};
 use weir_policy::sequences::Drawn;
 use weir_policy::settings::Settings;
+use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{Keeps, Leaves, Reset};
 
 /// A question under way.
@@ -35,6 +36,8 @@ pub struct State {
     pub settings: Arc<Settings>,
     /// What it makes without naming a schema is temporary: its `search_path` says so.
     pub makes_temporary: bool,
+    /// Temporary relations it may have.
+    pub temporaries: Temporaries,
     /// Number of the settings that shape what a statement means.
     pub meaning: u64,
     pub by_sql: Arc<BySql>,
@@ -88,6 +91,7 @@ impl State {
     pub fn new(startup: Arc<Settings>, meaning: u64, by_sql: Arc<BySql>) -> State {
         State {
             makes_temporary: startup.makes_temporary(),
+            temporaries: Temporaries::default(),
             settings: startup.clone(),
             startup,
             meaning,
@@ -134,6 +138,12 @@ impl State {
     /// The link may have more on it than is known.
     pub fn is_unsure(&self) -> bool {
         !self.due.is_empty() || self.asking.is_some()
+    }
+
+    /// What it makes without naming a schema is or may be temporary: where its `search_path` leads to is perhaps still asked.
+    pub fn may_make_temporary(&self) -> bool {
+        let asked = self.asking.as_ref().map_or(Leaves::NONE, |asking| asking.ask.kinds);
+        self.makes_temporary || self.due.kinds.and(asked).has(Keeps::Temporary)
     }
 
     /// Statements analysed now may mean something else than for other sessions of the same settings.
@@ -200,10 +210,12 @@ impl State {
         self.stuck = Leaves::NONE;
         self.drawn = None;
         self.listening = None;
+        self.temporaries.gone();
     }
 
     /// Forgets what was under way on a link that is gone.
     pub fn link_lost(&mut self) {
+        self.temporaries.gone();
         self.due = Ask::default();
         self.asking = None;
         self.plain = None;

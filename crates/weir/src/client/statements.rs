@@ -73,6 +73,8 @@ pub struct Statement {
     pub resets: Option<Reset>,
     /// Takes a lock that only means something on the primary.
     pub locks: bool,
+    /// It makes a temporary table that goes with its transaction.
+    pub makes_brief: bool,
     /// It makes something, perhaps without naming a schema.
     pub makes: bool,
     /// It may draw from a sequence: it names `nextval` or `setval`, or may run defaults or functions that do.
@@ -256,6 +258,7 @@ pub fn unknown() -> Statement {
         is_barrier: true,
         resets: None,
         locks: false,
+        makes_brief: true,
         makes: true,
         draws: true,
         recalls: false,
@@ -308,6 +311,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         may_change: facts.keeps.and(now).and(left_by_path(&facts, &readable)),
         frees: facts.frees,
         functions,
+        makes_brief: facts.makes_brief,
         makes: makes(&facts, &readable),
         draws,
         recalls,

@@ -15,6 +15,7 @@ mod builtin;
 mod cache;
 mod cache_catalog;
 mod cache_hostile;
+mod cache_names;
 mod cache_pgpool;
 mod cache_wal;
 mod cache_within;

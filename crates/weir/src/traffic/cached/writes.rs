@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::cache::{Outcome, Slot};
 use weir_policy::catalog::{Path, Touched};
+use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{Keeps, Leaves};
 
 /// Whether it is not certain what names without a schema mean, to a statement that is about to be sent. Once something that may change
@@ -39,6 +40,19 @@ pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
     statement.moves || ((statement.is_many || s.state.by_mode) && !statement.may_change.common(SETS).is_empty())
 }
 
+/// Whether a name of a statement's may mean a temporary relation. What that one runs no catalog says, nor what several statements make of
+/// which one is temporary.
+#[inline]
+fn is_hidden(s: &Session, statement: &Statement) -> bool {
+    let temporaries = &s.state.temporaries;
+    let makes_one = statement.is_many && (statement.makes_brief || statement.leaves.has(Keeps::Temporary));
+    makes_one || (temporaries.may_be() && names_one(statement, temporaries))
+}
+
+fn names_one(statement: &Statement, temporaries: &Temporaries) -> bool {
+    statement.caching.as_deref().is_some_and(|caching| caching.text.names_one(|name| temporaries.hide(name)))
+}
+
 /// The place by which it is found what a statement may change.
 #[inline]
 fn place_to_write(s: &mut Session, w: &Worker, is_adrift: bool) -> u64 {
@@ -58,6 +72,9 @@ pub(super) fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, stat
     }
     if caching.text.is_for_all_databases() {
         return Rc::new(all);
+    }
+    if is_hidden(s, statement) {
+        return Rc::new([versions.of_database(&s.pools.database)]);
     }
     let is_adrift = is_adrift(s, statement);
     if is_adrift && caching.has_written_unseen() {
@@ -162,7 +179,8 @@ pub(super) fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, st
     let caching = statement.caching.as_deref();
     let is_adrift = is_adrift(s, statement);
     let place = place_to_write(s, w, is_adrift);
-    if caching.is_some_and(|caching| caching.is_indifferent(place)) {
+    let is_hidden = is_hidden(s, statement);
+    if !is_hidden && caching.is_some_and(|caching| caching.is_indifferent(place)) {
         return;
     }
     let plan = plan(s, w, answers, statement);
@@ -176,9 +194,16 @@ pub(super) fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, st
         s.cached.edition = s.place.edition();
     }
     if let (true, Plan::Note(slots) | Plan::Raise(slots)) = (s.state.by_mode, &plan) {
-        // What may do anything may have changed the path, and nobody will ask.
+        // What may do anything may have changed the path or made what is temporary, and nobody will ask.
         let wide = [answers.versions.of_all(), answers.versions.of_database(&s.pools.database)];
-        s.cached.is_adrift |= slots.iter().any(|slot| wide.contains(slot));
+        let is_wide = slots.iter().any(|slot| wide.contains(slot));
+        s.cached.is_adrift |= is_wide;
+        if is_wide && !(statement.is_read && statement.functions.is_empty()) {
+            s.state.temporaries.may_have_changed();
+        }
+    }
+    if is_hidden && s.state.temporaries.have_views() {
+        s.state.temporaries.may_have_changed();
     }
     match plan {
         Plan::Nothing => {}

@@ -1,0 +1,140 @@
+//! Which temporary relations a session may have: their names hide those of other relations, wherever the `search_path` leads.
+//!
+//! In: what may have made some, and what the server lists when it is asked. Out: whether a name may mean one of them. Between the two it
+//! is not known what there is, and then every name without a schema may.
+
+use std::collections::BTreeSet;
+use weir_sql::facts::Name;
+
+/// Names remembered of a session. With more, any name may mean one. The server is asked for one more (`inventory::PARTS`).
+const NAMES_MAX: usize = 256;
+
+/// What a server has listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    names: BTreeSet<String>,
+    has_view: bool,
+    is_cut: bool,
+}
+
+impl Listed {
+    /// Takes in a relation and its kind, as `pg_class` has them; what is no relation has no name.
+    pub fn add(&mut self, name: String, kind: &str) {
+        self.has_view |= kind == "v";
+        if self.names.len() == NAMES_MAX {
+            self.is_cut = true;
+        } else if !name.is_empty() {
+            self.names.insert(name);
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Temporaries {
+    listed: Listed,
+    /// Some may have come, gone or got another name since the server was asked.
+    is_new: bool,
+    /// The same before it was asked, and the answer has not come.
+    is_asked: bool,
+}
+
+impl Temporaries {
+    pub fn may_have_changed(&mut self) {
+        self.is_new = true;
+    }
+
+    /// Whether the server should be asked, if the session keeps its connection.
+    pub fn is_due(&self) -> bool {
+        self.is_new
+    }
+
+    pub fn asked(&mut self) {
+        self.is_asked |= std::mem::take(&mut self.is_new);
+    }
+
+    /// The answer to that; none if it could not be read.
+    pub fn told(&mut self, listed: Option<Listed>) {
+        self.is_asked = false;
+        self.listed = listed.unwrap_or_else(|| Listed { is_cut: true, ..Listed::default() });
+    }
+
+    /// The session has nothing on any connection.
+    #[inline]
+    pub fn gone(&mut self) {
+        (self.is_new, self.is_asked) = (false, false);
+        if self.listed.is_cut || !self.listed.names.is_empty() {
+            self.listed = Listed::default();
+        }
+    }
+
+    /// Whether there may be one at all.
+    #[inline]
+    pub fn may_be(&self) -> bool {
+        self.is_unsure() || !self.listed.names.is_empty()
+    }
+
+    /// Whether this name may mean one. One behind `pg_temp` does, and nobody takes it for another.
+    pub fn hide(&self, name: &Name) -> bool {
+        name.schema.is_empty() && (self.is_unsure() || self.listed.names.contains(&name.name))
+    }
+
+    /// Who reads one may run anything: it may be a view that calls functions.
+    pub fn have_views(&self) -> bool {
+        self.listed.has_view
+    }
+
+    fn is_unsure(&self) -> bool {
+        self.is_new || self.is_asked || self.listed.is_cut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(schema: &str, name: &str) -> Name {
+        Name { schema: schema.into(), name: name.into() }
+    }
+
+    fn listed(rows: &[(&str, &str)]) -> Listed {
+        let mut listed = Listed::default();
+        rows.iter().for_each(|(name, kind)| listed.add((*name).to_owned(), kind));
+        listed
+    }
+
+    #[test]
+    fn until_the_server_has_told_any_name_may_be_hidden() {
+        let mut temporaries = Temporaries::default();
+        assert!(!temporaries.may_be() && !temporaries.hide(&name("", "t")));
+        temporaries.may_have_changed();
+        assert!(temporaries.hide(&name("", "t")) && !temporaries.hide(&name("public", "t")));
+        temporaries.asked();
+        assert!(temporaries.hide(&name("", "t")) && !temporaries.is_due());
+        temporaries.told(Some(listed(&[("x", "r"), ("", "")])));
+        assert!(temporaries.hide(&name("", "x")) && !temporaries.hide(&name("", "t")) && !temporaries.have_views());
+        temporaries.gone();
+        assert!(!temporaries.may_be());
+    }
+
+    #[test]
+    fn what_comes_behind_the_question_is_not_in_its_answer() {
+        let mut temporaries = Temporaries::default();
+        temporaries.may_have_changed();
+        temporaries.asked();
+        temporaries.may_have_changed();
+        temporaries.told(Some(listed(&[("x", "v")])));
+        assert!(temporaries.hide(&name("", "t")) && temporaries.is_due() && temporaries.have_views());
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_or_is_cut_says_nothing() {
+        let mut temporaries = Temporaries::default();
+        temporaries.told(None);
+        assert!(temporaries.hide(&name("", "t")));
+        let mut many = Listed::default();
+        (0..=NAMES_MAX).for_each(|at| many.add(format!("t{at}"), "r"));
+        temporaries.told(Some(many));
+        assert!(temporaries.hide(&name("", "t")));
+    }
+}
