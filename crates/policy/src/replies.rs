@@ -265,6 +265,11 @@ impl Replies {
         !self.unsynced && !self.skipping && !self.copying_in && self.ring.iter().all(|expect| expect.is_query_of_ours())
     }
 
+    /// Settings are being brought to the link.
+    pub fn is_setting(&self) -> bool {
+        self.ring.iter().any(|expect| *expect == Expect::SettingsOurs)
+    }
+
     /// One reply is due and nothing behind it that is answered.
     pub fn is_last(&self) -> bool {
         self.ring.iter().skip(1).all(|expect| *expect == Expect::CopyEnd)

@@ -162,7 +162,7 @@ impl<'t> Words<'t> {
         match ahead.next_token() {
             Some(Token::Word { word, .. }) => {
                 let word = word.to_ascii_lowercase();
-                !(moves_names(&word) || matches!(word.as_str(), "schema" | "session"))
+                !(moves_names(&word) || matches!(word.as_str(), "schema" | "session" | "names"))
             }
             Some(Token::End | Token::Other) | None => false,
         }

@@ -62,8 +62,8 @@ pub struct Facts {
     pub changes: Changes,
     /// Relations whose rows it changes, as far as it names them; each once.
     pub written: Vec<Name>,
-    /// It may change what names without a schema mean, be it for its transaction only: `search_path`, or who runs statements. Functions of users
-    /// that do so are not seen.
+    /// It may change what names without a schema mean, be it for its transaction only: `search_path`, or who runs statements; or how the server
+    /// reads texts: their encoding, and backslashes in them. Functions of users that do so are not seen.
     pub moves: bool,
     /// It makes a temporary table that goes when its transaction ends, and so leaves nothing.
     pub makes_brief: bool,

@@ -35,9 +35,10 @@ pub(crate) fn judge_set(set: &VariableSetStmt) -> Verdict {
     verdict
 }
 
-/// Parameters that say what names without a schema mean; the grammar makes `SET SCHEMA` a `search_path`.
+/// Parameters that say what names without a schema mean, or how texts are read; the grammar makes `SET SCHEMA` a `search_path`, `SET NAMES`
+/// a `client_encoding`.
 pub(crate) fn moves_names(name: &str) -> bool {
-    matches!(name, "search_path" | "role" | "session_authorization")
+    matches!(name, "search_path" | "role" | "session_authorization" | "standard_conforming_strings" | "client_encoding")
 }
 
 /// Settings that every transaction starts anew, whichever way they are spelled.

@@ -30,6 +30,7 @@ use weir_wire::write;
 /// Notes what a Query may leave; it is about to be sent.
 #[inline]
 pub fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: Header) {
+    s.state.moves_ahead |= statement.moves;
     if is_harmless(s, statement) {
         return;
     }
@@ -47,13 +48,14 @@ pub fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header
     let body = s.up.whole_if_here(header).unwrap_or_default();
     let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
     note(&mut s.state, statement, may_change, by_execute, text, &[]);
-    note_temporary(&mut s.state, statement);
+    note_unseen(&mut s.state, statement);
     s.state.resetting.clone_from(&statement.resets);
 }
 
 /// Notes what the execution of a portal may leave; its Bind is about to be sent.
 #[inline]
 pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &[u8], header: Header) {
+    s.state.moves_ahead |= statement.moves;
     if is_harmless(s, statement) {
         return;
     }
@@ -63,7 +65,7 @@ pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &
     let here = s.up.unseen();
     let values = &here[..here.len().min(header.frame_bytes())];
     note(&mut s.state, statement, may_change, by_execute, text, values);
-    note_temporary(&mut s.state, statement);
+    note_unseen(&mut s.state, statement);
     if statement.resets.is_some() {
         s.state.bound_reset.clone_from(&statement.resets);
     }
@@ -73,6 +75,7 @@ pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &
 pub fn note_call(s: &mut Session, header: Header) {
     name_made_up(s);
     s.state.temporaries.may_have_changed();
+    s.state.moves_ahead = true;
     let here = s.up.unseen();
     let body = &here[..here.len().min(header.frame_bytes())];
     let unknown = Leaves::of(Keeps::Unknown);
@@ -233,12 +236,18 @@ pub fn note_bound_by_sql(s: &mut Session) {
     name_made_up(s);
     // Nobody has looked at its text, perhaps.
     s.state.temporaries.may_have_changed();
+    s.state.moves_ahead = true;
     note_executed(&mut s.state, by_execute, &[]);
 }
 
-/// Notes that a statement may have made a temporary relation, or given one another name. To be called when all else is noted.
-fn note_temporary(state: &mut state::State, statement: &Statement) {
+/// Notes that a statement may have made a temporary relation, or given one another name, or changed how texts are read. To be called when all
+/// else is noted.
+fn note_unseen(state: &mut state::State, statement: &Statement) {
     const UNSEEN: Leaves = Leaves::of(Keeps::Unknown).with(Keeps::Unread);
+    const SETS: Leaves = UNSEEN.with(Keeps::Setting).with(Keeps::Library);
+    let may_set = state.due.kinds.and(if state.by_mode { statement.may_change } else { Leaves::NONE });
+    // Nobody asks in a session that keeps its link whatever it leaves.
+    state.moves_ahead |= !may_set.common(SETS).is_empty() || (state.by_mode && (statement.executes || statement.writes));
     let has_some = state.found.has(Keeps::Temporary) || state.temporaries.may_be();
     // Behind a `search_path` that leads there, a definition is temporary although it does not say so.
     let by_path = state.may_make_temporary() || state.by_mode;
@@ -596,6 +605,10 @@ pub fn restored(s: &mut Session, w: &Worker) -> bool {
 /// reports that were held back are made.
 #[inline]
 pub fn before_ready(s: &mut Session, w: &Worker) {
+    if s.state.moves_ahead && s.replies.is_only_ours() {
+        // What was changed has been reported.
+        s.state.moves_ahead = false;
+    }
     if let Some(plain) = s.state.plain.take() {
         let settings = match &plain {
             Plain::Set { name, value } => s.state.settings.with(name, value),

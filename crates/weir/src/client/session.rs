@@ -8,7 +8,7 @@ use crate::io::socket::Socket;
 use crate::monitor::fault::Fault;
 use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::catalogs::Visit;
-use crate::server::link::Link;
+use crate::server::link::{ESCAPES_UNLESS, Link};
 use crate::traffic::cached::Cached;
 use crate::traffic::causal::Causal;
 use crate::traffic::judging::Place;
@@ -477,6 +477,25 @@ impl Session {
     /// Appends a message without a body for the client.
     pub fn say_bare(&mut self, w: &Worker, tag: u8) {
         write::bare(self.down.extra(&w.buffers), tag);
+    }
+
+    /// Whether the server may read another statement than Weir's parser does.
+    #[inline]
+    pub fn is_misread(&self, statement: &Statement) -> bool {
+        statement.has_backslash && self.may_escape()
+    }
+
+    /// Whether a backslash in a string is an escape to the server, or may be one: only with `standard_conforming_strings` off.
+    fn may_escape(&self) -> bool {
+        let is_on = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "on" | "true" | "yes" | "1");
+        let set = self.state.settings.get(ESCAPES_UNLESS).map(|value| !is_on(value));
+        if set == Some(true) || (self.state.moves_ahead && !self.replies.is_only_ours()) {
+            return true;
+        }
+        let Some(link) = &self.link else { return false };
+        // What the server said last is so, unless it is told otherwise right now.
+        let is_off = link.reported(ESCAPES_UNLESS) == "off" && !self.replies.is_setting();
+        is_off || (set.is_none() && link.begins_with_escapes)
     }
 
     /// Whether something of our own may be said now: all that was asked before is answered, to its last byte.

@@ -38,6 +38,8 @@ pub struct State {
     pub makes_temporary: bool,
     /// Temporary relations it may have.
     pub temporaries: Temporaries,
+    /// What was sent and not answered yet may change how the server reads texts.
+    pub moves_ahead: bool,
     /// Number of the settings that shape what a statement means.
     pub meaning: u64,
     pub by_sql: Arc<BySql>,
@@ -92,6 +94,7 @@ impl State {
         State {
             makes_temporary: startup.makes_temporary(),
             temporaries: Temporaries::default(),
+            moves_ahead: false,
             settings: startup.clone(),
             startup,
             meaning,

@@ -108,6 +108,8 @@ pub struct Statement {
     pub moves: bool,
     /// Its text is more than one statement.
     pub is_many: bool,
+    /// With `standard_conforming_strings` off it may be another statement. A literal with one has no skeleton: so has none of its kind.
+    pub has_backslash: bool,
 }
 
 /// What catalogs said of a text, by the number of the place (see `judging`). A few: most texts are used in one place.
@@ -276,6 +278,7 @@ pub fn unknown() -> Statement {
         caching: None,
         moves: true,
         is_many: true,
+        has_backslash: false,
     }
 }
 
@@ -337,6 +340,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         caching,
         moves: facts.moves,
         is_many: facts.statements != 1,
+        has_backslash: text.contains(&b'\\'),
         vacates: facts.vacates.into(),
         unseats: facts.unseats.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),

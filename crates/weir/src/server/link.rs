@@ -94,6 +94,8 @@ pub struct Link {
     pub draws: Tally,
     /// Parameters the server reported, in their last state.
     pub reported: Vec<(String, String)>,
+    /// Sessions begin on it with `standard_conforming_strings` off.
+    pub begins_with_escapes: bool,
     /// In microseconds since the start of the proxy.
     pub opened_us: u64,
     /// The life of its server that vouches for it, as `positions` counts them; 0: not known.
@@ -159,6 +161,9 @@ pub struct Login<'a> {
     /// What the startup packet says beside user and database.
     pub parameters: &'a [(&'a str, &'a str)],
 }
+
+/// The parameter with which a backslash in a string is not an escape.
+pub const ESCAPES_UNLESS: &str = "standard_conforming_strings";
 
 impl Link {
     /// Milliseconds since it was opened, and since its last use.
@@ -256,6 +261,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         settings: w.no_settings(),
         by_sql: w.shared.no_statements.clone(),
         draws: Tally { serial, count: 0, forgotten: 0 },
+        begins_with_escapes: greeting.reported.iter().any(|(name, value)| name == ESCAPES_UNLESS && value == "off"),
         reported: greeting.reported,
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),

@@ -233,7 +233,7 @@ fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<(Rc<Prepar
             (own.told != Shape::UNKNOWN && own.told != Shape::VAST).then(|| (own.prepared.clone(), own.told))?
         }
     };
-    prepared.statement.local.is_none().then_some((prepared, told))
+    (prepared.statement.local.is_none() && !s.is_misread(&prepared.statement)).then_some((prepared, told))
 }
 
 fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8], round: u64) {
@@ -458,6 +458,10 @@ fn slots_read(s: &Session, w: &Worker, answers: &Answers, caching: &Caching, pla
 #[inline]
 pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
     let Some(answers) = &w.shared.answers else { return };
+    if statement.caching.is_none() {
+        // By its text an answer was expected; by now nothing is known of it.
+        give_up(s, w);
+    }
     within::goes_on(s, w, answers, statement);
     if w.peek_config().cache.follows_writes {
         note_write(s, w, answers, statement);
@@ -479,6 +483,9 @@ fn forget_waits(s: &mut Session) {
 #[inline]
 pub fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
     let Some(answers) = &w.shared.answers else { return };
+    if statement.caching.is_none() {
+        give_up(s, w);
+    }
     within::goes_on_bound(s, w, answers, statement);
     if w.peek_config().cache.follows_writes {
         note_write(s, w, answers, statement);

@@ -62,6 +62,9 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     let prepared = if s.state.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning) };
     drop(statements);
     let prepared = prepared.ok_or_else(|| malformed(header))?;
+    if s.is_misread(&prepared.statement) {
+        return on_long_parse(s, w, header);
+    }
     if let (true, Some(name)) = (is_taken, &name) {
         let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
         if ours(s, &prepared).is_none() {
@@ -86,6 +89,9 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     }
     if let Some(flow) = aim::at(s, w, &prepared.statement)? {
         return Ok(flow);
+    }
+    if s.is_misread(&prepared.statement) {
+        return on_long_parse(s, w, header);
     }
     match name {
         None => parse_unnamed(s, w, header, prepared),
@@ -159,7 +165,7 @@ fn write_close(out: &mut Vec<u8>, id: StatementId) {
     });
 }
 
-/// A Parse too long to be looked at goes to the primary as it is, under the client's own name, and the link stays.
+/// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name, and the link stays.
 fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let here = s.up.unseen();
     let Some((name, _)) = here.get(HEADER_BYTES..).and_then(split_cstr) else {
@@ -251,8 +257,13 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if cached::must_let_go(s, w, &prepared.statement) {
         return Ok(Flow::Hold);
     }
-    if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+    let is_misread = s.is_misread(&prepared.statement);
+    let unknown = is_misread.then(|| Rc::new(statements::unknown()));
+    if let Some(flow) = aim::at(s, w, unknown.as_ref().unwrap_or(&prepared.statement))? {
         return Ok(flow);
+    }
+    if !is_misread && s.is_misread(&prepared.statement) {
+        return on_bind(s, w, header);
     }
     if portal_bytes == 0 {
         s.portal = None;
@@ -260,7 +271,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
-    if cached::must_wait(s, w, &prepared.statement) {
+    if cached::must_wait(s, w, unknown.as_ref().unwrap_or(&prepared.statement)) {
         return Ok(Flow::Hold);
     }
     let prepared = match bring(s, w, prepared, told, is_unnamed) {
@@ -269,10 +280,11 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         Brought::Changed => return refuse(s, w, header, shapes::changed()),
         Brought::Behind => return on_bind(s, w, header),
     };
-    cached::bound(s, w, &prepared.statement);
-    begun::note_write(s, w, &prepared.statement);
-    sequences::note(s, &prepared.statement);
-    inventory::note_bind(s, w, &prepared.statement, &prepared.tail, header);
+    let statement = unknown.as_ref().unwrap_or(&prepared.statement);
+    cached::bound(s, w, statement);
+    begun::note_write(s, w, statement);
+    sequences::note(s, statement);
+    inventory::note_bind(s, w, statement, &prepared.tail, header);
     s.verb_bound |= prepared.statement.is_barrier;
     statement_log::sent(s, w, Source::Message("Bind: ", &prepared));
     s.bound = Some(prepared.clone());

@@ -8,7 +8,7 @@ mod from_server;
 use crate::client::flow::{Flow, Need};
 use crate::client::inventory;
 use crate::client::session::{Change, IDLE, Session};
-use crate::client::statements;
+use crate::client::statements::{self, Statement};
 use crate::io::reactor::parked;
 use crate::io::socket::Got;
 use crate::monitor::fault::{Fault, Severity, sqlstate};
@@ -452,6 +452,13 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         };
         w.statements.borrow_mut().of_text(text)
     };
+    if s.is_misread(&statement) {
+        return send_query(s, w, header, Rc::new(statements::unknown()));
+    }
+    send_query(s, w, header, statement)
+}
+
+fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Statement>) -> Result<Flow, Fault> {
     if answer::is_in_doubt(s, &statement) {
         return Ok(Flow::Hold);
     }
@@ -474,6 +481,10 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
     }
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
+    }
+    if s.is_misread(&statement) {
+        // What sessions begin with only a link tells.
+        return send_query(s, w, header, Rc::new(statements::unknown()));
     }
     if let Some(fault) = aim::misplaced(s, w, &statement) {
         return Ok(refuse_query(s, w, header, fault));

@@ -1,7 +1,7 @@
 //! Writes by names and texts that mean something else to the server than they seem to.
 
 use super::cache::{is_hit, warm};
-use crate::support::{Ground, Raw};
+use crate::support::{Ground, Raw, wire};
 
 /// With global causal reads an answer of a server is as new as one from memory must be.
 const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
@@ -80,4 +80,77 @@ fn beside_a_temporary_table_others_are_read_as_ever() {
         other.run(text);
         assert!(is_hit(&proxy, &mut reader, read), "{text}");
     }
+}
+
+/// What has a server read backslashes as escapes: startup parameters, statements before, and what stands before the write in one go.
+const ESCAPING: &[(&[(&str, &str)], &[&str], &[&str])] = &[
+    (&[], &["set standard_conforming_strings = off"], &[]),
+    (&[], &["begin", "set local standard_conforming_strings = off"], &[]),
+    (&[], &["begin", "select set_config('standard_conforming_strings', 'off', true)"], &[]),
+    (&[], &["select unset()"], &[]),
+    (&[], &["begin", "do $$ begin set local standard_conforming_strings = off; end $$"], &[]),
+    (&[], &["begin", "select unset_here()"], &[]),
+    (&[], &[], &["set standard_conforming_strings = off"]),
+    (&[], &["begin"], &["set local standard_conforming_strings = off"]),
+    (&[], &[], &["select unset()"]),
+    (&[("standard_conforming_strings", "off")], &[], &[]),
+    (&[("options", "-c standard_conforming_strings=off")], &["select 1"], &[]),
+];
+
+#[test]
+fn a_text_that_the_server_reads_otherwise_writes() {
+    let ground = Ground::new();
+    ground.prepare(GOAL);
+    ground.prepare(
+        "create function unset() returns text language sql as $$ select set_config('standard_conforming_strings', 'off', false) $$;
+         create function unset_here() returns void language plpgsql as $$ begin set local standard_conforming_strings = off; end $$",
+    );
+    let role = format!("escapes_{}", ground.database);
+    ground.prepare(&format!("create role {role} superuser login; alter role {role} set standard_conforming_strings = off"));
+    let proxy = ground.proxy(ON);
+    let (mut reader, mut direct) = (ground.client(&proxy), ground.direct());
+    let read = "select count(*) from goal";
+    let by_role: (&[(&str, &str)], &[&str], &[&str]) = (&[], &[], &[]);
+    let cases = ESCAPING.iter().map(|case| ("postgres", *case)).chain([(role.as_str(), by_role)]);
+    for (user, (startup, before, ahead)) in cases {
+        for (is_query, write) in [
+            (true, r"select 'a\'', wr(1) --'"),
+            (true, r"select 'a\''; insert into goal values (5) --'"),
+            (false, r"select 'a\'', wr(1) --'"),
+        ] {
+            let mut writer = Raw::tcp(proxy.port()).log_in(user, &ground.database, startup).unwrap();
+            before.iter().for_each(|text| drop(writer.query(text)));
+            let had = warm(&proxy, &mut reader, read);
+            let send = |text: &str| if is_query { wire::query(text) } else { wire::unnamed(text, &[]) };
+            let bytes: Vec<u8> = ahead.iter().chain([&write]).flat_map(|text| send(text)).collect();
+            writer.send(&bytes);
+            match is_query {
+                true => ahead.iter().for_each(|_| drop(writer.until_ready())),
+                false => writer.send(&wire::sync()),
+            }
+            writer.until_ready();
+            writer.query("commit");
+            assert_eq!(reader.rows(read), direct.rows(read), "{write} by {user} after {before:?}, {ahead:?}");
+            // What stands in one pipeline is read before it is known.
+            assert!(had != direct.rows(read) || !ahead.is_empty(), "{write} by {user} after {before:?} writes nothing");
+        }
+    }
+    direct.run(&format!("drop role {role}"));
+}
+
+#[test]
+fn backslashes_are_nothing_special_where_they_are_no_escapes() {
+    let ground = Ground::new();
+    ground.prepare(GOAL);
+    let proxy = ground.proxy(ON);
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    other.run("set standard_conforming_strings = off");
+    other.run(r"select count(*) from x where 'a\\b' = 'a'");
+    drop(other);
+    let (read, with_backslash) = ("select count(*) from goal", r"select count(*) from x where 'a\b' ~ '\w'");
+    warm(&proxy, &mut client, read);
+    for text in [with_backslash, "begin; select set_config('app.own', 'x', true)", with_backslash, "commit", with_backslash] {
+        client.run(text);
+    }
+    assert!(is_hit(&proxy, &mut client, read), "its session keeps a connection, or has written");
 }
