@@ -24,7 +24,7 @@ use crate::transaction::OF_TRANSACTIONS;
 use weir_sql::facts::{Facts, Name};
 
 /// First number of an object that a user made. Source: `FirstNormalObjectId` in transam.h.
-const FIRST_USER_OID: u32 = 16_384;
+pub const FIRST_USER_OID: u32 = 16_384;
 
 /// What may come of using an object. Ordered: of several the greatest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,6 +118,10 @@ pub struct Catalog {
     operators: Objects,
     /// Types to which some cast runs a function that may write.
     casts: Objects,
+    /// Types whose domains' checks run a function that is not steady.
+    unsteady_types: Objects,
+    /// Numbers of types that run functions of users which may write, or are not steady; sorted.
+    checking_types: Box<[u32]>,
     /// Schemas with an operator of a standard spelling that may write: a text does not always show where such a one is used.
     hidden_operators: Box<[u32]>,
     /// There is a cast that runs a function that may write without being asked for.

@@ -3,7 +3,7 @@
 //! In: a node. Out: the public fields of `Walk`, which add up over all statements of a text.
 
 use pg_raw_parse::Node;
-use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, TypeCast, WithClause};
+use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, TypeCast, TypeName, WithClause};
 
 use crate::children::push_children;
 use crate::facts::{Effect, Keeps, Leaves, hash_of_column};
@@ -205,6 +205,7 @@ impl<'a> Walk<'a> {
             Node::RangeTableSample(sample) => self.method(qualified(sample.method().iter()), sample.location),
             Node::A_Expr(expression) => self.expression(expression),
             Node::TypeCast(cast) => self.cast(cast),
+            Node::ColumnDef(column) => self.typed(column.type_name()),
             Node::SubLink(link) => self.operator(qualified(link.oper_name().iter()), link.location),
             Node::SortBy(sort) => self.operator(qualified(sort.use_op().iter()), sort.location),
             _ => {}
@@ -317,6 +318,16 @@ impl<'a> Walk<'a> {
         self.fleeting |= !is_plain && (!is_given || name.1.starts_with("reg"));
         if name.0 != "pg_catalog" && !name.1.is_empty() {
             self.casts.add(name, self.place(cast.location));
+        }
+    }
+
+    /// The type of a column that a function's rows are given: `json_to_record(...) AS x (a date)`. Also of one that is made.
+    fn typed(&mut self, kind: Option<&'a TypeName>) {
+        let Some(kind) = kind else { return };
+        let name = qualified(kind.names().iter().map(Node::from));
+        self.fleeting |= !(matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1));
+        if name.0 != "pg_catalog" && !name.1.is_empty() {
+            self.casts.add(name, self.start);
         }
     }
 

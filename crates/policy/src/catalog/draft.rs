@@ -1,7 +1,7 @@
 //! A catalog in the making: takes rows in, works out what views and policies come to, and sorts.
 
 use super::path::Defaults;
-use super::tables::{Tables, TablesDraft};
+use super::tables::{Tables, TablesDraft, in_order};
 use super::{Catalog, FIRST_USER_OID, Fate, Object, Objects, PARTS};
 use crate::builtin;
 use crate::config::RoutingConfig;
@@ -37,6 +37,13 @@ struct Uses {
     list: Box<str>,
 }
 
+/// A type, and a function that runs when a value becomes one of it.
+struct Checked {
+    object: Object,
+    function: u32,
+    oid: u32,
+}
+
 /// What has been taken in so far.
 #[derive(Default)]
 pub struct Draft {
@@ -50,8 +57,11 @@ pub struct Draft {
     operators: Vec<(Numbered, u32)>,
     /// Type, function, and whether it is asked for by nobody.
     casts: Vec<(Object, u32, bool)>,
-    /// Domains, and what their checks call.
-    domains: Vec<(Object, u32)>,
+    /// Types, and what the checks of domains call that they are or hold.
+    checked: Vec<Checked>,
+    /// Those of which one may write, and of which one is not steady.
+    writing_types: HashSet<u32>,
+    unsteady_types: HashSet<u32>,
     parents: Vec<(u32, Fate)>,
     /// Of views and policies.
     expressions: Vec<Uses>,
@@ -120,9 +130,9 @@ impl Draft {
         Ok(())
     }
 
-    pub(super) fn domain(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+    pub(super) fn checked(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let object = self.object(word(cells, 0)?, 0, Fate::Writes)?;
-        self.domains.push((object, number(cells, 1)?));
+        self.checked.push(Checked { object, function: number(cells, 1)?, oid: number(cells, 2)? });
         Ok(())
     }
 
@@ -221,6 +231,7 @@ impl Draft {
             self.operators[at].0.object.fate = fate;
         }
         self.operators.sort_unstable_by_key(|(operator, _)| operator.oid);
+        self.note_types();
         for (parent, fate) in std::mem::take(&mut self.parents) {
             self.worsen(parent, fate);
         }
@@ -241,12 +252,11 @@ impl Draft {
             .into_iter()
             .filter(|(_, function, _)| self.fate_of_function(*function) != Fate::Reads)
             .partition(|(_, _, is_hidden)| *is_hidden);
-        // Only who names a domain runs its check.
-        let domains: Vec<Object> = std::mem::take(&mut self.domains)
-            .into_iter()
-            .filter(|(_, function)| self.fate_of_function(*function) != Fate::Reads)
-            .map(|(object, _)| object)
-            .collect();
+        // Only who names such a type runs its checks.
+        let of_types = |which: &HashSet<u32>| -> Vec<Object> {
+            self.checked.iter().filter(|checked| which.contains(&checked.oid)).map(|checked| checked.object).collect()
+        };
+        let (writing, unsteady_types) = (of_types(&self.writing_types), of_types(&self.unsteady_types));
         for function in &mut self.functions {
             function.object.fate = called_fate(function, &self.text, pg_catalog, routing);
         }
@@ -270,7 +280,9 @@ impl Draft {
             relations,
             functions: sorted(self.functions.into_iter().map(|function| function.object), &self.text),
             operators: sorted(self.operators.into_iter().map(|(operator, _)| operator.object), &self.text),
-            casts: sorted(casts.into_iter().map(|(object, _, _)| object).chain(domains), &self.text),
+            casts: sorted(casts.into_iter().map(|(object, _, _)| object).chain(writing), &self.text),
+            unsteady_types: sorted(unsteady_types.into_iter(), &self.text),
+            checking_types: in_order(self.writing_types.into_iter().chain(self.unsteady_types).collect()),
             schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
             text: self.text.into_boxed_str(),
             defaults: self.defaults,
@@ -309,6 +321,16 @@ impl Draft {
         self.tables.stable_in_c.contains(&oid) || found.is_ok_and(|at| self.functions[at].object.steady)
     }
 
+    /// Which types run functions that may write, or are not steady.
+    fn note_types(&mut self) {
+        let of = |is_one: &dyn Fn(u32) -> bool| -> HashSet<u32> {
+            self.checked.iter().filter(|checked| is_one(checked.function)).map(|checked| checked.oid).collect()
+        };
+        let writing = of(&|function| self.fate_of_function(function) != Fate::Reads);
+        let unsteady = of(&|function| !self.steady_function(function));
+        (self.writing_types, self.unsteady_types) = (writing, unsteady);
+    }
+
     /// Which relations views read, and whether their rows are the same whenever one looks.
     fn note_views(&mut self) {
         for uses in &self.expressions {
@@ -326,6 +348,7 @@ impl Draft {
                         found.is_ok_and(|at| self.functions[at].object.steady)
                     }),
                     "opno" | "opnos" | "eqop" | "sortop" => numbers.all(|number| self.steady_operator(number)),
+                    "resulttype" | "funcresulttype" => numbers.all(|number| !self.unsteady_types.contains(&number)),
                     "tsmhandler" => false,
                     _ => true,
                 };
@@ -378,6 +401,8 @@ impl Draft {
                 ("relid", Ok(relation)) if relation == uses.relation => Fate::Reads,
                 ("relid", Ok(relation)) => self.fate_of_relation(relation),
                 // PostgreSQL's own sampling methods only read; their handlers are no functions for queries, and not on the list of those.
+                ("resulttype" | "funcresulttype", Ok(kind)) if self.writing_types.contains(&kind) => Fate::Writes,
+                ("resulttype" | "funcresulttype", _) => Fate::Reads,
                 ("tsmhandler", Ok(handler)) if handler < FIRST_USER_OID => Fate::Reads,
                 ("opno" | "eqop" | "sortop", Ok(operator)) => self.fate_of_operator(operator),
                 (_, Ok(function)) => self.fate_of_function(function),

@@ -17,7 +17,29 @@ macro_rules! used_in {
         concat!(
             "LATERAL regexp_matches(",
             $tree,
-            "::text, ':((?:funcid|aggfnoid|winfnoid|opno|eqop|sortop|relid|tsmhandler) [1-9][0-9]*|opnos \\(o[0-9 ]*\\)|rowMarks \\(\\{)', 'g') AS m (found)"
+            "::text, ':((?:funcid|aggfnoid|winfnoid|opno|eqop|sortop|relid|tsmhandler) [1-9][0-9]*|(?:func)?resulttype [1-9][0-9]{4,}|opnos \\(o[0-9 ]*\\)|rowMarks \\(\\{)', 'g') AS m (found)"
+        )
+    };
+}
+
+/// Which functions of users run when a value becomes one of a type: those of a domain's checks, of what the domain is over, and of what is in an
+/// array, a row or a range. `with_checks` are pairs of a type and a function.
+macro_rules! with_checks {
+    ($query:expr) => {
+        concat!(
+            "WITH RECURSIVE parts (type, part) AS MATERIALIZED (SELECT oid, typbasetype FROM pg_type WHERE typtype = 'd' AND typbasetype >= 16384 \
+             UNION SELECT oid, typelem FROM pg_type WHERE typelem >= 16384 \
+             UNION SELECT c.reltype, a.atttypid FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
+             WHERE a.attnum > 0 AND a.atttypid >= 16384 AND NOT a.attisdropped AND c.reltype <> 0 \
+             UNION SELECT rngtypid, rngsubtype FROM pg_range WHERE rngsubtype >= 16384 \
+             UNION SELECT (to_jsonb(r) ->> 'rngmultitypid')::oid, rngtypid FROM pg_range r WHERE rngtypid >= 16384 AND to_jsonb(r) ? 'rngmultitypid' \
+             UNION SELECT d.contypid, m.t[1]::oid FROM pg_constraint d, \
+             LATERAL regexp_matches(d.conbin::text, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) WHERE d.contypid <> 0), \
+             with_checks (type, function) AS (SELECT d.contypid, p.oid FROM pg_constraint d, \
+             LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+             JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contypid <> 0 AND p.oid >= 16384 \
+             UNION SELECT parts.type, w.function FROM with_checks w JOIN parts ON parts.part = w.type) ",
+            $query
         )
     };
 }
@@ -111,7 +133,8 @@ pub const PARTS: &[Part] = &[
     // Writing it may do anything: functions of users run that the text does not name. Up to version 14 a partition's copies of its parent's
     // triggers count as internal like those of foreign keys, which call functions of PostgreSQL's own.
     Part {
-        sql: "SELECT tgrelid FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384 \
+        sql: with_checks!(
+            "SELECT tgrelid FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384 \
               UNION SELECT ev_class FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384 \
               UNION SELECT oid FROM pg_class WHERE relkind = 'f' OR relrowsecurity \
               UNION SELECT d.adrelid FROM pg_attrdef d, LATERAL regexp_matches(d.adbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
@@ -119,9 +142,18 @@ pub const PARTS: &[Part] = &[
               UNION SELECT d.conrelid FROM pg_constraint d, \
               LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
               JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contype = 'c' AND p.oid >= 16384 AND p.provolatile = 'v' AND d.conrelid <> 0 \
-              UNION SELECT a.attrelid FROM pg_attribute a JOIN pg_constraint d ON d.contypid = a.atttypid, \
-              LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
-              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contypid <> 0 AND a.attnum > 0 AND p.oid >= 16384 AND p.provolatile = 'v'",
+              UNION SELECT a.attrelid FROM pg_attribute a JOIN with_checks w ON w.type = a.atttypid \
+              JOIN pg_proc p ON p.oid = w.function WHERE a.attnum > 0 AND p.provolatile = 'v' \
+              UNION SELECT a.attrelid FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid, \
+              LATERAL regexp_matches(t.typdefaultbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE a.attnum > 0 AND t.oid >= 16384 AND p.oid >= 16384 AND p.provolatile = 'v' \
+              UNION SELECT e.relation FROM (SELECT adrelid, adbin::text FROM pg_attrdef \
+              UNION ALL SELECT conrelid, conbin::text FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0 \
+              UNION ALL SELECT t.attrelid, y.typdefaultbin::text FROM pg_attribute t JOIN pg_type y ON y.oid = t.atttypid \
+              WHERE t.attnum > 0 AND y.oid >= 16384) AS e (relation, tree), \
+              LATERAL regexp_matches(e.tree, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) JOIN with_checks w ON w.type = m.t[1]::oid \
+              JOIN pg_proc p ON p.oid = w.function WHERE p.provolatile = 'v'"
+        ),
         take: Draft::wild,
     },
     // Their rows hang on who asks, or on the moment: policies, and views that say the time or the user, or read dates from texts, or columns of the system's that a row
@@ -160,14 +192,10 @@ pub const PARTS: &[Part] = &[
         ),
         take: Draft::refresh,
     },
-    // What the check of a domain calls runs like a cast to it; so does what those below it call.
+    // What the check of a domain calls runs like a cast to it, or to a type that holds it.
     Part {
-        sql: "WITH RECURSIVE of (domain, type) AS (SELECT oid, oid FROM pg_type WHERE typtype = 'd' AND oid >= 16384 \
-              UNION SELECT of.domain, t.typbasetype FROM of JOIN pg_type t ON t.oid = of.type WHERE t.typtype = 'd') \
-              SELECT DISTINCT t.typname, p.oid FROM of JOIN pg_type t ON t.oid = of.domain JOIN pg_constraint d ON d.contypid = of.type, \
-              LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
-              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE p.oid >= 16384",
-        take: Draft::domain,
+        sql: with_checks!("SELECT t.typname, w.function, t.oid FROM with_checks w JOIN pg_type t ON t.oid = w.type"),
+        take: Draft::checked,
     },
     // Only where something runs that texts do not show. Of longer sources nothing is believed.
     Part {
@@ -236,6 +264,7 @@ pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_constraint WHERE contype IN ('c', 'f')), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_attrdef), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_type WHERE typtype = 'd' AND oid >= 16384), \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(rngtypid, ' ', rngsubtype)))) FROM pg_range WHERE rngtypid >= 16384), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_policy), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(setdatabase, ' ', setrole, ' ', xmin)))) FROM pg_db_role_setting), \
     (SELECT string_agg(reset_val, ' ' ORDER BY name) FROM pg_settings \

@@ -103,10 +103,15 @@ impl Tables {
     }
 }
 
-fn in_order<T: Ord>(mut list: Vec<T>) -> Box<[T]> {
+pub(super) fn in_order<T: Ord>(mut list: Vec<T>) -> Box<[T]> {
     list.sort_unstable();
     list.dedup();
     list.into()
+}
+
+/// Whether a function turns texts into rows of a type that no cast need name: `json_populate_record(t, ...)`.
+fn makes_rows(function: &Name) -> bool {
+    function.name.contains("populate_record")
 }
 
 /// All that comes with some relations, themselves included; `None`: too many.
@@ -141,6 +146,11 @@ impl Catalog {
         let is_hidden = self.unsteady_operators.iter().any(|schema| path.holds(*schema));
         let functions = names.functions.iter().all(|function| self.is_steady(&self.functions, function, path));
         let operators = names.operators.iter().all(|operator| self.is_steady(&self.operators, operator, path));
+        let types = names.casts.iter().any(|cast| self.is_unsteady_type(&cast.name))
+            || names.functions.iter().any(|function| self.is_unsteady_type(&function.name));
+        if types || (!self.unsteady_types.0.is_empty() && names.functions.iter().any(makes_rows)) {
+            return None;
+        }
         if is_hidden || !functions || !operators || names.has_column(&self.unsteady_columns) {
             return None;
         }
@@ -151,6 +161,15 @@ impl Catalog {
         }
         found.extend(closure(self.all_of(vouched, path)?, &self.tables.read_with)?);
         Some(found)
+    }
+
+    fn is_unsteady_type(&self, kind: &str) -> bool {
+        !self.unsteady_types.named(&self.text, kind).is_empty()
+    }
+
+    /// Whether values of such types, of users by their numbers, run functions when they are read in that may write or are not steady.
+    pub fn checks_values(&self, types: &[u32]) -> bool {
+        types.iter().any(|kind| self.checking_types.binary_search(kind).is_ok())
     }
 
     /// Whether one of these is a materialised view: its rows change without a word of them in a stream of changes.
@@ -187,6 +206,7 @@ impl Catalog {
             || names.functions.iter().any(|function| !self.changes_no_table(function, path) || self.writes_cast(&function.name))
             || names.operators.iter().any(|operator| !self.reads_operator(operator, path))
             || names.casts.iter().any(|cast| self.writes_cast(&cast.name))
+            || (!self.casts.0.is_empty() && names.functions.iter().any(makes_rows))
             || names.relations.iter().any(|relation| self.writes_by_view(relation, path));
         if may_write {
             return Touched::All;

@@ -192,9 +192,11 @@ fn an_operator_of_a_standard_spelling_that_writes_is_feared_in_every_statement()
 #[test]
 fn a_domain_counts_by_what_its_check_calls() {
     let part = PARTS.len() - 3;
-    let catalog = draft(&format!("{ROWS}\n{part} checked 20011\n{part} tame 20010")).finish(&routing());
+    let catalog = draft(&format!("{ROWS}\n{part} checked 20011 30000\n{part} _checked 20011 30001\n{part} tame 20010 30002"))
+        .finish(&routing());
     let lines = "select 1::checked -> cast
                  select cast('1' as app.checked) -> cast
+                 select '{1}'::_checked -> cast
                  select 1::tame -> read
                  select a from t -> read";
     check(&catalog, &path_of(&catalog, "postgres", None), lines);

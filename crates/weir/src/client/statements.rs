@@ -141,6 +141,8 @@ pub struct Prepared {
     /// The message's body after the name.
     pub tail: Box<[u8]>,
     pub statement: Rc<Statement>,
+    /// Types of users among those that its parameters are said to be of.
+    pub user_types: Box<[u32]>,
     /// Number of the settings it is analysed under, on whatever server; none: one session's own.
     pub meaning: Option<u64>,
 }
@@ -225,12 +227,20 @@ impl Statements {
     }
 
     fn make_parse(&mut self, tail: &[u8], meaning: Option<u64>) -> Option<Rc<Prepared>> {
-        let (text, _) = weir_wire::frame::split_cstr(tail)?;
+        let (text, types) = weir_wire::frame::split_cstr(tail)?;
         let statement = self.of_text(text);
-        let prepared = Rc::new(Prepared { id: self.next_id, tail: tail.into(), statement, meaning });
+        let prepared =
+            Rc::new(Prepared { id: self.next_id, tail: tail.into(), statement, user_types: user_types(types), meaning });
         self.next_id += 1;
         Some(prepared)
     }
+}
+
+/// The numbers of types of users in what follows a Parse's text: a count, and so many numbers.
+fn user_types(types: &[u8]) -> Box<[u32]> {
+    let numbers =
+        types.get(2..).unwrap_or_default().chunks_exact(4).map(|four| u32::from_be_bytes([four[0], four[1], four[2], four[3]]));
+    numbers.filter(|number| *number >= weir_policy::catalog::FIRST_USER_OID).collect()
 }
 
 /// A text too long to be looked at: it may do anything.

@@ -233,7 +233,8 @@ fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<(Rc<Prepar
             (own.told != Shape::UNKNOWN && own.told != Shape::VAST).then(|| (own.prepared.clone(), own.told))?
         }
     };
-    (prepared.statement.local.is_none() && !s.is_misread(&prepared.statement)).then_some((prepared, told))
+    let is_known = !s.is_misread(&prepared.statement) && !judging::checks_values(s, &prepared);
+    (prepared.statement.local.is_none() && is_known).then_some((prepared, told))
 }
 
 fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8], round: u64) {

@@ -17,6 +17,7 @@ use crate::traffic::aim::{self, hold, refusal};
 use crate::traffic::answer;
 use crate::traffic::begun;
 use crate::traffic::cached;
+use crate::traffic::judging;
 use crate::traffic::sequences;
 use crate::traffic::shapes;
 use crate::traffic::timing;
@@ -271,7 +272,12 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
-    if cached::must_wait(s, w, unknown.as_ref().unwrap_or(&prepared.statement)) {
+    let checks_values = judging::checks_values(s, &prepared);
+    let must_wait = match checks_values {
+        true => cached::must_wait_unread(s, w),
+        false => cached::must_wait(s, w, unknown.as_ref().unwrap_or(&prepared.statement)),
+    };
+    if must_wait {
         return Ok(Flow::Hold);
     }
     let prepared = match bring(s, w, prepared, told, is_unnamed) {
@@ -281,7 +287,11 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         Brought::Behind => return on_bind(s, w, header),
     };
     let statement = unknown.as_ref().unwrap_or(&prepared.statement);
-    cached::bound(s, w, statement);
+    if checks_values {
+        cached::unread(s, w);
+    } else {
+        cached::bound(s, w, statement);
+    }
     begun::note_write(s, w, statement);
     sequences::note(s, statement);
     inventory::note_bind(s, w, statement, &prepared.tail, header);

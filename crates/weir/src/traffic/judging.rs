@@ -5,7 +5,7 @@
 //! comparison of three numbers.
 
 use crate::client::session::Session;
-use crate::client::statements::Statement;
+use crate::client::statements::{Prepared, Statement};
 use crate::process::worker::Worker;
 use crate::server::catalogs::{Edition, UNKNOWN};
 use std::collections::HashMap;
@@ -128,6 +128,12 @@ pub fn place_anywhere(s: &mut Session, w: &Worker) -> u64 {
         return 0;
     }
     w.places.borrow_mut().number(s.place.edition, Path::Any)
+}
+
+/// Whether the values of a statement's parameters run functions of users when they are read in.
+#[inline]
+pub fn checks_values(s: &Session, prepared: &Prepared) -> bool {
+    !prepared.user_types.is_empty() && s.pools.known.catalog().is_none_or(|catalog| catalog.checks_values(&prepared.user_types))
 }
 
 /// Where the session's names are looked up in a catalog.

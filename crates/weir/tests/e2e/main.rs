@@ -17,6 +17,7 @@ mod cache_catalog;
 mod cache_hostile;
 mod cache_names;
 mod cache_pgpool;
+mod cache_types;
 mod cache_wal;
 mod cache_within;
 mod cache_writes;
