@@ -19,6 +19,17 @@ use weir_policy::cache::{Slot, lock_number};
 /// Time between two looks at the locks.
 const PERIOD: Duration = Duration::from_millis(200);
 
+/// What stands in the last column of a row that names a process in a transaction.
+const RUNS: u32 = 2;
+
+/// Processes with a transaction: each has a lock on its own number for as long, and shows its commit before it lets go of it. Those that are no
+/// user's (autovacuum) carry out nobody's statement.
+const RUNNING: &str = "UNION ALL SELECT pid, 0, 0, 2 FROM pg_catalog.pg_locks WHERE locktype = 'virtualxid' AND granted \
+     AND pid <> pg_catalog.pg_backend_pid() AND pid NOT IN (SELECT pid FROM pg_catalog.pg_stat_activity WHERE usesysid IS NULL)";
+
+/// As many processes the log names.
+const NAMED_MAX: usize = 20;
+
 /// Longest time the primary may take for one answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
@@ -50,7 +61,8 @@ async fn keep(w: &Rc<Worker>, stores: &Stores) -> Result<(), OpenError> {
     let Some(answers) = &w.shared.answers else { return Ok(()) };
     let (numbers, of_all) = (stores.lock_numbers(), answers.versions.of_all());
     let (locked_ms, has_told) = (vec![None; numbers.hosts.len()], vec![false; numbers.hosts.len()]);
-    let locks = Locks { w, common: &stores.common, numbers, of_all, address, talk, locked_ms, has_told, heard_ms: 0 };
+    let (common, heard_ms, awaits_orphans) = (&*stores.common, 0, false);
+    let locks = Locks { w, common, numbers, of_all, address, talk, locked_ms, has_told, heard_ms, awaits_orphans };
     locks.keep().await
 }
 
@@ -68,6 +80,8 @@ struct Locks<'a> {
     has_told: Vec<bool>,
     /// When the primary was asked what it last answered: this session was alive then.
     heard_ms: u64,
+    /// The log knows that it is waited for what another Weir may have left.
+    awaits_orphans: bool,
 }
 
 impl Locks<'_> {
@@ -88,6 +102,26 @@ impl Locks<'_> {
 
     fn now_ms(&self) -> u64 {
         self.w.millis(Instant::now())
+    }
+
+    /// Once for each loss: who wonders why nothing comes from the store finds what it waits for.
+    fn say_orphans(&mut self) {
+        let processes = self.common.orphans();
+        let is_news = self.awaits_orphans == processes.is_empty();
+        self.awaits_orphans = !processes.is_empty();
+        if !is_news {
+            return;
+        }
+        if self.awaits_orphans {
+            let text = format_args!(
+                "another Weir may have been lost that was cut off from the store of answers; nothing is answered from it until each of the \
+                 primary's {} processes that are in a transaction now was seen without one, for an hour at most: {:?}",
+                processes.len(),
+                &processes[..processes.len().min(NAMED_MAX)]
+            );
+            return self.w.shared.log.say(Level::Log, text);
+        }
+        self.w.shared.log.say(Level::Log, format_args!("the transactions that another Weir may have left are over"));
     }
 
     async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, OpenError> {
@@ -135,19 +169,23 @@ impl Locks<'_> {
     /// What others have locked.
     async fn look(&mut self) -> Result<(), OpenError> {
         let asked_ms = self.now_ms();
+        let asks_what_runs = self.common.asks_what_runs(asked_ms);
         let Numbers { untold, told, .. } = self.numbers;
         // The first row is there without a lock, too.
         let rows = self
             .query(&format!(
                 "SELECT 0, 0, 0, pg_catalog.pg_is_in_recovery()::int UNION ALL SELECT pid, classid::bigint, objid::bigint, 0 \
-                 FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid IN ({untold}, {told})"
+                 FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid IN ({untold}, {told}) {}",
+                if asks_what_runs { RUNNING } else { "" }
             ))
             .await?;
-        let mut looked = Looked { asked_ms, heard_ms: self.now_ms(), ..Looked::default() };
+        let running = asks_what_runs.then(Vec::new);
+        let mut looked = Looked { asked_ms, heard_ms: self.now_ms(), running, ..Looked::default() };
         for row in rows {
             let cells: Vec<u32> =
                 row.into_iter().map(|cell| cell.and_then(|text| text.parse().ok()).unwrap_or_default()).collect();
             match cells[..] {
+                [pid, _, _, RUNS] => looked.running.iter_mut().for_each(|running| running.push(pid)),
                 [0, 0, 0, is_standby] if is_standby != 0 => {
                     let message = "it is a standby, where no other Weir looks for locks".to_string();
                     let (address, sqlstate) = (self.address.clone(), sqlstate::CANNOT_CONNECT_NOW.to_string());
@@ -162,6 +200,7 @@ impl Locks<'_> {
             }
         }
         self.common.hear(looked, self.of_all);
+        self.say_orphans();
         self.heard_ms = asked_ms;
         self.grant();
         Ok(())

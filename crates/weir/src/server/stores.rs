@@ -152,6 +152,8 @@ pub struct Stores {
     hasher: RandomState,
     /// Changes nobody waits for, until the store knows of them.
     changes: RefCell<Vec<Ticket>>,
+    /// The same of what Weirs that are gone may have changed: until nothing runs any more that they left.
+    lost: RefCell<Vec<Ticket>>,
     /// Whether it is on this worker that the primary's log is taken to the hosts (`books`).
     follows: bool,
     /// Answers that were given out, and the rounds that show what they show.
@@ -194,6 +196,7 @@ impl Stores {
             doorkeeper: RefCell::default(),
             hasher: RandomState::default(),
             changes: RefCell::default(),
+            lost: RefCell::default(),
             follows: worker == FIRST_WORKER && config.follows_wal,
             shown: RefCell::default(),
         }))
@@ -331,14 +334,22 @@ impl Stores {
                     let ticket = self.ticket(&slots);
                     self.changes.borrow_mut().push(ticket);
                 }
+                Errand::Lost(slots) => {
+                    let ticket = self.ticket(&slots);
+                    self.lost.borrow_mut().push(ticket);
+                }
             }
         }
         // A host that is out of reach hears of it first of all when it is back.
-        self.end_changes(|ticket| ticket.slots.iter().all(|slot| self.is_raised(*slot)));
+        let is_known = |ticket: &mut Ticket| ticket.slots.iter().all(|slot| self.is_raised(*slot));
+        self.end_changes(&self.changes, is_known);
+        if !self.common.has_orphans() {
+            self.end_changes(&self.lost, is_known);
+        }
     }
 
-    fn end_changes(&self, is_over: impl Fn(&mut Ticket) -> bool) {
-        let told: Vec<Ticket> = self.changes.borrow_mut().extract_if(.., is_over).collect();
+    fn end_changes(&self, changes: &RefCell<Vec<Ticket>>, is_over: impl Fn(&mut Ticket) -> bool) {
+        let told: Vec<Ticket> = changes.borrow_mut().extract_if(.., is_over).collect();
         for ticket in told {
             ticket.into_slots().into_iter().for_each(|slot| self.settle(slot, true));
             self.common.changes.fetch_sub(1, Ordering::SeqCst);
@@ -400,7 +411,9 @@ impl Stores {
         }
         // The last of other threads' errands, and those that waited to be known: nobody comes back to them.
         self.run_errands();
-        self.end_changes(|_| true);
+        self.end_changes(&self.changes, |_| true);
+        // What Weirs that are gone have left may be committed when nobody is here who would tell it: those marks stay.
+        self.lost.take().into_iter().for_each(|ticket| drop(ticket.into_slots()));
         self.shelves.iter().any(|shelf| shelf.is_attended.get())
     }
 

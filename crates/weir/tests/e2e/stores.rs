@@ -406,6 +406,31 @@ fn what_a_weir_wrote_that_dies_cut_off_from_the_store_the_others_do_not_give_out
 }
 
 #[test]
+fn what_a_weir_that_died_cut_off_from_the_store_has_left_running_is_seen_when_it_is_over() {
+    let Some(Split { _store, ground, network, near, far }) = Split::start(Kind::Memcached) else { return };
+    let (mut reader, mut writer, mut direct, mut lock) =
+        (ground.client(&near), ground.client(&far), ground.direct(), ground.direct());
+    let read = "select count(*) from t";
+    warm(&near, &mut reader, read);
+    lock.run("begin; lock table t in share mode");
+    network.stall_all();
+    writer.send(&wire::query("insert into t values (2)"));
+    let runs = "select count(*) from pg_locks where relation = 't'::regclass and not granted";
+    wait_until("the write to wait for the lock", || direct.value(runs) == "1");
+    drop((writer, far));
+    let (before, end) = (hits(&near), Instant::now() + Duration::from_secs(5));
+    while Instant::now() < end {
+        assert_eq!(reader.value(read), "1");
+    }
+    assert_eq!(hits(&near), before, "answers from the store while what nobody will tell of may be committed any time");
+    assert!(near.log().contains("another Weir may have been lost"), "{}", near.log());
+    lock.run("commit");
+    wait_until("the write to be over", || direct.value(read) == "2");
+    assert_eq!(reader.value(read), "2");
+    assert_eq!(warm(&near, &mut reader, read)[0][0], "2");
+}
+
+#[test]
 fn what_the_store_has_said_to_a_statement_that_a_server_answered_is_not_given_to_the_next() {
     let Some(store) = Store::start(Kind::Memcached) else { return };
     let ground = Ground::new();

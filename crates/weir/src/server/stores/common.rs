@@ -4,7 +4,7 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use weir_policy::cache::{FOLLOWER, Member, Slot};
+use weir_policy::cache::{FOLLOWER, Member, Orphans, Slot};
 
 /// The worker that runs what no worker in particular has to.
 pub const FIRST_WORKER: u8 = 0;
@@ -37,6 +37,8 @@ pub const GIVE_UP_MS: u64 = 10_000;
 pub enum Errand {
     /// These have changed unseen.
     Change(Vec<Slot>),
+    /// A Weir is gone, or may be, that had something to tell: all this may have changed unseen, and may change again (`Common::has_orphans`).
+    Lost(Vec<Slot>),
     /// The end of a write that this worker had raised, and that may have been carried out.
     Settle(Vec<Slot>),
 }
@@ -49,6 +51,8 @@ pub struct Looked {
     /// The locks that say so, and those that say that the store was told all since.
     pub locks: Vec<Lock>,
     pub told: Vec<Lock>,
+    /// Processes in a transaction, if that was asked.
+    pub running: Option<Vec<u32>>,
     /// When the primary was asked, and when its answer was here.
     pub asked_ms: u64,
     pub heard_ms: u64,
@@ -72,6 +76,8 @@ pub struct Common {
     untold: AtomicU64,
     /// The locks that say so.
     locks: Mutex<Vec<Lock>>,
+    /// What a Weir that is gone may have left running.
+    orphans: Mutex<Orphans>,
     /// From then until then nobody can commit so without our having heard of it.
     clear_from_ms: AtomicU64,
     clear_until_ms: AtomicU64,
@@ -103,6 +109,7 @@ impl Common {
             granted_until_ms: AtomicU64::new(0),
             untold: AtomicU64::new(0),
             locks: Mutex::default(),
+            orphans: Mutex::default(),
             clear_from_ms: AtomicU64::new(0),
             clear_until_ms: AtomicU64::new(0),
             era: AtomicU64::new(1),
@@ -122,7 +129,7 @@ impl Common {
 
     /// Has a worker tell the store something.
     pub fn tell(&self, worker: u8, errand: Errand) {
-        if matches!(errand, Errand::Change(_)) {
+        if matches!(errand, Errand::Change(_) | Errand::Lost(_)) {
             self.changes.fetch_add(1, Ordering::SeqCst);
         }
         self.errands.lock().push((worker, errand));
@@ -191,9 +198,10 @@ impl Common {
     /// What the primary told of the others' locks when it was asked: hosts, and who has them. `told`: those who have told the store all.
     ///
     /// A Weir whose lock goes without that may have died, and what it committed may never be told: everything in the store counts as
-    /// changed then (`of_all`, the slot all answers hang on). The same if one may have locked, committed and died between two looks.
+    /// changed then (`of_all`, the slot all answers hang on), and is marked as about to change until what it left running is over. The same if
+    /// one may have locked, committed and died between two looks.
     pub fn hear(&self, heard: Looked, of_all: Slot) {
-        let Looked { untold, locks, told, asked_ms, heard_ms } = heard;
+        let Looked { untold, locks, told, running, asked_ms, heard_ms } = heard;
         let known_until_ms = self.clear_until_ms.load(Ordering::SeqCst);
         let (is_first, has_lapsed) = (known_until_ms == 0, asked_ms >= known_until_ms);
         let before = std::mem::replace(&mut *self.locks.lock(), locks.clone());
@@ -203,14 +211,37 @@ impl Common {
         if has_lapsed || is_lost || is_missed || untold_before & !untold != 0 {
             self.clear_from_ms.store(asked_ms + LINGER_MS, Ordering::SeqCst);
         }
+        {
+            let mut orphans = self.orphans.lock();
+            running.iter().for_each(|running| orphans.saw(running, asked_ms));
+            if is_lost || is_missed {
+                orphans.lost(heard_ms + LINGER_MS);
+            }
+        }
+        // In this order: what is told waits for those.
         if is_lost || is_missed {
-            self.tell(FIRST_WORKER, Errand::Change(vec![of_all]));
+            self.tell(FIRST_WORKER, Errand::Lost(vec![of_all]));
         }
         if has_lapsed || is_missed || untold_before != untold {
             self.untold.store(untold, Ordering::SeqCst);
             self.era.fetch_add(1, Ordering::SeqCst);
         }
         self.clear_until_ms.store(asked_ms + LEASE_MS, Ordering::SeqCst);
+    }
+
+    /// Whether a look at the primary is to ask which of its processes are in a transaction.
+    pub fn asks_what_runs(&self, now_ms: u64) -> bool {
+        self.orphans.lock().must_ask(now_ms)
+    }
+
+    /// Whether something may be running that a Weir left which is gone.
+    pub fn has_orphans(&self) -> bool {
+        self.orphans.lock().is_any()
+    }
+
+    /// The processes that may be doing that.
+    pub fn orphans(&self) -> Vec<u32> {
+        self.orphans.lock().processes().to_vec()
     }
 
     /// The present era, if what these hosts say may be relied upon.
@@ -268,7 +299,7 @@ mod tests {
     /// A Weir that has these hosts locked, or has told them all.
     fn hear(common: &Common, untold: u64, asked_ms: u64) {
         let (locks, told) = if untold == 0 { (Vec::new(), vec![(7, 1)]) } else { (vec![(7, 1)], Vec::new()) };
-        common.hear(Looked { untold, locks, told, asked_ms, heard_ms: asked_ms }, 0);
+        common.hear(Looked { untold, locks, told, asked_ms, heard_ms: asked_ms, running: None }, 0);
     }
 
     /// A worker has told the store what it was to.
@@ -372,6 +403,28 @@ mod tests {
             assert_eq!(run_errands(&common), changes, "{told:?}");
             assert!(look(&common, 0, 6210..=6210).is_some(), "{told:?}");
         }
+    }
+
+    #[test]
+    fn what_a_lost_weir_may_have_left_running_is_asked_for_when_it_sends_nothing_more() {
+        let common = Common::new();
+        look(&common, 0, 10..=2010);
+        common.hear(Looked { untold: 1, locks: vec![(7, 1)], asked_ms: 2210, heard_ms: 2210, ..Looked::default() }, 0);
+        assert!(!common.has_orphans(), "it lives");
+        common.hear(Looked { asked_ms: 2410, heard_ms: 2450, ..Looked::default() }, 0);
+        let from_ms = 2450 + LINGER_MS;
+        look(&common, 0, 2610..=from_ms - 1);
+        assert!(common.has_orphans() && !common.asks_what_runs(from_ms - 1) && common.asks_what_runs(from_ms));
+        let saw = |asked_ms, running: &[u32]| Looked {
+            asked_ms,
+            heard_ms: asked_ms,
+            running: Some(running.to_vec()),
+            ..Looked::default()
+        };
+        common.hear(saw(from_ms, &[5]), 0);
+        assert_eq!((common.orphans(), common.has_orphans()), (vec![5], true));
+        common.hear(saw(from_ms + 200, &[6]), 0);
+        assert!(!common.has_orphans() && !common.asks_what_runs(from_ms + 201));
     }
 
     #[test]
