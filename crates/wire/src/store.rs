@@ -162,6 +162,7 @@ const ADVICE: &[(&str, &str)] = &[
     ),
     ("without CAS", "Start memcached without -C"),
     ("does not keep", "Give it more memory"),
+    ("contradicts itself", "Name the store itself, nothing that stands before several"),
     ("CLUSTERDOWN", "See CLUSTER INFO"),
     ("at no node", "See CLUSTER SLOTS"),
     ("are being moved", "It serves again when that is over"),

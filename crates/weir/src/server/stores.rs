@@ -22,7 +22,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::cache::{
-    Debts, Deps, Doorkeeper, FOLLOWER, Found as Stood, Holds, Host, Kept, Member, Order, Ring, Shards, Shown, Slot, Stamp, hosts,
+    Debts, Deps, Doorkeeper, FOLLOWER, Found as Stood, Holds, Host, Kept, Loops, Member, Order, Ring, Shards, Shown, Slot, Stamp,
+    hosts,
 };
 use weir_policy::config::{CacheConfig, Method, StoreConfig};
 use weir_wire::store::{Ask, Dialect, Expect, Told, Value, is_moved};
@@ -101,11 +102,12 @@ struct Account {
     holds: RefCell<Holds>,
     /// What was looked at, for the swap that follows.
     looked: RefCell<HashMap<Slot, Value>>,
+    loops: RefCell<Loops>,
 }
 
 impl Account {
     fn new(member: Member) -> Account {
-        Account { holds: RefCell::new(Holds::new(member)), looked: RefCell::default() }
+        Account { holds: RefCell::new(Holds::new(member)), looked: RefCell::default(), loops: RefCell::default() }
     }
 }
 
@@ -494,8 +496,10 @@ impl Stores {
         }
         self.give_up_wanted(at);
         for whose in WHOSE {
-            shelf.account(whose).looked.borrow_mut().clear();
-            shelf.account(whose).holds.borrow_mut().lose();
+            let account = shelf.account(whose);
+            account.looked.borrow_mut().clear();
+            account.loops.take();
+            account.holds.borrow_mut().lose();
         }
         self.note_debts(at);
         self.wake_waiting();
@@ -550,7 +554,11 @@ impl Stores {
         match (sent.purpose, told) {
             (Purpose::Answers(question), Told::Values(values)) => self.answered(at, &lanes[lane], question, values),
             (Purpose::Hold(whose, order), told) => {
-                let next = self.heard(shelf.account(whose), &lanes[lane], order, told, is_done);
+                let account = shelf.account(whose);
+                let next = self.heard(account, &lanes[lane], &order, told, is_done);
+                if account.loops.borrow_mut().is_endless(&order, next.as_ref(), is_done) {
+                    return Heard::Refused("it contradicts itself about what it keeps".to_string());
+                }
                 self.order(at, whose, next);
                 self.note_debts(at);
                 self.wake_waiting();
@@ -571,13 +579,13 @@ impl Stores {
     }
 
     /// What a hold makes of a reply.
-    fn heard(&self, account: &Account, lane: &Lane, order: Order, told: Told, is_done: bool) -> Option<Order> {
+    fn heard(&self, account: &Account, lane: &Lane, order: &Order, told: Told, is_done: bool) -> Option<Order> {
         let (now_ms, fresh) = (self.now_ms.get(), crate::random_word());
         let mut holds = account.holds.borrow_mut();
         match order {
-            Order::Append(slot, _) => holds.appended(slot, is_done, now_ms, fresh),
-            Order::Make(slot, stamp) => holds.made(slot, &stamp, is_done, now_ms),
-            Order::Swap(slot, _) => holds.swapped(slot, is_done, now_ms),
+            Order::Append(slot, _) => holds.appended(*slot, is_done, now_ms, fresh),
+            Order::Make(slot, stamp) => holds.made(*slot, stamp, is_done, now_ms),
+            Order::Swap(slot, _) => holds.swapped(*slot, is_done, now_ms),
             Order::Look(slot) => {
                 let value = if let Told::Values(values) = told { values.into_iter().next().flatten() } else { None };
                 let found = match &value {
@@ -585,11 +593,11 @@ impl Stores {
                     Some(value) => Stamp::parse(&lane.untagged(value.clone()).bytes).map_or(Stood::Rubbish, Stood::Stamp),
                 };
                 if let Some(value) = value {
-                    account.looked.borrow_mut().insert(slot, value);
+                    account.looked.borrow_mut().insert(*slot, value);
                 }
-                let next = holds.looked(slot, found, now_ms, fresh);
+                let next = holds.looked(*slot, found, now_ms, fresh);
                 if !matches!(next, Some(Order::Swap(..))) {
-                    account.looked.borrow_mut().remove(&slot);
+                    account.looked.borrow_mut().remove(slot);
                 }
                 next
             }

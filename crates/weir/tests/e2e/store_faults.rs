@@ -7,6 +7,8 @@ use super::stores::{BOTH, Kind, Store, a_moment, run_soon};
 use crate::support::proxy::show;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustix::process::Signal;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Waits until the log has said something.
@@ -74,6 +76,55 @@ fn a_memcached_that_cannot_compare_and_swap_is_not_used_and_said_so() {
         run_soon(&mut client, "insert into t values (1)");
         assert_eq!(client.value("select count(*) from t"), count.to_string());
     }
+    assert_eq!(hits(&proxy), 0);
+}
+
+/// A memcached that takes what it is greeted with, and of all else says that it has nothing and takes nothing. Ends with the test's process.
+fn contradicting_store() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let serve = |stream: TcpStream| -> Option<()> {
+        let (mut reader, mut stream) = (BufReader::new(stream.try_clone().ok()?), stream);
+        let mut line = String::new();
+        while reader.read_line(&mut line).ok()? > 0 {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let is_greeting = |key: &&&str| key.contains(":t:");
+            let reply = match *words.first()? {
+                "version" => "VERSION 1\r\n".to_string(),
+                "gets" => {
+                    let found = words[1..].iter().filter(is_greeting).map(|key| format!("VALUE {key} 0 1 7\r\nx\r\n"));
+                    found.chain(["END\r\n".to_string()]).collect()
+                }
+                _ => {
+                    let mut value = vec![0; words.get(4)?.parse::<usize>().ok()? + 2];
+                    reader.read_exact(&mut value).ok()?;
+                    if is_greeting(&words.get(1)?) { "STORED\r\n" } else { "NOT_STORED\r\n" }.to_string()
+                }
+            };
+            stream.write_all(reply.as_bytes()).ok()?;
+            line.clear();
+        }
+        None
+    };
+    std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| drop(std::thread::spawn(move || serve(stream)))));
+    port
+}
+
+#[test]
+fn a_store_that_contradicts_itself_is_missed_and_said_so() {
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let port = contradicting_store();
+    let proxy = ground.primary_proxy(&format!(
+        "memory_cache_enabled = on\nmemqcache_method = memcached\nmemqcache_namespace = 'test_{port}'\n\
+         memqcache_memcached_host = '127.0.0.1:{port}'\n"
+    ));
+    let mut client = ground.client(&proxy);
+    for count in 2..=4 {
+        run_soon(&mut client, "insert into t values (1)");
+        assert_eq!(client.value("select count(*) from t"), count.to_string());
+    }
+    wait_said(&proxy, "it contradicts itself about what it keeps");
     assert_eq!(hits(&proxy), 0);
 }
 
