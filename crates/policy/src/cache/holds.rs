@@ -310,10 +310,10 @@ impl Holds {
                 hold.young_until_ms = Some(now_ms + YOUNG_MS);
                 Some(Order::Make(slot, Stamp::made(fresh, member, true)))
             }
-            // What is missing is untrue.
+            // What is missing is untrue. An append may still be under way, and find what somebody makes meanwhile: then there is another look.
             Found::Nothing if !has_writers => {
-                self.holds.remove(&slot);
-                return None;
+                (hold.is_changed, hold.young_until_ms) = (false, None);
+                None
             }
             Found::Nothing => None,
             Found::Rubbish => Some(anew(slot, hold, member, now_ms, fresh, &[])),

@@ -54,6 +54,8 @@ struct Bounds {
     burials: u8,
     /// Whether the second member may be gone while it is cut off.
     dies: bool,
+    /// Whether the second member's writer asks for marks once more, and gives up waiting for them.
+    gives_up: bool,
     /// The second member is the first one's follower of the log: its writers ask nobody whether they may commit.
     follows: bool,
 }
@@ -252,6 +254,14 @@ impl World {
                 } else {
                     world.members[at].lose();
                 }
+            }
+            3 if at == 1 && bounds.gives_up => {
+                let orders: Vec<Order> = slots.iter().filter_map(|slot| world.members[at].raise(*slot)).collect();
+                world.send(at, orders);
+            }
+            4 => {
+                let orders: Vec<Order> = slots.iter().filter_map(|slot| world.members[at].settle(*slot, false)).collect();
+                world.send(at, orders);
             }
             _ => return None,
         }
@@ -480,6 +490,18 @@ impl World {
     }
 }
 
+impl World {
+    /// Whether a mark stands in the store that its member knows nothing of any more, so that it would stand there for an hour.
+    fn has_left_a_mark(&self) -> bool {
+        let is_left = |(slot, member): (Slot, usize)| {
+            let mark = self.members[member].mark(Kind::Writer);
+            let is_forgotten = !self.members[member].holds.contains_key(&slot) && self.sent[member].is_empty();
+            is_forgotten && self.store[at(slot)].as_ref().is_some_and(|stamp| stamp.has(mark))
+        };
+        READ.into_iter().flat_map(|slot| [(slot, 0), (slot, 1)]).any(is_left)
+    }
+}
+
 fn deps_of(found: &[Option<Stamp>], without: Without) -> Option<Deps> {
     if without == Without::LookForMarks {
         let bases = READ.iter().zip(found).map(|(slot, stamp)| stamp.as_ref().map(|stamp| (*slot, stamp.base)));
@@ -488,12 +510,12 @@ fn deps_of(found: &[Option<Stamp>], without: Without) -> Option<Deps> {
     settled(&READ, found)
 }
 
-/// Walks over all worlds there may be. Gives how many there are, and a wrong one.
+/// Walks over all worlds there may be. Gives how many there are, and a wrong one, or one in which a mark was left behind.
 fn explore(bounds: Bounds, without: Without) -> (usize, Option<World>) {
     let mut seen = HashSet::new();
     let mut open = vec![World::begin(bounds)];
     while let Some(world) = open.pop() {
-        if world.giver.is_wrong {
+        if world.giver.is_wrong || (without == Without::Nothing && world.has_left_a_mark()) {
             return (seen.len(), Some(world));
         }
         if !seen.insert(world.clone()) {
@@ -514,6 +536,7 @@ const ONE: Bounds = Bounds {
     rollbacks: false,
     burials: 0,
     dies: false,
+    gives_up: false,
     follows: false,
 };
 const LOSSES: Bounds = Bounds { losses: 1, ..ONE };
@@ -523,13 +546,14 @@ const DEATHS: Bounds = Bounds { dies: true, ..CUTS };
 const STANDBY: Bounds = Bounds { losses: 1, standby: true, ..ONE };
 const BURIALS: Bounds = Bounds { rollbacks: true, burials: 1, ..ONE };
 const ORPHANS: Bounds = Bounds { losses: 1, burials: 1, ..ONE };
+const GIVEN_UP: Bounds = Bounds { gives_up: true, losses: 1, ..ONE };
 /// What the log tells: past a host that loses stamps and is out of reach, and beside a writer through the Weir.
 const FOLLOWED: Bounds = Bounds { follows: true, losses: 1, cuts: 1, ..ONE };
 const BESIDE: Bounds = Bounds { follows: true, writers: BOTH, ..ONE };
 const FOLLOWER_BURIED: Bounds = Bounds { follows: true, losses: 1, burials: 1, ..ONE };
 
 #[test]
-fn no_order_of_steps_gives_out_an_answer_that_is_wrong() {
+fn no_order_of_steps_gives_out_an_answer_that_is_wrong_or_leaves_a_mark() {
     for (name, bounds) in [
         ("losses", LOSSES),
         ("writers", WRITERS),
@@ -538,6 +562,7 @@ fn no_order_of_steps_gives_out_an_answer_that_is_wrong() {
         ("standby", STANDBY),
         ("burials", BURIALS),
         ("orphans", ORPHANS),
+        ("given up", GIVEN_UP),
         ("followed", FOLLOWED),
         ("beside", BESIDE),
         ("follower buried", FOLLOWER_BURIED),
