@@ -8,7 +8,7 @@ use pg_raw_parse::nodes::RawStmt;
 use crate::TEXT_BYTES_MAX;
 use crate::changes::changes;
 use crate::defines;
-use crate::facts::{Changes, Effect, Facts, Keeps, Leaves, Reset, SessionVerb, Transaction};
+use crate::facts::{Changes, Effect, Facts, Keeps, Leaves, Name, Reset, SessionVerb, Transaction};
 use crate::hint;
 use crate::refused;
 use crate::skeleton::skeleton;
@@ -112,11 +112,17 @@ fn look(text: &str) -> Facts {
     facts.columns = walk.columns;
     facts.columns.sort_unstable();
     facts.columns.dedup();
-    facts.fleeting = walk.fleeting;
+    facts.fleeting = walk.fleeting || moves_a_time(&facts.functions, walk.casts_to_time);
     facts.makes_brief = walk.makes_brief;
     facts.moves |= walk.moves;
     facts.written = walk.written.into_names();
     facts
+}
+
+/// Whether a time of day may be taken to another zone: it then becomes one of the zone that is in force today.
+fn moves_a_time(functions: &[Name], casts_to_time: bool) -> bool {
+    let calls = |wanted: &str| functions.iter().any(|function| function.name == wanted);
+    calls("timezone") && (casts_to_time || calls("time") || calls("make_time"))
 }
 
 fn look_at_one<'a>(raw: &'a RawStmt, walk: &mut Walk<'a>) -> Verdict {

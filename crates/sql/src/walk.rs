@@ -27,6 +27,11 @@ const PLAIN_TYPES: [&str; 23] = [
 /// Columns of the system's that change without a change of the row: a row lock, a rollback, a move.
 const RESTLESS_COLUMNS: [&str; 4] = ["cmax", "cmin", "ctid", "xmax"];
 
+/// `time with time zone`: without a zone in it a text means the one that is in force today.
+fn hangs_on_today(kind: &str) -> bool {
+    matches!(kind, "timetz" | "_timetz")
+}
+
 /// One CTE name and the scope around it. Scope 0 is the outermost and has no name.
 struct Scope<'a> {
     around: u32,
@@ -73,6 +78,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) moves: bool,
     /// A temporary table is made that goes when its transaction ends.
     pub(crate) makes_brief: bool,
+    /// A constant is cast to `time`.
+    pub(crate) casts_to_time: bool,
     scopes: Vec<Scope<'a>>,
     start: i32,
 }
@@ -315,7 +322,8 @@ impl<'a> Walk<'a> {
         let is_given = matches!(cast.arg(), Node::A_Const(_) | Node::ParamRef(_));
         let is_plain = matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1);
         // `x::timestamp` may read 'now' in a row, and `x::regclass` what has that name by then.
-        self.fleeting |= !is_plain && (!is_given || name.1.starts_with("reg"));
+        self.fleeting |= !is_plain && (!is_given || name.1.starts_with("reg") || hangs_on_today(name.1));
+        self.casts_to_time |= matches!(name.1, "time" | "_time");
         if name.0 != "pg_catalog" && !name.1.is_empty() {
             self.casts.add(name, self.place(cast.location));
         }

@@ -181,6 +181,11 @@ impl Draft {
         Ok(())
     }
 
+    pub(super) fn with_time(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.tables.with_time.push(number(cells, 0)?);
+        Ok(())
+    }
+
     pub(super) fn isolation(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         self.tables.may_be_serializable = word(cells, 0)? == "t";
         Ok(())
@@ -231,7 +236,6 @@ impl Draft {
             self.operators[at].0.object.fate = fate;
         }
         self.operators.sort_unstable_by_key(|(operator, _)| operator.oid);
-        self.note_types();
         for (parent, fate) in std::mem::take(&mut self.parents) {
             self.worsen(parent, fate);
         }
@@ -306,8 +310,11 @@ impl Draft {
     /// Which functions and operators give the same answer for the same arguments.
     fn note_steady(&mut self, pg_catalog: Option<u32>) {
         for function in &mut self.functions {
-            function.object.steady |=
-                is_builtin(function, pg_catalog) && builtin::hangs_on_settings(function.object.name(&self.text));
+            let name = function.object.name(&self.text);
+            let is_builtin = is_builtin(function, pg_catalog);
+            function.object.steady |= is_builtin && builtin::hangs_on_settings(name);
+            // Of a constant, which becomes one of today.
+            function.object.steady &= !(is_builtin && name.contains("timetz"));
         }
         for at in 0..self.operators.len() {
             let function = self.operators[at].1;
@@ -327,12 +334,13 @@ impl Draft {
             self.checked.iter().filter(|checked| is_one(checked.function)).map(|checked| checked.oid).collect()
         };
         let writing = of(&|function| self.fate_of_function(function) != Fate::Reads);
-        let unsteady = of(&|function| !self.steady_function(function));
+        let unsteady = of(&|function| function == NOW || !self.steady_function(function));
         (self.writing_types, self.unsteady_types) = (writing, unsteady);
     }
 
     /// Which relations views read, and whether their rows are the same whenever one looks.
     fn note_views(&mut self) {
+        self.note_types();
         for uses in &self.expressions {
             for entry in uses.list.split(',') {
                 let Some((label, rest)) = entry.split_once(' ') else { continue };
@@ -343,6 +351,7 @@ impl Draft {
                         self.tables.views.extend(others.map(|number| (uses.relation, number)));
                         true
                     }
+                    "funcid" if numbers_in(rest).any(|number| ZONES_OF_TODAY.contains(&number)) => false,
                     "funcid" | "aggfnoid" | "winfnoid" => numbers.all(|number| {
                         let found = self.functions.binary_search_by_key(&number, |function| function.oid);
                         found.is_ok_and(|at| self.functions[at].object.steady)
@@ -435,6 +444,12 @@ impl Draft {
         }
     }
 }
+
+/// `now()`, which what becomes a `time with time zone` hangs on.
+const NOW: u32 = 1299;
+
+/// `timezone` of a `time with time zone`, by text and by interval.
+const ZONES_OF_TODAY: [u32; 2] = [2037, 2038];
 
 /// Operators that a text's facts do not name, or that stand behind words: `BETWEEN`, `IN`, `ORDER BY`, `LIKE`.
 const HIDDEN_OPERATORS: [&str; 16] = ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];

@@ -23,19 +23,21 @@ macro_rules! used_in {
 }
 
 /// Which functions of users run when a value becomes one of a type: those of a domain's checks, of what the domain is over, and of what is in an
-/// array, a row or a range. `with_checks` are pairs of a type and a function.
+/// array, a row or a range. `with_checks` are pairs of a type and a function. A text of `time with time zone` (1266, its array 1270) hangs on today's
+/// date, as if it called `now`.
 macro_rules! with_checks {
     ($query:expr) => {
         concat!(
-            "WITH RECURSIVE parts (type, part) AS MATERIALIZED (SELECT oid, typbasetype FROM pg_type WHERE typtype = 'd' AND typbasetype >= 16384 \
+            "WITH RECURSIVE parts (type, part) AS MATERIALIZED (SELECT oid, typbasetype FROM pg_type WHERE typtype = 'd' AND (typbasetype >= 16384 OR typbasetype IN (1266, 1270)) \
              UNION SELECT oid, typelem FROM pg_type WHERE typelem >= 16384 \
              UNION SELECT c.reltype, a.atttypid FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
-             WHERE a.attnum > 0 AND a.atttypid >= 16384 AND NOT a.attisdropped AND c.reltype <> 0 \
+             WHERE a.attnum > 0 AND (a.atttypid >= 16384 OR a.atttypid IN (1266, 1270)) AND NOT a.attisdropped AND c.reltype <> 0 \
              UNION SELECT rngtypid, rngsubtype FROM pg_range WHERE rngsubtype >= 16384 \
              UNION SELECT (to_jsonb(r) ->> 'rngmultitypid')::oid, rngtypid FROM pg_range r WHERE rngtypid >= 16384 AND to_jsonb(r) ? 'rngmultitypid' \
              UNION SELECT d.contypid, m.t[1]::oid FROM pg_constraint d, \
              LATERAL regexp_matches(d.conbin::text, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) WHERE d.contypid <> 0), \
-             with_checks (type, function) AS (SELECT d.contypid, p.oid FROM pg_constraint d, \
+             with_checks (type, function) AS (SELECT v.type::oid, 'pg_catalog.now()'::regprocedure::oid FROM (VALUES (1266), (1270)) AS v (type) \
+             UNION SELECT d.contypid, p.oid FROM pg_constraint d, \
              LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contypid <> 0 AND p.oid >= 16384 \
              UNION SELECT parts.type, w.function FROM with_checks w JOIN parts ON parts.part = w.type) ",
@@ -62,7 +64,8 @@ pub const PARTS: &[Part] = &[
               a.aggminvtransfn, a.aggmfinalfn) WHERE a.aggfnoid = p.oid), \
               CASE WHEN p.oid >= 16384 AND (p.proargdefaults::text ~ '\\{(SQLVALUEFUNCTION|COERCEVIAIO|NEXTVALUEEXPR)' \
               OR EXISTS (SELECT FROM regexp_matches(p.proargdefaults::text, ':(?:funcid|opfuncid) ([1-9][0-9]*)', 'g') AS m (f) \
-              JOIN pg_proc f ON f.oid = m.f[1]::oid WHERE f.provolatile <> 'i')) THEN 's' END) WHEN 'v' THEN 't' WHEN 'i' THEN 'i' \
+              JOIN pg_proc f ON f.oid = m.f[1]::oid WHERE f.provolatile <> 'i') \
+              OR '{1266,1270}'::oid[] && p.proargtypes::oid[]) THEN 's' END) WHEN 'v' THEN 't' WHEN 'i' THEN 'i' \
               ELSE CASE WHEN p.prolang IN (12, 13) AND p.prokind <> 'a' THEN 'c' ELSE 'f' END END END, \
               p.oid >= 16384 AND p.pronargs > 0 AND (p.pronargs - p.pronargdefaults < 2 OR p.provariadic <> 0) \
               AND EXISTS (SELECT FROM pg_type t WHERE t.oid = p.proargtypes[0] AND (t.typtype IN ('c', 'd', 'p') \
@@ -156,12 +159,18 @@ pub const PARTS: &[Part] = &[
         ),
         take: Draft::wild,
     },
+    // What a constant beside a column becomes hangs on the column's type: of `time with time zone`, or of what is read with a check.
     // Their rows hang on who asks, or on the moment: policies, and views that say the time or the user, or read dates from texts, or columns of the system's that a row
     // lock changes or a rollback.
     Part {
-        sql: "SELECT oid FROM pg_class WHERE relrowsecurity UNION SELECT ev_class FROM pg_rewrite WHERE ev_type = '1' AND ev_class >= 16384 \
+        sql: with_checks!(
+            "SELECT oid FROM pg_class WHERE relrowsecurity UNION SELECT ev_class FROM pg_rewrite WHERE ev_type = '1' AND ev_class >= 16384 \
               AND (ev_action::text ~ '\\{(SQLVALUEFUNCTION|TABLEFUNC|XMLEXPR|JSONEXPR|TABLESAMPLECLAUSE|NEXTVALUEEXPR)|:varattno -[1345] ' \
-              OR (ev_action::text ~ '\\{COERCEVIAIO' AND ev_action::text ~ ':resulttype (1082|1083|1114|1184|1266|2202|2203|2204|2205|2206|4089|4096|24|[0-9]{5,}) '))",
+              OR (ev_action::text ~ '\\{COERCEVIAIO' AND ev_action::text ~ ':resulttype (1082|1083|1114|1184|1266|2202|2203|2204|2205|2206|4089|4096|24|[0-9]{5,}) ')) \
+              UNION SELECT a.attrelid FROM pg_attribute a JOIN with_checks w ON w.type = a.atttypid JOIN pg_type t ON t.oid = w.type \
+              JOIN pg_proc p ON p.oid = w.function WHERE a.attnum > 0 AND a.attrelid >= 16384 AND p.provolatile <> 'i' \
+              AND (p.oid < 16384 OR t.typtype <> 'd')"
+        ),
         take: Draft::fleeting,
     },
     Part {
@@ -181,6 +190,10 @@ pub const PARTS: &[Part] = &[
         sql: "SELECT session_user, name, reset_val FROM pg_settings \
               WHERE name IN ('default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')",
         take: Draft::asked_of_transactions,
+    },
+    Part {
+        sql: "SELECT DISTINCT attrelid FROM pg_attribute WHERE attnum > 0 AND atttypid IN (1083, 1183) AND attrelid >= 16384",
+        take: Draft::with_time,
     },
     // What a refresh runs, which writes rows whose tables it does not name.
     Part {

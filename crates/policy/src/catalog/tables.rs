@@ -29,6 +29,8 @@ pub(super) struct TablesDraft {
     pub(super) views: Vec<(u32, u32)>,
     pub(super) wild: Vec<u32>,
     pub(super) fleeting: Vec<u32>,
+    /// Those with a column of type `time`.
+    pub(super) with_time: Vec<u32>,
     pub(super) materialised: Vec<u32>,
     pub(super) may_be_serializable: bool,
     /// Stable functions in C.
@@ -48,6 +50,8 @@ pub(super) struct Tables {
     wild: Box<[u32]>,
     /// What these show hangs on more than tables; sorted.
     fleeting: Box<[u32]>,
+    /// Those with a column of type `time`; sorted.
+    with_time: Box<[u32]>,
     /// Materialised views; sorted.
     materialised: Box<[u32]>,
     /// Transactions may be serializable without saying so.
@@ -90,6 +94,7 @@ impl Tables {
             written_with: in_order(written_with),
             wild: in_order(draft.wild),
             fleeting: in_order(draft.fleeting),
+            with_time: in_order(draft.with_time),
             materialised: in_order(draft.materialised),
             may_be_serializable: draft.may_be_serializable,
         };
@@ -99,7 +104,8 @@ impl Tables {
     pub(super) fn bytes(&self) -> usize {
         let pairs = self.read_with.len() + self.written_with.len();
         pairs * size_of::<(u32, u32)>()
-            + (self.oids.len() + self.wild.len() + self.fleeting.len() + self.materialised.len()) * size_of::<u32>()
+            + (self.oids.len() + self.wild.len() + self.fleeting.len() + self.with_time.len() + self.materialised.len())
+                * size_of::<u32>()
     }
 }
 
@@ -156,7 +162,10 @@ impl Catalog {
         }
         let mut found = closure(self.all_of(&names.relations, path)?, &self.tables.read_with)?;
         let is_fleeting = |oid: &u32| self.tables.fleeting.binary_search(oid).is_ok();
-        if found.iter().any(is_fleeting) {
+        // Taken to another zone, a time of day becomes one of the zone that is in force today.
+        let moves_times = names.functions.iter().any(|function| function.name == "timezone");
+        let has_time = |oid: &u32| moves_times && self.tables.with_time.binary_search(oid).is_ok();
+        if found.iter().any(is_fleeting) || found.iter().any(has_time) {
             return None;
         }
         found.extend(closure(self.all_of(vouched, path)?, &self.tables.read_with)?);

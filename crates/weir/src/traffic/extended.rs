@@ -6,7 +6,7 @@
 use crate::client::flow::Flow;
 use crate::client::inventory;
 use crate::client::session::{Change, Own, Portal, Session};
-use crate::client::statements::{self, Prepared};
+use crate::client::statements::{self, Prepared, Statement};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::statement_log::{self, Source};
@@ -273,11 +273,8 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         return refuse(s, w, header, fault);
     }
     let checks_values = judging::checks_values(s, &prepared);
-    let must_wait = match checks_values {
-        true => cached::must_wait_unread(s, w),
-        false => cached::must_wait(s, w, unknown.as_ref().unwrap_or(&prepared.statement)),
-    };
-    if must_wait {
+    let is_unread = is_misread || checks_values;
+    if (is_unread && cached::must_wait_unread(s, w)) || (!is_unread && cached::must_wait(s, w, &prepared.statement)) {
         return Ok(Flow::Hold);
     }
     let prepared = match bring(s, w, prepared, told, is_unnamed) {
@@ -287,19 +284,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         Brought::Behind => return on_bind(s, w, header),
     };
     let statement = unknown.as_ref().unwrap_or(&prepared.statement);
-    if checks_values {
-        cached::unread(s, w);
-    } else {
-        cached::bound(s, w, statement);
-    }
-    begun::note_write(s, w, statement);
-    sequences::note(s, statement);
-    inventory::note_bind(s, w, statement, &prepared.tail, header);
-    s.verb_bound |= prepared.statement.is_barrier;
-    statement_log::sent(s, w, Source::Message("Bind: ", &prepared));
-    s.bound = Some(prepared.clone());
-    s.replies.push(Expect::Bind);
-    s.flushed = false;
+    note_bound(s, w, &prepared, statement, checks_values, header);
     if is_unnamed {
         s.up.pass(header, &w.buffers);
         return Ok(Flow::Next);
@@ -310,6 +295,30 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         rename_bind(head, portal_bytes, header.frame_bytes() - head_bytes, prepared.id, out);
     });
     Ok(Flow::Next)
+}
+
+/// A Bind is about to be sent. `statement`: what is known of it, which may be nothing.
+fn note_bound(
+    s: &mut Session,
+    w: &Rc<Worker>,
+    prepared: &Rc<Prepared>,
+    statement: &Statement,
+    checks_values: bool,
+    header: Header,
+) {
+    if checks_values {
+        cached::unread(s, w);
+    } else {
+        cached::bound(s, w, statement);
+    }
+    begun::note_write(s, w, statement);
+    sequences::note(s, statement);
+    inventory::note_bind(s, w, statement, &prepared.tail, header);
+    s.verb_bound |= prepared.statement.is_barrier;
+    statement_log::sent(s, w, Source::Message("Bind: ", prepared));
+    s.bound = Some(prepared.clone());
+    s.replies.push(Expect::Bind);
+    s.flushed = false;
 }
 
 /// The head of a Bind under the statement's name on the servers.

@@ -100,3 +100,47 @@ fn what_a_check_says_tomorrow_is_not_kept() {
         writer.run("insert into allowed values (5)");
     }
 }
+
+#[test]
+fn times_of_today_are_not_kept() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table zoned (a int, z timetz); insert into zoned values (1, '10:00'); create table times (t time); insert into times values ('10:00');
+         create domain z as timetz; create type zs as (z timetz); create table stamps (at timestamptz); insert into stamps values ('2020-01-01 10:00+00');
+         create view v as select timetz '10:00+00' at time zone 'Europe/Berlin' as z from stamps; create view w as select t::timetz as z from times;
+         create function hour_of(z timetz) returns float8 language sql immutable as 'select extract(hour from z)'",
+    );
+    let proxy = ground.primary_proxy(ON);
+    let mut client = ground.client(&proxy);
+    for kept in [
+        "select at at time zone 'Europe/Berlin' from stamps",
+        "select max(at), date_trunc('day', max(at at time zone 'UTC')) from stamps",
+        "select t from times where t = '10:00'",
+        "select time '10:00', t from times",
+    ] {
+        warm(&proxy, &mut client, kept);
+    }
+    for read in [
+        "select timetz '10:00', t from times",
+        "select '10:00'::time with time zone, t from times",
+        "select '{10:00}'::timetz[], t from times",
+        "select extract(timezone from timetz '10:00'), t from times",
+        "select coalesce(t, timetz '10:00') from times",
+        "select t::timetz from times",
+        "select t at time zone 'Europe/Berlin' from times",
+        "select timezone('UTC', t) from times",
+        "select time '10:00' at time zone 'UTC', at from stamps",
+        "select make_time(1, 2, 3) at time zone 'UTC', at from stamps",
+        "select '10:00'::z, t from times",
+        "select '(10:00)'::zs, t from times",
+        "select a from zoned where z = '10:00'",
+        "select timetz_cmp('10:00', '11:00'), t from times",
+        "select hour_of('10:00'), t from times",
+        "select z from v",
+        "select z from w",
+    ] {
+        for _ in 0..4 {
+            assert!(!is_hit(&proxy, &mut client, read), "{read}");
+        }
+    }
+}
