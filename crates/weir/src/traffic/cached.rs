@@ -475,9 +475,10 @@ pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
 }
 
 /// What the next statement must see is its own matter. What the store says to this one by now comes too late: the same text may be asked for
-/// again much later.
+/// again much later. A ticket that nobody has taken over goes: marks that nobody takes away would keep its tables out.
 fn forget_waits(s: &mut Session) {
     (s.cached.waits_until, s.cached.wait, s.cached.entry, s.cached.fetch) = (None, None, None, None);
+    s.cached.ticket = None;
 }
 
 /// What executes a statement later is about to be sent: a Bind.
@@ -643,8 +644,9 @@ pub fn refused(s: &mut Session, w: &Worker) {
 /// The next message is thrown away, since one before it has failed: nothing is waited for, or raised, on its behalf.
 #[inline]
 pub fn skipped(s: &mut Session, w: &Worker) {
+    let has_ticket = s.cached.ticket.is_some();
     forget_waits(s);
-    if let (Some(_), Some(stores)) = (s.cached.ticket.take(), &w.stores) {
+    if let (true, Some(stores)) = (has_ticket, &w.stores) {
         shelf::wake(w, stores);
     }
 }

@@ -490,6 +490,31 @@ fn a_write_that_waits_and_is_skipped_since_its_parse_has_failed_leaves_no_marks(
 }
 
 #[test]
+fn a_write_that_waits_while_invalidation_is_switched_off_leaves_no_marks() {
+    let Some(store) = Store::start(Kind::Memcached) else { return };
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let network = Network::to(store.port.number());
+    let near = ground.primary_proxy(&store.own_conf());
+    let far = ground.primary_proxy(&format!("{}memqcache_timeout = 2s\nworker_threads = 1\n", store.conf(network.port())));
+    let (mut reader, mut writer, mut other) = (ground.client(&near), ground.client(&far), ground.client(&far));
+    let read = "select count(*) from t";
+    warm(&near, &mut reader, read);
+    network.stall_all();
+    writer.send(&wire::query("insert into t values (2)"));
+    assert!(writer.is_silent_for(Duration::from_millis(50)), "it waits until the store knows");
+    far.add_conf("memqcache_auto_cache_invalidation = off");
+    far.reload();
+    assert!(tags(&writer.until_ready()).ends_with('Z'));
+    network.cut();
+    network.go_on();
+    // The writer stays, and says nothing more. Who asks on its worker asks after its marks were sent.
+    assert_eq!(warm(&far, &mut other, read)[0][0], "1", "nobody was told of the write, as was wished");
+    assert_eq!(warm(&near, &mut reader, read)[0][0], "1");
+    drop(writer);
+}
+
+#[test]
 fn stamps_of_a_weir_that_was_killed_right_after_it_had_made_them_are_trusted_soon() {
     let Some(Split { _store: store, ground, network: _network, near, far }) = Split::start(Kind::Memcached) else { return };
     let (mut reader, mut first) = (ground.client(&near), ground.client(&far));
