@@ -88,7 +88,7 @@ fn gather(s: &Session, w: &Worker) -> (Vec<Rc<Prepared>>, End) {
             front::PARSE => {
                 let made = split_cstr(body).filter(|(_, tail)| tail.len() <= limit);
                 let made = made.and_then(|(name, tail)| Some((name, w.statements.borrow_mut().of_parse(tail, s.state.meaning)?)));
-                let Some((name, prepared)) = made else { break End::Other };
+                let Some((name, prepared)) = made.filter(|(_, made)| !s.is_misread(&made.statement)) else { break End::Other };
                 named.push(name);
                 statements.push(prepared);
             }
