@@ -55,58 +55,92 @@ pub fn look(s: &mut Session, w: &Worker) -> Ahead {
 }
 
 fn look_far(s: &mut Session, w: &Worker) -> Ahead {
-    let (statements, end) = gather(s, w);
-    let reads = statements.iter().all(|prepared| judging::class_of(s, w, &prepared.statement).side == Side::Reader);
-    s.only_reads = reads && end == End::Sync;
+    let mut run = Run::default();
+    let end = loop {
+        let statement = match run.next(s, w) {
+            Ok(statement) => statement,
+            Err(end) => break end,
+        };
+        if statement.is_some_and(|prepared| judging::class_of(s, w, &prepared.statement).side != Side::Reader) {
+            break End::Other;
+        }
+    };
+    s.only_reads = end == End::Sync;
     match end {
-        End::Sync | End::Open { executes: false } if reads => Ahead::Reads,
-        End::Partial { bytes } if reads && bytes <= AHEAD_BYTES_MAX => {
+        End::Sync | End::Open { executes: false } => Ahead::Reads,
+        End::Partial { bytes } if bytes <= AHEAD_BYTES_MAX => {
             s.up.has_whole(bytes);
             Ahead::More
         }
-        End::Sync | End::Open { .. } | End::Partial { .. } | End::Other => Ahead::Unknown,
+        End::Open { .. } | End::Partial { .. } | End::Other => Ahead::Unknown,
     }
 }
 
-/// The statements that are prepared or bound by the messages that are here, up to a Sync.
-fn gather(s: &Session, w: &Worker) -> (Vec<Rc<Prepared>>, End) {
-    let limit = w.peek_config().routing.statement_analysis_bytes_max;
-    let (mut statements, mut named): (Vec<Rc<Prepared>>, Vec<&[u8]>) = (Vec::new(), Vec::new());
-    let (here, mut at, mut executes) = (s.up.unseen(), 0, false);
-    let end = loop {
-        let rest = &here[at..];
+/// Messages of a pipeline, looked at one after the other: nothing is collected, so that it costs no allocation.
+#[derive(Default)]
+struct Run {
+    /// Bytes looked at.
+    at: usize,
+    executes: bool,
+    /// Where its last Parse is.
+    parsed_at: Option<usize>,
+}
+
+impl Run {
+    /// The statement that the next message is the first to be about, if it is about one; or how the messages end.
+    fn next(&mut self, s: &Session, w: &Worker) -> Result<Option<Rc<Prepared>>, End> {
+        let here = s.up.unseen();
+        let rest = &here[self.at..];
         let header = match read_header(rest) {
             Ok(Some(header)) => header,
-            Ok(None) if rest.is_empty() => break End::Open { executes },
-            Ok(None) => break End::Partial { bytes: at + HEADER_BYTES },
-            Err(_) => break End::Other,
+            Ok(None) if rest.is_empty() => return Err(End::Open { executes: self.executes }),
+            Ok(None) => return Err(End::Partial { bytes: self.at + HEADER_BYTES }),
+            Err(_) => return Err(End::Other),
         };
-        let Some(body) = rest.get(HEADER_BYTES..header.frame_bytes()) else {
-            break End::Partial { bytes: at + header.frame_bytes() };
-        };
+        let bytes = self.at + header.frame_bytes();
+        let body = rest.get(HEADER_BYTES..header.frame_bytes()).ok_or(End::Partial { bytes })?;
+        let mut statement = None;
         match header.tag {
             front::PARSE => {
-                let made = split_cstr(body).filter(|(_, tail)| tail.len() <= limit);
-                let made = made.and_then(|(name, tail)| Some((name, w.statements.borrow_mut().of_parse(tail, s.state.meaning)?)));
-                let Some((name, prepared)) = made.filter(|(_, made)| !s.is_misread(&made.statement)) else { break End::Other };
-                named.push(name);
-                statements.push(prepared);
+                let limit = w.peek_config().routing.statement_analysis_bytes_max;
+                let (_, tail) = split_cstr(body).filter(|(_, tail)| tail.len() <= limit).ok_or(End::Other)?;
+                let made = w.statements.borrow_mut().of_parse(tail, s.state.meaning);
+                statement = Some(made.filter(|made| !s.is_misread(&made.statement)).ok_or(End::Other)?);
+                self.parsed_at = Some(self.at);
             }
             front::BIND => {
-                let Some((_, rest)) = split_cstr(body) else { break End::Other };
-                let Some((name, _)) = split_cstr(rest) else { break End::Other };
-                if !named.contains(&name) {
+                let (name, _) = split_cstr(body).and_then(|(_, rest)| split_cstr(rest)).ok_or(End::Other)?;
+                if !self.has_parsed(here, name) {
                     let own = if name.is_empty() { s.unnamed.as_ref() } else { s.named.get(name) };
-                    let Some(own) = own else { break End::Other };
-                    statements.push(own.prepared.clone());
+                    statement = Some(own.ok_or(End::Other)?.prepared.clone());
                 }
             }
-            front::EXECUTE => executes = true,
+            front::EXECUTE => self.executes = true,
             front::DESCRIBE | front::CLOSE | front::FLUSH => {}
-            front::SYNC => break End::Sync,
-            _ => break End::Other,
+            front::SYNC => return Err(End::Sync),
+            _ => return Err(End::Other),
         }
-        at += header.frame_bytes();
-    };
-    (statements, end)
+        self.at = bytes;
+        Ok(statement)
+    }
+
+    /// Whether a statement of this name is prepared by one of these messages: most by the last Parse.
+    fn has_parsed(&self, here: &[u8], name: &[u8]) -> bool {
+        let Some(last) = self.parsed_at else { return false };
+        parses(&here[last..], name) || {
+            let mut at = 0;
+            std::iter::from_fn(|| {
+                let rest = here.get(at..last).filter(|rest| !rest.is_empty())?;
+                at += read_header(rest).ok()??.frame_bytes();
+                Some(rest)
+            })
+            .any(|rest| parses(rest, name))
+        }
+    }
+}
+
+/// Whether the first of these messages, which are all here, is a Parse of this name.
+fn parses(messages: &[u8], name: &[u8]) -> bool {
+    messages.first() == Some(&front::PARSE)
+        && messages.get(HEADER_BYTES..).and_then(split_cstr).is_some_and(|(parsed, _)| parsed == name)
 }
