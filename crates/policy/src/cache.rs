@@ -2,9 +2,9 @@
 //!
 //! `Text` says of a text whether its answer may be kept at all and what it may change, `catalog` which tables that is about, and
 //! `Versions` holds the protocol by which an answer is stored and given out only while it is one that PostgreSQL would give. Where several
-//! Weirs share a store, `stamp` says what stands there, `Holds` what a member of them owes it, `Orphans` what one that is gone may have left, and `Loops` whether the store
-//! contradicts itself. `Follower` takes in what others write,
-//! past all Weirs, and `Ledger` carries that to a store.
+//! Weirs share a store, `stamp` says what stands there, `Holds` what a member of them owes it, `Orphans` what one that is gone may have
+//! left, and `Loops` whether the store contradicts itself. `Follower` takes in what others write, past all Weirs, and `Ledger` carries that to
+//! a store.
 
 mod admission;
 mod block;

@@ -159,9 +159,8 @@ pub const PARTS: &[Part] = &[
         ),
         take: Draft::wild,
     },
-    // What a constant beside a column becomes hangs on the column's type: of `time with time zone`, or of what is read with a check.
     // Their rows hang on who asks, or on the moment: policies, and views that say the time or the user, or read dates from texts, or columns of the system's that a row
-    // lock changes or a rollback.
+    // lock changes or a rollback. And what a constant beside a column becomes hangs on the column's type: `time with time zone`, or one with a check.
     Part {
         sql: with_checks!(
             "SELECT oid FROM pg_class WHERE relrowsecurity UNION SELECT ev_class FROM pg_rewrite WHERE ev_type = '1' AND ev_class >= 16384 \

@@ -32,8 +32,9 @@ const LOOK_LONGEST: Duration = Duration::from_secs(8);
 /// A parameter whose value is the same on all servers and never changes.
 const CONSTANT: &str = "integer_datetimes";
 
-/// Whether a client that has left hears no more of what the server is about to say; all it said is with the server, which carries it out. Who only ended his sending does, as with PostgreSQL; after the end of a TCP connection's
-/// sending nothing but an answer to what is sent tells whether anybody is there.
+/// Whether a client that has left hears no more of what the server is about to say; all it said is with the server, which carries it out. Who
+/// only ended his sending does hear it, as with PostgreSQL: after the end of a TCP connection's sending nothing but an answer to what is sent
+/// tells whether anybody is there.
 pub fn is_unheard(s: &mut Session, w: &Worker) -> bool {
     if s.replies.is_empty() || s.replies.is_only_ours() {
         return false;
