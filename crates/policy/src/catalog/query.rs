@@ -24,14 +24,17 @@ macro_rules! used_in {
 
 /// Which functions of users run when a value becomes one of a type: those of a domain's checks, of what the domain is over, and of what is in an
 /// array, a row or a range. `with_checks` are pairs of a type and a function. A text of `time with time zone` (1266, its array 1270) hangs on today's
-/// date, as if it called `now`.
+/// date, as if it called `now`. Where nothing of that is used, as mostly, columns and arrays are not looked at.
 macro_rules! with_checks {
     ($query:expr) => {
         concat!(
-            "WITH RECURSIVE parts (type, part) AS MATERIALIZED (SELECT oid, typbasetype FROM pg_type WHERE typtype = 'd' AND (typbasetype >= 16384 OR typbasetype IN (1266, 1270)) \
-             UNION SELECT oid, typelem FROM pg_type WHERE typelem >= 16384 \
+            "WITH RECURSIVE used (is_any) AS MATERIALIZED (SELECT EXISTS (SELECT FROM pg_constraint WHERE contypid <> 0 AND conbin::text ~ ':(?:funcid|opfuncid) [0-9]{5,}') \
+             OR EXISTS (SELECT FROM pg_attribute WHERE atttypid IN (1266, 1270) AND attrelid >= 16384) \
+             OR EXISTS (SELECT FROM pg_type WHERE typbasetype IN (1266, 1270))), \
+             parts (type, part) AS MATERIALIZED (SELECT oid, typbasetype FROM pg_type WHERE typtype = 'd' AND (typbasetype >= 16384 OR typbasetype IN (1266, 1270)) \
+             UNION SELECT oid, typelem FROM pg_type WHERE typelem >= 16384 AND (SELECT is_any FROM used) \
              UNION SELECT c.reltype, a.atttypid FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
-             WHERE a.attnum > 0 AND (a.atttypid >= 16384 OR a.atttypid IN (1266, 1270)) AND NOT a.attisdropped AND c.reltype <> 0 \
+             WHERE a.attnum > 0 AND (a.atttypid >= 16384 OR a.atttypid IN (1266, 1270)) AND NOT a.attisdropped AND c.reltype <> 0 AND (SELECT is_any FROM used) \
              UNION SELECT rngtypid, rngsubtype FROM pg_range WHERE rngsubtype >= 16384 \
              UNION SELECT (to_jsonb(r) ->> 'rngmultitypid')::oid, rngtypid FROM pg_range r WHERE rngtypid >= 16384 AND to_jsonb(r) ? 'rngmultitypid' \
              UNION SELECT d.contypid, m.t[1]::oid FROM pg_constraint d, \
@@ -149,11 +152,11 @@ pub const PARTS: &[Part] = &[
               JOIN pg_proc p ON p.oid = w.function WHERE a.attnum > 0 AND p.provolatile = 'v' \
               UNION SELECT a.attrelid FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid, \
               LATERAL regexp_matches(t.typdefaultbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
-              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE a.attnum > 0 AND t.oid >= 16384 AND p.oid >= 16384 AND p.provolatile = 'v' \
+              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE a.attnum > 0 AND t.oid >= 16384 AND t.typdefaultbin IS NOT NULL AND p.oid >= 16384 AND p.provolatile = 'v' \
               UNION SELECT e.relation FROM (SELECT adrelid, adbin::text FROM pg_attrdef \
               UNION ALL SELECT conrelid, conbin::text FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0 \
               UNION ALL SELECT t.attrelid, y.typdefaultbin::text FROM pg_attribute t JOIN pg_type y ON y.oid = t.atttypid \
-              WHERE t.attnum > 0 AND y.oid >= 16384) AS e (relation, tree), \
+              WHERE t.attnum > 0 AND y.oid >= 16384 AND y.typdefaultbin IS NOT NULL) AS e (relation, tree), \
               LATERAL regexp_matches(e.tree, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) JOIN with_checks w ON w.type = m.t[1]::oid \
               JOIN pg_proc p ON p.oid = w.function WHERE p.provolatile = 'v'"
         ),
