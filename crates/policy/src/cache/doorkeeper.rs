@@ -2,14 +2,20 @@
 //!
 //! To ask a store and to give it what a server said costs two exchanges. Of questions that never come twice nothing comes back, so where most
 //! are of that kind the first asking goes to the server alone, and the second finds a store that is asked. Where another Weir has stored
-//! them, or a server takes long for them, first askings are worth their exchanges. A store that takes longer than the server it spares is not
-//! worth asking even for what it has. All of that is measured, never set.
+//! them, or a server takes long for them, first askings are worth their exchanges. A store that takes twice as long as the server it spares is
+//! not worth asking even for what it has. All of that is measured, never set.
 
 /// Keys that are remembered: 256 KB.
 const SEEN_MAX: usize = 1 << 16;
 
 /// Of those that need not ask, one of so many does, so that it is noticed when that pays again.
 const SAMPLE: u32 = 32;
+
+/// But no sooner than so many milliseconds after the last: of many questions a second that is enough to notice it within the next.
+const SAMPLE_MS: u64 = 10;
+
+/// A store may take so many times as long as the server it spares: its answer costs less even then, and leaves the server to others.
+const PATIENCE: u64 = 2;
 
 /// What an answer from the store is taken to save, in microseconds, until more is known.
 const HOPE_US: u64 = 1_000_000;
@@ -49,6 +55,8 @@ pub struct Doorkeeper {
     /// What a server took, or takes, for answers that the store gives instead.
     saved_us: u64,
     until_sample: u32,
+    /// When the next may be, in milliseconds.
+    sample_ms: u64,
     lessons: u32,
 }
 
@@ -61,6 +69,7 @@ impl Default for Doorkeeper {
             took_us: 0,
             saved_us: HOPE_US,
             until_sample: SAMPLE,
+            sample_ms: 0,
             lessons: LESSONS,
         }
     }
@@ -72,26 +81,26 @@ fn moved(average: u64, value: u64) -> u64 {
 }
 
 impl Doorkeeper {
-    /// Decides over a key by its hash, and remembers it.
-    pub fn judge(&mut self, key: u64) -> Entry {
+    /// Decides over a key by its hash, at a time in milliseconds, and remembers it.
+    pub fn judge(&mut self, key: u64, now_ms: u64) -> Entry {
         let (place, mark) = (key as usize % SEEN_MAX, (key >> 32) as u32 | 1);
         let entry = if std::mem::replace(&mut self.seen[place], mark) == mark { Entry::Known } else { Entry::First };
         let pays = match entry {
-            Entry::Known => self.saved_us >= self.asked_us,
+            Entry::Known => self.saved_us.saturating_mul(PATIENCE) >= self.asked_us,
             Entry::First | Entry::Away => {
                 let is_lesson = self.lessons > 0;
                 self.lessons = self.lessons.saturating_sub(1);
                 is_lesson || self.first_pays()
             }
         };
-        if pays || self.is_sample() { entry } else { Entry::Away }
+        if pays || self.is_sample(now_ms) { entry } else { Entry::Away }
     }
 
-    fn is_sample(&mut self) -> bool {
-        self.until_sample -= 1;
-        let is_due = self.until_sample == 0;
+    fn is_sample(&mut self, now_ms: u64) -> bool {
+        self.until_sample = self.until_sample.saturating_sub(1);
+        let is_due = self.until_sample == 0 && now_ms >= self.sample_ms;
         if is_due {
-            self.until_sample = SAMPLE;
+            (self.until_sample, self.sample_ms) = (SAMPLE, now_ms.saturating_add(SAMPLE_MS));
         }
         is_due
     }
@@ -138,7 +147,7 @@ mod tests {
     /// Askings of so many new keys, of which a share in percent finds something; those that asked.
     fn askings(keeper: &mut Doorkeeper, keys: std::ops::Range<u64>, hits: u64, took_us: u64) -> usize {
         keys.filter(|number| {
-            let entry = keeper.judge(key(*number));
+            let entry = keeper.judge(key(*number), *number);
             if entry != Entry::Away {
                 let is_hit = number % 100 < hits;
                 keeper.found(entry, is_hit.then_some(took_us));
@@ -166,12 +175,21 @@ mod tests {
     }
 
     #[test]
+    fn of_many_askings_at_a_time_few_ask() {
+        let mut keeper = Doorkeeper::default();
+        askings(&mut keeper, 0..1000, 0, 200);
+        let asks = |number: &u64| keeper.judge(key(*number), number / 1000) != Entry::Away;
+        let asked = (1_000_000..2_000_000).filter(asks).count();
+        assert_eq!(asked, 100, "a million of them in a second");
+    }
+
+    #[test]
     fn the_second_asking_asks() {
         let mut keeper = Doorkeeper::default();
         askings(&mut keeper, 0..1000, 0, 200);
-        assert_eq!(keeper.judge(key(5000)), Entry::Away);
-        assert_eq!(keeper.judge(key(5000)), Entry::Known);
-        assert_eq!(keeper.judge(key(5000)), Entry::Known);
+        assert_eq!(keeper.judge(key(5000), 5000), Entry::Away);
+        assert_eq!(keeper.judge(key(5000), 5000), Entry::Known);
+        assert_eq!(keeper.judge(key(5000), 5000), Entry::Known);
     }
 
     #[test]
@@ -193,7 +211,7 @@ mod tests {
     fn known(keeper: &mut Doorkeeper, took_us: u64, asked_us: u64, times: u32) -> usize {
         let mut asked = 0;
         for _ in 0..times {
-            let entry = keeper.judge(key(7));
+            let entry = keeper.judge(key(7), keeper.sample_ms);
             if entry != Entry::Away {
                 asked += 1;
                 keeper.asked(asked_us);
@@ -209,6 +227,7 @@ mod tests {
     fn a_store_that_is_slower_than_the_server_is_spared_until_it_is_not() {
         let mut keeper = Doorkeeper::default();
         assert_eq!(known(&mut keeper, 200, 80, 2000), 2000, "it is the faster one");
+        assert_eq!(known(&mut keeper, 200, 390, 2000), 2000, "it spares the server");
         known(&mut keeper, 200, 400_000, 500);
         let asked = known(&mut keeper, 200, 400_000, 3200);
         assert!((95..=105).contains(&asked), "{asked} of 3200");
@@ -221,8 +240,8 @@ mod tests {
         let mut keeper = Doorkeeper::default();
         known(&mut keeper, 200, 400_000, 2000);
         // The store's answers bear the times of before.
-        for _ in 0..32 * 1000 {
-            match keeper.judge(key(7)) {
+        for now_ms in 0..32 * 1000 {
+            match keeper.judge(key(7), now_ms) {
                 Entry::Away => keeper.took(1_000_000),
                 entry => {
                     keeper.asked(400_000);
@@ -230,8 +249,8 @@ mod tests {
                 }
             }
         }
-        assert_eq!(keeper.judge(key(7)), Entry::Known);
-        assert_eq!(keeper.judge(key(7)), Entry::Known);
+        assert_eq!(keeper.judge(key(7), u64::MAX), Entry::Known);
+        assert_eq!(keeper.judge(key(7), u64::MAX), Entry::Known);
     }
 
     #[test]
@@ -245,7 +264,7 @@ mod tests {
                 asked = 0;
             }
             let key = key(number.wrapping_mul(2_654_435_761) % 5000);
-            let entry = keeper.judge(key);
+            let entry = keeper.judge(key, number);
             if entry == Entry::Away {
                 keeper.took(200);
                 continue;
@@ -269,8 +288,8 @@ mod tests {
             keeper.took(us);
             keeper.found(Entry::First, (us == 0).then_some(us));
             keeper.found(Entry::Known, Some(us));
-            keeper.judge(us);
-            keeper.judge(us);
+            keeper.judge(us, us);
+            keeper.judge(us, us);
         }
     }
 }

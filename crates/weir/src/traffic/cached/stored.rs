@@ -27,7 +27,7 @@ pub(super) fn look(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<S
         // Who has a link by now has asked before: others would have it meanwhile, and he would ask for ever.
         None if s.link.is_some() => return Look::Off,
         None => {
-            let judge = || (stores.doorkeeper.borrow_mut().judge(stores.hash_of(key)), w.reactor.now());
+            let judge = || (stores.doorkeeper.borrow_mut().judge(stores.hash_of(key), w.now_ms()), w.reactor.now());
             let (entry, since) = s.cached.entry.take().unwrap_or_else(judge);
             if entry == Entry::Away {
                 w.count(Metric::CacheStoresSpared);
