@@ -54,6 +54,15 @@ impl Ask {
         self.kinds.has(Keeps::Unknown) || self.kinds.has(Keeps::Unread)
     }
 
+    /// Where any parameter may have been set or reset, those count that this session made up: no server lists them.
+    pub fn add_own(&mut self, settings: &Settings) {
+        if self.any_setting || self.is_about_all() {
+            self.names.extend(
+                settings.unlisted().pairs().map(|(name, _)| name.to_owned()).filter(|name| !WHO.contains(&name.as_str())),
+            );
+        }
+    }
+
     /// Adds the names that look like parameters of an application in any text: a word, a dot, a word.
     pub fn add_custom_names(&mut self, text: &[u8]) {
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.');

@@ -323,10 +323,11 @@ pub fn leaves_something(s: &Session) -> bool {
 /// Asks what is due. Its answer may come behind statements that the client sends meanwhile: they have their own due.
 #[cold]
 fn ask(s: &mut Session, w: &Worker) {
-    let ask = std::mem::take(&mut s.state.due);
+    let mut ask = std::mem::take(&mut s.state.due);
     if s.state.by_mode {
         return;
     }
+    ask.add_own(&s.state.settings);
     w.count(Metric::Inventories);
     if told_by(&ask).has(Keeps::Temporary) {
         s.state.temporaries.asked();

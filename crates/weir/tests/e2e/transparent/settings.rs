@@ -244,3 +244,23 @@ fn a_reset_within_a_function_takes_back_to_the_startup_parameters_too() {
     assert_eq!(client.parameter("TimeZone"), Some("Asia/Tokyo"));
     assert_eq!(client.parameter("application_name"), Some("my app"));
 }
+
+#[test]
+fn a_parameter_that_a_session_made_up_is_reset_with_all_others() {
+    const SHOW: &str = "select current_setting('app.x'), current_setting('timezone')";
+    const SETS: [&str; 2] = ["set app.x = 'mine'", "select set_config('app.x', 'mine', false)"];
+    let ways: [&[&str]; 9] = [
+        &["reset all"],
+        &["begin", "reset all", "commit"],
+        &["begin", "reset all", "rollback"],
+        &["begin; reset all", "commit"],
+        &["select 1; reset all"],
+        &["begin", "select 1; reset all", "set timezone = 'UTC'", "commit"],
+        &["begin", "savepoint a", "reset all", "rollback to a", "commit and chain", "commit"],
+        &["begin", "savepoint a", "reset all", "release a", "commit"],
+        &["do $$ begin reset all; end $$"],
+    ];
+    let stories = SETS.iter().flat_map(|set| ways.map(|way| [&[*set, SHOW][..], way, &[SHOW, "select 1", SHOW]].concat()));
+    check(Moves::Yes, &stories.flatten().collect::<Vec<&str>>());
+    check(Moves::Yes, &["set app.x = 'mine'", "set timezone = 'UTC'", "begin", "reset all", "rollback", SHOW]);
+}
