@@ -169,7 +169,7 @@ impl Settings {
             sql.push_str(if sql.is_empty() { AGAIN_UNLESS_SET.0 } else { "),(" });
             literal(&mut sql, name);
             sql.push(',');
-            literal(&mut sql, value);
+            value_literal(&mut sql, value);
         }
         if !sql.is_empty() {
             sql.push_str(AGAIN_UNLESS_SET.1);
@@ -258,10 +258,26 @@ fn push_call(sql: &mut String, name: &str, value: Option<&str>) {
     literal(sql, name);
     sql.push(',');
     match value {
-        Some(value) => literal(sql, value),
+        Some(value) => value_literal(sql, value),
         None => sql.push_str("NULL"),
     }
     sql.push_str(",false)");
+}
+
+/// A value as it reads in whatever encoding the link has: that of the session before, when the statement that brings another arrives.
+fn value_literal(sql: &mut String, value: &str) {
+    if value.is_ascii() {
+        return literal(sql, value);
+    }
+    sql.push_str(" E'");
+    for c in value.chars() {
+        match c {
+            '\'' | '\\' => sql.extend([c, c]),
+            c if c.is_ascii() => sql.push(c),
+            c => sql.push_str(&format!("\\U{:08x}", u32::from(c))),
+        }
+    }
+    sql.push('\'');
 }
 
 /// Parameter names fold their ASCII case. Source: `guc_name_compare` in guc.c.
@@ -303,6 +319,12 @@ mod tests {
         ] {
             assert_eq!(from.change_to(to), expected);
         }
+    }
+
+    #[test]
+    fn a_value_reads_alike_in_all_encodings() {
+        let sql = Settings::default().change_to(&settings(&[("a.b", r"ü'\")]));
+        assert_eq!(sql, r"SELECT pg_catalog.set_config('a.b', E'\U000000fc''\\',false)");
     }
 
     #[test]
