@@ -4,8 +4,10 @@
 //! Invariants: no text panics, aborts or overflows a stack (`walk` keeps its own); nothing here decides anything;
 //! `facts` and `skeleton` build without the C parser, so that `policy` compiles in seconds.
 //!
-//! What the parser assumes and the caller must know: the text is UTF-8, and `standard_conforming_strings` is on. In a
-//! session where either is untrue, plain strings that hold a backslash may end elsewhere than they do here.
+//! What the parser assumes and the caller must know: the names in the text are UTF-8 as a database in UTF-8 has them, and
+//! `standard_conforming_strings` is on. In a session where the one is untrue, names beyond ASCII are others than they are here
+//! (`beyond_ascii`); where the other is, plain strings that hold a backslash may end elsewhere.
+pub mod beyond_ascii;
 pub mod body;
 pub mod facts;
 pub mod leaves;

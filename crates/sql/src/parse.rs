@@ -1,11 +1,13 @@
 //! The way in: checks a text, has it parsed, folds its statements into one `Facts`.
 
+use std::borrow::Cow;
 use std::panic::catch_unwind;
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::RawStmt;
 
 use crate::TEXT_BYTES_MAX;
+use crate::beyond_ascii::names_beyond_ascii;
 use crate::changes::changes;
 use crate::defines;
 use crate::facts::{Changes, Effect, Facts, Keeps, Leaves, Name, Reset, SessionVerb, Transaction};
@@ -18,13 +20,17 @@ use crate::walk::Walk;
 
 /// What `text` says, for any bytes whatever; about 1.5 us for a short statement.
 ///
-/// A text that is not UTF-8, too long, or refused by the parser has the effect `Refused`: pass it to the primary and
-/// let PostgreSQL complain. `keeps` is then `Unread` when it may have left something behind nevertheless.
+/// A text whose names are not UTF-8, that is too long, or refused by the parser has the effect `Refused`: pass it to the primary and
+/// let PostgreSQL complain. In strings and comments any bytes may stand: no fact hangs on them. `keeps` is then `Unread` when it may have left something behind nevertheless.
 pub fn facts(text: &[u8]) -> Facts {
     if text.len() > TEXT_BYTES_MAX {
         return refused(text, Leaves::of(Keeps::Unread));
     }
-    let Ok(text) = std::str::from_utf8(text) else { return refused(text, Leaves::of(Keeps::Unread)) };
+    let readable = String::from_utf8_lossy(text);
+    if matches!(readable, Cow::Owned(_)) && has_unreadable_names(text) {
+        return refused(text, Leaves::of(Keeps::Unread));
+    }
+    let text = &*readable;
     if is_slow_to_scan(text.as_bytes()) {
         return refused(text.as_bytes(), Leaves::of(Keeps::Unread));
     }
@@ -78,6 +84,15 @@ fn is_slow_to_scan(text: &[u8]) -> bool {
     let mut without_literals = Vec::new();
     scan_steps(text) > SCAN_STEPS_MAX
         && !(skeleton(text, &mut without_literals) && scan_steps(&without_literals) <= SCAN_STEPS_MAX)
+}
+
+/// Whether names of a text that is not UTF-8 may be what is not. Texts of one skeleton are judged alike.
+fn has_unreadable_names(text: &[u8]) -> bool {
+    let mut without_literals = Vec::new();
+    match skeleton(text, &mut without_literals) {
+        true => std::str::from_utf8(&without_literals).is_err(),
+        false => names_beyond_ascii(text),
+    }
 }
 
 fn refused(text: &[u8], keeps: Leaves) -> Facts {

@@ -8,7 +8,7 @@ use crate::io::socket::Socket;
 use crate::monitor::fault::Fault;
 use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::catalogs::Visit;
-use crate::server::link::{ESCAPES_UNLESS, Link};
+use crate::server::link::{ENCODING, ESCAPES_UNLESS, Link, UTF8, is_utf8};
 use crate::traffic::cached::Cached;
 use crate::traffic::causal::Causal;
 use crate::traffic::judging::Place;
@@ -482,7 +482,7 @@ impl Session {
     /// Whether the server may read another statement than Weir's parser does.
     #[inline]
     pub fn is_misread(&self, statement: &Statement) -> bool {
-        statement.has_backslash && self.may_escape()
+        (statement.has_backslash && self.may_escape()) || (statement.hangs_on_encoding && self.may_recode())
     }
 
     /// Whether a backslash in a string is an escape to the server, or may be one: only with `standard_conforming_strings` off.
@@ -496,6 +496,17 @@ impl Session {
         // What the server said last is so, unless it is told otherwise right now.
         let is_off = link.reported(ESCAPES_UNLESS) == "off" && !self.replies.is_setting();
         is_off || (set.is_none() && link.begins_with_escapes)
+    }
+
+    /// Whether names beyond ASCII may be others to the server than to Weir's parser: the session or its database is not in UTF-8, or may not be.
+    fn may_recode(&self) -> bool {
+        let set = self.state.settings.get(ENCODING).map(|value| !is_utf8(value));
+        if set == Some(true) || (self.state.moves_ahead && !self.replies.is_only_ours()) {
+            return true;
+        }
+        let Some(link) = &self.link else { return false };
+        let is_other = link.reported(ENCODING) != UTF8 && !self.replies.is_setting();
+        is_other || link.reported("server_encoding") != UTF8 || (set.is_none() && link.begins_recoded)
     }
 
     /// Whether something of our own may be said now: all that was asked before is answered, to its last byte.

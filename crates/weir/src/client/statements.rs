@@ -13,6 +13,7 @@ use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class, Side};
 use weir_policy::rule::Rule;
 use weir_policy::wish::Goal;
+use weir_sql::beyond_ascii::names_beyond_ascii;
 use weir_sql::facts::{Effect, Facts, Hint, Keeps, Leaves, Name, Reset, SessionVerb, Transaction, Verb};
 
 use crate::client::state::Plain;
@@ -110,6 +111,8 @@ pub struct Statement {
     pub is_many: bool,
     /// With `standard_conforming_strings` off it may be another statement. A literal with one has no skeleton: so has none of its kind.
     pub has_backslash: bool,
+    /// In a session or a database that is not in UTF-8 its names may be others. Those of one skeleton have the same names.
+    pub hangs_on_encoding: bool,
 }
 
 /// What catalogs said of a text, by the number of the place (see `judging`). A few: most texts are used in one place.
@@ -289,6 +292,7 @@ pub fn unknown() -> Statement {
         moves: true,
         is_many: true,
         has_backslash: false,
+        hangs_on_encoding: false,
     }
 }
 
@@ -308,6 +312,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
     let may_call = facts.prepared || facts.keeps.has(Keeps::Unknown) || !functions.is_empty();
     let draws = facts.effect == Effect::Writes || may_call || names(["nextval", "setval"]);
     let caching = config.cache.enabled.then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
+    let hangs_on_encoding = hangs_on_encoding(text, &facts);
     let recalls = names(["currval", "lastval"]);
     let asks_later = if recalls { Leaves::of(Keeps::Sequence) } else { Leaves::NONE };
     let recalls = recalls && !is_prepare;
@@ -351,10 +356,16 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         moves: facts.moves,
         is_many: facts.statements != 1,
         has_backslash: text.contains(&b'\\'),
+        hangs_on_encoding,
         vacates: facts.vacates.into(),
         unseats: facts.unseats.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
     }
+}
+
+/// Whether a text may say something else in another encoding. What strings hold is only looked at where it is the value of a `SET`.
+fn hangs_on_encoding(text: &[u8], facts: &Facts) -> bool {
+    names_beyond_ascii(text) || (facts.sets.is_some() && !text.is_ascii())
 }
 
 /// By what a statement may run functions that its text does not show. Those of event triggers run for whatever is not only about rows.

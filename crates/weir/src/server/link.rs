@@ -96,6 +96,8 @@ pub struct Link {
     pub reported: Vec<(String, String)>,
     /// Sessions begin on it with `standard_conforming_strings` off.
     pub begins_with_escapes: bool,
+    /// Sessions begin on it in another encoding than UTF-8.
+    pub begins_recoded: bool,
     /// In microseconds since the start of the proxy.
     pub opened_us: u64,
     /// The life of its server that vouches for it, as `positions` counts them; 0: not known.
@@ -164,6 +166,16 @@ pub struct Login<'a> {
 
 /// The parameter with which a backslash in a string is not an escape.
 pub const ESCAPES_UNLESS: &str = "standard_conforming_strings";
+/// The parameter that says in which encoding a session sends its texts.
+pub const ENCODING: &str = "client_encoding";
+/// As servers report it.
+pub const UTF8: &str = "UTF8";
+
+/// Whether a value of `ENCODING` is UTF-8. Source: `pg_char_to_encoding` in encnames.c.
+pub fn is_utf8(value: &str) -> bool {
+    let letters = value.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase());
+    letters.clone().eq(*b"utf8") || letters.eq(*b"unicode")
+}
 
 impl Link {
     /// Milliseconds since it was opened, and since its last use.
@@ -261,6 +273,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         settings: w.no_settings(),
         by_sql: w.shared.no_statements.clone(),
         draws: Tally { serial, count: 0, forgotten: 0 },
+        begins_recoded: greeting.reported.iter().any(|(name, value)| name == ENCODING && value != UTF8),
         begins_with_escapes: greeting.reported.iter().any(|(name, value)| name == ESCAPES_UNLESS && value == "off"),
         reported: greeting.reported,
         opened_us: w.micros(Instant::now()),

@@ -50,9 +50,11 @@ const FIRST_LIMIT: Duration = Duration::from_secs(1);
 const ROWS_AT_ONCE: u32 = 256;
 
 /// Sent once per connection. A user's own limits are for his statements; who does not know all of them would refuse them all. Questions have
-/// backslashes in strings. To compile the large ones (`jit`) takes a server twenty times as long as to answer them.
+/// backslashes in strings. Names are compared in UTF-8; of what is in no encoding none can be made. To compile the large ones (`jit`) takes a server twenty times as long as to answer them.
 const SETTINGS_QUERY: &str = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false), \
     pg_catalog.set_config('application_name', 'weir_catalog', false), pg_catalog.set_config('statement_timeout', '0', false), \
+    pg_catalog.set_config('client_encoding', CASE pg_catalog.current_setting('server_encoding') WHEN 'SQL_ASCII' THEN 'SQL_ASCII' \
+     ELSE 'UTF8' END, false), \
     pg_catalog.set_config('standard_conforming_strings', 'on', false), pg_catalog.set_config('jit', 'off', false), \
     (SELECT pg_catalog.string_agg(pg_catalog.set_config(name, '0', false), '') FROM pg_catalog.pg_settings \
      WHERE name OPERATOR(pg_catalog.=) ANY (ARRAY['idle_session_timeout', 'transaction_timeout'])), \

@@ -30,6 +30,7 @@ mod commands;
 mod console;
 mod copy;
 mod drivers;
+mod encodings;
 mod hanging;
 mod hba;
 mod hidden;

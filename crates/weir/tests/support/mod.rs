@@ -11,6 +11,6 @@ pub mod proxy;
 pub mod raw;
 pub mod wire;
 
-pub use ground::{Ground, wait_until};
+pub use ground::{Ground, wait_for_catalog, wait_until};
 pub use proxy::Proxy;
 pub use raw::{Failure, Raw};

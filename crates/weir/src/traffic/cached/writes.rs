@@ -19,7 +19,9 @@ use weir_sql::facts::{Keeps, Leaves};
 /// Whether it is not certain what names without a schema mean, to a statement that is about to be sent. Once something that may change
 /// that was sent it is not, until all is at rest and the server was asked: a rollback, also to a savepoint, may take it back again.
 fn is_adrift(s: &Session, statement: &Statement) -> bool {
-    if s.state.is_unsure() || (statement.is_many && moves(s, statement)) {
+    // Neither is it where the server's answer could not be read.
+    let is_untold = s.state.is_unsure() || s.state.found.has(Keeps::Unknown);
+    if is_untold || (statement.is_many && moves(s, statement)) {
         return true;
     }
     s.cached.is_adrift

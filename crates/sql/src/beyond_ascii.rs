@@ -1,0 +1,108 @@
+//! Whether a text reads the same in whatever encoding a session sends it and a database keeps it.
+//!
+//! A server takes a text from the client's encoding to the database's before it looks at it. In all of PostgreSQL's encodings a byte
+//! below 0x80 that begins a character is ASCII, and no quote, `*`, `/`, `-` or line break is a later byte of one. So plain strings and
+//! comments end at the same byte in all of them. Names do not stay the same: the bytes of `é` in UTF-8 are `Ã©` in LATIN1, and a
+//! database that is not in UTF-8 folds the case of names, and cuts long ones, by its own encoding. Within escapes a backslash
+//! may be the second byte of a character (SJIS, BIG5, GBK).
+
+/// Whether bytes beyond ASCII stand, or may stand, anywhere but in plain strings and comments.
+pub fn names_beyond_ascii(text: &[u8]) -> bool {
+    !text.is_ascii() && stands_in_names(text)
+}
+
+fn stands_in_names(text: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some(&byte) = text.get(at) {
+        let rest = &text[at..];
+        let part = match byte {
+            0x80.. => return true,
+            // A prefix may make it a string with escapes.
+            b'"' => after_identifier(rest),
+            b'\'' if at == 0 || !is_prefix(text[at - 1]) => after_string(rest),
+            b'-' if rest.starts_with(b"--") => Some(rest.iter().position(|b| matches!(b, b'\n' | b'\r')).unwrap_or(rest.len())),
+            b'/' if rest.starts_with(b"/*") => after_comment(rest),
+            // Perhaps a dollar quote, and what it holds is a text of its own.
+            b'$' if !rest.get(1).is_some_and(u8::is_ascii_digit) => None,
+            b'\'' => None,
+            _ => Some(1),
+        };
+        match part {
+            Some(bytes) => at += bytes,
+            None => return !rest.is_ascii(),
+        }
+    }
+    false
+}
+
+fn is_prefix(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'&' | 0x80..)
+}
+
+/// The length of the quoted name that `text` begins with; `None` where a byte beyond ASCII stands in it, or it has no end.
+fn after_identifier(text: &[u8]) -> Option<usize> {
+    // Of a doubled quote the second one begins the next name.
+    let inner = text[1..].iter().position(|b| *b == b'"')?;
+    text[1..=inner].is_ascii().then_some(inner + 2)
+}
+
+/// The length of the plain string that `text` begins with; `None` where a backslash leaves a doubt, or it has no end.
+fn after_string(text: &[u8]) -> Option<usize> {
+    let inner = text[1..].iter().position(|b| matches!(b, b'\'' | b'\\'))?;
+    // Of a doubled quote the second one begins the next string.
+    (text[1 + inner] == b'\'').then_some(inner + 2)
+}
+
+/// The length of the comment that `text` begins with, others within it and all.
+fn after_comment(text: &[u8]) -> Option<usize> {
+    let (mut depth, mut at) = (0u32, 0);
+    loop {
+        let bytes = match text.get(at..at + 2)? {
+            b"/*" => {
+                depth += 1;
+                2
+            }
+            b"*/" => {
+                depth -= 1;
+                2
+            }
+            _ => 1,
+        };
+        at += bytes;
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_strings_and_comments_read_alike_in_all_encodings() {
+        for (text, expected) in [
+            ("select * from t where a = 'x'", false),
+            ("select 'ü', 'it''s ü', '' from t", false),
+            ("select 1 -- ü\n, 2 /* ü /* ü */ ü */ from t where a = $1", false),
+            ("select \"a'\" from \"ü\"", true),
+            ("select 1 from ü", true),
+            ("select \"a'ü'\"", true),
+            ("select \"a'\"\"\", 'ü'", false),
+            ("select 'a'ü", true),
+            ("select 'ü' from t -- \n ü", true),
+            ("select e'a\\'' , 'ü'", true),
+            ("select 'a\\', 'ü'", true),
+            ("select 'ü', 'a\\'", false),
+            ("select $$ü$$", true),
+            ("select U&'ü'", true),
+            ("select 'ü", true),
+            ("select /* ü", true),
+            ("select 'ü'/* ü */'a' - 1 / 2", false),
+        ] {
+            assert_eq!(names_beyond_ascii(text.as_bytes()), expected, "{text}");
+        }
+        assert!(!names_beyond_ascii(b"select '\xe9', '\x83a' from t"));
+        assert!(names_beyond_ascii(b"select '\xe9' from \xe9"));
+    }
+}

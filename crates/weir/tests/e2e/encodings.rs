@@ -1,0 +1,147 @@
+//! Sessions and databases that are not in UTF-8, and names that PostgreSQL cuts.
+
+use super::cache::warm;
+use crate::support::{Ground, Proxy, Raw, wait_for_catalog, wire};
+
+const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
+/// One connection for all.
+const ONE: &str = "pool_size = 1\npool_wait_timeout = 3\nsr_check_period = 0";
+
+/// In LATIN1 the bytes of `é` in UTF-8 are `Ã©`.
+const OBJECTS: &str = r#"create table "Ã©" (a int); create table "é" (a int);
+    create function wr(v int) returns int language sql as 'insert into public."Ã©" values (v) returning a';
+    create function recode() returns text language sql as $$ select set_config('client_encoding', 'LATIN1', false) $$"#;
+
+/// Startup parameters, statements before, and what stands before the write in one go.
+type Way = (&'static [(&'static str, &'static str)], &'static [&'static str], &'static [&'static str]);
+
+const RECODING: &[Way] = &[
+    (&[("client_encoding", "latin-1")], &[], &[]),
+    (&[("options", "-c client_encoding=WIN1252")], &["select 1"], &[]),
+    (&[], &["set client_encoding = LATIN1"], &[]),
+    (&[], &["set names 'latin1'"], &[]),
+    (&[], &["select recode()"], &[]),
+    (&[], &["begin", "set local client_encoding = latin1"], &[]),
+    (&[], &[], &["set client_encoding = latin1"]),
+    (&[], &["begin"], &["set local client_encoding = latin1"]),
+    (&[], &[], &["select recode()"]),
+];
+
+fn check_writes(ground: &Ground, proxy: &Proxy, cases: &[(&str, Way, &str)]) {
+    let (mut reader, mut direct) = (ground.client(proxy), ground.direct());
+    let read = r#"select count(*) from "Ã©""#;
+    for (user, (startup, before, ahead), write) in cases {
+        for send in [|text: &str| wire::query(text), |text: &str| [wire::unnamed(text, &[]), wire::sync()].concat()] {
+            let mut writer = Raw::tcp(proxy.port()).log_in(user, &ground.database, startup).unwrap();
+            before.iter().for_each(|text| drop(writer.query(text)));
+            let had = warm(proxy, &mut reader, read);
+            writer.send(&ahead.iter().chain([write]).flat_map(|text| send(text)).collect::<Vec<u8>>());
+            ahead.iter().chain([write]).for_each(|_| drop(writer.until_ready()));
+            writer.query("commit");
+            let now = direct.rows(read);
+            assert_eq!(reader.rows(read), now, "{write} by {user} after {startup:?}, {before:?}, {ahead:?}");
+            assert_ne!(had, now, "{write} by {user} after {startup:?}, {before:?}, {ahead:?} writes nothing");
+        }
+    }
+}
+
+#[test]
+fn a_name_in_another_encoding_is_not_what_it_looks_like() {
+    let ground = Ground::new();
+    ground.prepare(OBJECTS);
+    let role = format!("latin_{}", ground.database);
+    ground.prepare(&format!("create role {role} superuser login; alter role {role} set client_encoding = latin1"));
+    let write = r#"insert into "é" values (1)"#;
+    let none: Way = (&[], &[], &[]);
+    let cases = RECODING.iter().map(|way| ("postgres", *way, write)).chain([(role.as_str(), none, write)]);
+    check_writes(&ground, &ground.proxy(ON), &cases.collect::<Vec<_>>());
+    ground.prepare(&format!("drop role {role}"));
+}
+
+#[test]
+fn a_search_path_in_another_encoding_is_followed() {
+    let ground = Ground::new();
+    ground.prepare(OBJECTS);
+    ground.prepare(r#"create schema "Ã©"; create table "Ã©".t (a int); create table t (a int)"#);
+    let (proxy, mut direct) = (ground.proxy(ON), ground.direct());
+    let (mut reader, mut latin) = (ground.client(&proxy), ground.client_with(&proxy, &[("client_encoding", "LATIN1")]));
+    let read = r#"select count(*) from "Ã©".t"#;
+    latin.run(r#"set search_path = "é", public"#);
+    for write in ["insert into t values (1)", "begin; insert into t values (1); commit", "delete from t"] {
+        warm(&proxy, &mut reader, read);
+        latin.run(write);
+        assert_eq!(reader.rows(read), direct.rows(read), "{write}");
+    }
+    assert_eq!(latin.value("show search_path"), r#""é", public"#, "as its bytes read in UTF-8");
+}
+
+#[test]
+fn a_backslash_that_is_half_a_character_ends_no_string() {
+    let ground = Ground::new();
+    ground.prepare(OBJECTS);
+    let in_gbk: Way = (&[("client_encoding", "GBK")], &[], &[]);
+    // Where a standby does not refuse it. The last byte of the first character and the backslash are one character.
+    check_writes(&ground, &ground.primary_proxy(ON), &[("postgres", in_gbk, r"select E'你\', wr(1) --'")]);
+}
+
+#[test]
+fn names_are_cut_where_the_database_cuts_them() {
+    let ground = Ground::new();
+    let long = "é".repeat(40);
+    let (cut, ascii) = ("é".repeat(31), "a".repeat(70));
+    let latin = format!("{}_latin", ground.database);
+    ground.cluster.primary().query(&format!("create database {latin} encoding latin1 template template0 locale 'C'")).unwrap();
+    let proxy = ground.proxy(ON);
+    for (database, name, other, read) in
+        [(&ground.database, &ascii, &ascii[..63], &ascii[..63]), (&latin, &long, &cut, long.as_str())]
+    {
+        let log_in = |port: u16| Raw::tcp(port).log_in("postgres", database, &[("client_encoding", "UTF8")]).unwrap();
+        let mut direct = log_in(ground.cluster.primary().port());
+        direct.run(&format!(
+            "create table {name} (a int) partition by range (a); create table part partition of {name} default;
+             create table if not exists {other} (a int)"
+        ));
+        let (mut reader, mut writer) = (log_in(proxy.port()), log_in(proxy.port()));
+        wait_for_catalog(&mut reader, database);
+        let read = format!("select count(*) from {read}");
+        for write in ["insert into part values (1)", &format!("insert into {name} values (1)")] {
+            // Nothing is kept of what another encoding makes of a name.
+            let before = if database == &latin { reader.rows(&read) } else { warm(&proxy, &mut reader, &read) };
+            (0..20).for_each(|_| reader.run(&read));
+            writer.run(write);
+            assert_eq!(reader.rows(&read), direct.rows(&read), "{write}");
+            assert_ne!(reader.rows(&read), before, "{write} writes nothing");
+        }
+    }
+    drop(proxy);
+    ground.cluster.primary().query(&format!("drop database {latin} with (force)")).unwrap();
+}
+
+#[test]
+fn strings_of_another_encoding_keep_no_connection() {
+    let ground = Ground::new();
+    ground.prepare("create table people (name text)");
+    let proxy = ground.primary_proxy(ONE);
+    let (mut latin, mut other) = (ground.client_with(&proxy, &[("client_encoding", "LATIN1")]), ground.client(&proxy));
+    let in_latin = |text: &str| text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect::<Vec<u8>>();
+    latin.send(&wire::message(b'Q', &[in_latin("insert into people values ('Müller')"), vec![0]].concat()));
+    latin.until_ready();
+    assert_eq!(other.value("select name from people"), "Müller", "the only connection is not kept");
+    latin.send(&wire::message(b'Q', &[in_latin("select name /* ü */ from people where name = 'Müller'"), vec![0]].concat()));
+    let row = latin.until_ready().into_iter().find(|message| message.tag == b'D').expect("a row");
+    assert!(row.body.ends_with(b"M\xfcller"), "{row:?}");
+    assert_eq!(other.value("select name from people"), "Müller", "the only connection is not kept");
+}
+
+#[test]
+fn a_setting_is_brought_in_its_own_encoding() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy(ONE);
+    let (mut client, mut latin) = (ground.client(&proxy), ground.client_with(&proxy, &[("client_encoding", "LATIN1")]));
+    client.run("set app.name = 'Müller €'");
+    for _ in 0..2 {
+        latin.run("select 1");
+        assert_eq!(client.value("select current_setting('app.name')"), "Müller €");
+        assert_eq!(client.value("select current_setting('client_encoding')"), "UTF8");
+    }
+}
