@@ -21,10 +21,12 @@ use crate::traffic::judging;
 use crate::traffic::sequences;
 use crate::traffic::shapes;
 use crate::traffic::timing;
+use std::collections::HashMap;
 use std::rc::Rc;
 use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, push_name};
 use weir_policy::replies::Expect;
 use weir_sql::facts::{Keeps, Leaves, Verb};
+use weir_wire::back::Report;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
 use weir_wire::write;
 
@@ -37,10 +39,19 @@ const FAILING_PARSE: &[u8] = b"refused by the proxy\0\0\0";
 /// Names of statements and portals up to this size; PostgreSQL cuts identifiers at 63 bytes, but protocol names are not cut.
 const NAMES_BYTES_MAX: usize = 16 << 10;
 
+/// A message that cannot be looked at: its names, or the values for what we answer ourselves, are too long. The session ends.
 fn malformed(header: Header) -> Fault {
     let error = weir_wire::frame::WireError::Malformed { tag: header.tag };
     Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())
 }
+
+/// What a server says of a message that makes no sense. Source: `pq_getmsgstring`, `pq_getmsgbyte` and `pq_getmsgend` in pqformat.c.
+pub fn garbled(text: &str) -> Fault {
+    Fault::error(sqlstate::PROTOCOL_VIOLATION, text.to_string())
+}
+
+pub const NO_END_OF_STRING: &str = "invalid string in message";
+pub const MORE_THAN_MEANT: &str = "invalid message format";
 
 pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
@@ -51,7 +62,9 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
         return Ok(Flow::More);
     }
     let body = body_here(s.up.unseen(), header);
-    let (name, tail) = split_cstr(body).ok_or_else(|| malformed(header))?;
+    let Some((name, tail)) = split_cstr(body).filter(|(_, tail)| tail.contains(&0)) else {
+        return refuse(s, w, header, garbled(NO_END_OF_STRING));
+    };
     let is_named = !name.is_empty();
     if is_named && s.is_in_doubt(name) {
         return Ok(Flow::Hold);
@@ -198,7 +211,7 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
 }
 
 /// Fails a message of a pipeline. With a link the server is made to fail, so that its transaction fails too.
-fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Result<Flow, Fault> {
+pub fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Result<Flow, Fault> {
     s.up.eat(header);
     cached::refused(s, w);
     if s.link.is_some() {
@@ -233,7 +246,8 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     let body_here = body_here(s.up.unseen(), header);
     let heads = split_cstr(body_here).and_then(|(portal, rest)| split_cstr(rest).map(|(name, _)| (portal, name)));
     let Some((portal, name)) = heads else {
-        return s.want_names(header, body_here.len());
+        let is_whole = body_here.len() == header.body_bytes as usize;
+        return if is_whole { refuse(s, w, header, garbled(NO_END_OF_STRING)) } else { s.want_names(header, body_here.len()) };
     };
     let (portal_bytes, name_bytes) = (portal.len(), name.len());
     if s.is_in_doubt(name) {
@@ -425,6 +439,19 @@ fn no_such_statement(name: &[u8]) -> Fault {
     Fault::error(sqlstate::UNDEFINED_STATEMENT, text)
 }
 
+/// A server's complaint about a Bind, if it has the statement's name on the servers: the client knows it under its own.
+#[cold]
+pub fn in_words_of_client(named: &HashMap<Box<[u8]>, Own>, report: &Report<'_>) -> Option<Fault> {
+    let message = String::from_utf8_lossy(report.message);
+    named.iter().find_map(|(name, own)| {
+        let mut ours = Vec::new();
+        push_name(&mut ours, own.prepared.id);
+        let ours = format!("\"{}\"", String::from_utf8_lossy(&ours));
+        let theirs = || message.replacen(&ours, &format!("\"{}\"", String::from_utf8_lossy(name)), 1);
+        message.contains(&ours).then(|| Fault { message: theirs(), ..Fault::of_report(report) })
+    })
+}
+
 /// Sends a message about something we do not know: to the link in use, else to the primary.
 fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect) -> Result<Flow, Fault> {
     let waits_for_begin = s.begun.is_open() && !s.replies.is_unsynced();
@@ -485,7 +512,9 @@ fn bind_local(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared
         return Err(malformed(header));
     }
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
-    let formats = answer::result_formats(body).ok_or_else(|| malformed(header))?;
+    let Some(formats) = answer::result_formats(body) else {
+        return refuse(s, w, header, garbled("insufficient data left in message"));
+    };
     s.portal = Some(Portal { prepared, formats, done: false });
     s.up.eat(header);
     s.say_bare(w, back::BIND_COMPLETE);
@@ -497,7 +526,10 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         return Ok(Flow::More);
     }
     let body = body_here(s.up.unseen(), header);
-    let (kind, name) = read_kind(body).ok_or_else(|| malformed(header))?;
+    let (kind, name) = match read_kind(header, body) {
+        Ok(read) => read,
+        Err(fault) => return refuse(s, w, header, fault),
+    };
     if kind == b'P' {
         if name.is_empty() && s.portal.is_some() {
             return Ok(describe_local(s, w, header));
@@ -563,17 +595,26 @@ fn describe_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
     Flow::Next
 }
 
-/// Kind (`S` or `P`) and name of a Describe or Close.
-fn read_kind(body: &[u8]) -> Option<(u8, &[u8])> {
-    let (&kind, rest) = body.split_first()?;
-    let (name, rest) = split_cstr(rest)?;
-    (matches!(kind, b'S' | b'P') && rest.is_empty()).then_some((kind, name))
+/// Kind (`S` or `P`) and name of a Describe or Close, or what a server says of one without, in its order.
+fn read_kind(header: Header, body: &[u8]) -> Result<(u8, &[u8]), Fault> {
+    let (&kind, rest) = body.split_first().ok_or_else(|| garbled("no data left in message"))?;
+    let (name, rest) = split_cstr(rest).ok_or_else(|| garbled(NO_END_OF_STRING))?;
+    if !rest.is_empty() {
+        return Err(garbled(MORE_THAN_MEANT));
+    }
+    if !matches!(kind, b'S' | b'P') {
+        let message = if header.tag == front::CLOSE { "CLOSE" } else { "DESCRIBE" };
+        return Err(garbled(&format!("invalid {message} message subtype {kind}")));
+    }
+    Ok((kind, name))
 }
 
 pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     if s.portal.is_some() {
         let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
-        let (name, _) = split_cstr(body).ok_or_else(|| malformed(header))?;
+        let Some((name, _)) = split_cstr(body) else {
+            return refuse(s, w, header, garbled(NO_END_OF_STRING));
+        };
         if name.is_empty() {
             return Ok(execute_local(s, w, header));
         }
@@ -612,7 +653,10 @@ fn execute_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
 
 pub fn on_close(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
-    let (kind, name) = read_kind(body).ok_or_else(|| malformed(header))?;
+    let (kind, name) = match read_kind(header, body) {
+        Ok(read) => read,
+        Err(fault) => return refuse(s, w, header, fault),
+    };
     let name: &[u8] = &Box::<[u8]>::from(name);
     if kind == b'S' && s.is_in_doubt(name) {
         return Ok(Flow::Hold);
@@ -684,7 +728,7 @@ pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
 impl Session {
     /// The names of a Bind are not all here: more must come, up to a bound.
     fn want_names(&mut self, header: Header, here: usize) -> Result<Flow, Fault> {
-        if here >= NAMES_BYTES_MAX || here == header.body_bytes as usize {
+        if here >= NAMES_BYTES_MAX {
             return Err(malformed(header));
         }
         self.want_more((HEADER_BYTES + here + 1).max(256).min(header.frame_bytes()))

@@ -325,7 +325,11 @@ fn decide(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault
         front::DESCRIBE => check_small(header).and_then(|()| extended::on_describe(s, w, header)),
         front::EXECUTE => check_small(header).and_then(|()| extended::on_execute(s, w, header)),
         front::CLOSE => check_small(header).and_then(|()| extended::on_close(s, w, header)),
-        front::FLUSH => check_bare(header).map(|()| pass_if_linked(s, w, header)),
+        front::FLUSH if header.body_bytes > 0 => {
+            let Some(_) = s.up.whole(header) else { return check_small(header).map(|()| Flow::More) };
+            extended::refuse(s, w, header, extended::garbled(extended::MORE_THAN_MEANT))
+        }
+        front::FLUSH => Ok(pass_if_linked(s, w, header)),
         front::SYNC => check_bare(header).map(|()| on_sync(s, w, header)),
         front::COPY_DATA => {
             s.copied_ahead |= !s.replies.is_copying_in() && !s.replies.is_empty();
@@ -446,11 +450,12 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         Rc::new(statements::unknown())
     } else {
         let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
-        // A server answers more than one string by an error, and does not do what we would note of the statement.
-        let Some((text, &[])) = weir_wire::frame::split_cstr(body) else {
-            return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid string in message"));
-        };
-        w.statements.borrow_mut().of_text(text)
+        match weir_wire::frame::split_cstr(body) {
+            Some((text, [])) => w.statements.borrow_mut().of_text(text),
+            // A server answers more than one string by an error, and does not do what we would note of the statement.
+            Some(_) => return refuse_garbled(s, w, header, extended::MORE_THAN_MEANT),
+            None => return refuse_garbled(s, w, header, extended::NO_END_OF_STRING),
+        }
     };
     if s.is_misread(&statement) {
         return send_query(s, w, header, Rc::new(statements::unknown()));
@@ -529,12 +534,25 @@ fn settle_first(s: &mut Session, w: &Worker) -> Flow {
     Flow::Hold
 }
 
+/// Fails a query that is none. What a pipeline did before it, without a Sync, is undone by a server: there the session ends, which undoes it too.
+#[cold]
+fn refuse_garbled(s: &mut Session, w: &Worker, header: Header, text: &str) -> Result<Flow, Fault> {
+    if s.replies.is_unsynced() {
+        return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+    }
+    Ok(refuse_query(s, w, header, extended::garbled(text)))
+}
+
 /// Fails a simple query. In a transaction the server is made to fail, so that the transaction fails too.
 fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Flow {
     if s.link.is_some() && s.transaction != IDLE {
         weir_wire::write::query(s.up.extra(&w.buffers), "refused by the proxy");
         s.replies.push(Expect::QueryRefused);
         s.refusals.push_back(fault);
+        // Any simple query drops the unnamed statement, whatever becomes of it.
+        if let Some(link) = &mut s.link {
+            link.unnamed = None;
+        }
     } else if !s.may_speak() || s.replies.is_unsynced() {
         return settle_first(s, w);
     } else {

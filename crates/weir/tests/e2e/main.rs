@@ -43,6 +43,7 @@ mod listen;
 mod logins;
 mod logs;
 mod lost;
+mod malformed;
 mod messages;
 mod monitoring;
 mod network;

@@ -2,8 +2,9 @@
 
 use super::{drain_down, misplaced, settle};
 use crate::client::inventory;
-use crate::client::session::{Begun, IDLE, Session, WITHIN};
+use crate::client::session::{Begun, IDLE, Own, Session, WITHIN};
 use crate::client::session_card::Doing;
+use crate::client::state::State;
 use crate::io::socket::Got;
 use crate::monitor::fault::Fault;
 use crate::monitor::stats::Stat;
@@ -11,10 +12,12 @@ use crate::process::worker::Worker;
 use crate::traffic::begun;
 use crate::traffic::cached;
 use crate::traffic::causal;
+use crate::traffic::extended;
 use crate::traffic::leaving;
 use crate::traffic::net;
 use crate::traffic::shapes;
 use crate::traffic::timing;
+use std::collections::HashMap;
 use std::rc::Rc;
 use weir_policy::net::is_of_recovery;
 use weir_policy::replies::{Dropped, Reply, Whose};
@@ -328,15 +331,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         s.say_error(w, &fault);
         return;
     }
-    if report.sqlstate == b"26000"
-        && let Some(fault) = s.state.why_refused(report.message).cloned()
-    {
-        // The session has it, but its table is gone, and so this server could not prepare it.
-        s.down.eat(header);
-        s.say_error(w, &fault);
-        return;
-    }
-    if let Some(fault) = timing::overdue(&s.entry, report.sqlstate) {
+    if let Some(fault) = in_place_of(&report, &s.state, &s.named).or_else(|| timing::overdue(&s.entry, report.sqlstate)) {
         s.down.eat(header);
         s.say_error(w, &fault);
         return;
@@ -353,6 +348,16 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         s.replies.unskip();
     }
     s.down.eat(header);
+}
+
+/// What the client hears of its statements in place of what a server says.
+fn in_place_of(report: &Report<'_>, state: &State, named: &HashMap<Box<[u8]>, Own>) -> Option<Fault> {
+    match report.sqlstate {
+        // The session has it, but its table is gone, and so this server could not prepare it.
+        b"26000" => state.why_refused(report.message).cloned(),
+        b"08P01" => extended::in_words_of_client(named, report),
+        _ => None,
+    }
 }
 
 /// Whether the server goes with it.

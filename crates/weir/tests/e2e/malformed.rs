@@ -1,0 +1,144 @@
+//! Messages that are whole and make no sense: PostgreSQL answers an error and goes on, and so does Weir.
+
+use crate::support::raw::Message;
+use crate::support::{Ground, Raw, wire};
+
+/// What a client hears: tags, and of errors what they say.
+fn heard(messages: &[Message]) -> Vec<String> {
+    let tell = |message: &Message| match message.tag {
+        b'E' => {
+            let failure = message.failure();
+            format!("E {} {} {}", failure.severity, failure.sqlstate, failure.message)
+        }
+        tag => (tag as char).to_string(),
+    };
+    messages.iter().filter(|message| !matches!(message.tag, b'S' | b'N')).map(tell).collect()
+}
+
+/// Up to ReadyForQuery, or the end of the connection.
+fn until_ready_or_end(client: &mut Raw) -> Vec<Message> {
+    let mut messages = Vec::new();
+    while let Ok(Some(message)) = client.try_read() {
+        messages.push(message);
+        if messages.last().is_some_and(|last| last.tag == b'Z') {
+            break;
+        }
+    }
+    messages
+}
+
+fn bind(rest: &[u8]) -> Vec<u8> {
+    wire::message(b'B', &[b"\0s\0", rest].concat())
+}
+
+/// What is wrong with a message, and the message.
+type Case = (&'static str, Vec<u8>);
+
+fn of_parse_and_bind() -> Vec<Case> {
+    vec![
+        ("parse without a name's end", wire::message(b'P', b"abc")),
+        ("parse empty", wire::message(b'P', b"")),
+        ("parse without a text's end", wire::message(b'P', b"\0select 1")),
+        ("parse without a count", wire::message(b'P', b"\0select 1\0")),
+        ("parse with half a count", wire::message(b'P', b"\0select 1\0\0")),
+        ("parse with too few types", wire::message(b'P', b"\0select 1\0\0\x02\0\0\0\0")),
+        ("parse with more behind it", wire::message(b'P', b"\0select 1\0\0\0x")),
+        ("parse with a negative count", wire::message(b'P', b"\0select 1\0\xff\xff")),
+        ("named parse without a count", wire::message(b'P', b"x\0select 1\0")),
+        ("named parse with more behind it", wire::message(b'P', b"x\0select 1\0\0\0x")),
+        ("named parse with too few types", wire::message(b'P', b"x\0select 1\0\0\x02\0\0\0\0")),
+        ("bind empty", wire::message(b'B', b"")),
+        ("bind without a portal's end", wire::message(b'B', b"abc")),
+        ("bind without a statement's end", wire::message(b'B', b"\0s")),
+        ("bind without counts", bind(b"")),
+        ("bind with half a count", bind(b"\0")),
+        ("bind with formats that are not there", bind(b"\0\x02\0\x01")),
+        ("bind with two formats for one value", bind(b"\0\x02\0\0\0\0\0\x01\0\0\0\x011\0\0")),
+        ("bind with a value that is not there", bind(b"\0\0\0\x01")),
+        ("bind with a value cut off", bind(b"\0\0\0\x01\0\0\0\x091")),
+        ("bind with a negative length", bind(b"\0\0\0\x01\xff\xff\xff\xfe\0\0")),
+        ("bind without values", bind(b"\0\0\0\0\0\0")),
+        ("bind with too many values", bind(b"\0\0\0\x02\0\0\0\x011\0\0\0\x011\0\0")),
+        ("bind without result formats", bind(b"\0\0\0\x01\0\0\0\x011")),
+        ("bind with an unknown format", bind(b"\0\x01\0\x07\0\x01\0\0\0\x011\0\0")),
+        ("bind with an unknown result format", [bind(b"\0\0\0\x01\0\0\0\x011\0\x01\0\x07"), wire::execute("", 0)].concat()),
+        ("bind with too many result formats", bind(b"\0\0\0\x01\0\0\0\x011\0\x02\0\0\0\0")),
+        ("bind with more behind it", bind(b"\0\0\0\x01\0\0\0\x011\0\0x")),
+    ]
+}
+
+fn of_the_others() -> Vec<Case> {
+    vec![
+        ("describe empty", wire::message(b'D', b"")),
+        ("describe of a kind that is none", wire::message(b'D', b"Xs\0")),
+        ("describe without a name", wire::message(b'D', b"S")),
+        ("describe without a name's end", wire::message(b'D', b"Ss")),
+        ("describe with more behind it", wire::message(b'D', b"Ss\0x")),
+        ("describe of a portal without a name's end", wire::message(b'D', b"Px")),
+        ("close empty", wire::message(b'C', b"")),
+        ("close of a kind that is none", wire::message(b'C', b"Xs\0")),
+        ("close without a name's end", wire::message(b'C', b"Sx")),
+        ("close with more behind it", wire::message(b'C', b"Sx\0x")),
+        ("close of a portal with more behind it", wire::message(b'C', b"Px\0x")),
+        ("execute empty", wire::message(b'E', b"")),
+        ("execute without a name's end", wire::message(b'E', b"x")),
+        ("execute without a count", wire::message(b'E', b"\0")),
+        ("execute with half a count", wire::message(b'E', b"\0\0\0")),
+        ("execute with more behind it", wire::message(b'E', b"\0\0\0\0\0x")),
+        ("flush with something in it", wire::message(b'H', b"x")),
+        ("query empty", wire::message(b'Q', b"")),
+        ("query without its end", wire::message(b'Q', b"select 1")),
+        ("query with more behind it", wire::message(b'Q', b"select 1\0select 2\0")),
+        ("function call empty", wire::message(b'F', b"")),
+        ("function call cut off", wire::message(b'F', &1598u32.to_be_bytes())),
+        ("copy data at rest", wire::message(b'd', b"x")),
+        ("copy done with something in it", wire::message(b'c', b"x")),
+        ("copy fail without its end", wire::message(b'f', b"x")),
+        ("an unknown message", wire::message(b'@', b"")),
+        ("terminate with something in it", wire::message(b'X', b"x")),
+    ]
+}
+
+#[test]
+fn what_makes_no_sense_is_an_error_and_the_session_goes_on() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let cases = [of_parse_and_bind(), of_the_others()].concat();
+    let mut differs = Vec::new();
+    for (place, before) in [("at rest", ""), ("in a transaction", "begin; select 1")] {
+        for (name, bytes) in &cases {
+            let said = [ground.direct(), ground.client(&proxy)].map(|mut client| {
+                client.run(before);
+                client.send(&[wire::parse("s", "select $1::int"), wire::sync()].concat());
+                client.until_ready();
+                client.send(&[bytes.as_slice(), &wire::sync()].concat());
+                let mut said = heard(&until_ready_or_end(&mut client));
+                // A query is answered by a ReadyForQuery of its own.
+                if matches!(bytes[0], b'Q' | b'F') {
+                    said.extend(heard(&until_ready_or_end(&mut client)));
+                }
+                if client.try_send(&wire::query("select 7")).is_ok() {
+                    said.extend(heard(&until_ready_or_end(&mut client)));
+                }
+                said
+            });
+            if said[0] != said[1] {
+                differs.push(format!("{name} {place}:\n  {:?}\n  {:?}", said[0], said[1]));
+            }
+        }
+    }
+    assert!(differs.is_empty(), "{}", differs.join("\n"));
+}
+
+#[test]
+fn what_a_pipeline_did_before_nonsense_is_undone() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("");
+    for bytes in [wire::message(b'D', b"Xs\0"), wire::message(b'P', b""), wire::message(b'H', b"x"), wire::message(b'Q', b"")] {
+        let mut client = ground.client(&proxy);
+        client.send(&[wire::unnamed("insert into t values (1)", &[]), bytes, wire::sync()].concat());
+        until_ready_or_end(&mut client);
+        assert_eq!(ground.direct().value("select count(*) from t"), "0");
+    }
+}
