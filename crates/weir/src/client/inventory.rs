@@ -663,17 +663,15 @@ pub fn on_report(s: &mut Session, name: &str) -> bool {
     false
 }
 
-/// The server dropped everything of the session's.
+/// The server dropped everything of the session's but the statement without a name. Source: `DropAllPreparedStatements` in prepare.c.
 pub fn discarded(s: &mut Session, w: &Worker) {
     let had = s.state.kept();
     s.deallocated(w);
-    s.unnamed = None;
     s.portal = None;
     s.state.discarded(w.shared.no_statements.clone());
     // What it made up is empty from now on, and not unknown; what an extension defines has its default.
     set_settings(s, w, s.state.settings.after(&Reset::All, &s.state.startup).without_who());
     if let Some(link) = &mut s.link {
-        link.unnamed = None;
         link.settings = w.no_settings();
     }
     s.state.was_discarded = true;

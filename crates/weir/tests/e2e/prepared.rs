@@ -338,3 +338,38 @@ fn the_same_text_means_to_each_client_what_its_own_settings_say() {
         }
     }
 }
+
+#[test]
+fn the_statement_without_a_name_outlives_a_discard_of_all() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let ways = [
+        // What it discards with is what stays.
+        vec![[wire::unnamed("discard all", &[]), wire::sync()].concat(), [wire::run("", &[]), wire::sync()].concat()],
+        vec![
+            [wire::parse("d", "discard all"), wire::parse("", "select 5"), wire::sync()].concat(),
+            [wire::run("d", &[]), wire::sync()].concat(),
+            [wire::run("", &[]), wire::sync()].concat(),
+            [wire::run("d", &[]), wire::sync()].concat(),
+        ],
+        vec![
+            [wire::parse("d", "discard all"), wire::parse("", "select 5"), wire::run("d", &[]), wire::run("", &[]), wire::sync()]
+                .concat(),
+            [wire::run("", &[]), wire::sync()].concat(),
+        ],
+    ];
+    for way in ways {
+        let tags = [ground.direct(), ground.client(&proxy)].map(|mut client| {
+            let mut other = ground.client(&proxy);
+            let run = |bytes: &Vec<u8>| {
+                client.send(bytes);
+                let tags = client.tags();
+                // On the connection that may have been the session's.
+                other.extended("select 6", &[]).unwrap();
+                tags
+            };
+            way.iter().map(run).collect::<Vec<_>>()
+        });
+        assert_eq!(tags[0], tags[1]);
+    }
+}
