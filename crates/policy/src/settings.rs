@@ -5,7 +5,7 @@
 //! comparison of pointers.
 
 use weir_sql::facts::Reset;
-use weir_wire::startup::{Startup, split_options};
+use weir_wire::startup::{OptionsError, Startup, split_options};
 use weir_wire::write::literal;
 
 /// Names and values, sorted by name, each name once.
@@ -17,8 +17,8 @@ pub struct Settings {
 /// A startup parameter Weir does not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    #[error("unsupported command-line switch in startup options: \"{0}\"")]
-    Switch(String),
+    #[error("{0}")]
+    Switch(OptionsError),
     #[error("invalid configuration parameter name \"{0}\"")]
     Name(String),
 }

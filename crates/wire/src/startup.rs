@@ -174,25 +174,125 @@ impl Startup {
     }
 }
 
-/// Splits a startup `options` value into settings, as `pg_split_opts` and the `-c` and `--` switches of a server do.
-///
-/// Error: the first word that is neither; a server would refuse others of its switches or take them, we refuse.
-pub fn split_options(options: &str) -> Result<Vec<(String, String)>, String> {
-    let words = split_words(options);
+/// Why startup `options` were refused, in a server's words where it refuses them, too.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    #[error("invalid command-line argument for server process: {0}")]
+    Unknown(String),
+    #[error("{0} requires a value")]
+    NoValue(String),
+    #[error("unsupported command-line switch in startup options: \"{0}\"")]
+    Unsupported(String),
+}
+
+/// Switches that set a parameter, and to what; without a value it is what stands behind the switch. Those of the postmaster are for the server
+/// to refuse. Source: `process_postgres_switches` in postgres.c.
+const SWITCHES: [(char, &str, Option<&str>); 12] = [
+    ('B', "shared_buffers", None),
+    ('e', "datestyle", Some("euro")),
+    ('F', "fsync", Some("false")),
+    ('h', "listen_addresses", None),
+    ('i', "listen_addresses", Some("*")),
+    ('k', "unix_socket_directories", None),
+    ('l', "ssl", Some("true")),
+    ('N', "max_connections", None),
+    ('O', "allow_system_table_mods", Some("true")),
+    ('p', "port", None),
+    ('S', "work_mem", None),
+    ('s', "log_statement_stats", Some("true")),
+];
+
+/// Switches that a server ignores when a client sends them: those without a value, those with one.
+const IGNORED: [&str; 2] = ["bEjnT", "CDrv"];
+
+/// Plans that `-f` switches off, and statistics that `-t` switches on.
+const PLANS: [(&str, &str); 8] = [
+    ("b", "enable_bitmapscan"),
+    ("h", "enable_hashjoin"),
+    ("i", "enable_indexscan"),
+    ("m", "enable_mergejoin"),
+    ("n", "enable_nestloop"),
+    ("o", "enable_indexonlyscan"),
+    ("s", "enable_seqscan"),
+    ("t", "enable_tidscan"),
+];
+const STATISTICS: [(&str, &str); 3] = [("pa", "log_parser_stats"), ("pl", "log_planner_stats"), ("e", "log_executor_stats")];
+
+/// Splits a startup `options` value into settings, as `pg_split_opts` and `process_postgres_switches` of a server do.
+pub fn split_options(options: &str) -> Result<Vec<(String, String)>, OptionsError> {
     let mut settings = Vec::new();
-    let mut words = words.into_iter();
+    let mut words = split_words(options).into_iter();
     while let Some(word) = words.next() {
-        let assignment = if word == "-c" {
-            words.next().ok_or_else(|| word.clone())?
-        } else if let Some(rest) = word.strip_prefix("--").or_else(|| word.strip_prefix("-c")) {
-            rest.to_string()
-        } else {
-            return Err(word);
+        let Some(mut letters) = word.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
+            return Err(OptionsError::Unknown(word));
         };
-        let Some((name, value)) = assignment.split_once('=') else { return Err(word) };
-        settings.push((name.replace('-', "_"), value.to_string()));
+        while let Some(letter) = letters.chars().next() {
+            letters = &letters[letter.len_utf8()..];
+            if takes_none(letter, &mut settings) {
+                continue;
+            }
+            // They can only be set at the start of a connection, and ours are shared.
+            if matches!(letter, 'P' | 'W') {
+                return Err(OptionsError::Unsupported(format!("-{letter}")));
+            }
+            let behind = if letters.is_empty() { words.next() } else { None };
+            // A server complains of the last word it has read.
+            let last = || OptionsError::Unknown(behind.as_ref().unwrap_or(&word).clone());
+            let value = behind.as_deref().or((!letters.is_empty()).then_some(letters)).ok_or_else(last)?;
+            settings.extend(set_by(letter, value).ok_or_else(last)??);
+            break;
+        }
     }
     Ok(settings)
+}
+
+/// Whether a switch stands alone; what it sets is added.
+fn takes_none(switch: char, settings: &mut Vec<(String, String)>) -> bool {
+    let found = SWITCHES.iter().find_map(|(letter, name, value)| value.filter(|_| *letter == switch).map(|value| (*name, value)));
+    settings.extend(found.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    found.is_some() || IGNORED[0].contains(switch)
+}
+
+type Set = Result<Vec<(String, String)>, OptionsError>;
+
+/// What a switch with a value sets; `None` if there is no such switch, or not with this value.
+fn set_by(switch: char, value: &str) -> Option<Set> {
+    let one = |name: &str, value: &str| Some(Ok(vec![(name.to_owned(), value.to_owned())]));
+    match switch {
+        'c' | '-' => Some(assignment(switch, value)),
+        'd' => Some(Ok(debugging(value))),
+        'f' => PLANS.iter().find(|(plan, _)| *plan == value).and_then(|(_, name)| one(name, "false")),
+        't' => STATISTICS.iter().find(|(begin, _)| value.starts_with(begin)).and_then(|(_, name)| one(name, "true")),
+        _ if IGNORED[1].contains(switch) => Some(Ok(Vec::new())),
+        _ => SWITCHES.iter().find(|(letter, _, _)| *letter == switch).and_then(|(_, name, _)| one(name, value)),
+    }
+}
+
+fn assignment(switch: char, text: &str) -> Set {
+    let Some((name, value)) = text.split_once('=') else {
+        let before = if switch == 'c' { "-c " } else { "--" };
+        return Err(OptionsError::NoValue(format!("{before}{text}")));
+    };
+    Ok(vec![(name.replace('-', "_"), value.to_owned())])
+}
+
+/// What `-d` sets. Source: `set_debug_options` in postgres.c.
+fn debugging(level: &str) -> Vec<(String, String)> {
+    const MORE: [(i64, &str, &str); 4] = [
+        (2, "log_statement", "all"),
+        (3, "debug_print_parse", "true"),
+        (4, "debug_print_plan", "true"),
+        (5, "debug_print_rewritten", "true"),
+    ];
+    let digits = level
+        .trim_start()
+        .bytes()
+        .take_while(u8::is_ascii_digit)
+        .fold(0i64, |sum, digit| (sum * 10 + i64::from(digit - b'0')).min(1 << 31));
+    let messages = if digits > 0 { format!("debug{digits}") } else { "notice".to_owned() };
+    let more =
+        MORE.iter().filter(|(least, _, _)| digits >= *least).map(|(_, name, value)| ((*name).to_owned(), (*value).to_owned()));
+    std::iter::once(("log_min_messages".to_owned(), messages)).chain(more).collect()
 }
 
 /// Words apart by white space; a backslash takes the next character as it is.
@@ -254,6 +354,19 @@ mod tests {
         let settings = split_options(r"-c a.b=1  --work-mem=4MB -cx=a\ b").unwrap();
         let expected = [("a.b", "1"), ("work_mem", "4MB"), ("x", "a b")];
         assert_eq!(settings, expected.map(|(n, v)| (n.to_string(), v.to_string())));
-        assert_eq!(split_options("-W 3"), Err("-W".to_string()));
+        let settings = split_options("-eS 4MB -fs -f t -tpl -sd2 -D x -F").unwrap();
+        let settings = settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            settings,
+            "datestyle=euro work_mem=4MB enable_seqscan=false enable_tidscan=false log_planner_stats=true \
+             log_statement_stats=true log_min_messages=debug2 log_statement=all fsync=false"
+        );
+        let unknown = |word: &str| Err(OptionsError::Unknown(word.to_string()));
+        assert_eq!(split_options("-W 3"), Err(OptionsError::Unsupported("-W".to_string())));
+        assert_eq!(split_options("-c a"), Err(OptionsError::NoValue("-c a".to_string())));
+        assert_eq!(split_options("-e x"), unknown("x"));
+        assert_eq!(split_options("-Z"), unknown("-Z"));
+        assert_eq!(split_options("-fz"), unknown("-fz"));
+        assert_eq!(split_options("-S"), unknown("-S"));
     }
 }

@@ -41,7 +41,7 @@ use weir_policy::config::PoolMode;
 use weir_policy::hba::Replication;
 use weir_policy::roles::{self, Standing};
 use weir_policy::settings::{Settings, SettingsError};
-use weir_wire::startup::{First, Parameters, Startup, Version, read_first};
+use weir_wire::startup::{First, OptionsError, Parameters, Startup, Version, read_first};
 use weir_wire::write;
 use zeroize::Zeroizing;
 
@@ -408,7 +408,7 @@ impl Door<'_> {
             return Ok(known.clone());
         }
         let wishes = Wishes::new(&self.w.shared, startup);
-        let wishes = Rc::new(wishes.map_err(|e| Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, e.to_string()))?);
+        let wishes = Rc::new(wishes.map_err(|e| refused_setting(&e))?);
         self.w.welcomes.borrow_mut().wishes.insert(startup.parameters.clone(), wishes.clone());
         Ok(wishes)
     }
@@ -502,6 +502,20 @@ impl Door<'_> {
 
 fn asked_again() -> Fault {
     Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "encryption was asked for and answered already")
+}
+
+/// What a client hears of startup parameters that cannot be.
+fn refused_setting(error: &SettingsError) -> Fault {
+    let text = error.to_string();
+    match error {
+        SettingsError::Switch(OptionsError::Unknown(_)) => {
+            Fault::fatal(sqlstate::SYNTAX_ERROR, text).hint("Try \"postgres --help\" for more information.")
+        }
+        SettingsError::Switch(OptionsError::NoValue(_)) => Fault::fatal(sqlstate::SYNTAX_ERROR, text),
+        SettingsError::Switch(OptionsError::Unsupported(_)) | SettingsError::Name(_) => {
+            Fault::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text)
+        }
+    }
 }
 
 fn broke(cause: &io::Error) -> Fault {

@@ -487,3 +487,40 @@ fn after_a_reset_or_discard_a_parameter_of_an_extension_has_its_default() {
     }
     ground.prepare("drop extension pg_trgm");
 }
+
+#[test]
+fn startup_options_are_those_of_a_server() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let shown =
+        "select string_agg(name || '=' || setting, ' ' order by name) from pg_settings where name in ('DateStyle', 'work_mem',
+        'enable_seqscan', 'enable_indexonlyscan', 'log_parser_stats', 'log_statement_stats', 'log_min_messages', 'log_statement',
+        'debug_print_parse', 'allow_system_table_mods', 'application_name')";
+    for options in [
+        "-e",
+        "-eS 5MB",
+        "-S5MB -fs -f o",
+        "-t pa -O",
+        "-s -d 3",
+        "-d0 -E -D nowhere",
+        r"-c application_name=a\\ b\ c",
+        "--application-name=d",
+        "-c work_mem",
+        "--work_mem",
+        "-Z",
+        "word",
+        "-f x",
+        "-S",
+        "-F",
+        "-p 5",
+        "-B 100",
+    ] {
+        let seen = [ground.cluster.primary().port(), proxy.port()].map(|port| {
+            let client = Raw::tcp(port).log_in("postgres", &ground.database, &[("options", options)]);
+            client
+                .map(|mut client| client.value(shown))
+                .map_err(|failure| (failure.severity, failure.sqlstate, failure.message, failure.hint))
+        });
+        assert_eq!(seen[0], seen[1], "{options}");
+    }
+}
