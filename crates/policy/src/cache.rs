@@ -32,6 +32,6 @@ pub use orphans::Orphans;
 pub use ring::{Host, Ring, hosts, lock_number};
 pub use shards::Shards;
 pub use shown::Shown;
-pub use stamp::{FOLLOWER, Kept, Member, Stamp, settled};
+pub use stamp::{FOLLOWER, Kept, Member, PAST, Stamp, settled};
 pub use text::{Reads, Text, bind_holds_a_moment, says_a_moment};
 pub use versions::{Deps, FIRST_ROUND, Outcome, Slot, Versions};

@@ -10,11 +10,12 @@
 //! A member that died leaves its marks. Whoever reads stamps sees them (`sighted`): what has stood there for `DEAD_MS` is taken for lost, and
 //! the stamp is made anew. If that member lives, its mark is there again before the new stamp is trusted, as after any loss. A mark of one that
 //! had just made the stamp says nothing of writers, and goes after `GROWN_MS`: the stamp is made anew, but keeps the marks of writers. The same
-//! for the mark of one that follows the primary's log: nobody else relies on it.
+//! for the mark of one that follows the primary's log, on which nobody else relies, and of one that tells of what has changed for good:
+//! nothing is to come of that but another base.
 //!
 //! What could not be said while the store was out of reach is said first of all when it is back (`resume`); until then it is owed (`owes`).
 
-use super::stamp::{Kind, Mark, Member, Stamp, is_follower};
+use super::stamp::{Kind, Mark, Member, Stamp, is_brief};
 use super::versions::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +31,7 @@ pub const CHECK_MS: u64 = 1000;
 pub const DEAD_MS: u64 = 3_600_000;
 
 /// The same for the mark of a member that had made the stamp anew, which takes it away after `YOUNG_MS` if it lives, and for one that follows
-/// the primary's log, which puts it there again.
+/// the primary's log, which puts it there again, or tells of what is past.
 pub const GROWN_MS: u64 = 20_000;
 
 /// What the store is to be told or asked.
@@ -130,11 +131,11 @@ impl Sighting {
         now_ms >= self.since_ms + DEAD_MS && stamp.members().any(|member| self.members.contains(&member))
     }
 
-    /// Whether it was made by one that should have taken it for grown long ago, or bears the mark of one that may have died with all who
-    /// rely on it.
+    /// Whether it was made by one that should have taken it for grown long ago, or bears a mark that stands for no write under
+    /// way: of one that may have died with all who rely on it, or for a change that another base tells as well.
     fn is_orphan(&self, stamp: &Stamp, now_ms: u64) -> bool {
         let has = |member: &Member, kind| stamp.has(Mark { member: *member, kind });
-        let is_theirs = |member: &Member| has(member, Kind::Young) || (is_follower(*member) && has(member, Kind::Writer));
+        let is_theirs = |member: &Member| has(member, Kind::Young) || (is_brief(*member) && has(member, Kind::Writer));
         now_ms >= self.since_ms + GROWN_MS && self.members.iter().any(is_theirs)
     }
 }
@@ -142,16 +143,16 @@ impl Sighting {
 /// What a store was not told while it was out of reach, and has not heard since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debts {
-    /// Of a member's own writers.
+    /// Of what others rely on: writes through us, and changes that are past.
     pub of_ours: bool,
     /// Of those the primary's log tells of.
     pub of_others: bool,
 }
 
 impl Debts {
-    /// Notes both in any case: asking while the store is out of reach is what makes them owed.
-    pub fn note(ours: &mut Holds, others: &mut Holds, is_away: bool) -> Debts {
-        Debts { of_ours: ours.owes(is_away), of_others: others.owes(is_away) }
+    /// Notes all in any case: asking while the store is out of reach is what makes them owed.
+    pub fn note(ours: &mut Holds, past: &mut Holds, others: &mut Holds, is_away: bool) -> Debts {
+        Debts { of_ours: ours.owes(is_away) | past.owes(is_away), of_others: others.owes(is_away) }
     }
 
     pub fn is_any(self) -> bool {

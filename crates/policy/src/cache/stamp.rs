@@ -6,15 +6,18 @@
 
 use super::versions::{Deps, Slot};
 
-/// A worker of a Weir, or what follows the primary's log for it; the lowest byte says which.
+/// A worker of a Weir, or what tells for it of changes that are none of its writers'; the lowest byte says which.
 pub type Member = u32;
 
 /// The lowest byte of the member that marks what others write past its Weir. Its marks count for that Weir alone.
 pub const FOLLOWER: u8 = u8::MAX;
 
-/// Whether a member's writers are those of whom the primary's log tells.
-pub(super) fn is_follower(member: Member) -> bool {
-    member.to_le_bytes()[0] == FOLLOWER
+/// The lowest byte of the member that marks what has changed for good before it is marked: nothing of it is under way.
+pub const PAST: u8 = u8::MAX - 1;
+
+/// Whether a member's marks stand for no write that a server may still carry out: whoever finds them may give the stamp another base.
+pub(super) fn is_brief(member: Member) -> bool {
+    matches!(member.to_le_bytes()[0], FOLLOWER | PAST)
 }
 
 /// Longer stamps are not read: some member left marks behind again and again.
@@ -107,9 +110,9 @@ impl Stamp {
         self.marks.iter().map(|mark| mark.member)
     }
 
-    /// The marks of writers through some Weir.
+    /// The marks of writers through some Weir, who may commit yet.
     pub fn writers(&self) -> Vec<Mark> {
-        self.marks.iter().filter(|mark| mark.kind == Kind::Writer && !is_follower(mark.member)).copied().collect()
+        self.marks.iter().filter(|mark| mark.kind == Kind::Writer && !is_brief(mark.member)).copied().collect()
     }
 
     /// As it is with a mark more.

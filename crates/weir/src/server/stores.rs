@@ -22,8 +22,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::cache::{
-    Debts, Deps, Doorkeeper, FOLLOWER, Found as Stood, Holds, Host, Kept, Loops, Member, Order, Ring, Shards, Shown, Slot, Stamp,
-    hosts,
+    Debts, Deps, Doorkeeper, FOLLOWER, Found as Stood, Holds, Host, Kept, Loops, Member, Order, PAST, Ring, Shards, Shown, Slot,
+    Stamp, hosts,
 };
 use weir_policy::config::{CacheConfig, Method, StoreConfig};
 use weir_wire::store::{Ask, Dialect, Expect, Told, Value, is_moved};
@@ -91,11 +91,13 @@ pub struct Sent {
 enum Whose {
     /// Those of this worker's sessions.
     Ours,
+    /// Nobody's any more: what has changed for good, as this Weir has found; on the first worker.
+    Past,
     /// Those past us, as the primary's log tells; on the first worker.
     Others,
 }
 
-const WHOSE: [Whose; 2] = [Whose::Ours, Whose::Others];
+const WHOSE: [Whose; 3] = [Whose::Ours, Whose::Past, Whose::Others];
 
 /// What a host is to be told of somebody's writes.
 struct Account {
@@ -122,6 +124,7 @@ pub struct Shelf {
     /// Its task has connections.
     pub is_attended: Cell<bool>,
     ours: Account,
+    past: Account,
     others: Account,
     /// Reads that nobody has asked it for yet.
     wanted: RefCell<VecDeque<Rc<Fetch>>>,
@@ -176,6 +179,7 @@ impl Stores {
             is_up: Cell::new(false),
             is_attended: Cell::new(false),
             ours: Account::new(common.member(worker)),
+            past: Account::new(common.member(PAST)),
             others: Account::new(common.member(FOLLOWER)),
             wanted: RefCell::default(),
             is_asked: Cell::new(false),
@@ -300,16 +304,20 @@ impl Stores {
 
     /// Raises slots ahead of a statement; the task is woken when the store knows.
     pub fn ticket(self: &Rc<Stores>, slots: &[Slot]) -> Ticket {
-        let mut ticket = Ticket { stores: self.clone(), slots: Vec::new() };
+        self.ticket_for(Whose::Ours, slots)
+    }
+
+    fn ticket_for(self: &Rc<Stores>, whose: Whose, slots: &[Slot]) -> Ticket {
+        let mut ticket = Ticket { stores: self.clone(), whose, slots: Vec::new() };
         ticket.add(slots);
         ticket
     }
 
-    fn is_raised(&self, slot: Slot) -> bool {
+    fn is_raised(&self, whose: Whose, slot: Slot) -> bool {
         self.hosts_of(slot).all(|at| {
             let shelf = &self.shelves[at];
             match self.is_up(at) {
-                true => shelf.ours.holds.borrow().is_raised(slot),
+                true => shelf.account(whose).holds.borrow().is_raised(slot),
                 false => {
                     // It may be out of reach only now, and for a moment.
                     self.note_debts(at);
@@ -333,7 +341,7 @@ impl Stores {
             match errand {
                 Errand::Settle(slots) => slots.into_iter().for_each(|slot| self.settle(slot, true)),
                 Errand::Change(slots) => {
-                    let ticket = self.ticket(&slots);
+                    let ticket = self.ticket_for(Whose::Past, &slots);
                     self.changes.borrow_mut().push(ticket);
                 }
                 Errand::Lost(slots) => {
@@ -343,7 +351,7 @@ impl Stores {
             }
         }
         // A host that is out of reach hears of it first of all when it is back.
-        let is_known = |ticket: &mut Ticket| ticket.slots.iter().all(|slot| self.is_raised(*slot));
+        let is_known = |ticket: &mut Ticket| ticket.is_known();
         self.end_changes(&self.changes, is_known);
         if !self.common.has_orphans() {
             self.end_changes(&self.lost, is_known);
@@ -353,7 +361,8 @@ impl Stores {
     fn end_changes(&self, changes: &RefCell<Vec<Ticket>>, is_over: impl Fn(&mut Ticket) -> bool) {
         let told: Vec<Ticket> = changes.borrow_mut().extract_if(.., is_over).collect();
         for ticket in told {
-            ticket.into_slots().into_iter().for_each(|slot| self.settle(slot, true));
+            let whose = ticket.whose;
+            ticket.into_slots().into_iter().for_each(|slot| self.settle_for(whose, slot, true));
             self.common.changes.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -362,7 +371,7 @@ impl Stores {
     /// writers, and this Weir's workers of what the log tells. The same when it knows.
     fn note_debts(&self, at: usize) {
         let (shelf, is_up) = (&self.shelves[at], self.is_up(at));
-        let debts = Debts::note(&mut shelf.ours.holds.borrow_mut(), &mut shelf.others.holds.borrow_mut(), !is_up);
+        let debts = shelf.debts(!is_up);
         if is_up && !debts.of_ours {
             self.common.wish(self.worker, at, false);
         } else if !is_up && debts.of_ours {
@@ -512,7 +521,7 @@ impl Stores {
     /// Whether the host is there and has been told all it was not while it was out of reach.
     pub fn serves(&self, at: usize) -> bool {
         let shelf = &self.shelves[at];
-        self.is_up(at) && !Debts::note(&mut shelf.ours.holds.borrow_mut(), &mut shelf.others.holds.borrow_mut(), false).is_any()
+        self.is_up(at) && !shelf.debts(false).is_any()
     }
 
     /// What is due by now.
@@ -655,9 +664,15 @@ impl Stores {
 }
 
 impl Shelf {
+    fn debts(&self, is_away: bool) -> Debts {
+        let [mut ours, mut past, mut others] = WHOSE.map(|whose| self.account(whose).holds.borrow_mut());
+        Debts::note(&mut ours, &mut past, &mut others, is_away)
+    }
+
     fn account(&self, whose: Whose) -> &Account {
         match whose {
             Whose::Ours => &self.ours,
+            Whose::Past => &self.past,
             Whose::Others => &self.others,
         }
     }
@@ -666,6 +681,7 @@ impl Shelf {
 /// Slots raised in a store ahead of a statement. Dropped, nothing was sent.
 pub struct Ticket {
     stores: Rc<Stores>,
+    whose: Whose,
     slots: Vec<Slot>,
 }
 
@@ -673,7 +689,7 @@ impl Ticket {
     pub fn add(&mut self, slots: &[Slot]) {
         for slot in slots {
             if !self.slots.contains(slot) {
-                self.stores.raise(*slot);
+                self.stores.raise_for(self.whose, *slot);
                 self.slots.push(*slot);
             }
         }
@@ -682,7 +698,11 @@ impl Ticket {
     /// Whether the store knows of all, or all others have stopped to rely on it.
     pub fn is_ready(&self, now_ms: u64) -> bool {
         self.stores.set_now(now_ms);
-        self.slots.iter().all(|slot| self.stores.is_raised(*slot))
+        self.is_known()
+    }
+
+    fn is_known(&self) -> bool {
+        self.slots.iter().all(|slot| self.stores.is_raised(self.whose, *slot))
     }
 
     pub fn into_slots(mut self) -> Vec<Slot> {
@@ -693,7 +713,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         for slot in std::mem::take(&mut self.slots) {
-            self.stores.settle(slot, false);
+            self.stores.settle_for(self.whose, slot, false);
         }
     }
 }

@@ -529,6 +529,24 @@ fn stamps_of_a_weir_that_was_killed_right_after_it_had_made_them_are_trusted_soo
 }
 
 #[test]
+fn a_weir_that_was_killed_while_it_told_of_a_change_that_is_past_keeps_no_answers_out_for_long() {
+    let Some(Split { _store: store, ground, network, near, far }) = Split::start(Kind::Memcached) else { return };
+    let (mut reader, mut admin) = (ground.client(&near), ground.client(&far));
+    let read = "select count(*) from t";
+    let own = store.port.number();
+    let has_marks = || store.say(&format!("get test_{own}:s:0\r\n")).contains(',');
+    warm(&far, &mut admin, read);
+    warm(&near, &mut reader, read);
+    assert!(!has_marks());
+    // It never hears that its mark is there, and so does not take it away.
+    network.stall_present(&[Toward::Client]);
+    admin.send(&wire::query("PGPOOL SET CACHE DELETE"));
+    wait_until("the mark of the change", has_marks);
+    drop((admin, far));
+    assert_eq!(warm(&near, &mut reader, read)[0][0], "1");
+}
+
+#[test]
 fn answers_are_spread_over_hosts_and_one_that_goes_is_missed() {
     let (Some(one), Some(mut other)) = (Store::start(Kind::Memcached), Store::start(Kind::Memcached)) else { return };
     let ground = Ground::new();

@@ -1,7 +1,7 @@
 //! Two members and a store that loses what it likes, over all orders of their steps: no answer is given out that the primary did not give
 //! when it was asked for. With any one rule switched off there is an order in which one is.
 
-use super::super::stamp::{FOLLOWER, settled};
+use super::super::stamp::{FOLLOWER, PAST, settled};
 use super::super::versions::Deps;
 use super::*;
 use std::collections::{HashSet, VecDeque};
@@ -38,6 +38,8 @@ enum Without {
     NothingWhileOwed,
     /// What the log tells counts as taken in when the store knows.
     KnownBeforeCovered,
+    /// What is marked as past is so.
+    OverBeforeMarked,
 }
 
 /// What happens in a search.
@@ -58,6 +60,8 @@ struct Bounds {
     gives_up: bool,
     /// The second member is the first one's follower of the log: its writers ask nobody whether they may commit.
     follows: bool,
+    /// The second member tells of what has changed before: that counts when the store knows.
+    is_past: bool,
 }
 
 /// What the asker, of the first member, reads.
@@ -133,11 +137,18 @@ fn at(slot: Slot) -> usize {
 }
 
 impl World {
-    fn begin(Bounds { standby, follows, .. }: Bounds) -> World {
+    fn begin(Bounds { standby, follows, is_past, .. }: Bounds) -> World {
+        let second = if follows {
+            FOLLOWER.into()
+        } else if is_past {
+            PAST.into()
+        } else {
+            1
+        };
         let quiet = |base| Some(Stamp::made(base, 9, false).without(|_| true));
         World {
             store: [quiet(1), quiet(2)],
-            members: [Holds::new(0), Holds::new(if follows { FOLLOWER.into() } else { 1 })],
+            members: [Holds::new(0), Holds::new(second)],
             sent: Default::default(),
             seen_stamp: Default::default(),
             writers: [0; 2],
@@ -184,7 +195,7 @@ impl World {
             next.extend(self.write(member, false, bounds, without));
             next.extend(self.write(member, true, bounds, without));
             next.extend(self.deliver(member, without));
-            next.extend(READ.into_iter().filter_map(|slot| self.ripen(member, slot, without)));
+            next.extend(READ.into_iter().filter_map(|slot| self.ripen(member, slot, bounds, without)));
             next.extend(READ.into_iter().filter_map(|slot| self.check(member, slot)));
         }
         if self.burials < bounds.burials {
@@ -227,8 +238,12 @@ impl World {
             return None;
         }
         world.writers[at] += 1;
+        let is_over = at == 1 && bounds.is_past && without != Without::OverBeforeMarked;
         match self.writers[at] {
             0 => {
+                if is_over {
+                    world.commits.push(slots.to_vec());
+                }
                 let orders: Vec<Order> = slots.iter().filter_map(|slot| world.members[at].raise(*slot)).collect();
                 if !(at == 1 && self.is_cut) {
                     world.send(at, orders);
@@ -242,7 +257,7 @@ impl World {
                     return None;
                 }
                 world.rolled_back[at] = rolls_back;
-                if !rolls_back {
+                if !rolls_back && !is_over {
                     world.commits.push(slots.to_vec());
                 }
             }
@@ -308,8 +323,8 @@ impl World {
     }
 
     /// The stamps this member has made are old enough: by then each member with writers has found its marks there, or put them there again,
-    /// or is cut off and has the others' ear.
-    fn ripen(&self, member: usize, slot: Slot, without: Without) -> Option<World> {
+    /// or is cut off and has the others' ear. One that tells of what is past may have died: nobody puts its marks there again.
+    fn ripen(&self, member: usize, slot: Slot, bounds: Bounds, without: Without) -> Option<World> {
         let hold = self.members[member].holds.get(&slot)?;
         if hold.young_until_ms.is_none_or(|until| until == NOW) || (member == 1 && self.is_cut) {
             return None;
@@ -321,7 +336,7 @@ impl World {
             !is_under
                 || is_there
                 || !self.members[other].holds.contains_key(&slot)
-                || (other == 1 && self.is_cut && (self.is_heard || self.lags))
+                || (other == 1 && (bounds.is_past || (self.is_cut && (self.is_heard || self.lags))))
         };
         if without != Without::YoungUntilLooked && !(has_mark(0) && has_mark(1)) {
             return None;
@@ -424,7 +439,9 @@ impl World {
             return None;
         }
         if step == 0 {
-            world.giver.begun_at = self.commits.len();
+            // Of what is over nobody may have heard before it was found out.
+            let is_untold = bounds.is_past && self.writers[1] == 1;
+            world.giver.begun_at = if is_untold { 0 } else { self.commits.len() };
         }
         world.giver.found.push(self.store[step].clone());
         if step == 1 {
@@ -538,6 +555,7 @@ const ONE: Bounds = Bounds {
     dies: false,
     gives_up: false,
     follows: false,
+    is_past: false,
 };
 const LOSSES: Bounds = Bounds { losses: 1, ..ONE };
 const WRITERS: Bounds = Bounds { writers: BOTH, rollbacks: true, ..ONE };
@@ -551,6 +569,9 @@ const GIVEN_UP: Bounds = Bounds { gives_up: true, losses: 1, ..ONE };
 const FOLLOWED: Bounds = Bounds { follows: true, losses: 1, cuts: 1, ..ONE };
 const BESIDE: Bounds = Bounds { follows: true, writers: BOTH, ..ONE };
 const FOLLOWER_BURIED: Bounds = Bounds { follows: true, losses: 1, burials: 1, ..ONE };
+/// What has changed for good: past a host that is out of reach, and with a mark that goes soon.
+const PAST_CUT: Bounds = Bounds { is_past: true, cuts: 1, ..ONE };
+const PAST_BURIED: Bounds = Bounds { is_past: true, losses: 1, burials: 1, ..ONE };
 
 #[test]
 fn no_order_of_steps_gives_out_an_answer_that_is_wrong_or_leaves_a_mark() {
@@ -566,6 +587,8 @@ fn no_order_of_steps_gives_out_an_answer_that_is_wrong_or_leaves_a_mark() {
         ("followed", FOLLOWED),
         ("beside", BESIDE),
         ("follower buried", FOLLOWER_BURIED),
+        ("past, cut off", PAST_CUT),
+        ("past, buried", PAST_BURIED),
     ] {
         let (count, wrong) = explore(bounds, Without::Nothing);
         assert_eq!(wrong, None, "{name}, {count} worlds");
@@ -591,6 +614,8 @@ fn every_rule_is_needed() {
         (Without::NothingWhileAway, FOLLOWED),
         (Without::NothingWhileOwed, FOLLOWED),
         (Without::KnownBeforeCovered, FOLLOWED),
+        (Without::OverBeforeMarked, PAST_BURIED),
+        (Without::NewBase, PAST_BURIED),
     ] {
         assert!(explore(bounds, without).1.is_some(), "nothing goes wrong without {without:?}");
     }
@@ -776,11 +801,13 @@ fn a_store_that_is_back_is_owed_what_it_missed_and_nothing_that_came_later() {
 fn what_the_log_told_while_the_store_was_away_is_owed_though_our_own_writers_are_too() {
     let old = Stamp::made(5, 7, false).without(|_| true);
     let (mut ours, mut others) = (Bench::new(Some(old.clone())), Bench::new(Some(old)));
+    let mut past = Holds::new(2);
     for bench in [&mut ours, &mut others] {
         bench.holds.lose();
         let _ = bench.holds.raise(1);
     }
-    let both = |ours: &mut Bench, others: &mut Bench, is_away| Debts::note(&mut ours.holds, &mut others.holds, is_away);
+    let mut both =
+        |ours: &mut Bench, others: &mut Bench, is_away| Debts::note(&mut ours.holds, &mut past, &mut others.holds, is_away);
     assert_eq!(both(&mut ours, &mut others, true), Debts { of_ours: true, of_others: true });
     for bench in [&mut ours, &mut others] {
         bench.sent.extend(bench.holds.resume(0));
@@ -790,21 +817,25 @@ fn what_the_log_told_while_the_store_was_away_is_owed_though_our_own_writers_are
     assert_eq!(both(&mut ours, &mut others, false), Debts { of_ours: false, of_others: true });
     others.run(0);
     assert!(!both(&mut ours, &mut others, false).is_any());
+    let _ = past.raise(1);
+    assert_eq!(Debts::note(&mut ours.holds, &mut past, &mut others.holds, true), Debts { of_ours: true, of_others: false });
 }
 
 #[test]
-fn a_mark_of_a_follower_that_died_goes_soon_and_that_of_its_weirs_writers_stays() {
+fn a_mark_that_stands_for_no_write_under_way_goes_soon_and_that_of_its_weirs_writers_stays() {
     let mark = |member| Mark { member, kind: Kind::Writer };
-    let (follower, worker) = (mark(0x0700 | u32::from(FOLLOWER)), mark(0x0700));
-    let stamp = Stamp::made(5, 7, false).without(|_| true).with(follower).with(worker);
-    let mut bench = Bench::new(Some(stamp.clone()));
-    for now_ms in (0..GROWN_MS).step_by(1000) {
-        bench.read(now_ms);
-        assert_eq!(bench.store, Some(stamp.clone()), "after {now_ms} ms");
+    for brief in [FOLLOWER, PAST] {
+        let (brief, worker) = (mark(0x0700 | u32::from(brief)), mark(0x0700));
+        let stamp = Stamp::made(5, 7, false).without(|_| true).with(brief).with(worker);
+        let mut bench = Bench::new(Some(stamp.clone()));
+        for now_ms in (0..GROWN_MS).step_by(1000) {
+            bench.read(now_ms);
+            assert_eq!(bench.store, Some(stamp.clone()), "after {now_ms} ms");
+        }
+        bench.read(GROWN_MS);
+        bench.read(GROWN_MS + YOUNG_MS);
+        bench.run(GROWN_MS + YOUNG_MS);
+        assert_eq!(bench.store.as_ref().map(Stamp::writers).as_deref(), Some(&[worker][..]));
+        assert!(bench.store.is_some_and(|stamp| !stamp.has(brief) && stamp.base != 5));
     }
-    bench.read(GROWN_MS);
-    bench.read(GROWN_MS + YOUNG_MS);
-    bench.run(GROWN_MS + YOUNG_MS);
-    assert_eq!(bench.store.as_ref().map(Stamp::writers).as_deref(), Some(&[worker][..]));
-    assert!(bench.store.is_some_and(|stamp| !stamp.has(follower) && stamp.base != 5));
 }

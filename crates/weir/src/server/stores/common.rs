@@ -4,13 +4,13 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use weir_policy::cache::{FOLLOWER, Member, Orphans, Slot};
+use weir_policy::cache::{Member, Orphans, PAST, Slot};
 
 /// The worker that runs what no worker in particular has to.
 pub const FIRST_WORKER: u8 = 0;
 
-/// Workers there may be: one number fewer than a byte has, which is the follower's.
-const WORKERS_MAX: usize = FOLLOWER as usize;
+/// Workers there may be: the numbers above are other members'.
+const WORKERS_MAX: usize = PAST as usize;
 
 /// Hosts, each a bit.
 const HOSTS: usize = 64;
@@ -35,7 +35,7 @@ pub const GIVE_UP_MS: u64 = 10_000;
 
 /// What a thread wants a worker to tell the store.
 pub enum Errand {
-    /// These have changed unseen.
+    /// These have changed unseen. All of that is over: nothing that changes them is under way.
     Change(Vec<Slot>),
     /// A Weir is gone, or may be, that had something to tell: all this may have changed unseen, and may change again (`Common::has_orphans`).
     Lost(Vec<Slot>),
