@@ -195,6 +195,7 @@ impl Line<'_> {
             }
         }
         wire.written.drain(..done);
+        lane.note_written(wire.written.len());
         Ok(())
     }
 

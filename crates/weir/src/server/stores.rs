@@ -37,6 +37,10 @@ const UNSENT_MS: u64 = u64::MAX;
 /// Questions under way at a host. With more of them the store is too slow to be of use: those that come are not asked.
 const UNDER_WAY_MAX: usize = 20_000;
 
+/// Bytes that wait for a connection to a host to take them, beyond which no answer is added: it is slower than what it is given. What
+/// writers owe it is small, and waits with them.
+const UNSENT_BYTES_MAX: usize = 16 << 20;
+
 /// Life of a stamp after the last change: then the marks of a Weir that died are gone, too. To lose a stamp is safe.
 const STAMP_SECONDS: u64 = 3600;
 
@@ -144,6 +148,8 @@ pub struct Stores {
     ring: Ring,
     wide: Box<dyn Fn(Slot) -> bool>,
     expire_seconds: u64,
+    /// Answers asked for in one question.
+    together_max: usize,
     /// Time in milliseconds since the start of the proxy, as the tasks of the shelves last knew it.
     now_ms: Cell<u64>,
     /// Since when the worker is about to end.
@@ -195,6 +201,7 @@ impl Stores {
             ring: Ring::new(&hosts),
             wide,
             expire_seconds: config.expire_ms.div_ceil(1000),
+            together_max: fetching::together_max(config.answer_bytes_max),
             now_ms: Cell::new(0),
             leaving_ms: Cell::new(None),
             woken: RefCell::default(),
@@ -265,13 +272,17 @@ impl Stores {
         self.shown.borrow_mut().round_of(&fetch.digest, deps, self.hash_of(bytes), next)
     }
 
-    /// Stores an answer. It does not matter when it gets there: it carries what it hangs on.
-    pub fn put(&self, digest: &Digest, kept: &Kept<'_>) {
+    /// Stores an answer. It does not matter when it gets there: it carries what it hangs on. Whether it is on its way.
+    pub fn put(&self, digest: &Digest, kept: &Kept<'_>) -> bool {
         let (at, key) = (self.home_of(digest), self.answer_key(digest));
-        if self.shelves[at].can_take() && kept.bytes.len() + kept.key.len() < VALUE_BYTES_MAX / 2 {
+        let shelf = &self.shelves[at];
+        let has_room = || shelf.lanes()[shelf.lane_of(&key)].unsent_bytes() < UNSENT_BYTES_MAX;
+        let is_taken = shelf.can_take() && kept.bytes.len() + kept.key.len() < VALUE_BYTES_MAX / 2 && has_room();
+        if is_taken {
             let bytes = kept.write();
             self.say(at, &key, Ask::Set { key: &key, bytes: &bytes, seconds: self.expire_seconds }, Purpose::Put);
         }
+        is_taken
     }
 }
 
@@ -714,6 +725,53 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         for slot in std::mem::take(&mut self.slots) {
             self.stores.settle_for(self.whose, slot, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With one host, which is there.
+    fn stores(answer_bytes_max: usize) -> Rc<Stores> {
+        let store = StoreConfig { hosts: "127.0.0.1".into(), port: 11211, ..StoreConfig::default() };
+        let config = CacheConfig {
+            enabled: true,
+            method: Method::Memcached,
+            memcached: store,
+            answer_bytes_max,
+            ..CacheConfig::default()
+        };
+        let stores = Stores::new(FIRST_WORKER, &config, &Common::new(), Box::new(|_| false)).unwrap();
+        stores.shelves[0].is_up.set(true);
+        stores
+    }
+
+    #[test]
+    fn a_host_that_takes_its_time_is_given_no_more_answers_than_memory_should_hold() {
+        let (stores, bytes) = (stores(1 << 20), vec![0; 1 << 20]);
+        let put = || {
+            let kept = Kept { took_us: 1, deps: Deps::of_pairs(vec![(1, 1)]), key: b"key", bytes: &bytes };
+            stores.put(&digest_of(b"key"), &kept)
+        };
+        let count = (0..100).take_while(|_| put()).count();
+        assert!(count > 1, "{count} answers");
+        let lane = &stores.shelves[0].lanes()[0];
+        let unsent = lane.out.borrow().len();
+        assert!(unsent < UNSENT_BYTES_MAX + 2 * bytes.len(), "{unsent} bytes");
+        // On its way, but not taken by the socket.
+        lane.out.borrow_mut().clear();
+        lane.note_written(unsent);
+        assert!(!put());
+        lane.note_written(0);
+        assert!(put());
+    }
+
+    #[test]
+    fn of_large_answers_fewer_are_asked_for_together() {
+        for (answer_bytes_max, together) in [(1024, 64), (1 << 20, 32), (1 << 30, 1), (0, 64)] {
+            assert_eq!(stores(answer_bytes_max).together_max, together, "answers of {answer_bytes_max} bytes");
         }
     }
 }

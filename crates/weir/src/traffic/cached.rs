@@ -601,9 +601,9 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
             }
             Some(stores) => {
                 stores.doorkeeper.borrow_mut().took(took_us);
-                stores.put(&digest_of(&key), &Kept { took_us, deps, key: &key, bytes: &bytes });
+                let is_on_its_way = stores.put(&digest_of(&key), &Kept { took_us, deps, key: &key, bytes: &bytes });
                 shelf::wake(w, stores);
-                true
+                is_on_its_way
             }
         };
         if is_stored {

@@ -13,6 +13,14 @@ use weir_wire::store::{Ask, Expect, Value};
 /// Answers asked for in one question.
 const TOGETHER_MAX: usize = 64;
 
+/// Bytes of answers that are asked for together: a reply is taken in as a whole, by each worker.
+const REPLY_BYTES_MAX: usize = 32 << 20;
+
+/// Answers that are asked for together, if none is larger than that.
+pub(super) fn together_max(answer_bytes_max: usize) -> usize {
+    (REPLY_BYTES_MAX / answer_bytes_max.max(1)).clamp(1, TOGETHER_MAX)
+}
+
 /// A read: an answer and the stamps it hangs on, in one exchange with each host.
 pub struct Fetch {
     /// What is asked for. In the store it stands under its digest.
@@ -158,7 +166,7 @@ impl Stores {
         }
         let reads: Vec<Rc<Fetch>> = {
             let mut wanted = shelf.wanted.borrow_mut();
-            let count = wanted.len().min(TOGETHER_MAX);
+            let count = wanted.len().min(self.together_max);
             wanted.drain(..count).collect()
         };
         let mut stamps: Vec<Slot> = Vec::new();

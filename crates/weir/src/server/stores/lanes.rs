@@ -19,6 +19,8 @@ const CONFIRM_MS: u64 = 250;
 pub struct Lane {
     /// To be written.
     pub out: RefCell<Vec<u8>>,
+    /// What of it is on its way and was not taken by the socket.
+    written_bytes: Cell<usize>,
     pub sent: RefCell<VecDeque<Sent>>,
     /// What stamps bear that are made there.
     tag: Vec<u8>,
@@ -37,6 +39,16 @@ impl Lane {
     pub fn stamp(&self, now_ms: u64) {
         let mut sent = self.sent.borrow_mut();
         sent.iter_mut().rev().take_while(|sent| sent.at_ms == UNSENT_MS).for_each(|sent| sent.at_ms = now_ms);
+    }
+
+    /// So many bytes are on their way that the socket has not taken yet.
+    pub fn note_written(&self, bytes: usize) {
+        self.written_bytes.set(bytes);
+    }
+
+    /// What waits to be taken by the socket.
+    pub fn unsent_bytes(&self) -> usize {
+        self.out.borrow().len() + self.written_bytes.get()
     }
 
     /// A stamp as it lies there.
