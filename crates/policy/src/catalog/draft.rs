@@ -130,9 +130,19 @@ impl Draft {
         Ok(())
     }
 
-    pub(super) fn checked(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
-        let object = self.object(word(cells, 0)?, 0, Fate::Writes)?;
-        self.checked.push(Checked { object, function: number(cells, 1)?, oid: number(cells, 2)? });
+    /// What is in a relation, or in a type.
+    pub(super) fn contents(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let (what, oid) = (word(cells, 0)?, number(cells, 1)?);
+        match what {
+            "w" => self.tables.wild.push(oid),
+            "f" => self.tables.fleeting.push(oid),
+            "t" => self.tables.with_time.push(oid),
+            "c" => {
+                let object = self.object(word(cells, 3)?, 0, Fate::Writes)?;
+                self.checked.push(Checked { object, function: number(cells, 2)?, oid });
+            }
+            _ => return Err(DraftError::Row),
+        }
         Ok(())
     }
 
@@ -168,21 +178,6 @@ impl Draft {
 
     pub(super) fn referring(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         self.tables.referring.push((number(cells, 0)?, number(cells, 1)?));
-        Ok(())
-    }
-
-    pub(super) fn wild(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
-        self.tables.wild.push(number(cells, 0)?);
-        Ok(())
-    }
-
-    pub(super) fn fleeting(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
-        self.tables.fleeting.push(number(cells, 0)?);
-        Ok(())
-    }
-
-    pub(super) fn with_time(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
-        self.tables.with_time.push(number(cells, 0)?);
         Ok(())
     }
 

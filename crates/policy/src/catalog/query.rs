@@ -22,33 +22,6 @@ macro_rules! used_in {
     };
 }
 
-/// Which functions of users run when a value becomes one of a type: those of a domain's checks, of what the domain is over, and of what is in an
-/// array, a row or a range. `with_checks` are pairs of a type and a function. A text of `time with time zone` (1266, its array 1270) hangs on today's
-/// date, as if it called `now`. Where nothing of that is used, as mostly, columns and arrays are not looked at.
-macro_rules! with_checks {
-    ($query:expr) => {
-        concat!(
-            "WITH RECURSIVE used (is_any) AS MATERIALIZED (SELECT EXISTS (SELECT FROM pg_constraint WHERE contypid <> 0 AND conbin::text ~ ':(?:funcid|opfuncid) [0-9]{5,}') \
-             OR EXISTS (SELECT FROM pg_attribute WHERE atttypid IN (1266, 1270) AND attrelid >= 16384) \
-             OR EXISTS (SELECT FROM pg_type WHERE typbasetype IN (1266, 1270))), \
-             parts (type, part) AS MATERIALIZED (SELECT oid, typbasetype FROM pg_type WHERE typtype = 'd' AND (typbasetype >= 16384 OR typbasetype IN (1266, 1270)) \
-             UNION SELECT oid, typelem FROM pg_type WHERE typelem >= 16384 AND (SELECT is_any FROM used) \
-             UNION SELECT c.reltype, a.atttypid FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
-             WHERE a.attnum > 0 AND (a.atttypid >= 16384 OR a.atttypid IN (1266, 1270)) AND NOT a.attisdropped AND c.reltype <> 0 AND (SELECT is_any FROM used) \
-             UNION SELECT rngtypid, rngsubtype FROM pg_range WHERE rngsubtype >= 16384 \
-             UNION SELECT (to_jsonb(r) ->> 'rngmultitypid')::oid, rngtypid FROM pg_range r WHERE rngtypid >= 16384 AND to_jsonb(r) ? 'rngmultitypid' \
-             UNION SELECT d.contypid, m.t[1]::oid FROM pg_constraint d, \
-             LATERAL regexp_matches(d.conbin::text, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) WHERE d.contypid <> 0), \
-             with_checks (type, function) AS (SELECT v.type::oid, 'pg_catalog.now()'::regprocedure::oid FROM (VALUES (1266), (1270)) AS v (type) \
-             UNION SELECT d.contypid, p.oid FROM pg_constraint d, \
-             LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
-             JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contypid <> 0 AND p.oid >= 16384 \
-             UNION SELECT parts.type, w.function FROM with_checks w JOIN parts ON parts.part = w.type) ",
-            $query
-        )
-    };
-}
-
 /// All questions, in an order in which each row's numbers are known from rows before it.
 pub const PARTS: &[Part] = &[
     Part { sql: "SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'", take: Draft::schema },
@@ -62,9 +35,9 @@ pub const PARTS: &[Part] = &[
               WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.refclassid = 'pg_class'::regclass) \
               OR EXISTS (SELECT FROM regexp_matches(p.proargdefaults::text, ':(?:funcid|opfuncid) ([1-9][0-9]*)', 'g') AS m (f) \
               JOIN pg_proc f ON f.oid = m.f[1]::oid WHERE f.provolatile = 'v')) THEN 't' \
-              ELSE CASE greatest(p.provolatile::text, (SELECT max(f.provolatile::text) FROM pg_aggregate a \
+              ELSE CASE greatest(p.provolatile::text, CASE WHEN p.prokind = 'a' THEN (SELECT max(f.provolatile::text) FROM pg_aggregate a \
               JOIN pg_proc f ON f.oid IN (a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn, a.aggmtransfn, \
-              a.aggminvtransfn, a.aggmfinalfn) WHERE a.aggfnoid = p.oid), \
+              a.aggminvtransfn, a.aggmfinalfn) WHERE a.aggfnoid = p.oid) END, \
               CASE WHEN p.oid >= 16384 AND (p.proargdefaults::text ~ '\\{(SQLVALUEFUNCTION|COERCEVIAIO|NEXTVALUEEXPR)' \
               OR EXISTS (SELECT FROM regexp_matches(p.proargdefaults::text, ':(?:funcid|opfuncid) ([1-9][0-9]*)', 'g') AS m (f) \
               JOIN pg_proc f ON f.oid = m.f[1]::oid WHERE f.provolatile <> 'i') \
@@ -136,45 +109,7 @@ pub const PARTS: &[Part] = &[
               AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))",
         take: Draft::referring,
     },
-    // Writing it may do anything: functions of users run that the text does not name. Up to version 14 a partition's copies of its parent's
-    // triggers count as internal like those of foreign keys, which call functions of PostgreSQL's own.
-    Part {
-        sql: with_checks!(
-            "SELECT tgrelid FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384 \
-              UNION SELECT ev_class FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384 \
-              UNION SELECT oid FROM pg_class WHERE relkind = 'f' OR relrowsecurity \
-              UNION SELECT d.adrelid FROM pg_attrdef d, LATERAL regexp_matches(d.adbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
-              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE p.oid >= 16384 AND p.provolatile = 'v' \
-              UNION SELECT d.conrelid FROM pg_constraint d, \
-              LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
-              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contype = 'c' AND p.oid >= 16384 AND p.provolatile = 'v' AND d.conrelid <> 0 \
-              UNION SELECT a.attrelid FROM pg_attribute a JOIN with_checks w ON w.type = a.atttypid \
-              JOIN pg_proc p ON p.oid = w.function WHERE a.attnum > 0 AND p.provolatile = 'v' \
-              UNION SELECT a.attrelid FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid, \
-              LATERAL regexp_matches(t.typdefaultbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
-              JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE a.attnum > 0 AND t.oid >= 16384 AND t.typdefaultbin IS NOT NULL AND p.oid >= 16384 AND p.provolatile = 'v' \
-              UNION SELECT e.relation FROM (SELECT adrelid, adbin::text FROM pg_attrdef \
-              UNION ALL SELECT conrelid, conbin::text FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0 \
-              UNION ALL SELECT t.attrelid, y.typdefaultbin::text FROM pg_attribute t JOIN pg_type y ON y.oid = t.atttypid \
-              WHERE t.attnum > 0 AND y.oid >= 16384 AND y.typdefaultbin IS NOT NULL) AS e (relation, tree), \
-              LATERAL regexp_matches(e.tree, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) JOIN with_checks w ON w.type = m.t[1]::oid \
-              JOIN pg_proc p ON p.oid = w.function WHERE p.provolatile = 'v'"
-        ),
-        take: Draft::wild,
-    },
-    // Their rows hang on who asks, or on the moment: policies, and views that say the time or the user, or read dates from texts, or columns of the system's that a row
-    // lock changes or a rollback. And what a constant beside a column becomes hangs on the column's type: `time with time zone`, or one with a check.
-    Part {
-        sql: with_checks!(
-            "SELECT oid FROM pg_class WHERE relrowsecurity UNION SELECT ev_class FROM pg_rewrite WHERE ev_type = '1' AND ev_class >= 16384 \
-              AND (ev_action::text ~ '\\{(SQLVALUEFUNCTION|TABLEFUNC|XMLEXPR|JSONEXPR|TABLESAMPLECLAUSE|NEXTVALUEEXPR)|:varattno -[1345] ' \
-              OR (ev_action::text ~ '\\{COERCEVIAIO' AND ev_action::text ~ ':resulttype (1082|1083|1114|1184|1266|2202|2203|2204|2205|2206|4089|4096|24|[0-9]{5,}) ')) \
-              UNION SELECT a.attrelid FROM pg_attribute a JOIN with_checks w ON w.type = a.atttypid JOIN pg_type t ON t.oid = w.type \
-              JOIN pg_proc p ON p.oid = w.function WHERE a.attnum > 0 AND a.attrelid >= 16384 AND p.provolatile <> 'i' \
-              AND (p.oid < 16384 OR t.typtype <> 'd')"
-        ),
-        take: Draft::fleeting,
-    },
+    Part { sql: CONTENTS, take: Draft::contents },
     Part {
         sql: "SELECT EXISTS (SELECT FROM pg_settings WHERE name = 'default_transaction_isolation' AND reset_val = 'serializable') \
               OR EXISTS (SELECT FROM pg_db_role_setting s, unnest(s.setconfig) AS c (entry) WHERE c.entry ~ '^default_transaction_isolation=')",
@@ -193,10 +128,6 @@ pub const PARTS: &[Part] = &[
               WHERE name IN ('default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')",
         take: Draft::asked_of_transactions,
     },
-    Part {
-        sql: "SELECT DISTINCT attrelid FROM pg_attribute WHERE attnum > 0 AND atttypid IN (1083, 1183) AND attrelid >= 16384",
-        take: Draft::with_time,
-    },
     // What a refresh runs, which writes rows whose tables it does not name.
     Part {
         sql: concat!(
@@ -206,11 +137,6 @@ pub const PARTS: &[Part] = &[
             " WHERE r.ev_type = '1' GROUP BY r.ev_class"
         ),
         take: Draft::refresh,
-    },
-    // What the check of a domain calls runs like a cast to it, or to a type that holds it.
-    Part {
-        sql: with_checks!("SELECT t.typname, w.function, t.oid FROM with_checks w JOIN pg_type t ON t.oid = w.type"),
-        take: Draft::checked,
     },
     // Only where something runs that texts do not show. Of longer sources nothing is believed.
     Part {
@@ -260,6 +186,60 @@ pub const PARTS: &[Part] = &[
         take: Draft::hidden,
     },
 ];
+
+/// What is in relations and types, in one question, so that columns and types, of which there are most, are gone through once.
+///
+/// - `w`: writing the relation may do anything, as functions of users run that the text does not name: triggers, rules, defaults, checks. Up to
+///   version 14 a partition's copies of its parent's triggers count as internal like those of foreign keys, which call functions of PostgreSQL's own.
+/// - `f`: what the relation shows hangs on who asks, or on the moment: policies, and views that say the time or the user, or read dates from texts, or
+///   columns of the system's that a row lock changes or a rollback. And what a constant beside a column becomes hangs on the column's type: `time with
+///   time zone`, or one with a check.
+/// - `t`: it has a column of type `time`.
+/// - `c`: what becomes a value of the type, by its number and name, runs the function: that of a domain's check, of what the domain is over, and of what
+///   is in an array, a row or a range (`checks`). A text of `time with time zone` (1266, its array 1270) hangs on today's date, as if it called `now`.
+///   Where nothing of that is used, as mostly, arrays and rows are not looked at.
+const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED (SELECT attrelid, atttypid FROM pg_attribute \
+    WHERE attnum > 0 AND attrelid >= 16384 AND (atttypid >= 16384 OR atttypid IN (1083, 1183, 1266, 1270))), \
+    domains (type, base, initial) AS MATERIALIZED (SELECT oid, typbasetype, typdefaultbin::text FROM pg_type WHERE typtype = 'd' AND oid >= 16384), \
+    guarded (oid, kind, by_row) AS MATERIALIZED (SELECT oid, relkind, relrowsecurity FROM pg_class WHERE relkind = 'f' OR relrowsecurity), \
+    sources (type, function) AS MATERIALIZED (SELECT v.type::oid, 'pg_catalog.now()'::regprocedure::oid FROM (VALUES (1266), (1270)) AS v (type) \
+    UNION SELECT d.contypid, p.oid FROM pg_constraint d, LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+    JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contypid <> 0 AND p.oid >= 16384), \
+    used (is_any) AS MATERIALIZED (SELECT EXISTS (SELECT FROM sources WHERE type >= 16384) OR EXISTS (SELECT FROM columns WHERE type IN (1266, 1270)) \
+    OR EXISTS (SELECT FROM domains WHERE base IN (1266, 1270)) OR EXISTS (SELECT FROM pg_range WHERE rngsubtype IN (1266, 1270))), \
+    parts (type, part) AS MATERIALIZED (SELECT type, base FROM domains \
+    UNION SELECT oid, typelem FROM pg_type WHERE typelem >= 16384 AND (SELECT is_any FROM used) \
+    UNION SELECT c.reltype, a.type FROM columns a JOIN pg_class c ON c.oid = a.relation WHERE c.reltype <> 0 AND (SELECT is_any FROM used) \
+    UNION SELECT rngtypid, rngsubtype FROM pg_range \
+    UNION SELECT (to_jsonb(r) ->> 'rngmultitypid')::oid, rngtypid FROM pg_range r WHERE to_jsonb(r) ? 'rngmultitypid' \
+    UNION SELECT d.contypid, m.t[1]::oid FROM pg_constraint d, \
+    LATERAL regexp_matches(d.conbin::text, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) WHERE d.contypid <> 0), \
+    checks (type, function) AS (SELECT type, function FROM sources \
+    UNION SELECT parts.type, k.function FROM checks k JOIN parts ON parts.part = k.type), \
+    judged (type, function, volatility) AS MATERIALIZED (SELECT k.type, k.function, p.provolatile FROM checks k JOIN pg_proc p ON p.oid = k.function), \
+    writing (type) AS MATERIALIZED (SELECT type FROM judged WHERE volatility = 'v'), \
+    filling (type) AS MATERIALIZED (SELECT d.type FROM domains d, LATERAL regexp_matches(d.initial, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+    JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE p.oid >= 16384 AND p.provolatile = 'v' \
+    UNION SELECT d.type FROM domains d, LATERAL regexp_matches(d.initial, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) \
+    JOIN writing w ON w.type = m.t[1]::oid WHERE EXISTS (SELECT FROM writing)), \
+    trees (relation, tree) AS (SELECT adrelid, adbin::text FROM pg_attrdef \
+    UNION ALL SELECT conrelid, conbin::text FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0) \
+    SELECT 'w', tgrelid, 0, NULL FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384 \
+    UNION SELECT 'w', ev_class, 0, NULL FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384 \
+    UNION SELECT 'w', oid, 0, NULL FROM guarded \
+    UNION SELECT 'w', e.relation, 0, NULL FROM trees e, LATERAL regexp_matches(e.tree, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+    JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE p.oid >= 16384 AND p.provolatile = 'v' \
+    UNION SELECT 'w', e.relation, 0, NULL FROM trees e, LATERAL regexp_matches(e.tree, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) \
+    JOIN writing w ON w.type = m.t[1]::oid WHERE EXISTS (SELECT FROM writing) \
+    UNION SELECT 'w', a.relation, 0, NULL FROM columns a WHERE a.type IN (SELECT type FROM writing UNION SELECT type FROM filling) \
+    UNION SELECT 'f', oid, 0, NULL FROM guarded WHERE by_row \
+    UNION SELECT 'f', ev_class, 0, NULL FROM pg_rewrite WHERE ev_type = '1' AND ev_class >= 16384 \
+    AND (ev_action::text ~ '\\{(SQLVALUEFUNCTION|TABLEFUNC|XMLEXPR|JSONEXPR|TABLESAMPLECLAUSE|NEXTVALUEEXPR)|:varattno -[1345] ' \
+    OR (ev_action::text ~ '\\{COERCEVIAIO' AND ev_action::text ~ ':resulttype (1082|1083|1114|1184|1266|2202|2203|2204|2205|2206|4089|4096|24|[0-9]{5,}) ')) \
+    UNION SELECT 'f', a.relation, 0, NULL FROM columns a JOIN judged k ON k.type = a.type WHERE k.volatility <> 'i' \
+    AND (k.function < 16384 OR k.type NOT IN (SELECT type FROM domains)) \
+    UNION SELECT 't', relation, 0, NULL FROM columns WHERE type IN (1083, 1183) \
+    UNION SELECT 'c', k.type, k.function, (SELECT typname FROM pg_type WHERE oid = k.type) FROM judged k";
 
 /// One row that is another one when something changed that `PARTS` ask for.
 ///

@@ -106,7 +106,7 @@ fn times_of_today_are_not_kept() {
     let ground = Ground::new();
     ground.prepare(
         "create table zoned (a int, z timetz); insert into zoned values (1, '10:00'); create table times (t time); insert into times values ('10:00');
-         create domain z as timetz; create type zs as (z timetz); create table stamps (at timestamptz); insert into stamps values ('2020-01-01 10:00+00');
+         create domain z as timetz; create type zs as (z timetz); create type zspan as range (subtype = timetz); create table stamps (at timestamptz); insert into stamps values ('2020-01-01 10:00+00');
          create view v as select timetz '10:00+00' at time zone 'Europe/Berlin' as z from stamps; create view w as select t::timetz as z from times;
          create function hour_of(z timetz) returns float8 language sql immutable as 'select extract(hour from z)'",
     );
@@ -133,6 +133,7 @@ fn times_of_today_are_not_kept() {
         "select make_time(1, 2, 3) at time zone 'UTC', at from stamps",
         "select '10:00'::z, t from times",
         "select '(10:00)'::zs, t from times",
+        "select '[10:00,11:00)'::zspan, t from times",
         "select a from zoned where z = '10:00'",
         "select timetz_cmp('10:00', '11:00'), t from times",
         "select hour_of('10:00'), t from times",
