@@ -220,6 +220,7 @@ impl Draft {
     /// Works out the fates and sorts. Takes a while for a large database: not for a worker's thread.
     pub fn finish(mut self, routing: &RoutingConfig) -> Catalog {
         let pg_catalog = self.schemas.iter().position(|(_, name)| **name == *"pg_catalog").map(|at| at as u32);
+        self.note_extract(pg_catalog);
         for function in &mut self.functions {
             function.object.fate = used_fate(function, &self.text, pg_catalog, routing);
         }
@@ -287,6 +288,22 @@ impl Draft {
             defaults: self.defaults,
             of_transactions: self.of_transactions,
         }
+    }
+
+    /// Up to version 13 `EXTRACT` calls `date_part`; texts are parsed as later versions do. Source: `func_expr_common_subexpr` in gram.y.
+    fn note_extract(&mut self, pg_catalog: Option<u32>) {
+        let named = |name: &str| {
+            let is_one = |function: &&Numbered| is_builtin(function, pg_catalog) && function.object.name(&self.text) == name;
+            self.functions.iter().filter(is_one).map(|function| (function.oid, function.object)).collect::<Vec<_>>()
+        };
+        if !named(EXTRACT).is_empty() {
+            return;
+        }
+        let older = named("date_part");
+        let (Ok(at), Ok(bytes)) = (u32::try_from(self.text.len()), u16::try_from(EXTRACT.len())) else { return };
+        self.text.push_str(EXTRACT);
+        let renamed = older.into_iter().map(|(oid, object)| Numbered { oid, object: Object { at, bytes, ..object } });
+        self.functions.extend(renamed);
     }
 
     /// Such functions that may be called like a column.
@@ -442,6 +459,9 @@ impl Draft {
 
 /// `now()`, which what becomes a `time with time zone` hangs on.
 const NOW: u32 = 1299;
+
+/// What the parser calls the function behind the word.
+const EXTRACT: &str = "extract";
 
 /// `timezone` of a `time with time zone`, by text and by interval.
 const ZONES_OF_TODAY: [u32; 2] = [2037, 2038];

@@ -3,17 +3,31 @@
 use crate::support::ground::wait_for_catalog;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
+/// Before version 14 there are no functions whose body is parsed when they are made.
+fn is_older_than_14(ground: &Ground) -> bool {
+    ground.direct().value("show server_version_num").parse::<u32>().unwrap() < 140_000
+}
+
+/// Makes what the table's statements name; gives its lines as statement and what is expected.
+fn prepare_table(ground: &Ground) -> Vec<(&'static str, &'static str)> {
+    let is_old = is_older_than_14(ground);
+    let objects = include_str!("routes/objects.sql").lines().filter(|line| !is_old || !line.contains(" begin atomic "));
+    ground.prepare(&objects.collect::<Vec<_>>().join("\n"));
+    let lines = include_str!("routes/table.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let known = lines.filter(|line| !is_old || !line.contains("knows_sequence"));
+    known.map(|line| line.split_once(" ==> ").expect("a line is `statement ==> where rule`")).collect()
+}
+
 /// Where the table's statements go, as `SHOW route` tells.
 #[test]
 fn every_statement_of_the_table_goes_where_it_says() {
     let ground = Ground::new();
-    ground.prepare(include_str!("routes/objects.sql"));
+    let table = prepare_table(&ground);
     let proxy = ground.proxy("");
     let mut client = ground.client(&proxy);
     let mut wrong = Vec::new();
     let mut count = 0;
-    for line in include_str!("routes/table.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let (text, expected) = line.split_once(" ==> ").expect("a line is `statement ==> where rule`");
+    for (text, expected) in table {
         let row = &client.rows(&format!("show route for '{}'", text.replace('\'', "''")))[0];
         let said = format!("{} {}", row[0], row[2]);
         if said != expected {
@@ -30,11 +44,10 @@ fn every_statement_of_the_table_goes_where_it_says() {
 #[test]
 fn what_is_said_to_only_read_is_refused_by_no_standby() {
     let ground = Ground::new();
-    ground.prepare(include_str!("routes/objects.sql"));
+    let table = prepare_table(&ground);
     let proxy = ground.proxy("");
     let mut client = ground.client(&proxy);
-    for line in include_str!("routes/table.txt").lines().filter(|line| line.ends_with("==> reader read")) {
-        let (text, _) = line.split_once(" ==> ").unwrap();
+    for (text, _) in table.into_iter().filter(|(_, expected)| *expected == "reader read") {
         if !text.starts_with("copy") {
             let _ = client.try_rows(text).unwrap_or_else(|failure| panic!("{text}: {failure:?}"));
         }
@@ -324,7 +337,12 @@ fn what_a_standby_has_not_replayed_is_read_on_the_primary() {
     cluster.wait_caught_up().unwrap();
     wait_for_catalog(&mut client, "postgres");
     cluster.standbys()[0].query("select pg_wal_replay_pause()").unwrap();
-    wait_until("replay to pause", || cluster.standbys()[0].value("select pg_get_wal_replay_pause_state()").unwrap() == "paused");
+    // Before version 14 nothing is replayed any more once this is asked for.
+    let is_paused = match client.parameter("server_version").is_some_and(|version| version.starts_with("13.")) {
+        true => "select case when pg_is_wal_replay_paused() then 'paused' end",
+        false => "select pg_get_wal_replay_pause_state()",
+    };
+    wait_until("replay to pause", || cluster.standbys()[0].value(is_paused).unwrap() == "paused");
     client.run("create table fresh as select 5 as a; alter table old add b int default 6; insert into old values (1, 7)");
     client.run("create function newest() returns int language sql stable as 'select 8'");
     wait_for_catalog(&mut client, "postgres");
