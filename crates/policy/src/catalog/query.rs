@@ -197,16 +197,18 @@ pub const PARTS: &[Part] = &[
 /// - `t`: it has a column of type `time`.
 /// - `c`: what becomes a value of the type, by its number and name, runs the function: that of a domain's check, of what the domain is over, and of what
 ///   is in an array, a row or a range (`checks`). A text of `time with time zone` (1266, its array 1270) hangs on today's date, as if it called `now`.
-///   Where nothing of that is used, as mostly, arrays and rows are not looked at.
+///   So does what a `regclass` or `regrole` shows (2205, 4096; arrays 2210, 4097): names of indexes and roles, and of tables that are temporary, are not looked
+///   at for changes. Where nothing of that is used, as mostly, arrays and rows are not looked at.
 const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED (SELECT attrelid, atttypid FROM pg_attribute \
-    WHERE attnum > 0 AND attrelid >= 16384 AND (atttypid >= 16384 OR atttypid IN (1083, 1183, 1266, 1270))), \
+    WHERE attnum > 0 AND attrelid >= 16384 AND (atttypid >= 16384 OR atttypid IN (1083, 1183, 1266, 1270, 2205, 2210, 4096, 4097))), \
     domains (type, base, initial) AS MATERIALIZED (SELECT oid, typbasetype, typdefaultbin::text FROM pg_type WHERE typtype = 'd' AND oid >= 16384), \
     guarded (oid, kind, by_row) AS MATERIALIZED (SELECT oid, relkind, relrowsecurity FROM pg_class WHERE relkind = 'f' OR relrowsecurity), \
-    sources (type, function) AS MATERIALIZED (SELECT v.type::oid, 'pg_catalog.now()'::regprocedure::oid FROM (VALUES (1266), (1270)) AS v (type) \
+    sources (type, function) AS MATERIALIZED (SELECT v.type::oid, 'pg_catalog.now()'::regprocedure::oid \
+    FROM (VALUES (1266), (1270), (2205), (2210), (4096), (4097)) AS v (type) \
     UNION SELECT d.contypid, p.oid FROM pg_constraint d, LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
     JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contypid <> 0 AND p.oid >= 16384), \
-    used (is_any) AS MATERIALIZED (SELECT EXISTS (SELECT FROM sources WHERE type >= 16384) OR EXISTS (SELECT FROM columns WHERE type IN (1266, 1270)) \
-    OR EXISTS (SELECT FROM domains WHERE base IN (1266, 1270)) OR EXISTS (SELECT FROM pg_range WHERE rngsubtype IN (1266, 1270))), \
+    used (is_any) AS MATERIALIZED (SELECT EXISTS (SELECT FROM sources WHERE type >= 16384) OR EXISTS (SELECT FROM columns JOIN sources USING (type)) \
+    OR EXISTS (SELECT FROM domains JOIN sources ON sources.type = base) OR EXISTS (SELECT FROM pg_range JOIN sources ON type = rngsubtype)), \
     parts (type, part) AS MATERIALIZED (SELECT type, base FROM domains \
     UNION SELECT oid, typelem FROM pg_type WHERE typelem >= 16384 AND (SELECT is_any FROM used) \
     UNION SELECT c.reltype, a.type FROM columns a JOIN pg_class c ON c.oid = a.relation WHERE c.reltype <> 0 AND (SELECT is_any FROM used) \
@@ -244,7 +246,8 @@ const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED 
 /// One row that is another one when something changed that `PARTS` ask for.
 ///
 /// Of tables the columns themselves and not the row's version, which TRUNCATE changes too. One pass over these catalogs; with 100,000
-/// tables and 50,000 functions that takes a quarter of a second, so it is asked the less often the longer it takes.
+/// tables and 50,000 functions that takes a quarter of a second, so it is asked the less often the longer it takes. A partition that is being detached has a new version of its
+/// row before it has none.
 pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, xmin)))) FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_proc), \
@@ -252,7 +255,7 @@ pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
      FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND relpersistence <> 't'), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_operator WHERE oid >= 16384), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_cast WHERE oid >= 16384), \
-    (SELECT concat(count(*), '/', sum(hashtext(concat(inhrelid, ' ', inhparent)))) FROM pg_inherits), \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(inhrelid, ' ', inhparent, ' ', xmin)))) FROM pg_inherits), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_rewrite), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', tgenabled, ' ', tgfoid)))) FROM pg_trigger WHERE tgfoid >= 16384), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_event_trigger), \

@@ -1,7 +1,7 @@
 //! What the catalog tells the query cache: which answers may be kept, and when they are no longer true.
 
 use super::cache::{is_hit, warm};
-use crate::support::{Ground, Proxy, Raw, wait_until};
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
 /// With global causal reads an answer of a server is as new as one from memory must be.
 const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
@@ -61,6 +61,56 @@ fn what_is_changed_past_weir_is_noticed_where_no_table_tells_of_it() {
         }
     }
     admin.run(&format!("drop owned by {role}, {role}_group; drop role {role}, {role}_group"));
+}
+
+#[test]
+fn a_partition_that_is_being_detached_is_gone_before_it_is_detached() {
+    let ground = Ground::new();
+    if ground.direct().value("show server_version_num").parse::<u32>().unwrap() < 140_000 {
+        return;
+    }
+    ground.prepare(
+        "create table parent (a int) partition by list (a); create table part partition of parent for values in (1);
+         create table other partition of parent for values in (2); insert into parent values (1), (2);
+         alter table part add check (a is not null and a = 1)",
+    );
+    // With that check none is added, by which it would be seen.
+    let proxy = ground.proxy(ON);
+    let (mut reader, mut holder, mut owner) = (ground.client(&proxy), ground.direct(), ground.direct());
+    let read = "select count(*) from parent";
+    warm(&proxy, &mut reader, read);
+    holder.run("begin");
+    holder.run(read);
+    owner.send(&wire::query("alter table parent detach partition part concurrently"));
+    wait_until("the partition to be passed over", || reader.value(read) == "1");
+    assert_eq!(ground.direct().value("select count(*) from pg_inherits where inhdetachpending"), "1", "it is not done");
+    holder.run("commit");
+    assert_eq!(owner.tags(), "CZ");
+}
+
+#[test]
+fn numbers_that_show_a_name_are_not_kept() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table t (a int); insert into t values (1); create index named on t (a); create domain table_name as regclass;
+         create table by_class (r regclass, n int); insert into by_class values ('named', 1);
+         create table by_role (r regrole, n int); insert into by_role values ('postgres', 1);
+         create table by_domain (r table_name); insert into by_domain values ('named');
+         create table by_array (r regclass[]); insert into by_array values ('{named}');
+         create view v as select r from by_class; create table by_type (r regtype); insert into by_type values ('int')",
+    );
+    let proxy = ground.proxy(ON);
+    let (mut reader, mut admin) = (ground.client(&proxy), ground.direct());
+    for kept in ["select a from t", "select r from by_type"] {
+        warm(&proxy, &mut reader, kept);
+    }
+    let reads = ["by_class", "by_role", "by_domain", "by_array", "v"].map(|table| format!("select r from {table}"));
+    for read in &reads {
+        assert!((0..4).all(|_| !is_hit(&proxy, &mut reader, read)), "{read}");
+    }
+    admin.run("alter index named rename to renamed");
+    ground.cluster.wait_caught_up().unwrap();
+    assert_eq!(reader.value("select r from v"), "renamed");
 }
 
 #[test]
