@@ -143,12 +143,18 @@ pub async fn watch(w: Rc<Worker>, database: Arc<Database>) {
         }
         let started = Instant::now();
         let changes = database.changes();
+        let had_line = line.is_some();
         let outcome = look(&w, &database, &mut line, (&mut known, &mut beside), changes).await;
         let pause = match &outcome {
             Ok(took) => LOOK_PERIOD.max(*took * LOOK_SHARE),
+            Err(_) if had_line => LOOK_MIN,
             Err(_) => RETRY,
         };
         if outcome.is_err() {
+            if had_line {
+                // Another database may have this name by now: nobody drops one to which there are connections.
+                doubt(&w, &database);
+            }
             line = None;
         }
         tell(&w, &database, outcome.err());

@@ -89,6 +89,23 @@ fn a_partition_that_is_being_detached_is_gone_before_it_is_detached() {
 }
 
 #[test]
+fn a_database_that_is_dropped_past_weir_is_not_answered_for() {
+    let ground = Ground::new();
+    let name = format!("{}_dropped", ground.database);
+    let primary = ground.cluster.primary();
+    primary.query(&format!("create database {name}")).unwrap();
+    let mut sql = primary.connect("postgres", &name).unwrap();
+    sql.query("create table t (a int); insert into t values (1)").unwrap();
+    drop(sql);
+    ground.cluster.wait_caught_up().unwrap();
+    let proxy = ground.proxy(ON);
+    let mut reader = Raw::tcp(proxy.port()).log_in("postgres", &name, &[]).unwrap();
+    warm(&proxy, &mut reader, "select a from t");
+    primary.query(&format!("drop database {name} with (force)")).unwrap();
+    wait_until("the database to be gone", || reader.try_rows("select a from t").is_err());
+}
+
+#[test]
 fn numbers_that_show_a_name_are_not_kept() {
     let ground = Ground::new();
     ground.prepare(
