@@ -246,8 +246,7 @@ impl Draft {
             let unlogged = self.relations.iter_mut().filter(|relation| relation.object.fate == Fate::Unlogged);
             unlogged.for_each(|relation| relation.object.fate = Fate::Reads);
         }
-        let is_steady = |function: u32| self.steady_function(function);
-        let has_unsteady_cast = self.casts.iter().any(|(_, function, _)| !is_steady(*function));
+        let has_unsteady_cast = self.casts.iter().any(|(_, function, _)| !self.steady_function(*function));
         let (hidden_casts, casts): (Vec<_>, Vec<_>) = std::mem::take(&mut self.casts)
             .into_iter()
             .filter(|(_, function, _)| self.fate_of_function(*function) != Fate::Reads)
