@@ -157,6 +157,7 @@ const MODULES: &[Module] = &[
     row(2, "answers", &[("stores", "raises slots in a store, if answers lie in one")]),
     row(2, "stores", &[]),
     row(2, "socket", &[]),
+    row(2, "house", &[]),
     row(1, "tls", &[]),
     row(1, "errand", &[]),
     row(1, "directory", &[]),

@@ -4,6 +4,7 @@ pub mod cli;
 pub mod demo;
 pub mod docs;
 pub mod files;
+pub mod house;
 pub mod inherit;
 pub mod listen;
 pub mod notify;

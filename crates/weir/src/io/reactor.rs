@@ -333,7 +333,9 @@ impl Reactor {
     /// Returns true when another thread used the waker.
     pub fn turn(&self) -> io::Result<bool> {
         self.run_tasks();
-        let wait = if self.runnable.borrow().is_empty() { self.until_next_timer() } else { Wait::Not };
+        // After a fault there is something to be done at once.
+        let is_idle = self.runnable.borrow().is_empty() && self.panicked.borrow().is_empty();
+        let wait = if is_idle { self.until_next_timer() } else { Wait::Not };
         self.collect(wait)?;
         self.fire_timers();
         Ok(self.woken.replace(false))
@@ -366,14 +368,16 @@ impl Reactor {
         // A fault in one session must not end the others: its task is dropped, and its sockets close. The panic hook has told the log.
         let poll = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
         self.current.set(NO_TASK);
-        if poll.is_err() {
-            self.panicked.borrow_mut().push(id);
-        }
-        match poll.unwrap_or(Poll::Ready(())) {
-            Poll::Pending => self.tasks.borrow_mut()[id as usize].future = Some(future),
-            Poll::Ready(()) => {
+        match poll {
+            Ok(Poll::Pending) => self.tasks.borrow_mut()[id as usize].future = Some(future),
+            Ok(Poll::Ready(())) => {
                 drop(future);
                 self.free_tasks.borrow_mut().push(id);
+            }
+            Err(_) => {
+                drop(future);
+                // Its number is nobody's from now on: who looks after the fault must not meet another task.
+                self.panicked.borrow_mut().push(id);
             }
         }
     }

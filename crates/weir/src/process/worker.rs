@@ -11,6 +11,7 @@ use crate::monitor::fault::Fault;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::{Counters, Metric};
 use crate::monitor::stats::{Stat, Stats};
+use crate::process::house::House;
 use crate::process::shared::{Mailbox, Message, Shared, Stop, Victim, WorkerId};
 use crate::server::catalogs::Database;
 use crate::server::link::{self, Address, Link, LinkCard};
@@ -173,6 +174,7 @@ type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
 pub struct Worker {
     pub id: WorkerId,
     pub shared: Arc<Shared>,
+    house: House,
     pub reactor: Reactor,
     pub buffers: Rc<Buffers>,
     pub statements: RefCell<Statements>,
@@ -263,6 +265,7 @@ impl Worker {
             dice: Cell::new(seed | 1),
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),
+            house: House::default(),
             reactor,
             shared,
         })
@@ -274,10 +277,11 @@ impl Worker {
         self.reactor.spawn(async move { w.keep_house().await });
         if let Some(stores) = &self.stores {
             for at in 0..stores.shelves.len() {
-                self.reactor.spawn(shelf::attend(self.clone(), stores.clone(), at));
+                let attend = move |w, stores| shelf::attend(w, stores, at);
+                self.keep("a store of answers", stores, attend, move |w, stores| shelf::give_up(w, stores, at));
             }
             if self.id == FIRST_WORKER {
-                self.reactor.spawn(fence::watch(self.clone(), stores.clone()));
+                self.keep("what other Weirs say of the stores", stores, fence::watch, |_, stores| stores.common.revoke());
                 if self.peek_config().cache.follows_wal {
                     self.reactor.spawn(books::keep(self.clone(), stores.clone()));
                 }
@@ -301,6 +305,26 @@ impl Worker {
                 Stop::Smart | Stop::Fast | Stop::Immediate => return self.end(),
             }
         }
+    }
+
+    /// Begins a task that has to do with stores, and begins it again after a fault.
+    fn keep<F: Future<Output = ()> + 'static>(
+        self: &Rc<Worker>,
+        name: &'static str,
+        stores: &Rc<Stores>,
+        begin: impl Fn(Rc<Worker>, Rc<Stores>) -> F + 'static,
+        mend: impl Fn(&Worker, &Stores) + 'static,
+    ) {
+        let (worker, ours) = (self.clone(), stores.clone());
+        let begin = move |pause| {
+            let (w, task) = (worker.clone(), begin(worker.clone(), ours.clone()));
+            async move {
+                w.reactor.sleep(pause).await;
+                task.await;
+            }
+        };
+        let (worker, theirs) = (self.clone(), stores.clone());
+        self.house.keep(&self.reactor, name, begin, move || mend(&worker, &theirs));
     }
 
     /// Whether clients are left, be they another worker's: the first does for all what one does, and any may have a link that another's
@@ -343,6 +367,12 @@ impl Worker {
 
     /// Gives back what the session of a task held that panicked: its place, and its link's place in the pool.
     fn after_panic(&self, task: TaskId) {
+        if let Some(name) = self.house.after_panic(&self.reactor, task) {
+            self.shared
+                .log
+                .say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
+            return;
+        }
         let entry = self.entries.borrow().iter().flatten().find(|entry| entry.task.get() == task).cloned();
         let Some(entry) = entry else { return };
         self.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));

@@ -103,6 +103,13 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
     }
 }
 
+/// The task that kept the connection to a host is gone: whoever waits for its answer goes without.
+pub fn give_up(w: &Worker, stores: &Stores, at: usize) {
+    stores.shelves[at].is_attended.set(false);
+    stores.lose(at);
+    wake(w, stores);
+}
+
 /// Waits before the next attempt; writers may be waiting meanwhile.
 async fn pause(w: &Worker, stores: &Rc<Stores>, at: usize, time: Duration) {
     let until = Instant::now() + time;
