@@ -264,7 +264,8 @@ fn push_call(sql: &mut String, name: &str, value: Option<&str>) {
     sql.push_str(",false)");
 }
 
-/// A value as it reads in whatever encoding the link has: that of the session before, when the statement that brings another arrives.
+/// A value as it reads in whatever encoding the link has: that of the session before, when the statement that brings another arrives. Its bytes are
+/// taken as they are, as those of a startup packet. Values beyond ASCII that are learned later are only known where that is UTF-8, too.
 fn value_literal(sql: &mut String, value: &str) {
     if value.is_ascii() {
         return literal(sql, value);
@@ -274,7 +275,7 @@ fn value_literal(sql: &mut String, value: &str) {
         match c {
             '\'' | '\\' => sql.extend([c, c]),
             c if c.is_ascii() => sql.push(c),
-            c => sql.push_str(&format!("\\U{:08x}", u32::from(c))),
+            c => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| sql.push_str(&format!("\\x{byte:02x}"))),
         }
     }
     sql.push('\'');
@@ -324,7 +325,7 @@ mod tests {
     #[test]
     fn a_value_reads_alike_in_all_encodings() {
         let sql = Settings::default().change_to(&settings(&[("a.b", r"ü'\")]));
-        assert_eq!(sql, r"SELECT pg_catalog.set_config('a.b', E'\U000000fc''\\',false)");
+        assert_eq!(sql, r"SELECT pg_catalog.set_config('a.b', E'\xc3\xbc''\\',false)");
     }
 
     #[test]

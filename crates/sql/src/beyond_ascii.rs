@@ -8,7 +8,12 @@
 
 /// Whether bytes beyond ASCII stand, or may stand, anywhere but in plain strings and comments.
 pub fn names_beyond_ascii(text: &[u8]) -> bool {
-    !text.is_ascii() && stands_in_names(text)
+    (!text.is_ascii() || has_escapes(text)) && stands_in_names(text)
+}
+
+/// Whether names may be written in escapes.
+fn has_escapes(text: &[u8]) -> bool {
+    text.contains(&b'\\') && text.windows(2).any(|pair| pair == b"&\"")
 }
 
 fn stands_in_names(text: &[u8]) -> bool {
@@ -18,6 +23,8 @@ fn stands_in_names(text: &[u8]) -> bool {
         let part = match byte {
             0x80.. => return true,
             // A prefix may make it a string with escapes.
+            // Escapes of Unicode make it a name beyond ASCII.
+            b'"' if at > 0 && text[at - 1] == b'&' => return true,
             b'"' => after_identifier(rest),
             b'\'' if at == 0 || !is_prefix(text[at - 1]) => after_string(rest),
             b'-' if rest.starts_with(b"--") => Some(rest.iter().position(|b| matches!(b, b'\n' | b'\r')).unwrap_or(rest.len())),
@@ -96,6 +103,8 @@ mod tests {
             ("select 'ü', 'a\\'", false),
             ("select $$ü$$", true),
             ("select U&'ü'", true),
+            ("select U&\"\\00e9\" from t", true),
+            ("select 1 &\"a\" from t", false),
             ("select 'ü", true),
             ("select /* ü", true),
             ("select 'ü'/* ü */'a' - 1 / 2", false),

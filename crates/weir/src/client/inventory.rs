@@ -12,7 +12,6 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::worker::Worker;
 use crate::server::catalogs::UNKNOWN;
-use crate::server::link::{ENCODING, UTF8};
 use crate::{client::state, server::link, traffic::vacate};
 pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
 use std::rc::Rc;
@@ -353,7 +352,7 @@ pub fn send(s: &mut Session, w: &Worker, sql: &str, expect: Expect) {
 /// A row of the answer; `None` when it is too long to be looked at.
 pub fn on_row(s: &mut Session, body: Option<&[u8]>) {
     let Some(asking) = &mut s.state.asking else { return };
-    let is_utf8 = s.link.as_ref().is_some_and(|link| link.reported(ENCODING) == UTF8);
+    let is_utf8 = s.link.as_ref().is_some_and(|link| link.tells_utf8());
     // A function's source is looked through for words of ASCII only.
     let reads = |cells: &Vec<Option<&[u8]>>| {
         is_utf8 || cells.first() == Some(&Some(b"f")) || cells.iter().flatten().all(|cell| cell.is_ascii())

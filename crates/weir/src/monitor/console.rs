@@ -329,7 +329,7 @@ impl Console<'_> {
     fn on_bind(&mut self, body: &[u8]) -> Result<(), Fault> {
         let (portal, rest) = split_cstr(body).ok_or_else(malformed)?;
         let (name, _) = split_cstr(rest).ok_or_else(malformed)?;
-        let formats = crate::traffic::answer::result_formats(body).ok_or_else(malformed)?;
+        let formats = crate::traffic::answer::result_formats(body).map_err(|_| malformed())?;
         let command = self.find(name)?.clone();
         if self.portals.len() >= NAMES_MAX && !self.portals.contains_key(portal) {
             return Err(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, format!("more than {NAMES_MAX} portals in the console")));

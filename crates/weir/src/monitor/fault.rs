@@ -21,6 +21,14 @@ pub enum Severity {
     Fatal,
 }
 
+/// What a server says of messages that make no sense. Source: pqformat.c.
+pub mod garbled {
+    pub const NOTHING: &str = "no data left in message";
+    pub const NO_END_OF_STRING: &str = "invalid string in message";
+    pub const TOO_SHORT: &str = "insufficient data left in message";
+    pub const MORE_THAN_MEANT: &str = "invalid message format";
+}
+
 /// SQLSTATEs Weir uses itself. Source: PostgreSQL manual, appendix "PostgreSQL Error Codes".
 pub mod sqlstate {
     pub const CONNECTION_FAILURE: &str = "08006";
@@ -64,6 +72,11 @@ impl Fault {
 
     pub fn fatal(sqlstate: &str, message: impl Into<String>) -> Fault {
         Fault { severity: Severity::Fatal, ..Fault::error(sqlstate, message) }
+    }
+
+    /// Of a message that makes no sense, in the words of `garbled`.
+    pub fn garbled(text: &str) -> Fault {
+        Fault::error(sqlstate::PROTOCOL_VIOLATION, text)
     }
 
     /// What a server said, to be said in its place.

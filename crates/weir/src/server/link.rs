@@ -218,6 +218,11 @@ impl Link {
         self.reported.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
 
+    /// Whether what the server says is in UTF-8, and what it is told by its bytes.
+    pub fn tells_utf8(&self) -> bool {
+        self.reported(ENCODING) == UTF8 && matches!(self.reported("server_encoding"), UTF8 | "SQL_ASCII")
+    }
+
     /// Notes a ParameterStatus.
     pub fn report(&mut self, body: &[u8]) {
         let Some((name, value)) = server::read_parameter(body) else { return };

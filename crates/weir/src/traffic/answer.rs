@@ -3,7 +3,7 @@
 use crate::client::inventory;
 use crate::client::session::{FAILED, IDLE, Session};
 use crate::client::statements::Statement;
-use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::fault::{Fault, garbled, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::views::{self, Change, Local, Table};
 use crate::process::worker::Worker;
@@ -132,8 +132,14 @@ pub fn execute(s: &mut Session, w: &Rc<Worker>, statement: &Rc<Statement>, done:
     Ok(())
 }
 
-/// The result formats a Bind asks for. `None`: malformed.
-pub fn result_formats(body: &[u8]) -> Option<Vec<u16>> {
+/// The result formats a Bind asks for, or what a server says of one that makes no sense.
+pub fn result_formats(body: &[u8]) -> Result<Vec<u16>, &'static str> {
+    let (formats, left) = read_formats(body).ok_or(garbled::TOO_SHORT)?;
+    if left.is_empty() { Ok(formats) } else { Err(garbled::MORE_THAN_MEANT) }
+}
+
+/// The same, and what stands behind them.
+fn read_formats(body: &[u8]) -> Option<(Vec<u16>, &[u8])> {
     let (_, rest) = split_cstr(body)?;
     let (_, rest) = split_cstr(rest)?;
     let (formats, rest) = split_words(rest)?;
@@ -144,7 +150,7 @@ pub fn result_formats(body: &[u8]) -> Option<Vec<u16>> {
         let length = i32::from_be_bytes(length).max(0) as usize;
         rest = after.get(length..)?;
     }
-    split_words(rest).map(|(formats, _)| formats)
+    split_words(rest)
 }
 
 /// A count and that many 16-bit words.
@@ -192,8 +198,9 @@ mod tests {
     #[test]
     fn result_formats_are_read_past_the_parameters() {
         let bind = b"\0s\0\0\x01\0\x01\0\x02\0\0\0\x02ab\xff\xff\xff\xff\0\x02\0\x01\0\0";
-        assert_eq!(result_formats(bind), Some(vec![1, 0]));
-        assert_eq!(result_formats(b"\0s\0\0\0\0\0\0\0"), Some(vec![]));
-        assert_eq!(result_formats(b"\0s\0\0\0\0\x01\0\0\0\x09a"), None);
+        assert_eq!(result_formats(bind), Ok(vec![1, 0]));
+        assert_eq!(result_formats(b"\0s\0\0\0\0\0\0\0"), Ok(vec![]));
+        assert_eq!(result_formats(b"\0s\0\0\0\0\x01\0\0\0\x09a"), Err(garbled::TOO_SHORT));
+        assert_eq!(result_formats(b"\0s\0\0\0\0\0\0\0x"), Err(garbled::MORE_THAN_MEANT));
     }
 }

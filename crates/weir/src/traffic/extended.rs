@@ -7,7 +7,7 @@ use crate::client::flow::Flow;
 use crate::client::inventory;
 use crate::client::session::{Change, Own, Portal, Session};
 use crate::client::statements::{self, Prepared, Statement};
-use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::fault::{Fault, garbled, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::statement_log::{self, Source};
 use crate::monitor::stats::Stat;
@@ -45,14 +45,6 @@ fn malformed(header: Header) -> Fault {
     Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())
 }
 
-/// What a server says of a message that makes no sense. Source: `pq_getmsgstring`, `pq_getmsgbyte` and `pq_getmsgend` in pqformat.c.
-pub fn garbled(text: &str) -> Fault {
-    Fault::error(sqlstate::PROTOCOL_VIOLATION, text.to_string())
-}
-
-pub const NO_END_OF_STRING: &str = "invalid string in message";
-pub const MORE_THAN_MEANT: &str = "invalid message format";
-
 pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
     if header.body_bytes as usize > limit {
@@ -63,7 +55,7 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     }
     let body = body_here(s.up.unseen(), header);
     let Some((name, tail)) = split_cstr(body).filter(|(_, tail)| tail.contains(&0)) else {
-        return refuse(s, w, header, garbled(NO_END_OF_STRING));
+        return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
     };
     let is_named = !name.is_empty();
     if is_named && s.is_in_doubt(name) {
@@ -246,8 +238,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     let body_here = body_here(s.up.unseen(), header);
     let heads = split_cstr(body_here).and_then(|(portal, rest)| split_cstr(rest).map(|(name, _)| (portal, name)));
     let Some((portal, name)) = heads else {
-        let is_whole = body_here.len() == header.body_bytes as usize;
-        return if is_whole { refuse(s, w, header, garbled(NO_END_OF_STRING)) } else { s.want_names(header, body_here.len()) };
+        return without_names(s, w, header, body_here.len());
     };
     let (portal_bytes, name_bytes) = (portal.len(), name.len());
     if s.is_in_doubt(name) {
@@ -309,6 +300,15 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         rename_bind(head, portal_bytes, header.frame_bytes() - head_bytes, prepared.id, out);
     });
     Ok(Flow::Next)
+}
+
+/// The names of a Bind are not all here, or make no sense.
+#[cold]
+fn without_names(s: &mut Session, w: &Worker, header: Header, here: usize) -> Result<Flow, Fault> {
+    if here < header.body_bytes as usize {
+        return s.want_names(header, here);
+    }
+    refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING))
 }
 
 /// A Bind is about to be sent. `statement`: what is known of it, which may be nothing.
@@ -442,6 +442,9 @@ fn no_such_statement(name: &[u8]) -> Fault {
 /// A server's complaint about a Bind, if it has the statement's name on the servers: the client knows it under its own.
 #[cold]
 pub fn in_words_of_client(named: &HashMap<Box<[u8]>, Own>, report: &Report<'_>) -> Option<Fault> {
+    if !report.message.windows(NAME_PREFIX.len()).any(|part| part == NAME_PREFIX) {
+        return None;
+    }
     let message = String::from_utf8_lossy(report.message);
     named.iter().find_map(|(name, own)| {
         let mut ours = Vec::new();
@@ -512,8 +515,9 @@ fn bind_local(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared
         return Err(malformed(header));
     }
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
-    let Some(formats) = answer::result_formats(body) else {
-        return refuse(s, w, header, garbled("insufficient data left in message"));
+    let formats = match answer::result_formats(body) {
+        Ok(formats) => formats,
+        Err(text) => return refuse(s, w, header, Fault::garbled(text)),
     };
     s.portal = Some(Portal { prepared, formats, done: false });
     s.up.eat(header);
@@ -597,14 +601,14 @@ fn describe_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
 
 /// Kind (`S` or `P`) and name of a Describe or Close, or what a server says of one without, in its order.
 fn read_kind(header: Header, body: &[u8]) -> Result<(u8, &[u8]), Fault> {
-    let (&kind, rest) = body.split_first().ok_or_else(|| garbled("no data left in message"))?;
-    let (name, rest) = split_cstr(rest).ok_or_else(|| garbled(NO_END_OF_STRING))?;
+    let (&kind, rest) = body.split_first().ok_or_else(|| Fault::garbled(garbled::NOTHING))?;
+    let (name, rest) = split_cstr(rest).ok_or_else(|| Fault::garbled(garbled::NO_END_OF_STRING))?;
     if !rest.is_empty() {
-        return Err(garbled(MORE_THAN_MEANT));
+        return Err(Fault::garbled(garbled::MORE_THAN_MEANT));
     }
     if !matches!(kind, b'S' | b'P') {
         let message = if header.tag == front::CLOSE { "CLOSE" } else { "DESCRIBE" };
-        return Err(garbled(&format!("invalid {message} message subtype {kind}")));
+        return Err(Fault::garbled(&format!("invalid {message} message subtype {kind}")));
     }
     Ok((kind, name))
 }
@@ -612,11 +616,14 @@ fn read_kind(header: Header, body: &[u8]) -> Result<(u8, &[u8]), Fault> {
 pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     if s.portal.is_some() {
         let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
-        let Some((name, _)) = split_cstr(body) else {
-            return refuse(s, w, header, garbled(NO_END_OF_STRING));
+        let Some((name, limit)) = split_cstr(body) else {
+            return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
         };
-        if name.is_empty() {
-            return Ok(execute_local(s, w, header));
+        match (name.is_empty(), limit.len()) {
+            (true, 4) => return Ok(execute_local(s, w, header)),
+            (true, 0..4) => return refuse(s, w, header, Fault::garbled(garbled::TOO_SHORT)),
+            (true, _) => return refuse(s, w, header, Fault::garbled(garbled::MORE_THAN_MEANT)),
+            (false, _) => {}
         }
     }
     let flow = pass_unknown(s, w, header, Expect::Execute);

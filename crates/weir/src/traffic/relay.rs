@@ -11,7 +11,7 @@ use crate::client::session::{Change, IDLE, Session};
 use crate::client::statements::{self, Statement};
 use crate::io::reactor::parked;
 use crate::io::socket::Got;
-use crate::monitor::fault::{Fault, Severity, sqlstate};
+use crate::monitor::fault::{Fault, Severity, garbled, sqlstate};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::monitor::statement_log::{self, Source};
@@ -325,10 +325,7 @@ fn decide(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault
         front::DESCRIBE => check_small(header).and_then(|()| extended::on_describe(s, w, header)),
         front::EXECUTE => check_small(header).and_then(|()| extended::on_execute(s, w, header)),
         front::CLOSE => check_small(header).and_then(|()| extended::on_close(s, w, header)),
-        front::FLUSH if header.body_bytes > 0 => {
-            let Some(_) = s.up.whole(header) else { return check_small(header).map(|()| Flow::More) };
-            extended::refuse(s, w, header, extended::garbled(extended::MORE_THAN_MEANT))
-        }
+        front::FLUSH if header.body_bytes > 0 => on_garbled_flush(s, w, header),
         front::FLUSH => Ok(pass_if_linked(s, w, header)),
         front::SYNC => check_bare(header).map(|()| on_sync(s, w, header)),
         front::COPY_DATA => {
@@ -434,6 +431,21 @@ fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
     extended::on_sync(s, w, header)
 }
 
+/// Within a copy a server does not look at what a Flush holds; elsewhere that is an error.
+#[cold]
+fn on_garbled_flush(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fault> {
+    let Some(_) = s.up.whole(header) else { return check_small(header).map(|()| Flow::More) };
+    if s.replies.is_copying_in() {
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    if s.link.is_some() && !s.replies.is_empty() {
+        // Whether there is a copy is not known yet.
+        return Ok(aim::hold(s, w));
+    }
+    extended::refuse(s, w, header, Fault::garbled(garbled::MORE_THAN_MEANT))
+}
+
 /// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.
 fn pass_if_linked(s: &mut Session, w: &Worker, header: Header) -> Flow {
     if s.link.is_some() {
@@ -453,8 +465,8 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         match weir_wire::frame::split_cstr(body) {
             Some((text, [])) => w.statements.borrow_mut().of_text(text),
             // A server answers more than one string by an error, and does not do what we would note of the statement.
-            Some(_) => return refuse_garbled(s, w, header, extended::MORE_THAN_MEANT),
-            None => return refuse_garbled(s, w, header, extended::NO_END_OF_STRING),
+            Some(_) => return refuse_garbled(s, w, header, garbled::MORE_THAN_MEANT),
+            None => return refuse_garbled(s, w, header, garbled::NO_END_OF_STRING),
         }
     };
     if s.is_misread(&statement) {
@@ -540,7 +552,7 @@ fn refuse_garbled(s: &mut Session, w: &Worker, header: Header, text: &str) -> Re
     if s.replies.is_unsynced() {
         return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
     }
-    Ok(refuse_query(s, w, header, extended::garbled(text)))
+    Ok(refuse_query(s, w, header, Fault::garbled(text)))
 }
 
 /// Fails a simple query. In a transaction the server is made to fail, so that the transaction fails too.

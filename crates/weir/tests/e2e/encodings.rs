@@ -145,3 +145,42 @@ fn a_setting_is_brought_in_its_own_encoding() {
         assert_eq!(client.value("select current_setting('client_encoding')"), "UTF8");
     }
 }
+
+#[test]
+fn values_of_a_startup_packet_are_bytes_to_a_database_in_another_encoding() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 2\npool_wait_timeout = 3");
+    for encoding in ["sql_ascii", "latin1"] {
+        let database = format!("{}_{encoding}", ground.database);
+        let made = format!("create database {database} encoding {encoding} template template0 locale 'C'");
+        ground.cluster.primary().query(&made).unwrap();
+        let log_in = |port: u16, more: &[(&str, &str)]| Raw::tcp(port).log_in("postgres", &database, more).unwrap();
+        // Each byte is a letter of its own in LATIN1.
+        let utf8 = [("client_encoding", "UTF8")];
+        log_in(ground.cluster.primary().port(), &utf8).run(
+            r#"create schema "é"; create schema "Ã©"; create table "é".t as select 'é' as name; create table "Ã©".t as select 'Ã©' as name"#,
+        );
+        for more in [
+            vec![("search_path", "é"), ("application_name", "Müller"), ("app.y", "Ä")],
+            vec![("client_encoding", "UTF8"), ("search_path", "é")],
+            vec![("options", "-c app.y=Ä"), ("search_path", "é")],
+        ] {
+            let (mut direct, mut client) = (log_in(ground.cluster.primary().port(), &more), log_in(proxy.port(), &more));
+            let mut others = [log_in(proxy.port(), &utf8), log_in(proxy.port(), &[])];
+            for text in
+                ["select name from t", "select set_config('app.x', 'é', false) is null", "select current_setting('app.x')"]
+            {
+                // On another connection than before.
+                others.iter_mut().take(1).for_each(|other| other.run("begin; select 1"));
+                let said = [&mut direct, &mut client].map(|one| one.query(text).into_iter().map(|m| m.body).collect::<Vec<_>>());
+                others.iter_mut().take(1).for_each(|other| other.run("commit"));
+                others.reverse();
+                assert_eq!(said[0], said[1], "{text} in {encoding} with {more:?}");
+            }
+        }
+    }
+    drop(proxy);
+    for encoding in ["sql_ascii", "latin1"] {
+        ground.cluster.primary().query(&format!("drop database {}_{encoding} with (force)", ground.database)).unwrap();
+    }
+}

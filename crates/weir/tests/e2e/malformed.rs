@@ -142,3 +142,57 @@ fn what_a_pipeline_did_before_nonsense_is_undone() {
         assert_eq!(ground.direct().value("select count(*) from t"), "0");
     }
 }
+
+/// Sends messages to a server and through Weir; both say the same, up to the last ReadyForQuery, which tells whether a transaction is open.
+fn check_alike(ground: &Ground, proxy: &crate::support::Proxy, name: &str, messages: &[Vec<u8>], rounds: usize) {
+    let said = [ground.direct(), ground.client(proxy)].map(|mut client| {
+        client.send(&messages.concat());
+        (0..rounds)
+            .map(|_| {
+                let round = until_ready_or_end(&mut client);
+                (heard(&round), round.last().map(|last| last.body.clone()).filter(|body| body.len() == 1))
+            })
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(said[0], said[1], "{name}");
+}
+
+#[test]
+fn nonsense_about_what_weir_answers_itself_is_an_error() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("");
+    let (parse, bind) = (wire::parse("", "begin"), wire::bind("", "", &[]));
+    for (name, bytes) in [
+        ("execute with half a count", [bind.clone(), wire::message(b'E', b"\0\0\0")].concat()),
+        ("execute with more behind it", [bind.clone(), wire::message(b'E', b"\0\0\0\0\0x")].concat()),
+        ("bind with more behind it", wire::message(b'B', b"\0\0\0\0\0\0\0\0x")),
+        ("bind without result formats", wire::message(b'B', b"\0\0\0\0\0\0")),
+        ("nothing", bind),
+    ] {
+        check_alike(&ground, &proxy, name, &[parse.clone(), bytes, wire::sync(), wire::query("select 1")], 2);
+    }
+}
+
+#[test]
+fn a_flush_within_a_copy_may_hold_what_it_likes() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("");
+    let (copy, flush) = ("copy t from stdin", wire::message(b'H', b"x"));
+    let data = [wire::copy_data(b"1\n"), flush.clone(), wire::copy_data(b"2\n"), wire::copy_done()].concat();
+    let failing = [wire::copy_data(b"x\n"), flush.clone(), wire::copy_data(b"2\n"), wire::copy_done()].concat();
+    for (name, messages, rounds) in [
+        ("simple", vec![wire::query(copy), data.clone(), wire::query("select count(*) from t")], 2),
+        ("first of all", vec![wire::query(copy), flush, data.clone(), wire::query("select count(*) from t")], 2),
+        ("extended", vec![wire::unnamed(copy, &[]), data, wire::sync(), wire::query("select count(*) from t")], 2),
+        ("extended, and it fails", vec![wire::unnamed(copy, &[]), failing, wire::sync(), wire::query("select 7")], 2),
+    ] {
+        ground.direct().run("truncate t");
+        let said = [ground.direct(), ground.client(&proxy)].map(|mut client| {
+            client.run("truncate t");
+            client.send(&messages.concat());
+            (0..rounds).map(|_| heard(&until_ready_or_end(&mut client))).collect::<Vec<_>>()
+        });
+        assert_eq!(said[0], said[1], "{name}");
+    }
+}
