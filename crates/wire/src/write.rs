@@ -33,6 +33,8 @@ pub struct Report<'a> {
     pub message: &'a str,
     pub detail: &'a str,
     pub hint: &'a str,
+    /// The function of PostgreSQL's that reports it.
+    pub routine: &'a str,
 }
 
 /// An ErrorResponse. Empty texts are left out.
@@ -54,6 +56,7 @@ fn report_message(out: &mut Vec<u8>, tag: u8, report: &Report<'_>) {
             (b'M', report.message),
             (b'D', report.detail),
             (b'H', report.hint),
+            (b'R', report.routine),
         ];
         for (field, text) in fields {
             if !text.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::catalog::{Catalog, Names, Path, Touched};
 use crate::config::CacheConfig;
-use weir_sql::facts::{Changes, Effect, Ending, Facts, Name, SessionVerb, Transaction};
+use weir_sql::facts::{Changes, Effect, Ending, Facts, Name, SessionVerb, Transaction, Verb};
 
 /// A text's author asks for its answer to be kept, or not. They stand at the very begin, as in Pgpool-II.
 const FORCE: &str = "/*FORCE QUERY CACHE*/";
@@ -31,6 +31,8 @@ pub struct Text {
     strict: Names,
     written: Box<[Name]>,
     changes: Changes,
+    /// It runs event triggers, if there are any: also where it changes no table itself (`COMMENT`, `CREATE INDEX`, `REFRESH`).
+    is_event: bool,
     /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`. Not so `SELECT 1 + 2`: the plus sign may be a user's.
     pub is_idle: bool,
     /// As far as its text shows it is one statement that reads, leaves nothing behind and locks nothing.
@@ -49,7 +51,9 @@ impl Text {
         let is_refused = facts.effect == Effect::Refused;
         Text {
             reads: reads(facts, text, config),
+            is_event: is_event(facts),
             is_idle: facts.changes == Changes::Nothing
+                && !is_event(facts)
                 && names == Names::default()
                 && !is_refused
                 && facts.effect != Effect::Reads,
@@ -73,6 +77,7 @@ impl Text {
             strict: Names::default(),
             written: Box::default(),
             changes: Changes::Cluster,
+            is_event: true,
             is_idle: false,
             only_reads: false,
             ends: true,
@@ -99,6 +104,7 @@ impl Text {
         match (self.changes, known) {
             _ if self.is_idle => Touched::Tables(Vec::new()),
             (Changes::Database | Changes::Cluster, _) | (_, None) => Touched::All,
+            (_, Some((catalog, _))) if self.is_event && catalog.has_event_triggers() => Touched::All,
             (Changes::Nothing | Changes::Rows, Some((catalog, path))) => catalog.touches(&self.names, &self.written, path),
         }
     }
@@ -117,6 +123,12 @@ impl Text {
     pub fn is_for_all_databases(&self) -> bool {
         self.changes == Changes::Cluster
     }
+}
+
+/// What is only about rows runs none.
+fn is_event(facts: &Facts) -> bool {
+    let is_about_rows = facts.statements == 1 && matches!(facts.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Select);
+    facts.effect == Effect::Writes && !(is_about_rows && !facts.defines)
 }
 
 fn is_one_read(facts: &Facts) -> bool {

@@ -117,6 +117,7 @@ impl Draft {
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
     hidden: Hidden,
+    has_event_triggers: bool,
     /// Relations whose writing may leave something; sorted.
     written: Box<[u32]>,
     /// Those whose reading may; sorted.
@@ -131,6 +132,7 @@ impl UnseenDraft {
         let by_writes = with_writes.iter().any(|(_, name)| leaves(name));
         let by_definitions = with_definitions.iter().any(|name| leaves(name));
         // Where something may come of writing or defining, it may come of whatever does that in its turn.
+        let has_event_triggers = !with_definitions.is_empty();
         let spreads = by_writes || by_definitions;
         let counts = |name: &str| leaves(name) || (spreads && (name.is_empty() || functions.writes(name)));
         let all = |list: &[(u32, String)]| -> Box<[u32]> {
@@ -143,7 +145,7 @@ impl UnseenDraft {
             .and(Hidden::READS.when(!read.is_empty()))
             .and(Hidden::RECALLS.when(recalls))
             .and(Hidden::DEFINES.when(by_definitions || (by_writes && with_definitions.iter().any(|name| counts(name)))));
-        Unseen { hidden, written, read, made_up: made_up.into_iter().collect() }
+        Unseen { hidden, has_event_triggers, written, read, made_up: made_up.into_iter().collect() }
     }
 }
 
@@ -151,6 +153,11 @@ impl Catalog {
     /// By what something may be left that no text shows.
     pub fn hidden(&self) -> Hidden {
         self.unseen.hidden
+    }
+
+    /// Whether what defines something runs functions of users, which may write whatever they like.
+    pub fn has_event_triggers(&self) -> bool {
+        self.unseen.has_event_triggers
     }
 
     /// Whether a statement that writes these may leave something by what comes with them; also if it is not known what they are.

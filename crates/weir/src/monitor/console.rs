@@ -303,7 +303,7 @@ impl Console<'_> {
     fn finish(&mut self, tag: &str, notice: Option<&Fault>) {
         if let Some(notice) = notice {
             let Fault { sqlstate, message, detail, hint, .. } = notice;
-            write::notice(&mut self.out, &Report { severity: "NOTICE", sqlstate, message, detail, hint });
+            write::notice(&mut self.out, &Report { severity: "NOTICE", sqlstate, message, detail, hint, routine: "" });
         }
         write::command_complete(&mut self.out, tag);
     }

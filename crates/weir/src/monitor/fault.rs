@@ -11,6 +11,7 @@ pub struct Fault {
     pub message: String,
     pub detail: String,
     pub hint: String,
+    pub routine: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,7 @@ impl Fault {
             message: message.into(),
             detail: String::new(),
             hint: String::new(),
+            routine: "",
         }
     }
 
@@ -89,6 +91,11 @@ impl Fault {
         Fault { detail: detail.into(), ..self }
     }
 
+    /// The function of PostgreSQL's that says the same: some drivers go by it.
+    pub fn routine(self, routine: &'static str) -> Fault {
+        Fault { routine, ..self }
+    }
+
     pub fn hint(self, hint: impl Into<String>) -> Fault {
         Fault { hint: hint.into(), ..self }
     }
@@ -103,8 +110,14 @@ impl Fault {
             Severity::Error => "ERROR",
             Severity::Fatal => "FATAL",
         };
-        let report =
-            Report { severity, sqlstate: &self.sqlstate, message: &self.message, detail: &self.detail, hint: &self.hint };
+        let report = Report {
+            severity,
+            sqlstate: &self.sqlstate,
+            message: &self.message,
+            detail: &self.detail,
+            hint: &self.hint,
+            routine: self.routine,
+        };
         write::error(out, &report);
     }
 }

@@ -55,7 +55,7 @@ fn say(s: &mut Session, w: &Worker, source: Source<'_>, logged: Logged) {
     // In the middle of a server's message nothing can be said; the statement runs all the same.
     if notice && is_run && !s.down.is_mid_message() {
         let message = format!("DB node id: {id} statement: {label}{text}");
-        let report = Report { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "" };
+        let report = Report { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "", routine: "" };
         write::notice(s.down.extra(&w.buffers), &report);
     }
     if slow && is_run {

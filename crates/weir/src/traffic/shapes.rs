@@ -25,7 +25,8 @@ pub struct Described {
 
 /// What the client is told of a statement that is not what it was.
 pub fn changed() -> Fault {
-    Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type")
+    // By the routine drivers know that they may prepare it again (pgjdbc, asyncpg). Source: plancache.c.
+    Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type").routine("RevalidateCachedQuery")
 }
 
 /// Whether the next message is the client's own Describe of this statement: then no other one is needed.

@@ -254,3 +254,40 @@ fn a_function_called_like_a_column_is_one() {
     assert_eq!(reader.rows(read), direct.rows(read));
     assert_ne!(before, direct.rows(read), "the function writes nothing");
 }
+
+#[test]
+fn what_event_triggers_write_is_seen() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create table log (tag text); create table t (a int primary key); create sequence q; create table other (a int);
+         create materialized view m as select count(*) from t;
+         create function note() returns event_trigger language plpgsql as 'begin insert into public.log values (tg_tag); end';
+         create event trigger noted on ddl_command_end execute function note()",
+    );
+    let proxy = ground.proxy(ON);
+    let (mut reader, mut writer, mut direct) = (ground.client(&proxy), ground.client(&proxy), ground.direct());
+    let read = "select count(*) from log";
+    for text in [
+        "comment on table t is 'x'",
+        "create index on t (a)",
+        "create statistics s on a, (a + 1) from t",
+        "alter sequence q increment 2",
+        "refresh materialized view m",
+        "create temporary table mine (a int)",
+        "select 1; comment on column t.a is 'y'",
+    ] {
+        let before = warm(&proxy, &mut reader, read);
+        writer.run(text);
+        let now = direct.rows(read);
+        assert_ne!(now, before, "{text} fires no trigger");
+        assert_eq!((reader.rows(read), writer.rows(read)), (now.clone(), now), "{text}");
+    }
+    // What is only about rows, or about nothing, leaves answers where they are.
+    warm(&proxy, &mut reader, read);
+    for text in
+        ["insert into other values (1)", "begin; set local work_mem = '5MB'; commit", "set work_mem = '5MB'", "show work_mem"]
+    {
+        writer.run(text);
+        assert!(is_hit(&proxy, &mut reader, read), "{text}");
+    }
+}

@@ -284,6 +284,12 @@ fn a_table_that_changed_under_a_statement_gives_postgresqls_own_error_and_no_mor
     run(&mut client, "s", &[]).unwrap();
     client.run("alter table t add b int");
     assert_eq!(run(&mut client, "s", &[]).unwrap_err().sqlstate, "0A000", "cached plan must not change result type");
+    // Elsewhere Weir says it, as drivers know it (pgjdbc, asyncpg): by the routine.
+    ground.client(&proxy).run("discard all");
+    client.send(&[wire::run("s", &[]), wire::sync()].concat());
+    let refused = client.until_ready().remove(0);
+    let says = |field: &[u8]| refused.body.split(|byte| *byte == 0).any(|known| known == field);
+    assert!(says(b"C0A000") && says(b"RRevalidateCachedQuery"), "{refused:?}");
     client.send(&[wire::close(b'S', "s"), wire::parse("s", "select * from t"), wire::run("s", &[]), wire::sync()].concat());
     let messages = client.until_ready();
     assert_eq!(tags(&messages), "312CZ", "the usual cure of a driver, closing and preparing again, works: {messages:?}");
