@@ -128,7 +128,7 @@ impl Text {
 /// What is only about rows runs none.
 fn is_event(facts: &Facts) -> bool {
     let is_about_rows = facts.statements == 1 && matches!(facts.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Select);
-    facts.effect == Effect::Writes && !(is_about_rows && !facts.defines)
+    facts.effect == Effect::Writes && (!is_about_rows || facts.defines)
 }
 
 fn is_one_read(facts: &Facts) -> bool {
