@@ -22,10 +22,10 @@ fn stands_in_names(text: &[u8]) -> bool {
         let rest = &text[at..];
         let part = match byte {
             0x80.. => return true,
-            // A prefix may make it a string with escapes.
             // Escapes of Unicode make it a name beyond ASCII.
             b'"' if at > 0 && text[at - 1] == b'&' => return true,
             b'"' => after_identifier(rest),
+            // A prefix may make it a string with escapes.
             b'\'' if at == 0 || !is_prefix(text[at - 1]) => after_string(rest),
             b'-' if rest.starts_with(b"--") => Some(rest.iter().position(|b| matches!(b, b'\n' | b'\r')).unwrap_or(rest.len())),
             b'/' if rest.starts_with(b"/*") => after_comment(rest),

@@ -71,6 +71,15 @@ pub struct Facts {
     pub fleeting: bool,
 }
 
+impl Facts {
+    /// Whether event triggers run with it, if there are any: not with what is only about rows.
+    pub fn fires_events(&self) -> bool {
+        let is_about_rows =
+            self.statements == 1 && matches!(self.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Select);
+        self.effect == Effect::Writes && (!is_about_rows || self.defines)
+    }
+}
+
 /// A column's name where four bytes must do, since texts have many: two of one number are taken for one name. It is FNV-1a.
 pub fn hash_of_column(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))

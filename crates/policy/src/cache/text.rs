@@ -2,7 +2,7 @@
 
 use crate::catalog::{Catalog, Names, Path, Touched};
 use crate::config::CacheConfig;
-use weir_sql::facts::{Changes, Effect, Ending, Facts, Name, SessionVerb, Transaction, Verb};
+use weir_sql::facts::{Changes, Effect, Ending, Facts, Name, SessionVerb, Transaction};
 
 /// A text's author asks for its answer to be kept, or not. They stand at the very begin, as in Pgpool-II.
 const FORCE: &str = "/*FORCE QUERY CACHE*/";
@@ -51,9 +51,9 @@ impl Text {
         let is_refused = facts.effect == Effect::Refused;
         Text {
             reads: reads(facts, text, config),
-            is_event: is_event(facts),
+            is_event: facts.fires_events(),
             is_idle: facts.changes == Changes::Nothing
-                && !is_event(facts)
+                && !facts.fires_events()
                 && names == Names::default()
                 && !is_refused
                 && facts.effect != Effect::Reads,
@@ -123,12 +123,6 @@ impl Text {
     pub fn is_for_all_databases(&self) -> bool {
         self.changes == Changes::Cluster
     }
-}
-
-/// What is only about rows runs none.
-fn is_event(facts: &Facts) -> bool {
-    let is_about_rows = facts.statements == 1 && matches!(facts.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Select);
-    facts.effect == Effect::Writes && (!is_about_rows || facts.defines)
 }
 
 fn is_one_read(facts: &Facts) -> bool {

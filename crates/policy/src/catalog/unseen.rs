@@ -131,8 +131,8 @@ impl UnseenDraft {
         let leaves = |name: &str| functions.leaves(name);
         let by_writes = with_writes.iter().any(|(_, name)| leaves(name));
         let by_definitions = with_definitions.iter().any(|name| leaves(name));
-        // Where something may come of writing or defining, it may come of whatever does that in its turn.
         let has_event_triggers = !with_definitions.is_empty();
+        // Where something may come of writing or defining, it may come of whatever does that in its turn.
         let spreads = by_writes || by_definitions;
         let counts = |name: &str| leaves(name) || (spreads && (name.is_empty() || functions.writes(name)));
         let all = |list: &[(u32, String)]| -> Box<[u32]> {

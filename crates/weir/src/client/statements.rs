@@ -368,9 +368,8 @@ fn hangs_on_encoding(text: &[u8], facts: &Facts) -> bool {
     names_beyond_ascii(text) || (facts.sets.is_some() && !text.is_ascii())
 }
 
-/// By what a statement may run functions that its text does not show. Those of event triggers run for whatever is not only about rows.
+/// By what a statement may run functions that its text does not show.
 fn touches(facts: &Facts) -> Hidden {
-    let is_about_rows = facts.statements == 1 && matches!(facts.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Select);
     let mut touches = Hidden::NONE;
     if !facts.written.is_empty() {
         touches = touches.and(Hidden::WRITES);
@@ -378,7 +377,7 @@ fn touches(facts: &Facts) -> Hidden {
     if !facts.relations.is_empty() {
         touches = touches.and(Hidden::READS);
     }
-    if facts.effect == Effect::Writes && (!is_about_rows || facts.defines) {
+    if facts.fires_events() {
         touches = touches.and(Hidden::DEFINES);
     }
     touches

@@ -52,6 +52,7 @@ impl House {
 mod tests {
     use super::*;
     use crate::io::buffers::Buffers;
+    use crate::io::reactor::parked;
     use std::cell::Cell;
     use std::rc::Rc;
 
@@ -68,17 +69,15 @@ mod tests {
                 clock.sleep(pause).await;
                 count.set(count.get() + 1);
                 assert!(count.get() == 3, "a fault, as it is meant to be");
+                // The loop would wait for events for ever once there is nothing left to do.
+                loop {
+                    clock.wake(clock.current_task());
+                    parked().await;
+                }
             }
         };
         house.keep(&reactor, "one", begin, move || times.set(times.get() + 1));
         let stranger = reactor.spawn(async { panic!("a session's fault, as it is meant to be") });
-        let ticking = reactor.clone();
-        // The loop would wait for events for ever once there is nothing left to do.
-        reactor.spawn(async move {
-            loop {
-                ticking.sleep(Duration::from_millis(100)).await;
-            }
-        });
         let mut named = Vec::new();
         while begun.get() < 3 {
             reactor.turn().unwrap();
