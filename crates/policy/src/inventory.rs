@@ -25,6 +25,8 @@ pub struct Ask {
     pub sources: BTreeSet<String>,
     /// Where else names of made-up parameters are looked for.
     pub made_up: MadeUp,
+    /// Parameters the server told of unasked, each with its value before.
+    pub reported: Vec<(String, String)>,
 }
 
 /// In which functions names of made-up parameters are looked for, besides those that a text calls. Ordered: the greatest of several counts.
@@ -60,6 +62,24 @@ impl Ask {
             self.names.extend(
                 settings.unlisted().pairs().map(|(name, _)| name.to_owned()).filter(|name| !WHO.contains(&name.as_str())),
             );
+        }
+    }
+
+    /// A parameter was told of unasked: a function changed it, `SET LOCAL` did or is over, or the server's configuration was loaded anew.
+    pub fn add_report(&mut self, name: &str, before: &str) {
+        if !self.reported.iter().any(|(known, _)| known == name) {
+            self.reported.push((name.to_owned(), before.to_owned()));
+        }
+        self.kinds.add(Keeps::Setting);
+    }
+
+    /// The transaction is over, and `now` tells the values of reported parameters: one that is back where it was changed for the
+    /// transaction only. Of another the value alone does not tell whether the session has set it, so all are asked that a session has.
+    pub fn weigh_reports<'a>(&mut self, now: impl Fn(&str) -> &'a str) {
+        let reported = std::mem::take(&mut self.reported);
+        self.any_setting |= reported.iter().any(|(name, before)| now(name) != before);
+        if !self.any_setting && self.names.is_empty() {
+            self.kinds = self.kinds.without(Leaves::of(Keeps::Setting));
         }
     }
 
@@ -327,6 +347,20 @@ mod tests {
         assert!(ask.question().contains(&format!("{MADE_UP}{LIMITED} UNION ALL ")));
         ask.made_up = MadeUp::ByRecent;
         assert!(ask.question().contains(&format!("{MADE_UP}{RECENTLY}{LIMITED}")));
+    }
+
+    #[test]
+    fn a_parameter_told_of_unasked_is_asked_for_unless_it_is_back_where_it_was() {
+        let told = |names: &[&str], reports: &[(&str, &str)], now: &'static str| {
+            let mut ask = ask(&[], names);
+            reports.iter().for_each(|(name, before)| ask.add_report(name, before));
+            assert!(ask.kinds.has(Keeps::Setting));
+            ask.weigh_reports(|_| now);
+            (ask.is_empty(), ask.any_setting)
+        };
+        assert_eq!(told(&[], &[("TimeZone", "UTC"), ("TimeZone", "GMT")], "UTC"), (true, false));
+        assert_eq!(told(&[], &[("TimeZone", "UTC")], "GMT"), (false, true));
+        assert_eq!(told(&["work_mem"], &[("TimeZone", "UTC")], "UTC"), (false, false));
     }
 
     #[test]

@@ -280,7 +280,8 @@ macro_rules! versions {
 }
 
 /// One row for who keeps answers: of which types of users columns are, which belongs to `FINGERPRINT`; then another value when something changed that
-/// `PARTS` do not ask for and answers hang on: columns, owners and rights, types, text search, roles.
+/// `PARTS` do not ask for and answers hang on: columns, owners and rights, types, text search, roles, and what the server's configuration sets
+/// for who has set nothing.
 ///
 /// Not of temporary tables, which come and go. It reads `pg_attribute`, so it costs some times as much as `FINGERPRINT`: 0.17 s with
 /// 20,000 tables of 10 columns. Of roles what anybody may see, and not those that have no rights of their own: they come and go.
@@ -304,7 +305,7 @@ pub const ANSWERS_FINGERPRINT: &str = concat!(
     ", ",
     versions!("pg_auth_members"),
     ", (SELECT sum(hashtext(concat(oid, ' ', rolsuper, rolinherit, rolbypassrls))) FROM pg_roles \
-     WHERE rolsuper OR rolbypassrls OR oid IN (SELECT member FROM pg_auth_members))) \
+     WHERE rolsuper OR rolbypassrls OR oid IN (SELECT member FROM pg_auth_members)), pg_conf_load_time()) \
      FROM (SELECT concat(count(*), '/', sum(a.xmin::text::bigint)) AS versions, \
      coalesce(sum(hashtext(concat(a.attrelid, ' ', a.attnum, ' ', a.atttypid))) FILTER (WHERE a.atttypid >= 16384), 0) AS kinds \
      FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid WHERE a.attnum > 0 AND a.attrelid >= 16384 \

@@ -280,6 +280,9 @@ pub fn settle(s: &mut Session, w: &Rc<Worker>) {
     if s.link.is_none() || !s.is_at_rest() || s.entry.cancels.get() > 0 || s.state.is_claimed {
         return;
     }
+    if let Some(link) = s.link.as_ref().filter(|_| !s.state.due.reported.is_empty()) {
+        s.state.due.weigh_reports(|name| link.reported(name));
+    }
     if !s.state.due.is_empty() {
         return ask(s, w);
     }
@@ -657,7 +660,8 @@ pub fn on_report(s: &mut Session, name: &str) -> bool {
         return true;
     }
     if !s.replies.is_our_turn() {
-        s.state.note_report(name);
+        let before = s.link.as_ref().map_or("", |link| link.reported(name));
+        s.state.note_report(name, before);
     }
     false
 }

@@ -180,8 +180,8 @@ impl State {
         self.due.kinds = self.due.kinds.and(leaves.without(Leaves::of(Keeps::Library)));
     }
 
-    /// A parameter changed unasked: some function or the server itself did it.
-    pub fn note_report(&mut self, name: &str) {
+    /// A parameter changed unasked: some function or the server itself did it. `before`: its value until now.
+    pub fn note_report(&mut self, name: &str, before: &str) {
         let is_plain = matches!(&self.plain, Some(Plain::Set { name: set, .. }) if set.eq_ignore_ascii_case(name));
         if self.by_mode || is_plain {
             return;
@@ -189,11 +189,9 @@ impl State {
         match name {
             "in_hot_standby" | "server_version" | "server_encoding" | "integer_datetimes" => return,
             "is_superuser" | "session_authorization" => self.due.names.extend(["role".into(), "session_authorization".into()]),
-            _ => {
-                self.due.names.insert(name.to_ascii_lowercase());
-            }
+            _ => {}
         }
-        self.due.kinds.add(Keeps::Setting);
+        self.due.add_report(name, before);
     }
 
     /// An error: what a SET or RESET under way was to do does not happen.

@@ -1,6 +1,7 @@
 //! What the catalog tells the query cache: which answers may be kept, and when they are no longer true.
 
 use super::cache::{is_hit, warm};
+use crate::support::ground::cluster;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
 /// With global causal reads an answer of a server is as new as one from memory must be.
@@ -61,6 +62,26 @@ fn what_is_changed_past_weir_is_noticed_where_no_table_tells_of_it() {
         }
     }
     admin.run(&format!("drop owned by {role}, {role}_group; drop role {role}, {role}_group"));
+}
+
+#[test]
+fn what_a_reload_of_the_servers_configuration_changes_is_noticed() {
+    let cluster = cluster(0);
+    let primary = cluster.primary();
+    primary.query("create table t as select date '2026-02-01' as d, 1::float8 / 3 as f").unwrap();
+    let proxy = Proxy::start(&cluster, ON);
+    let mut reader = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap();
+    let said = |reader: &mut Raw| reader.rows("select d, f from t")[0].join(" ");
+    for (change, wanted) in [
+        ("datestyle = 'German'", "01.02.2026 0.3333333333333333"),
+        ("extra_float_digits = -3", "01.02.2026 0.333333333333"),
+        ("datestyle = 'ISO'", "2026-02-01 0.333333333333"),
+    ] {
+        warm(&proxy, &mut reader, "select d, f from t");
+        primary.query(&format!("alter system set {change}")).unwrap();
+        primary.reload().unwrap();
+        wait_until(&format!("{change} to count"), || said(&mut reader) == wanted);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a session set, made or locked stays with it, and with nobody else, while server connections are shared.
 
+use crate::support::ground::cluster;
 use crate::support::proxy::show;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -422,6 +423,33 @@ fn new_clients_begin_with_altered_defaults() {
     client.run(&format!("alter database {} reset work_mem", ground.database));
     assert_eq!(seen, ("9MB".into(), "9MB".into()));
     assert_eq!(ground.client(&proxy).value("show work_mem"), "4MB");
+}
+
+/// Whoever used the connection first after the reload kept it as a setting of its own.
+#[test]
+fn a_default_that_a_reload_has_changed_is_no_setting_of_whoever_hears_of_it() {
+    let cluster = cluster(0);
+    let primary = cluster.primary();
+    let proxy = Proxy::start(&cluster, "worker_threads = 1\npool_size = 1");
+    let log_in = || Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap();
+    let (mut first, mut second, mut own) = (log_in(), log_in(), log_in());
+    own.run("set timezone = 'Europe/Paris'");
+    for zone in ["Asia/Tokyo", "America/New_York", "Asia/Seoul"] {
+        primary.query(&format!("alter system set timezone = '{zone}'")).unwrap();
+        primary.reload().unwrap();
+        wait_until("the new default to count", || first.value("show timezone") == zone);
+        assert_eq!((second.value("show timezone"), own.value("show timezone")), (zone.into(), "Europe/Paris".into()));
+    }
+    own.run("reset timezone");
+    assert_eq!(own.value("show timezone"), "Asia/Seoul");
+    let asked = proxy.metric("inventories_total");
+    for _ in 0..3 {
+        for text in ["begin", "set local timezone = 'Asia/Tokyo'", "select now()", "commit"] {
+            first.run(text);
+        }
+    }
+    assert_eq!(first.value("show timezone"), "Asia/Seoul");
+    assert_eq!(proxy.metric("inventories_total"), asked, "it is back where it was");
 }
 
 /// Leaves a connection with something that keeps it, and with other values of reported parameters.
