@@ -37,8 +37,8 @@ pub const GROWN_MS: u64 = 20_000;
 /// What the store is to be told or asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Append the mark of a writer; answered by `appended`.
-    Append(Slot, Mark),
+    /// Append the mark of a writer; answered by `appended`. With the number of the last write that it is for.
+    Append(Slot, Mark, u64),
     /// Put this where nothing is; answered by `made`.
     Make(Slot, Stamp),
     /// Tell what stands there; answered by `looked`.
@@ -51,7 +51,7 @@ impl Order {
     /// Whose stamp it is about.
     pub fn slot(&self) -> Slot {
         match self {
-            Order::Append(slot, _) | Order::Make(slot, _) | Order::Look(slot) | Order::Swap(slot, _) => *slot,
+            Order::Append(slot, ..) | Order::Make(slot, _) | Order::Look(slot) | Order::Swap(slot, _) => *slot,
         }
     }
 }
@@ -85,6 +85,9 @@ struct Hold {
     is_changed: bool,
     state: State,
     look: Look,
+    /// The number of the last write, and the greatest one of which the store was told. Zeros where nobody counts.
+    raised_as: u64,
+    told_as: u64,
     /// We made the stamp: our mark goes then.
     young_until_ms: Option<u64>,
     looked_ms: u64,
@@ -182,14 +185,24 @@ impl Holds {
 
     /// A writer is about to commit. It may when `is_raised` says so.
     pub fn raise(&mut self, slot: Slot) -> Option<Order> {
+        self.raise_as(slot, 0)
+    }
+
+    /// The same of a write that `is_told_of` is asked of by its number, which must be greater than those before.
+    pub fn raise_as(&mut self, slot: Slot, number: u64) -> Option<Order> {
         let mark = self.mark(Kind::Writer);
         let hold = self.holds.entry(slot).or_default();
         hold.writers += 1;
+        hold.raised_as = number;
         match hold.state {
-            State::Raised | State::Asking => None,
+            State::Raised => {
+                hold.told_as = number;
+                None
+            }
+            State::Asking => None,
             State::Untold => {
                 hold.state = State::Asking;
-                Some(Order::Append(slot, mark))
+                Some(Order::Append(slot, mark, number))
             }
         }
     }
@@ -199,9 +212,10 @@ impl Holds {
         self.holds.get(&slot).is_some_and(|hold| hold.state == State::Raised)
     }
 
-    /// Whether nobody trusts what stood there when this slot was raised, whatever has become of that since.
-    pub fn is_told_of(&self, slot: Slot) -> bool {
-        self.holds.get(&slot).is_none_or(Hold::is_told)
+    /// Whether nobody trusts what stood there when this slot was raised for this write, whatever has become of that since. A slot that is
+    /// written all the time has an append under way whenever one looks: one that has ended since is enough.
+    pub fn is_told_of(&self, slot: Slot, number: u64) -> bool {
+        self.holds.get(&slot).is_none_or(|hold| hold.told_as >= number || hold.is_told())
     }
 
     /// Whether there is something the store was not told while it was out of reach: what was told once since then is not owed any more.
@@ -235,10 +249,11 @@ impl Holds {
         look(slot, hold)
     }
 
-    /// The end of an `Append`: whether there was something to append to.
-    pub fn appended(&mut self, slot: Slot, is_done: bool, now_ms: u64, fresh: u64) -> Option<Order> {
+    /// The end of an `Append` with this number: whether there was something to append to. Nobody trusts what is not there, either.
+    pub fn appended(&mut self, slot: Slot, number: u64, is_done: bool, now_ms: u64, fresh: u64) -> Option<Order> {
         let member = self.member;
         let hold = self.holds.get_mut(&slot)?;
+        hold.told_as = hold.told_as.max(number);
         if is_done {
             return raised(slot, hold, now_ms);
         }
@@ -290,7 +305,7 @@ impl Holds {
         }
         // What stands there may be ours, too, made by another order: then our mark is on it, and stays until its time.
         if with_writer && hold.writers > 0 {
-            return Some(Order::Append(slot, writer));
+            return Some(Order::Append(slot, writer, hold.raised_as));
         }
         look(slot, hold)
     }
@@ -320,7 +335,7 @@ impl Holds {
             Found::Rubbish => Some(anew(slot, hold, member, now_ms, fresh, &[])),
             Found::Stamp(stamp) if has_writers && hold.state == State::Raised && !stamp.has(writer) => {
                 hold.state = State::Asking;
-                Some(Order::Append(slot, writer))
+                Some(Order::Append(slot, writer, hold.raised_as))
             }
             Found::Stamp(stamp) if is_dead(&stamp) => Some(anew(slot, hold, member, now_ms, fresh, &[])),
             Found::Stamp(stamp) if is_orphan(&stamp) => Some(anew(slot, hold, member, now_ms, fresh, &stamp.writers())),
@@ -374,7 +389,7 @@ impl Holds {
             hold.young_until_ms = hold.young_until_ms.map(|_| now_ms + YOUNG_MS);
             if hold.writers > 0 {
                 hold.state = State::Asking;
-                return Some(Order::Append(*slot, mark));
+                return Some(Order::Append(*slot, mark, hold.raised_as));
             }
             look(*slot, hold)
         };
@@ -403,6 +418,7 @@ fn raised(slot: Slot, hold: &mut Hold, now_ms: u64) -> Option<Order> {
         return look(slot, hold);
     }
     hold.state = State::Raised;
+    hold.told_as = hold.raised_as;
     None
 }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// One entry. Each slot is settled as often as it was raised.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
-    /// These are to be marked.
-    Raise(Box<[Slot]>),
+    /// These are to be marked. With the number under which that is confirmed, once it was taken.
+    Raise(Box<[Slot]>, u64),
     /// These have changed, and a mark of theirs goes.
     Settle(Box<[Slot]>),
 }
@@ -27,19 +27,23 @@ pub struct Ledger {
     /// `Raise`s ever entered, and those that the store is known to know.
     raised: u64,
     confirmed: u64,
-    /// Those that were taken and are not confirmed.
-    asked: VecDeque<Vec<Slot>>,
+    /// Those that were taken and are not confirmed, with their numbers.
+    asked: VecDeque<(u64, Vec<Slot>)>,
     /// What is covered when so many are confirmed.
     withheld: VecDeque<(u64, Covered)>,
     covered: Covered,
 }
 
 impl Ledger {
-    /// What is to be said next. To be said in this order.
-    pub fn take(&mut self) -> Vec<Entry> {
-        let entries = std::mem::take(&mut self.entries);
-        let raised = |entry: &Entry| if let Entry::Raise(slots) = entry { Some(slots.to_vec()) } else { None };
-        self.asked.extend(entries.iter().filter_map(raised));
+    /// What is to be said next. To be said in this order. `number` gives each `Raise` one that is greater than those before.
+    pub fn take(&mut self, mut number: impl FnMut() -> u64) -> Vec<Entry> {
+        let mut entries = std::mem::take(&mut self.entries);
+        for entry in &mut entries {
+            if let Entry::Raise(slots, own) = entry {
+                *own = number();
+                self.asked.push_back((*own, slots.to_vec()));
+            }
+        }
         entries
     }
 
@@ -74,11 +78,11 @@ impl Ledger {
         self.release()
     }
 
-    /// Asks whether the store knows of what was raised, the oldest first: each slot once at some time since then is enough. Gives what it
-    /// shows now.
-    pub fn confirm(&mut self, mut is_known: impl FnMut(Slot) -> bool) -> Covered {
-        let mut is_over = |slots: &mut Vec<Slot>| {
-            slots.retain(|slot| !is_known(*slot));
+    /// Asks whether the store knows of what was raised, by slot and number, the oldest first: each slot once at some time since then is
+    /// enough. Gives what it shows now.
+    pub fn confirm(&mut self, mut is_known: impl FnMut(Slot, u64) -> bool) -> Covered {
+        let mut is_over = |(number, slots): &mut (u64, Vec<Slot>)| {
+            slots.retain(|slot| !is_known(*slot, *number));
             slots.is_empty()
         };
         while self.asked.pop_front_if(&mut is_over).is_some() {
@@ -95,7 +99,7 @@ impl Ledger {
     }
 
     fn enter(&mut self, entry: Entry) {
-        self.raised += u64::from(matches!(entry, Entry::Raise(_)));
+        self.raised += u64::from(matches!(entry, Entry::Raise(..)));
         self.entries.push(entry);
     }
 }
@@ -114,7 +118,7 @@ impl Book {
     pub(super) fn raise(&mut self, slots: &[Slot]) {
         match self {
             Book::Memory(versions) => versions.raise(slots),
-            Book::Store(ledger) => ledger.enter(Entry::Raise(slots.into())),
+            Book::Store(ledger) => ledger.enter(Entry::Raise(slots.into(), 0)),
         }
     }
 
@@ -163,11 +167,21 @@ mod tests {
     }
 
     /// With a book, and the ledger in it.
-    struct Page(Book);
+    struct Page(Book, u64);
 
     impl Page {
         fn new() -> Page {
-            Page(Book::Store(Ledger::default()))
+            Page(Book::Store(Ledger::default()), 0)
+        }
+
+        fn take(&mut self) -> Vec<Entry> {
+            let mut number = self.1;
+            let entries = self.ledger().take(|| {
+                number += 1;
+                number
+            });
+            self.1 = number;
+            entries
         }
 
         fn ledger(&mut self) -> &mut Ledger {
@@ -178,8 +192,8 @@ mod tests {
             self.ledger().cover(covered(round)).round
         }
 
-        fn confirm(&mut self, is_known: impl FnMut(Slot) -> bool) -> u64 {
-            self.ledger().confirm(is_known).round
+        fn confirm(&mut self, mut is_known: impl FnMut(Slot) -> bool) -> u64 {
+            self.ledger().confirm(|slot, _| is_known(slot)).round
         }
     }
 
@@ -188,7 +202,7 @@ mod tests {
         let mut page = Page::new();
         page.0.open(1, 1);
         assert_eq!((page.cover(1), page.confirm(|_| true)), (0, 0), "nobody was told yet");
-        assert_eq!(page.ledger().take(), [Entry::Raise([1].into()), Entry::Settle([1].into())]);
+        assert_eq!(page.take(), [Entry::Raise([1].into(), 1), Entry::Settle([1].into())]);
         assert!(!page.ledger().is_done());
         assert_eq!((page.confirm(|slot| slot == 1), page.cover(2)), (1, 2));
         assert!(page.ledger().is_done());
@@ -198,10 +212,24 @@ mod tests {
         page.0.raise(&[9]);
         page.0.settle(&[7, 8], Outcome::Committed { round: 3 });
         assert_eq!((page.cover(4), page.cover(5)), (2, 2));
-        assert_eq!(page.ledger().take().len(), 3);
+        assert_eq!(page.take().len(), 3);
         assert_eq!(page.confirm(|slot| slot == 9), 2, "in their order");
         assert_eq!(page.confirm(|slot| slot == 8), 2, "not all of it");
         assert_eq!((page.confirm(|slot| slot == 7), page.confirm(|_| true)), (3, 5), "not at the same time");
+    }
+
+    #[test]
+    fn each_raise_is_confirmed_under_a_number_of_its_own() {
+        let mut page = Page::new();
+        page.0.raise(&[1]);
+        page.0.raise(&[1]);
+        page.cover(1);
+        page.take();
+        page.0.raise(&[1]);
+        page.cover(2);
+        page.take();
+        let mut upto = |known: u64| page.ledger().confirm(|_, number| number <= known).round;
+        assert_eq!((upto(1), upto(2), upto(3)), (0, 1, 2));
     }
 
     #[test]
@@ -209,7 +237,7 @@ mod tests {
         let mut page = Page::new();
         page.0.raise(&[1]);
         assert_eq!((page.cover(1), page.ledger().cover(Covered::default()).round), (0, 0));
-        page.ledger().take();
+        page.take();
         assert_eq!((page.confirm(|_| true), page.cover(2)), (0, 2));
         assert_eq!(page.ledger().cover(Covered::default()).round, 0);
     }
@@ -221,7 +249,7 @@ mod tests {
             page.0.raise(&[round as Slot]);
             page.cover(round);
         }
-        page.ledger().take();
+        page.take();
         assert_eq!(page.ledger().withheld.len(), WITHHELD_MAX);
         assert_eq!((page.confirm(|slot| slot <= 10), page.confirm(|_| true)), (10, 1000));
     }

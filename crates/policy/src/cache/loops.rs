@@ -61,7 +61,7 @@ mod tests {
             let Some(sent) = order else { return true };
             let is_done = says(&sent);
             let next = match &sent {
-                Order::Append(slot, _) => holds.appended(*slot, is_done, 0, 1),
+                Order::Append(slot, _, number) => holds.appended(*slot, *number, is_done, 0, 1),
                 Order::Make(slot, stamp) => holds.made(*slot, stamp, is_done, 0),
                 Order::Look(slot) => holds.looked(*slot, Found::Stamp(Stamp::made(2, 0, true)), 0, 3),
                 Order::Swap(slot, _) => holds.swapped(*slot, is_done, 0),

@@ -283,7 +283,7 @@ impl Worker {
             if self.id == FIRST_WORKER {
                 self.keep("what other Weirs say of the stores", stores, fence::watch, |_, stores| stores.common.revoke());
                 if self.peek_config().cache.follows_wal {
-                    self.reactor.spawn(books::keep(self.clone(), stores.clone()));
+                    self.keep("what the log tells the stores", stores, books::keep, books::give_up);
                 }
             }
         }

@@ -11,6 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_policy::cache::LedgerEntry;
 
+/// After a fault: what was to be told may be told by half. It counts as changed, and each database is followed from the beginning.
+pub fn give_up(w: &Worker, stores: &Stores) {
+    stores.unfollow_all();
+    let next = w.shared.positions.next_round();
+    for database in w.shared.catalogs.all() {
+        database.follow.fail(next);
+    }
+}
+
 /// Until the worker ends: then `Stores::leave` settles what was raised.
 pub async fn keep(w: Rc<Worker>, stores: Rc<Stores>) {
     stores.common.books.store(w.reactor.current_task(), Ordering::SeqCst);
@@ -44,13 +53,13 @@ fn take_in(w: &Worker, databases: &mut Vec<Arc<Database>>) {
 fn tell(w: &Worker, stores: &Stores, database: &Database) -> bool {
     // First of all: what is raised and settled next may be on its way for a while.
     let is_done = confirm(w, stores, database);
-    let entries = database.follow.take_entries();
+    let entries = database.follow.take_entries(|| stores.next_write());
     if entries.is_empty() {
         return is_done;
     }
     for entry in entries {
         match entry {
-            LedgerEntry::Raise(slots) => slots.iter().for_each(|slot| stores.follow(*slot)),
+            LedgerEntry::Raise(slots, number) => slots.iter().for_each(|slot| stores.follow(*slot, number)),
             LedgerEntry::Settle(slots) => slots.iter().for_each(|slot| stores.unfollow(*slot)),
         }
     }
@@ -59,7 +68,7 @@ fn tell(w: &Worker, stores: &Stores, database: &Database) -> bool {
 
 fn confirm(w: &Worker, stores: &Stores, database: &Database) -> bool {
     let before = database.follow.covered();
-    let is_done = database.follow.confirm(|slot| stores.is_followed(slot));
+    let is_done = database.follow.confirm(|slot, number| stores.is_followed(slot, number));
     if database.follow.covered() != before {
         follower::wake_waiters(w);
     }

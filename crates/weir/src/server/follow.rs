@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use weir_policy::cache::{Book, Covered, FollowError, Follower, History, LedgerEntry, Round, Slot, Standing};
+use weir_policy::cache::{Book, Covered, FollowError, Follower, History, Ledger, LedgerEntry, Round, Slot, Standing};
 
 /// `behind_since` of one that has taken in all that is known of.
 const NOT_BEHIND: u64 = u64::MAX;
@@ -152,6 +152,20 @@ impl Follow {
         self.act(|machine| machine.follower.lose(next, &mut machine.book));
     }
 
+    /// What it has told may have been lost on the way to the store. Who takes the stream in sees that it is away, and begins again.
+    pub fn fail(&self, next: u64) {
+        self.act(|machine| {
+            machine.follower.lose(next, &mut machine.book);
+            if let Book::Store(ledger) = &mut machine.book {
+                *ledger = Ledger::default();
+            }
+        });
+    }
+
+    pub fn is_away(&self) -> bool {
+        self.standing().is_none_or(|(standing, ..)| matches!(standing, Standing::Away))
+    }
+
     /// How far it is, up to which position, and how many transactions it has told that may not be visible yet.
     pub fn standing(&self) -> Option<(Standing, u64, usize)> {
         let machine = self.machine.lock();
@@ -180,16 +194,16 @@ impl Follow {
         self.round.store(covered.round, Ordering::SeqCst);
     }
 
-    /// What the store is to be told, in this order.
-    pub fn take_entries(&self) -> Vec<LedgerEntry> {
+    /// What the store is to be told, in this order. `number` gives one to each write.
+    pub fn take_entries(&self, number: impl FnMut() -> u64) -> Vec<LedgerEntry> {
         match self.machine.lock().as_mut().map(|machine| &mut machine.book) {
-            Some(Book::Store(ledger)) => ledger.take(),
+            Some(Book::Store(ledger)) => ledger.take(number),
             _ => Vec::new(),
         }
     }
 
     /// Asks whether the store knows of what it was told, and publishes what is covered by that. True: it knows of all.
-    pub fn confirm(&self, is_known: impl FnMut(Slot) -> bool) -> bool {
+    pub fn confirm(&self, is_known: impl FnMut(Slot, u64) -> bool) -> bool {
         let mut machine = self.machine.lock();
         let Some(machine) = machine.as_mut() else { return true };
         let Book::Store(ledger) = &mut machine.book else { return true };
@@ -227,6 +241,32 @@ mod tests {
             assert_eq!((follow.covered().round, versions.begin(&[slot])), (0, None));
             drop(follow);
             assert!(versions.begin(&[slot]).is_some());
+        }
+    }
+
+    #[test]
+    fn what_may_be_lost_on_the_way_to_a_store_is_covered_by_nothing_until_the_stream_begins_anew() {
+        let follow = Follow::default();
+        follow.want(7, || Book::Store(Ledger::default()));
+        let history = History { node: 0, system: 1, timeline: 1 };
+        let round = |number| Round { number, history, position: 20, snapshot: Snapshot::parse("5:5:").unwrap(), asked_ms: 7 };
+        let mut numbers = 0;
+        let mut take = || {
+            follow.take_entries(|| {
+                numbers += 1;
+                numbers
+            })
+        };
+        for begun in 0..2 {
+            assert!(follow.is_away());
+            follow.start(history, 10, 1);
+            follow.reach(20);
+            follow.round(&round(1));
+            assert!(!follow.is_away());
+            assert_eq!(take(), [LedgerEntry::Raise([7].into(), begun + 1), LedgerEntry::Settle([7].into())]);
+            assert_eq!((follow.covered().round, follow.confirm(|_, _| true), follow.covered().round), (0, true, 1));
+            follow.fail(2);
+            assert_eq!((follow.covered().round, take()), (0, Vec::new()));
         }
     }
 }

@@ -81,6 +81,8 @@ enum FollowerError {
     Protocol { address: Address, cause: FollowError },
     #[error("the primary is another one now, or Weir was configured anew")]
     Moved,
+    #[error("what it told may not have reached the store, by a fault in the proxy")]
+    Lost,
     #[error("it is not wanted any more")]
     Unwanted,
 }
@@ -396,6 +398,9 @@ impl Source {
         let mut must_answer = self.take(&mut stream, &rest)?;
         loop {
             self.check_wanted(used_at)?;
+            if self.database.follow.is_away() {
+                return Err(FollowerError::Lost);
+            }
             self.tell_if_well();
             let now = Instant::now();
             let is_quiet = now.duration_since(heard_at) >= QUIET && !has_asked;

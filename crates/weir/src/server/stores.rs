@@ -167,6 +167,8 @@ pub struct Stores {
     lost: RefCell<Vec<Ticket>>,
     /// Whether it is on this worker that the primary's log is taken to the hosts (`books`).
     follows: bool,
+    /// Writes that the log has told of.
+    written: Cell<u64>,
     /// Answers that were given out, and the rounds that show what they show.
     shown: RefCell<Shown<Digest>>,
 }
@@ -211,6 +213,7 @@ impl Stores {
             changes: RefCell::default(),
             lost: RefCell::default(),
             follows: worker == FIRST_WORKER && config.follows_wal,
+            written: Cell::new(0),
             shown: RefCell::default(),
         }))
     }
@@ -290,7 +293,7 @@ impl Stores {
 impl Stores {
     /// A writer is about to commit.
     pub fn raise(&self, slot: Slot) {
-        self.raise_for(Whose::Ours, slot);
+        self.raise_for(Whose::Ours, slot, 0);
     }
 
     /// It is known how that went.
@@ -298,9 +301,9 @@ impl Stores {
         self.settle_for(Whose::Ours, slot, is_changed);
     }
 
-    fn raise_for(&self, whose: Whose, slot: Slot) {
+    fn raise_for(&self, whose: Whose, slot: Slot, number: u64) {
         for at in self.hosts_of(slot) {
-            let order = self.shelves[at].account(whose).holds.borrow_mut().raise(slot);
+            let order = self.shelves[at].account(whose).holds.borrow_mut().raise_as(slot, number);
             self.order(at, whose, order);
             self.note_debts(at);
         }
@@ -396,14 +399,28 @@ impl Stores {
 
 /// What others write past us, as the primary's log tells; on the first worker.
 impl Stores {
-    /// It may not be visible yet.
-    pub fn follow(&self, slot: Slot) {
-        self.raise_for(Whose::Others, slot);
+    /// The number of the next write that the log tells of.
+    pub fn next_write(&self) -> u64 {
+        self.written.set(self.written.get() + 1);
+        self.written.get()
+    }
+
+    /// It may not be visible yet. `number`: of this write.
+    pub fn follow(&self, slot: Slot, number: u64) {
+        self.raise_for(Whose::Others, slot, number);
     }
 
     /// It is.
     pub fn unfollow(&self, slot: Slot) {
         self.settle_for(Whose::Others, slot, true);
+    }
+
+    /// Nobody will say how that ended which was raised: it counts as changed.
+    pub fn unfollow_all(&self) {
+        for (at, shelf) in self.shelves.iter().enumerate() {
+            let orders = shelf.others.holds.borrow_mut().settle_all();
+            orders.into_iter().for_each(|order| self.order(at, Whose::Others, Some(order)));
+        }
     }
 
     /// From hosts that are out of reach nothing is given out until they have been told: other workers may reach them. To be called before
@@ -413,8 +430,8 @@ impl Stores {
     }
 
     /// Whether nobody trusts what stood there when this was raised, at any host that is within reach.
-    pub fn is_followed(&self, slot: Slot) -> bool {
-        self.hosts_of(slot).all(|at| !self.is_up(at) || self.shelves[at].others.holds.borrow().is_told_of(slot))
+    pub fn is_followed(&self, slot: Slot, number: u64) -> bool {
+        self.hosts_of(slot).all(|at| !self.is_up(at) || self.shelves[at].others.holds.borrow().is_told_of(slot, number))
     }
 }
 
@@ -425,11 +442,7 @@ impl Stores {
         if self.leaving_ms.get().is_none() {
             self.leaving_ms.set(Some(self.now_ms.get()));
             self.woken.borrow_mut().extend(self.shelves.iter().map(|shelf| shelf.task.get()));
-            for (at, shelf) in self.shelves.iter().enumerate() {
-                // Nobody will say how that ended: it counts as changed.
-                let orders = shelf.others.holds.borrow_mut().settle_all();
-                orders.into_iter().for_each(|order| self.order(at, Whose::Others, Some(order)));
-            }
+            self.unfollow_all();
         }
         // The last of other threads' errands, and those that waited to be known: nobody comes back to them.
         self.run_errands();
@@ -603,7 +616,7 @@ impl Stores {
         let (now_ms, fresh) = (self.now_ms.get(), crate::random_word());
         let mut holds = account.holds.borrow_mut();
         match order {
-            Order::Append(slot, _) => holds.appended(*slot, is_done, now_ms, fresh),
+            Order::Append(slot, _, number) => holds.appended(*slot, *number, is_done, now_ms, fresh),
             Order::Make(slot, stamp) => holds.made(*slot, stamp, is_done, now_ms),
             Order::Swap(slot, _) => holds.swapped(*slot, is_done, now_ms),
             Order::Look(slot) => {
@@ -637,7 +650,7 @@ impl Stores {
         let lanes = shelf.lanes();
         let lane = &lanes[shelf.lane_of(&key)];
         match order {
-            Order::Append(_, mark) => self.say(at, &key, Ask::Append { key: &key, bytes: &mark.text() }, purpose),
+            Order::Append(_, mark, _) => self.say(at, &key, Ask::Append { key: &key, bytes: &mark.text() }, purpose),
             Order::Make(_, stamp) => {
                 let bytes = lane.tagged(&stamp.text());
                 self.say(at, &key, Ask::Add { key: &key, bytes: &bytes, seconds: STAMP_SECONDS }, purpose);
@@ -700,7 +713,7 @@ impl Ticket {
     pub fn add(&mut self, slots: &[Slot]) {
         for slot in slots {
             if !self.slots.contains(slot) {
-                self.stores.raise_for(self.whose, *slot);
+                self.stores.raise_for(self.whose, *slot, 0);
                 self.slots.push(*slot);
             }
         }

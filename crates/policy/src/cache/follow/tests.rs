@@ -136,11 +136,11 @@ impl World {
         act(&mut self.follower, &mut book);
         let Book::Store(ledger) = &mut book else { return };
         ledger.cover(self.follower.covered());
-        for entry in ledger.take() {
-            let is_open = matches!(&entry, Entry::Raise(slots) | Entry::Settle(slots) if **slots == [DATABASE]);
+        for entry in ledger.take(|| 0) {
+            let is_open = matches!(&entry, Entry::Raise(slots, _) | Entry::Settle(slots) if **slots == [DATABASE]);
             if without == Without::Open && is_open {
                 // One slot.
-                desk.arrived += usize::from(matches!(entry, Entry::Raise(_)));
+                desk.arrived += usize::from(matches!(entry, Entry::Raise(..)));
             } else {
                 desk.sent.push_back(entry);
             }
@@ -158,7 +158,7 @@ impl World {
         {
             let versions = Versions::of(&there.places);
             match entry {
-                Entry::Raise(slots) => {
+                Entry::Raise(slots, _) => {
                     versions.raise(&slots);
                     desk.arrived += slots.len();
                 }
@@ -172,7 +172,7 @@ impl World {
             && desk.arrived > 0
         {
             let mut left = std::mem::take(&mut desk.arrived);
-            desk.ledger.confirm(|_| {
+            desk.ledger.confirm(|_, _| {
                 let is_known = left > 0;
                 left -= usize::from(is_known);
                 is_known
@@ -188,7 +188,7 @@ impl World {
         match (&self.desk, without) {
             (None, Without::Away) => self.follower.covered,
             (None, _) | (Some(_), Without::Confirm) => self.follower.covered(),
-            (Some(desk), _) => desk.ledger.clone().confirm(|_| false),
+            (Some(desk), _) => desk.ledger.clone().confirm(|_, _| false),
         }
     }
 

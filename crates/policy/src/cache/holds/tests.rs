@@ -38,6 +38,8 @@ enum Without {
     NothingWhileOwed,
     /// What the log tells counts as taken in when the store knows.
     KnownBeforeCovered,
+    /// Of the second write it knows when an append has ended that was sent for it.
+    OwnNumber,
     /// What is marked as past is so.
     OverBeforeMarked,
 }
@@ -60,6 +62,8 @@ struct Bounds {
     gives_up: bool,
     /// The second member is the first one's follower of the log: its writers ask nobody whether they may commit.
     follows: bool,
+    /// It tells of a second write, perhaps before the store has answered to the first.
+    twice: bool,
     /// The second member tells of what has changed before: that counts when the store knows.
     is_past: bool,
 }
@@ -97,8 +101,8 @@ struct World {
     lost: Lost,
     /// The host lacks, or lacked, something that the log has told.
     lags: bool,
-    /// What the log has told counts as taken in.
-    is_covered: bool,
+    /// So many writes that the log has told count as taken in.
+    covered: u64,
 }
 
 /// A lock that went before the store was told.
@@ -167,7 +171,7 @@ impl World {
             is_heard: false,
             lost: Lost::No,
             lags: false,
-            is_covered: false,
+            covered: 0,
         }
     }
 
@@ -226,8 +230,15 @@ impl World {
         if bounds.follows {
             let is_away = self.is_cut && without != Without::NothingWhileAway;
             self.lags = is_away || (self.lags && owes && without != Without::NothingWhileOwed);
-            let is_known = bounds.writers[1].iter().all(|slot| self.members[1].is_told_of(*slot));
-            self.is_covered |= self.writers[1] > 0 && (is_known || self.is_cut || without == Without::KnownBeforeCovered);
+            let raised = u64::from(self.writers[1] > 0) + u64::from(self.writers[1] > 3);
+            while self.covered < raised {
+                let number = if without == Without::OwnNumber { 1 } else { self.covered + 1 };
+                let is_known = bounds.writers[1].iter().all(|slot| self.members[1].is_told_of(*slot, number));
+                if !is_known && !self.is_cut && without != Without::KnownBeforeCovered {
+                    break;
+                }
+                self.covered += 1;
+            }
         }
     }
 
@@ -239,12 +250,14 @@ impl World {
         }
         world.writers[at] += 1;
         let is_over = at == 1 && bounds.is_past && without != Without::OverBeforeMarked;
-        match self.writers[at] {
+        let is_second = at == 1 && bounds.twice && self.writers[at] >= 3;
+        match if is_second { self.writers[at] - 3 } else { self.writers[at] } {
             0 => {
                 if is_over {
                     world.commits.push(slots.to_vec());
                 }
-                let orders: Vec<Order> = slots.iter().filter_map(|slot| world.members[at].raise(*slot)).collect();
+                let number = 1 + u64::from(is_second);
+                let orders: Vec<Order> = slots.iter().filter_map(|slot| world.members[at].raise_as(*slot, number)).collect();
                 if !(at == 1 && self.is_cut) {
                     world.send(at, orders);
                 }
@@ -289,11 +302,11 @@ impl World {
         let order = world.sent[member].pop_front()?;
         let fresh = world.fresh();
         let next = match order {
-            Order::Append(slot, mark) => {
+            Order::Append(slot, mark, number) => {
                 let stamp = &mut world.store[at(slot)];
                 let is_done = stamp.is_some();
                 *stamp = stamp.take().map(|stamp| stamp.with(mark));
-                world.members[member].appended(slot, is_done, NOW, fresh)
+                world.members[member].appended(slot, number, is_done, NOW, fresh)
             }
             Order::Make(slot, stamp) => {
                 let is_done = world.store[at(slot)].is_none();
@@ -331,7 +344,7 @@ impl World {
         }
         let has_mark = |other: usize| {
             let mark = self.members[other].mark(Kind::Writer);
-            let is_under = self.writers[other] == 1 || self.writers[other] == 2;
+            let is_under = matches!(self.writers[other], 1 | 2) || (bounds.twice && matches!(self.writers[other], 4 | 5));
             let is_there = self.store[at(slot)].as_ref().is_none_or(|stamp| stamp.has(mark));
             !is_under
                 || is_there
@@ -434,7 +447,8 @@ impl World {
         }
         let mut world = self.clone();
         let step = self.giver.found.len();
-        let is_behind = step == 0 && self.writers[1] > 1 && !self.is_covered;
+        let committed = u64::from(self.writers[1] > 1) + u64::from(self.writers[1] > 4);
+        let is_behind = step == 0 && committed > self.covered;
         if bounds.follows && (self.lags || is_behind) {
             return None;
         }
@@ -555,6 +569,7 @@ const ONE: Bounds = Bounds {
     dies: false,
     gives_up: false,
     follows: false,
+    twice: false,
     is_past: false,
 };
 const LOSSES: Bounds = Bounds { losses: 1, ..ONE };
@@ -568,6 +583,8 @@ const GIVEN_UP: Bounds = Bounds { gives_up: true, losses: 1, ..ONE };
 /// What the log tells: past a host that loses stamps and is out of reach, and beside a writer through the Weir.
 const FOLLOWED: Bounds = Bounds { follows: true, losses: 1, cuts: 1, ..ONE };
 const BESIDE: Bounds = Bounds { follows: true, writers: BOTH, ..ONE };
+const FOLLOWED_TWICE: Bounds = Bounds { twice: true, losses: 0, ..FOLLOWED };
+const FOLLOWED_TWICE_LOST: Bounds = Bounds { twice: true, cuts: 0, ..FOLLOWED };
 const FOLLOWER_BURIED: Bounds = Bounds { follows: true, losses: 1, burials: 1, ..ONE };
 /// What has changed for good: past a host that is out of reach, and with a mark that goes soon.
 const PAST_CUT: Bounds = Bounds { is_past: true, cuts: 1, ..ONE };
@@ -585,6 +602,8 @@ fn no_order_of_steps_gives_out_an_answer_that_is_wrong_or_leaves_a_mark() {
         ("orphans", ORPHANS),
         ("given up", GIVEN_UP),
         ("followed", FOLLOWED),
+        ("followed twice", FOLLOWED_TWICE),
+        ("followed twice, lost", FOLLOWED_TWICE_LOST),
         ("beside", BESIDE),
         ("follower buried", FOLLOWER_BURIED),
         ("past, cut off", PAST_CUT),
@@ -614,6 +633,7 @@ fn every_rule_is_needed() {
         (Without::NothingWhileAway, FOLLOWED),
         (Without::NothingWhileOwed, FOLLOWED),
         (Without::KnownBeforeCovered, FOLLOWED),
+        (Without::OwnNumber, FOLLOWED_TWICE),
         (Without::OverBeforeMarked, PAST_BURIED),
         (Without::NewBase, PAST_BURIED),
     ] {
@@ -638,32 +658,36 @@ impl Bench {
     /// The store does all that was sent, and what comes of it.
     fn run(&mut self, now_ms: u64) {
         while let Some(order) = self.sent.pop_front() {
-            self.fresh += 1;
-            let next = match order {
-                Order::Append(slot, mark) => {
-                    self.store = self.store.take().map(|stamp| stamp.with(mark));
-                    self.holds.appended(slot, self.store.is_some(), now_ms, self.fresh)
-                }
-                Order::Make(slot, stamp) => {
-                    let is_done = self.store.is_none();
-                    self.store.get_or_insert_with(|| stamp.clone());
-                    self.holds.made(slot, &stamp, is_done, now_ms)
-                }
-                Order::Look(slot) => {
-                    self.seen = self.store.clone();
-                    self.holds.looked(slot, self.seen.clone().map_or(Found::Nothing, Found::Stamp), now_ms, self.fresh)
-                }
-                Order::Swap(slot, stamp) => {
-                    let is_done = self.store == self.seen;
-                    if is_done {
-                        self.store = Some(stamp);
-                    }
-                    self.holds.swapped(slot, is_done, now_ms)
-                }
-            };
-            self.sent.extend(next);
+            self.answer(order, now_ms);
         }
         self.sent.extend(self.holds.due(now_ms));
+    }
+
+    fn answer(&mut self, order: Order, now_ms: u64) {
+        self.fresh += 1;
+        let next = match order {
+            Order::Append(slot, mark, number) => {
+                self.store = self.store.take().map(|stamp| stamp.with(mark));
+                self.holds.appended(slot, number, self.store.is_some(), now_ms, self.fresh)
+            }
+            Order::Make(slot, stamp) => {
+                let is_done = self.store.is_none();
+                self.store.get_or_insert_with(|| stamp.clone());
+                self.holds.made(slot, &stamp, is_done, now_ms)
+            }
+            Order::Look(slot) => {
+                self.seen = self.store.clone();
+                self.holds.looked(slot, self.seen.clone().map_or(Found::Nothing, Found::Stamp), now_ms, self.fresh)
+            }
+            Order::Swap(slot, stamp) => {
+                let is_done = self.store == self.seen;
+                if is_done {
+                    self.store = Some(stamp);
+                }
+                self.holds.swapped(slot, is_done, now_ms)
+            }
+        };
+        self.sent.extend(next);
     }
 
     /// A write of ours from its begin to its end.
@@ -795,6 +819,29 @@ fn a_store_that_is_back_is_owed_what_it_missed_and_nothing_that_came_later() {
     assert!(!bench.holds.owes(false));
     let _ = bench.holds.raise(2);
     assert!(!bench.holds.owes(false), "that one waits to be known itself");
+}
+
+/// The store answers to each append only when the next one is on its way already.
+#[test]
+fn a_table_that_is_written_all_the_time_is_told_of_nevertheless() {
+    let mut bench = Bench::new(Some(Stamp::made(5, 7, false).without(|_| true)));
+    for number in (1..=200).step_by(2) {
+        bench.sent.extend(bench.holds.raise_as(1, number));
+        while let Some(order) = bench.sent.pop_front() {
+            let is_append = matches!(order, Order::Append(..));
+            bench.answer(order, 0);
+            if is_append {
+                break;
+            }
+        }
+        bench.sent.extend(bench.holds.settle(1, true));
+        // It is not asked before the next one has come.
+        bench.sent.extend(bench.holds.raise_as(1, number + 1));
+        bench.sent.extend(bench.holds.settle(1, true));
+        assert!(!bench.holds.is_raised(1) && bench.holds.is_told_of(1, number), "write {number}");
+    }
+    bench.run(0);
+    assert!(bench.holds.is_told_of(1, 200) && bench.store.as_ref().is_some_and(Stamp::is_quiet));
 }
 
 #[test]
