@@ -375,8 +375,7 @@ impl Stores {
     fn end_changes(&self, changes: &RefCell<Vec<Ticket>>, is_over: impl Fn(&mut Ticket) -> bool) {
         let told: Vec<Ticket> = changes.borrow_mut().extract_if(.., is_over).collect();
         for ticket in told {
-            let whose = ticket.whose;
-            ticket.into_slots().into_iter().for_each(|slot| self.settle_for(whose, slot, true));
+            ticket.change();
             self.common.changes.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -727,6 +726,12 @@ impl Ticket {
 
     fn is_known(&self) -> bool {
         self.slots.iter().all(|slot| self.stores.is_raised(self.whose, *slot))
+    }
+
+    /// These have changed.
+    pub fn change(self) {
+        let (stores, whose) = (self.stores.clone(), self.whose);
+        self.into_slots().into_iter().for_each(|slot| stores.settle_for(whose, slot, true));
     }
 
     pub fn into_slots(mut self) -> Vec<Slot> {

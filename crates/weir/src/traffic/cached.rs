@@ -34,8 +34,8 @@ use weir_policy::prepared::Shape;
 use weir_policy::settings::Settings;
 use weir_wire::frame::{Header, back};
 pub use within::begins;
-use writes::{moves, note_rest, note_write, settle, slots_touched};
-pub use writes::{must_wait, must_wait_unread};
+use writes::{Late, moves, note_rest, note_write, settle, slots_touched};
+pub use writes::{is_late, must_wait, must_wait_late, must_wait_unread, waits_late};
 
 /// The parameter by which a session goes without the cache, or takes it again.
 pub const SETTING: &str = "weir.query_cache";
@@ -77,6 +77,8 @@ pub struct Cached {
     spared_at: Option<Instant>,
     /// What is raised in the store ahead of a statement that waits.
     ticket: Option<Ticket>,
+    /// What a transaction that is over has changed and the store is told only now.
+    late: Option<Late>,
 }
 
 /// A read of the store under way, or over.
@@ -673,7 +675,7 @@ pub fn undone(s: &mut Session) {
 pub fn lost(s: &mut Session, w: &Worker) {
     let Some(answers) = &w.shared.answers else { return };
     s.cached.wrote.clear();
-    s.cached.raised = None;
+    (s.cached.raised, s.cached.late) = (None, None);
     refused(s, w);
     (s.cached.ending, s.cached.rolls_back) = (false, false);
     s.cached.block = Block::Unknown;

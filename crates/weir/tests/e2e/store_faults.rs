@@ -2,8 +2,10 @@
 
 use super::cache::{hits, is_hit, warm};
 use super::cancel::cancel;
+use super::lost::seen;
 use super::signals::refuses_new_clients;
 use super::stores::{BOTH, Kind, Store, a_moment, run_soon};
+use crate::support::faults::{Fault, Network};
 use crate::support::proxy::show;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustix::process::Signal;
@@ -293,4 +295,44 @@ fn a_weir_that_stops_leaves_no_marks() {
             assert_eq!(warm(&other, &mut reader, &read)[0][0], count, "{table}");
         }
     }
+}
+
+/// A trigger that is defined while the write waits for its maker's lock; it writes where the statement does not say.
+#[test]
+fn what_a_write_is_found_to_have_changed_the_store_knows_before_its_client_hears_that_it_is_over() {
+    let Some(store) = Store::start(Kind::Memcached) else { return };
+    let ground = Ground::new();
+    ground.prepare(
+        "create table t (a int); create table noted (a int); create function note() returns trigger language plpgsql as \
+         $$ begin perform pg_advisory_xact_lock(77); insert into noted values (new.a); return new; end $$",
+    );
+    let network = Network::to(store.port.number());
+    let slow = format!("{}memqcache_timeout = 2s\n", store.conf(network.port()));
+    let (near, far) = (ground.primary_proxy(&store.own_conf()), ground.primary_proxy(&slow));
+    let (mut reader, mut definer, mut writer) = (ground.client(&near), ground.client(&far), ground.client(&far));
+    let (mut holder, mut admin) = (ground.direct(), ground.direct());
+    let mut await_lock = |what: &str| {
+        let text = format!(
+            "select count(*) from pg_locks where not granted and {what} and database = (select oid from pg_database where datname = current_database())"
+        );
+        wait_until(what, || admin.value(&text) == "1");
+    };
+    let read = "select count(*) from noted";
+    warm(&near, &mut reader, read);
+    holder.run("select pg_advisory_lock(77)");
+    definer.run("begin");
+    definer.run("create trigger n after insert on t for each row execute function note()");
+    writer.send(&wire::query("insert into t values (1)"));
+    await_lock("relation = 't'::regclass");
+    let known = near.metric("catalogs_read_total");
+    definer.run("commit");
+    await_lock("locktype = 'advisory'");
+    wait_until("the other to know of the trigger", || near.metric("catalogs_read_total") > known);
+    assert_eq!(warm(&near, &mut reader, read)[0][0], "0");
+    network.set_both(Fault::Delay(Duration::from_millis(300)));
+    holder.run("select pg_advisory_unlock(77)");
+    assert_eq!(seen(&writer.until_ready()), ["INSERT 0 1", "ZI"]);
+    assert_eq!(reader.value(read), "1");
+    network.set_both(Fault::None);
+    assert_eq!(warm(&near, &mut reader, read)[0][0], "1");
 }

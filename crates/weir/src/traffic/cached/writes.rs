@@ -7,7 +7,7 @@ use crate::client::statements::{self, Statement};
 use crate::server::answers::Raised;
 use crate::server::catalogs::UNKNOWN;
 use crate::server::shelf;
-use crate::server::stores::Stores;
+use crate::server::stores::{Stores, Ticket};
 use crate::traffic::judging;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -162,11 +162,16 @@ fn must_raise(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<Stores
     shelf::wake(w, stores);
     let must_wait = !ticket.is_ready(w.now_ms());
     if must_wait {
-        stores.wait(w.reactor.current_task());
-        // While a host is being connected to nobody looks whether the others have let go of it meanwhile.
-        w.reactor.wake_at(w.reactor.now() + shelf::TICK);
+        await_store(w, stores);
     }
     must_wait
+}
+
+/// Has the session woken when the store has answered.
+fn await_store(w: &Worker, stores: &Stores) {
+    stores.wait(w.reactor.current_task());
+    // While a host is being connected to nobody looks whether the others have let go of it meanwhile.
+    w.reactor.wake_at(w.reactor.now() + shelf::TICK);
 }
 
 /// The same of a statement of which nothing is known.
@@ -235,8 +240,71 @@ fn raised<'s>(s: &'s mut Session, w: &Worker, answers: &Arc<Answers>) -> Option<
     Some(s.cached.raised.get_or_insert_with(none))
 }
 
+/// Slots of what has changed, raised in the store. Whatever becomes of the session, they have.
+pub struct Late(Option<Ticket>);
+
+impl Late {
+    /// Whether the store does not know yet. The session is woken when it may.
+    fn waits(&self, w: &Worker) -> bool {
+        let (Some(ticket), Some(stores)) = (&self.0, &w.stores) else { return false };
+        let waits = !ticket.is_ready(w.now_ms());
+        if waits {
+            await_store(w, stores);
+        }
+        waits
+    }
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(Ticket::change);
+    }
+}
+
+/// Whether a client must wait to hear that its transaction is over, until the store knows what that is found to have changed only now. Then
+/// its session is woken, and asks again. `status`: what the server says of the transaction.
+#[inline]
+pub fn must_wait_late(s: &mut Session, w: &Worker, status: u8) -> bool {
+    let may_be_late = !s.cached.wrote.is_empty() || s.cached.raised.is_some();
+    // What a query of ours ends is not the client's transaction, which may not have begun.
+    w.stores.is_some() && status == IDLE && may_be_late && !s.replies.is_our_turn() && must_tell_late(s, w)
+}
+
+/// Whether a client is kept waiting so. What a server says behind that waits too.
+#[inline]
+pub fn is_late(s: &Session) -> bool {
+    s.cached.late.is_some()
+}
+
+/// Whether it must wait on.
+#[inline]
+pub fn waits_late(s: &Session, w: &Worker) -> bool {
+    s.cached.late.as_ref().is_some_and(|late| late.waits(w))
+}
+
+fn must_tell_late(s: &mut Session, w: &Worker) -> bool {
+    let (Some(answers), Some(stores)) = (&w.shared.answers, &w.stores) else { return false };
+    let mut slots = Vec::new();
+    if !s.cached.rolls_back {
+        slots.extend_from_slice(&s.cached.wrote);
+    }
+    if s.cached.raised.is_some() && is_redefined(s) {
+        slots.push(answers.versions.of_database(&s.pools.database));
+    }
+    if slots.is_empty() || !w.peek_config().cache.follows_writes {
+        return false;
+    }
+    let late = s.cached.late.get_or_insert_with(|| Late(Some(stores.ticket(&[]))));
+    if let Some(ticket) = &mut late.0 {
+        ticket.add(&slots);
+        shelf::wake(w, stores);
+    }
+    late.waits(w)
+}
+
 /// No transaction is open on the link: what was written is so now, if nothing more is under way.
 pub(super) fn settle(s: &mut Session, w: &Worker) {
+    s.cached.late = None;
     let is_over = s.replies.is_only_ours();
     let round = w.shared.positions.next_round();
     let Some(answers) = &w.shared.answers else { return };

@@ -35,24 +35,16 @@ pub(super) fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault
     if s.down.has_pending() && !drain_down(s, w)? {
         return Ok(false);
     }
-    let Some(link) = &s.link else { return Ok(false) };
-    let got = s.down.fill(&link.socket, &w.reactor);
-    match got {
-        Ok(Got::Bytes(bytes)) => {
-            s.pools.stats.add(Stat::Sent, bytes as u64);
-            causal::heard(s, w);
-        }
-        Ok(Got::Nothing) => return Ok(false),
-        Ok(Got::End) => {
-            leaving::link_lost(s, w, "the server closed the connection")?;
-            drain_down(s, w)?;
-            return Ok(true);
-        }
-        Err(cause) => {
-            leaving::link_lost(s, w, &cause.to_string())?;
-            drain_down(s, w)?;
-            return Ok(true);
-        }
+    if cached::waits_late(s, w) {
+        return Ok(false);
+    }
+    // What was kept waiting goes before what has come since.
+    if !cached::is_late(s) && !read_more(s, w)? {
+        return Ok(false);
+    }
+    if s.link.is_none() {
+        drain_down(s, w)?;
+        return Ok(true);
     }
     loop {
         let peeked = s.down.peek(&w.buffers);
@@ -80,6 +72,22 @@ pub(super) fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault
     Ok(true)
 }
 
+/// Reads from the server. False: nothing came. A link that is lost is gone then.
+#[inline]
+fn read_more(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
+    let Some(link) = &s.link else { return Ok(false) };
+    match s.down.fill(&link.socket, &w.reactor) {
+        Ok(Got::Bytes(bytes)) => {
+            s.pools.stats.add(Stat::Sent, bytes as u64);
+            causal::heard(s, w);
+            Ok(true)
+        }
+        Ok(Got::Nothing) => Ok(false),
+        Ok(Got::End) => leaving::link_lost(s, w, "the server closed the connection").map(|()| true),
+        Err(cause) => leaving::link_lost(s, w, &cause.to_string()).map(|()| true),
+    }
+}
+
 /// Whether a message of the server is looked into.
 #[inline]
 fn must_look(s: &Session, header: Header) -> bool {
@@ -102,6 +110,9 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         return Ok(false);
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
+    if header.tag == back::READY && cached::must_wait_late(s, w, first) {
+        return Ok(false);
+    }
     match s.replies.on_server(header.tag, first) {
         Reply::Pass => {
             if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header) {
