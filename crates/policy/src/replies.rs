@@ -7,7 +7,7 @@
 //! Source: PostgreSQL manual, "Message Flow"; `PostgresMain` and `SocketBackend` in postgres.c.
 
 use std::collections::VecDeque;
-use weir_wire::frame::back;
+use weir_wire::frame::{back, front};
 
 /// One awaited reply. `...Ours` are ours alone: the client must not see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub enum Expect {
     /// CopyDone or CopyFail: never answered, but it ends what a server ignores while it reads CopyData.
     CopyEnd,
     Sync,
+    /// A Sync that holds something: it is answered by an error, and ends what a Sync ends.
+    SyncGarbled,
     SyncOurs,
     /// A simple query that brings the session's settings; wholly eaten.
     SettingsOurs,
@@ -67,9 +69,39 @@ impl Expect {
         )
     }
 
+    /// The kind of the client's message that is answered. One we refuse ourselves counts as the Parse that stands in for it.
+    const fn client_tag(self) -> Option<u8> {
+        match self {
+            Expect::Query | Expect::QueryChange | Expect::QueryRefused => Some(front::QUERY),
+            Expect::FunctionCall => Some(front::FUNCTION_CALL),
+            Expect::Parse | Expect::Refused => Some(front::PARSE),
+            Expect::Bind => Some(front::BIND),
+            Expect::Describe | Expect::DescribeTold => Some(front::DESCRIBE),
+            Expect::Execute => Some(front::EXECUTE),
+            Expect::Close => Some(front::CLOSE),
+            Expect::Sync
+            | Expect::SyncGarbled
+            | Expect::CopyEnd
+            | Expect::ParseOurs
+            | Expect::DescribeOurs
+            | Expect::CloseOurs
+            | Expect::SyncOurs
+            | Expect::SettingsOurs
+            | Expect::InventoryOurs
+            | Expect::PrepareOurs
+            | Expect::StatementOurs
+            | Expect::UnlistenOurs
+            | Expect::BeginOurs
+            | Expect::FailOurs => None,
+        }
+    }
+
     /// ReadyForQuery comes after it, and with it all answers before.
     const fn ends_a_turn(self) -> bool {
-        matches!(self, Expect::Sync | Expect::SyncOurs | Expect::Query | Expect::QueryChange | Expect::FunctionCall)
+        matches!(
+            self,
+            Expect::Sync | Expect::SyncGarbled | Expect::SyncOurs | Expect::Query | Expect::QueryChange | Expect::FunctionCall
+        )
     }
 }
 
@@ -116,8 +148,10 @@ pub enum Reply {
     /// The server refuses a question of ours, or a statement prepared by SQL before.
     OursRefused,
     /// The server reads a copy's data now, and the client has sent something else: the server takes that for a broken copy and answers
-    /// nothing else to it.
-    Misplaced,
+    /// nothing else to it. The kind of the first such message.
+    Misplaced {
+        tag: u8,
+    },
     /// The server said something it was not asked for: it and we no longer agree, the link must go.
     Unasked,
 }
@@ -196,8 +230,8 @@ impl Replies {
                 return;
             }
             Expect::CopyEnd => {}
-            Expect::Sync | Expect::SyncOurs if self.copying_in => return,
-            Expect::Sync | Expect::SyncOurs => {
+            Expect::Sync | Expect::SyncGarbled | Expect::SyncOurs if self.copying_in => return,
+            Expect::Sync | Expect::SyncGarbled | Expect::SyncOurs => {
                 self.unsynced = false;
                 self.skipping = false;
             }
@@ -291,7 +325,12 @@ impl Replies {
         let (mut open, mut orphaned) = (false, false);
         for expect in &self.ring {
             match expect {
-                Expect::Query | Expect::QueryChange | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync => {
+                Expect::Query
+                | Expect::QueryChange
+                | Expect::QueryRefused
+                | Expect::FunctionCall
+                | Expect::Sync
+                | Expect::SyncGarbled => {
                     readies += 1;
                     open = false;
                 }
@@ -393,7 +432,9 @@ impl Replies {
     fn on_ready(&mut self, front: Option<Expect>, status: u8) -> Reply {
         self.copying_in = false;
         let whose = match front {
-            Some(Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync) => Whose::Client,
+            Some(Expect::Query | Expect::QueryRefused | Expect::FunctionCall | Expect::Sync | Expect::SyncGarbled) => {
+                Whose::Client
+            }
             Some(Expect::QueryChange) => Whose::ClientChange,
             Some(Expect::SyncOurs) => Whose::Sync,
             Some(Expect::SettingsOurs) => Whose::Settings,
@@ -421,15 +462,20 @@ impl Replies {
                     self.copying_in = false;
                     break;
                 }
-                Expect::Sync => {
+                Expect::Sync | Expect::SyncGarbled => {
                     self.ring.remove(1);
                 }
-                _ => return Reply::Misplaced,
+                _ => return Reply::Misplaced { tag: self.first_misplaced() },
             }
         }
         // With the Syncs gone, the implicit transaction stays open beyond the copy.
         self.unsynced |= is_extended && !self.ring.iter().skip(1).any(|expect| expect.ends_a_turn());
         Reply::Pass
+    }
+
+    /// The kind of the client's first message behind a copy. What is ours stands for a message of the client's that follows it.
+    fn first_misplaced(&self) -> u8 {
+        self.ring.iter().skip(1).find_map(|expect| expect.client_tag()).unwrap_or(front::QUERY)
     }
 
     fn on_error(&mut self, front: Option<Expect>) -> Reply {
@@ -443,7 +489,9 @@ impl Replies {
             }
             Some(Expect::BeginOurs) => return Reply::BeginRefused,
             Some(Expect::FailOurs) => return Reply::Eat,
-            Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall) => return Reply::Error(Dropped::default()),
+            Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall | Expect::SyncGarbled) => {
+                return Reply::Error(Dropped::default());
+            }
             Some(Expect::QueryRefused) => return Reply::Error(Dropped { exchange: true, ..Dropped::default() }),
             Some(_) => {}
         }
@@ -451,7 +499,7 @@ impl Replies {
         let mut dropped = Dropped { exchange, parse: front == Some(Expect::Parse), ..Dropped::default() };
         loop {
             match self.ring.front() {
-                Some(Expect::Sync) => break,
+                Some(Expect::Sync | Expect::SyncGarbled) => break,
                 Some(Expect::SyncOurs) => {
                     dropped.discard = true;
                     break;
@@ -520,6 +568,7 @@ mod tests {
             "Close" => Expect::Close,
             "CloseOurs" => Expect::CloseOurs,
             "Sync" => Expect::Sync,
+            "SyncGarbled" => Expect::SyncGarbled,
             "SyncOurs" => Expect::SyncOurs,
             "Settings" => Expect::SettingsOurs,
             "Inventory" => Expect::InventoryOurs,
@@ -538,7 +587,7 @@ mod tests {
             Reply::Description { is_ours } => if is_ours { "look, eat" } else { "look, pass" }.into(),
             Reply::Row => "row".into(),
             Reply::OursRefused => "ours refused".into(),
-            Reply::Misplaced => "misplaced".into(),
+            Reply::Misplaced { tag } => format!("misplaced {}", char::from(tag)),
             Reply::BeginRefused => "begin refused".into(),
             Reply::Ready { status, whose } => {
                 format!(
@@ -691,13 +740,13 @@ mod tests {
     fn what_is_sent_into_a_copy_that_begins_is_misplaced() {
         check_replies(
             "> Query Query
-             < G -> misplaced",
+             < G -> misplaced Q",
         );
         check_replies(
             "> Parse Bind Execute Sync Parse
              < 1 -> pass change
              < 2 -> pass
-             < G -> misplaced",
+             < G -> misplaced P",
         );
     }
 
@@ -853,6 +902,36 @@ mod tests {
             "> Parse Bind Execute SyncOurs
              < E -> error changes=1 parse discard
              < ZI -> ready I ours
+             settled? -> true",
+        );
+    }
+
+    #[test]
+    fn a_sync_that_holds_something_fails_and_ends_what_a_sync_ends() {
+        check_replies(
+            "> SyncGarbled Query
+             < E -> error
+             < ZI -> ready I
+             < C -> pass
+             < ZI -> ready I
+             > Parse Bind SyncGarbled Parse Sync
+             < E -> error changes=1 parse
+             < E -> error
+             < ZI -> ready I
+             < 1 -> pass change
+             < ZI -> ready I
+             > Parse
+             < E -> error changes=1 parse
+             skipping? -> true
+             > SyncGarbled
+             skipping? -> false
+             < E -> error
+             < ZI -> ready I
+             settled? -> true
+             > Query SyncGarbled CopyEnd
+             < G -> pass
+             < C -> pass
+             < ZI -> ready I
              settled? -> true",
         );
     }

@@ -712,9 +712,13 @@ pub fn on_close(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
 
 pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
     (s.portal, s.only_reads) = (None, false);
+    let is_garbled = header.body_bytes > 0;
     if s.link.is_none() {
         s.discarding = false;
         s.up.eat(header);
+        if is_garbled {
+            s.say_error(w, &Fault::garbled(garbled::MORE_THAN_MEANT));
+        }
         s.say_ready(w);
         return Flow::Next;
     }
@@ -726,7 +730,7 @@ pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
     // The startup's values come again before anything that follows a RESET.
     s.barrier |= s.state.resetting.is_some();
     s.segment = s.segment.wrapping_add(1);
-    s.replies.push(Expect::Sync);
+    s.replies.push(if is_garbled { Expect::SyncGarbled } else { Expect::Sync });
     timing::asked(s, w);
     s.up.pass(header, &w.buffers);
     Flow::Next

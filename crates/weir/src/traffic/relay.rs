@@ -300,7 +300,7 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
     let is_copy = matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL);
     s.in_copy_message = is_copy;
     if s.replies.is_copying_in() && !is_copy && !matches!(header.tag, front::FLUSH | front::SYNC | front::TERMINATE) {
-        return Err(misplaced());
+        return Err(misplaced(s, w, header.tag));
     }
     // Outside of a copy such messages wait like others: in the middle of one nothing of ours could be sent.
     if !(is_copy && s.replies.is_copying_in()) && must_hold(s) {
@@ -327,7 +327,8 @@ fn decide(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault
         front::CLOSE => check_small(header).and_then(|()| extended::on_close(s, w, header)),
         front::FLUSH if header.body_bytes > 0 => on_garbled_flush(s, w, header),
         front::FLUSH => Ok(pass_if_linked(s, w, header)),
-        front::SYNC => check_bare(header).map(|()| on_sync(s, w, header)),
+        front::SYNC if header.body_bytes > 0 => on_garbled_sync(s, w, header),
+        front::SYNC => Ok(on_sync(s, w, header)),
         front::COPY_DATA => {
             s.copied_ahead |= !s.replies.is_copying_in() && !s.replies.is_empty();
             let flow = pass_if_linked(s, w, header);
@@ -370,10 +371,15 @@ fn is_skippable(tag: u8) -> bool {
     )
 }
 
-/// A message in a copy that is no part of it. A server fails the copy and forgets the message, where we would wait for its answer.
+/// A message in a copy that is no part of it: the session ends, in a server's words. Source: `CopyGetData` in copyfromparse.c. Up to version
+/// 13 a server forgets the message and goes on.
 #[cold]
-fn misplaced() -> Fault {
-    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "a message that is no part of a copy was sent before the copy's end")
+fn misplaced(s: &mut Session, w: &Worker, tag: u8) -> Fault {
+    if !s.down.is_mid_message() {
+        let text = format!("unexpected message type 0x{tag:02X} during COPY from stdin");
+        s.say_error(w, &Fault::error(sqlstate::PROTOCOL_VIOLATION, text));
+    }
+    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "terminating connection because protocol synchronization was lost")
 }
 
 /// Longest message that can only hold a name. Source: `PQ_SMALL_MESSAGE_LIMIT` in PostgreSQL's libpq.h.
@@ -384,16 +390,6 @@ const SMALL_BYTES_MAX: u32 = 10_000;
 fn check_small(header: Header) -> Result<(), Fault> {
     if header.body_bytes > SMALL_BYTES_MAX {
         let text = format!("invalid length of message type \"{}\": {}", header.tag.escape_ascii(), header.body_bytes);
-        return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
-    }
-    Ok(())
-}
-
-/// A server answers such a message by an error where we have none to match it with.
-#[inline]
-fn check_bare(header: Header) -> Result<(), Fault> {
-    if header.body_bytes > 0 {
-        let text = format!("invalid message format: type \"{}\" has no body", header.tag.escape_ascii());
         return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
     }
     Ok(())
@@ -431,6 +427,13 @@ fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
     extended::on_sync(s, w, header)
 }
 
+/// A server answers it by an error and a ReadyForQuery; within a copy it does not look at what a Sync holds.
+#[cold]
+fn on_garbled_sync(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fault> {
+    check_small(header)?;
+    Ok(if s.up.has_whole(header.frame_bytes()) { on_sync(s, w, header) } else { Flow::More })
+}
+
 /// Within a copy a server does not look at what a Flush holds; elsewhere that is an error.
 #[cold]
 fn on_garbled_flush(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fault> {
@@ -465,8 +468,8 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         match weir_wire::frame::split_cstr(body) {
             Some((text, [])) => w.statements.borrow_mut().of_text(text),
             // A server answers more than one string by an error, and does not do what we would note of the statement.
-            Some(_) => return refuse_garbled(s, w, header, garbled::MORE_THAN_MEANT),
-            None => return refuse_garbled(s, w, header, garbled::NO_END_OF_STRING),
+            Some(_) => return Ok(refuse_garbled(s, w, header, garbled::MORE_THAN_MEANT)),
+            None => return Ok(refuse_garbled(s, w, header, garbled::NO_END_OF_STRING)),
         }
     };
     if s.is_misread(&statement) {
@@ -546,13 +549,19 @@ fn settle_first(s: &mut Session, w: &Worker) -> Flow {
     Flow::Hold
 }
 
-/// Fails a query that is none. What a pipeline did before it, without a Sync, is undone by a server: there the session ends, which undoes it too.
+/// Fails a query that is none. A server that has something to undo then, what a pipeline did before it without a Sync or a transaction,
+/// is sent it as it is: unlike other queries it drops no unnamed statement.
 #[cold]
-fn refuse_garbled(s: &mut Session, w: &Worker, header: Header, text: &str) -> Result<Flow, Fault> {
-    if s.replies.is_unsynced() {
-        return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+fn refuse_garbled(s: &mut Session, w: &Worker, header: Header, text: &str) -> Flow {
+    if s.link.is_none() || (s.transaction == IDLE && !s.replies.is_unsynced()) {
+        return refuse_query(s, w, header, Fault::garbled(text));
     }
-    Ok(refuse_query(s, w, header, Fault::garbled(text)))
+    cached::refused(s, w);
+    statement_log::answered(s, w);
+    timing::asked(s, w);
+    s.replies.push(Expect::Query);
+    s.up.pass(header, &w.buffers);
+    Flow::Next
 }
 
 /// Fails a simple query. In a transaction the server is made to fail, so that the transaction fails too.

@@ -1,7 +1,7 @@
 //! Messages that are whole and make no sense: PostgreSQL answers an error and goes on, and so does Weir.
 
 use crate::support::raw::Message;
-use crate::support::{Ground, Raw, wire};
+use crate::support::{Ground, Proxy, Raw, wire};
 
 /// What a client hears: tags, and of errors what they say.
 fn heard(messages: &[Message]) -> Vec<String> {
@@ -86,6 +86,7 @@ fn of_the_others() -> Vec<Case> {
         ("execute with half a count", wire::message(b'E', b"\0\0\0")),
         ("execute with more behind it", wire::message(b'E', b"\0\0\0\0\0x")),
         ("flush with something in it", wire::message(b'H', b"x")),
+        ("sync with something in it", wire::message(b'S', b"x")),
         ("query empty", wire::message(b'Q', b"")),
         ("query without its end", wire::message(b'Q', b"select 1")),
         ("query with more behind it", wire::message(b'Q', b"select 1\0select 2\0")),
@@ -113,8 +114,8 @@ fn what_makes_no_sense_is_an_error_and_the_session_goes_on() {
                 client.until_ready();
                 client.send(&[bytes.as_slice(), &wire::sync()].concat());
                 let mut said = heard(&until_ready_or_end(&mut client));
-                // A query is answered by a ReadyForQuery of its own.
-                if matches!(bytes[0], b'Q' | b'F') {
+                // A query is answered by a ReadyForQuery of its own, and so is a Sync.
+                if matches!(bytes[0], b'Q' | b'F' | b'S') {
                     said.extend(heard(&until_ready_or_end(&mut client)));
                 }
                 if client.try_send(&wire::query("select 7")).is_ok() {
@@ -143,9 +144,100 @@ fn what_a_pipeline_did_before_nonsense_is_undone() {
     }
 }
 
+/// Messages that end a pipeline, or stand in one, and hold what they should not. A server undoes what was before.
+#[test]
+fn nonsense_in_a_pipeline_is_answered_as_by_a_server() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxies = [ground.proxy("backend_weight0 = 0"), ground.primary_proxy("")];
+    let (write, fails) = (wire::unnamed("insert into t values (1)", &[]), wire::unnamed("select 1/0", &[]));
+    let (read, sync, flush) = (wire::unnamed("select 1", &[]), wire::sync(), wire::flush());
+    let named = wire::parse("s", "select 2");
+    let begin = wire::unnamed("begin", &[]);
+    let kept = [wire::parse("", "select 3"), wire::flush()].concat();
+    let again = [wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat();
+    let count = wire::query("select count(*) from t");
+    let garbled = wire::message(b'S', b"x");
+    let (empty, endless) = (wire::message(b'Q', b""), wire::message(b'Q', b"select 1"));
+    let two = wire::message(b'Q', b"select 1\0select 2\0");
+    for proxy in &proxies {
+        for (place, before) in
+            [("at rest", ""), ("in a transaction", "begin"), ("after a write", "begin; insert into t values (7)")]
+        {
+            for (name, messages, rounds) in [
+                ("sync", vec![&garbled, &read, &sync], 2),
+                ("sync behind a write", vec![&write, &garbled, &read, &sync, &count], 3),
+                ("sync behind a read", vec![&read, &garbled, &read, &sync, &count], 3),
+                ("sync behind an error", vec![&fails, &read, &garbled, &read, &sync, &count], 3),
+                ("sync behind a parse", vec![&named, &garbled, &named, &sync], 2),
+                ("sync behind a flush", vec![&write, &flush, &garbled, &count], 2),
+                ("sync behind a begin", vec![&begin, &garbled, &count], 2),
+                ("several syncs", vec![&garbled, &garbled, &sync, &garbled, &count], 5),
+                ("query behind a write", vec![&write, &empty, &sync, &count], 3),
+                ("query behind a read", vec![&read, &endless, &read, &sync, &count], 3),
+                ("query behind an error", vec![&fails, &two, &sync, &count], 2),
+                ("query behind a flush", vec![&write, &flush, &two, &count], 2),
+                ("query behind a begin", vec![&begin, &empty, &count], 2),
+                ("query keeps the unnamed statement", vec![&kept, &empty, &again, &count], 3),
+            ] {
+                let messages: Vec<Vec<u8>> = messages.into_iter().cloned().collect();
+                check_alike_after(&ground, proxy, &format!("{name}, {place}"), before, &messages, rounds);
+            }
+        }
+    }
+    assert_eq!(ground.direct().value("select count(*) from t"), "0");
+}
+
+/// Since version 14 a server ends a session that breaks into its own copy.
+#[test]
+fn a_message_that_is_no_part_of_a_copy_ends_the_session_as_it_does_with_a_server() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("");
+    if ground.direct().value("show server_version_num").parse::<u32>().unwrap() < 140_000 {
+        return;
+    }
+    let others = [
+        wire::query("select 1"),
+        wire::parse("", "select 1"),
+        wire::parse("s", "select 1"),
+        wire::bind("", "", &[]),
+        wire::describe(b'S', ""),
+        wire::execute("", 0),
+        wire::close(b'S', "s"),
+        wire::message(b'F', b""),
+        wire::message(b'@', b""),
+    ];
+    for copy in [wire::query("copy t from stdin"), [wire::unnamed("copy t from stdin", &[]), wire::flush()].concat()] {
+        for other in &others {
+            let said = [ground.direct(), ground.client(&proxy)].map(|mut client| {
+                client.send(&copy);
+                while client.read().tag != b'G' {}
+                client.send(&[wire::copy_data(b"1\n"), other.clone()].concat());
+                heard(&client.until_end())
+            });
+            assert_eq!(said[0], said[1], "{}", other.escape_ascii());
+            // The others are about what is not there, which Weir knows before.
+            if matches!(other[0], b'Q' | b'P' | b'C' | b'F') {
+                let said = [ground.direct(), ground.client(&proxy)].map(|mut client| {
+                    client.send(&[copy.clone(), other.clone()].concat());
+                    heard(&client.until_end())
+                });
+                assert_eq!(said[0], said[1], "at once, {}", other.escape_ascii());
+            }
+        }
+    }
+}
+
 /// Sends messages to a server and through Weir; both say the same, up to the last ReadyForQuery, which tells whether a transaction is open.
-fn check_alike(ground: &Ground, proxy: &crate::support::Proxy, name: &str, messages: &[Vec<u8>], rounds: usize) {
+fn check_alike(ground: &Ground, proxy: &Proxy, name: &str, messages: &[Vec<u8>], rounds: usize) {
+    check_alike_after(ground, proxy, name, "", messages, rounds);
+}
+
+/// The same, with something that is run before.
+fn check_alike_after(ground: &Ground, proxy: &Proxy, name: &str, before: &str, messages: &[Vec<u8>], rounds: usize) {
     let said = [ground.direct(), ground.client(proxy)].map(|mut client| {
+        client.run(before);
         client.send(&messages.concat());
         (0..rounds)
             .map(|_| {

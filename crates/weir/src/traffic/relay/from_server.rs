@@ -164,7 +164,10 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
             return leaving::refused_ahead(s, w, header, looks, "the server refuses this session's settings");
         }
         Reply::BeginRefused => return leaving::refused_ahead(s, w, header, looks, "the server refuses to begin the transaction"),
-        Reply::Misplaced => return Err(misplaced()),
+        Reply::Misplaced { tag } => {
+            s.down.pass(header, &w.buffers);
+            return Err(misplaced(s, w, tag));
+        }
         Reply::Unasked => {
             let what = format!("unexpected message \"{}\" from the server", header.tag.escape_ascii());
             leaving::link_lost(s, w, &what)?;
