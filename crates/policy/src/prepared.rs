@@ -28,6 +28,16 @@ pub fn push_name(out: &mut Vec<u8>, id: StatementId) {
     out.extend_from_slice(&digits[at..]);
 }
 
+/// Bytes by which a server tells names of statements apart: `NAMEDATALEN - 1`. Source: `HASH_STRINGS` in dynahash.c; names of the protocol
+/// are not cut like identifiers, without a word and wherever a character ends, but two that begin so are one.
+const NAME_BYTES_MAX: usize = 63;
+
+/// What a server knows a client's name of a statement by.
+#[inline]
+pub fn key(name: &[u8]) -> &[u8] {
+    name.get(..NAME_BYTES_MAX).unwrap_or(name)
+}
+
 /// What a server says of a statement, as one number: the types of its parameters, names and types of its columns.
 ///
 /// A client that was told once reads all later rows by that, so that a server where the statement has come to mean something else must

@@ -9,6 +9,7 @@ use crate::process::worker::Worker;
 use crate::traffic::batch::Batch;
 use crate::traffic::judging;
 use std::rc::Rc;
+use weir_policy::prepared::key;
 use weir_policy::route::Side;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 
@@ -111,7 +112,7 @@ impl Run {
             front::BIND => {
                 let (name, _) = split_cstr(body).and_then(|(_, rest)| split_cstr(rest)).ok_or(End::Other)?;
                 if !self.has_parsed(here, name) {
-                    let own = if name.is_empty() { s.unnamed.as_ref() } else { s.named.get(name) };
+                    let own = if name.is_empty() { s.unnamed.as_ref() } else { s.named.get(key(name)) };
                     statement = Some(own.ok_or(End::Other)?.prepared.clone());
                 }
             }
@@ -142,5 +143,5 @@ impl Run {
 /// Whether the first of these messages, which are all here, is a Parse of this name.
 fn parses(messages: &[u8], name: &[u8]) -> bool {
     messages.first() == Some(&front::PARSE)
-        && messages.get(HEADER_BYTES..).and_then(split_cstr).is_some_and(|(parsed, _)| parsed == name)
+        && messages.get(HEADER_BYTES..).and_then(split_cstr).is_some_and(|(parsed, _)| key(parsed) == key(name))
 }

@@ -1,7 +1,7 @@
 //! A run of messages of the extended protocol that asks one question: `[Parse] Bind [Describe] Execute Sync`, or without the Sync in a
 //! pipeline.
 
-use weir_policy::prepared::Shape;
+use weir_policy::prepared::{Shape, key};
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header, split_cstr};
 
 /// Messages of a run.
@@ -75,7 +75,7 @@ impl<'a> Batch<'a> {
             front::BIND => {
                 let (portal, rest) = split_cstr(body)?;
                 let (name, values) = split_cstr(rest)?;
-                let is_it = portal.is_empty() && (self.parse.is_none() || name == self.name);
+                let is_it = portal.is_empty() && (self.parse.is_none() || key(name) == key(self.name));
                 (self.name, self.values) = (name, values);
                 is_it.then_some(&[front::DESCRIBE, front::EXECUTE])
             }

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use stored::Look;
 use weir_policy::cache::{Block, Deps, Entry, Kept, Outcome, Reads, Slot, bind_holds_a_moment, says_a_moment};
 use weir_policy::config::PoolMode;
-use weir_policy::prepared::Shape;
+use weir_policy::prepared::{self, Shape};
 use weir_policy::settings::Settings;
 use weir_wire::frame::{Header, back};
 pub use within::begins;
@@ -231,7 +231,7 @@ fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<(Rc<Prepar
         Some(_) => return None,
         // Nobody knows whether an answer is what was told.
         None => {
-            let own = if batch.name.is_empty() { s.unnamed.as_ref()? } else { s.named.get(batch.name)? };
+            let own = if batch.name.is_empty() { s.unnamed.as_ref()? } else { s.named.get(prepared::key(batch.name))? };
             (own.told != Shape::UNKNOWN && own.told != Shape::VAST).then(|| (own.prepared.clone(), own.told))?
         }
     };

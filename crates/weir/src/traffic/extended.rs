@@ -23,7 +23,7 @@ use crate::traffic::shapes;
 use crate::traffic::timing;
 use std::collections::HashMap;
 use std::rc::Rc;
-use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, push_name};
+use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name};
 use weir_policy::replies::Expect;
 use weir_sql::facts::{Keeps, Leaves, Verb};
 use weir_wire::back::Report;
@@ -36,14 +36,8 @@ const NO_STATEMENT: &[u8] = b"weir_none";
 /// A Parse that every server refuses: stands in for a message we refuse ourselves, so that the transaction fails as it should.
 const FAILING_PARSE: &[u8] = b"refused by the proxy\0\0\0";
 
-/// Names of statements and portals up to this size; PostgreSQL cuts identifiers at 63 bytes, but protocol names are not cut.
-const NAMES_BYTES_MAX: usize = 16 << 10;
-
-/// A message that cannot be looked at: its names, or the values for what we answer ourselves, are too long. The session ends.
-fn malformed(header: Header) -> Fault {
-    let error = weir_wire::frame::WireError::Malformed { tag: header.tag };
-    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())
-}
+/// Names of statements and portals are held up to this size at least, however short the texts are that are analysed.
+const NAMES_BYTES_MIN: usize = 16 << 10;
 
 pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
@@ -57,32 +51,24 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     let Some((name, tail)) = split_cstr(body).filter(|(_, tail)| tail.contains(&0)) else {
         return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
     };
-    let is_named = !name.is_empty();
-    if is_named && s.is_in_doubt(name) {
+    let (is_named, key) = (!name.is_empty(), key(name));
+    if is_named && s.is_in_doubt(key) {
         return Ok(Flow::Hold);
     }
-    let is_taken = is_named && (s.named.contains_key(name) || s.state.by_sql.has(name));
-    let name: Option<Box<[u8]>> = is_named.then(|| name.into());
+    let is_taken = is_named && (s.named.contains_key(key) || s.state.by_sql.has(key));
+    let name: Option<Box<[u8]>> = is_named.then(|| key.into());
     let mut statements = w.statements.borrow_mut();
     // While it is not known what a session has set, no statement analysed for others means the same to it.
     let prepared = if s.state.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning) };
     drop(statements);
-    let prepared = prepared.ok_or_else(|| malformed(header))?;
+    let Some(prepared) = prepared else {
+        return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
+    };
     if s.is_misread(&prepared.statement) {
         return on_long_parse(s, w, header);
     }
-    if let (true, Some(name)) = (is_taken, &name) {
-        let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
-        if ours(s, &prepared).is_none() {
-            if let Some(flow) = aim::at(s, w, &prepared.statement)? {
-                return Ok(flow);
-            }
-            // PostgreSQL looks at the text before it looks at the name.
-            prepare_on_link(s, w, &prepared);
-            s.bringing.push_back((s.segment, prepared.id));
-            s.replies.push(Expect::ParseOurs);
-        }
-        return refuse(s, w, header, Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
+    if is_taken {
+        return parse_taken(s, w, header, &prepared);
     }
     if let Some(fault) = refusal(s, &prepared.statement) {
         return refuse(s, w, header, fault);
@@ -104,6 +90,27 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
         Some(name) => parse_named(s, w, header, name, prepared),
     }
     Ok(Flow::Next)
+}
+
+/// A Parse under a name that is taken. PostgreSQL looks at the text before it looks at the name.
+#[cold]
+fn parse_taken(s: &mut Session, w: &Rc<Worker>, header: Header, prepared: &Rc<Prepared>) -> Result<Flow, Fault> {
+    let name = split_cstr(body_here(s.up.unseen(), header)).map_or(&b""[..], |(name, _)| name);
+    let fault = already_exists(name);
+    if ours(s, prepared).is_none() {
+        if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+            return Ok(flow);
+        }
+        prepare_on_link(s, w, prepared);
+        s.bringing.push_back((s.segment, prepared.id));
+        s.replies.push(Expect::ParseOurs);
+    }
+    refuse(s, w, header, fault)
+}
+
+fn already_exists(name: &[u8]) -> Fault {
+    let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
+    Fault::error(sqlstate::DUPLICATE_STATEMENT, text)
 }
 
 fn parse_unnamed(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared>) {
@@ -173,13 +180,13 @@ fn write_close(out: &mut Vec<u8>, id: StatementId) {
 
 /// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name, and the link stays.
 fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
-    let here = s.up.unseen();
-    let Some((name, _)) = here.get(HEADER_BYTES..).and_then(split_cstr) else {
-        return if here.len() < NAMES_BYTES_MAX { s.want_more(NAMES_BYTES_MAX) } else { Err(malformed(header)) };
+    let body_here = body_here(s.up.unseen(), header);
+    let Some((name, _)) = split_cstr(body_here) else {
+        return without_names(s, w, header, body_here.len());
     };
-    if s.named.contains_key(name) || name.starts_with(NAME_PREFIX) {
-        let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
-        return refuse(s, w, header, Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
+    if s.named.contains_key(key(name)) || name.starts_with(NAME_PREFIX) {
+        let fault = already_exists(name);
+        return refuse(s, w, header, fault);
     }
     let is_unnamed = name.is_empty();
     if let Some(flow) = aim::at(s, w, &statements::unknown())? {
@@ -240,12 +247,12 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     let Some((portal, name)) = heads else {
         return without_names(s, w, header, body_here.len());
     };
-    let (portal_bytes, name_bytes) = (portal.len(), name.len());
-    if s.is_in_doubt(name) {
+    let (portal_bytes, name_bytes, key) = (portal.len(), name.len(), key(name));
+    if s.is_in_doubt(key) {
         return Ok(Flow::Hold);
     }
     let is_unnamed = name.is_empty();
-    let own = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
+    let own = if is_unnamed { s.unnamed.clone() } else { s.named.get(key).cloned() };
     let Some(Own { prepared, told }) = own else {
         if is_on_link_only(s, name) {
             inventory::note_bound_by_sql(s);
@@ -302,13 +309,29 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     Ok(Flow::Next)
 }
 
-/// The names of a Bind are not all here, or make no sense.
+/// The names in a Bind or Parse are not all here, make no sense, or are longer than we hold.
 #[cold]
 fn without_names(s: &mut Session, w: &Worker, header: Header, here: usize) -> Result<Flow, Fault> {
-    if here < header.body_bytes as usize {
-        return s.want_names(header, here);
+    if here >= header.body_bytes as usize {
+        return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
     }
-    refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING))
+    let limit = names_bytes_max(w);
+    if here >= limit {
+        return refuse(s, w, header, too_long("names", limit));
+    }
+    // Twice as much each time, so that long ones are not looked through over and over.
+    let bytes = (2 * here).clamp(256, limit);
+    s.up.has_whole((HEADER_BYTES + bytes).min(header.frame_bytes()));
+    Ok(Flow::More)
+}
+
+/// Names of statements and portals up to this size; a server takes longer ones, of which it keeps `prepared::key`. As much as of a text.
+fn names_bytes_max(w: &Worker) -> usize {
+    w.peek_config().routing.statement_analysis_bytes_max.max(NAMES_BYTES_MIN)
+}
+
+fn too_long(what: &str, limit: usize) -> Fault {
+    Fault::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("{what} of a message take more than {limit} bytes"))
 }
 
 /// A Bind is about to be sent. `statement`: what is known of it, which may be nothing.
@@ -426,7 +449,7 @@ fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
     if name.is_empty() {
         return s.unnamed_on_link;
     }
-    let may_be = s.state.by_sql.has(name) || s.state.is_unsure() || !s.state.stuck.is_empty();
+    let may_be = s.state.by_sql.has(key(name)) || s.state.is_unsure() || !s.state.stuck.is_empty();
     may_be && !name.starts_with(NAME_PREFIX)
 }
 
@@ -511,8 +534,9 @@ fn bind_local(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared
         return Ok(hold(s, w));
     }
     // What we answer ourselves has no parameters.
-    if header.body_bytes as usize > NAMES_BYTES_MAX {
-        return Err(malformed(header));
+    let limit = names_bytes_max(w);
+    if header.body_bytes as usize > limit {
+        return refuse(s, w, header, too_long("values", limit));
     }
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
     let formats = match answer::result_formats(body) {
@@ -540,11 +564,12 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         }
         return pass_unknown(s, w, header, Expect::Describe);
     }
-    if s.is_in_doubt(name) {
+    let key = key(name);
+    if s.is_in_doubt(key) {
         return Ok(Flow::Hold);
     }
     let is_unnamed = name.is_empty();
-    let own = if is_unnamed { s.unnamed.clone() } else { s.named.get(name).cloned() };
+    let own = if is_unnamed { s.unnamed.clone() } else { s.named.get(key).cloned() };
     let Some(Own { prepared, told }) = own else {
         if is_on_link_only(s, name) {
             return pass_unknown(s, w, header, Expect::Describe);
@@ -664,7 +689,7 @@ pub fn on_close(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
         Ok(read) => read,
         Err(fault) => return refuse(s, w, header, fault),
     };
-    let name: &[u8] = &Box::<[u8]>::from(name);
+    let name: &[u8] = &Box::<[u8]>::from(key(name));
     if kind == b'S' && s.is_in_doubt(name) {
         return Ok(Flow::Hold);
     }
@@ -734,19 +759,4 @@ pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
     timing::asked(s, w);
     s.up.pass(header, &w.buffers);
     Flow::Next
-}
-
-impl Session {
-    /// The names of a Bind are not all here: more must come, up to a bound.
-    fn want_names(&mut self, header: Header, here: usize) -> Result<Flow, Fault> {
-        if here >= NAMES_BYTES_MAX {
-            return Err(malformed(header));
-        }
-        self.want_more((HEADER_BYTES + here + 1).max(256).min(header.frame_bytes()))
-    }
-
-    fn want_more(&mut self, bytes: usize) -> Result<Flow, Fault> {
-        self.up.has_whole(bytes);
-        Ok(Flow::More)
-    }
 }

@@ -11,7 +11,7 @@ use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::worker::Worker;
 use crate::traffic::timing;
 use std::rc::Rc;
-use weir_policy::prepared::{Shape, StatementId, push_name};
+use weir_policy::prepared::{Shape, StatementId, key, push_name};
 use weir_policy::replies::Expect;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
 use weir_wire::write;
@@ -30,11 +30,11 @@ pub fn changed() -> Fault {
 }
 
 /// Whether the next message is the client's own Describe of this statement: then no other one is needed.
-pub fn is_described_next(s: &Session, name: &[u8]) -> bool {
+pub fn is_described_next(s: &Session, own: &[u8]) -> bool {
     let next = s.up.unseen();
     let body = next.get(HEADER_BYTES..).and_then(|body| body.split_first());
     let is_describe = next.first() == Some(&front::DESCRIBE);
-    is_describe && body.is_some_and(|(kind, rest)| *kind == b'S' && split_cstr(rest).is_some_and(|(other, _)| other == name))
+    is_describe && body.is_some_and(|(kind, rest)| *kind == b'S' && split_cstr(rest).is_some_and(|(name, _)| key(name) == own))
 }
 
 /// Notes that the client's own Describe is about to be sent. What it is told first is what it goes by.

@@ -31,6 +31,90 @@ fn a_statement_prepared_by_sql_is_closed_by_the_protocol_too() {
 }
 
 #[test]
+fn long_names_are_taken_and_told_apart_by_their_first_63_bytes() {
+    let ground = Ground::new();
+    let proxies = [ground.proxy(""), ground.proxy("statement_analysis_max = 40kB\nmemory_cache_enabled = on")];
+    let a = "a".repeat(63);
+    let [ax, ay, short] = [format!("{a}x"), format!("{a}yyy"), "a".repeat(62)];
+    let [long, longer] = ["b".repeat(20_000), "b".repeat(30_000)];
+    let accents = ["é".repeat(40), format!("{}ê", "é".repeat(31)), format!("{}e", "é".repeat(31))];
+    let (parse, run) = (|name: &str, text: &str| wire::parse(name, text), |name: &str| wire::run(name, &[]));
+    let huge = format!("select '{}'", "x".repeat(50_000));
+    let (portal, sync, sql) = ("p".repeat(70_000), wire::sync(), |text: &str| wire::query(text));
+    let cases = [
+        ("two names are one", vec![parse(&ax, "select 1"), parse(&ay, "select 2"), sync.clone()]),
+        (
+            "it is used by either",
+            vec![parse(&ax, "select 1"), run(&ay), wire::describe(b'S', &a), sync.clone(), run(&short), sync.clone()],
+        ),
+        ("and closed", vec![parse(&ax, "select 1"), wire::close(b'S', &ay), parse(&a, "select 3"), run(&ax), sync.clone()]),
+        (
+            "in pieces",
+            vec![
+                parse(&ax, "select 1"),
+                sync.clone(),
+                run(&ay),
+                sync.clone(),
+                wire::close(b'S', &ay),
+                sync.clone(),
+                run(&ax),
+                sync.clone(),
+            ],
+        ),
+        ("long ones", vec![parse(&long, "select 1"), run(&longer), sync.clone(), run(&long), sync.clone()]),
+        ("a long portal", vec![parse("s", "select 1"), wire::bind(&long, "s", &[]), wire::execute(&long[..63], 0), sync.clone()]),
+        ("described", vec![parse(&long, "select 1"), wire::describe(b'S', &long[..5000]), sync.clone()]),
+        ("a long one that is not there", vec![run(&long), sync.clone()]),
+        ("of a long text", vec![parse(&long, &huge), wire::bind("", &long[..63], &[]), sync.clone(), run(&longer), sync.clone()]),
+        (
+            "of what is answered here",
+            vec![parse(&long, "begin"), wire::bind("", &longer, &[]), wire::execute("", 0), sync.clone()],
+        ),
+        (
+            "where a character ends",
+            vec![
+                parse(&accents[0], "select 1"),
+                sync.clone(),
+                parse(&accents[1], "select 2"),
+                sync.clone(),
+                parse(&accents[2], "select 3"),
+                sync.clone(),
+            ],
+        ),
+        (
+            "by SQL and by the protocol",
+            vec![sql(&format!("prepare {ax} as select 4")), run(&ay), sync.clone(), parse(&ay, "select 5"), sync.clone()],
+        ),
+        ("let go by SQL", vec![parse(&ax, "select 1"), sync.clone(), sql(&format!("deallocate {ay}")), run(&ax), sync.clone()]),
+    ];
+    for proxy in &proxies {
+        for (name, messages) in &cases {
+            let said = [ground.direct(), ground.client(proxy)].map(|mut client| {
+                let mut rounds = Vec::new();
+                for message in messages {
+                    client.send(message);
+                    if matches!(message[0], b'S' | b'Q') {
+                        rounds.push(client.until_ready());
+                    }
+                }
+                let failures = rounds.iter().flatten().filter(|message| message.tag == b'E').map(|message| message.failure());
+                let failures: Vec<_> = failures.map(|failure| (failure.sqlstate, failure.message)).collect();
+                (rounds.iter().map(|round| tags(round)).collect::<Vec<_>>(), failures)
+            });
+            assert_eq!(said[0], said[1], "{name}");
+        }
+    }
+    // Beyond what a text may have, with a bound: an error, and the session goes on.
+    let mut client = ground.client(&proxies[1]);
+    client.send(&[parse("s", "select 1"), wire::bind(&portal, "s", &[]), wire::execute("", 0), sync.clone()].concat());
+    let messages = client.until_ready();
+    assert_eq!((tags(&messages).as_str(), messages[1].failure().sqlstate.as_str()), ("1EZ", "54000"));
+    client.send(&[wire::parse(&portal, "select 1"), sync].concat());
+    assert_eq!(client.until_ready()[0].failure().sqlstate, "54000");
+    assert_eq!(client.value("select 7"), "7");
+}
+
+#[test]
 fn a_named_statement_works_on_every_server_it_is_sent_to() {
     let ground = Ground::new();
     let proxy = ground.proxy("causal_reads = off");
