@@ -171,6 +171,8 @@ pub struct Dropped {
     pub refused: u32,
     /// The failed message is one we refused: exchange the error.
     pub exchange: bool,
+    /// The failed message is of the last statement that was brought along: the question that a message of the client's waits for.
+    pub is_question: bool,
     /// The server skips what follows, up to a Sync that was not sent yet.
     pub skips: bool,
     /// The client's own messages up to its Sync are to be thrown away by us: the server was given a Sync of ours.
@@ -518,6 +520,11 @@ impl Replies {
             }
             self.ring.pop_front();
         }
+        dropped.is_question = match front {
+            Some(Expect::ParseOurs) => dropped.ours == 1,
+            Some(Expect::DescribeOurs) => dropped.ours == 0,
+            _ => false,
+        };
         Reply::Error(dropped)
     }
 }

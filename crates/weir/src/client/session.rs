@@ -65,8 +65,10 @@ pub struct Session {
     pub described: VecDeque<Described>,
     /// A statement that the link was asked about for the message that waits: its answer decides.
     pub asked: Option<StatementId>,
+    /// That message is a Describe: the parameters it was told, which it hears again should the answer be an error.
+    pub asked_to_describe: Option<Rc<[u8]>>,
     /// What to say in place of the errors of Parses made to fail, in order.
-    pub refusals: VecDeque<Fault>,
+    pub refusals: VecDeque<Refusal>,
     /// The node its reads go to.
     pub favourite: Option<NodeIndex>,
     /// Where its reads shall go, and what it has set for itself.
@@ -184,12 +186,27 @@ pub struct Own {
     pub prepared: Rc<Prepared>,
     /// What a server said of it then; the client goes by that.
     pub told: Shape,
+    /// Its parameters as the server described them, which a server says once more before it refuses to describe the rest.
+    pub parameters: Option<Rc<[u8]>>,
 }
 
 impl Own {
     pub fn new(prepared: Rc<Prepared>) -> Own {
-        Own { prepared, told: Shape::UNKNOWN }
+        Own { prepared, told: Shape::UNKNOWN, parameters: None }
     }
+
+    /// What a message that uses the statement goes by.
+    #[inline]
+    pub fn used(&self) -> (Rc<Prepared>, Shape) {
+        (self.prepared.clone(), self.told)
+    }
+}
+
+/// What a client is told in place of a server's error.
+pub struct Refusal {
+    /// The body of a ParameterDescription that comes before it.
+    pub parameters: Option<Rc<[u8]>>,
+    pub fault: Fault,
 }
 
 /// What a Parse or Close of the client's changed, to be taken back when an error before it made the server skip it.
@@ -255,6 +272,7 @@ impl Session {
             bringing: VecDeque::new(),
             described: VecDeque::new(),
             asked: None,
+            asked_to_describe: None,
             refusals: VecDeque::new(),
             favourite: None,
             wishes: Wishes::default(),
@@ -443,7 +461,7 @@ impl Session {
         // That its server process ends concerns whoever gets it next.
         self.farewell = None;
         self.transacts = false;
-        self.asked = None;
+        (self.asked, self.asked_to_describe) = (None, None);
         self.state.refused.clear();
         self.state.forgotten = None;
         if let Some(drawn) = &mut self.state.drawn {

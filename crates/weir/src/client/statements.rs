@@ -148,6 +148,23 @@ pub struct Prepared {
     pub user_types: Box<[u32]>,
     /// Number of the settings it is analysed under, on whatever server; none: one session's own.
     pub meaning: Option<u64>,
+    /// What a server said of its parameters last.
+    pub parameters: LastTold,
+}
+
+/// The body of a ParameterDescription, shared by all who were told the same.
+#[derive(Debug, Default)]
+pub struct LastTold(RefCell<Option<Rc<[u8]>>>);
+
+impl LastTold {
+    /// The body as it is shared; most are told what was told before.
+    pub fn share(&self, body: &[u8]) -> Rc<[u8]> {
+        let mut last = self.0.borrow_mut();
+        match &*last {
+            Some(known) if **known == *body => known.clone(),
+            Some(_) | None => last.insert(body.into()).clone(),
+        }
+    }
 }
 
 type Texts = Cache<Box<[u8]>, Rc<Statement>, UnitWeighter, RandomState>;
@@ -232,8 +249,14 @@ impl Statements {
     fn make_parse(&mut self, tail: &[u8], meaning: Option<u64>) -> Option<Rc<Prepared>> {
         let (text, types) = weir_wire::frame::split_cstr(tail)?;
         let statement = self.of_text(text);
-        let prepared =
-            Rc::new(Prepared { id: self.next_id, tail: tail.into(), statement, user_types: user_types(types), meaning });
+        let prepared = Rc::new(Prepared {
+            id: self.next_id,
+            tail: tail.into(),
+            statement,
+            user_types: user_types(types),
+            meaning,
+            parameters: LastTold::default(),
+        });
         self.next_id += 1;
         Some(prepared)
     }

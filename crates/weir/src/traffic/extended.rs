@@ -5,7 +5,7 @@
 
 use crate::client::flow::Flow;
 use crate::client::inventory;
-use crate::client::session::{Change, Own, Portal, Session};
+use crate::client::session::{Change, Own, Portal, Refusal, Session};
 use crate::client::statements::{self, Prepared, Statement};
 use crate::monitor::fault::{Fault, garbled, sqlstate};
 use crate::monitor::metrics::Metric;
@@ -211,6 +211,11 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
 
 /// Fails a message of a pipeline. With a link the server is made to fail, so that its transaction fails too.
 pub fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Result<Flow, Fault> {
+    refuse_behind(s, w, header, None, fault)
+}
+
+/// The same behind a ParameterDescription.
+fn refuse_behind(s: &mut Session, w: &Worker, header: Header, parameters: Option<Rc<[u8]>>, fault: Fault) -> Result<Flow, Fault> {
     s.up.eat(header);
     cached::refused(s, w);
     if s.link.is_some() {
@@ -218,8 +223,9 @@ pub fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Resu
         write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
         s.replies.push(Expect::Refused);
         s.flushed = false;
-        s.refusals.push_back(fault);
+        s.refusals.push_back(Refusal { parameters, fault });
     } else {
+        shapes::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
         s.discarding = true;
     }
@@ -252,8 +258,8 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         return Ok(Flow::Hold);
     }
     let is_unnamed = name.is_empty();
-    let own = if is_unnamed { s.unnamed.clone() } else { s.named.get(key).cloned() };
-    let Some(Own { prepared, told }) = own else {
+    let own = if is_unnamed { s.unnamed.as_ref() } else { s.named.get(key) };
+    let Some((prepared, told)) = own.map(Own::used) else {
         if is_on_link_only(s, name) {
             inventory::note_bound_by_sql(s);
             return pass_unknown(s, w, header, Expect::Bind);
@@ -393,6 +399,7 @@ fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, told: Shape, is_un
     let id = prepared.id;
     let is_doubtful = s.is_parse_in_doubt(id);
     let was_asked = s.asked.take() == Some(id);
+    s.asked_to_describe = None;
     let is_alone = s.replies.is_only_ours();
     let Some(link) = &mut s.link else { return Brought::Here(prepared) };
     let is_there = match link.unnamed {
@@ -570,7 +577,7 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
     }
     let is_unnamed = name.is_empty();
     let own = if is_unnamed { s.unnamed.clone() } else { s.named.get(key).cloned() };
-    let Some(Own { prepared, told }) = own else {
+    let Some(Own { prepared, told, parameters }) = own else {
         if is_on_link_only(s, name) {
             return pass_unknown(s, w, header, Expect::Describe);
         }
@@ -591,8 +598,11 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
     }
     let prepared = match bring(s, w, prepared, told, is_unnamed) {
         Brought::Here(prepared) => prepared,
-        Brought::Soon => return Ok(hold(s, w)),
-        Brought::Changed => return refuse(s, w, header, shapes::changed()),
+        Brought::Soon => {
+            s.asked_to_describe = parameters;
+            return Ok(hold(s, w));
+        }
+        Brought::Changed => return refuse_behind(s, w, header, parameters, shapes::changed()),
         Brought::Behind => return on_describe(s, w, header),
     };
     shapes::expect(s, prepared.clone(), told, is_unnamed);

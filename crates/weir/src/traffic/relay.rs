@@ -7,7 +7,7 @@ mod from_server;
 
 use crate::client::flow::{Flow, Need};
 use crate::client::inventory;
-use crate::client::session::{Change, IDLE, Session};
+use crate::client::session::{Change, IDLE, Refusal, Session};
 use crate::client::statements::{self, Statement};
 use crate::io::reactor::parked;
 use crate::io::socket::Got;
@@ -569,7 +569,7 @@ fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Fl
     if s.link.is_some() && s.transaction != IDLE {
         weir_wire::write::query(s.up.extra(&w.buffers), "refused by the proxy");
         s.replies.push(Expect::QueryRefused);
-        s.refusals.push_back(fault);
+        s.refusals.push_back(Refusal { parameters: None, fault });
         // Any simple query drops the unnamed statement, whatever becomes of it.
         if let Some(link) = &mut s.link {
             link.unnamed = None;

@@ -21,6 +21,13 @@ pub struct Described {
     prepared: Rc<Prepared>,
     is_unnamed: bool,
     shape: Shape,
+    parameters: Option<Rc<[u8]>>,
+}
+
+impl Described {
+    fn new(prepared: Rc<Prepared>, is_unnamed: bool) -> Described {
+        Described { prepared, is_unnamed, shape: Shape::UNKNOWN, parameters: None }
+    }
 }
 
 /// What the client is told of a statement that is not what it was.
@@ -44,7 +51,7 @@ pub fn expect(s: &mut Session, prepared: Rc<Prepared>, told: Shape, is_unnamed: 
     }
     s.replies.push(Expect::DescribeTold);
     if !s.replies.is_skipping() {
-        s.described.push_back(Described { prepared, is_unnamed, shape: Shape::UNKNOWN });
+        s.described.push_back(Described::new(prepared, is_unnamed));
     }
 }
 
@@ -60,7 +67,7 @@ pub fn ask(s: &mut Session, w: &Worker, prepared: &Rc<Prepared>, is_unnamed: boo
     });
     s.replies.push(Expect::DescribeOurs);
     if !s.replies.is_skipping() {
-        s.described.push_back(Described { prepared: prepared.clone(), is_unnamed, shape: Shape::UNKNOWN });
+        s.described.push_back(Described::new(prepared.clone(), is_unnamed));
     }
 }
 
@@ -85,12 +92,13 @@ pub fn on_description(s: &mut Session, header: Header, is_here: bool) {
     match header.tag {
         back::PARAMETER_DESCRIPTION => {
             described.shape = body.map_or(Shape::VAST, Shape::of_parameters);
+            described.parameters = body.map(|body| described.prepared.parameters.share(body));
             return;
         }
         back::ROW_DESCRIPTION => described.shape = body.map_or(Shape::VAST, |body| described.shape.with_columns(body)),
         _ => {}
     }
-    let Some(Described { prepared, is_unnamed, shape }) = s.described.pop_front() else { return };
+    let Some(Described { prepared, is_unnamed, shape, parameters }) = s.described.pop_front() else { return };
     if let Some(link) = &mut s.link {
         match &mut link.unnamed {
             Some((id, known)) if is_unnamed && *id == prepared.id => *known = shape,
@@ -101,6 +109,16 @@ pub fn on_description(s: &mut Session, header: Header, is_here: bool) {
     for own in s.named.values_mut().chain(s.unnamed.iter_mut()) {
         if own.told == Shape::UNKNOWN && Rc::ptr_eq(&own.prepared, &prepared) {
             own.told = shape;
+            own.parameters.clone_from(&parameters);
         }
+    }
+}
+
+/// Says once more what parameters a client was told, if it is known: a server does so before it finds that it cannot describe the rest.
+/// Source: `exec_describe_statement_message` in postgres.c.
+pub fn tell_parameters(s: &mut Session, w: &Worker, parameters: Option<Rc<[u8]>>) {
+    if let Some(body) = parameters {
+        let out = s.down.extra(&w.buffers);
+        write::message(out, back::PARAMETER_DESCRIPTION, |out| out.extend_from_slice(&body));
     }
 }

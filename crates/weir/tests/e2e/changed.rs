@@ -125,6 +125,46 @@ fn a_statement_whose_table_changed_gets_postgresqls_answer_wherever_it_runs() {
     }
 }
 
+/// A server says what parameters a statement takes before it finds that it can describe it no more.
+#[test]
+fn a_describe_of_what_changed_is_refused_behind_its_parameters() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy(CONF);
+    let changes = ["alter table t add d int default 4", "alter table t drop c", "drop table t", FIXTURE];
+    for asks in [Asks::OfStatement, Asks::OfUnnamed] {
+        for change in changes {
+            let describe = wire::describe(b'S', asks.name());
+            let alone = [describe.clone(), wire::sync()].concat();
+            let behind = [wire::unnamed("select 5", &[]), alone.clone()].concat();
+            let behind_error = [wire::unnamed("select 1/0", &[]), alone.clone()].concat();
+            let prepare = asks.prepare("select * from t where a = $1::int and b > $2::bigint");
+            let again = || wire::query("rollback; begin");
+            let story = match asks {
+                // What comes without a name goes with the next.
+                Asks::OfUnnamed => vec![alone.clone(), alone],
+                _ => vec![alone.clone(), behind, behind_error, again(), alone.clone(), alone.clone(), again(), alone],
+            };
+            let play = |client: &mut Raw, hop: &mut dyn FnMut()| {
+                ground.direct().run(FIXTURE);
+                client.send(&prepare);
+                client.until_ready();
+                ground.direct().run(change);
+                let mut said: Vec<Vec<String>> = Vec::new();
+                for bytes in &story {
+                    hop();
+                    client.send(bytes);
+                    said.push(client.until_ready().iter().map(shown).collect());
+                }
+                said
+            };
+            let expected = play(&mut ground.direct(), &mut || {});
+            let mut hop = Hop::new(&ground, &proxy);
+            let through = play(&mut ground.client(&proxy), &mut || hop.hop());
+            assert_eq!(through, expected, "{asks:?}: {change}");
+        }
+    }
+}
+
 /// Both prepare the same text, one before and one after the change, and share its number on the servers.
 #[test]
 fn two_clients_with_the_same_text_are_told_apart_by_what_they_were_told() {

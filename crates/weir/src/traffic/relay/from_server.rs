@@ -2,7 +2,7 @@
 
 use super::{drain_down, misplaced, settle};
 use crate::client::inventory;
-use crate::client::session::{Begun, IDLE, Own, Session, WITHIN};
+use crate::client::session::{Begun, FAILED, IDLE, Own, Refusal, Session, WITHIN};
 use crate::client::session_card::Doing;
 use crate::client::state::State;
 use crate::io::socket::Got;
@@ -306,6 +306,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         s.state.will_not_reset();
     }
     let asked_alone = s.asked.is_some() && dropped.discard;
+    let parameters = s.asked_to_describe.take().filter(|_| dropped.is_question && s.transaction != FAILED);
     s.undo(dropped);
     let was_discarding = s.discarding;
     s.discarding |= dropped.discard;
@@ -313,8 +314,9 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     for _ in u32::from(dropped.exchange)..dropped.refused {
         s.refusals.pop_front();
     }
-    if let Some(fault) = refused {
+    if let Some(Refusal { parameters, fault }) = refused {
         s.down.eat(header);
+        shapes::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
         return;
     }
@@ -347,10 +349,12 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     }
     if let Some(fault) = in_place_of(&report, &s.state, &s.named).or_else(|| timing::overdue(&s.entry, report.sqlstate)) {
         s.down.eat(header);
+        shapes::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
         return;
     }
     if !is_end {
+        shapes::tell_parameters(s, w, parameters);
         return s.down.pass(header, &w.buffers);
     }
     s.farewell = Some(last_word(&report));
