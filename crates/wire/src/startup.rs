@@ -154,14 +154,47 @@ fn read_parameters(version: Version, list: &[u8]) -> Result<Startup, StartupErro
         }
         rest = after;
     };
-    let text = std::str::from_utf8(&list[..end]).map_err(|_| StartupError::NotUtf8)?;
-    let mut parameters = Parameters { text: text.to_owned() };
+    let mut parameters = match std::str::from_utf8(&list[..end]) {
+        Ok(text) => Parameters { text: text.to_owned() },
+        Err(_) => of_bytes(&list[..end])?,
+    };
     if !options.is_empty() {
         let others = parameters.iter().filter(|(name, _)| !name.as_bytes().starts_with(OPTION_PREFIX));
         parameters = others.collect();
     }
     let protocol_options = options.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     Ok(Startup { version, parameters, protocol_options })
+}
+
+/// Parameters not all of which are UTF-8. Those of an application's name are taken as a server takes them, which keeps nothing of them but
+/// ASCII. Others cannot be brought to a connection that is open already, where text has an encoding.
+fn of_bytes(list: &[u8]) -> Result<Parameters, StartupError> {
+    let mut parameters = Parameters::default();
+    let mut rest = list;
+    while let Some((name, after)) = split_cstr(rest) {
+        let (value, after) = split_cstr(after).ok_or(StartupError::BadLayout)?;
+        rest = after;
+        let utf8 = |word| std::str::from_utf8(word).map_err(|_| StartupError::NotUtf8);
+        match (name, utf8(value)) {
+            // Only the name is looked at.
+            (name, _) if name.starts_with(OPTION_PREFIX) => {}
+            (b"application_name", Err(_)) => parameters.push("application_name", &clean(value)),
+            (name, value) => parameters.push(utf8(name)?, value?),
+        }
+    }
+    Ok(parameters)
+}
+
+/// What does not print becomes a number, as in servers since version 16; those before put a `?`. Source: `pg_clean_ascii` in string.c.
+fn clean(value: &[u8]) -> String {
+    let mut clean = String::with_capacity(4 * value.len());
+    for byte in value {
+        match byte {
+            b' '..=b'~' => clean.push(char::from(*byte)),
+            _ => clean.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    clean
 }
 
 /// Names that begin so are of protocol extensions.
@@ -345,8 +378,22 @@ mod tests {
         assert_eq!(read_first(b"\0\0\x27\x14"), Ok(None), "the longest there may be");
         assert_eq!(read_first(&packet(3 << 16, b"user\0joe\0")), Err(StartupError::BadLayout));
         assert_eq!(read_first(&packet(3 << 16, b"user\0joe\0\0x")), Err(StartupError::BadLayout));
-        assert_eq!(read_first(&packet(3 << 16, b"user\0\xff\0\0")), Err(StartupError::NotUtf8));
+        for list in [&b"user\0\xff\0\0"[..], b"user\0joe\0\xff\0x\0\0", b"application_name\0\xff\0search_path\0\xff\0\0"] {
+            assert_eq!(read_first(&packet(3 << 16, list)), Err(StartupError::NotUtf8));
+        }
         assert_eq!(read_first(&packet(CANCEL, b"\0\0\0\x07")), Err(StartupError::BadCancel));
+    }
+
+    #[test]
+    fn an_application_may_have_a_name_in_any_bytes() {
+        for (name, expected) in [(&b"caf\xe9"[..], r"caf\xe9"), (b"caf\xc3\xa9", "caf\u{e9}"), (b"\t\xff\x7f~", r"\x09\xff\x7f~")]
+        {
+            let list = [b"user\0jo\xc3\xa9\0application_name\0", name, b"\0_pq_.\xff\0\xfe\0database\0d\0\0"].concat();
+            let (First::Startup(startup), _) = read_first(&packet(3 << 16, &list)).unwrap().unwrap() else { panic!() };
+            let of = ["user", "application_name", "database"].map(|name| startup.get(name).unwrap());
+            assert_eq!(of, ["jo\u{e9}", expected, "d"]);
+            assert_eq!(startup.protocol_options.len(), 1);
+        }
     }
 
     #[test]

@@ -96,6 +96,46 @@ fn a_client_without_a_user_is_refused_and_a_database_defaults_to_the_user() {
     assert_eq!(client.value("select current_database()"), "postgres");
 }
 
+/// An application says its name in whatever encoding it has. Up to version 15 a server puts a `?` for what does not print.
+#[test]
+fn an_application_may_say_its_name_in_any_bytes() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let asked = "select current_setting('application_name')";
+    for (name, encoding) in [(&b"caf\xe9"[..], "UTF8"), (b"caf\xe9", "LATIN1"), (b"\xff\xfe 'x' \\", "UTF8"), (b"plain", "UTF8")]
+    {
+        let database = ground.database.as_bytes();
+        let parameters = [
+            ("user", &b"postgres"[..]),
+            ("database", database),
+            ("application_name", name),
+            ("client_encoding", encoding.as_bytes()),
+        ];
+        let packet = wire::startup_of_bytes(wire::V3_0, &parameters);
+        let [direct, through] = [ground.primary_port().parse().unwrap(), proxy.port()].map(|port| {
+            let mut client = Raw::tcp(port);
+            client.send(&packet);
+            client.finish_login().unwrap();
+            let reported = client.parameter("application_name").unwrap().to_string();
+            assert_eq!(client.value(asked), reported);
+            client.run("begin; rollback");
+            assert_eq!(client.value(asked), reported, "and stays");
+            reported
+        });
+        let is_new = ground.direct().value("show server_version_num").parse::<u32>().unwrap() >= 160_000;
+        let shown = if is_new { through } else { through.replace(r"\xe9", "?").replace(r"\xff", "?").replace(r"\xfe", "?") };
+        assert_eq!(shown, direct);
+    }
+    // What a connection that is open already cannot be told.
+    for parameter in ["user", "database", "search_path"] {
+        let mut client = Raw::tcp(proxy.port());
+        let parameters = [("user", &b"postgres"[..]), ("database", b"postgres"), (parameter, b"\xe9")];
+        client.send(&wire::startup_of_bytes(wire::V3_0, &parameters));
+        let failure = client.finish_login().unwrap_err();
+        assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "08P01"), "{parameter}");
+    }
+}
+
 #[test]
 fn an_unknown_database_or_user_gives_the_servers_own_error() {
     let ground = Ground::new();

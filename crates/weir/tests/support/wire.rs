@@ -24,9 +24,15 @@ pub fn packet(code: u32, body: &[u8]) -> Vec<u8> {
 }
 
 pub fn startup(version: u32, parameters: &[(&str, &str)]) -> Vec<u8> {
+    let parameters: Vec<_> = parameters.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+    startup_of_bytes(version, &parameters)
+}
+
+/// The same with values in any bytes.
+pub fn startup_of_bytes(version: u32, parameters: &[(&str, &[u8])]) -> Vec<u8> {
     let mut body = Vec::new();
     for (name, value) in parameters {
-        body.extend(texts(&[name, value]));
+        body.extend([name.as_bytes(), b"\0", value, b"\0"].concat());
     }
     body.push(0);
     packet(version, &body)
