@@ -23,7 +23,7 @@ use weir_policy::functions::Verdict;
 use weir_policy::inventory::{MadeUp, SOURCES_MAX, settings_after, told_by};
 use weir_policy::replies::Expect;
 use weir_policy::settings::Settings;
-use weir_sql::facts::{Keeps, Leaves, Reset};
+use weir_sql::facts::{Keeps, Leaves, Reset, Transaction};
 use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
 use weir_wire::write;
 
@@ -227,6 +227,9 @@ fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, by_
     // DISCARD ALL is told by its own answer.
     if !leaves.is_empty() {
         state.note(leaves, &statement.functions, text, values);
+    }
+    if statement.transaction == Transaction::Many {
+        state.due.add_rollback();
     }
 }
 

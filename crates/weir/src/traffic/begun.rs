@@ -172,7 +172,11 @@ fn is_in_pieces(here: &[u8]) -> bool {
 /// end a transaction.
 #[inline]
 pub fn note_write(s: &mut Session, w: &Worker, statement: &Statement) {
-    s.transacts |= statement.transaction != Transaction::None || statement.class.rule == Rule::TooLong;
+    let transacts = statement.transaction != Transaction::None;
+    s.transacts |= transacts || statement.class.rule == Rule::TooLong;
+    if transacts && matches!(statement.transaction, Transaction::End(Ending::Rollback) | Transaction::Within) {
+        s.state.due.add_rollback();
+    }
     let mode = w.peek_config().routing.on_write;
     if mode.remembers() {
         let writes = statement.writes || transaction::may_write(judging::class_of(s, w, statement), statement.calls);

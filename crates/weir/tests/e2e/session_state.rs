@@ -452,6 +452,54 @@ fn a_default_that_a_reload_has_changed_is_no_setting_of_whoever_hears_of_it() {
     assert_eq!(proxy.metric("inventories_total"), asked, "it is back where it was");
 }
 
+/// Who took back what it had set has set nothing: a new default reaches it, as with PostgreSQL, and the others as before.
+#[test]
+fn what_was_rolled_back_is_no_setting_of_the_session() {
+    let cluster = cluster(0);
+    let primary = cluster.primary();
+    let proxy = Proxy::start(&cluster, "worker_threads = 1\npool_size = 1");
+    let direct = || Raw::tcp(primary.port()).log_in("postgres", "postgres", &[]).unwrap();
+    let through = || Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap();
+    let stories: [&[&str]; 9] = [
+        &["begin", "set datestyle = 'German'; set work_mem = '7MB'", "rollback"],
+        &["begin; set datestyle = 'German'; set work_mem = '7MB'; rollback"],
+        &["begin", "set datestyle = 'German'", "set work_mem = '7MB'", "select 1/0", "commit"],
+        &["set datestyle = 'German'; set work_mem = '7MB'; select 1/0"],
+        &["begin", "savepoint one", "set datestyle = 'German'", "set work_mem = '7MB'", "rollback to one", "commit"],
+        // What stays is the session's own.
+        &["begin", "set work_mem = '7MB'", "savepoint one", "set datestyle = 'German'", "rollback to one", "commit"],
+        &["begin", "set datestyle = 'German'", "set work_mem = '7MB'", "commit"],
+        &["set work_mem = '8MB'", "begin", "set datestyle = 'German'; set work_mem = '7MB'", "rollback"],
+        &["set datestyle = 'ISO, YMD'", "begin", "reset datestyle", "set work_mem = '7MB'", "rollback"],
+    ];
+    let mut pairs: Vec<[Raw; 2]> = stories.iter().map(|_| [direct(), through()]).collect();
+    for (pair, story) in pairs.iter_mut().zip(stories) {
+        for client in pair {
+            for text in story {
+                // Some are to fail.
+                let _ = client.try_rows(text);
+            }
+        }
+    }
+    primary.query("alter system set datestyle = 'SQL, DMY'").unwrap();
+    primary.query("alter system set work_mem = '5MB'").unwrap();
+    primary.reload().unwrap();
+    let asked = "select current_setting('datestyle') || ' ' || current_setting('work_mem')";
+    let mut unset = [direct(), through()];
+    for client in &mut unset {
+        wait_until("the new defaults to count", || client.value(asked) == "SQL, DMY 5MB");
+    }
+    for ([direct, through], story) in pairs.iter_mut().zip(stories) {
+        // The signal to load it reaches one process after the other.
+        wait_until("it to be as with PostgreSQL", || through.value(asked) == direct.value(asked));
+        assert_eq!(through.value(asked), direct.value(asked), "{story:?}");
+    }
+    let own: Vec<String> = pairs.iter_mut().map(|[_, through]| through.value(asked)).collect();
+    let defaults = ["SQL, DMY 5MB"; 5];
+    assert_eq!(own[..5], defaults);
+    assert_eq!(own[5..], ["SQL, DMY 7MB", "German, DMY 7MB", "SQL, DMY 8MB", "ISO, YMD 5MB"]);
+}
+
 /// Leaves a connection with something that keeps it, and with other values of reported parameters.
 fn leave_behind(ground: &Ground, proxy: &Proxy, keeps: &str) {
     let before = proxy.metric("links_reset_total");

@@ -305,6 +305,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     if !s.replies.has_work_behind_error() {
         s.state.will_not_reset();
     }
+    s.state.due.add_rollback();
     let asked_alone = s.asked.is_some() && dropped.discard;
     let parameters = s.asked_to_describe.take().filter(|_| dropped.is_question && s.transaction != FAILED);
     s.undo(dropped);
