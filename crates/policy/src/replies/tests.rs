@@ -1,0 +1,441 @@
+//! What is awaited, played as scripts.
+
+use super::*;
+
+/// Plays `script`: `>X` pushes, `<X` is a server's message; the outcome of each `<` is compared with the word after it.
+fn check_replies(script: &str) {
+    let mut replies = Replies::default();
+    for line in script.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        let (what, expected) = line.split_once("->").map_or((line, ""), |(a, b)| (a.trim(), b.trim()));
+        if let Some(sent) = what.strip_prefix('>') {
+            for word in sent.split_whitespace() {
+                replies.push(expect_named(word));
+            }
+        } else if let Some(received) = what.strip_prefix('<') {
+            let bytes = received.trim().as_bytes();
+            let reply = replies.on_server(bytes[0], bytes.get(1).copied().unwrap_or(0));
+            assert_eq!(reply_name(reply), expected, "at {line}");
+        } else {
+            let state = match what {
+                "settled?" => replies.is_settled(),
+                "skipping?" => replies.is_skipping(),
+                "copying?" => replies.is_copying_in(),
+                other => panic!("unknown line {other}"),
+            };
+            assert_eq!(state.to_string(), expected, "at {line}");
+        }
+    }
+}
+
+fn expect_named(word: &str) -> Expect {
+    match word {
+        "Query" => Expect::Query,
+        "QueryChange" => Expect::QueryChange,
+        "Call" => Expect::FunctionCall,
+        "Parse" => Expect::Parse,
+        "CopyEnd" => Expect::CopyEnd,
+        "ParseOurs" => Expect::ParseOurs,
+        "Refused" => Expect::Refused,
+        "Bind" => Expect::Bind,
+        "Describe" => Expect::Describe,
+        "DescribeTold" => Expect::DescribeTold,
+        "DescribeOurs" => Expect::DescribeOurs,
+        "Execute" => Expect::Execute,
+        "Close" => Expect::Close,
+        "CloseOurs" => Expect::CloseOurs,
+        "Sync" => Expect::Sync,
+        "SyncGarbled" => Expect::SyncGarbled,
+        "SyncOurs" => Expect::SyncOurs,
+        "Settings" => Expect::SettingsOurs,
+        "Inventory" => Expect::InventoryOurs,
+        "PrepareOurs" => Expect::PrepareOurs,
+        "Begin" => Expect::BeginOurs,
+        "Fail" => Expect::FailOurs,
+        other => panic!("unknown entry {other}"),
+    }
+}
+
+fn reply_name(reply: Reply) -> String {
+    match reply {
+        Reply::Pass => "pass".into(),
+        Reply::PassChange => "pass change".into(),
+        Reply::Eat => "eat".into(),
+        Reply::Description { is_ours } => if is_ours { "look, eat" } else { "look, pass" }.into(),
+        Reply::Row => "row".into(),
+        Reply::OursRefused => "ours refused".into(),
+        Reply::Misplaced { tag } => format!("misplaced {}", char::from(tag)),
+        Reply::BeginRefused => "begin refused".into(),
+        Reply::Ready { status, whose } => {
+            format!(
+                "ready {}{}",
+                char::from(status),
+                match whose {
+                    Whose::Client => "",
+                    Whose::ClientChange => " change",
+                    Whose::Sync
+                    | Whose::Settings
+                    | Whose::Inventory
+                    | Whose::Prepare
+                    | Whose::Statement
+                    | Whose::Begin
+                    | Whose::Unlisten => {
+                        " ours"
+                    }
+                }
+            )
+        }
+        Reply::Error(d) => {
+            let mut name = "error".to_string();
+            for (count, what) in [(d.changes, "changes"), (d.ours, "ours"), (d.described, "described"), (d.refused, "refused")] {
+                if count > 0 {
+                    name += &format!(" {what}={count}");
+                }
+            }
+            for (is, what) in [(d.parse, "parse"), (d.exchange, "exchange"), (d.discard, "discard")] {
+                if is {
+                    name += &format!(" {what}");
+                }
+            }
+            name
+        }
+        Reply::SettingsRefused => "settings refused".into(),
+        Reply::Unasked => "unasked".into(),
+    }
+}
+
+#[test]
+fn a_simple_query_is_over_at_ready() {
+    check_replies(
+        "> Query
+         < T -> pass
+         < D -> pass
+         < C -> pass
+         settled? -> false
+         < ZI -> ready I
+         settled? -> true
+         < D -> unasked",
+    );
+}
+
+#[test]
+fn a_begin_of_ours_is_unseen_and_one_that_is_refused_is_noticed() {
+    check_replies(
+        "> Begin Query
+         < C -> eat
+         < ZT -> ready T ours
+         < C -> pass
+         < ZT -> ready T
+         > Begin Fail Query
+         < C -> eat
+         < ZT -> ready T ours
+         < E -> eat
+         < ZE -> ready E ours
+         < E -> error
+         < ZE -> ready E
+         settled? -> true
+         > Begin Query
+         < E -> begin refused",
+    );
+}
+
+#[test]
+fn a_pipeline_is_answered_in_order() {
+    check_replies(
+        "> Parse Bind Describe Execute Sync
+         < 1 -> pass change
+         < 2 -> pass
+         < T -> pass
+         < D -> pass
+         < C -> pass
+         < ZT -> ready T
+         > ParseOurs Bind Execute
+         < 1 -> eat
+         < 2 -> pass
+         < s -> pass
+         settled? -> false
+         > Sync
+         < ZI -> ready I
+         settled? -> true",
+    );
+}
+
+#[test]
+fn an_error_drops_what_follows_up_to_the_sync() {
+    check_replies(
+        "> Parse Bind Execute ParseOurs Sync Query
+         < 1 -> pass change
+         < E -> error ours=1
+         < ZI -> ready I
+         < C -> pass
+         < ZI -> ready I
+         settled? -> true",
+    );
+}
+
+#[test]
+fn after_an_error_without_sync_all_is_skipped_until_it_comes() {
+    check_replies(
+        "> Parse Bind
+         < E -> error changes=1 parse
+         skipping? -> true
+         > Bind Execute Query
+         settled? -> false
+         > Sync
+         skipping? -> false
+         < ZI -> ready I
+         settled? -> true",
+    );
+}
+
+#[test]
+fn a_client_that_left_is_waited_for_only_where_answers_come_without_it() {
+    let of = |script: &str| {
+        let mut replies = Replies::default();
+        script.split_whitespace().for_each(|word| replies.push(expect_named(word)));
+        replies
+    };
+    for (script, unfinished, expected) in [
+        ("", 0, false),
+        ("Query", 0, true),
+        ("Query", 1, false),
+        ("Query Query", 1, true),
+        ("Parse Bind Execute", 0, false),
+        ("Parse Bind Execute Sync", 0, true),
+        ("Parse Sync Bind", 0, true),
+        ("Parse Sync Bind", 1, true),
+        ("Parse Bind Query", 1, false),
+        ("CopyEnd", 0, false),
+    ] {
+        assert_eq!(of(script).will_answer(unfinished), expected, "{script}, {unfinished} unfinished");
+    }
+}
+
+#[test]
+fn what_is_sent_into_a_copy_that_begins_is_misplaced() {
+    check_replies(
+        "> Query Query
+         < G -> misplaced Q",
+    );
+    check_replies(
+        "> Parse Bind Execute Sync Parse
+         < 1 -> pass change
+         < 2 -> pass
+         < G -> misplaced P",
+    );
+}
+
+#[test]
+fn copy_in_swallows_the_syncs_sent_before_its_end() {
+    check_replies(
+        "> Parse Bind Execute Sync
+         < 1 -> pass change
+         < 2 -> pass
+         < G -> pass
+         copying? -> true
+         > Sync
+         < C -> pass
+         copying? -> false
+         > Sync
+         < ZI -> ready I
+         settled? -> true",
+    );
+}
+
+#[test]
+fn a_copy_sent_whole_in_one_pipeline_ends_at_its_own_sync() {
+    check_replies(
+        "> Parse Bind Execute Sync CopyEnd Sync
+         < 1 -> pass change
+         < 2 -> pass
+         < G -> pass
+         copying? -> false
+         < C -> pass
+         < ZI -> ready I
+         settled? -> true
+         > Query CopyEnd
+         < G -> pass
+         < C -> pass
+         < ZI -> ready I
+         settled? -> true",
+    );
+}
+
+#[test]
+fn a_copy_that_failed_before_it_began_leaves_no_trace() {
+    check_replies(
+        "> Query CopyEnd
+         < E -> error
+         < ZI -> ready I
+         settled? -> true",
+    );
+}
+
+#[test]
+fn a_query_the_server_skips_does_not_settle_the_link() {
+    check_replies(
+        "> Parse Query
+         < E -> error changes=1 parse
+         settled? -> false
+         > Sync
+         < ZI -> ready I
+         settled? -> true",
+    );
+}
+
+#[test]
+fn an_error_with_which_the_server_goes_is_still_owed() {
+    let mut replies = Replies::default();
+    replies.push(Expect::Parse);
+    let Reply::Error(dropped) = replies.on_server(back::ERROR, 0) else { panic!("an error") };
+    assert!(dropped.skips && replies.owed() == Owed { skipping: true, ..Owed::default() }, "it was told");
+    replies.unskip();
+    assert_eq!(replies.owed(), Owed { unsynced: true, ..Owed::default() });
+    // A second error is none that anybody waits for.
+    let mut replies = Replies::default();
+    replies.push(Expect::Parse);
+    replies.on_server(back::ERROR, 0);
+    assert_eq!(replies.on_server(back::ERROR, 0), Reply::Error(Dropped::default()));
+}
+
+#[test]
+fn a_copy_whose_sync_was_swallowed_leaves_its_transaction_open() {
+    check_replies(
+        "> Parse Bind Execute Sync CopyEnd
+         < 1 -> pass change
+         < 2 -> pass
+         < G -> pass
+         copying? -> false
+         < C -> pass
+         settled? -> false
+         > Sync
+         < ZI -> ready I
+         settled? -> true",
+    );
+}
+
+#[test]
+fn settings_of_ours_are_eaten() {
+    check_replies(
+        "> Settings Query
+         < S -> eat
+         < C -> eat
+         < ZI -> ready I ours
+         < S -> pass
+         < C -> pass
+         < ZI -> ready I
+         > Settings
+         < E -> settings refused",
+    );
+}
+
+#[test]
+fn a_query_behind_an_error_changes_nothing() {
+    check_replies(
+        "> Parse Parse QueryChange Sync QueryChange
+         < 1 -> pass change
+         < E -> error changes=2 parse
+         < ZI -> ready I
+         < C -> pass
+         < ZI -> ready I change
+         settled? -> true",
+    );
+}
+
+#[test]
+fn an_inventory_is_read_and_eaten() {
+    check_replies(
+        "> Inventory Query
+         < T -> eat
+         < D -> row
+         < S -> eat
+         < C -> eat
+         < ZI -> ready I ours
+         < T -> pass
+         < D -> pass
+         < C -> pass
+         < ZI -> ready I
+         > PrepareOurs
+         < E -> ours refused
+         < ZI -> ready I ours
+         settled? -> true",
+    );
+}
+
+#[test]
+fn a_refused_parse_exchanges_the_error() {
+    check_replies(
+        "> Refused Bind Sync
+         < E -> error refused=1 exchange
+         < ZI -> ready I",
+    );
+}
+
+#[test]
+fn an_error_before_our_sync_makes_us_discard() {
+    check_replies(
+        "> Parse Bind Execute SyncOurs
+         < E -> error changes=1 parse discard
+         < ZI -> ready I ours
+         settled? -> true",
+    );
+}
+
+#[test]
+fn a_sync_that_holds_something_fails_and_ends_what_a_sync_ends() {
+    check_replies(
+        "> SyncGarbled Query
+         < E -> error
+         < ZI -> ready I
+         < C -> pass
+         < ZI -> ready I
+         > Parse Bind SyncGarbled Parse Sync
+         < E -> error changes=1 parse
+         < E -> error
+         < ZI -> ready I
+         < 1 -> pass change
+         < ZI -> ready I
+         > Parse
+         < E -> error changes=1 parse
+         skipping? -> true
+         > SyncGarbled
+         skipping? -> false
+         < E -> error
+         < ZI -> ready I
+         settled? -> true
+         > Query SyncGarbled CopyEnd
+         < G -> pass
+         < C -> pass
+         < ZI -> ready I
+         settled? -> true",
+    );
+}
+
+#[test]
+fn a_farewell_reaches_an_idle_client() {
+    check_replies(
+        "< N -> pass
+         < A -> pass
+         < E -> error
+         < ZI -> unasked",
+    );
+}
+
+#[test]
+fn descriptions_that_were_asked_for_are_looked_at() {
+    check_replies(
+        "> CloseOurs Parse DescribeOurs Bind DescribeTold Execute Sync
+         < 3 -> eat
+         < 1 -> pass change
+         < t -> look, eat
+         < T -> look, eat
+         < 2 -> pass
+         < t -> look, pass
+         < n -> look, pass
+         < C -> pass
+         < ZI -> ready I
+         settled? -> true
+         > ParseOurs DescribeOurs SyncOurs
+         < E -> error ours=1 described=1 discard
+         < ZI -> ready I ours",
+    );
+}
