@@ -55,6 +55,8 @@ pub struct Names {
     casts: Box<[Name]>,
     /// See `Facts::columns`.
     columns: Box<[u32]>,
+    /// See `Facts::nests`.
+    nests: bool,
 }
 
 impl Names {
@@ -83,6 +85,7 @@ impl Names {
             operators: facts.operators.as_slice().into(),
             casts: facts.casts.as_slice().into(),
             columns: facts.columns.as_slice().into(),
+            nests: facts.nests,
         })
     }
 }
@@ -124,16 +127,18 @@ pub struct Catalog {
     checking_types: Box<[u32]>,
     /// Schemas with an operator of a standard spelling that may write: a text does not always show where such a one is used.
     hidden_operators: Box<[u32]>,
-    /// There is a cast that runs a function that may write without being asked for.
-    has_hidden_cast: bool,
+    /// There is a cast, or an operator class over a type of PostgreSQL's own, that runs a function that may write without being asked for.
+    has_hidden_call: bool,
     /// Schemas with an operator of a standard spelling that is not steady.
     unsteady_operators: Box<[u32]>,
     /// Functions of users that may be called like a column and may write, by `hash_of_column`; sorted.
     writing_columns: Box<[u32]>,
     /// Those that are not steady.
     unsteady_columns: Box<[u32]>,
-    /// There is a cast by a function that is not steady.
-    has_unsteady_cast: bool,
+    /// There is a cast, or such an operator class, by a function that is not steady.
+    has_unsteady_call: bool,
+    /// Functions whose arguments take each other's type, by name; sorted. None where no table has a column for which that matters.
+    alike: Box<[Box<str>]>,
     /// Which tables are behind relations.
     tables: tables::Tables,
     unseen: unseen::Unseen,
@@ -165,7 +170,8 @@ impl Catalog {
         {
             return Some(Rule::Function);
         }
-        if self.has_hidden_cast || names.casts.iter().any(|cast| self.writes_cast(&cast.name)) {
+        let is_nested = self.nests_one_of(&self.tables.writing_domains, names, path);
+        if self.has_hidden_call || is_nested || names.casts.iter().any(|cast| self.writes_cast(&cast.name)) {
             return Some(Rule::Cast);
         }
         // `mine(x)` may be written for `x::mine`.

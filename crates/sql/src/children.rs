@@ -107,20 +107,20 @@ table! {
     // XML and JSON.
     XmlExpr: named_args args;
     XmlSerialize: expr;
-    JsonAggConstructor: agg_filter agg_order over;
+    JsonAggConstructor: output agg_filter agg_order over;
     JsonArgument: val;
     JsonArrayAgg: constructor arg;
-    JsonArrayConstructor: exprs;
-    JsonArrayQueryConstructor: query;
+    JsonArrayConstructor: exprs output;
+    JsonArrayQueryConstructor: query output;
     JsonBehavior: expr;
-    JsonFuncExpr: context_item pathspec passing on_empty on_error;
+    JsonFuncExpr: context_item pathspec passing output on_empty on_error;
     JsonIsPredicate: expr;
     JsonKeyValue: key value;
     JsonObjectAgg: constructor arg;
-    JsonObjectConstructor: exprs;
-    JsonParseExpr: expr;
-    JsonScalarExpr: expr;
-    JsonSerializeExpr: expr;
+    JsonObjectConstructor: exprs output;
+    JsonParseExpr: expr output;
+    JsonScalarExpr: expr output;
+    JsonSerializeExpr: expr output;
     JsonTable: context_item pathspec passing columns on_error;
     JsonTableColumn: pathspec columns on_empty on_error;
     JsonTablePathSpec: string;

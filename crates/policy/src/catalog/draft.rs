@@ -44,6 +44,12 @@ struct Checked {
     oid: u32,
 }
 
+/// Whether casts or operator classes run something without being asked for that may write, or that is not steady.
+struct Unasked {
+    hidden: bool,
+    unsteady: bool,
+}
+
 /// What has been taken in so far.
 #[derive(Default)]
 pub struct Draft {
@@ -53,6 +59,8 @@ pub struct Draft {
     functions: Vec<Numbered>,
     /// Functions that may be called like a column.
     like_columns: HashSet<u32>,
+    /// Those whose arguments take each other's type.
+    alike: HashSet<u32>,
     /// With the function behind each.
     operators: Vec<(Numbered, u32)>,
     /// Type, function, and whether it is asked for by nobody.
@@ -62,6 +70,14 @@ pub struct Draft {
     /// Those of which one may write, and of which one is not steady.
     writing_types: HashSet<u32>,
     unsteady_types: HashSet<u32>,
+    /// Functions that run others for the types of their arguments.
+    called_with: Vec<(u32, u32)>,
+    /// Relations, and functions that run for the types of their columns, whatever reads them.
+    read_with: Vec<(u32, u32)>,
+    /// The same of columns of domains, of which only some reads do.
+    with_domains: Vec<(u32, u32)>,
+    /// Functions of operator classes that any statement may run.
+    anywhere: Vec<u32>,
     parents: Vec<(u32, Fate)>,
     /// Of views and policies.
     expressions: Vec<Uses>,
@@ -94,6 +110,9 @@ impl Draft {
             numbered.object.steady = volatility == "i";
             if cells.get(4).copied().flatten() == Some(b"t") {
                 self.like_columns.insert(numbered.oid);
+            }
+            if cells.get(5).copied().flatten() == Some(b"t") {
+                self.alike.insert(numbered.oid);
             }
             if volatility == "c" {
                 self.tables.stable_in_c.insert(numbered.oid);
@@ -137,6 +156,10 @@ impl Draft {
             "w" => self.tables.wild.push(oid),
             "f" => self.tables.fleeting.push(oid),
             "t" => self.tables.with_time.push(oid),
+            "r" => self.read_with.push((oid, number(cells, 2)?)),
+            "d" => self.with_domains.push((oid, number(cells, 2)?)),
+            "p" => self.called_with.push((oid, number(cells, 2)?)),
+            "a" => self.anywhere.push(number(cells, 2)?),
             "c" => {
                 let object = self.object(word(cells, 3)?, 0, Fate::Writes)?;
                 self.checked.push(Checked { object, function: number(cells, 2)?, oid });
@@ -225,6 +248,8 @@ impl Draft {
             function.object.fate = used_fate(function, &self.text, pg_catalog, routing);
         }
         self.functions.sort_unstable_by_key(|function| function.oid);
+        let (casts, calls) = self.judged_unasked();
+        self.note_called(routing);
         self.note_steady(pg_catalog);
         self.relations.sort_unstable_by_key(|relation| relation.oid);
         for at in 0..self.operators.len() {
@@ -235,6 +260,7 @@ impl Draft {
         for (parent, fate) in std::mem::take(&mut self.parents) {
             self.worsen(parent, fate);
         }
+        self.note_columns();
         self.note_views();
         self.follow();
         for uses in std::mem::take(&mut self.refreshes) {
@@ -246,11 +272,6 @@ impl Draft {
             let unlogged = self.relations.iter_mut().filter(|relation| relation.object.fate == Fate::Unlogged);
             unlogged.for_each(|relation| relation.object.fate = Fate::Reads);
         }
-        let has_unsteady_cast = self.casts.iter().any(|(_, function, _)| !self.steady_function(*function));
-        let (hidden_casts, casts): (Vec<_>, Vec<_>) = std::mem::take(&mut self.casts)
-            .into_iter()
-            .filter(|(_, function, _)| self.fate_of_function(*function) != Fate::Reads)
-            .partition(|(_, _, is_hidden)| *is_hidden);
         // Only who names such a type runs its checks.
         let of_types = |which: &HashSet<u32>| -> Vec<Object> {
             self.checked.iter().filter(|checked| which.contains(&checked.oid)).map(|checked| checked.object).collect()
@@ -265,21 +286,23 @@ impl Draft {
         let unsteady = self.operators.iter().map(|(o, _)| &o.object).filter(is_unsteady).map(|o| o.schema).collect();
         let writing_columns = self.columns_of(|function| function.fate != Fate::Reads);
         let unsteady_columns = self.columns_of(|function| !function.steady);
+        let alike = self.alike_names();
         let (relations, tables) = Tables::made(self.relations, self.tables, &self.text);
         Catalog {
+            alike,
             writing_columns,
             unsteady_columns,
             unsteady_operators: unsteady,
-            has_unsteady_cast,
+            has_unsteady_call: calls.unsteady,
             tables,
             unseen: self.unseen.made(),
             pg_catalog,
             hidden_operators: hidden,
-            has_hidden_cast: !hidden_casts.is_empty(),
+            has_hidden_call: calls.hidden,
             relations,
             functions: sorted(self.functions.into_iter().map(|function| function.object), &self.text),
             operators: sorted(self.operators.into_iter().map(|(operator, _)| operator.object), &self.text),
-            casts: sorted(casts.into_iter().map(|(object, _, _)| object).chain(writing), &self.text),
+            casts: sorted(casts.into_iter().chain(writing), &self.text),
             unsteady_types: sorted(unsteady_types.into_iter(), &self.text),
             checking_types: in_order(self.writing_types.into_iter().chain(self.unsteady_types).collect()),
             schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
@@ -316,6 +339,64 @@ impl Draft {
         found.sort_unstable();
         found.dedup();
         found.into()
+    }
+
+    /// Casts by functions that may write, and what runs without being asked for. By what these functions do themselves: what a cast's runs for its types,
+    /// who names or uses the type is told by that.
+    fn judged_unasked(&mut self) -> (Vec<Object>, Unasked) {
+        let casts = std::mem::take(&mut self.casts);
+        let mut all = casts.iter().map(|(_, function, _)| function).chain(&self.anywhere);
+        let unsteady = all.any(|function| !self.steady_function(*function));
+        let may_write = |function: u32| self.fate_of_function(function) != Fate::Reads;
+        let (implicit, explicit): (Vec<_>, Vec<_>) =
+            casts.into_iter().filter(|(_, function, _)| may_write(*function)).partition(|(_, _, is_hidden)| *is_hidden);
+        let hidden = !implicit.is_empty() || self.anywhere.iter().any(|function| may_write(*function));
+        (explicit.into_iter().map(|(object, _, _)| object).collect(), Unasked { hidden, unsteady })
+    }
+
+    /// Functions that run others for their types are no better than these. What the operator says of one by name counts more.
+    fn note_called(&mut self, routing: &RoutingConfig) {
+        let called_with = std::mem::take(&mut self.called_with);
+        let judged: Vec<_> = called_with
+            .into_iter()
+            .map(|(function, runs)| (function, self.fate_of_function(runs), runs != NOW && self.steady_function(runs)))
+            .collect();
+        for (function, fate, is_steady) in judged {
+            let Ok(at) = self.functions.binary_search_by_key(&function, |function| function.oid) else { continue };
+            let object = &mut self.functions[at].object;
+            let name = object.name(&self.text);
+            if !routing.read_only_functions.iter().any(|pattern| pattern.is_match(name)) {
+                object.fate = object.fate.max(fate);
+            }
+            object.steady &= is_steady;
+            if !is_steady {
+                self.tables.stable_in_c.remove(&function);
+            }
+        }
+    }
+
+    /// What comes with columns of types that run functions.
+    fn note_columns(&mut self) {
+        for (relation, function) in std::mem::take(&mut self.read_with) {
+            self.worsen(relation, self.fate_of_function(function));
+        }
+        for (relation, function) in std::mem::take(&mut self.with_domains) {
+            if self.fate_of_function(function) != Fate::Reads {
+                self.tables.writing_domains.push(relation);
+            }
+            if !self.steady_function(function) {
+                self.tables.unsteady_domains.push(relation);
+            }
+        }
+    }
+
+    /// Names of functions whose arguments take each other's type, where it matters.
+    fn alike_names(&self) -> Box<[Box<str>]> {
+        if self.tables.writing_domains.is_empty() && self.tables.unsteady_domains.is_empty() {
+            return Box::default();
+        }
+        let alike = self.functions.iter().filter(|function| self.alike.contains(&function.oid));
+        in_order(alike.map(|function| function.object.name(&self.text).into()).collect())
     }
 
     /// Which functions and operators give the same answer for the same arguments.
@@ -368,7 +449,7 @@ impl Draft {
                         found.is_ok_and(|at| self.functions[at].object.steady)
                     }),
                     "opno" | "opnos" | "eqop" | "sortop" => numbers.all(|number| self.steady_operator(number)),
-                    "resulttype" | "funcresulttype" => numbers.all(|number| !self.unsteady_types.contains(&number)),
+                    "consttype" | "resulttype" | "funcresulttype" => numbers.all(|number| !self.unsteady_types.contains(&number)),
                     "tsmhandler" => false,
                     _ => true,
                 };
@@ -421,8 +502,8 @@ impl Draft {
                 ("relid", Ok(relation)) if relation == uses.relation => Fate::Reads,
                 ("relid", Ok(relation)) => self.fate_of_relation(relation),
                 // PostgreSQL's own sampling methods only read; their handlers are no functions for queries, and not on the list of those.
-                ("resulttype" | "funcresulttype", Ok(kind)) if self.writing_types.contains(&kind) => Fate::Writes,
-                ("resulttype" | "funcresulttype", _) => Fate::Reads,
+                ("consttype" | "resulttype" | "funcresulttype", Ok(kind)) if self.writing_types.contains(&kind) => Fate::Writes,
+                ("consttype" | "resulttype" | "funcresulttype", _) => Fate::Reads,
                 ("tsmhandler", Ok(handler)) if handler < FIRST_USER_OID => Fate::Reads,
                 ("opno" | "eqop" | "sortop", Ok(operator)) => self.fate_of_operator(operator),
                 (_, Ok(function)) => self.fate_of_function(function),

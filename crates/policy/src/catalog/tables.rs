@@ -31,6 +31,9 @@ pub(super) struct TablesDraft {
     pub(super) fleeting: Vec<u32>,
     /// Those with a column of type `time`.
     pub(super) with_time: Vec<u32>,
+    /// Those with a column of a domain whose check may write, or is not steady.
+    pub(super) writing_domains: Vec<u32>,
+    pub(super) unsteady_domains: Vec<u32>,
     pub(super) materialised: Vec<u32>,
     pub(super) may_be_serializable: bool,
     /// Stable functions in C.
@@ -52,6 +55,10 @@ pub(super) struct Tables {
     fleeting: Box<[u32]>,
     /// Those with a column of type `time`; sorted.
     with_time: Box<[u32]>,
+    /// Those with a column of a domain whose check may write; sorted.
+    pub(super) writing_domains: Box<[u32]>,
+    /// Those where it is not steady; sorted.
+    unsteady_domains: Box<[u32]>,
     /// Materialised views; sorted.
     materialised: Box<[u32]>,
     /// Transactions may be serializable without saying so.
@@ -95,6 +102,8 @@ impl Tables {
             wild: in_order(draft.wild),
             fleeting: in_order(draft.fleeting),
             with_time: in_order(draft.with_time),
+            writing_domains: in_order(draft.writing_domains),
+            unsteady_domains: in_order(draft.unsteady_domains),
             materialised: in_order(draft.materialised),
             may_be_serializable: draft.may_be_serializable,
         };
@@ -103,9 +112,9 @@ impl Tables {
 
     pub(super) fn bytes(&self) -> usize {
         let pairs = self.read_with.len() + self.written_with.len();
-        pairs * size_of::<(u32, u32)>()
-            + (self.oids.len() + self.wild.len() + self.fleeting.len() + self.with_time.len() + self.materialised.len())
-                * size_of::<u32>()
+        let domains = self.writing_domains.len() + self.unsteady_domains.len();
+        let others = self.wild.len() + self.fleeting.len() + self.with_time.len() + self.materialised.len() + domains;
+        pairs * size_of::<(u32, u32)>() + (self.oids.len() + others) * size_of::<u32>()
     }
 }
 
@@ -146,7 +155,7 @@ impl Catalog {
     /// has changed, or it is not known what it is made of. For `vouched`, which are not among the names, the operator answers: those
     /// are unlogged or foreign tables, or views on such.
     pub fn reads(&self, names: &Names, vouched: &[Name], path: &Path) -> Option<Vec<u32>> {
-        if self.judge(names, path).is_some() || self.has_unsteady_cast || self.tables.may_be_serializable {
+        if self.judge(names, path).is_some() || self.has_unsteady_call || self.tables.may_be_serializable {
             return None;
         }
         let is_hidden = self.unsteady_operators.iter().any(|schema| path.holds(*schema));
@@ -155,6 +164,9 @@ impl Catalog {
         let types = names.casts.iter().any(|cast| self.is_unsteady_type(&cast.name))
             || names.functions.iter().any(|function| self.is_unsteady_type(&function.name));
         if types || (!self.unsteady_types.0.is_empty() && names.functions.iter().any(makes_rows)) {
+            return None;
+        }
+        if self.nests_one_of(&self.tables.unsteady_domains, names, path) {
             return None;
         }
         if is_hidden || !functions || !operators || names.has_column(&self.unsteady_columns) {
@@ -170,6 +182,17 @@ impl Catalog {
         }
         found.extend(closure(self.all_of(vouched, path)?, &self.tables.read_with)?);
         Some(found)
+    }
+
+    /// Whether it reads one of these, which have columns of domains, so that what stands beside a column may become one of the domain: in an array, in
+    /// a row, or where a function has its arguments take each other's type.
+    pub(super) fn nests_one_of(&self, which: &[u32], names: &Names, path: &Path) -> bool {
+        let is_alike = |function: &Name| self.alike.binary_search_by(|known| (**known).cmp(&function.name)).is_ok();
+        if which.is_empty() || !(names.nests || names.functions.iter().any(is_alike)) {
+            return false;
+        }
+        let found = names.relations.iter().flat_map(|relation| self.meant(relation, path)).collect();
+        closure(found, &self.tables.read_with).is_none_or(|found| found.iter().any(|oid| which.binary_search(oid).is_ok()))
     }
 
     fn is_unsteady_type(&self, kind: &str) -> bool {
@@ -209,14 +232,15 @@ impl Catalog {
 
     /// What a statement may change that names this and writes `written`.
     pub fn touches(&self, names: &Names, written: &[Name], path: &Path) -> Touched {
-        let may_write = self.has_hidden_cast
+        let may_write = self.has_hidden_call
             || names.has_column(&self.writing_columns)
             || self.hidden_operators.iter().any(|schema| path.holds(*schema))
             || names.functions.iter().any(|function| !self.changes_no_table(function, path) || self.writes_cast(&function.name))
             || names.operators.iter().any(|operator| !self.reads_operator(operator, path))
             || names.casts.iter().any(|cast| self.writes_cast(&cast.name))
             || (!self.casts.0.is_empty() && names.functions.iter().any(makes_rows))
-            || names.relations.iter().any(|relation| self.writes_by_view(relation, path));
+            || names.relations.iter().any(|relation| self.writes_by_view(relation, path))
+            || self.nests_one_of(&self.tables.writing_domains, names, path);
         if may_write {
             return Touched::All;
         }

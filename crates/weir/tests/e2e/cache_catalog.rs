@@ -135,20 +135,34 @@ fn numbers_that_show_a_name_are_not_kept() {
          create table by_role (r regrole, n int); insert into by_role values ('postgres', 1);
          create table by_domain (r table_name); insert into by_domain values ('named');
          create table by_array (r regclass[]); insert into by_array values ('{named}');
-         create view v as select r from by_class; create table by_type (r regtype); insert into by_type values ('int')",
+         create view v as select r from by_class;
+         create type holder as (r regclass, n int); create function the_index() returns regclass language sql immutable as 'select ''named''::regclass';
+         create view shown as select 'named'::regclass as r from t; create view as_text as select 'named'::regclass::text as r from t;
+         create view in_concat as select concat('named'::regclass, a) as r from t; create view in_array as select concat('{named}'::regclass[]) as r from t;
+         create view in_row as select concat('(named,1)'::holder) as r from t; create view by_function as select concat(the_index()) as r from t;
+         create view by_number as select concat(a::oid::regclass) as r from t; create view as_role as select concat((a + 9)::oid::regrole) as r from t;
+         create view of_type as select concat('int'::regtype) as r from t; create table by_type (r regtype); insert into by_type values ('int')",
     );
     let proxy = ground.proxy(ON);
     let (mut reader, mut admin) = (ground.client(&proxy), ground.direct());
-    for kept in ["select a from t", "select r from by_type"] {
+    for kept in ["select a from t", "select r from by_type", "select r from of_type"] {
         warm(&proxy, &mut reader, kept);
     }
-    let reads = ["by_class", "by_role", "by_domain", "by_array", "v"].map(|table| format!("select r from {table}"));
-    for read in &reads {
+    let reads = ["by_class", "by_role", "by_domain", "by_array", "v", "shown", "as_text", "in_concat", "in_array", "in_row"]
+        .into_iter()
+        .chain(["by_function", "by_number", "as_role"])
+        .map(|table| format!("select r from {table}"))
+        .chain(
+            ["the_index()", "concat(the_index())", "concat(pg_partition_root('named'))"]
+                .map(|call| format!("select {call}, a from t")),
+        );
+    for read in &reads.collect::<Vec<_>>() {
         assert!((0..4).all(|_| !is_hit(&proxy, &mut reader, read)), "{read}");
     }
     admin.run("alter index named rename to renamed");
     ground.cluster.wait_caught_up().unwrap();
     assert_eq!(reader.value("select r from v"), "renamed");
+    assert_eq!(reader.value("select r from as_text"), "renamed");
 }
 
 #[test]

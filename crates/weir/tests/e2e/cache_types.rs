@@ -108,7 +108,12 @@ fn times_of_today_are_not_kept() {
         "create table zoned (a int, z timetz); insert into zoned values (1, '10:00'); create table times (t time); insert into times values ('10:00');
          create domain z as timetz; create type zs as (z timetz); create type zspan as range (subtype = timetz); create table stamps (at timestamptz); insert into stamps values ('2020-01-01 10:00+00');
          create view v as select timetz '10:00+00' at time zone 'Europe/Berlin' as z from stamps; create view w as select t::timetz as z from times;
-         create function hour_of(z timetz) returns float8 language sql immutable as 'select extract(hour from z)'",
+         create function hour_of(z timetz) returns float8 language sql immutable as 'select extract(hour from z)';
+         create function at_zone(t time) returns timetz language sql immutable as 'select timetz ''10:00+02''';
+         create function zones(out z timetz, out n int) language sql immutable as 'select timetz ''10:00+00'', 1';
+         create function in_row(t time) returns zs language sql immutable as 'select row(timetz ''10:00+00'')::zs';
+         create function at_noon(a timestamptz) returns time language sql immutable as 'select time ''12:00''';
+         create operator @@@ (rightarg = time, function = at_zone); create operator @@@@ (rightarg = time, function = pg_catalog.timetz)",
     );
     let proxy = ground.primary_proxy(ON);
     let mut client = ground.client(&proxy);
@@ -120,7 +125,7 @@ fn times_of_today_are_not_kept() {
     ] {
         warm(&proxy, &mut client, kept);
     }
-    for read in [
+    let reads = [
         "select timetz '10:00', t from times",
         "select '10:00'::time with time zone, t from times",
         "select '{10:00}'::timetz[], t from times",
@@ -137,10 +142,17 @@ fn times_of_today_are_not_kept() {
         "select a from zoned where z = '10:00'",
         "select timetz_cmp('10:00', '11:00'), t from times",
         "select hour_of('10:00'), t from times",
+        "select at_zone('9:00') at time zone 'UTC', at from stamps",
+        "select timezone('UTC', z), at from stamps, zones()",
+        "select (in_row('9:00')).z at time zone 'Europe/Berlin', at from stamps",
+        "select at_noon(at) at time zone 'Europe/Berlin' from stamps",
+        "select (@@@ time '9:00') at time zone 'Europe/Berlin', at from stamps",
+        "select @@@@ t from times",
         "select z from v",
         "select z from w",
-    ] {
-        for _ in 0..4 {
+    ];
+    for _ in 0..4 {
+        for read in reads {
             assert!(!is_hit(&proxy, &mut client, read), "{read}");
         }
     }

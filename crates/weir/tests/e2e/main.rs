@@ -14,6 +14,7 @@ mod begun;
 mod builtin;
 mod cache;
 mod cache_catalog;
+mod cache_classes;
 mod cache_hostile;
 mod cache_names;
 mod cache_pgpool;
