@@ -246,9 +246,9 @@ const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED 
     JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE p.oid >= 16384 AND p.provolatile = 'v' \
     UNION SELECT d.type FROM domains d, LATERAL regexp_matches(d.initial, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) \
     JOIN writing w ON w.type = m.t[1]::oid WHERE EXISTS (SELECT FROM writing)), \
-    called (function, type) AS (SELECT p.oid, t.type FROM pg_proc p, unnest(p.prorettype || p.proargtypes::oid[] || p.proallargtypes) AS t (type) WHERE p.oid >= 16384 \
-    UNION ALL SELECT a.aggfnoid::oid, t.type FROM pg_aggregate a, LATERAL (VALUES (a.aggtranstype), (a.aggmtranstype)) AS t (type) WHERE a.aggfnoid::oid >= 16384 \
-    UNION ALL SELECT p.oid, m.t[1]::oid FROM pg_proc p, LATERAL regexp_matches(p.proargdefaults::text, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) WHERE p.oid >= 16384), \
+    called (function, type) AS (SELECT p.oid, t.type FROM pg_proc p, unnest(p.prorettype || p.proargtypes::oid[] || p.proallargtypes) AS t (type) WHERE p.oid >= 16384 AND EXISTS (SELECT FROM doubted) \
+    UNION ALL SELECT a.aggfnoid::oid, t.type FROM pg_aggregate a, LATERAL (VALUES (a.aggtranstype), (a.aggmtranstype)) AS t (type) WHERE a.aggfnoid::oid >= 16384 AND EXISTS (SELECT FROM doubted) \
+    UNION ALL SELECT p.oid, m.t[1]::oid FROM pg_proc p, LATERAL regexp_matches(p.proargdefaults::text, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) WHERE p.oid >= 16384 AND EXISTS (SELECT FROM doubted)), \
     trees (relation, tree) AS (SELECT adrelid, adbin::text FROM pg_attrdef \
     UNION ALL SELECT conrelid, conbin::text FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0) \
     SELECT 'w', tgrelid, 0, NULL FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384 \
@@ -267,7 +267,7 @@ const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED 
     UNION SELECT CASE WHEN k.is_bare THEN 'r' ELSE 'd' END, a.relation, k.function, NULL FROM columns a JOIN doubted k ON k.type = a.type \
     WHERE k.function >= 16384 AND EXISTS (SELECT FROM doubted) \
     UNION SELECT 'w', i.indrelid, 0, NULL FROM columns a JOIN pg_index i ON i.indexrelid = a.relation JOIN writing w ON w.type = a.type WHERE EXISTS (SELECT FROM writing) \
-    UNION SELECT 'p', c.function, k.function, NULL FROM called c JOIN doubted k ON k.type = c.type WHERE EXISTS (SELECT FROM doubted) \
+    UNION SELECT 'p', c.function, k.function, NULL FROM called c JOIN doubted k ON k.type = c.type \
     UNION SELECT 'a', 0, function, NULL FROM doubted WHERE type < 16384 \
     UNION SELECT 't', relation, 0, NULL FROM columns WHERE type IN (1083, 1183) \
     UNION SELECT 'c', k.type, k.function, (SELECT typname FROM pg_type WHERE oid = k.type) FROM judged k";
