@@ -233,6 +233,14 @@ impl Change {
             Change::Nothing => false,
         }
     }
+
+    /// What the name was before, and is again if this is undone.
+    pub fn before(&mut self) -> Option<&mut Own> {
+        match self {
+            Change::Named { before, .. } | Change::Unnamed { before } => before.as_mut(),
+            Change::Nothing => None,
+        }
+    }
 }
 
 /// A change and the segment of the client's stream it came in.

@@ -106,7 +106,9 @@ pub fn on_description(s: &mut Session, header: Header, is_here: bool) {
             _ => link.known.describe(prepared.id, shape),
         }
     }
-    for own in s.named.values_mut().chain(s.unnamed.iter_mut()) {
+    // Also what was closed since: behind an error that close has not happened.
+    let closed = s.journal.iter_mut().filter_map(|entered| entered.change.before());
+    for own in s.named.values_mut().chain(s.unnamed.iter_mut()).chain(closed) {
         if own.told == Shape::UNKNOWN && Rc::ptr_eq(&own.prepared, &prepared) {
             own.told = shape;
             own.parameters.clone_from(&parameters);

@@ -364,3 +364,28 @@ fn a_statement_that_is_something_else_on_a_standby_which_is_behind_runs_on_the_p
     client.run("commit");
     cluster.standbys()[0].resume_replay().unwrap();
 }
+
+/// What the server says of it comes when the client has closed it already, behind an error: then that has not happened.
+#[test]
+fn a_statement_whose_close_was_skipped_is_what_it_was() {
+    let ground = Ground::new();
+    ground.prepare("create schema other; create table other.t (a int); create table t (a int, b int)");
+    let proxy = ground.proxy(CONF);
+    let text = "select * from t";
+    // Of two columns, of which there is one.
+    let wrong = wire::message(b'B', b"\0s\0\0\0\0\0\0\x02\0\0\0\x01");
+    let again = [wire::close(b'S', "s"), wire::parse("s", text), wire::run("s", &[]), wire::sync()].concat();
+    let mut said = Vec::new();
+    for mut client in [ground.direct(), ground.client(&proxy)] {
+        let mut hop = Hop::new(&ground, &proxy);
+        client.run("set search_path = other");
+        client.send(&[wire::parse("s", text), wrong.clone(), again.clone()].concat());
+        let first = client.until_ready();
+        client.run("set search_path = public");
+        hop.hop();
+        client.send(&[wire::run("s", &[]), wire::sync()].concat());
+        said.push([first, client.until_ready()].map(|messages| messages.iter().map(shown).collect::<Vec<_>>()));
+    }
+    assert_eq!(said[0], said[1]);
+    assert!(said[0][1][0].contains("0A000"), "{said:?}");
+}
