@@ -211,7 +211,8 @@ pub const PARTS: &[Part] = &[
 /// - `p`: calling the first function runs the second, as one of its types has that one behind it.
 /// - `a`: the function is in an operator class over a type of PostgreSQL's own: any statement may run it.
 ///
-/// Of operator classes only functions count that are not immutable, and none that takes an `internal` (2281), since those are written in C for an access method.
+/// Of operator classes only functions count that are not immutable, and none that takes an `internal` (2281), since those are written in C for an access method. Stable
+/// ones only of btree (403) and hash (405), by which values are sorted and grouped: those of others look into an index for an operator that the text names, as `%` of pg_trgm.
 /// A type that counts as another one without a function has that one's classes. Source: `GetDefaultOpClass` in indexcmds.c.
 const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED (SELECT attrelid, atttypid FROM pg_attribute \
     WHERE attnum > 0 AND attrelid >= 16384 AND (atttypid >= 16384 OR atttypid IN (1083, 1183, 1266, 1270, 2205, 2210, 4096, 4097))), \
@@ -219,10 +220,11 @@ const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED 
     guarded (oid, kind, by_row) AS MATERIALIZED (SELECT oid, relkind, relrowsecurity FROM pg_class WHERE relkind = 'f' OR relrowsecurity), \
     sources (type, function, is_bare) AS MATERIALIZED (SELECT v.type::oid, 'pg_catalog.now()'::regprocedure::oid, true \
     FROM (VALUES (1266), (1270), (2205), (2210), (4096), (4097)) AS v (type) \
-    UNION SELECT t.type, p.oid, true FROM (SELECT amproc::oid, amproclefttype, amprocrighttype FROM pg_amproc WHERE amproc::oid >= 16384 \
-    UNION ALL SELECT o.oprcode::oid, a.amoplefttype, a.amoprighttype FROM pg_amop a JOIN pg_operator o ON o.oid = a.amopopr WHERE o.oprcode::oid >= 16384) \
-    AS a (function, one, other) JOIN pg_proc p ON p.oid = a.function, LATERAL (VALUES (a.one), (a.other)) AS t (type) \
-    WHERE p.provolatile <> 'i' AND 2281 <> ALL (p.proargtypes::oid[]) \
+    UNION SELECT t.type, p.oid, true FROM (SELECT a.amproc::oid, a.amproclefttype, a.amprocrighttype, f.opfmethod \
+    FROM pg_amproc a JOIN pg_opfamily f ON f.oid = a.amprocfamily WHERE a.amproc::oid >= 16384 \
+    UNION ALL SELECT o.oprcode::oid, a.amoplefttype, a.amoprighttype, a.amopmethod FROM pg_amop a JOIN pg_operator o ON o.oid = a.amopopr WHERE o.oprcode::oid >= 16384) \
+    AS a (function, one, other, method) JOIN pg_proc p ON p.oid = a.function, LATERAL (VALUES (a.one), (a.other)) AS t (type) \
+    WHERE (p.provolatile = 'v' OR (p.provolatile = 's' AND a.method IN (403, 405))) AND 2281 <> ALL (p.proargtypes::oid[]) \
     UNION SELECT d.contypid, p.oid, false FROM pg_constraint d, LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
     JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contypid <> 0 AND p.oid >= 16384), \
     used (is_any) AS MATERIALIZED (SELECT EXISTS (SELECT FROM sources WHERE type >= 16384) OR EXISTS (SELECT FROM columns JOIN sources USING (type)) \

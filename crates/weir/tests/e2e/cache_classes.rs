@@ -141,6 +141,14 @@ fn a_class_over_a_type_of_postgresqls_own_may_run_anywhere() {
     assert!((0..4).all(|_| !is_hit(&proxy, &mut reader, "select b from plain")));
     admin.run("alter function compared(int, int) immutable");
     warm(&proxy, &mut reader, "select b from plain");
+    // One that only an index asks, as pg_trgm has it.
+    admin.run(
+        "create function alike(a text, b text) returns boolean language sql stable as 'select lower(a) = lower(b)';
+         create operator %% (leftarg = text, rightarg = text, function = alike);
+         create operator class by_likeness for type text using gin as operator 1 %%",
+    );
+    wait_for_catalog(&mut admin, &ground.database);
+    warm(&proxy, &mut reader, "select b from plain order by b");
 }
 
 /// A check that writes, and types that hold it.
