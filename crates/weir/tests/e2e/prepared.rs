@@ -30,18 +30,16 @@ fn a_statement_prepared_by_sql_is_closed_by_the_protocol_too() {
     }
 }
 
-#[test]
-fn long_names_are_taken_and_told_apart_by_their_first_63_bytes() {
-    let ground = Ground::new();
-    let proxies = [ground.proxy(""), ground.proxy("statement_analysis_max = 40kB\nmemory_cache_enabled = on")];
+/// What is sent under long names, and what that is about.
+fn long_names() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let a = "a".repeat(63);
     let [ax, ay, short] = [format!("{a}x"), format!("{a}yyy"), "a".repeat(62)];
     let [long, longer] = ["b".repeat(20_000), "b".repeat(30_000)];
     let accents = ["é".repeat(40), format!("{}ê", "é".repeat(31)), format!("{}e", "é".repeat(31))];
     let (parse, run) = (|name: &str, text: &str| wire::parse(name, text), |name: &str| wire::run(name, &[]));
     let huge = format!("select '{}'", "x".repeat(50_000));
-    let (portal, sync, sql) = ("p".repeat(70_000), wire::sync(), |text: &str| wire::query(text));
-    let cases = [
+    let (sync, sql) = (wire::sync(), |text: &str| wire::query(text));
+    vec![
         ("two names are one", vec![parse(&ax, "select 1"), parse(&ay, "select 2"), sync.clone()]),
         (
             "it is used by either",
@@ -86,9 +84,15 @@ fn long_names_are_taken_and_told_apart_by_their_first_63_bytes() {
             vec![sql(&format!("prepare {ax} as select 4")), run(&ay), sync.clone(), parse(&ay, "select 5"), sync.clone()],
         ),
         ("let go by SQL", vec![parse(&ax, "select 1"), sync.clone(), sql(&format!("deallocate {ay}")), run(&ax), sync.clone()]),
-    ];
+    ]
+}
+
+#[test]
+fn long_names_are_taken_and_told_apart_by_their_first_63_bytes() {
+    let ground = Ground::new();
+    let proxies = [ground.proxy(""), ground.proxy("statement_analysis_max = 40kB\nmemory_cache_enabled = on")];
     for proxy in &proxies {
-        for (name, messages) in &cases {
+        for (name, messages) in &long_names() {
             let said = [ground.direct(), ground.client(proxy)].map(|mut client| {
                 let mut rounds = Vec::new();
                 for message in messages {
@@ -104,12 +108,17 @@ fn long_names_are_taken_and_told_apart_by_their_first_63_bytes() {
             assert_eq!(said[0], said[1], "{name}");
         }
     }
-    // Beyond what a text may have, with a bound: an error, and the session goes on.
-    let mut client = ground.client(&proxies[1]);
-    client.send(&[parse("s", "select 1"), wire::bind(&portal, "s", &[]), wire::execute("", 0), sync.clone()].concat());
+}
+
+#[test]
+fn names_beyond_what_a_text_may_have_are_an_error_and_the_session_goes_on() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("statement_analysis_max = 40kB");
+    let (mut client, name) = (ground.client(&proxy), "p".repeat(70_000));
+    client.send(&[wire::parse("s", "select 1"), wire::bind(&name, "s", &[]), wire::execute("", 0), wire::sync()].concat());
     let messages = client.until_ready();
     assert_eq!((tags(&messages).as_str(), messages[1].failure().sqlstate.as_str()), ("1EZ", "54000"));
-    client.send(&[wire::parse(&portal, "select 1"), sync].concat());
+    client.send(&[wire::parse(&name, "select 1"), wire::sync()].concat());
     assert_eq!(client.until_ready()[0].failure().sqlstate, "54000");
     assert_eq!(client.value("select 7"), "7");
 }

@@ -114,21 +114,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         return Ok(false);
     }
     match s.replies.on_server(header.tag, first) {
-        Reply::Pass => {
-            if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header) {
-                s.down.eat(header);
-                return Ok(true);
-            } else if header.tag == back::COMMAND_COMPLETE && looks {
-                on_session_tag(s, w, header);
-            } else if header.tag == back::NOTIFICATION && looks && inventory::takes(s, w, header) {
-                return Ok(true);
-            }
-            s.down.pass(header, &w.buffers);
-            if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) && !cached::is_watching(s) {
-                // What holds for one holds for all that follow it: nothing a server owes changes by them.
-                s.down.pass_run(header.tag, &w.buffers);
-            }
-        }
+        Reply::Pass => on_pass(s, w, header, looks),
         Reply::PassChange => {
             s.journal.pop_front();
             s.down.pass(header, &w.buffers);
@@ -175,6 +161,23 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         }
     }
     Ok(true)
+}
+
+/// A message that is the client's, but for what only we know of.
+#[inline]
+fn on_pass(s: &mut Session, w: &Worker, header: Header, looks: bool) {
+    if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header) {
+        return s.down.eat(header);
+    } else if header.tag == back::COMMAND_COMPLETE && looks {
+        on_session_tag(s, w, header);
+    } else if header.tag == back::NOTIFICATION && looks && inventory::takes(s, w, header) {
+        return;
+    }
+    s.down.pass(header, &w.buffers);
+    if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) && !cached::is_watching(s) {
+        // What holds for one holds for all that follow it: nothing a server owes changes by them.
+        s.down.pass_run(header.tag, &w.buffers);
+    }
 }
 
 /// The server says that it dropped what belonged to the whole session.
