@@ -79,20 +79,7 @@ impl Expect {
             Expect::Describe | Expect::DescribeTold => Some(front::DESCRIBE),
             Expect::Execute => Some(front::EXECUTE),
             Expect::Close => Some(front::CLOSE),
-            Expect::Sync
-            | Expect::SyncGarbled
-            | Expect::CopyEnd
-            | Expect::ParseOurs
-            | Expect::DescribeOurs
-            | Expect::CloseOurs
-            | Expect::SyncOurs
-            | Expect::SettingsOurs
-            | Expect::InventoryOurs
-            | Expect::PrepareOurs
-            | Expect::StatementOurs
-            | Expect::UnlistenOurs
-            | Expect::BeginOurs
-            | Expect::FailOurs => None,
+            _ => None,
         }
     }
 
