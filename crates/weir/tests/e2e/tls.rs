@@ -6,14 +6,13 @@ use crate::support::ground::{Owned, cluster_with};
 use crate::support::proxy::Folder;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConnection, StreamOwned};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_demo::{Auth, HbaMethod, Options, User};
 
@@ -51,20 +50,10 @@ fn check_refused(outcome: Result<String, String>, expected: &str) {
 /// A TLS client that checks certificates by one authority.
 type Client = StreamOwned<ClientConnection, TcpStream>;
 
-fn client_config(authority: &Authority, alpn: &[&[u8]]) -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.add(authority.der()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    Arc::new(config)
-}
-
 fn over(stream: TcpStream, authority: &Authority, alpn: &[&[u8]]) -> Client {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    StreamOwned::new(ClientConnection::new(client_config(authority, alpn), name).unwrap(), stream)
+    StreamOwned::new(ClientConnection::new(authority.client_config(alpn), name).unwrap(), stream)
 }
 
 /// Asks for TLS in PostgreSQL's way.

@@ -5,6 +5,8 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
 };
 use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
+use std::sync::Arc;
 
 /// Signs certificates.
 pub struct Authority {
@@ -49,6 +51,17 @@ impl Authority {
     /// For a server on this machine.
     pub fn server(&self) -> Signed {
         self.sign(&[("CN", "server")], &["localhost", "127.0.0.1"], 1)
+    }
+
+    /// What a client needs that trusts this authority alone.
+    pub fn client_config(&self, alpn: &[&[u8]]) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        Arc::new(config)
     }
 
     /// A list of revoked certificates that holds until long after the test.

@@ -190,7 +190,9 @@ pub fn cluster(standbys: usize) -> Owned {
 }
 
 pub fn cluster_with(mut options: Options) -> Owned {
-    options.extra_conf.extend(SETTINGS.map(|(name, value)| (name.to_string(), value.to_string())));
+    // A test's own come last: the last one counts.
+    let own = std::mem::take(&mut options.extra_conf);
+    options.extra_conf = SETTINGS.iter().map(|(name, value)| (name.to_string(), value.to_string())).chain(own).collect();
     let cluster = Cluster::start(options).unwrap_or_else(|error| panic!("no cluster: {error:#}"));
     let major = cluster.primary().programs().major().to_string();
     if let Ok(meant) = std::env::var("WEIR_TEST_PG") {

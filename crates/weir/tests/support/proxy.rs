@@ -222,7 +222,8 @@ impl Proxy {
         row[1].parse().unwrap()
     }
 
-    fn wait_accepting(&self) {
+    /// Waits until clients can connect.
+    pub fn wait_accepting(&self) {
         let accepts = weir_demo::wait_until("the proxy to accept", LIMIT, || {
             let log = self.log();
             anyhow::ensure!(!log.contains("not started:"), "the proxy did not start:\n{log}");

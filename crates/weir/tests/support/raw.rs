@@ -1,11 +1,14 @@
 //! A client that sends what it is told and shows every message it gets.
 
 use super::wire;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -118,6 +121,18 @@ impl Stream for UnixStream {
     }
 }
 
+impl Stream for StreamOwned<ClientConnection, TcpStream> {
+    fn limit(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.sock.set_read_timeout(limit)
+    }
+    fn half_close(&self) -> io::Result<()> {
+        self.sock.shutdown(Shutdown::Write)
+    }
+    fn twin(&self) -> io::Result<Box<dyn Stream>> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "a TLS session has one handle"))
+    }
+}
+
 /// One connection.
 pub struct Raw {
     stream: Box<dyn Stream>,
@@ -155,6 +170,19 @@ impl Raw {
         let path = folder.join(format!(".s.PGSQL.{port}"));
         let stream = UnixStream::connect(&path).unwrap_or_else(|e| panic!("cannot connect to {}: {e}", path.display()));
         Raw::over(Box::new(stream))
+    }
+
+    /// The same over TLS, for which it asks in PostgreSQL's way.
+    #[allow(dead_code, reason = "for some test programs only")]
+    pub fn tls(port: u16, config: Arc<ClientConfig>) -> Raw {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap_or_else(|_| panic!("nobody accepts on port {port}"));
+        stream.set_nodelay(true).unwrap();
+        stream.write_all(&wire::ssl_request()).unwrap();
+        let mut answer = [0];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"S");
+        let name = ServerName::try_from("localhost").unwrap();
+        Raw::over(Box::new(StreamOwned::new(ClientConnection::new(config, name).unwrap(), stream)))
     }
 
     /// With a small receive buffer, for clients that are slow on purpose.

@@ -1,0 +1,295 @@
+//! Sixteen clients at work, and what each of their answers must be.
+//!
+//! Accounts: transfers between them keep the sum. Counters: each has one writer, so that a value says how many writes it shows. A setting:
+//! half of the clients have made one of their own.
+
+use crate::dice::Dice;
+use crate::stage::Stage;
+use crate::support::raw::first_value;
+use crate::support::{Failure, Raw, wait_until, wire};
+use crate::table::Causal;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+pub const CLIENTS: usize = 16;
+const ACCOUNTS: usize = 6;
+/// Complaints after which a client gives up.
+const COMPLAINTS_MAX: usize = 3;
+
+/// What the clients work on.
+pub fn tables() -> String {
+    format!(
+        "drop table if exists account, counter; create table account (k int primary key, v int); create table counter (k int primary key, v int);
+         insert into account select k, 0 from generate_series(1, {ACCOUNTS}) k;
+         insert into counter select k, 0 from generate_series(0, {CLIENTS} - 1) k"
+    )
+}
+
+/// What is known of a counter.
+#[derive(Default)]
+struct Counter {
+    begun: AtomicI64,
+    done: AtomicI64,
+    /// The greatest value that anybody was told.
+    told: AtomicI64,
+}
+
+/// What stands for an SQLSTATE where a connection ended without a word.
+pub const LOST: &str = "lost";
+
+/// Which failures a client may meet, and how many.
+#[derive(Clone, Copy)]
+pub struct Forgiven {
+    pub sqlstates: &'static [&'static str],
+    pub each_max: usize,
+}
+
+impl Forgiven {
+    pub const NONE: Forgiven = Forgiven { sqlstates: &[], each_max: 0 };
+}
+
+/// The clients' common knowledge.
+pub struct Load<'s> {
+    stage: &'s Stage<'s>,
+    causal: Causal,
+    forgiven: Forgiven,
+    counters: [Counter; CLIENTS],
+    steps: [AtomicU64; CLIENTS],
+    is_over: AtomicBool,
+    complaints: Mutex<Vec<String>>,
+}
+
+impl<'s> Load<'s> {
+    pub fn new(stage: &'s Stage<'s>, forgiven: Forgiven) -> Load<'s> {
+        Load {
+            stage,
+            causal: stage.row.causal(),
+            forgiven,
+            counters: Default::default(),
+            steps: Default::default(),
+            is_over: AtomicBool::new(false),
+            complaints: Mutex::default(),
+        }
+    }
+
+    /// Runs the clients while `story` goes on; what was wrong.
+    pub fn run(self, story: impl FnOnce(&Self)) -> Vec<String> {
+        std::thread::scope(|scope| {
+            for me in 0..CLIENTS {
+                let load = &self;
+                scope.spawn(move || {
+                    // A client that gives up must not keep the story waiting until it has told why.
+                    let work = std::panic::AssertUnwindSafe(|| Client::new(load, me).work());
+                    if std::panic::catch_unwind(work).is_err() {
+                        load.complain(me, "panicked; see above");
+                    }
+                });
+            }
+            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(&self)));
+            self.is_over.store(true, Ordering::SeqCst);
+            if told.is_err() {
+                self.complaints.lock().unwrap().push("the story ended before its end; see above".to_string());
+            }
+        });
+        self.complaints.into_inner().unwrap()
+    }
+
+    /// Waits until every client has done so many steps more; a client that has complained is waited for no longer.
+    pub fn wait_for_steps(&self, what: &str, count: u64) {
+        let before: Vec<u64> = self.steps.iter().map(|steps| steps.load(Ordering::SeqCst)).collect();
+        wait_until(&format!("every client to go on {what}"), || {
+            let has_moved = |(steps, before): (&AtomicU64, &u64)| steps.load(Ordering::SeqCst) >= before + count;
+            self.steps.iter().zip(&before).all(has_moved) || self.has_failed()
+        });
+    }
+
+    fn has_failed(&self) -> bool {
+        !self.complaints.lock().unwrap().is_empty()
+    }
+
+    fn complain(&self, me: usize, what: &str) {
+        self.complaints.lock().unwrap().push(format!("client {me}: {what}"));
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst) || self.complaints.lock().unwrap().len() >= COMPLAINTS_MAX
+    }
+}
+
+struct Client<'l> {
+    load: &'l Load<'l>,
+    me: usize,
+    dice: Dice,
+    raw: Raw,
+    /// The greatest value of each counter that this session was told.
+    seen: [i64; CLIENTS],
+    failures: usize,
+}
+
+/// How a step ended that did not fail.
+type Outcome = Result<(), Failure>;
+
+impl<'l> Client<'l> {
+    fn new(load: &'l Load<'l>, me: usize) -> Client<'l> {
+        let raw = open(load, me);
+        Client { load, me, dice: Dice::new(me as u64 + 1), raw, seen: [0; CLIENTS], failures: 0 }
+    }
+
+    fn work(mut self) {
+        while !self.load.is_over() {
+            let outcome = match self.dice.below(10) {
+                0 => self.transfer(),
+                1 => self.count(),
+                2..=4 => self.read_counter(self.me),
+                5..=6 => {
+                    let other = self.dice.below(CLIENTS);
+                    self.read_counter(other)
+                }
+                7..=8 => self.read_sum(),
+                _ => self.read_setting(),
+            };
+            if let Err(failure) = outcome {
+                self.note(failure);
+            }
+            self.load.steps[self.me].fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A failure that may be is counted; a session that it ended begins anew.
+    fn note(&mut self, failure: Failure) {
+        self.failures += 1;
+        let Forgiven { sqlstates, each_max } = self.load.forgiven;
+        if !sqlstates.contains(&failure.sqlstate.as_str()) || self.failures > each_max {
+            self.load.complain(self.me, &format!("failure {}: {failure:?}", self.failures));
+        }
+        if self.raw.try_rows("rollback").is_err() && !self.load.is_over() {
+            self.raw = open(self.load, self.me);
+            // Another session: under `session` it has seen nothing yet.
+            self.seen = [0; CLIENTS];
+        }
+    }
+
+    /// One value, by the protocol that this client speaks.
+    fn ask(&mut self, text: &str, name: &str, values: &[&str]) -> Result<String, Failure> {
+        if speaks_extended(self.me) {
+            let bytes = [wire::run(name, values), wire::sync()].concat();
+            return value_of(&mut self.raw, &bytes);
+        }
+        let mut text = text.to_string();
+        for (at, value) in values.iter().enumerate() {
+            text = text.replace(&format!("${}", at + 1), value);
+        }
+        value_of(&mut self.raw, &wire::query(&text))
+    }
+
+    fn transfer(&mut self) -> Outcome {
+        // In one order, so that no two wait for each other.
+        let one = 1 + self.dice.below(ACCOUNTS - 1);
+        let other = one + 1 + self.dice.below(ACCOUNTS - one);
+        for text in [
+            "begin".to_string(),
+            format!("update account set v = v - 1 where k = {one}"),
+            format!("update account set v = v + 1 where k = {other}"),
+            "commit".to_string(),
+        ] {
+            self.raw.try_rows(&text)?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self) -> Outcome {
+        let counter = &self.load.counters[self.me];
+        let before = counter.done.load(Ordering::SeqCst);
+        let begun = counter.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        let value: i64 = self.ask(COUNT, "count", &[&self.me.to_string()])?.parse().unwrap();
+        if !(before + 1..=begun).contains(&value) {
+            self.load.complain(self.me, &format!("counted to {value} after {before} of {begun}"));
+        }
+        counter.done.store(value, Ordering::SeqCst);
+        self.seen[self.me] = value;
+        Ok(())
+    }
+
+    fn read_counter(&mut self, which: usize) -> Outcome {
+        let counter = &self.load.counters[which];
+        let least = match self.load.causal {
+            Causal::Off => 0,
+            Causal::Session => self.seen[which],
+            Causal::Global => counter.done.load(Ordering::SeqCst).max(counter.told.load(Ordering::SeqCst)),
+        };
+        let value: i64 = self.ask(READ, "read", &[&which.to_string()])?.parse().unwrap();
+        let most = counter.begun.load(Ordering::SeqCst);
+        if !(least..=most).contains(&value) {
+            self.load
+                .complain(self.me, &format!("read {value} of counter {which}, which is {least} at least and {most} at most"));
+        }
+        self.seen[which] = self.seen[which].max(value);
+        counter.told.fetch_max(value, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn read_sum(&mut self) -> Outcome {
+        let sum = self.ask(SUM, "sum", &[])?;
+        if sum != "0" {
+            self.load.complain(self.me, &format!("the accounts' sum is {sum}"));
+        }
+        Ok(())
+    }
+
+    fn read_setting(&mut self) -> Outcome {
+        let (expected, value) = (setting_of(self.me), self.raw.try_value("show work_mem")?);
+        if value != expected {
+            self.load.complain(self.me, &format!("work_mem is {value}, not {expected}"));
+        }
+        Ok(())
+    }
+}
+
+const COUNT: &str = "update counter set v = v + 1 where k = $1 returning v";
+pub const READ: &str = "select v from counter where k = $1";
+const SUM: &str = "select sum(v) from account";
+
+fn speaks_extended(me: usize) -> bool {
+    me / 2 % 2 == 1
+}
+
+fn sets(me: usize) -> bool {
+    me.is_multiple_of(2)
+}
+
+fn setting_of(me: usize) -> String {
+    if sets(me) { format!("{}MB", 100 + me) } else { "4MB".to_string() }
+}
+
+/// A session that has its setting and its statements.
+fn open(load: &Load<'_>, me: usize) -> Raw {
+    let name = format!("client_{me}");
+    let mut raw = load.stage.client(&[("application_name", &name)]);
+    if sets(me) {
+        raw.run(&format!("set work_mem = '{}'", setting_of(me)));
+    }
+    if speaks_extended(me) {
+        for (name, text) in [("count", COUNT), ("read", READ), ("sum", SUM)] {
+            raw.send(&[wire::parse(name, text), wire::sync()].concat());
+            assert_eq!(raw.tags(), "1Z");
+        }
+    }
+    raw
+}
+
+/// The first value of an answer, or its error. An end of the connection is an error, too.
+fn value_of(raw: &mut Raw, bytes: &[u8]) -> Result<String, Failure> {
+    let ended = |what: String| Failure { sqlstate: LOST.into(), message: what, ..Failure::default() };
+    raw.try_send(bytes).map_err(|cause| ended(cause.to_string()))?;
+    let mut messages = Vec::new();
+    loop {
+        match raw.try_read() {
+            Ok(Some(message)) if message.tag == b'Z' => return first_value(&messages),
+            Ok(Some(message)) => messages.push(message),
+            // The error that ended the session came before its end.
+            _ if messages.iter().any(|message| message.tag == b'E') => return first_value(&messages),
+            Ok(None) => return Err(ended("the connection ended".to_string())),
+            Err(cause) => return Err(ended(cause.to_string())),
+        }
+    }
+}
