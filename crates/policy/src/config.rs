@@ -142,6 +142,12 @@ impl Config {
         }
     }
 
+    /// The longest time that a connection to any node may take; 0 for no limit.
+    pub fn connect_timeout_max_ms(&self) -> u64 {
+        let limits = || self.nodes.iter().map(|node| node.connect_timeout_ms);
+        if limits().any(|limit_ms| limit_ms == 0) { 0 } else { limits().max().unwrap_or(0) }
+    }
+
     /// Whether reads may go to some other node than the primary.
     pub fn may_spread(&self) -> bool {
         self.routing.load_balance && self.nodes.len() > 1

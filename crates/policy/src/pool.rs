@@ -13,6 +13,8 @@ pub struct Counts {
     pub open_max: u32,
     /// An administrator paused it.
     pub paused: bool,
+    /// Its server refuses logins, and it is not yet time to ask again ([`Backoff::may_ask`]).
+    pub held: bool,
 }
 
 /// The answer to a session that asks.
@@ -30,10 +32,71 @@ pub fn grant(counts: Counts) -> Grant {
         Grant::Wait
     } else if counts.idle > 0 {
         Grant::Take
-    } else if counts.open < counts.open_max {
+    } else if counts.open < counts.open_max && !counts.held {
         Grant::Open
     } else {
         Grant::Wait
+    }
+}
+
+/// Pause after the first refusal; each further one doubles it.
+const HOLD_FIRST_MS: u64 = 50;
+/// Longest pause: a server that has room again, or is up again, is found within this time.
+const HOLD_MAX_MS: u64 = 1000;
+/// Time without a refusal after which a server counts as one that has room.
+const FULL_MEMORY_MS: u64 = 5000;
+
+/// Why a server let nobody in, where another time it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It has no room for another connection; those that are open work on.
+    Full,
+    /// It starts, stops, or cannot be reached.
+    Down,
+}
+
+/// A pool whose server has refused logins: one at a time asks again, at growing distances, while all others wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    pub why: Refused,
+    times: u32,
+    refused_ms: u64,
+    until_ms: u64,
+    asks: bool,
+}
+
+impl Backoff {
+    /// A login was refused; `before`: what held until then.
+    pub fn refused(before: Option<Backoff>, why: Refused, now_ms: u64) -> Backoff {
+        let times = before.map_or(0, |before| before.times);
+        let pause_ms = HOLD_MAX_MS.min(HOLD_FIRST_MS << times.min(16));
+        Backoff { why, times: times + 1, refused_ms: now_ms, until_ms: now_ms + pause_ms, asks: false }
+    }
+
+    /// A login got in. A server that was down is open to all again; one that was full lets them in one by one for a while.
+    pub fn accepted(self, now_ms: u64) -> Option<Backoff> {
+        let remembers = self.why == Refused::Full && now_ms < self.refused_ms + FULL_MEMORY_MS;
+        remembers.then_some(Backoff { times: 0, until_ms: now_ms + HOLD_FIRST_MS, asks: false, ..self })
+    }
+
+    /// Whether a login may ask now.
+    pub fn may_ask(&self, now_ms: u64) -> bool {
+        !self.asks && now_ms >= self.until_ms
+    }
+
+    /// A login is on its way: the others wait for its outcome.
+    pub fn ask(&mut self) {
+        self.asks = true;
+    }
+
+    /// Nobody is on the way any more.
+    pub fn asked(&mut self) {
+        self.asks = false;
+    }
+
+    /// When who waits looks again.
+    pub fn look_again_ms(&self, now_ms: u64) -> u64 {
+        if self.asks { now_ms + HOLD_MAX_MS } else { self.until_ms }
     }
 }
 
@@ -79,12 +142,40 @@ mod tests {
             (Counts { idle: 1, open: 1, waiting: 1, ..free }, Grant::Wait),
             (Counts { idle: 1, open: 1, paused: true, ..free }, Grant::Wait),
             (Counts { open: 2, ..free }, Grant::Wait),
+            (Counts { held: true, ..free }, Grant::Wait),
+            (Counts { held: true, idle: 1, open: 1, ..free }, Grant::Take),
         ] {
             assert_eq!(grant(counts), expected, "{counts:?}");
         }
         assert!(is_surplus(Counts { open: 3, ..free }));
         assert!(!is_surplus(Counts { open: 3, waiting: 1, ..free }) && !is_surplus(Counts { open: 2, ..free }));
         assert_eq!([missing(0, 5, 2), missing(1, 2, 9), missing(3, 2, 9)], [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_server_that_refuses_is_asked_by_one_at_a_time_at_growing_distances() {
+        let mut backoff = Backoff::refused(None, Refused::Down, 1000);
+        assert!(!backoff.may_ask(1049) && backoff.may_ask(1050));
+        backoff.ask();
+        assert!(!backoff.may_ask(9999), "one is on its way");
+        assert_eq!(backoff.look_again_ms(2000), 3000);
+        let again = Backoff::refused(Some(backoff), Refused::Down, 2000);
+        assert!(!again.may_ask(2099) && again.may_ask(2100));
+        let last = (0..100).fold(again, |backoff, _| Backoff::refused(Some(backoff), Refused::Down, 2000));
+        assert_eq!(last.look_again_ms(2000), 3000, "the pause has an end");
+        assert_eq!(last.accepted(2000), None);
+    }
+
+    #[test]
+    fn a_full_server_lets_in_one_by_one_until_it_has_refused_nobody_for_a_while() {
+        let full = Backoff::refused(None, Refused::Full, 1000);
+        let open = full.accepted(1100).expect("it may be full again");
+        assert!(!open.may_ask(1149) && open.may_ask(1150));
+        assert_eq!(full.accepted(6000), None);
+        let mut left = full;
+        left.ask();
+        left.asked();
+        assert!(left.may_ask(1050));
     }
 
     #[test]

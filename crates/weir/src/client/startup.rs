@@ -23,6 +23,7 @@ use crate::monitor::stats::Stat;
 use crate::process::shared::{Shared, Stop, seconds};
 use crate::process::worker::{Clock, Entry, PoolSet, Worker};
 use crate::server::link::{self, Link, OpenError};
+use crate::server::pool::{Patience, Wait};
 use crate::server::survey;
 use crate::traffic::aim;
 use crate::traffic::relay;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_policy::config::PoolMode;
 use weir_policy::hba::Replication;
+use weir_policy::pool::Refused;
 use weir_policy::roles::{self, Standing};
 use weir_policy::settings::{Settings, SettingsError};
 use weir_wire::startup::{First, OptionsError, Parameters, Startup, Version, read_first};
@@ -587,26 +589,50 @@ async fn ask_role(w: &Rc<Worker>, link: Box<Link>) -> Result<(Box<Link>, bool), 
 }
 
 /// A link to the primary, or to whatever server is up when there is none.
+///
+/// Waits for a full server as long as a statement would, and for one that is up as long as for a connection (`connect_timeout`): somebody who
+/// logs in wants to hear soon that there is none.
 async fn any_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Box<Link>, Fault> {
-    let started = Instant::now();
+    let started = w.reactor.now();
+    let mut refused: Option<OpenError> = None;
     loop {
         let (nodes, known) = nodes_to_ask(w);
         // Shortly after the start the primary may only be not found yet.
         let patience = Duration::from_secs(if known { 0 } else { 2 });
         if !nodes.is_empty() && (known || started.elapsed() >= patience) {
-            return first_link(w, client, pools, &nodes).await;
+            match first_link(w, client, pools, &nodes, started).await? {
+                Ok(link) => return Ok(link),
+                Err(OpenError::Held { .. }) if refused.is_some() => {}
+                Err(error) => refused = Some(error),
+            }
         }
-        let limit_ms = pools.limits.get().wait_ms;
+        let wait_ms = pools.limits.get().wait_ms;
+        let limit_ms = match refused.as_ref().and_then(OpenError::passes) {
+            Some(Refused::Full) => wait_ms,
+            Some(Refused::Down) | None => shorter(wait_ms, w.peek_config().connect_timeout_max_ms()),
+        };
+        if w.shared.stop_mode() >= Stop::Fast {
+            return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"));
+        }
         if (limit_ms > 0 && started.elapsed() >= Duration::from_millis(limit_ms)) || client.is_closed() {
-            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached")
-                .detail(w.view().causes())
-                .hint("Look at the log, and whether the servers run and sr_check_user may log in to them."));
+            return Err(refused.map_or_else(|| nobody_up(w), |error| login_fault(w, pools, &error)));
         }
         w.shared.nudge_prober();
         w.wake_at_new_view();
         w.reactor.wake_at(Instant::now() + Duration::from_millis(250));
         parked().await;
     }
+}
+
+fn nobody_up(w: &Worker) -> Fault {
+    Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached")
+        .detail(w.view().causes())
+        .hint("Look at the log, and whether the servers run and sr_check_user may log in to them.")
+}
+
+/// The shorter of two limits; 0 is none.
+fn shorter(one_ms: u64, other_ms: u64) -> u64 {
+    if one_ms == 0 || other_ms == 0 { one_ms.max(other_ms) } else { one_ms.min(other_ms) }
 }
 
 /// Nodes that may say what a server reports, the primary first, and whether there is a primary.
@@ -616,26 +642,37 @@ fn nodes_to_ask(w: &Worker) -> (Vec<u16>, bool) {
     (view.primary.into_iter().chain(others).map(|at| view.nodes[at].id).collect(), view.primary.is_some())
 }
 
-/// A link to the first node that can be reached. Error: the first node's, if none can.
-async fn first_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, nodes: &[u16]) -> Result<Box<Link>, Fault> {
+/// A link to the first node that can be reached. Inner error: the first node's, if none can now and another time one may.
+async fn first_link(
+    w: &Rc<Worker>,
+    client: &Socket,
+    pools: &PoolSet,
+    nodes: &[u16],
+    since: Instant,
+) -> Result<Result<Box<Link>, OpenError>, Fault> {
     let mut first = None;
+    let gives_up = || client.is_closed() || w.shared.stop_mode() >= Stop::Fast;
     for &node in nodes {
         let pool = pools.of_node(w, node);
-        match aim::lease_link(w, &pool, node, &[], || client.is_closed()).await? {
-            Ok(link) => return Ok(link),
+        let wait = Wait { since, patience: Patience::ToldAtOnce };
+        let leased = aim::lease_link(w, &pool, node, &[], wait, gives_up).await.map_err(Fault::as_fatal)?;
+        match leased {
+            Ok(link) => return Ok(Ok(link)),
             Err(error) => {
                 w.shared.nudge_prober();
-                // It may have gone down since its role was asked: another one serves as well.
-                let goes_on = error.is_unreachable();
-                if !goes_on {
+                // It may have gone down, or become full, since its role was asked: another one serves as well.
+                if error.passes().is_none() && !error.is_unreachable() {
                     return Err(login_fault(w, pools, &error));
                 }
                 first.get_or_insert(error);
             }
         }
     }
-    Err(first
-        .map_or_else(|| Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached"), |e| login_fault(w, pools, &e)))
+    match first {
+        Some(error) if error.passes().is_some() => Ok(Err(error)),
+        Some(error) => Err(login_fault(w, pools, &error)),
+        None => Err(nobody_up(w)),
+    }
 }
 
 fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {

@@ -54,6 +54,7 @@ pub mod sqlstate {
     pub const TOO_MANY_CONNECTIONS: &str = "53300";
     pub const QUERY_CANCELED: &str = "57014";
     pub const ADMIN_SHUTDOWN: &str = "57P01";
+    pub const CRASH_SHUTDOWN: &str = "57P02";
     pub const CANNOT_CONNECT_NOW: &str = "57P03";
     pub const IDLE_IN_TRANSACTION_TIMEOUT: &str = "25P03";
     pub const TRANSACTION_TIMEOUT: &str = "25P04";

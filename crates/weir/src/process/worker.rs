@@ -23,7 +23,7 @@ use crate::{
     client::startup, process::listen, server::books, server::cluster, server::fence, server::follower, server::listener,
     server::sampler, server::shelf, server::survey,
 };
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use std::cell::{Cell, Ref, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -192,7 +192,7 @@ pub struct Worker {
     pool_sets: RefCell<PoolSets>,
     /// Tasks that accept clients.
     pub doors: RefCell<Vec<TaskId>>,
-    view_waiters: RefCell<Vec<TaskId>>,
+    view_waiters: RefCell<HashSet<TaskId>>,
     no_settings: Arc<Settings>,
     /// What is known of functions, by database.
     pub functions: RefCell<Books>,
@@ -482,6 +482,10 @@ impl Worker {
         if self.shared.stop_mode() < Stop::Fast {
             return;
         }
+        // Logins that wait for a server have no entry yet.
+        for task in self.view_waiters.take() {
+            self.reactor.wake(task);
+        }
         let farewell =
             Fault::fatal(crate::monitor::fault::sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
         for entry in self.entries.borrow().iter().flatten() {
@@ -538,10 +542,7 @@ impl Worker {
 
     /// Wakes the current task when the cluster's view changes.
     pub fn wake_at_new_view(&self) {
-        let (mut waiters, task) = (self.view_waiters.borrow_mut(), self.reactor.current_task());
-        if !waiters.contains(&task) {
-            waiters.push(task);
-        }
+        self.view_waiters.borrow_mut().insert(self.reactor.current_task());
     }
 
     pub fn no_settings(&self) -> Arc<Settings> {

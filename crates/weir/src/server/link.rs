@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_policy::by_sql::BySql;
 use weir_policy::config::SslMode;
 use weir_policy::passwd::Secret;
+use weir_policy::pool::Refused;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
 use weir_policy::settings::Settings;
@@ -121,6 +122,8 @@ pub enum OpenError {
     Refused { address: Address, sqlstate: String, message: String },
     #[error("cannot log in to {address}: {reason}")]
     Secret { address: Address, reason: String },
+    #[error("node {node} lets nobody in now: {why}")]
+    Held { node: u16, why: Arc<str> },
     #[error("node {node} is no longer configured")]
     Gone { node: u16 },
     #[error("{address} does not speak the PostgreSQL protocol: {what}")]
@@ -135,16 +138,34 @@ impl OpenError {
             // 57P03: starting up or shutting down.
             OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::CANNOT_CONNECT_NOW,
             OpenError::Secret { .. } | OpenError::Protocol { .. } => false,
-            OpenError::Gone { .. } => true,
+            OpenError::Gone { .. } | OpenError::Held { .. } => true,
+        }
+    }
+
+    /// Whether, and why, the same may succeed a little later.
+    ///
+    /// Source: `ProcessStartupPacket` and `InitPostgres` in PostgreSQL; class 53 is "Insufficient Resources".
+    pub fn passes(&self) -> Option<Refused> {
+        match self {
+            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::Held { .. } => Some(Refused::Down),
+            OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::TOO_MANY_CONNECTIONS => Some(Refused::Full),
+            // A login that a shutdown or a crash of another process ended is told so, too.
+            OpenError::Refused { sqlstate, .. } => {
+                matches!(sqlstate.as_str(), sqlstate::CANNOT_CONNECT_NOW | sqlstate::ADMIN_SHUTDOWN | sqlstate::CRASH_SHUTDOWN)
+                    .then_some(Refused::Down)
+            }
+            OpenError::Tls { .. } | OpenError::Secret { .. } | OpenError::Protocol { .. } | OpenError::Gone { .. } => None,
         }
     }
 
     /// What the client is told. A server's own refusal keeps its SQLSTATE.
     pub fn fault(&self) -> Fault {
         match self {
-            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::Gone { .. } | OpenError::Tls { .. } => {
-                Fault::error(sqlstate::CANNOT_CONNECT, self.to_string())
-            }
+            OpenError::Connect { .. }
+            | OpenError::Broke { .. }
+            | OpenError::Gone { .. }
+            | OpenError::Held { .. }
+            | OpenError::Tls { .. } => Fault::error(sqlstate::CANNOT_CONNECT, self.to_string()),
             OpenError::Refused { sqlstate, message, .. } => Fault::error(sqlstate, message.clone()),
             OpenError::Secret { .. } => Fault::error(sqlstate::INVALID_AUTHORIZATION, self.to_string())
                 .hint("Add the user's password to pool_passwd in a form that answers the server's method."),

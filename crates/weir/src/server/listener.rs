@@ -9,7 +9,7 @@ use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::server::link::Link;
-use crate::server::pool::Purpose;
+use crate::server::pool::{Patience, Purpose, Wait};
 use crate::traffic::aim;
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -80,7 +80,8 @@ async fn open(w: &Rc<Worker>, hub: &Hub) -> Option<Box<Link>> {
     let pools = w.pool_set(&hub.user, &hub.database);
     let pool = pools.apart(w, node, Purpose::Listening);
     let gives_up = || hub.is_unused() || w.shared.stop_mode() > Stop::Smart;
-    match aim::lease_link(w, &pool, node, &[], gives_up).await {
+    let wait = Wait { since: w.reactor.now(), patience: Patience::ToldAtOnce };
+    match aim::lease_link(w, &pool, node, &[], wait, gives_up).await {
         Ok(Ok(link)) => {
             link.set_kept(Some(Kept::Listener));
             link.socket.set_task(w.reactor.current_task());

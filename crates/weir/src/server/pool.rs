@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_policy::config::Config;
 use weir_policy::limits::{self, Limits};
-use weir_policy::pool::{Counts, Grant, grant, is_surplus, missing};
+use weir_policy::pool::{Backoff, Counts, Grant, Refused, grant, is_surplus, missing};
 
 use crate::io::reactor::{TaskId, parked};
 use crate::monitor::metrics::NODES_MAX;
@@ -78,6 +78,8 @@ struct Inner {
     /// Times that all links were to be closed.
     renewals: u64,
     limits: Limits,
+    /// The server refuses logins, for this reason in its words.
+    backoff: Option<(Backoff, Arc<str>)>,
     cards: HashMap<u64, Arc<LinkCard>>,
 }
 
@@ -119,13 +121,34 @@ pub enum Refusal {
         waited_ms: u64,
         limit: Limit,
     },
+    /// The server lets nobody in now, and the caller does not wait for that.
+    Refused(Arc<str>),
     /// The condition the caller gave came true.
     GaveUp,
 }
 
-/// What was exhausted.
+/// What a session does where a server refuses logins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// Waits until one gets in, or a link comes free.
+    Waits,
+    /// Is told: it has another node to go to, or a client of its own to tell.
+    ToldAtOnce,
+}
+
+/// A wait for a link.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// Since when: `pool_wait_timeout` counts from here.
+    pub since: Instant,
+    pub patience: Patience,
+}
+
+/// What was exhausted.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
+    /// The server's own room, or it was down; in its words.
+    Refused(Refused, Arc<str>),
     PoolSize(u32),
     Node(u32),
     All(u32),
@@ -190,6 +213,7 @@ impl Pools {
                 paused: gates.is_paused(&key.database),
                 renewals: 0,
                 limits: key.limits(config),
+                backoff: None,
                 cards: HashMap::default(),
             };
             let is_asked_for_sequences = AtomicBool::new(false);
@@ -289,7 +313,7 @@ impl Pools {
     }
 
     /// Takes a link at rest out of another pool, of this node or of any, to make room.
-    fn take_idle_elsewhere(&self, pool: &Pool, lacking: Limit) -> Option<Box<Link>> {
+    fn take_idle_elsewhere(&self, pool: &Pool, lacking: &Limit) -> Option<Box<Link>> {
         let any_node = matches!(lacking, Limit::All(_));
         let others: Vec<_> = {
             let pools = self.pools.lock();
@@ -339,7 +363,7 @@ impl Pool {
     /// A link or a permit at once, or a place in the queue.
     ///
     /// Not cancel safe: a dropped wait may hold a link. `give_up` is looked at whenever the task is woken.
-    pub async fn lease(self: &Arc<Pool>, w: &Worker, give_up: impl Fn() -> bool) -> Result<Lease, Refusal> {
+    pub async fn lease(self: &Arc<Pool>, w: &Worker, wait: Wait, give_up: impl Fn() -> bool) -> Result<Lease, Refusal> {
         let ceilings = Ceilings::of(&w.peek_config());
         let first = self.try_lease(w, ceilings);
         let (cell, limit) = match first {
@@ -347,7 +371,7 @@ impl Pool {
             Err(waiting) => waiting,
         };
         w.count(Metric::Waits);
-        let since = w.reactor.now();
+        let since = wait.since;
         let limits = self.limits();
         let after = |ms: u64| since + Duration::from_millis(ms);
         let deadline = (limits.wait_ms > 0).then(|| after(limits.wait_ms));
@@ -365,17 +389,93 @@ impl Pool {
                     return Err(Refusal::GaveUp);
                 }
                 w.count(Metric::WaitTimeouts);
-                let limit = if self.inner.lock().paused { Limit::Paused } else { limit };
+                let limit = self.limit_now(limit);
                 return Err(Refusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
             }
+            if wait.patience == Patience::ToldAtOnce
+                && let Some(why) = self.turns_away(w)
+            {
+                self.leave(w, &cell);
+                return Err(Refusal::Refused(why));
+            }
+            if self.ask_again(w, &cell) {
+                return Ok(Lease::Permit);
+            }
             let now = w.reactor.now();
+            if let Some(ms) = self.looks_again_in_ms(w) {
+                w.reactor.wake_at(now + Duration::from_millis(ms));
+            }
             if reserve_at.is_some_and(|at| now >= at) && self.use_reserve(w, &cell) {
                 return Ok(Lease::Permit);
             }
             for at in [deadline, reserve_at.filter(|at| *at > now)].into_iter().flatten() {
                 w.reactor.wake_at(at);
             }
+            // Another node may have become the one to ask.
+            w.wake_at_new_view();
             parked().await;
+        }
+    }
+
+    /// What stands in the way now of who waits since something did.
+    fn limit_now(&self, limit: Limit) -> Limit {
+        let inner = self.inner.lock();
+        match &inner.backoff {
+            _ if inner.paused => Limit::Paused,
+            Some((backoff, words)) => Limit::Refused(backoff.why, words.clone()),
+            None => limit,
+        }
+    }
+
+    /// The server's words, if nobody gets in now and no link can come free.
+    fn turns_away(&self, w: &Worker) -> Option<Arc<str>> {
+        let inner = self.inner.lock();
+        let (backoff, words) = inner.backoff.as_ref()?;
+        let is_hopeless = backoff.why == Refused::Down || inner.open == 0;
+        (is_hopeless && !backoff.may_ask(w.now_ms())).then(|| words.clone())
+    }
+
+    fn looks_again_in_ms(&self, w: &Worker) -> Option<u64> {
+        let (inner, now_ms) = (self.inner.lock(), w.now_ms());
+        inner.backoff.as_ref().map(|(backoff, _)| backoff.look_again_ms(now_ms).saturating_sub(now_ms).max(1))
+    }
+
+    /// Leaves the queue with the permission to ask a server that has refused logins, if it is time to and nobody else does.
+    fn ask_again(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
+        let ceilings = Ceilings::of(&w.peek_config());
+        let mut inner = self.inner.lock();
+        let has_room = !inner.paused && inner.open < inner.limits.pool_size;
+        let Some(place) = inner.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.cell, cell)) else { return false };
+        if !has_room || !inner.may_ask_again(w) || w.shared.pools.permit(self.key.node, ceilings).is_err() {
+            return false;
+        }
+        inner.waiters.remove(place);
+        inner.grant_permit();
+        true
+    }
+
+    /// A login under a permit of this pool was refused; call before the permit is given back. All who wait look what to do.
+    pub fn note_refused(&self, w: &Worker, why: Refused, words: String) {
+        if !self.is_shared() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        let before = inner.backoff.as_ref().map(|(backoff, _)| *backoff);
+        inner.backoff = Some((Backoff::refused(before, why, w.now_ms()), words.into()));
+        inner.waiters.iter().for_each(|waiter| waiter.wake(w));
+    }
+
+    /// A login got in.
+    pub fn note_accepted(self: &Arc<Pool>, w: &Worker) {
+        let is_over = {
+            let mut inner = self.inner.lock();
+            let Some((backoff, words)) = inner.backoff.take() else { return };
+            inner.backoff = backoff.accepted(w.now_ms()).map(|backoff| (backoff, words));
+            inner.waiters.iter().for_each(|waiter| waiter.wake(w));
+            inner.backoff.is_none()
+        };
+        if is_over {
+            self.feed(w);
         }
     }
 
@@ -391,11 +491,11 @@ impl Pool {
         // Without a place something was given in this moment.
         let Some(place) = place else { return false };
         let max = inner.limits.pool_size.saturating_add(inner.limits.reserve);
-        if inner.paused || inner.open >= max || w.shared.pools.permit(self.key.node, ceilings).is_err() {
+        if inner.paused || inner.is_held(w) || inner.open >= max || w.shared.pools.permit(self.key.node, ceilings).is_err() {
             return false;
         }
         inner.waiters.remove(place);
-        inner.open += 1;
+        inner.grant_permit();
         w.count(Metric::ReserveUses);
         true
     }
@@ -406,12 +506,13 @@ impl Pool {
         let mut inner = self.inner.lock();
         let limits = inner.limits;
         if inner.paused
+            || inner.is_held(w)
             || missing(inner.open, limits.pool_min, limits.pool_size) == 0
             || w.shared.pools.permit(self.key.node, ceilings).is_err()
         {
             return false;
         }
-        inner.open += 1;
+        inner.grant_permit();
         true
     }
 
@@ -473,14 +574,14 @@ impl Pool {
     fn try_lease(self: &Arc<Pool>, w: &Worker, ceilings: Ceilings) -> Result<Lease, (Arc<Cell>, Limit)> {
         let pools = &w.shared.pools;
         let mut inner = self.inner.lock();
-        match grant(inner.counts()) {
+        match grant(inner.counts(w)) {
             Grant::Take => {
                 if let Some(link) = take_near(&mut inner.idle, w.id) {
                     return Ok(Lease::Link(link));
                 }
             }
             Grant::Open if pools.permit(self.key.node, ceilings).is_ok() => {
-                inner.open += 1;
+                inner.grant_permit();
                 return Ok(Lease::Permit);
             }
             Grant::Open | Grant::Wait => {}
@@ -491,7 +592,7 @@ impl Pool {
         if inner.paused {
             return Err((cell, Limit::Paused));
         }
-        if inner.open >= inner.limits.pool_size {
+        if inner.open >= inner.limits.pool_size || inner.is_held(w) {
             return Err((cell, Limit::PoolSize(inner.limits.pool_size)));
         }
         // Only the limits of all pools stand in the way: another pool's link at rest makes room. What was freed between the look at
@@ -499,7 +600,7 @@ impl Pool {
         drop(inner);
         pools.starve(self, 1);
         let lacking = pools.lacking(self.key.node, ceilings);
-        if let Some(link) = lacking.and_then(|limit| pools.take_idle_elsewhere(self, limit)) {
+        if let Some(link) = lacking.as_ref().and_then(|limit| pools.take_idle_elsewhere(self, limit)) {
             w.close_link(link);
         }
         pools.feed_starved(w, self.key.node);
@@ -531,7 +632,7 @@ impl Pool {
         link.at_rest(w.reactor.now());
         let waiter = {
             let mut inner = self.inner.lock();
-            if inner.paused || is_surplus(inner.counts()) {
+            if inner.paused || is_surplus(inner.counts(w)) {
                 drop(inner);
                 return w.close_link(link);
             }
@@ -574,11 +675,7 @@ impl Pool {
             }
             *cell = given;
         }
-        if waiter.worker == w.id {
-            w.reactor.wake(waiter.task);
-        } else {
-            w.shared.mailboxes[usize::from(waiter.worker)].send(Message::Wake(waiter.task));
-        }
+        waiter.wake(w);
     }
 
     /// A link is gone, or could not be opened: its place goes to whoever waited longest, here or at the node.
@@ -587,14 +684,20 @@ impl Pool {
         let yields = self.yields_to_starved(w);
         let (waiter, starving) = {
             let mut inner = self.inner.lock();
-            let is_kept = !yields && !inner.paused && inner.open <= inner.limits.pool_size.saturating_add(inner.limits.reserve);
+            if let Some((backoff, _)) = &mut inner.backoff {
+                backoff.asked();
+            }
+            let is_kept = !yields
+                && !inner.paused
+                && inner.backoff.is_none()
+                && inner.open <= inner.limits.pool_size.saturating_add(inner.limits.reserve);
             let waiter = if is_kept { inner.waiters.pop_front() } else { None };
             let mut starving = 0;
             if waiter.is_none() {
                 inner.open -= 1;
                 pools.unpermit(self.key.node);
                 // Those who wait here now lack a permission, too.
-                starving = usize::from(!inner.waiters.is_empty() && !inner.paused);
+                starving = usize::from(!inner.waiters.is_empty() && !inner.paused && inner.backoff.is_none());
             }
             (waiter, starving)
         };
@@ -689,13 +792,41 @@ impl Inner {
         }
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self, w: &Worker) -> Counts {
         Counts {
             idle: self.idle.len() as u32,
             open: self.open,
             waiting: self.waiters.len() as u32,
             open_max: self.limits.pool_size,
             paused: self.paused,
+            held: self.is_held(w),
+        }
+    }
+
+    /// Whether the server refuses logins, and it is not for this one to ask again.
+    fn is_held(&self, w: &Worker) -> bool {
+        self.backoff.as_ref().is_some_and(|(backoff, _)| !backoff.may_ask(w.now_ms()))
+    }
+
+    fn may_ask_again(&self, w: &Worker) -> bool {
+        self.backoff.is_some() && !self.is_held(w)
+    }
+
+    /// One more link may be opened.
+    fn grant_permit(&mut self) {
+        self.open += 1;
+        if let Some((backoff, _)) = &mut self.backoff {
+            backoff.ask();
+        }
+    }
+}
+
+impl Waiter {
+    fn wake(&self, w: &Worker) {
+        if self.worker == w.id {
+            w.reactor.wake(self.task);
+        } else {
+            w.shared.mailboxes[usize::from(self.worker)].send(Message::Wake(self.task));
         }
     }
 }
@@ -762,13 +893,13 @@ impl Pools {
         let waiter = {
             let mut inner = pool.inner.lock();
             // At its own limit it is not a permission that it lacks: its own links come back to it.
-            if inner.paused || inner.waiters.is_empty() || inner.open >= inner.limits.pool_size {
+            if inner.paused || inner.waiters.is_empty() || inner.open >= inner.limits.pool_size || inner.is_held(w) {
                 None
             } else {
                 if self.permit(pool.key.node, ceilings).is_err() {
                     return false;
                 }
-                inner.open += 1;
+                inner.grant_permit();
                 inner.waiters.pop_front()
             }
         };

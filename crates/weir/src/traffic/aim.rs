@@ -12,7 +12,7 @@ use crate::monitor::stats::Stat;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::link::{self, Link, Login, OpenError};
-use crate::server::pool::{Lease, Limit, Pool, Refusal};
+use crate::server::pool::{Lease, Limit, Patience, Pool, Refusal, Wait};
 use crate::traffic::ahead::{self, Ahead};
 use crate::traffic::begun;
 use crate::traffic::cached;
@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use weir_policy::causal::Nodes;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::config::PoolMode;
+use weir_policy::pool::Refused;
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
 use weir_policy::rule::Rule;
@@ -187,8 +188,7 @@ fn shown_by(s: &Session, w: &Worker, class: Class, at: NodeIndex, link: &Link) -
 }
 
 fn is_primary(w: &Worker, link: &Link) -> bool {
-    let view = w.view();
-    view.primary.is_some_and(|at| view.nodes[at].id == link.card.address.node)
+    is_primary_node(w, link.card.address.node)
 }
 
 /// A pipeline began on a standby and goes on with what only the primary may do: what was sent is brought to its end here first.
@@ -271,8 +271,8 @@ async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Ins
             settle_in(s, w, link);
             return Ok(());
         }
-        match lease(s, w, node).await? {
-            Ok(link) => {
+        match lease(s, w, class, node, started).await? {
+            Leased::Link(link) => {
                 let shown = shown_by(s, w, class, at, &link);
                 if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
                     count(s, w, Need { class, ..need }, node);
@@ -289,9 +289,14 @@ async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Ins
                     replay.wait(w).await;
                 }
             }
-            Err(error) => {
+            Leased::Moved => {}
+            Leased::Failed(error) => {
                 w.shared.nudge_prober();
                 if class.side != Side::Reader || w.view().primary == Some(at) {
+                    // Nothing was sent: who waits until the server lets somebody in, or another is the primary, loses nothing.
+                    if error.passes().is_some() {
+                        continue;
+                    }
                     return Err(error.fault().as_fatal());
                 }
                 // A standby that cannot be reached, or does not know the user or the database yet, costs a read nothing but its way
@@ -401,7 +406,7 @@ async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule)
             waited.as_millis(),
             rule.name()
         );
-        return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, message)
+        return Err(Fault::error(sqlstate::CANNOT_CONNECT_NOW, message)
             .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));
     }
     if s.client.is_hung_up() || s.entry.farewell.borrow().is_some() {
@@ -419,21 +424,48 @@ fn show_waiting(s: &Session, w: &Worker) {
     s.entry.card.waiting_ms.store(w.now_ms(), std::sync::atomic::Ordering::Relaxed);
 }
 
-/// A link of the session's pool on a node. The outer error ends the session's wait, the inner one is the node's.
-async fn lease(s: &mut Session, w: &Rc<Worker>, node: u16) -> Result<Result<Box<Link>, OpenError>, Fault> {
+/// What came of waiting for a link of a node.
+enum Leased {
+    Link(Box<Link>),
+    Failed(OpenError),
+    /// The node is not the one to ask any more.
+    Moved,
+}
+
+/// A link of the session's pool on a node. An error ends the session's wait.
+async fn lease(s: &mut Session, w: &Rc<Worker>, class: Class, node: u16, since: Instant) -> Result<Leased, Fault> {
     let pool = s.pools.of_node(w, node);
     show_waiting(s, w);
     let (client, entry) = (&s.client, &s.entry);
     // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
     let was_gone = client.is_hung_up();
     entry.wait_cancelled.set(false);
-    let gives_up = || (!was_gone && client.is_hung_up()) || entry.farewell.borrow().is_some() || entry.wait_cancelled.get();
-    let leased = lease_link(w, &pool, node, &[], gives_up).await;
+    let ends = || (!was_gone && client.is_hung_up()) || entry.farewell.borrow().is_some() || entry.wait_cancelled.get();
+    let has_moved = || !may_serve(w, class, node);
+    let is_primary = is_primary_node(w, node);
+    // A read that a standby does not take goes to the primary.
+    let patience = if class.side == Side::Reader && !is_primary { Patience::ToldAtOnce } else { Patience::Waits };
+    let leased = lease_link(w, &pool, node, &[], Wait { since, patience }, || ends() || has_moved()).await;
+    if leased.is_err() && !ends() && has_moved() {
+        return Ok(Leased::Moved);
+    }
     if leased.is_err() && entry.wait_cancelled.take() {
         entry.card.set_doing(Doing::Idle);
         return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
     }
-    leased
+    leased.map(|leased| leased.map_or_else(Leased::Failed, Leased::Link))
+}
+
+/// Whether a statement may still run on the node that was chosen for it: the view may have changed while it waited.
+fn may_serve(w: &Worker, class: Class, node: u16) -> bool {
+    let view = w.view();
+    let is_up = || view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at));
+    is_primary_node(w, node) || (class.side == Side::Reader && is_up())
+}
+
+fn is_primary_node(w: &Worker, node: u16) -> bool {
+    let view = w.view();
+    view.primary.is_some_and(|at| view.nodes[at].id == node)
 }
 
 /// The very link a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. Not
@@ -454,10 +486,15 @@ pub async fn lease_link(
     pool: &Arc<Pool>,
     node: u16,
     parameters: &[(&str, &str)],
+    wait: Wait,
     give_up: impl Fn() -> bool,
 ) -> Result<Result<Box<Link>, OpenError>, Fault> {
     loop {
-        match pool.lease(w, &give_up).await.map_err(|refusal| wait_fault(w, pool, refusal))? {
+        let leased = match pool.lease(w, wait, &give_up).await {
+            Err(Refusal::Refused(why)) => return Ok(Err(OpenError::Held { node, why })),
+            leased => leased.map_err(|refusal| wait_fault(w, pool, refusal))?,
+        };
+        match leased {
             Lease::Link(link) => {
                 if let Some(link) = fit(w, link).await {
                     return Ok(Ok(link));
@@ -554,10 +591,14 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
     match opened {
         Ok(link) => {
             w.count(Metric::LinksOpened);
+            pool.note_accepted(w);
             Ok(link)
         }
         Err(error) => {
             w.count(Metric::LinksFailed);
+            if let Some(why) = error.passes() {
+                pool.note_refused(w, why, error.to_string());
+            }
             pool.release_permit(w);
             Err(error)
         }
@@ -576,8 +617,18 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
                         "database \"{}\" is paused by an administrator, and was for {waited_ms} ms (pool_wait_timeout)",
                         pool.key.database
                     );
-                    return Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, message)
+                    return Fault::error(sqlstate::CANNOT_CONNECT_NOW, message)
                         .hint("RESUME in the administration console ends the pause.");
+                }
+                Limit::Refused(why, words) => {
+                    let message = format!(
+                        "no server connection could be opened or became free in {waited_ms} ms (pool_wait_timeout): {words}"
+                    );
+                    return match why {
+                        Refused::Full => Fault::error(sqlstate::TOO_MANY_CONNECTIONS, message)
+                            .hint("Lower pool_size, or raise max_connections of the server."),
+                        Refused::Down => Fault::error(sqlstate::CANNOT_CONNECT_NOW, message),
+                    };
                 }
                 Limit::Node(max) => match w.peek_config().limits.links_per_node {
                     0 => format!("num_init_children * max_pool = {max} connections"),
@@ -589,8 +640,10 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
                 "no server connection became free in {waited_ms} ms (pool_wait_timeout): all of {which} on node {} are in use",
                 pool.key.node
             );
-            Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, message)
+            Fault::error(sqlstate::TOO_MANY_CONNECTIONS, message)
         }
+        // `lease_link` tells of it as of a login that failed.
+        Refusal::Refused(why) => Fault::error(sqlstate::CANNOT_CONNECT_NOW, &*why),
         Refusal::GaveUp => Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a server connection"),
     }
 }

@@ -15,7 +15,7 @@ use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
 use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::link::{Link, OpenError};
-use crate::server::pool::Purpose;
+use crate::server::pool::{Patience, Purpose, Wait};
 use crate::traffic::aim;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -40,7 +40,8 @@ pub async fn open(
 ) -> Result<Result<Box<Link>, OpenError>, Fault> {
     let node = primary(w, client, pools.limits.get().wait_ms).await?;
     let pool = pools.apart(w, node, Purpose::Replication);
-    let opened = aim::lease_link(w, &pool, node, parameters, || client.is_closed()).await?;
+    let wait = Wait { since: w.reactor.now(), patience: Patience::ToldAtOnce };
+    let opened = aim::lease_link(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(Fault::as_fatal)?;
     if opened.is_err() {
         w.shared.nudge_prober();
     }
