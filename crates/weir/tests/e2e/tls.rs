@@ -490,7 +490,7 @@ fn garbage_and_half_handshakes_harm_nobody() {
     let proxy = proxy_of(ground.cluster.primary(), &authority, "authentication_timeout = 2\n", &[]);
     let connect = || TcpStream::connect(("127.0.0.1", proxy.port())).unwrap();
     let mut hello = Vec::new();
-    ClientConnection::new(client_config(&authority, &[b"postgresql"]), ServerName::try_from("localhost").unwrap())
+    ClientConnection::new(authority.client_config(&[b"postgresql"]), ServerName::try_from("localhost").unwrap())
         .unwrap()
         .write_tls(&mut hello)
         .unwrap();
