@@ -6,6 +6,7 @@ use super::{Catalog, FIRST_USER_OID, Fate, Object, Objects, PARTS};
 use crate::builtin;
 use crate::config::RoutingConfig;
 use crate::transaction::OF_TRANSACTIONS;
+use regex::Regex;
 use std::collections::HashSet;
 use weir_sql::facts::hash_of_column;
 
@@ -245,7 +246,7 @@ impl Draft {
         let pg_catalog = self.schemas.iter().position(|(_, name)| **name == *"pg_catalog").map(|at| at as u32);
         self.note_extract(pg_catalog);
         for function in &mut self.functions {
-            function.object.fate = used_fate(function, &self.text, pg_catalog, routing);
+            function.object.fate = used_fate(function, &self.text, pg_catalog, routing, &self.schemas);
         }
         self.functions.sort_unstable_by_key(|function| function.oid);
         let (casts, calls) = self.judged_unasked();
@@ -278,7 +279,7 @@ impl Draft {
         };
         let (writing, unsteady_types) = (of_types(&self.writing_types), of_types(&self.unsteady_types));
         for function in &mut self.functions {
-            function.object.fate = called_fate(function, &self.text, pg_catalog, routing);
+            function.object.fate = called_fate(function, &self.text, pg_catalog, routing, &self.schemas);
         }
         let is_hidden = |object: &&Object| object.fate != Fate::Reads && HIDDEN_OPERATORS.contains(&object.name(&self.text));
         let hidden: Box<[u32]> = self.operators.iter().map(|(o, _)| &o.object).filter(is_hidden).map(|o| o.schema).collect();
@@ -364,8 +365,7 @@ impl Draft {
         for (function, fate, is_steady) in judged {
             let Ok(at) = self.functions.binary_search_by_key(&function, |function| function.oid) else { continue };
             let object = &mut self.functions[at].object;
-            let name = object.name(&self.text);
-            if !routing.read_only_functions.iter().any(|pattern| pattern.is_match(name)) {
+            if !is_listed(&routing.read_only_functions, object, &self.text, &self.schemas) {
                 object.fate = object.fate.max(fate);
             }
             object.steady &= is_steady;
@@ -554,12 +554,28 @@ fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {
     rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok())
 }
 
+/// Whether an operator's list names a function: by its name alone, or with its schema as in `public.f`.
+fn is_listed(list: &[Regex], function: &Object, text: &str, schemas: &[(u32, Box<str>)]) -> bool {
+    let name = function.name(text);
+    if list.iter().any(|pattern| pattern.is_match(name)) {
+        return true;
+    }
+    let Some((_, schema)) = schemas.get(function.schema as usize).filter(|_| !list.is_empty()) else { return false };
+    let qualified = format!("{schema}.{name}");
+    list.iter().any(|pattern| pattern.is_match(&qualified))
+}
+
 /// What may come of a function that something uses: an operator, a cast, a view.
-fn used_fate(function: &Numbered, text: &str, pg_catalog: Option<u32>, routing: &RoutingConfig) -> Fate {
-    let name = function.object.name(text);
-    let is_listed = |list: &[regex::Regex]| list.iter().any(|pattern| pattern.is_match(name));
+fn used_fate(
+    function: &Numbered,
+    text: &str,
+    pg_catalog: Option<u32>,
+    routing: &RoutingConfig,
+    schemas: &[(u32, Box<str>)],
+) -> Fate {
+    let is_listed = |list: &[Regex]| is_listed(list, &function.object, text, schemas);
     let reads = match is_builtin(function, pg_catalog) {
-        true => builtin::may_run_on_standby(name),
+        true => builtin::may_run_on_standby(function.object.name(text)),
         false => function.object.fate == Fate::Reads,
     };
     match (is_listed(&routing.write_functions), reads || is_listed(&routing.read_only_functions)) {
@@ -569,9 +585,15 @@ fn used_fate(function: &Numbered, text: &str, pg_catalog: Option<u32>, routing: 
 }
 
 /// The same of one that a text calls: with a list of those that only read, all others that a user made count as writing.
-fn called_fate(function: &Numbered, text: &str, pg_catalog: Option<u32>, routing: &RoutingConfig) -> Fate {
+fn called_fate(
+    function: &Numbered,
+    text: &str,
+    pg_catalog: Option<u32>,
+    routing: &RoutingConfig,
+    schemas: &[(u32, Box<str>)],
+) -> Fate {
     let list = &routing.read_only_functions;
-    let is_left_out = !list.is_empty() && !list.iter().any(|pattern| pattern.is_match(function.object.name(text)));
+    let is_left_out = !list.is_empty() && !is_listed(list, &function.object, text, schemas);
     if is_left_out && !is_builtin(function, pg_catalog) { Fate::Writes } else { function.object.fate }
 }
 

@@ -176,6 +176,26 @@ fn an_operators_lists_go_before_what_functions_say_of_themselves() {
 }
 
 #[test]
+fn a_list_may_name_a_function_with_its_schema() {
+    let patterns = |list: &[&str]| list.iter().map(|pattern| regex::Regex::new(&format!("^(?:{pattern})$")).unwrap()).collect();
+    let mut routing = routing();
+    routing.write_functions = patterns(&["app.twice", "pg_catalog.lower"]);
+    let catalog = draft(ROWS).finish(&routing);
+    let lines = "select twice(1), public.twice(1) -> read
+                 select app.twice(1) -> function
+                 select pg_catalog.lower('X') -> function";
+    check(&catalog, &path_of(&catalog, "postgres", None), lines);
+    check(&catalog, &path_of(&catalog, "joe", Some("app, public")), "select twice(1) -> function");
+    routing.write_functions = Vec::new();
+    routing.read_only_functions = patterns(&["public.writes", "app.reads"]);
+    let catalog = draft(ROWS).finish(&routing);
+    let lines = "select writes(1), public.writes(2) -> read
+                 select reads(1) -> function
+                 select a from v_writes -> read";
+    check(&catalog, &path_of(&catalog, "postgres", None), lines);
+}
+
+#[test]
 fn unlogged_tables_are_not_looked_for_if_the_operator_says_so() {
     let routing = RoutingConfig { check_unlogged: false, ..routing() };
     let catalog = draft(ROWS).finish(&routing);

@@ -175,6 +175,19 @@ fn functions_an_operator_lists_as_reading_go_to_a_standby() {
 }
 
 #[test]
+fn functions_an_operator_lists_with_their_schema_go_where_the_list_says() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create function f1() returns int language sql stable as 'select inet_server_port()';
+         create function f3() returns int language sql stable as 'select inet_server_port()'",
+    );
+    let proxy = ground.proxy("write_function_list = 'public.f3'");
+    let mut client = ground.client(&proxy);
+    check_goes_to_primary(&ground, &mut client, &["select f3()", "select public.f3()"]);
+    check_goes_to_standby(&ground, &mut client, &["select f1()", "select public.f1()"]);
+}
+
+#[test]
 fn statements_an_operator_wants_on_the_primary_go_there() {
     let ground = Ground::new();
     ground.prepare("create table orders as select 1 as a");
