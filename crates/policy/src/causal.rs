@@ -5,7 +5,8 @@
 //! The primary's position is asked in numbered rounds. What a server told a session while round `n` was the last one begun is covered
 //! by the position of any later round: a server's word is older than the question of round `n + 1`, and the primary's insert position
 //! only grows. So a session remembers a round and no position, at no cost, and a standby that has replayed the position of that round
-//! or of a later one may answer it. Positions count on one timeline of one cluster only, and only during one life of a server.
+//! or of a later one may answer it. A standby may show a commit that the primary does not show yet, because it waits for
+//! `synchronous_standby_names`: what a standby said is covered by what the primary had flushed by then, since no standby is sent more. Positions count on one timeline of one cluster only, and only during one life of a server.
 //! Source: PostgreSQL manual, "Log-Shipping Standby Servers"; `GetXLogInsertRecPtr` and `GetXLogReplayRecPtr` in xlog.c.
 
 use crate::cluster::Role;
@@ -55,7 +56,7 @@ impl Seen {
         self.primary = self.primary.max(next);
     }
 
-    /// A standby that covers round `covers` said something.
+    /// A standby said something that shows what standbys had said in round `covers`.
     #[inline]
     pub fn heard_standby(&mut self, standby: (u16, Life), covers: u64, next: u64) {
         let knows_all = standby == self.last || covers >= self.standbys;
@@ -64,17 +65,40 @@ impl Seen {
         self.standbys = self.standbys.max(next);
     }
 
-    /// The round that a standby must cover.
+    /// What a standby must cover.
     #[inline]
-    pub fn need(&self, standby: (u16, Life)) -> u64 {
+    pub fn need(&self, standby: (u16, Life)) -> Covers {
         // What a standby showed it goes on showing.
-        if standby == self.last && standby.1 != 0 { self.primary } else { self.primary.max(self.standbys) }
+        let knows_all = standby == self.last && standby.1 != 0;
+        Covers { primary: self.primary, standbys: if knows_all { 0 } else { self.standbys } }
+    }
+
+    /// The round that covers all of it.
+    #[inline]
+    pub fn round(&self) -> u64 {
+        self.primary.max(self.standbys)
     }
 
     /// Nothing was seen, so that every server may answer.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.primary == 0 && self.standbys == 0
+    }
+}
+
+/// Rounds that a standby covers, or must cover. 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Covers {
+    /// It shows what the primary had said by then.
+    pub primary: u64,
+    /// The same of standbys.
+    pub standbys: u64,
+}
+
+impl Covers {
+    #[inline]
+    pub fn reach(self, need: Covers) -> bool {
+        self.primary >= need.primary && self.standbys >= need.standbys
     }
 }
 
@@ -112,8 +136,7 @@ pub struct Replayed {
 /// What is known of a standby.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
-    /// The last round whose position it has replayed. 0: none.
-    pub covers: u64,
+    pub covers: Covers,
     pub lag: Lag,
 }
 
@@ -137,8 +160,37 @@ const POINTS_MAX: usize = 512;
 pub struct Board {
     era: Option<Era>,
     /// Of the last era: a promotion begins anew, and so does a primary that starts anew, since it may have lost what it had not flushed.
-    points: VecDeque<Point>,
+    points: Points,
+    /// What the primary had flushed.
+    flushed: Points,
     standbys: Vec<Standby>,
+}
+
+/// Positions by rounds, both ascending.
+#[derive(Debug, Default)]
+struct Points(VecDeque<Point>);
+
+impl Points {
+    fn push(&mut self, round: u64, position: u64, now_ms: u64) {
+        match self.0.back_mut() {
+            Some(last) if last.position == position => last.round = round,
+            _ => self.0.push_back(Point { round, position, since_ms: now_ms }),
+        }
+        if self.0.len() > POINTS_MAX {
+            let (mut at, half) = (0, POINTS_MAX / 2);
+            self.0.retain(|_| {
+                at += 1;
+                at > half || at % 2 == 0
+            });
+        }
+    }
+
+    /// The round whose position was replayed, and since when more than that is known of.
+    fn covered(&self, position: u64) -> (u64, Option<u64>) {
+        let after = self.0.partition_point(|point| point.position <= position);
+        let covers = after.checked_sub(1).and_then(|at| self.0.get(at)).map_or(0, |point| point.round);
+        (covers, self.0.get(after).map(|point| point.since_ms))
+    }
 }
 
 /// One standby in one life.
@@ -147,28 +199,21 @@ struct Standby {
     node: u16,
     said: Replayed,
     /// What it was found to cover. It stays true whatever becomes of the primary, since a server takes nothing back that it has replayed.
-    covers: u64,
+    covers: Covers,
 }
 
 impl Board {
-    /// The primary said its position in a round.
-    pub fn primary_said(&mut self, era: Era, round: u64, position: u64, now_ms: u64) {
-        let went_back = self.points.back().is_some_and(|last| position < last.position || round <= last.round);
-        if self.era != Some(era) || went_back {
-            self.points.clear();
+    /// The primary said its position in a round, and what it had flushed.
+    pub fn primary_said(&mut self, era: Era, round: u64, position: u64, flushed: u64, now_ms: u64) {
+        let went_back =
+            |points: &Points, position| points.0.back().is_some_and(|last| position < last.position || round <= last.round);
+        if self.era != Some(era) || went_back(&self.points, position) || went_back(&self.flushed, flushed) {
+            self.points.0.clear();
+            self.flushed.0.clear();
             self.era = Some(era);
         }
-        match self.points.back_mut() {
-            Some(last) if last.position == position => last.round = round,
-            _ => self.points.push_back(Point { round, position, since_ms: now_ms }),
-        }
-        if self.points.len() > POINTS_MAX {
-            let (mut at, half) = (0, POINTS_MAX / 2);
-            self.points.retain(|_| {
-                at += 1;
-                at > half || at % 2 == 0
-            });
-        }
+        self.points.push(round, position, now_ms);
+        self.flushed.push(round, flushed, now_ms);
         for at in 0..self.standbys.len() {
             self.judge(at);
         }
@@ -178,7 +223,7 @@ impl Board {
     pub fn standby_said(&mut self, node: u16, said: Replayed) {
         let at = self.standbys.iter().position(|standby| standby.node == node);
         let at = at.unwrap_or_else(|| {
-            self.standbys.push(Standby { node, said, covers: 0 });
+            self.standbys.push(Standby { node, said, covers: Covers::default() });
             self.standbys.len() - 1
         });
         let known = &mut self.standbys[at].said;
@@ -190,9 +235,10 @@ impl Board {
     }
 
     fn judge(&mut self, at: usize) {
-        let covers = self.covered(&self.standbys[at].said).map_or(0, |(covers, _)| covers);
-        let standby = &mut self.standbys[at];
-        standby.covers = standby.covers.max(covers);
+        let Some((covers, _)) = self.covered(&self.standbys[at].said) else { return };
+        let before = &mut self.standbys[at].covers;
+        before.primary = before.primary.max(covers.primary);
+        before.standbys = before.standbys.max(covers.standbys);
     }
 
     /// The connection to a standby has ended: nothing it said holds for the next one.
@@ -200,15 +246,14 @@ impl Board {
         self.standbys.retain(|standby| standby.node != node);
     }
 
-    /// The round whose position was replayed, and since when more than that is known of; `None` on another history.
-    fn covered(&self, said: &Replayed) -> Option<(u64, Option<u64>)> {
+    /// What was replayed, and since when more than that is known of; `None` on another history.
+    fn covered(&self, said: &Replayed) -> Option<(Covers, Option<u64>)> {
         let era = self.era?;
         if said.system != era.system || said.timeline != Some(era.timeline) {
             return None;
         }
-        let after = self.points.partition_point(|point| point.position <= said.position);
-        let covers = after.checked_sub(1).and_then(|at| self.points.get(at)).map_or(0, |point| point.round);
-        Some((covers, self.points.get(after).map(|point| point.since_ms)))
+        let ((primary, behind), (standbys, unsent)) = (self.points.covered(said.position), self.flushed.covered(said.position));
+        Some((Covers { primary, standbys }, behind.into_iter().chain(unsent).min()))
     }
 
     /// What is known of a standby.
@@ -223,7 +268,7 @@ impl Board {
 
     /// The last round that is known of. 0: none.
     pub fn round(&self) -> u64 {
-        self.points.back().map_or(0, |point| point.round)
+        self.points.0.back().map_or(0, |point| point.round)
     }
 }
 
@@ -323,8 +368,12 @@ mod tests {
         Replayed { system: 7, timeline: Some(1), position }
     }
 
+    fn both(round: u64) -> Covers {
+        Covers { primary: round, standbys: round }
+    }
+
     fn covers(board: &Board, node: u16) -> u64 {
-        board.mark(node).covers
+        board.mark(node).covers.primary
     }
 
     #[test]
@@ -343,12 +392,35 @@ mod tests {
         assert!(doubts.is_empty());
     }
 
+    fn need(seen: &Seen, standby: (u16, Life)) -> u64 {
+        let need = seen.need(standby);
+        need.primary.max(need.standbys)
+    }
+
+    #[test]
+    fn a_standby_that_shows_more_than_the_primary_says_less_of_others() {
+        let mut board = Board::default();
+        board.primary_said(ERA, 1, 100, 100, 10);
+        // A commit stands at 150, and waits: the snapshot is as before.
+        board.primary_said(ERA, 2, 100, 150, 20);
+        board.standby_said(1, replayed(150));
+        board.standby_said(2, replayed(100));
+        assert_eq!(board.mark(1), Mark { covers: both(2), lag: Lag::Nothing });
+        assert_eq!(board.mark(2), Mark { covers: Covers { primary: 2, standbys: 1 }, lag: Lag::Since(20) });
+        let mut seen = Seen::default();
+        seen.heard_primary(2);
+        assert!(board.mark(2).covers.reach(seen.need(B)), "the primary does not show it");
+        seen.heard_standby(A, 1, 2);
+        assert!(!board.mark(2).covers.reach(seen.need(B)), "but the standby did");
+        assert!(board.mark(1).covers.reach(seen.need(A)));
+    }
+
     #[test]
     fn what_the_primary_said_is_needed_of_every_standby() {
         let mut seen = Seen::default();
         assert!(seen.is_empty());
         seen.heard_primary(5);
-        assert_eq!([seen.need(A), seen.need(B)], [5, 5]);
+        assert_eq!([need(&seen, A), need(&seen, B)], [5, 5]);
     }
 
     #[test]
@@ -356,8 +428,8 @@ mod tests {
         let mut seen = Seen::default();
         seen.heard_primary(5);
         seen.heard_standby(A, 5, 9);
-        assert_eq!([seen.need(A), seen.need(B)], [5, 9]);
-        assert_eq!(seen.need((1, 2)), 9, "after its restart a standby may have gone back");
+        assert_eq!([need(&seen, A), need(&seen, B)], [5, 9]);
+        assert_eq!(need(&seen, (1, 2)), 9, "after its restart a standby may have gone back");
     }
 
     #[test]
@@ -365,9 +437,9 @@ mod tests {
         let mut seen = Seen::default();
         seen.heard_standby(A, 0, 9);
         seen.heard_standby(B, 8, 10);
-        assert_eq!([seen.need(A), seen.need(B)], [10, 10]);
+        assert_eq!([need(&seen, A), need(&seen, B)], [10, 10]);
         seen.heard_standby(B, 10, 11);
-        assert_eq!([seen.need(A), seen.need(B)], [11, 0]);
+        assert_eq!([need(&seen, A), need(&seen, B)], [11, 0]);
     }
 
     #[test]
@@ -375,16 +447,16 @@ mod tests {
         let mut board = Board::default();
         board.standby_said(1, replayed(100));
         assert_eq!(board.mark(1), Mark::default(), "no primary was heard yet");
-        board.primary_said(ERA, 1, 100, 10);
-        assert_eq!(board.mark(1), Mark { covers: 1, lag: Lag::Nothing });
-        board.primary_said(ERA, 2, 200, 20);
-        board.primary_said(ERA, 3, 300, 30);
-        assert_eq!(board.mark(1), Mark { covers: 1, lag: Lag::Since(20) });
+        board.primary_said(ERA, 1, 100, 100, 10);
+        assert_eq!(board.mark(1), Mark { covers: both(1), lag: Lag::Nothing });
+        board.primary_said(ERA, 2, 200, 200, 20);
+        board.primary_said(ERA, 3, 300, 300, 30);
+        assert_eq!(board.mark(1), Mark { covers: both(1), lag: Lag::Since(20) });
         board.standby_said(1, replayed(299));
-        assert_eq!(board.mark(1), Mark { covers: 2, lag: Lag::Since(30) });
-        board.primary_said(ERA, 4, 300, 40);
+        assert_eq!(board.mark(1), Mark { covers: both(2), lag: Lag::Since(30) });
+        board.primary_said(ERA, 4, 300, 300, 40);
         board.standby_said(1, replayed(300));
-        assert_eq!(board.mark(1), Mark { covers: 4, lag: Lag::Nothing }, "nothing was written in round 4");
+        assert_eq!(board.mark(1), Mark { covers: both(4), lag: Lag::Nothing }, "nothing was written in round 4");
     }
 
     #[test]
@@ -392,43 +464,43 @@ mod tests {
         let mut board = Board::default();
         board.standby_said(1, replayed(100));
         for round in 1..1000 {
-            board.primary_said(ERA, round, 100, round);
+            board.primary_said(ERA, round, 100, 100, round);
         }
-        assert_eq!((covers(&board, 1), board.points.len()), (999, 1));
+        assert_eq!((covers(&board, 1), board.points.0.len()), (999, 1));
     }
 
     #[test]
     fn positions_of_other_timelines_and_clusters_do_not_count() {
         let mut board = Board::default();
-        board.primary_said(Era { timeline: 2, ..ERA }, 8, 100, 0);
+        board.primary_said(Era { timeline: 2, ..ERA }, 8, 100, 100, 0);
         // It was ahead on the old timeline, and cannot follow.
         board.standby_said(1, replayed(500));
         assert_eq!(board.mark(1), Mark::default());
         board.standby_said(2, Replayed { timeline: Some(2), system: 8, position: 500 });
         assert_eq!(board.mark(2), Mark::default());
         board.standby_said(1, Replayed { timeline: Some(2), ..replayed(500) });
-        assert_eq!(board.mark(1), Mark { covers: 8, lag: Lag::Nothing });
+        assert_eq!(board.mark(1), Mark { covers: both(8), lag: Lag::Nothing });
     }
 
     #[test]
     fn a_promotion_begins_anew_but_what_was_replayed_stays_so() {
         let mut board = Board::default();
-        board.primary_said(ERA, 7, 100, 0);
+        board.primary_said(ERA, 7, 100, 100, 0);
         board.standby_said(1, replayed(150));
-        board.primary_said(ERA, 8, 200, 0);
-        board.primary_said(Era { primary: (2, 1), timeline: 2, ..ERA }, 9, 180, 0);
-        assert_eq!(board.mark(1), Mark { covers: 7, lag: Lag::Unknown });
+        board.primary_said(ERA, 8, 200, 200, 0);
+        board.primary_said(Era { primary: (2, 1), timeline: 2, ..ERA }, 9, 180, 180, 0);
+        assert_eq!(board.mark(1), Mark { covers: both(7), lag: Lag::Unknown });
         board.standby_said(1, Replayed { timeline: Some(2), ..replayed(179) });
-        assert_eq!(board.mark(1), Mark { covers: 7, lag: Lag::Since(0) });
+        assert_eq!(board.mark(1), Mark { covers: both(7), lag: Lag::Since(0) });
         board.standby_said(1, Replayed { timeline: Some(2), ..replayed(180) });
-        assert_eq!(board.mark(1), Mark { covers: 9, lag: Lag::Nothing });
+        assert_eq!(board.mark(1), Mark { covers: both(9), lag: Lag::Nothing });
     }
 
     #[test]
     fn a_standby_that_does_not_stream_gains_nothing() {
         let mut board = Board::default();
-        board.primary_said(ERA, 1, 100, 0);
-        board.primary_said(ERA, 2, 200, 0);
+        board.primary_said(ERA, 1, 100, 100, 0);
+        board.primary_said(ERA, 2, 200, 200, 0);
         board.standby_said(1, replayed(100));
         board.standby_said(1, Replayed { timeline: None, ..replayed(900) });
         assert_eq!(covers(&board, 1), 1, "but loses nothing either");
@@ -441,11 +513,11 @@ mod tests {
     #[test]
     fn a_primary_that_starts_anew_may_have_lost_what_it_had_not_flushed() {
         let mut board = Board::default();
-        board.primary_said(ERA, 1, 200, 0);
-        board.primary_said(ERA, 2, 300, 0);
+        board.primary_said(ERA, 1, 200, 200, 0);
+        board.primary_said(ERA, 2, 300, 300, 0);
         board.standby_said(1, replayed(250));
         // At 250 stands something else now.
-        board.primary_said(Era { primary: (0, 2), ..ERA }, 3, 260, 0);
+        board.primary_said(Era { primary: (0, 2), ..ERA }, 3, 260, 260, 0);
         assert_eq!(covers(&board, 1), 1);
         board.standby_said(1, replayed(260));
         assert_eq!(covers(&board, 1), 3);
@@ -456,12 +528,14 @@ mod tests {
         let mut board = Board::default();
         board.standby_said(1, replayed(7000));
         for round in 1..100_000 {
-            board.primary_said(ERA, round, round * 10, round);
+            board.primary_said(ERA, round, round * 10, round * 10, round);
         }
-        assert!(board.points.len() <= POINTS_MAX + 1);
+        assert!(board.points.0.len() <= POINTS_MAX + 1);
         let covers = covers(&board, 1);
         assert!(covers <= 700, "{covers}");
-        assert!(board.points.iter().zip(board.points.iter().skip(1)).all(|(a, b)| a.round < b.round && a.position < b.position));
+        assert!(
+            board.points.0.iter().zip(board.points.0.iter().skip(1)).all(|(a, b)| a.round < b.round && a.position < b.position)
+        );
     }
 
     #[test]

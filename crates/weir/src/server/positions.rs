@@ -5,7 +5,7 @@
 use crate::monitor::metrics::NODES_MAX;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use weir_policy::causal::{CausalReads, Lag, Life, Mark, Seen, is_hopeful};
+use weir_policy::causal::{CausalReads, Covers, Lag, Life, Mark, Seen, is_hopeful};
 
 /// `behind_since` of a standby that has replayed all that is known of.
 const NOT_BEHIND: u64 = 0;
@@ -20,6 +20,7 @@ type Waiter = (u8, u32);
 struct Place {
     life: AtomicU64,
     covers: AtomicU64,
+    covers_standbys: AtomicU64,
     /// Milliseconds since the start of the proxy, plus 1.
     behind_since: AtomicU64,
     /// When the last question that was answered in this life was sent, in microseconds since the start of the proxy.
@@ -59,6 +60,7 @@ impl Default for Positions {
         let place = || Place {
             life: AtomicU64::new(0),
             covers: AtomicU64::new(0),
+            covers_standbys: AtomicU64::new(0),
             behind_since: AtomicU64::new(UNKNOWN),
             asked_us: AtomicU64::new(0),
         };
@@ -128,13 +130,14 @@ impl Positions {
         sleeps
     }
 
-    /// A round that this standby covers for certain, in this life of it. Read in this order: whatever its life is, the round is of that life
-    /// or a later one.
+    /// Rounds that this standby covers for certain, in this life of it. Read in this order: whatever its life is, the rounds are of that
+    /// life or a later one.
     #[inline]
-    pub fn standing(&self, node: u16) -> (Life, u64) {
+    pub fn standing(&self, node: u16) -> (Life, Covers) {
         let place = self.place(node);
         let life = place.life.load(Ordering::Acquire);
-        (life, place.covers.load(Ordering::Acquire))
+        let (primary, standbys) = (place.covers.load(Ordering::Acquire), place.covers_standbys.load(Ordering::Acquire));
+        (life, Covers { primary, standbys })
     }
 
     /// Whether a wait for this standby is worth it.
@@ -169,6 +172,7 @@ impl Positions {
 
     fn forget(&self, node: u16) {
         self.place(node).covers.store(0, Ordering::Release);
+        self.place(node).covers_standbys.store(0, Ordering::Release);
         self.place(node).asked_us.store(0, Ordering::Release);
     }
 
@@ -198,7 +202,8 @@ impl Positions {
             Lag::Unknown => before,
         };
         place.behind_since.store(behind, Ordering::Relaxed);
-        place.covers.store(mark.covers, Ordering::Release);
+        place.covers.store(mark.covers.primary, Ordering::Release);
+        place.covers_standbys.store(mark.covers.standbys, Ordering::Release);
     }
 
     /// Notes a task that waits until more is known: until a standby has replayed more, or was asked after a link was opened.
@@ -323,6 +328,15 @@ fn unpack(word: u64) -> Seen {
 mod tests {
     use super::*;
 
+    fn both(round: u64) -> Covers {
+        Covers { primary: round, standbys: round }
+    }
+
+    fn need(positions: &Positions, standby: (u16, Life)) -> u64 {
+        let need = positions.told().need(standby);
+        need.primary.max(need.standbys)
+    }
+
     #[test]
     fn who_wants_a_round_wakes_a_sampler_that_sleeps_once() {
         let positions = Positions::default();
@@ -342,10 +356,10 @@ mod tests {
         assert_eq!(positions.life_of(1, 50), None);
         positions.answered(1, 60);
         assert_eq!([positions.life_of(1, 50), positions.life_of(1, 60)], [Some(life), None]);
-        positions.publish(1, Mark { covers: 7, lag: Lag::Nothing }, 0);
-        assert_eq!(positions.standing(1), (life, 7));
+        positions.publish(1, Mark { covers: both(7), lag: Lag::Nothing }, 0);
+        assert_eq!(positions.standing(1), (life, both(7)));
         positions.end_life(1);
-        assert_eq!((positions.standing(1), positions.life_of(1, 50)), ((life, 0), None));
+        assert_eq!((positions.standing(1), positions.life_of(1, 50)), ((life, both(0)), None));
         assert_eq!(positions.begin_life(1), life + 1);
     }
 
@@ -354,16 +368,16 @@ mod tests {
         let positions = Positions::default();
         let (one, two) = ((1, positions.begin_life(1)), (2, positions.begin_life(2)));
         positions.tell_standby(one, 0, 5);
-        assert_eq!([positions.told().need(one), positions.told().need(two)], [0, 5]);
+        assert_eq!([need(&positions, one), need(&positions, two)], [0, 5]);
         positions.tell_primary(3);
-        assert_eq!([positions.told().need(one), positions.told().need(two)], [3, 5]);
+        assert_eq!([need(&positions, one), need(&positions, two)], [3, 5]);
         positions.tell_standby(two, 4, 6);
-        assert_eq!([positions.told().need(one), positions.told().need(two)], [6, 6]);
+        assert_eq!([need(&positions, one), need(&positions, two)], [6, 6]);
         positions.tell_standby(two, 6, 6);
-        assert_eq!([positions.told().need(one), positions.told().need(two)], [6, 3]);
+        assert_eq!([need(&positions, one), need(&positions, two)], [6, 3]);
         positions.begin_life(2);
         let two = (2, positions.standing(2).0);
-        assert_eq!(positions.told().need(two), 6);
+        assert_eq!(need(&positions, two), 6);
     }
 
     #[test]
@@ -381,9 +395,9 @@ mod tests {
     fn a_standby_is_hopeful_unless_it_has_lagged_for_long() {
         let positions = Positions::default();
         assert!(!positions.is_hopeful(1, 100, 20), "nothing is known of it");
-        positions.publish(1, Mark { covers: 1, lag: Lag::Since(0) }, 5);
+        positions.publish(1, Mark { covers: both(1), lag: Lag::Since(0) }, 5);
         assert!(positions.is_hopeful(1, 19, 20) && !positions.is_hopeful(1, 20, 20));
-        positions.publish(1, Mark { covers: 1, lag: Lag::Nothing }, 5);
+        positions.publish(1, Mark { covers: both(1), lag: Lag::Nothing }, 5);
         assert!(positions.is_hopeful(1, 1_000_000, 20));
         positions.publish(1, Mark::default(), 100);
         positions.publish(1, Mark::default(), 110);

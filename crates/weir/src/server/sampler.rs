@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_policy::cache::{History, Round, Snapshot};
-use weir_policy::causal::{Board, Doubts, Era, Life, Replayed, Word, end_of_record, read_position};
+use weir_policy::causal::{Board, Covers, Doubts, Era, Life, Replayed, Word, end_of_record, read_position};
 use weir_policy::cluster::{Health, Role};
 use weir_policy::config::Config;
 use weir_wire::back::read_columns;
@@ -46,13 +46,16 @@ const WHO_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifi
 /// position of the round before still covers it. The insert position alone may stand behind records that belong to no transaction (of vacuum,
 /// of pages tidied by reads); those are flushed, and sent to standbys, only with the next commit or after some seconds.
 ///
+/// A standby is sent no more than the primary has flushed, so this covers what standbys show while the primary's snapshot does not show it yet.
+///
 /// The timeline of a primary stands in the names of its WAL files; that of a standby is the one it streams. `-`: it streams, and the user may
 /// not know what.
 const PREPARE: &str = "PREPARE weir_position AS SELECT r, \
     CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END, \
     CASE WHEN r THEN (SELECT COALESCE(received_tli::pg_catalog.text, '-') FROM pg_catalog.pg_stat_wal_receiver) \
     ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8) END, \
-    CASE WHEN r THEN '' ELSE pg_catalog.txid_current_snapshot()::pg_catalog.text END \
+    CASE WHEN r THEN '' ELSE pg_catalog.txid_current_snapshot()::pg_catalog.text END, \
+    CASE WHEN r THEN NULL ELSE pg_catalog.pg_current_wal_flush_lsn() END \
     FROM (SELECT pg_catalog.pg_is_in_recovery() AS r OFFSET 0) AS x";
 
 const ASK: &str = "EXECUTE weir_position";
@@ -122,6 +125,8 @@ pub async fn watch(w: Rc<Worker>) {
 struct Said {
     in_recovery: bool,
     position: Option<u64>,
+    /// Of a primary.
+    flushed: Option<u64>,
     timeline: Timeline,
 }
 
@@ -278,7 +283,8 @@ impl Scout {
     fn is_behind(&self) -> bool {
         let board = self.desk.board.borrow();
         let positions = &self.w.shared.positions;
-        let lacks = board.mark(self.node).covers < board.round();
+        let all = Covers { primary: board.round(), standbys: board.round() };
+        let lacks = !board.mark(self.node).covers.reach(all);
         let verify_us = positions.verify_us();
         let is_doubted = verify_us > 0 && positions.asked_us(self.node) <= verify_us;
         self.line.is_none() || is_doubted || (board.round() > 0 && lacks)
@@ -329,7 +335,7 @@ impl Scout {
                     return;
                 }
                 let era = Era { primary: (self.node, line.life), system: line.system, timeline };
-                self.desk.board.borrow_mut().primary_said(era, round, position, asked_ms);
+                self.desk.board.borrow_mut().primary_said(era, round, position, said.flushed.unwrap_or(position), asked_ms);
                 let history = History { node: self.node, system: line.system, timeline };
                 self.tell_followers(history, round, position, asked_ms, &line.snapshot);
                 self.desk.publish(&self.w);
@@ -343,8 +349,8 @@ impl Scout {
                 board.standby_said(self.node, replayed);
                 let (after, round) = (board.mark(self.node), board.round());
                 drop(board);
-                let is_done = after.covers >= round;
-                let advances = after.covers > before.covers;
+                let is_done = after.covers.reach(Covers { primary: round, standbys: round });
+                let advances = after.covers != before.covers;
                 self.gap = match (is_done, advances) {
                     (true, _) => Duration::ZERO,
                     (false, true) => GAP_MIN,
@@ -495,7 +501,7 @@ fn read_answer<'a>(mut bytes: &'a [u8], address: &Address) -> Result<Option<(Sai
 }
 
 fn read_said(row: &[u8]) -> Option<(Said, &[u8])> {
-    let [in_recovery, position, timeline, snapshot] = read_columns(row)?;
+    let [in_recovery, position, timeline, snapshot, flushed] = read_columns(row)?;
     let in_recovery = in_recovery? == b"t";
     let timeline = match timeline {
         None => Timeline::None,
@@ -506,7 +512,8 @@ fn read_said(row: &[u8]) -> Option<(Said, &[u8])> {
             Timeline::Of(u32::from_str_radix(std::str::from_utf8(text).ok()?, radix).ok()?)
         }
     };
-    Some((Said { in_recovery, position: position.and_then(read_position), timeline }, snapshot.unwrap_or_default()))
+    let (position, flushed) = (position.and_then(read_position), flushed.and_then(read_position));
+    Some((Said { in_recovery, position, flushed, timeline }, snapshot.unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -530,14 +537,17 @@ mod tests {
     #[test]
     fn answers_of_a_primary_and_of_a_standby_are_read() {
         let address = address();
-        let primary = answer(&["f", "0/3000028", "0000001A", "7:9:8"]);
+        let primary = answer(&["f", "0/3000028", "0000001A", "7:9:8", "0/3000020"]);
         let (said, snapshot) = read_answer(&primary, &address).unwrap().unwrap();
         assert_eq!(snapshot, b"7:9:8");
-        assert_eq!(said, Said { in_recovery: false, position: Some(0x300_0028), timeline: Timeline::Of(26) });
-        let bytes = answer(&["t", "1/0", "12", ""]);
+        assert_eq!(
+            said,
+            Said { in_recovery: false, position: Some(0x300_0028), flushed: Some(0x300_0020), timeline: Timeline::Of(26) }
+        );
+        let bytes = answer(&["t", "1/0", "12", "", ""]);
         let (said, _) = read_answer(&bytes, &address).unwrap().unwrap();
-        assert_eq!(said, Said { in_recovery: true, position: Some(1 << 32), timeline: Timeline::Of(12) });
-        let bytes = answer(&["t", "1/0", "-", ""]);
+        assert_eq!(said, Said { in_recovery: true, position: Some(1 << 32), flushed: None, timeline: Timeline::Of(12) });
+        let bytes = answer(&["t", "1/0", "-", "", ""]);
         let (said, _) = read_answer(&bytes, &address).unwrap().unwrap();
         assert_eq!(said.timeline, Timeline::Hidden);
         for cut in 0..primary.len() {

@@ -7,7 +7,7 @@ use crate::process::shared::{Message, Shared};
 use crate::process::worker::Worker;
 use crate::server::link::Link;
 use std::time::Instant;
-use weir_policy::causal::{CausalReads, Life, Nodes, STINT_ROUNDS, Seen};
+use weir_policy::causal::{CausalReads, Covers, Life, Nodes, STINT_ROUNDS, Seen};
 use weir_policy::cluster::{ClusterView, NodeIndex};
 use weir_policy::settings::Settings;
 
@@ -93,7 +93,7 @@ pub fn heard(s: &mut Session, w: &Worker) {
         let standby = (node, link.life.get());
         let (life, covers) = positions.standing(node);
         // Another life's word is nobody's, and neither is that of a link whose life is not known.
-        let covers = if life == standby.1 { covers } else { 0 };
+        let covers = if life == standby.1 { covers.standbys } else { 0 };
         s.causal.seen.heard_standby(standby, covers, next);
         if positions.is_global() {
             positions.tell_standby(standby, covers, next);
@@ -143,12 +143,11 @@ pub fn begin_read(s: &mut Session, w: &Worker) {
 /// The round that an answer from memory must show all of that was visible then.
 #[inline]
 pub fn round_to_show(s: &Session, w: &Worker) -> u64 {
-    const NO_STANDBY: (u16, Life) = (u16::MAX, 0);
     match s.causal.mode(w) {
         CausalReads::Off => 0,
         CausalReads::Session if s.causal.missed => w.shared.positions.next_round(),
-        CausalReads::Session => s.causal.seen.need(NO_STANDBY),
-        CausalReads::Global => w.shared.positions.told().need(NO_STANDBY),
+        CausalReads::Session => s.causal.seen.round(),
+        CausalReads::Global => w.shared.positions.told().round(),
     }
 }
 
@@ -161,7 +160,7 @@ pub fn fit(s: &Session, w: &Worker, view: &ClusterView) -> Nodes {
     let mut fit = Nodes::NONE;
     for (at, node) in view.nodes.iter().enumerate() {
         let (life, covers) = w.shared.positions.standing(node.id);
-        if view.primary == Some(at) || covers >= s.causal.must_show.need((node.id, life)) {
+        if view.primary == Some(at) || covers.reach(s.causal.must_show.need((node.id, life))) {
             fit.add(at);
         }
     }
@@ -203,10 +202,10 @@ pub fn shown_by(s: &Session, w: &Worker, link: &Link) -> Shown {
     let Standing { life, covers, is_proven } = standing(w, link);
     let need = s.causal.must_show.need((link.card.address.node, life));
     match is_proven {
-        true if covers >= need => Shown::All,
-        false if need == 0 && life != 0 => Shown::Unproven,
+        true if covers.reach(need) => Shown::All,
+        false if need == Covers::default() && life != 0 => Shown::Unproven,
         // Nobody could prove anything now.
-        false if need == 0 => Shown::All,
+        false if need == Covers::default() => Shown::All,
         true | false => Shown::Less,
     }
 }
@@ -214,13 +213,13 @@ pub fn shown_by(s: &Session, w: &Worker, link: &Link) -> Shown {
 /// Whether what comes over this link to a standby covers a round for certain.
 pub fn covers(w: &Worker, link: &Link, round: u64) -> bool {
     let Standing { covers, is_proven, .. } = standing(w, link);
-    is_proven && covers >= round
+    is_proven && covers.primary >= round
 }
 
 /// What is known of the standby at the other end of a link.
 struct Standing {
     life: Life,
-    covers: u64,
+    covers: Covers,
     /// The link is known to be one to this life of it.
     is_proven: bool,
 }

@@ -1,7 +1,7 @@
 //! What a client has seen it goes on seeing, whichever server answers.
 
 use crate::support::ground::{Owned, cluster, wait_for_catalog};
-use crate::support::{Ground, Proxy, Raw, wait_until};
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use weir_demo::{Mode, Server};
 
 /// The port of the server that answers, and what it knows.
@@ -87,6 +87,34 @@ fn a_read_after_a_write_goes_to_a_standby_that_keeps_up() {
         assert_eq!(look(&mut client), (port.clone(), count.to_string()));
     }
     assert_eq!(proxy.metric("reads_not_replayed_total"), before);
+}
+
+#[test]
+fn a_commit_that_waits_for_a_standby_is_not_forgotten_on_another() {
+    for mode in ["session", "global"] {
+        let cluster = with_table(2);
+        let [first, second] = cluster.standbys() else { panic!("two standbys") };
+        let primary = cluster.primary();
+        let proxy = Proxy::start(&cluster, &format!("causal_reads = {mode}\ncausal_wait = 20ms"));
+        drop(reader_of(&proxy, first));
+        second.pause_replay().unwrap();
+        primary.query("alter system set synchronous_standby_names = 'nobody'").unwrap();
+        primary.reload().unwrap();
+        wait_until("commits to wait", || primary.value("show synchronous_standby_names").unwrap() == "nobody");
+        let mut writer = Raw::tcp(primary.port()).log_in("postgres", "postgres", &[]).unwrap();
+        writer.send(&wire::query("insert into t values (1)"));
+        wait_until("one standby to show it", || first.value("select count(*) from t").unwrap() == "1");
+        let mut client = console(&proxy);
+        const COUNT: &str = "select count(*) from t";
+        for _ in 0..20 {
+            let rounds = proxy.metric("position_rounds_total");
+            assert_eq!(client.value(&format!("/* weir: node=1 */ {COUNT}")), "1", "{mode}");
+            wait_until("the primary to say where it is", || proxy.metric("position_rounds_total") > rounds);
+            assert_eq!(client.value(&format!("/* weir: node=2 */ {COUNT}")), "1", "{mode}: back in time");
+        }
+        primary.query("alter system reset synchronous_standby_names").unwrap();
+        primary.reload().unwrap();
+    }
 }
 
 #[test]
