@@ -368,6 +368,8 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
         | Message::Survey(_)
         | Message::Follow(_)
         | Message::Close(_)
+        | Message::Pause
+        | Message::Resume
         | Message::CloseDoors => return,
     };
     let worker = w.clone();

@@ -68,6 +68,9 @@ pub enum Message {
     Refresh,
     Stop,
     Kill(Victim),
+    /// All databases are to be paused, or to go on.
+    Pause,
+    Resume,
     /// The first worker is to look after what is known of a database.
     Survey(Arc<Database>),
     /// It is to take in the log of a database.

@@ -9,14 +9,14 @@ use crate::process::inherit::Inherited;
 use crate::process::listen::{self, Door, Made};
 use crate::process::notify::Notify;
 use crate::process::pid_file::{Claim, PidFile};
-use crate::process::shared::{Mailbox, Shared, Stop};
+use crate::process::shared::{Mailbox, Message, Shared, Stop};
 use crate::process::takeover::{self, Old};
 use crate::process::worker::Worker;
 use crate::server::warm;
 use crate::traffic::overtime;
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,6 +27,9 @@ use weir_policy::config::{self, Config, IoMethod, Problem, Severity};
 
 /// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.
 const WORKER_STACK_BYTES: usize = 16 << 20;
+
+/// Signals that are obeyed: those of Pgpool-II and of PgBouncer.
+const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2];
 
 /// The listening sockets.
 struct Sockets {
@@ -102,7 +105,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     let shared = Arc::new(Shared::new(config, files.config.clone(), access, tls, mailboxes, crate::random(), log));
     shared.doors.store(sockets.doors.len() as u32, Ordering::Release);
     allow_reloads(&shared, files);
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGQUIT, SIGHUP]).context("cannot watch signals")?;
+    let mut signals = Signals::new(SIGNALS).context("cannot watch signals")?;
     let ring = uses_ring(&shared)?;
     let claim = if old.is_some() { Claim::Relief } else { Claim::Alone };
     let pid_file = take_pid_file(&shared.config.load(), claim, start, &mut warnings)?;
@@ -277,12 +280,22 @@ fn obey(signal: i32, shared: &Shared, notify: &Notify) {
             let _ = shared.reload();
             return notify.ready();
         }
+        // PgBouncer's PAUSE and RESUME.
+        SIGUSR1 => return tell_first(shared, Message::Pause),
+        SIGUSR2 => return tell_first(shared, Message::Resume),
         SIGTERM => Stop::Smart,
         SIGINT => Stop::Fast,
         _ => Stop::Immediate,
     };
     notify.stopping();
     shared.begin_stop(mode);
+}
+
+/// The first worker has an event loop, which pools need to close connections.
+fn tell_first(shared: &Shared, message: Message) {
+    if let Some(mailbox) = shared.mailboxes.first() {
+        mailbox.send(message);
+    }
 }
 
 /// Reads the configuration again. A wrong one changes nothing.

@@ -221,6 +221,9 @@ const HANDSHAKES_MAX: u32 = 4;
 /// Sessions one worker numbers: the rest of a process id is the worker's number.
 const ENTRY_BITS: u32 = 20;
 
+/// While the proxy stops: time between two looks at whether all is paused and no server connection is in use.
+const PAUSED_PERIOD: Duration = Duration::from_millis(50);
+
 /// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
 const LAST_TURNS_MAX: u32 = 16;
 
@@ -408,6 +411,9 @@ impl Worker {
                 Message::Stop => {
                     self.doors.borrow().iter().for_each(|task| self.reactor.wake(*task));
                     self.stop_sessions();
+                    if self.id == 0 && self.shared.stop_mode() == Stop::Smart {
+                        self.stop_when_paused();
+                    }
                 }
                 Message::Survey(database) => {
                     self.reactor.spawn(survey::watch(self.clone(), database));
@@ -416,10 +422,54 @@ impl Worker {
                     self.reactor.spawn(follower::watch(self.clone(), database));
                 }
                 Message::Kill(victim) => self.kill(&victim),
+                Message::Pause => {
+                    self.shared.log.say(Level::Log, format_args!("all databases are paused (SIGUSR1)"));
+                    self.pause(None);
+                }
+                Message::Resume => {
+                    self.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2)"));
+                    self.resume();
+                }
                 Message::Close(link) => self.close_link(link),
                 Message::CloseDoors => self.doors.borrow().iter().for_each(|task| self.reactor.wake(*task)),
             }
         }
+    }
+
+    /// Lets nobody have a server connection to a database, or to any. Closes the gate first, then the pools: a pool that is made in between
+    /// sees the gate.
+    pub fn pause(&self, database: Option<&str>) {
+        match database {
+            Some(name) => self.shared.gates.set_paused(name, true),
+            None => self.shared.gates.set_all_paused(true),
+        }
+        self.shared.pools.of_database(database).iter().for_each(|pool| pool.pause(self));
+    }
+
+    /// Ends every pause. False: nothing was paused.
+    pub fn resume(&self) -> bool {
+        let gates = &self.shared.gates;
+        let closed: Vec<Arc<str>> = gates.closed().into_iter().filter(|name| gates.own(name).paused).collect();
+        let was_paused = gates.is_all_paused() || !closed.is_empty();
+        gates.set_all_paused(false);
+        closed.iter().for_each(|name| gates.set_paused(name, false));
+        self.shared.pools.all().iter().for_each(|pool| pool.resume(self));
+        was_paused
+    }
+
+    /// A smart stop waits for clients to leave. Where all is paused they cannot do anything but wait, so it is the server connections in use
+    /// that are waited for: what runs may end.
+    fn stop_when_paused(self: &Rc<Worker>) {
+        let w = self.clone();
+        self.reactor.spawn(async move {
+            let is_used = |pool: &Arc<Pool>| pool.is_shared() && pool.census().1 > 0;
+            while !w.shared.gates.is_all_paused() || w.shared.pools.all().iter().any(is_used) {
+                w.reactor.sleep(PAUSED_PERIOD).await;
+            }
+            if w.shared.stop_mode() == Stop::Smart {
+                w.shared.begin_stop(Stop::Fast);
+            }
+        });
     }
 
     fn refresh(&self) {

@@ -124,6 +124,49 @@ fn sigquit_ends_at_once() {
 }
 
 #[test]
+fn sigusr1_pauses_and_sigusr2_resumes() {
+    let ground = Ground::new();
+    let mut proxy = ground.primary_proxy("");
+    let mut inside = ground.client(&proxy);
+    inside.run("begin; select 1");
+    let mut other = ground.client(&proxy);
+    proxy.signal(Signal::USR1);
+    wait_until("the pause", || proxy.log().contains("all databases are paused"));
+    other.send(&wire::query("select 2"));
+    assert_eq!(inside.value("select 3"), "3", "a transaction that is open goes on");
+    inside.run("commit");
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and query = 'select 2'";
+    assert_eq!(ground.direct().value(waiting), "0", "nobody gets a server connection");
+    proxy.signal(Signal::USR2);
+    let answer = other.until_ready();
+    assert!(answer.iter().any(|message| message.tag == b'D'), "{answer:?}");
+    assert!(proxy.is_running());
+}
+
+#[test]
+fn a_stop_as_the_systemd_unit_does_it_ends_with_the_last_transaction_and_not_with_the_last_client() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let mut proxy = ground.primary_proxy("");
+    let mut busy = ground.client(&proxy);
+    let mut idle = ground.client(&proxy);
+    idle.run("select 1");
+    busy.run("begin");
+    busy.run("insert into t values (1)");
+    // packaging/weir.service: ExecStop, then KillSignal.
+    proxy.signal(Signal::USR1);
+    proxy.signal(Signal::TERM);
+    wait_until("new clients to be refused", || refuses_new_clients(&proxy));
+    idle.send(&wire::query("insert into t values (2)"));
+    busy.run("insert into t values (3)");
+    busy.run("commit");
+    assert_eq!(idle.until_end()[0].failure().sqlstate, "57P01", "a statement that was not sent is refused");
+    assert_eq!(busy.until_end()[0].failure().sqlstate, "57P01");
+    assert!(proxy.wait_end().success());
+    assert_eq!(ground.direct().value("select string_agg(a::text, ',' order by a) from t"), "1,3");
+}
+
+#[test]
 fn the_pid_file_names_the_process() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("");

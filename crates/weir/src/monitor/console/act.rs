@@ -8,7 +8,6 @@ use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, Victim};
 use crate::process::worker::Worker;
 use parking_lot::Mutex;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_policy::config::SetError;
@@ -111,7 +110,7 @@ impl Console<'_> {
         if shared.gates.is_all_paused() {
             return Err(Fault::error(sqlstate::NOT_IN_STATE, "already paused"));
         }
-        pause(self.w, database);
+        self.w.pause(database);
         self.wait_until(|w| !w.shared.pools.of_database(database).iter().any(|pool| pool.is_shared() && pool.census().1 > 0))
             .await?;
         Ok(done("PAUSE"))
@@ -120,14 +119,8 @@ impl Console<'_> {
     fn resume(&self, database: Option<&str>) -> Result<Outcome, Fault> {
         let gates = &self.w.shared.gates;
         match database {
-            None => {
-                let closed: Vec<Arc<str>> = gates.closed().into_iter().filter(|name| gates.own(name).paused).collect();
-                if !gates.is_all_paused() && closed.is_empty() {
-                    return Err(Fault::error(sqlstate::NOT_IN_STATE, "nothing is paused"));
-                }
-                gates.set_all_paused(false);
-                closed.iter().for_each(|name| gates.set_paused(name, false));
-            }
+            None if self.w.resume() => return Ok(done("RESUME")),
+            None => return Err(Fault::error(sqlstate::NOT_IN_STATE, "nothing is paused")),
             Some(name) if gates.own(name).paused => gates.set_paused(name, false),
             Some(name) => {
                 let all = if gates.is_all_paused() { "; all are, RESUME without a name ends that" } else { "" };
@@ -157,12 +150,8 @@ impl Console<'_> {
 
     fn kill(&self, database: Option<&str>) -> Result<Outcome, Fault> {
         self.check_database("kill", database)?;
-        match database {
-            Some(name) => self.w.shared.gates.set_paused(name, true),
-            // Like PAUSE, so that RESUME ends it; clients that come meanwhile wait.
-            None => self.w.shared.gates.set_all_paused(true),
-        }
-        self.w.shared.pools.of_database(database).iter().for_each(|pool| pool.pause(self.w));
+        // RESUME ends it, also that of all; clients that come meanwhile wait.
+        self.w.pause(database);
         self.tell_all(&database.map_or(Victim::All, |name| Victim::Database(name.into())));
         Ok(done("KILL"))
     }
@@ -193,10 +182,9 @@ impl Console<'_> {
             Shutdown::Now => self.w.shared.begin_stop(Stop::Fast),
             Shutdown::WaitForClients => self.w.shared.begin_stop(Stop::Smart),
             Shutdown::WaitForServers => {
+                // A smart stop of what is paused waits for servers only.
+                self.w.pause(None);
                 self.w.shared.begin_stop(Stop::Smart);
-                pause(self.w, None);
-                let w = self.w.clone();
-                self.w.reactor.spawn(async move { stop_after_servers(w).await });
             }
         }
         Ok(done("SHUTDOWN"))
@@ -238,23 +226,6 @@ impl Console<'_> {
 
 fn done(tag: &str) -> Outcome {
     Outcome::Done { tag: tag.to_string(), notice: None }
-}
-
-/// Closes the gate first, then the pools: one made in between sees the gate.
-fn pause(w: &Worker, database: Option<&str>) {
-    match database {
-        Some(name) => w.shared.gates.set_paused(name, true),
-        None => w.shared.gates.set_all_paused(true),
-    }
-    w.shared.pools.of_database(database).iter().for_each(|pool| pool.pause(w));
-}
-
-/// SHUTDOWN WAIT_FOR_SERVERS: what runs may end, then all go.
-async fn stop_after_servers(w: Rc<Worker>) {
-    while w.shared.pools.all().iter().any(|pool| pool.is_shared() && pool.census().1 > 0) {
-        w.reactor.sleep(LOOK_PERIOD).await;
-    }
-    w.shared.begin_stop(Stop::Fast);
 }
 
 fn help() -> String {
