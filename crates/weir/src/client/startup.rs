@@ -53,6 +53,12 @@ const WELCOMES_MAX: usize = 256;
 /// Time a server gets to say which role a user is; then his links are closed instead.
 const ROLE_LIMIT: Duration = Duration::from_secs(1);
 
+/// Time that a login waits for a primary to be found before it makes do with a standby.
+const PRIMARY_WAIT_MS: u64 = 2000;
+
+/// Time beyond `connect_timeout` in which the outcome of asking every node is known.
+const FIND_EXTRA_MS: u64 = 500;
+
 /// Time a server gets to take a client's settings.
 const SETTINGS_LIMIT: Duration = Duration::from_secs(60);
 
@@ -596,20 +602,22 @@ async fn any_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Bo
     let started = w.reactor.now();
     let mut refused: Option<OpenError> = None;
     loop {
+        let wait_ms = pools.limits.get().wait_ms;
+        let connect_ms = w.peek_config().connect_timeout_max_ms();
+        let found_ms = if connect_ms == 0 { 0 } else { connect_ms + FIND_EXTRA_MS };
         let (nodes, known) = nodes_to_ask(w);
-        // Shortly after the start the primary may only be not found yet.
-        let patience = Duration::from_secs(if known { 0 } else { 2 });
-        if !nodes.is_empty() && (known || started.elapsed() >= patience) {
+        // The primary may only be not found yet.
+        let patience = if known { 0 } else { shorter(found_ms, PRIMARY_WAIT_MS) };
+        if !nodes.is_empty() && started.elapsed() >= Duration::from_millis(patience) {
             match first_link(w, client, pools, &nodes, started).await? {
                 Ok(link) => return Ok(link),
                 Err(OpenError::Held { .. }) if refused.is_some() => {}
                 Err(error) => refused = Some(error),
             }
         }
-        let wait_ms = pools.limits.get().wait_ms;
         let limit_ms = match refused.as_ref().and_then(OpenError::passes) {
             Some(Refused::Full) => wait_ms,
-            Some(Refused::Down) | None => shorter(wait_ms, w.peek_config().connect_timeout_max_ms()),
+            Some(Refused::Down) | None => shorter(wait_ms, found_ms),
         };
         if w.shared.stop_mode() >= Stop::Fast {
             return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"));

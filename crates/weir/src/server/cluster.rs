@@ -1,14 +1,15 @@
 //! Asks the servers for their roles and publishes the cluster's view. The only writer of `Shared::view`.
 //!
 //! One task on the first worker asks all nodes at once, every `sr_check_period` and whenever someone saw a reason
-//! (`Shared::nudge_prober`: a connection that broke, a write that was refused). Decisions are `policy::cluster`'s.
+//! (`Shared::nudge_prober`: a connection that broke, a write that was refused). Each node's answer counts when it comes. Decisions are
+//! `policy::cluster`'s.
 
 use crate::io::reactor::parked;
 use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, seconds};
 use crate::process::worker::Worker;
 use crate::server::link::{Address, OpenError, Talk};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,8 +27,11 @@ const ROUND_MIN: Duration = Duration::from_millis(200);
 /// Time until the next round while no primary is known.
 const SEARCH_PERIOD: Duration = Duration::from_secs(1);
 
-/// Time for one node's answer, connecting included.
+/// Time for one node's answer, connecting included, where `connect_timeout` sets no limit.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time in which answers of one round are taken in together: lags are compared among them.
+const GATHER_MAX: Duration = Duration::from_millis(50);
 
 const ROLE_QUERY: &str = "SELECT pg_catalog.pg_is_in_recovery(), CASE WHEN pg_catalog.pg_is_in_recovery() \
     THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END";
@@ -55,82 +59,158 @@ struct Streaming {
 }
 
 /// The connection kept to a node for asking.
-type Line = Rc<RefCell<Option<Talk>>>;
+type Line = RefCell<Option<Talk>>;
 
-/// What a node said, once it has.
+/// What a node said in a round, once it has.
 type Answered = Option<Result<Answer, OpenError>>;
+
+/// One node under question.
+#[derive(Default)]
+struct Place {
+    line: Line,
+    asking: RefCell<Asking>,
+}
+
+#[derive(Default)]
+enum Asking {
+    #[default]
+    Rest,
+    UnderWay,
+    Said(Result<Answer, OpenError>),
+}
+
+impl Place {
+    fn is_under_way(&self) -> bool {
+        matches!(*self.asking.borrow(), Asking::UnderWay)
+    }
+}
+
+/// A time at which all nodes are asked but those that still owe the answer to an earlier question.
+struct Round {
+    started: Instant,
+    /// Those asked in this round.
+    asked: Vec<bool>,
+    answers: Vec<Answered>,
+}
+
+impl Round {
+    /// Whether everybody asked in this round has said something.
+    fn is_whole(&self, places: &[Rc<Place>]) -> bool {
+        !places.iter().zip(&self.asked).any(|(place, asked)| *asked && place.is_under_way())
+    }
+}
 
 /// Runs for the proxy's life.
 pub async fn watch(w: Rc<Worker>) {
     let mut config = w.shared.config.load_full();
-    let mut lines: Vec<Line> = config.nodes.iter().map(|_| Line::default()).collect();
+    let mut places: Vec<Rc<Place>> = config.nodes.iter().map(|_| Rc::default()).collect();
     let mut history = History::default();
-    loop {
+    let mut view = ClusterView::clone(&w.shared.view.load());
+    while w.shared.stop_mode() < Stop::Fast {
         w.shared.nudged.store(false, Ordering::Relaxed);
-        let started = Instant::now();
         let newest = w.shared.config.load_full();
-        let mut view = ClusterView::clone(&w.shared.view.load());
         if !Arc::ptr_eq(&newest, &config) {
             config = newest;
             view = ClusterView::new(&config, Some(&view), seconds(SystemTime::now()));
-            lines = config.nodes.iter().map(|_| Line::default()).collect();
+            places = config.nodes.iter().map(|_| Rc::default()).collect();
         }
-        let answers = ask_all(&w, &config, &lines).await;
-        if w.shared.stop_mode() >= Stop::Fast {
-            return;
-        }
-        let changed = judge(&w, &config, &mut view, &answers);
-        note_lags(&w, &config, &mut view, &answers, &mut history);
-        let has_primary = view.primary.is_some();
-        let has_down = (0..view.nodes.len()).any(|at| !view.is_up(at));
-        if changed || *w.shared.view.load_full() != view {
-            let primary = |view: &ClusterView| view.primary.map(|at| view.nodes[at].id);
-            let is_another = primary(&w.shared.view.load()) != primary(&view);
-            if let (true, Some(common)) = (is_another, w.shared.answers.as_ref().and_then(|answers| answers.common.as_ref())) {
-                // Locks on the one before tell nobody anything.
-                common.revoke();
-            }
-            w.shared.view.store(Arc::new(view));
-            // What the one before had told may be lost.
-            if let (true, Some(answers)) = (is_another, &w.shared.answers) {
-                answers.doubt_all(w.shared.positions.next_round());
-            }
-            w.shared.tell_all(|| Message::Refresh);
-        }
-        wait(&w, &config, started, has_primary, has_down).await;
+        let round = begin_round(&w, &config, &places);
+        see_through(&w, &config, &places, &mut view, round, &mut history).await;
     }
 }
 
-/// Until the next round is due.
-async fn wait(w: &Worker, config: &Config, started: Instant, has_primary: bool, has_down: bool) {
-    let period = match (has_primary, config.check.period_ms) {
-        (false, _) => Some(SEARCH_PERIOD),
-        (true, 0) => None,
-        (true, ms) if has_down => Some(Duration::from_millis(ms).min(DOWN_PERIOD)),
-        (true, ms) => Some(Duration::from_millis(ms)),
-    };
-    loop {
-        let passed = started.elapsed();
-        let is_nudged = w.shared.nudged.load(Ordering::Relaxed) && passed >= ROUND_MIN;
-        if is_nudged || period.is_some_and(|period| passed >= period) {
+/// Takes in what the nodes say until the next round is due. One that hangs delays nobody: the others' answers count as they come.
+async fn see_through(
+    w: &Worker,
+    config: &Config,
+    places: &[Rc<Place>],
+    view: &mut ClusterView,
+    mut round: Round,
+    history: &mut History,
+) {
+    let mut has_news = false;
+    while w.shared.stop_mode() < Stop::Fast {
+        has_news |= collect(places, &mut round.answers);
+        let gathers_until = round.started + GATHER_MAX;
+        if has_news && (round.is_whole(places) || Instant::now() >= gathers_until) {
+            has_news = false;
+            take_in(w, config, view, &round.answers, history);
+        } else if has_news {
+            w.reactor.wake_at(gathers_until);
+        }
+        if !has_news && is_due(w, config, view, round.started) {
             return;
-        }
-        if let Some(period) = period {
-            w.reactor.wake_at(started + period);
-        }
-        if passed < ROUND_MIN {
-            w.reactor.wake_at(started + ROUND_MIN);
         }
         parked().await;
     }
 }
 
-/// Asks every node in a task of its own, so that a dead one delays nobody.
-async fn ask_all(w: &Rc<Worker>, config: &Arc<Config>, lines: &[Line]) -> Vec<Result<Answer, OpenError>> {
+/// Moves what nodes have said since the last look. True: something was.
+fn collect(places: &[Rc<Place>], answers: &mut [Answered]) -> bool {
+    let mut has_news = false;
+    for (place, answer) in places.iter().zip(answers) {
+        let mut asking = place.asking.borrow_mut();
+        if let Asking::Said(_) = *asking
+            && let Asking::Said(said) = std::mem::take(&mut *asking)
+        {
+            *answer = Some(said);
+            has_news = true;
+        }
+    }
+    has_news
+}
+
+/// Publishes the view with what was said in a round so far.
+fn take_in(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Answered], history: &mut History) {
+    let changed = judge(w, config, view, answers);
+    note_lags(w, config, view, answers, history);
+    let known = w.shared.view.load_full();
+    if !changed && *known == *view {
+        return;
+    }
+    let primary = |view: &ClusterView| view.primary.map(|at| view.nodes[at].id);
+    let is_another = primary(&known) != primary(view);
+    if let (true, Some(common)) = (is_another, w.shared.answers.as_ref().and_then(|answers| answers.common.as_ref())) {
+        // Locks on the one before tell nobody anything.
+        common.revoke();
+    }
+    w.shared.view.store(Arc::new(view.clone()));
+    // What the one before had told may be lost.
+    if let (true, Some(answers)) = (is_another, &w.shared.answers) {
+        answers.doubt_all(w.shared.positions.next_round());
+    }
+    w.shared.tell_all(|| Message::Refresh);
+}
+
+/// Whether the next round is due; if not, the task is woken when it may be.
+fn is_due(w: &Worker, config: &Config, view: &ClusterView, started: Instant) -> bool {
+    let has_down = (0..view.nodes.len()).any(|at| !view.is_up(at));
+    let period = match (view.primary.is_some(), config.check.period_ms) {
+        (false, _) => Some(SEARCH_PERIOD),
+        (true, 0) => None,
+        (true, ms) if has_down => Some(Duration::from_millis(ms).min(DOWN_PERIOD)),
+        (true, ms) => Some(Duration::from_millis(ms)),
+    };
+    let passed = started.elapsed();
+    let is_nudged = w.shared.nudged.load(Ordering::Relaxed) && passed >= ROUND_MIN;
+    if is_nudged || period.is_some_and(|period| passed >= period) {
+        return true;
+    }
+    if let Some(period) = period {
+        w.reactor.wake_at(started + period);
+    }
+    if passed < ROUND_MIN {
+        w.reactor.wake_at(started + ROUND_MIN);
+    }
+    false
+}
+
+/// Asks every node in a task of its own, unless it still owes an answer.
+fn begin_round(w: &Rc<Worker>, config: &Arc<Config>, places: &[Rc<Place>]) -> Round {
     let waiting = w.reactor.current_task();
-    let left = Rc::new(Cell::new(config.nodes.len()));
-    let answers: Rc<RefCell<Vec<Answered>>> = Rc::new(RefCell::new(config.nodes.iter().map(|_| None).collect()));
-    for (at, node) in config.nodes.iter().enumerate() {
+    let asked = places.iter().map(|place| !place.is_under_way()).collect();
+    for (node, place) in config.nodes.iter().zip(places).filter(|(_, place)| !place.is_under_way()) {
+        *place.asking.borrow_mut() = Asking::UnderWay;
         let address = Address {
             node: node.id,
             hostname: node.hostname.clone(),
@@ -138,32 +218,25 @@ async fn ask_all(w: &Rc<Worker>, config: &Arc<Config>, lines: &[Line]) -> Vec<Re
             connect_timeout_ms: node.connect_timeout_ms,
             ssl_mode: node.ssl_mode,
         };
-        let (w, config, line) = (w.clone(), config.clone(), lines[at].clone());
-        let (left, answers) = (left.clone(), answers.clone());
-        let reactor = w.clone();
-        reactor.reactor.spawn(async move {
-            let answer = ask(&w, &config, &address, &line).await;
-            answers.borrow_mut()[at] = Some(answer);
-            left.set(left.get() - 1);
-            if left.get() == 0 {
-                w.reactor.wake(waiting);
-            }
+        let (worker, config, place) = (w.clone(), config.clone(), place.clone());
+        w.reactor.spawn(async move {
+            let said = ask(&worker, &config, &address, &place.line).await;
+            *place.asking.borrow_mut() = Asking::Said(said);
+            worker.reactor.wake(waiting);
         });
     }
-    while left.get() > 0 {
-        parked().await;
-    }
-    let gone = |node: u16| OpenError::Gone { node };
-    let answers = answers.take();
-    answers.into_iter().zip(&config.nodes).map(|(a, node)| a.unwrap_or_else(|| Err(gone(node.id)))).collect()
+    Round { started: Instant::now(), asked, answers: places.iter().map(|_| None).collect() }
 }
 
 /// Asks one node, over the connection kept or a new one.
 async fn ask(w: &Worker, config: &Config, address: &Address, line: &Line) -> Result<Answer, OpenError> {
-    let deadline = Instant::now() + PROBE_TIMEOUT;
+    let limit = if address.connect_timeout_ms == 0 { PROBE_TIMEOUT } else { Duration::from_millis(address.connect_timeout_ms) };
+    let now = Instant::now();
+    let deadline = now + limit;
     let kept = line.borrow_mut().take();
     if let Some(mut talk) = kept {
-        talk.renew(w, deadline);
+        // A connection may be gone without a word where the server is not: half of the time is for another one.
+        talk.renew(w, now + limit / 2);
         if let Ok(answer) = question(w, address, &mut talk).await {
             *line.borrow_mut() = Some(talk);
             return Ok(answer);
@@ -210,11 +283,12 @@ fn read_lsn(text: &str) -> Option<u64> {
 }
 
 /// Takes the answers into the view. True when a role or a health changed.
-fn judge(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Result<Answer, OpenError>]) -> bool {
+fn judge(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Answered]) -> bool {
     let written = written(answers);
     let now_s = seconds(SystemTime::now());
     let mut changed = false;
     for (at, answer) in answers.iter().enumerate() {
+        let Some(answer) = answer else { continue };
         let node = &config.nodes[at];
         let probe = match answer {
             Ok(answer) => {
@@ -243,20 +317,21 @@ fn judge(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Result<
 }
 
 /// What the primary says of a node that streams from it under its name.
-fn streaming_of<'a>(node: &NodeConfig, answers: &'a [Result<Answer, OpenError>]) -> Option<&'a Streaming> {
-    let mut all = answers.iter().flatten().flat_map(|answer| &answer.streaming);
+fn streaming_of<'a>(node: &NodeConfig, answers: &'a [Answered]) -> Option<&'a Streaming> {
+    let mut all = answers.iter().flatten().flatten().flat_map(|answer| &answer.streaming);
     all.find(|row| !node.application_name.is_empty() && row.application_name == node.application_name)
 }
 
 /// How far the standbys are behind as time, and whether that is too much. Two know it: we, since when a standby lacks what the primary had
 /// written, and the primary, how long the last thing took that a standby has replayed. The worse counts: the former is as exact as
 /// `sr_check_period`, the latter stands still when replay does.
-fn note_lags(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Result<Answer, OpenError>], history: &mut History) {
+fn note_lags(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Answered], history: &mut History) {
     let now_ms = w.millis(Instant::now());
     if let Some(written) = written(answers) {
         history.written(now_ms, written);
     }
     for (at, answer) in answers.iter().enumerate() {
+        let Some(answer) = answer else { continue };
         let streaming = streaming_of(&config.nodes[at], answers);
         let (is_standby, node) = (view.is_standby(at), &mut view.nodes[at]);
         node.replication = streaming.map(|row| (row.state.clone(), row.sync_state.clone()));
@@ -292,8 +367,8 @@ fn say_lag(w: &Worker, config: &Config, at: usize, view: &ClusterView) {
 }
 
 /// The furthest a primary has written.
-fn written(answers: &[Result<Answer, OpenError>]) -> Option<u64> {
-    answers.iter().flatten().filter(|answer| !answer.in_recovery).filter_map(|answer| answer.position).max()
+fn written(answers: &[Answered]) -> Option<u64> {
+    answers.iter().flatten().flatten().filter(|answer| !answer.in_recovery).filter_map(|answer| answer.position).max()
 }
 
 fn is_primary_by_configuration(config: &Config, at: usize) -> bool {

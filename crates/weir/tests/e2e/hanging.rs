@@ -93,6 +93,19 @@ fn a_server_that_stops_anywhere_in_a_login_holds_a_read_no_longer_than_connect_t
     }
 }
 
+/// Half of `connect_timeout` is enough where the primary answers at once: its answer does not wait for that of the one that hangs.
+#[test]
+fn a_server_that_hangs_does_not_delay_the_finding_of_the_others() {
+    let ground = Ground::new();
+    let mute = Mute::after(Vec::new());
+    let backends = [Backend::tcp(mute.port, 1), Backend::tcp(ground.cluster.primary().port(), 1)];
+    let proxy = Proxy::spawn(&backends, "connect_timeout = 20000\nsr_check_period = 1");
+    let begun = Instant::now();
+    ground.client(&proxy).run("create table found ()");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(mute.callers.load(Ordering::SeqCst) > 0);
+}
+
 #[test]
 fn a_primary_that_stops_in_a_login_gives_a_clear_error_in_time() {
     // Without a password of the user Weir asks him for the proof that the server wants.

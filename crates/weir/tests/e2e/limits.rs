@@ -194,8 +194,8 @@ fn server_connections_in_all_are_bounded_and_a_link_at_rest_makes_room() {
     two.run("begin; select 1");
     let failure = three.error("select 1");
     assert_eq!(failure.sqlstate, "53300");
+    assert_eq!(failure.severity, "ERROR", "the session goes on");
     assert!(failure.message.contains("max_server_connections = 2"), "{failure:?}");
-    let mut three = other.client(&proxy);
     proxy.add_conf("pool_wait_timeout = 60");
     proxy.reload();
     three.send(&wire::query("select 7"));
