@@ -166,6 +166,7 @@ const MODULES: &[Module] = &[
     row(1, "state", &[("hub", "holds what its session listens to")]),
     row(1, "hub", &[("reactor", "wakes tasks by their numbers")]),
     row(1, "loads", &[]),
+    row(1, "suspects", &[]),
     row(1, "catalogs", &[("reactor", "a task's number")]),
     row(0, "follow", &[]),
     row(0, "flow", &[]),

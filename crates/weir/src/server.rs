@@ -18,4 +18,5 @@ pub mod sampler;
 pub mod shelf;
 pub mod stores;
 pub mod survey;
+pub mod suspects;
 pub mod warm;

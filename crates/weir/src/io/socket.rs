@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use weir_ring::{Bytes, Chunk, Piece, Token};
 use zeroize::Zeroize;
@@ -47,6 +47,26 @@ pub struct Socket {
     token: Option<Token>,
     /// Stands between what we read and write and what is on the wire.
     tls: Option<Box<RefCell<Tls>>>,
+}
+
+/// Breaks a connection from any thread, without holding it.
+#[derive(Clone)]
+pub struct Breaker(Weak<Stream>);
+
+impl Breaker {
+    /// Ends the connection for both sides: whoever waits for it sees its end. Nothing happens if it is closed already.
+    pub fn shut(&self) {
+        if let Some(stream) = self.0.upgrade() {
+            // It fails only if the peer was faster.
+            let _ = rustix::net::shutdown(stream.fd(), rustix::net::Shutdown::Both);
+        }
+    }
+}
+
+impl std::fmt::Debug for Breaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Breaker")
+    }
 }
 
 /// What a read brought.
@@ -335,6 +355,11 @@ impl Socket {
     /// What the event loop it is in needs to let go of it.
     pub fn ticket(&self) -> Ticket {
         Ticket { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token }
+    }
+
+    /// What can break it while another thread or task has it.
+    pub fn breaker(&self) -> Breaker {
+        Breaker(Arc::downgrade(&self.stream))
     }
 
     /// Puts the socket into another event loop, after its ticket was released. What is already here is reported there.

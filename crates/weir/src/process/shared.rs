@@ -15,6 +15,7 @@ use crate::server::catalogs::{Catalogs, Database};
 use crate::server::link::Link;
 use crate::server::pool::Pools;
 use crate::server::positions::Positions;
+use crate::server::suspects::Suspects;
 use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -132,6 +133,8 @@ pub struct Shared {
     pub tls: ArcSwap<TlsFiles>,
     pub view: ArcSwap<ClusterView>,
     pub positions: Positions,
+    /// Nodes that reads keep away from.
+    pub suspects: Suspects,
     /// Answers kept, if there is a cache.
     pub answers: Option<Arc<Answers>>,
     pub mailboxes: Vec<Mailbox>,
@@ -197,6 +200,7 @@ impl Shared {
         Shared {
             view: ArcSwap::from_pointee(view),
             positions,
+            suspects: Suspects::default(),
             answers: Answers::new(&config.cache),
             config: ArcSwap::from_pointee(config),
             config_path,

@@ -164,6 +164,11 @@ fn collect(places: &[Rc<Place>], answers: &mut [Answered]) -> bool {
 fn take_in(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Answered], history: &mut History) {
     let changed = judge(w, config, view, answers);
     note_lags(w, config, view, answers, history);
+    publish(w, view, changed);
+    give_up(w, config, view, answers);
+}
+
+fn publish(w: &Worker, view: &ClusterView, changed: bool) {
     let known = w.shared.view.load_full();
     if !changed && *known == *view {
         return;
@@ -180,6 +185,31 @@ fn take_in(w: &Worker, config: &Config, view: &mut ClusterView, answers: &[Answe
         answers.doubt_all(w.shared.positions.next_round());
     }
     w.shared.tell_all(|| Message::Refresh);
+}
+
+/// Breaks the connections to nodes that say nothing, so that what waits there runs elsewhere or ends. Not while there is no other primary: what
+/// waits for the one there was would gain nothing, and lose its transaction if the server goes on.
+fn give_up(w: &Worker, config: &Config, view: &ClusterView, answers: &[Answered]) {
+    if view.primary.is_none() {
+        return;
+    }
+    for (at, answer) in answers.iter().enumerate() {
+        let is_silent = matches!(answer, Some(Err(error)) if error.is_silent());
+        if !is_silent || view.is_up(at) {
+            continue;
+        }
+        let node = config.nodes[at].id;
+        let mut broken = 0;
+        for pool in w.shared.pools.all().iter().filter(|pool| pool.key.node == node) {
+            for card in pool.cards() {
+                card.give_up();
+                broken += 1;
+            }
+        }
+        if broken > 0 {
+            w.shared.log.say(Level::Log, format_args!("node {node} is given up: {broken} connections to it are broken"));
+        }
+    }
 }
 
 /// Whether the next round is due; if not, the task is woken when it may be.
@@ -221,6 +251,10 @@ fn begin_round(w: &Rc<Worker>, config: &Arc<Config>, places: &[Rc<Place>]) -> Ro
         let (worker, config, place) = (w.clone(), config.clone(), place.clone());
         w.reactor.spawn(async move {
             let said = ask(&worker, &config, &address, &place.line).await;
+            match &said {
+                Err(error) if error.is_silent() => worker.shared.suspects.suspect(address.node),
+                Ok(_) | Err(_) => worker.shared.suspects.acquit(address.node),
+            }
             *place.asking.borrow_mut() = Asking::Said(said);
             worker.reactor.wake(waiting);
         });

@@ -1,7 +1,7 @@
 //! One server connection: opened, logged in, brought to a session's settings, reset, cancelled.
 
 use crate::client::flow::Kept;
-use crate::io::socket::Socket;
+use crate::io::socket::{Breaker, Socket};
 use crate::io::tls::{Tls, explain};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::shared::WorkerId;
@@ -75,6 +75,17 @@ pub struct LinkCard {
     pub protocol: Version,
     /// The connection uses TLS.
     pub is_encrypted: bool,
+    /// Its node was given up, so that the connection was broken by us.
+    pub given_up: AtomicBool,
+    breaker: Breaker,
+}
+
+impl LinkCard {
+    /// Breaks the connection, whoever has the link: its node is not waited for any longer.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+        self.breaker.shut();
+    }
 }
 
 /// One server connection.
@@ -139,6 +150,25 @@ impl OpenError {
             OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::CANNOT_CONNECT_NOW,
             OpenError::Secret { .. } | OpenError::Protocol { .. } => false,
             OpenError::Gone { .. } | OpenError::Held { .. } => true,
+        }
+    }
+
+    /// The node said nothing, or there is no way to it: what is under way there may never end.
+    pub fn is_silent(&self) -> bool {
+        match self {
+            OpenError::Connect { cause, .. } | OpenError::Broke { cause, .. } => matches!(
+                cause.kind(),
+                io::ErrorKind::TimedOut
+                    | io::ErrorKind::HostUnreachable
+                    | io::ErrorKind::NetworkUnreachable
+                    | io::ErrorKind::NetworkDown
+            ),
+            OpenError::Tls { .. }
+            | OpenError::Refused { .. }
+            | OpenError::Secret { .. }
+            | OpenError::Held { .. }
+            | OpenError::Gone { .. }
+            | OpenError::Protocol { .. } => false,
         }
     }
 
@@ -286,6 +316,8 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
             .map_or_else(Box::default, |(_, version)| version.as_str().into()),
         protocol: greeting.protocol,
         is_encrypted: talk.socket.is_encrypted(),
+        given_up: AtomicBool::new(false),
+        breaker: talk.socket.breaker(),
     });
     pool.add_card(card.clone(), renewals);
     let now = w.reactor.now();
@@ -392,7 +424,10 @@ impl Talk {
         };
         let tls = Tls::towards(&side, check, &address.hostname).map_err(|cause| refused(cause.to_string()))?;
         let begun = self.socket.begin_tls(&w.reactor, tls, &[], Some(self.deadline)).await;
-        begun.map_err(|cause| refused(explain(&cause)))
+        begun.map_err(|cause| match cause.kind() {
+            io::ErrorKind::TimedOut => OpenError::Broke { address: address.clone(), cause },
+            _ => refused(explain(&cause)),
+        })
     }
 
     pub fn over(socket: Socket, deadline: Instant) -> Talk {

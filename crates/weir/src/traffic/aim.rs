@@ -354,6 +354,10 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
             hopeful = causal::hopeful(s, w, &view);
         }
     }
+    if class.side == Side::Reader {
+        fit = w.shared.suspects.spared(&view, fit);
+        hopeful = w.shared.suspects.spared(&view, hopeful);
+    }
     let (dice, (here, stays)) = (s.causal.dice, here);
     // Writes, and reads where only the primary takes them, have no choice.
     let shares = (class.side == Side::Reader && w.has_readers()).then(|| w.loads.shares(&view, w.now_ms()));
@@ -596,6 +600,11 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
         }
         Err(error) => {
             w.count(Metric::LinksFailed);
+            if error.is_silent() {
+                // Others shall not pay the same time before the check of roles has found out.
+                w.shared.suspects.suspect(node);
+                w.shared.nudge_prober();
+            }
             if let Some(why) = error.passes() {
                 pool.note_refused(w, why, error.to_string());
             }

@@ -13,6 +13,7 @@ use crate::traffic::cached;
 use crate::traffic::net;
 use crate::traffic::timing;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_wire::frame::Header;
 use weir_wire::write;
@@ -143,6 +144,7 @@ pub fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fau
     let Some(link) = s.link.take() else { return Ok(()) };
     w.count(Metric::LinksLost);
     let address = link.card.address.clone();
+    let cause = if link.card.given_up.load(Ordering::Relaxed) { "the server does not answer any more" } else { cause };
     w.log_link(&address, format_args!("lost: {cause}"));
     w.shared.nudge_prober();
     w.close_link(link);

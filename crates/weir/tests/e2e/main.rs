@@ -37,6 +37,7 @@ mod hba;
 mod hidden;
 mod history;
 mod hostile;
+mod hung;
 mod import;
 mod ldap;
 mod limits;
