@@ -102,8 +102,44 @@ impl Covers {
     }
 }
 
-/// Rounds after which a session that is with one reader goes to the one the dice say although that costs a wait.
-pub const STINT_ROUNDS: u64 = 4;
+/// Reads that one throw of the dice is for. A session that changes its node waits for the next round, so that it changes seldom; and the
+/// number of reads does not hang on the node, so that weights are kept.
+const STINT_READS: u32 = 8;
+
+/// Reads of a session that go to one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stint {
+    left: u32,
+}
+
+/// How the dice for a read are had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Throw {
+    /// Those of the session's last read hold.
+    Kept,
+    /// A new throw, for several reads.
+    New,
+}
+
+impl Stint {
+    /// A read begins whose session has seen something. `answered`: the last round that the primary has answered.
+    #[inline]
+    pub fn read(&mut self, seen: &Seen, answered: u64) -> Throw {
+        // A round has covered all that the session has seen: a change of the node costs no wait. This hangs on the client's pauses, and
+        // not on the node, so that no node keeps sessions longer than another.
+        let is_covered = answered >= seen.round();
+        match self.left.checked_sub(1) {
+            Some(left) if !is_covered => {
+                self.left = left;
+                Throw::Kept
+            }
+            Some(_) | None => {
+                self.left = STINT_READS - 1;
+                Throw::New
+            }
+        }
+    }
+}
 
 /// The history positions belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -413,6 +449,16 @@ mod tests {
         seen.heard_standby(A, 1, 2);
         assert!(!board.mark(2).covers.reach(seen.need(B)), "but the standby did");
         assert!(board.mark(1).covers.reach(seen.need(A)));
+    }
+
+    #[test]
+    fn a_busy_session_throws_for_several_reads_and_one_that_pauses_for_each() {
+        let (mut stint, mut seen) = (Stint::default(), Seen::default());
+        seen.heard_primary(7);
+        let throws: Vec<Throw> = (0..2 * STINT_READS).map(|_| stint.read(&seen, 6)).collect();
+        let is_new = |(at, throw): (usize, &Throw)| (*throw == Throw::New) == (at as u32).is_multiple_of(STINT_READS);
+        assert!(throws.iter().enumerate().all(is_new), "{throws:?}");
+        assert_eq!([stint.read(&seen, 7), stint.read(&seen, 7), stint.read(&seen, 6)], [Throw::New, Throw::New, Throw::Kept]);
     }
 
     #[test]

@@ -131,10 +131,6 @@ pub struct Ask<'a> {
     pub fit: Nodes,
     /// Nodes that will soon, so that a wait for them is worth it.
     pub hopeful: Nodes,
-    /// The node that answered its last read.
-    pub here: Option<NodeIndex>,
-    /// The session rather takes any node that is fit than wait for the one the dice say: it has moved not long ago.
-    pub stays: bool,
 }
 
 /// A node, and the rule that chose it.
@@ -203,11 +199,11 @@ fn wished(ask: &Ask<'_>, rule: Rule) -> Option<Target> {
     let counts = wish.share == u32::MAX || ask.dice.wrapping_mul(OTHER_BITS).swap_bytes() < wish.share;
     match (wish.goal, counts) {
         (Goal::Primary, true) if wish.is_own() => Some(primary(ask.view)),
-        (Goal::Primary, true) => ask.view.primary.map(Target::Node),
+        (Goal::Primary, true) => ask.view.primary.and_then(|at| reach(ask, at)),
         (Goal::Standby, true) => spread(ask, |at| ask.view.is_standby(at)),
         (Goal::Node(node), true) => ask.view.serves(node).and_then(|at| reach(ask, at)),
         // The others have the rest. Source: Pgpool-II `select_load_balancing_node`.
-        (Goal::Standby, false) => ask.view.primary.map(Target::Node),
+        (Goal::Standby, false) => ask.view.primary.and_then(|at| reach(ask, at)),
         (Goal::Primary, false) => spread(ask, |at| ask.view.primary != Some(at)),
         (Goal::Node(node), false) => spread(ask, |at| ask.view.nodes[at].id != node),
     }
@@ -244,15 +240,10 @@ fn reach(ask: &Ask<'_>, node: NodeIndex) -> Option<Target> {
 
 /// One of the nodes that `may`, by their shares.
 fn spread(ask: &Ask<'_>, may: impl Fn(NodeIndex) -> bool) -> Option<Target> {
+    // A node that must be waited for keeps its share: reads that took the nearest fit node instead would all end on the primary, which is
+    // fit nearly always.
     let node = pick_reader(ask.view, ask.shares, ask.dice, |at| (ask.fit.has(at) || ask.hopeful.has(at)) && may(at))?;
-    if ask.fit.has(node) || !ask.stays {
-        return reach(ask, node);
-    }
-    let here = ask.here.filter(|&here| ask.fit.has(here) && ask.view.takes_reads(here) && may(here));
-    // Who goes to the primary for want of a standby sees news there, which no standby shows yet: he would never come back.
-    let is_fit = |at| ask.fit.has(at) && ask.view.primary != Some(at) && may(at);
-    let another = || pick_reader(ask.view, ask.shares, ask.dice, is_fit);
-    here.or_else(another).map_or_else(|| reach(ask, node), |node| Some(Target::Node(node)))
+    reach(ask, node)
 }
 
 /// No standby that takes reads shows what the session must see.
@@ -312,51 +303,56 @@ mod tests {
             dice: SECOND,
             fit: Nodes::ALL,
             hopeful: Nodes::NONE,
-            here: None,
-            stays: true,
         }
     }
 
-    /// Where a read goes: the weights, what is fit, what is hopeful, where the session is, whether it stays.
-    fn goes(weights: [f64; 3], fit: &[usize], hopeful: &[usize], here: Option<usize>, stays: bool) -> (Target, &'static str) {
+    /// Where a read goes: the weights, what is fit, what is hopeful.
+    fn goes(weights: [f64; 3], fit: &[usize], hopeful: &[usize]) -> (Target, &'static str) {
         let view = view(weights);
         let (fit, hopeful) = (nodes(fit), nodes(hopeful));
-        let route = choose(&Ask { fit, hopeful, here, stays, ..asked(&view) });
+        let route = choose(&Ask { fit, hopeful, ..asked(&view) });
         (route.target, route.rule.name())
     }
 
     #[test]
     fn a_read_goes_to_a_standby_that_shows_what_its_session_must_see() {
         const BOTH: [f64; 3] = [0.0, 0.5, 0.5];
-        assert_eq!(goes(BOTH, &[0, 1, 2], &[], None, true), (Target::Node(2), "read_by_weight"));
-        assert_eq!(goes(BOTH, &[0, 1], &[], None, true), (Target::Node(1), "read_by_weight"));
-        assert_eq!(goes(BOTH, &[0], &[], Some(1), true), (Target::Node(0), "read_not_replayed"));
-        assert_eq!(goes([1.0, 0.0, 0.0], &[0], &[], None, true), (Target::Node(0), "read_by_weight"));
-        assert_eq!(goes([0.0, 0.0, 0.0], &[0], &[], None, true), (Target::Node(0), "read_no_standby"));
+        assert_eq!(goes(BOTH, &[0, 1, 2], &[]), (Target::Node(2), "read_by_weight"));
+        assert_eq!(goes(BOTH, &[0, 1], &[]), (Target::Node(1), "read_by_weight"));
+        assert_eq!(goes(BOTH, &[0], &[]), (Target::Node(0), "read_not_replayed"));
+        assert_eq!(goes([1.0, 0.0, 0.0], &[0], &[]), (Target::Node(0), "read_by_weight"));
+        assert_eq!(goes([0.0, 0.0, 0.0], &[0], &[]), (Target::Node(0), "read_no_standby"));
     }
 
     #[test]
-    fn a_read_waits_only_if_no_other_standby_is_fit_or_its_session_stayed_long() {
+    fn a_read_waits_for_the_node_of_its_dice_so_that_weights_are_kept() {
         const BOTH: [f64; 3] = [0.0, 0.5, 0.5];
-        assert_eq!(goes(BOTH, &[0], &[1, 2], None, true).0, Target::Replay);
-        assert_eq!(goes(BOTH, &[0, 1], &[2], Some(1), true).0, Target::Node(1));
-        assert_eq!(goes(BOTH, &[0, 1], &[2], None, true).0, Target::Node(1));
-        assert_eq!(goes(BOTH, &[0, 1], &[2], Some(1), false).0, Target::Replay);
+        const ALL: [f64; 3] = [0.2, 0.4, 0.4];
+        assert_eq!(goes(BOTH, &[0], &[1, 2]).0, Target::Replay);
+        assert_eq!(goes(BOTH, &[0, 1], &[2]).0, Target::Replay);
+        assert_eq!(goes(BOTH, &[0, 2], &[1]).0, Target::Node(2));
+        assert_eq!(goes(ALL, &[0], &[1, 2]).0, Target::Replay, "the primary does not take the standbys' share");
+        assert_eq!(goes(ALL, &[0], &[]), (Target::Node(0), "read_by_weight"));
     }
 
     #[test]
-    fn a_primary_with_weight_does_not_keep_who_came_for_want_of_a_standby() {
-        const ALL: [f64; 3] = [0.2, 0.4, 0.4];
-        assert_eq!(goes(ALL, &[0], &[1, 2], Some(1), true).0, Target::Replay);
-        assert_eq!(goes(ALL, &[0], &[1, 2], Some(0), true).0, Target::Node(0), "but whom the dice have sent");
-        assert_eq!(goes(ALL, &[0], &[], Some(1), true), (Target::Node(0), "read_by_weight"));
+    fn a_primary_that_does_not_show_what_a_standby_showed_gets_no_read_that_another_node_can_answer() {
+        const ALL: [f64; 3] = [0.8, 0.1, 0.1];
+        let view = view(ALL);
+        let ask = Ask { dice: 0, fit: nodes(&[2]), ..asked(&view) };
+        assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
+        assert_eq!(choose(&Ask { hopeful: nodes(&[0]), ..ask }).target, Target::Replay);
+        let wish = |rule| Some(Wish::always(Goal::Primary, rule));
+        assert_eq!(choose(&Ask { wish: wish(Rule::ReadRedirected), ..ask }).target, Target::Node(2), "a list only prefers");
+        assert_eq!(choose(&Ask { wish: wish(Rule::ReadHinted), ..ask }).target, Target::Node(0), "a hint is obeyed");
+        assert_eq!(choose(&Ask { fit: Nodes::NONE, ..ask }), Route { target: Target::Node(0), rule: Rule::ReadNotReplayed });
     }
 
     #[test]
     fn a_favourite_is_waited_for() {
         let view = view([0.0, 0.5, 0.5]);
         let (fit, hopeful) = (nodes(&[0, 2]), nodes(&[1]));
-        let ask = Ask { favourite: Some(1), statement_level: false, fit, hopeful, here: Some(1), ..asked(&view) };
+        let ask = Ask { favourite: Some(1), statement_level: false, fit, hopeful, ..asked(&view) };
         assert_eq!(choose(&ask), Route { target: Target::Replay, rule: Rule::ReadFavourite });
         let ask = Ask { hopeful: Nodes::NONE, ..ask };
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });

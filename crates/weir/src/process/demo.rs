@@ -147,7 +147,7 @@ fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     })?;
     let mut servers = BTreeSet::new();
     for _ in 0..READS_MAX {
-        // A session that reads on stays where it is until another standby is known to show as much: each has a session of its own.
+        // A busy session stays on one node for several reads: each read has a session of its own.
         let mut reader = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
         servers.insert(show("read", read, &mut reader)?);
         if servers.len() >= standbys.max(1) {

@@ -208,6 +208,7 @@ pub struct Worker {
     /// Some node but the primary may take reads.
     has_readers: Cell<bool>,
     dice: Cell<u64>,
+    even_dice: Cell<u32>,
     randomness: RefCell<crate::Randomness>,
     /// TLS handshakes begun in the round of that time.
     handshakes: Cell<(Instant, u32)>,
@@ -266,6 +267,7 @@ impl Worker {
             config_edition: Cell::new(0),
             scratch: RefCell::default(),
             dice: Cell::new(seed | 1),
+            even_dice: Cell::new(seed as u32),
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),
             house: House::default(),
@@ -612,6 +614,14 @@ impl Worker {
         x ^= x << 17;
         self.dice.set(x);
         (x >> 32) as u32
+    }
+
+    /// A word of a sequence that fills its range evenly, as does every part of it that is taken at equal distances: shares are near the
+    /// weights after a few throws. Source: Weyl's sequence, by steps of the golden ratio.
+    pub fn even_dice(&self) -> u32 {
+        const STEP: u32 = 0x9E37_79B9;
+        self.even_dice.set(self.even_dice.get().wrapping_add(STEP));
+        self.even_dice.get()
     }
 
     /// Numbers links, over all workers.

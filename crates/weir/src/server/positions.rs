@@ -32,6 +32,8 @@ struct Place {
 pub struct Positions {
     /// The last round that was begun.
     round: AtomicU64,
+    /// The last round that the primary has answered.
+    answered_round: AtomicU64,
     /// The round that somebody needs.
     wanted: AtomicU64,
     /// The sampler sets no timer: it must be woken.
@@ -66,6 +68,7 @@ impl Default for Positions {
         };
         Positions {
             round: AtomicU64::new(0),
+            answered_round: AtomicU64::new(0),
             // The first one is for all who come: it shows who keeps up.
             wanted: AtomicU64::new(1),
             asleep: AtomicBool::new(false),
@@ -104,6 +107,17 @@ impl Positions {
     /// Begins a round: to be called before the primary is asked.
     pub fn begin_round(&self) -> u64 {
         self.round.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// The primary has answered a round.
+    pub fn answer_round(&self, round: u64) {
+        self.answered_round.store(round, Ordering::Release);
+    }
+
+    /// The last round that the primary has answered.
+    #[inline]
+    pub fn answered_round(&self) -> u64 {
+        self.answered_round.load(Ordering::Acquire)
     }
 
     /// Somebody needs a round. True: the sampler must be woken.

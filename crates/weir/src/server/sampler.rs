@@ -336,6 +336,7 @@ impl Scout {
                 }
                 let era = Era { primary: (self.node, line.life), system: line.system, timeline };
                 self.desk.board.borrow_mut().primary_said(era, round, position, said.flushed.unwrap_or(position), asked_ms);
+                self.w.shared.positions.answer_round(round);
                 let history = History { node: self.node, system: line.system, timeline };
                 self.tell_followers(history, round, position, asked_ms, &line.snapshot);
                 self.desk.publish(&self.w);

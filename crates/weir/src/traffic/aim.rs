@@ -345,11 +345,10 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
     let Need { class, wish, .. } = need;
     let (view, config) = (w.view(), w.peek_config());
     let (statement_level, prefers_lower_delay) = (config.routing.statement_level, config.check.prefers_lower_delay);
-    let (mut fit, mut hopeful, mut here) = (Nodes::ALL, Nodes::NONE, (None, true));
+    let (mut fit, mut hopeful) = (Nodes::ALL, Nodes::NONE);
     // The primary shows all that was ever told: without another node to read from nothing is to be compared.
     if class.side == Side::Reader && w.has_readers() && !s.causal.is_free() {
         fit = causal::fit(s, w, &view);
-        here = s.causal.here(w);
         if may_wait {
             hopeful = causal::hopeful(s, w, &view);
         }
@@ -358,25 +357,13 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
         fit = w.shared.suspects.spared(&view, fit);
         hopeful = w.shared.suspects.spared(&view, hopeful);
     }
-    let (dice, (here, stays)) = (s.causal.dice, here);
+    let dice = s.causal.dice;
     // Writes, and reads where only the primary takes them, have no choice.
     let shares = (class.side == Side::Reader && w.has_readers()).then(|| w.loads.shares(&view, w.now_ms()));
     let shares = shares.as_ref().map_or(&[][..], |shares| shares.as_slice());
     let (view, favourite) = (&**view, s.favourite);
-    let route = route::choose(&Ask {
-        class,
-        view,
-        favourite,
-        statement_level,
-        wish,
-        shares,
-        prefers_lower_delay,
-        dice,
-        fit,
-        hopeful,
-        here,
-        stays,
-    });
+    let route =
+        route::choose(&Ask { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful });
     s.entry.clock.rule.set(route.rule);
     let at = match route.target {
         Target::Node(at) => at,
@@ -385,9 +372,6 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
     };
     let id = view.nodes[at].id;
     if class.side == Side::Reader {
-        if !matches!(route.rule, Rule::ReadNotReplayed | Rule::ReadDelayed) {
-            s.causal.reads_on(w, at);
-        }
         // A favourite that only lags now stays the favourite, and who names a node for one read keeps his.
         let has_favourite = s.favourite.is_some_and(|favourite| route::may_stay(view, favourite, wish));
         let is_own = matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed);

@@ -7,8 +7,8 @@ use crate::process::shared::{Message, Shared};
 use crate::process::worker::Worker;
 use crate::server::link::Link;
 use std::time::Instant;
-use weir_policy::causal::{CausalReads, Covers, Life, Nodes, STINT_ROUNDS, Seen};
-use weir_policy::cluster::{ClusterView, NodeIndex};
+use weir_policy::causal::{CausalReads, Covers, Life, Nodes, Seen, Stint, Throw};
+use weir_policy::cluster::ClusterView;
 use weir_policy::settings::Settings;
 
 /// The parameter by which a session chooses for itself.
@@ -24,8 +24,7 @@ pub struct Causal {
     must_show: Seen,
     /// The dice of the statement under way: who waits does not throw again.
     pub dice: u32,
-    /// The node its reads went to by choice, and the round at that time.
-    reader: Option<(NodeIndex, u64)>,
+    stint: Stint,
     /// It was told things while nobody looked.
     missed: bool,
     /// The statement under way is one of a session that wants to go on seeing things.
@@ -48,20 +47,6 @@ impl Causal {
     /// Whether its reads go on seeing what it has seen, wherever they run.
     pub fn sees_on(&self, w: &Worker) -> bool {
         self.mode(w) != CausalReads::Off
-    }
-
-    /// The node of its last read, and whether it rather stays there than waits for another.
-    pub fn here(&self, w: &Worker) -> (Option<NodeIndex>, bool) {
-        let round = w.shared.positions.round();
-        let stays = self.reader.is_none_or(|(_, since)| round.saturating_sub(since) < STINT_ROUNDS);
-        (self.reader.map(|(node, _)| node), stays)
-    }
-
-    /// A read goes to this node by choice.
-    pub fn reads_on(&mut self, w: &Worker, node: NodeIndex) {
-        if self.reader.is_none_or(|(before, _)| before != node) {
-            self.reader = Some((node, w.shared.positions.round()));
-        }
     }
 
     /// Whether any server may answer.
@@ -126,7 +111,6 @@ pub fn heard_from_memory(s: &mut Session, w: &Worker, round: u64) {
 /// A statement that a standby may answer is about to be routed: notes what its answer must show.
 #[inline]
 pub fn begin_read(s: &mut Session, w: &Worker) {
-    s.causal.dice = w.dice();
     let mode = s.causal.mode(w);
     s.causal.is_careful = mode != CausalReads::Off;
     s.causal.must_show = match mode {
@@ -138,6 +122,12 @@ pub fn begin_read(s: &mut Session, w: &Worker) {
             if mode == CausalReads::Global { w.shared.positions.told() } else { s.causal.seen }
         }
     };
+    let Causal { stint, seen, must_show, .. } = &mut s.causal;
+    if must_show.is_empty() {
+        s.causal.dice = w.dice();
+    } else if stint.read(seen, w.shared.positions.answered_round()) == Throw::New {
+        s.causal.dice = w.even_dice();
+    }
 }
 
 /// The round that an answer from memory must show all of that was visible then.

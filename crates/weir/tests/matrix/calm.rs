@@ -15,6 +15,8 @@ const SESSIONS: usize = 240;
 const SHARE_OFF_BY_MAX: f64 = 3.0;
 /// The same of that many sessions.
 const SESSIONS_OFF_BY_MAX: f64 = 13.0;
+/// A server that other programs starve answers late, and gets less than its weight by intention: such a measurement is taken again.
+const MEASURED_TIMES_MAX: usize = 3;
 /// Writes, and reads behind each, while hits are counted.
 const WRITES: usize = 5;
 const READS_BEHIND: usize = 40;
@@ -30,27 +32,31 @@ pub fn weights(stage: &Stage<'_>) -> Vec<String> {
     if stage.row.keeps_results() {
         return Vec::new();
     }
-    let mut complaints = Vec::new();
+    let is_wrong = |writes: &bool| (0..MEASURED_TIMES_MAX).all(|_| !shares_off(stage, *writes).is_empty());
+    [false, true].into_iter().filter(is_wrong).flat_map(|writes| shares_off(stage, writes)).collect()
+}
+
+/// The shares that are not their weights', with one write in ten or without any.
+fn shares_off(stage: &Stage<'_>, writes: bool) -> Vec<String> {
     let per_statement = stage.row.is_on("level");
-    for writes in [false, true] {
-        let before = stage.reads_by_node();
-        if per_statement {
-            read_at_once(stage, writes);
-        } else {
-            read_in_many_sessions(stage, writes);
-        }
-        let off_by_max = if per_statement { SHARE_OFF_BY_MAX } else { SESSIONS_OFF_BY_MAX };
-        let counts: Vec<u64> = stage.reads_by_node().iter().zip(before).map(|(after, before)| after - before).collect();
-        let (reads, total) = (counts.iter().sum::<u64>() as f64, stage.row.weights().iter().sum::<u32>());
-        for (node, (count, weight)) in counts.iter().zip(stage.row.weights()).enumerate() {
-            let (share, wanted) = (100.0 * *count as f64 / reads, 100.0 * f64::from(weight) / f64::from(total));
-            if (share - wanted).abs() > off_by_max {
-                let how = if writes { "with one write in ten" } else { "only read" };
-                complaints.push(format!("{how}, node {node} has {share:.1} % of the reads, not {wanted:.1} % ({counts:?})"));
-            }
+    let before = stage.reads_by_node();
+    if per_statement {
+        read_at_once(stage, writes);
+    } else {
+        read_in_many_sessions(stage, writes);
+    }
+    let off_by_max = if per_statement { SHARE_OFF_BY_MAX } else { SESSIONS_OFF_BY_MAX };
+    let counts: Vec<u64> = stage.reads_by_node().iter().zip(before).map(|(after, before)| after - before).collect();
+    let (reads, total) = (counts.iter().sum::<u64>() as f64, stage.row.weights().iter().sum::<u32>());
+    let mut off = Vec::new();
+    for (node, (count, weight)) in counts.iter().zip(stage.row.weights()).enumerate() {
+        let (share, wanted) = (100.0 * *count as f64 / reads, 100.0 * f64::from(weight) / f64::from(total));
+        if (share - wanted).abs() > off_by_max {
+            let how = if writes { "with one write in ten" } else { "only read" };
+            off.push(format!("{how}, node {node} has {share:.1} % of the reads, not {wanted:.1} % ({counts:?})"));
         }
     }
-    complaints
+    off
 }
 
 /// Sessions read at the same time, each statement where it likes.

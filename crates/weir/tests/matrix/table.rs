@@ -17,7 +17,7 @@ const COLUMNS: &[(&str, &[&str])] = &[
 /// What happens to the servers, in the rows that have a fault.
 pub const FAULTS: &[&str] = &["hung", "killed", "paused", "restarted", "full", "promoted"];
 
-/// Nothing happens to the servers.
+/// Nothing happens to the servers. Weights of 1:5:5 are here for the shares alone.
 const CALM: &str = "
     weights   level     causal    cache     pool      workers   io        tls
     0:1:1     off       global    off       4         1         epoll     on
@@ -34,7 +34,8 @@ const CALM: &str = "
     1:1:1     on        global    off       1         2         epoll     off
     1:1:1     on        session   proxy     1         1         auto      on
     1:1:1     on        session   off       32        2         auto      off
-    0:1:1     on        session   off       4         2         auto      off";
+    0:1:1     on        session   off       4         2         auto      off
+    1:5:5     on        session   off       4         2         auto      off";
 
 /// A fault comes while the clients are at work.
 const TROUBLED: &str = "
@@ -118,7 +119,7 @@ impl Row {
         let [level, causal, pool, workers, io] = ["level", "causal", "pool", "workers", "io"].map(|column| self.cell(column));
         format!(
             "statement_level_load_balance = {level}\ncausal_reads = {causal}\npool_size = {pool}\nworker_threads = {workers}\n\
-             io_method = {io}\n{cache}\n{tls}\npool_wait_timeout = 2min\ncausal_wait = 20ms\nlog_min_messages = log\n"
+             io_method = {io}\n{cache}\n{tls}\npool_wait_timeout = 2min\nlog_min_messages = log\n"
         )
     }
 }
