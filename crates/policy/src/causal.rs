@@ -6,8 +6,11 @@
 //! by the position of any later round: a server's word is older than the question of round `n + 1`, and the primary's insert position
 //! only grows. So a session remembers a round and no position, at no cost, and a standby that has replayed the position of that round
 //! or of a later one may answer it. A standby may show a commit that the primary does not show yet, because it waits for
-//! `synchronous_standby_names`: what a standby said is covered by what the primary had flushed by then, since no standby is sent more. Positions count on one timeline of one cluster only, and only during one life of a server.
+//! `synchronous_standby_names`: what a standby said is covered by what the primary had flushed by then, since no standby is sent more; and the
+//! primary itself may answer only when the commits that waited are over (`waiting`). Positions count on one timeline of one cluster only, and only during one life of a server.
 //! Source: PostgreSQL manual, "Log-Shipping Standby Servers"; `GetXLogInsertRecPtr` and `GetXLogReplayRecPtr` in xlog.c.
+
+pub mod waiting;
 
 use crate::cluster::Role;
 use std::collections::VecDeque;

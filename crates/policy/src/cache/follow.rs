@@ -57,7 +57,7 @@ impl Snapshot {
     }
 
     /// Whether a transaction is over that is known by the lower half of its number.
-    fn shows(&self, xid: u32) -> bool {
+    pub fn shows(&self, xid: u32) -> bool {
         let near = (self.next & !u64::from(u32::MAX)) | u64::from(xid);
         let full = if near > self.next.saturating_add(1 << 31) {
             near.saturating_sub(1 << 32)

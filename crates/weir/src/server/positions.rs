@@ -5,6 +5,7 @@
 use crate::monitor::metrics::NODES_MAX;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use weir_policy::causal::waiting::{ALL_ROUNDS, Shows};
 use weir_policy::causal::{CausalReads, Covers, Lag, Life, Mark, Seen, is_hopeful};
 
 /// `behind_since` of a standby that has replayed all that is known of.
@@ -47,6 +48,10 @@ pub struct Positions {
     /// A link of this age needs a question that was sent later.
     verify_us: AtomicU64,
     places: Vec<Place>,
+    /// The primary shows all that standbys had said before this round; while nothing is known of it, all.
+    primary_shows: AtomicU64,
+    /// As of a standby.
+    primary_behind_since: AtomicU64,
     /// Somebody reads with `causal_reads = global`, so that what anybody is told is noted.
     is_global: AtomicBool,
     told_primary: AtomicU64,
@@ -78,6 +83,8 @@ impl Default for Positions {
             published: AtomicU64::new(0),
             verify_us: AtomicU64::new(0),
             places: (0..NODES_MAX).map(|_| place()).collect(),
+            primary_shows: AtomicU64::new(ALL_ROUNDS),
+            primary_behind_since: AtomicU64::new(NOT_BEHIND),
             is_global: AtomicBool::new(false),
             told_primary: AtomicU64::new(0),
             told_standbys: AtomicU64::new(0),
@@ -156,11 +163,29 @@ impl Positions {
 
     /// Whether a wait for this standby is worth it.
     pub fn is_hopeful(&self, node: u16, now_ms: u64, wait_ms: u64) -> bool {
-        match self.place(node).behind_since.load(Ordering::Relaxed) {
-            UNKNOWN => false,
-            NOT_BEHIND => is_hopeful(None, now_ms, wait_ms),
-            since => is_hopeful(Some(since - 1), now_ms, wait_ms),
-        }
+        is_hopeful_since(self.place(node).behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
+    }
+
+    /// What the primary shows of what standbys said.
+    pub fn publish_primary(&self, shows: Shows) {
+        self.primary_behind_since.store(shows.behind_since_ms.map_or(NOT_BEHIND, |since_ms| since_ms + 1), Ordering::Relaxed);
+        self.primary_shows.store(shows.round, Ordering::Release);
+    }
+
+    /// Whether the primary shows what standbys had said before this round.
+    #[inline]
+    pub fn primary_shows(&self, round: u64) -> bool {
+        round == 0 || self.primary_shows.load(Ordering::Acquire) >= round
+    }
+
+    /// Whether a commit waits that standbys may show already.
+    pub fn is_primary_behind(&self) -> bool {
+        self.primary_behind_since.load(Ordering::Relaxed) != NOT_BEHIND
+    }
+
+    /// Whether a wait for the primary to show what standbys said is worth it.
+    pub fn is_primary_hopeful(&self, now_ms: u64, wait_ms: u64) -> bool {
+        is_hopeful_since(self.primary_behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
     }
 
     /// The life of the server in which a link was opened that is not dead. `None`: the server was not asked since.
@@ -324,6 +349,14 @@ impl Positions {
         let life = self.place(seen.last.0).life.load(Ordering::Acquire);
         seen.last.1 = if seen.last.1 != 0 && life & LIFE_MASK == seen.last.1 { life } else { 0 };
         seen
+    }
+}
+
+fn is_hopeful_since(behind_since: u64, now_ms: u64, wait_ms: u64) -> bool {
+    match behind_since {
+        UNKNOWN => false,
+        NOT_BEHIND => is_hopeful(None, now_ms, wait_ms),
+        since => is_hopeful(Some(since - 1), now_ms, wait_ms),
     }
 }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_policy::cache::{History, Round, Snapshot};
+use weir_policy::causal::waiting::{Shows, Waiting};
 use weir_policy::causal::{Board, Covers, Doubts, Era, Life, Replayed, Word, end_of_record, read_position};
 use weir_policy::cluster::{Health, Role};
 use weir_policy::config::Config;
@@ -48,6 +49,9 @@ const WHO_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifi
 ///
 /// A standby is sent no more than the primary has flushed, so this covers what standbys show while the primary's snapshot does not show it yet.
 ///
+/// Commits that wait for `synchronous_standby_names` are asked for only where there are such names: to look at all connections costs more than
+/// all the rest. One without a number is `?`.
+///
 /// The timeline of a primary stands in the names of its WAL files; that of a standby is the one it streams. `-`: it streams, and the user may
 /// not know what.
 const PREPARE: &str = "PREPARE weir_position AS SELECT r, \
@@ -55,7 +59,10 @@ const PREPARE: &str = "PREPARE weir_position AS SELECT r, \
     CASE WHEN r THEN (SELECT COALESCE(received_tli::pg_catalog.text, '-') FROM pg_catalog.pg_stat_wal_receiver) \
     ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8) END, \
     CASE WHEN r THEN '' ELSE pg_catalog.txid_current_snapshot()::pg_catalog.text END, \
-    CASE WHEN r THEN NULL ELSE pg_catalog.pg_current_wal_flush_lsn() END \
+    CASE WHEN r THEN NULL ELSE pg_catalog.pg_current_wal_flush_lsn() END, \
+    CASE WHEN r OR pg_catalog.current_setting('synchronous_standby_names') OPERATOR(pg_catalog.=) '' THEN NULL ELSE \
+    (SELECT COALESCE(pg_catalog.string_agg(COALESCE(backend_xid::pg_catalog.text, '?'), ','), '') \
+    FROM pg_catalog.pg_stat_get_activity(NULL::pg_catalog.int4) WHERE wait_event OPERATOR(pg_catalog.=) 'SyncRep') END \
     FROM (SELECT pg_catalog.pg_is_in_recovery() AS r OFFSET 0) AS x";
 
 const ASK: &str = "EXECUTE weir_position";
@@ -69,9 +76,17 @@ struct Desk {
     /// Moves when the servers' addresses may have changed: tasks of an older edition end.
     edition: Cell<u64>,
     doubts: RefCell<Doubts>,
+    /// Of the primary with this number.
+    waiting: RefCell<(u16, Waiting)>,
 }
 
 impl Desk {
+    /// Nothing is known of the primary's commits that wait, so that they keep nobody off.
+    fn forget_waiting(&self, w: &Worker) {
+        self.waiting.replace(Default::default());
+        w.shared.positions.publish_primary(Shows::ALL);
+    }
+
     fn wake_all(&self, w: &Worker) {
         self.scouts.borrow().iter().for_each(|task| w.reactor.wake(*task));
     }
@@ -105,6 +120,7 @@ pub async fn watch(w: Rc<Worker>) {
             desk.wake_all(&w);
             desk.board.replace(Board::default());
             desk.doubts.replace(Doubts::default());
+            desk.forget_waiting(&w);
             w.view().nodes.iter().for_each(|node| w.shared.positions.end_life(node.id));
             let count = w.view().nodes.len();
             let scouts = (0..count).map(|at| w.reactor.spawn(Scout::new(&w, &desk, at).run())).collect();
@@ -150,6 +166,8 @@ struct Line {
     /// Of a primary: the transactions that have ended, as it said last, and a position that covers them.
     snapshot: Vec<u8>,
     covering: u64,
+    /// Commits that wait for standbys; none: there are no names of standbys to wait for.
+    waiting: Option<Vec<Option<u32>>>,
 }
 
 /// The task of one node.
@@ -246,7 +264,11 @@ impl Scout {
         let gap = if positions.has_waiters() { self.gap.min(GAP_MIN) } else { self.gap };
         let due_at = self.asked_at.map_or(now, |at| at + gap);
         let is_wanted = match role {
-            Role::Primary => self.is_of_use() && positions.wanted() > self.desk.board.borrow().round(),
+            // Who waits for the primary to show what a standby showed wants no later round, and only such a round tells.
+            Role::Primary => {
+                let is_awaited = positions.is_primary_behind() && positions.has_waiters();
+                self.is_of_use() && (is_awaited || positions.wanted() > self.desk.board.borrow().round())
+            }
             Role::Standby => self.is_behind(),
         };
         if is_wanted {
@@ -336,6 +358,7 @@ impl Scout {
                 }
                 let era = Era { primary: (self.node, line.life), system: line.system, timeline };
                 self.desk.board.borrow_mut().primary_said(era, round, position, said.flushed.unwrap_or(position), asked_ms);
+                self.note_waiting(round, asked_ms);
                 self.w.shared.positions.answer_round(round);
                 let history = History { node: self.node, system: line.system, timeline };
                 self.tell_followers(history, round, position, asked_ms, &line.snapshot);
@@ -363,6 +386,24 @@ impl Scout {
                 }
             }
         }
+    }
+
+    /// Takes in which commits wait for standbys.
+    fn note_waiting(&self, round: u64, asked_ms: u64) {
+        let Some(line) = &self.line else { return };
+        let mut waiting = self.desk.waiting.borrow_mut();
+        if waiting.0 != self.node {
+            *waiting = (self.node, Waiting::default());
+        }
+        let snapshot = || std::str::from_utf8(&line.snapshot).ok().and_then(Snapshot::parse);
+        let shows = match &line.waiting {
+            None => waiting.1.found(round, None, |_| true, asked_ms),
+            Some(list) => match snapshot() {
+                Some(snapshot) => waiting.1.found(round, Some(list), |xid| snapshot.shows(xid), asked_ms),
+                None => Shows::ALL,
+            },
+        };
+        self.w.shared.positions.publish_primary(shows);
     }
 
     /// Tells those who take in databases' logs.
@@ -401,7 +442,17 @@ impl Scout {
         };
         talk.query(&w, &address, PREPARE).await?;
         let life = w.shared.positions.begin_life(self.node);
-        Ok(Line { talk, address, life, system, segment_bytes, inbox: Vec::with_capacity(512), snapshot: Vec::new(), covering: 0 })
+        Ok(Line {
+            talk,
+            address,
+            life,
+            system,
+            segment_bytes,
+            inbox: Vec::with_capacity(512),
+            snapshot: Vec::new(),
+            covering: 0,
+            waiting: None,
+        })
     }
 
     fn fail(&mut self, error: &OpenError) {
@@ -425,6 +476,9 @@ impl Scout {
         if self.edition == self.desk.edition.get() {
             self.desk.board.borrow_mut().lost(self.node);
             self.w.shared.positions.end_life(self.node);
+            if self.desk.waiting.borrow().0 == self.node {
+                self.desk.forget_waiting(&self.w);
+            }
         }
     }
 }
@@ -463,7 +517,8 @@ impl Line {
             let read = self.talk.socket.read(&w.reactor, &mut piece, deadline).await;
             let bytes = read.map_err(|cause| OpenError::Broke { address: address.clone(), cause })?;
             self.inbox.extend_from_slice(&piece[..bytes]);
-            if let Some((mut said, snapshot)) = read_answer(&self.inbox, address)? {
+            if let Some((mut said, snapshot, waiting)) = read_answer(&self.inbox, address)? {
+                self.waiting = waiting.map(|list| read_waiting(list, self.waiting.take()));
                 if !said.in_recovery
                     && let Some(position) = &mut said.position
                 {
@@ -483,8 +538,20 @@ impl Line {
     }
 }
 
-/// Reads the messages of an answer, and the snapshot in it. `None`: more must come.
-fn read_answer<'a>(mut bytes: &'a [u8], address: &Address) -> Result<Option<(Said, &'a [u8])>, OpenError> {
+/// Reads the numbers of commits that wait, into a list that was used before.
+fn read_waiting(list: &[u8], before: Option<Vec<Option<u32>>>) -> Vec<Option<u32>> {
+    let mut waiting = before.unwrap_or_default();
+    waiting.clear();
+    let numbers = list.split(|byte| *byte == b',').filter(|number| !number.is_empty());
+    waiting.extend(numbers.map(|number| std::str::from_utf8(number).ok().and_then(|number| number.parse().ok())));
+    waiting
+}
+
+/// A row of an answer: what it says, the snapshot, the commits that wait.
+type Answer<'a> = (Said, &'a [u8], Option<&'a [u8]>);
+
+/// Reads the messages of an answer. `None`: more must come.
+fn read_answer<'a>(mut bytes: &'a [u8], address: &Address) -> Result<Option<Answer<'a>>, OpenError> {
     let mut said = None;
     while let Some(header) = read_header(bytes).map_err(|error| protocol(address, error.to_string()))? {
         let Some(body) = bytes.get(HEADER_BYTES..header.frame_bytes()) else { return Ok(None) };
@@ -501,8 +568,8 @@ fn read_answer<'a>(mut bytes: &'a [u8], address: &Address) -> Result<Option<(Sai
     Ok(None)
 }
 
-fn read_said(row: &[u8]) -> Option<(Said, &[u8])> {
-    let [in_recovery, position, timeline, snapshot, flushed] = read_columns(row)?;
+fn read_said(row: &[u8]) -> Option<Answer<'_>> {
+    let [in_recovery, position, timeline, snapshot, flushed, waiting] = read_columns(row)?;
     let in_recovery = in_recovery? == b"t";
     let timeline = match timeline {
         None => Timeline::None,
@@ -514,7 +581,7 @@ fn read_said(row: &[u8]) -> Option<(Said, &[u8])> {
         }
     };
     let (position, flushed) = (position.and_then(read_position), flushed.and_then(read_position));
-    Some((Said { in_recovery, position, flushed, timeline }, snapshot.unwrap_or_default()))
+    Some((Said { in_recovery, position, flushed, timeline }, snapshot.unwrap_or_default(), waiting))
 }
 
 #[cfg(test)]
@@ -538,18 +605,19 @@ mod tests {
     #[test]
     fn answers_of_a_primary_and_of_a_standby_are_read() {
         let address = address();
-        let primary = answer(&["f", "0/3000028", "0000001A", "7:9:8", "0/3000020"]);
-        let (said, snapshot) = read_answer(&primary, &address).unwrap().unwrap();
+        let primary = answer(&["f", "0/3000028", "0000001A", "7:9:8", "0/3000020", "8,?"]);
+        let (said, snapshot, waiting) = read_answer(&primary, &address).unwrap().unwrap();
         assert_eq!(snapshot, b"7:9:8");
+        assert_eq!(waiting.map(|list| read_waiting(list, None)), Some(vec![Some(8), None]));
         assert_eq!(
             said,
             Said { in_recovery: false, position: Some(0x300_0028), flushed: Some(0x300_0020), timeline: Timeline::Of(26) }
         );
-        let bytes = answer(&["t", "1/0", "12", "", ""]);
-        let (said, _) = read_answer(&bytes, &address).unwrap().unwrap();
+        let bytes = answer(&["t", "1/0", "12", "", "", ""]);
+        let (said, ..) = read_answer(&bytes, &address).unwrap().unwrap();
         assert_eq!(said, Said { in_recovery: true, position: Some(1 << 32), flushed: None, timeline: Timeline::Of(12) });
-        let bytes = answer(&["t", "1/0", "-", "", ""]);
-        let (said, _) = read_answer(&bytes, &address).unwrap().unwrap();
+        let bytes = answer(&["t", "1/0", "-", "", "", ""]);
+        let (said, ..) = read_answer(&bytes, &address).unwrap().unwrap();
         assert_eq!(said.timeline, Timeline::Hidden);
         for cut in 0..primary.len() {
             assert!(read_answer(&primary[..cut], &address).unwrap().is_none(), "cut at {cut}");

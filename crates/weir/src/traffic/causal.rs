@@ -150,7 +150,10 @@ pub fn fit(s: &Session, w: &Worker, view: &ClusterView) -> Nodes {
     let mut fit = Nodes::NONE;
     for (at, node) in view.nodes.iter().enumerate() {
         let (life, covers) = w.shared.positions.standing(node.id);
-        if view.primary == Some(at) || covers.reach(s.causal.must_show.need((node.id, life))) {
+        let need = s.causal.must_show.need((node.id, life));
+        // The primary shows all that it said, but a commit that waits for a standby others show first.
+        let is_fit = if view.primary == Some(at) { w.shared.positions.primary_shows(need.standbys) } else { covers.reach(need) };
+        if is_fit {
             fit.add(at);
         }
     }
@@ -166,7 +169,12 @@ pub fn hopeful(s: &Session, w: &Worker, view: &ClusterView) -> Nodes {
     }
     let now_ms = w.millis(w.reactor.now());
     for (at, node) in view.nodes.iter().enumerate() {
-        if w.shared.positions.is_hopeful(node.id, now_ms, wait_ms) {
+        let positions = &w.shared.positions;
+        let is_hopeful = match view.primary == Some(at) {
+            true => positions.is_primary_hopeful(now_ms, wait_ms),
+            false => positions.is_hopeful(node.id, now_ms, wait_ms),
+        };
+        if is_hopeful {
             hopeful.add(at);
         }
     }

@@ -1,6 +1,7 @@
 //! What a client has seen it goes on seeing, whichever server answers.
 
 use crate::support::ground::{Owned, cluster, wait_for_catalog};
+use crate::support::proxy::Backend;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use weir_demo::{Mode, Server};
 
@@ -114,6 +115,54 @@ fn a_commit_that_waits_for_a_standby_is_not_forgotten_on_another() {
         }
         primary.query("alter system reset synchronous_standby_names").unwrap();
         primary.reload().unwrap();
+    }
+}
+
+/// A standby that commits must wait for is cut off; another one shows them.
+#[test]
+fn a_commit_that_waits_for_a_standby_is_not_forgotten_on_the_primary() {
+    for mode in ["session", "global"] {
+        let cluster = with_table(2);
+        let [first, second] = cluster.standbys() else { panic!("two standbys") };
+        let primary = cluster.primary();
+        let names = |value: &str| {
+            primary.query(&format!("alter system set synchronous_standby_names = '{value}'")).unwrap();
+            primary.reload().unwrap();
+            wait_until("the names to be known", || primary.value("show synchronous_standby_names").unwrap() == value);
+        };
+        names(&format!("\"{}\"", second.name()));
+        let backends = [(primary, 8), (first, 1), (second, 1)].map(|(server, weight)| Backend::tcp(server.port(), weight));
+        let lines = format!("statement_level_load_balance = on\ncausal_reads = {mode}\ncausal_wait = 20ms");
+        let proxy = Proxy::spawn(&backends, &lines);
+        proxy.wait_accepting();
+        proxy.wait_for_nodes(3);
+        let mut client = console(&proxy);
+        const COUNT: &str = "select count(*) from t";
+        let on_first = format!("/* weir: node=1 */ {COUNT}");
+        wait_until("reads on all nodes", || {
+            client.run(COUNT);
+            proxy.nodes("select_cnt").iter().all(|count| count != "0")
+        });
+        let receiver = second.value("select pid from pg_stat_wal_receiver").unwrap();
+        let signal = |name: &str| assert!(std::process::Command::new("kill").args([name, &receiver]).status().unwrap().success());
+        signal("-STOP");
+        let mut writer = Raw::tcp(primary.port()).log_in("postgres", "postgres", &[]).unwrap();
+        writer.send(&wire::query("insert into t values (1)"));
+        wait_until("a standby to show it", || first.value(COUNT).unwrap() == "1");
+        assert_eq!(primary.value(COUNT).unwrap(), "0", "the commit waits");
+        let reads_of_primary = || proxy.nodes("select_cnt")[0].parse::<u64>().unwrap();
+        wait_until("the session to read it", || client.value(&on_first) == "1");
+        for _ in 0..100 {
+            assert_eq!(client.value(COUNT), "1", "{mode}: back in time");
+        }
+        assert_eq!(client.value(&format!("/* weir: primary */ {COUNT}")), "0", "{mode}: who wants the primary gets it");
+        signal("-CONT");
+        writer.until_ready();
+        let before = reads_of_primary();
+        wait_until("the primary to get reads again", || {
+            assert_eq!(client.value(COUNT), "1", "{mode}");
+            reads_of_primary() > before
+        });
     }
 }
 
