@@ -152,7 +152,12 @@ impl Ask {
     }
 }
 
-const SESSION_SETTINGS: &str = "SELECT 's', pg_catalog.lower(name), pg_catalog.current_setting(name) FROM pg_catalog.pg_settings \
+/// All that the session has set. What an ordinary user may not set (a function with more rights did) cannot be brought to another connection,
+/// nor taken back there: 'd' where it has its default again, 'o' where it has another value.
+const SESSION_SETTINGS: &str = "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'user' OR EXISTS (SELECT FROM pg_catalog.pg_roles \
+     WHERE rolname OPERATOR(pg_catalog.=) SESSION_USER AND rolsuper) THEN 's' \
+     WHEN setting OPERATOR(pg_catalog.=) reset_val THEN 'd' ELSE 'o' END, \
+     pg_catalog.lower(name), pg_catalog.current_setting(name) FROM pg_catalog.pg_settings \
      WHERE source OPERATOR(pg_catalog.=) 'session'";
 
 const SESSION_USERS: &str = "SELECT 'u', SESSION_USER::pg_catalog.text, pg_catalog.current_setting('role')";
@@ -225,6 +230,10 @@ fn push_array<'a>(sql: &mut String, items: impl Iterator<Item = &'a String>, of:
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     pub settings: Vec<(String, String)>,
+    /// Those that the user may not set himself, unless the session knows them already.
+    pub foreign: Vec<(String, String)>,
+    /// Such parameters that have their default again.
+    pub default_again: BTreeSet<String>,
     /// Session user and role.
     pub users: Option<(String, String)>,
     /// What cannot move and is there.
@@ -262,6 +271,8 @@ impl Answer {
         match kind {
             b"s" if name.starts_with("transaction_") => {}
             b"s" => self.settings.push((name, value)),
+            b"o" => self.foreign.push((name, value)),
+            b"d" => drop(self.default_again.insert(name)),
             b"u" => self.users = Some((name, value)),
             b"p" => self.prepared.push((name, value)),
             b"l" => {
@@ -284,7 +295,7 @@ pub fn told_by(ask: &Ask) -> Leaves {
     if ask.is_about_all() {
         return Keeps::ALL.into_iter().fold(Leaves::NONE, Leaves::with).without(Leaves::of(Keeps::Library));
     }
-    ask.kinds
+    if ask.kinds.has(Keeps::Setting) && ask.any_setting { ask.kinds.with(Keeps::ForeignSetting) } else { ask.kinds }
 }
 
 /// What a link has, and what its session wants, after an answer.
@@ -292,6 +303,8 @@ pub fn told_by(ask: &Ask) -> Leaves {
 pub struct Outcome {
     pub of_link: Settings,
     pub of_session: Settings,
+    /// Some of them the user may not set himself, and the session did not have them before.
+    pub has_new_foreign: bool,
 }
 
 /// The settings after an answer. `had`: the session's before, which the link was brought to; `user` logged in to the server.
@@ -300,6 +313,14 @@ pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Sett
     let mut of_link = if any { had.unlisted() } else { had.clone() };
     for (name, value) in &answer.settings {
         of_link = of_link.with(name, value);
+    }
+    // The user was allowed to set what his own statements have set.
+    let has_new_foreign = answer.foreign.iter().any(|(name, value)| had.get(name) != Some(value));
+    for (name, value) in &answer.foreign {
+        of_link = of_link.with(name, value);
+    }
+    for name in &answer.default_again {
+        of_link = of_link.without(name);
     }
     if let Some((session_user, role)) = &answer.users {
         of_link = of_link.without_who();
@@ -317,7 +338,7 @@ pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Sett
             of_session = of_session.with(name, value);
         }
     }
-    Outcome { of_link, of_session }
+    Outcome { of_link, of_session, has_new_foreign }
 }
 
 #[cfg(test)]
@@ -414,6 +435,22 @@ mod tests {
         let outcome = settings_after(&ask(&[Keeps::Unknown], &[]), &answer, &had, &startup, "joe");
         assert_eq!(outcome.of_link, settings(&[("app.user", "7"), ("timezone", "UTC")]));
         assert_eq!(outcome.of_session, settings(&[("app.user", "7"), ("timezone", "UTC"), ("work_mem", "1MB")]));
+    }
+
+    #[test]
+    fn what_the_user_may_not_set_is_told_apart_unless_he_has_set_it() {
+        let had = settings(&[("track_counts", "off")]);
+        let row = |kind: &'static [u8], name: &'static str, value: &'static str| {
+            let mut answer = Answer::default();
+            answer.row(&[Some(kind), Some(name.as_bytes()), Some(value.as_bytes())]);
+            let outcome = settings_after(&ask(&[Keeps::Unknown], &[]), &answer, &had, &Settings::default(), "joe");
+            (outcome.has_new_foreign, outcome.of_session)
+        };
+        assert_eq!(row(b"o", "log_duration", "on"), (true, settings(&[("log_duration", "on")])));
+        assert_eq!(row(b"o", "track_counts", "off"), (false, had.clone()));
+        assert_eq!(row(b"d", "log_duration", "off"), (false, Settings::default()));
+        assert!(told_by(&ask(&[Keeps::Unknown], &[])).has(Keeps::ForeignSetting));
+        assert!(!told_by(&ask(&[Keeps::Setting], &["work_mem"])).has(Keeps::ForeignSetting));
     }
 
     #[test]

@@ -177,6 +177,15 @@ impl Settings {
         sql
     }
 
+    /// Whether a server may refuse to bring a link that has `self` to `wanted`, for what has changed since these settings were made: rights, or
+    /// what a value names. Names with a dot are taken from anybody as long as no extension defines them.
+    pub fn may_be_refused(&self, wanted: &Settings) -> bool {
+        let differs = |name: &str| self.stored(name) != wanted.stored(name);
+        let may_be = |name: &str| !is_made_up(name) && NEVER_REFUSED.binary_search(&name).is_err();
+        let all = || self.pairs().chain(wanted.pairs()).map(|(name, _)| name);
+        self.has_role() || wanted.has_role() || all().any(|name| may_be(name) && differs(name))
+    }
+
     /// One statement that brings a link that has `self` to `wanted`; empty when there is nothing to do.
     ///
     /// `set_config` and not `SET`: it takes a list (`search_path`) in the form the startup packet has it, and NULL resets. Other
@@ -241,6 +250,79 @@ const RESET: &str = "\0";
 fn is_made_up(name: &str) -> bool {
     name.contains('.')
 }
+
+/// Parameters that any user may set, and whose values stay valid; sorted. Of others the answer is waited for before a statement is sent: a round trip
+/// where a link changes between sessions that differ in one. Source: guc_tables.c, `PGC_USERSET` without a check hook that looks at the catalog.
+const NEVER_REFUSED: [&str; 68] = [
+    "application_name",
+    "array_nulls",
+    "backslash_quote",
+    "bytea_output",
+    "check_function_bodies",
+    "client_connection_check_interval",
+    "client_encoding",
+    "client_min_messages",
+    "constraint_exclusion",
+    "cpu_index_tuple_cost",
+    "cpu_operator_cost",
+    "cpu_tuple_cost",
+    "cursor_tuple_fraction",
+    "datestyle",
+    "default_statistics_target",
+    "default_transaction_deferrable",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "effective_cache_size",
+    "enable_bitmapscan",
+    "enable_gathermerge",
+    "enable_hashagg",
+    "enable_hashjoin",
+    "enable_indexonlyscan",
+    "enable_indexscan",
+    "enable_material",
+    "enable_mergejoin",
+    "enable_nestloop",
+    "enable_parallel_append",
+    "enable_parallel_hash",
+    "enable_partition_pruning",
+    "enable_partitionwise_aggregate",
+    "enable_partitionwise_join",
+    "enable_seqscan",
+    "enable_sort",
+    "enable_tidscan",
+    "escape_string_warning",
+    "extra_float_digits",
+    "from_collapse_limit",
+    "geqo",
+    "geqo_threshold",
+    "gin_fuzzy_search_limit",
+    "hash_mem_multiplier",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "intervalstyle",
+    "jit",
+    "join_collapse_limit",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "lock_timeout",
+    "logical_decoding_work_mem",
+    "maintenance_work_mem",
+    "max_parallel_workers_per_gather",
+    "plan_cache_mode",
+    "quote_all_identifiers",
+    "random_page_cost",
+    "row_security",
+    "search_path",
+    "seq_page_cost",
+    "standard_conforming_strings",
+    "statement_timeout",
+    "synchronous_commit",
+    "timezone",
+    "transaction_timeout",
+    "work_mem",
+    "xmloption",
+];
 
 /// Parameters that leave the meaning of a statement alone.
 const SHAPELESS: [&str; 7] = [
@@ -319,6 +401,17 @@ mod tests {
             ),
         ] {
             assert_eq!(from.change_to(to), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_server_may_refuse_is_told_apart() {
+        let none = Settings::default();
+        assert!(NEVER_REFUSED.is_sorted());
+        for (name, may_be) in [("work_mem", false), ("app.user", false), ("role", true), ("log_duration", true)] {
+            let with = settings(&[(name, "1"), ("timezone", "UTC")]);
+            assert_eq!((none.may_be_refused(&with), with.may_be_refused(&none)), (may_be, may_be), "{name}");
+            assert_eq!(with.may_be_refused(&with.with("timezone", "GMT")), name == "role", "{name}");
         }
     }
 

@@ -23,11 +23,13 @@ pub enum Keeps {
     Unread,
     /// What it drew from sequences, if somebody asks for that (`currval`, `lastval`); no text alone shows it.
     Sequence,
+    /// A parameter that its own user may not set: a function with more rights (SECURITY DEFINER) has set it.
+    ForeignSetting,
 }
 
 impl Keeps {
     /// All kinds, in the order in which they are named.
-    pub const ALL: [Keeps; 10] = [
+    pub const ALL: [Keeps; 11] = [
         Keeps::Setting,
         Keeps::Prepare,
         Keeps::Listen,
@@ -38,6 +40,7 @@ impl Keeps {
         Keeps::Unknown,
         Keeps::Unread,
         Keeps::Sequence,
+        Keeps::ForeignSetting,
     ];
 
     /// In words, for a log or a table.
@@ -53,6 +56,7 @@ impl Keeps {
             Keeps::Unknown => "unknown",
             Keeps::Unread => "unknown statement",
             Keeps::Sequence => "sequence value",
+            Keeps::ForeignSetting => "setting beyond the user's rights",
         }
     }
 }

@@ -5,7 +5,7 @@ mod listening;
 
 use crate::client::flow::Kept;
 use crate::client::session::{FAILED, IDLE, Session};
-use crate::client::state::{Asking, Plain};
+use crate::client::state::{Asking, Claim, Plain};
 use crate::client::statements::Statement;
 use crate::monitor::fault::Fault;
 use crate::monitor::log::{Level, Who};
@@ -34,7 +34,9 @@ pub fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header
     if is_harmless(s, statement) {
         return;
     }
-    let is_alone = s.transaction == IDLE && s.replies.is_only_ours() && !s.state.by_mode;
+    // Whether a reset ends what keeps the link only the server tells.
+    let has_foreign = s.state.found.has(Keeps::ForeignSetting);
+    let is_alone = s.transaction == IDLE && s.replies.is_only_ours() && !s.state.by_mode && !has_foreign;
     if let (Some(plain), true) = (&statement.plain, is_alone) {
         s.state.plain = Some(plain.clone());
         s.state.resetting.clone_from(&statement.resets);
@@ -280,7 +282,7 @@ fn note_executed(state: &mut state::State, later: Leaves, text: &[u8]) {
 /// needs it.
 #[inline]
 pub fn settle(s: &mut Session, w: &Rc<Worker>) {
-    if s.link.is_none() || !s.is_at_rest() || s.entry.cancels.get() > 0 || s.state.is_claimed {
+    if s.link.is_none() || !s.is_at_rest() || s.entry.cancels.get() > 0 || s.state.claim != Claim::No {
         return;
     }
     if let Some(link) = s.link.as_ref().filter(|_| !s.state.due.reported.is_empty()) {
@@ -402,6 +404,7 @@ pub fn on_answer(s: &mut Session, w: &Rc<Worker>) {
         functions.learn(ask.sources.iter(), &answer.sources);
     }
     let had = s.state.kept();
+    let had_foreign = s.state.found.has(Keeps::ForeignSetting);
     let told = told_by(&ask);
     s.state.found = s.state.found.without(told).and(answer.found);
     if told.has(Keeps::Temporary) {
@@ -414,6 +417,9 @@ pub fn on_answer(s: &mut Session, w: &Rc<Worker>) {
         s.state.found = s.state.found.without(Leaves::of(Keeps::Unknown));
         if told.has(Keeps::Setting) {
             let outcome = settings_after(&ask, &answer, &s.state.settings, &s.state.startup, &s.pools.user);
+            if outcome.has_new_foreign || (had_foreign && !answer.foreign.is_empty()) {
+                s.state.found.add(Keeps::ForeignSetting);
+            }
             let of_link = w.shared.intern_settings(outcome.of_link).0;
             set_settings(s, w, outcome.of_session);
             if let Some(link) = &mut s.link {
@@ -528,6 +534,10 @@ pub fn bring(s: &mut Session, w: &Worker) {
     if !Arc::ptr_eq(&link.settings, &s.state.settings) {
         bring_settings(s, w);
     }
+    if s.state.claim != Claim::No {
+        // Statements are prepared under the session's settings, which the link may still refuse.
+        return;
+    }
     let Some(link) = &s.link else { return };
     if !Arc::ptr_eq(&link.by_sql, &s.state.by_sql) {
         bring_statements(s, w);
@@ -538,14 +548,33 @@ pub fn bring(s: &mut Session, w: &Worker) {
 fn bring_settings(s: &mut Session, w: &Worker) {
     let Some(link) = &mut s.link else { return };
     let sql = link.settings.change_to(&s.state.settings);
-    // Nothing may run as somebody else: who it is must be certain first.
-    let needs_answer = link.settings.has_role() || s.state.settings.has_role();
+    // Nothing may run as somebody else, or under settings of others: what may be refused must be certain first.
+    let needs_answer = link.settings.may_be_refused(&s.state.settings);
     link.settings = s.state.settings.clone();
     send_settings(s, w, &sql);
     if needs_answer && !s.replies.is_empty() {
         s.barrier = true;
-        s.state.is_claimed = true;
+        s.state.claim = Claim::Bringing;
     }
+}
+
+/// The link refuses to be brought to the session's settings from those it has. True: all are taken back first, and it is asked once more;
+/// none of the session's statements has been sent.
+pub fn cleans(s: &mut Session, w: &Worker, why: &str) -> bool {
+    let is_first = s.state.claim == Claim::Bringing && s.replies.is_last() && !s.state.telling;
+    if !is_first {
+        return false;
+    }
+    if let Some(link) = &s.link {
+        w.log_link(
+            &link.card.address,
+            format_args!("all settings are taken back, since those of the next session were refused: {why}"),
+        );
+    }
+    s.state.claim = Claim::Cleaning;
+    let sql = Settings::default().change_to(&s.state.settings);
+    send_settings(s, w, &format!("RESET SESSION AUTHORIZATION; SET ROLE NONE; RESET ALL; {sql}"));
+    true
 }
 
 fn send_settings(s: &mut Session, w: &Worker, sql: &str) {

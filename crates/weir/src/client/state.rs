@@ -29,6 +29,19 @@ pub enum Plain {
     Reset(Reset),
 }
 
+/// The link is not at rest though nothing is under way for the client: its next statement waits for an answer to something of ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Claim {
+    #[default]
+    No,
+    /// The statement's description was asked for.
+    Describing,
+    /// The link is being brought to the session's settings.
+    Bringing,
+    /// The same, after all settings of others were taken back: the link refused to be brought from those.
+    Cleaning,
+}
+
 pub struct State {
     /// What the session asked for in its startup packet.
     pub startup: Arc<Settings>,
@@ -65,8 +78,8 @@ pub struct State {
     pub resetting: Option<Reset>,
     /// DISCARD ALL has run, and the session's settings are not on the link yet.
     pub was_discarded: bool,
-    /// The link has been brought to this session for a statement that waits for it: it is not at rest.
-    pub is_claimed: bool,
+    /// Whether a statement waits for what the link is asked or brought.
+    pub claim: Claim,
     /// The startup's values are being set again after a reset.
     pub telling: bool,
     /// The ReadyForQuery of the reset waits for that.
@@ -111,7 +124,7 @@ impl State {
             bound_reset: None,
             resetting: None,
             was_discarded: false,
-            is_claimed: false,
+            claim: Claim::No,
             telling: false,
             owes_ready: false,
             untold: Vec::new(),
@@ -172,6 +185,8 @@ impl State {
             self.due.names.extend(names.known);
             self.due.any_setting |= names.others;
         }
+        // Which of its settings a session may not make itself is told with all of them.
+        self.due.any_setting |= leaves.has(Keeps::Setting) && self.found.has(Keeps::ForeignSetting);
         if leaves.has(Keeps::Unknown) || self.due.any_setting {
             self.due.add_custom_names(text);
             self.due.add_custom_names(values);
@@ -223,7 +238,7 @@ impl State {
         self.bound_reset = None;
         self.resetting = None;
         self.was_discarded = false;
-        self.is_claimed = false;
+        self.claim = Claim::No;
         self.telling = false;
         self.owes_ready = false;
         self.untold.clear();

@@ -126,6 +126,10 @@ pub fn refused_ahead(s: &mut Session, w: &Worker, header: Header, looks: bool, w
     let is_lost = matches!(report.severity, b"FATAL" | b"PANIC");
     let text = String::from_utf8_lossy(report.message).into_owned();
     let code = String::from_utf8_lossy(report.sqlstate).into_owned();
+    if looks && !is_lost && s.replies.is_setting() && inventory::cleans(s, w, &text) {
+        s.down.eat(header);
+        return Ok(true);
+    }
     if looks && net::on_refused_ahead(s, w, header, is_lost) {
         cached::undone(s);
         cached::lost(s, w);

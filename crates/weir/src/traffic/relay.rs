@@ -8,6 +8,7 @@ mod from_server;
 use crate::client::flow::{Flow, Need};
 use crate::client::inventory;
 use crate::client::session::{Change, IDLE, Refusal, Session};
+use crate::client::state::Claim;
 use crate::client::statements::{self, Statement};
 use crate::io::reactor::parked;
 use crate::io::socket::Got;
@@ -402,7 +403,9 @@ fn must_hold(s: &mut Session) -> bool {
     if s.barrier {
         s.barrier = !s.replies.is_empty();
         s.verb_bound &= s.barrier;
-        s.state.is_claimed &= s.barrier;
+        if !s.barrier {
+            s.state.claim = Claim::No;
+        }
     }
     s.filling = s.replies.is_full(s.filling);
     let is_cancelling = s.entry.cancels.get() > 0 && s.replies.is_empty() && s.link.is_some();

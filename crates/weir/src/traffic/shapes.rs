@@ -6,6 +6,7 @@
 //! changed is refused in PostgreSQL's own words. A link that has the statement already is asked nothing.
 
 use crate::client::session::{IDLE, Session};
+use crate::client::state::Claim;
 use crate::client::statements::Prepared;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::worker::Worker;
@@ -81,7 +82,7 @@ pub fn wait(s: &mut Session, w: &Worker, id: StatementId, is_alone: bool) {
     s.asked = Some(id);
     s.flushed = false;
     s.barrier = true;
-    s.state.is_claimed = true;
+    s.state.claim = Claim::Describing;
     timing::asked(s, w);
 }
 

@@ -59,6 +59,7 @@ mod read_only;
 mod renamed;
 mod replication;
 mod restart;
+mod rights;
 mod roles;
 mod routing;
 mod sequences;

@@ -4,7 +4,7 @@ use super::{drain_down, misplaced, settle};
 use crate::client::inventory;
 use crate::client::session::{Begun, FAILED, IDLE, Own, Refusal, Session, WITHIN};
 use crate::client::session_card::Doing;
-use crate::client::state::State;
+use crate::client::state::{Claim, State};
 use crate::io::socket::Got;
 use crate::monitor::fault::Fault;
 use crate::monitor::stats::Stat;
@@ -335,7 +335,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     }
     if asked_alone && s.net.on_refused_ahead(report.severity, report.sqlstate) {
         // The link goes as soon as it has said that it is ready.
-        s.state.is_claimed = false;
+        s.state.claim = Claim::No;
         s.discarding = was_discarding;
         s.down.eat(header);
         return;
@@ -364,7 +364,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     s.farewell = Some(last_word(&report));
     if asked_alone {
         // Only ours was under way: what waits for it takes its way again when the link is gone, as after a bare end of file.
-        (s.state.is_claimed, s.discarding) = (false, was_discarding);
+        (s.state.claim, s.discarding) = (Claim::No, was_discarding);
     } else if dropped.skips || dropped.discard {
         // The client hears of it when the link is gone.
         s.replies.unskip();
