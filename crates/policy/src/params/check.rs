@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Time between these attempts.", ..ROW },
     Param { name: "connect_timeout", kind: Kind::Millis { min: 0, max: INT_MAX }, default: "10000", applies: Applies::OnReload, indexed: Indexed::NodeOrDefault,
         set: |c, n, v| c.node(n).connect_timeout_ms = v.millis(),
-        help: "Time to wait for a server to accept a connection. 0: no limit.", ..BUILT },
+        help: "Time to wait for a server to let Weir in, and to answer the check of roles. 0: no limit (10 s for the check).", ..BUILT },
     Param { name: "health_check_test", kind: Kind::Bool, default: "off", applies: Applies::AtStart, since: "4.4",
         help: "For tests: let the file backend_down_request in work_dir name nodes whose health check fails.", ..ROW },
 ];

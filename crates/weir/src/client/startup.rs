@@ -635,7 +635,7 @@ async fn any_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Bo
 fn nobody_up(w: &Worker) -> Fault {
     Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached")
         .detail(w.view().causes())
-        .hint("Look at the log, and whether the servers run and sr_check_user may log in to them.")
+        .hint("Look at the log or SHOW POOL_NODES of the administration console, and whether the servers run and sr_check_user may log in to them.")
 }
 
 /// The shorter of two limits; 0 is none.

@@ -22,7 +22,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_policy::cluster::{ClusterView, Health, NodeView, Role};
+use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
 use weir_policy::config;
 use weir_policy::route::{self, Side};
 use weir_policy::rule::Rule;
@@ -412,8 +412,13 @@ pub fn version() -> String {
     format!("{} (Weir)", env!("CARGO_PKG_VERSION"))
 }
 
-fn pool_nodes(ask: &Asker<'_>) -> Vec<Vec<String>> {
-    let view = ask.w.view().clone();
+fn pool_nodes(ask: &Asker<'_>) -> Rows {
+    nodes(ask.w, ask.session.favourite)
+}
+
+/// The servers, for a session whose reads go to one of them.
+pub fn nodes(w: &Worker, favourite: Option<NodeIndex>) -> Rows {
+    let view = w.view().clone();
     let mut rows = Vec::new();
     for (at, node) in view.nodes.iter().enumerate() {
         let (state, sync) = node.replication.clone().unwrap_or_default();
@@ -426,9 +431,9 @@ fn pool_nodes(ask: &Asker<'_>) -> Vec<Vec<String>> {
             format!("{:.6}", node.weight),
             role(&view, at).to_string(),
             pg_role(node).to_string(),
-            sums(ask, |counters| counters.statements(node.id))[0].to_string(),
-            (ask.session.favourite == Some(at)).to_string(),
-            delay(ask, node),
+            sums(w, |counters| counters.statements(node.id))[0].to_string(),
+            (favourite == Some(at)).to_string(),
+            delay(w, node),
             state,
             sync,
             utc(node.changed_at_s),
@@ -438,8 +443,8 @@ fn pool_nodes(ask: &Asker<'_>) -> Vec<Vec<String>> {
 }
 
 /// The lag as Pgpool-II shows it: as time if the threshold is one, else in bytes.
-fn delay(ask: &Asker<'_>, node: &NodeView) -> String {
-    if ask.w.peek_config().check.delay_ms_max == 0 {
+fn delay(w: &Worker, node: &NodeView) -> String {
+    if w.peek_config().check.delay_ms_max == 0 {
         return node.lag_bytes.unwrap_or(0).to_string();
     }
     let seconds = node.lag_us.unwrap_or(0) as f64 / 1e6;
@@ -451,9 +456,9 @@ fn role(view: &ClusterView, at: usize) -> &'static str {
 }
 
 /// Counters of all workers, added up.
-fn sums<const N: usize>(ask: &Asker<'_>, of: impl Fn(&Counters) -> [u64; N]) -> [u64; N] {
+fn sums<const N: usize>(w: &Worker, of: impl Fn(&Counters) -> [u64; N]) -> [u64; N] {
     let add = |sums: [u64; N], more: [u64; N]| std::array::from_fn(|at| sums[at] + more[at]);
-    ask.w.shared.counters.iter().map(of).fold([0; N], add)
+    w.shared.counters.iter().map(of).fold([0; N], add)
 }
 
 fn pool_backend_stats(ask: &Asker<'_>) -> Rows {
@@ -461,8 +466,8 @@ fn pool_backend_stats(ask: &Asker<'_>) -> Rows {
     let row = |(at, node): (usize, &NodeView)| {
         let place = [node.id.to_string(), node.hostname.clone(), node.port.to_string()];
         let state = [status(node).to_string(), role(&view, at).to_string()];
-        let statements = sums(ask, |counters| counters.statements(node.id)).map(|count| count.to_string());
-        let errors = sums(ask, |counters| counters.severities(node.id)).map(|count| count.to_string());
+        let statements = sums(ask.w, |counters| counters.statements(node.id)).map(|count| count.to_string());
+        let errors = sums(ask.w, |counters| counters.severities(node.id)).map(|count| count.to_string());
         place.into_iter().chain(state).chain(statements).chain(errors).collect()
     };
     view.nodes.iter().enumerate().map(row).collect()

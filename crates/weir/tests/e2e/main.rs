@@ -56,6 +56,7 @@ mod pooling;
 mod prepared;
 mod protocol;
 mod read_only;
+mod refused;
 mod renamed;
 mod replication;
 mod restart;

@@ -59,6 +59,7 @@ impl Message {
                 b'V' => failure.severity = text,
                 b'C' => failure.sqlstate = text,
                 b'M' => failure.message = text,
+                b'D' => failure.detail = text,
                 b'H' => failure.hint = text,
                 b'P' => failure.position = text,
                 _ => {}
@@ -79,6 +80,7 @@ pub struct Failure {
     pub severity: String,
     pub sqlstate: String,
     pub message: String,
+    pub detail: String,
     pub hint: String,
     pub position: String,
 }

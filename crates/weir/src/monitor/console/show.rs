@@ -1,10 +1,12 @@
-//! The console's SHOW commands: one row of `VIEWS` each. Columns and their types are those of PgBouncer 1.25, in its order.
+//! The console's SHOW commands: one row of `VIEWS` each. Columns and their types are those of PgBouncer 1.25, in its order;
+//! `pool_nodes` is Weir's.
 
 use super::table::{Column, Rows, Table, Value, int, long, numeric, text};
 use crate::client::session::Session;
 use crate::client::session_card::{Card, Doing};
 use crate::monitor::log::utc;
 use crate::monitor::stats::{Stat, Totals};
+use crate::monitor::views;
 use crate::process::shared::{Shared, seconds};
 use crate::process::worker::Worker;
 use crate::server::census::{Group, groups, links};
@@ -37,6 +39,7 @@ const VIEWS: &[View] = &[
     View { name: "mem", columns: MEMORY, rows: memory },
     View { name: "peer_pools", columns: PEER_POOLS, rows: |_| Rows::new() },
     View { name: "peers", columns: &[int("peer_id"), text("host"), int("port"), int("pool_size")], rows: |_| Rows::new() },
+    View { name: "pool_nodes", columns: POOL_NODES, rows: pool_nodes },
     View { name: "pools", columns: POOLS, rows: pools },
     View { name: "servers", columns: CONNECTIONS, rows: servers },
     View { name: "state", columns: &[text("key"), text("value")], rows: state },
@@ -87,6 +90,14 @@ const POOLS: &[Column] = &[
     text("load_balance_hosts"),
 ];
 
+/// Weir's own: the list that is asked for when no server is up, and nobody else can log in. Beside Pgpool-II's columns, why a node is down.
+#[rustfmt::skip]
+const POOL_NODES: &[Column] = &[
+    text("node_id"), text("hostname"), text("port"), text("status"), text("pg_status"), text("lb_weight"), text("role"),
+    text("pg_role"), text("select_cnt"), text("load_balance_node"), text("replication_delay"), text("replication_state"),
+    text("replication_sync_state"), text("last_status_change"), text("cause"),
+];
+
 #[rustfmt::skip]
 const STATS: &[Column] = &[
     text("database"), numeric("total_server_assignment_count"), numeric("total_xact_count"), numeric("total_query_count"),
@@ -130,6 +141,12 @@ pub fn table_of(w: &Worker, name: &str) -> Option<Table> {
 /// A setting of a server that is only there to please drivers.
 pub fn fake(name: &str) -> Option<(&'static str, &'static str)> {
     FAKES.iter().copied().find(|(known, _)| *known == name)
+}
+
+fn pool_nodes(w: &Worker) -> Rows {
+    let causes: Vec<String> = w.view().nodes.iter().map(|node| node.cause.clone().unwrap_or_default()).collect();
+    let told = views::nodes(w, None).into_iter().zip(causes);
+    told.map(|(node, cause)| node.into_iter().chain([cause]).map(Value::from).collect()).collect()
 }
 
 /// What SHOW HELP lists.
