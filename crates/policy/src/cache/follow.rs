@@ -142,6 +142,8 @@ pub struct Follower {
     open: Option<Told>,
     /// Those told that may not be visible yet; their slots are raised.
     pending: Vec<Told>,
+    /// The last round's number and snapshot, of this history.
+    latest: Option<(u64, Snapshot)>,
 }
 
 impl Follower {
@@ -156,6 +158,7 @@ impl Follower {
             points: VecDeque::new(),
             open: None,
             pending: Vec::new(),
+            latest: None,
         }
     }
 
@@ -220,7 +223,13 @@ impl Follower {
             }
             // First of all: what is covered is looked at before the slots.
             book.raise(&told.slots);
-            self.pending.push(told);
+            match &self.latest {
+                // The round was ahead of the stream: to wait for the next one would keep the tables raised for nothing.
+                Some((round, snapshot)) if snapshot.shows(told.xid) => {
+                    book.settle(&told.slots, Outcome::Committed { round: *round });
+                }
+                Some(_) | None => self.pending.push(told),
+            }
         }
         self.reach(end);
         Ok(())
@@ -243,6 +252,7 @@ impl Follower {
         }
         self.settle(round, book);
         self.settle_start(round, book);
+        self.latest = Some((round.number, round.snapshot.clone()));
         let covered = Covered { round: round.number, asked_ms: round.asked_ms };
         self.points.push_back(Point { covered, position: round.position });
         if self.points.len() > POINTS_MAX {
@@ -275,6 +285,7 @@ impl Follower {
         }
         self.standing = Standing::Away;
         self.open = None;
+        self.latest = None;
         self.points.clear();
         self.covered = Covered::default();
         // The database's slot stands for them from here on.

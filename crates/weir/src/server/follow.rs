@@ -15,6 +15,8 @@ pub struct Follow {
     asked_ms: AtomicU64,
     /// When the oldest round was asked for that is not covered.
     behind_since_ms: AtomicU64,
+    /// A commit was told that no round has shown yet, and nobody has asked for one in a hurry since.
+    has_news: AtomicBool,
     /// A task looks after it.
     watched: AtomicBool,
     /// It is to leave the database alone.
@@ -58,6 +60,7 @@ impl Default for Follow {
             round: AtomicU64::new(0),
             asked_ms: AtomicU64::new(0),
             behind_since_ms: AtomicU64::new(NOT_BEHIND),
+            has_news: AtomicBool::new(false),
             watched: AtomicBool::new(false),
             unwanted: AtomicBool::new(false),
             machine: Mutex::default(),
@@ -127,7 +130,18 @@ impl Follow {
     }
 
     pub fn commit(&self, end: u64) -> Result<(), FollowError> {
-        self.act(|machine| machine.follower.commit(end, &mut machine.book)).unwrap_or(Ok(()))
+        let done = self.act(|machine| {
+            let done = machine.follower.commit(end, &mut machine.book);
+            self.has_news.store(machine.follower.pending() > 0, Ordering::Relaxed);
+            done
+        });
+        done.unwrap_or(Ok(()))
+    }
+
+    /// Something is not kept, perhaps since a commit was told that no round has shown. True, once for each: it is worth to ask for a round at once.
+    #[inline]
+    pub fn take_news(&self) -> bool {
+        self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::Relaxed)
     }
 
     pub fn reach(&self, position: u64) {

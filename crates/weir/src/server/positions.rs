@@ -37,6 +37,8 @@ pub struct Positions {
     answered_round: AtomicU64,
     /// The round that somebody needs.
     wanted: AtomicU64,
+    /// The round that is wanted is wanted at once.
+    is_urgent: AtomicBool,
     /// The sampler sets no timer: it must be woken.
     asleep: AtomicBool,
     /// The sampler's task on the first worker.
@@ -76,6 +78,7 @@ impl Default for Positions {
             answered_round: AtomicU64::new(0),
             // The first one is for all who come: it shows who keeps up.
             wanted: AtomicU64::new(1),
+            is_urgent: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             task: AtomicU32::new(crate::io::reactor::NO_TASK),
             waiters: Mutex::default(),
@@ -113,6 +116,7 @@ impl Positions {
 
     /// Begins a round: to be called before the primary is asked.
     pub fn begin_round(&self) -> u64 {
+        self.is_urgent.store(false, Ordering::SeqCst);
         self.round.fetch_add(1, Ordering::SeqCst) + 1
     }
 
@@ -135,6 +139,16 @@ impl Positions {
         }
         self.wanted.fetch_max(round, Ordering::SeqCst);
         self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst)
+    }
+
+    /// Somebody needs the next round, and soon. The sampler must be woken.
+    pub fn hurry(&self) {
+        self.wanted.fetch_max(self.next_round(), Ordering::SeqCst);
+        self.is_urgent.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_urgent(&self) -> bool {
+        self.is_urgent.load(Ordering::SeqCst)
     }
 
     pub fn wanted(&self) -> u64 {

@@ -261,7 +261,7 @@ impl Scout {
             return Duty::At(retry_at);
         }
         let positions = &self.w.shared.positions;
-        let gap = if positions.has_waiters() { self.gap.min(GAP_MIN) } else { self.gap };
+        let gap = if positions.has_waiters() || positions.is_urgent() { self.gap.min(GAP_MIN) } else { self.gap };
         let due_at = self.asked_at.map_or(now, |at| at + gap);
         let is_wanted = match role {
             // Who waits for the primary to show what a standby showed wants no later round, and only such a round tells.

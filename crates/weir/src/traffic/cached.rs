@@ -372,7 +372,10 @@ fn prepare(
             flight => flight,
         },
     };
-    let deps = deps?;
+    let Some(deps) = deps else {
+        fresh::hurry(s, w);
+        return None;
+    };
     // After the stamps: with another catalog by now it may be made of other tables.
     if s.pools.known.edition() != s.place.edition() {
         return None;

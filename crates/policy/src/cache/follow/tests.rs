@@ -271,8 +271,9 @@ impl World {
                 follower.begin(10 + *writer as u32).unwrap();
                 WRITERS[*writer].iter().for_each(|slot| follower.change(*slot).unwrap());
                 follower.commit(told as u64 + 1, book).unwrap();
-                if without == Without::Visible {
-                    let told = follower.pending.remove(0);
+                if without == Without::Visible
+                    && let Some(told) = follower.pending.pop()
+                {
                     book.settle(&told.slots, Outcome::Committed { round: self.answered.len() as u64 + 1 });
                 }
             });

@@ -89,6 +89,15 @@ pub fn follow(s: &Session, w: &Worker, answers: &Answers) {
     }
 }
 
+/// An answer is not kept, since its tables are about to change. If that is a commit which the log has told and no round has shown yet, a round is asked
+/// for at once: it has most likely been visible for long, and all reads until the next round would go to servers.
+pub fn hurry(s: &Session, w: &Worker) {
+    if s.pools.known.follow.take_news() {
+        w.shared.positions.hurry();
+        causal::wake_sampler(w);
+    }
+}
+
 /// A statement wants these databases for itself: whether it waits until nobody follows their logs any more. A server refuses at once to drop
 /// a database that has a slot.
 #[cold]
