@@ -67,6 +67,7 @@ const MODULES: &[Module] = &[
     row(7, "aim", &[("cached", "tells it that a transaction begins")]),
     row(7, "answer", &[]),
     row(7, "shapes", &[]),
+    row(7, "signals", &[]),
     row(7, "cached", &[]),
     row(7, "exposition", &[]),
     row(6, "timing", &[("statement_log", "says how long a statement took")]),

@@ -26,6 +26,7 @@ pub mod route;
 pub mod rule;
 pub mod sequences;
 pub mod settings;
+pub mod signals;
 pub mod temporary;
 pub mod throttle;
 pub mod tls;

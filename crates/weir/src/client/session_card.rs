@@ -3,6 +3,7 @@
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -32,6 +33,8 @@ impl Doing {
 pub struct Card {
     /// The process id the client was told.
     pub pid: u32,
+    /// Number of the worker that serves it.
+    pub worker: u8,
     pub user: Arc<str>,
     pub database: Arc<str>,
     pub application: Box<str>,
@@ -60,10 +63,26 @@ pub struct Ends {
     pub local: Option<IpAddr>,
 }
 
+/// What a session is called by its client and where it is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Number {
+    pub pid: u32,
+    pub worker: u8,
+}
+
+/// The process ids that clients are told: above those of any process (Linux has them up to 4194304), and positive as an `int4`.
+const PIDS: RangeInclusive<u32> = (1 << 22) + 1..=i32::MAX as u32;
+
+/// The process id after another one.
+fn next_pid(last: u32) -> u32 {
+    last.checked_add(1).filter(|pid| PIDS.contains(pid)).unwrap_or(*PIDS.start())
+}
+
 impl Card {
-    pub fn new(pid: u32, user: Arc<str>, database: Arc<str>, application: &str, ends: Ends, connected_at_s: u64) -> Card {
+    pub fn new(number: Number, user: Arc<str>, database: Arc<str>, application: &str, ends: Ends, connected_at_s: u64) -> Card {
         Card {
-            pid,
+            pid: number.pid,
+            worker: number.worker,
             user,
             database,
             application: application.into(),
@@ -109,12 +128,31 @@ impl Card {
 }
 
 /// The cards of all sessions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Cards {
     cards: Mutex<HashMap<u32, Arc<Card>>>,
+    /// The process id that was given last.
+    last: Mutex<u32>,
 }
 
 impl Cards {
+    /// `seed`: where the process ids begin, so that those of a restarted proxy, or of another one, are most likely others.
+    pub fn new(seed: u32) -> Cards {
+        let last = PIDS.start() + seed % (PIDS.end() - PIDS.start());
+        Cards { cards: Mutex::default(), last: Mutex::new(last) }
+    }
+
+    /// A process id that no session has. It is not given again before two billion others were.
+    pub fn next_pid(&self) -> u32 {
+        let mut last = self.last.lock();
+        loop {
+            *last = next_pid(*last);
+            if !self.cards.lock().contains_key(&last) {
+                return *last;
+            }
+        }
+    }
+
     pub fn add(&self, card: Arc<Card>) {
         self.cards.lock().insert(card.pid, card);
     }
@@ -132,5 +170,30 @@ impl Cards {
         let mut all: Vec<_> = self.cards.lock().values().cloned().collect();
         all.sort_by_key(|card| card.pid);
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_id_is_above_those_of_processes_and_positive_as_an_int4() {
+        assert_eq!(next_pid(5_000_000), 5_000_001);
+        assert_eq!([0, i32::MAX as u32, u32::MAX].map(next_pid), [4_194_305; 3]);
+        for seed in [0, 1, u32::MAX] {
+            let cards = Cards::new(seed);
+            let (one, two) = (cards.next_pid(), cards.next_pid());
+            assert!(PIDS.contains(&one) && PIDS.contains(&two) && one != two, "{seed}");
+        }
+    }
+
+    #[test]
+    fn a_process_id_that_a_session_has_is_not_given_again() {
+        let cards = Cards::new(0);
+        let ends = Ends { client: None, local: None };
+        let taken = next_pid(*cards.last.lock());
+        cards.add(Arc::new(Card::new(Number { pid: taken, worker: 0 }, "a".into(), "a".into(), "", ends, 0)));
+        assert_eq!(cards.next_pid(), taken + 1);
     }
 }

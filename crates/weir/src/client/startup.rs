@@ -371,7 +371,7 @@ impl Door<'_> {
         let application = wishes.settings.get(APPLICATION_NAME).unwrap_or_default();
         welcome.write(Some(application).filter(|name| is_plain(name)), &mut out);
         let whose = (pools.user.clone(), pools.database.clone(), Some(pools.clone()));
-        let entry = self.entry(whose, application, startup.version)?;
+        let entry = self.entry(whose, application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
         write::backend_key_data(&mut out, entry.card.pid, &entry.key);
         write::ready(&mut out, crate::client::session::IDLE);
@@ -407,7 +407,7 @@ impl Door<'_> {
         }
         self.settle(None).await;
         let application = startup.get("application_name").unwrap_or_default();
-        let entry = self.entry((caller.user.into(), caller.database.into(), None), application, startup.version)?;
+        let entry = self.entry((caller.user.into(), caller.database.into(), None), application, startup.version);
         console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await
     }
 
@@ -480,16 +480,16 @@ impl Door<'_> {
         })
     }
 
-    fn entry(&self, whose: Whose, application: &str, version: Version) -> Result<Rc<Entry>, Fault> {
+    fn entry(&self, whose: Whose, application: &str, version: Version) -> Rc<Entry> {
         let (user, database, pools) = whose;
         let ends = Ends { client: self.peer, local: self.peer.and_then(|_| self.local_ip()) };
         let now_s = seconds(SystemTime::now());
         // Longer keys came with protocol 3.2.
         let key: Box<[u8]> =
             if version >= Version::V3_2 { Box::new(self.w.random::<32>()) } else { Box::new(self.w.random::<4>()) };
-        let entry = self.w.enter(|pid| Entry {
+        self.w.enter(|number| Entry {
             since_ms: self.w.now_ms(),
-            card: Arc::new(Card::new(pid, user, database, application, ends, now_s)),
+            card: Arc::new(Card::new(number, user, database, application, ends, now_s)),
             key,
             task: Cell::new(self.w.reactor.current_task()),
             link: RefCell::default(),
@@ -503,8 +503,7 @@ impl Door<'_> {
             overdue: RefCell::default(),
             seat: RefCell::default(),
             farewell: RefCell::default(),
-        });
-        entry.ok_or_else(|| Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, "no more sessions can be numbered on this worker"))
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use weir_policy::config::Config;
 use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class, Side};
 use weir_policy::rule::Rule;
+use weir_policy::signals::Call;
 use weir_policy::wish::Goal;
 use weir_sql::beyond_ascii::names_beyond_ascii;
 use weir_sql::facts::{Effect, Facts, Hint, Keeps, Leaves, Name, Reset, SessionVerb, Transaction, Verb};
@@ -107,6 +108,8 @@ pub struct Statement {
     pub caching: Option<Box<Caching>>,
     /// It may change what names without a schema mean, as far as its text shows; also in the rest of its own text.
     pub moves: bool,
+    /// It may end or cancel a session: see `signals`.
+    pub signals: bool,
     /// Its text is more than one statement.
     pub is_many: bool,
     /// With `standard_conforming_strings` off it may be another statement. A literal with one has no skeleton: so has none of its kind.
@@ -293,6 +296,7 @@ pub fn unknown() -> Statement {
         redefines: true,
         plain: None,
         local: None,
+        signals: false,
         is_barrier: true,
         resets: None,
         locks: false,
@@ -341,6 +345,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
     let recalls = recalls && !is_prepare;
     Statement {
         local: views::local_of(&facts, &readable),
+        signals: Call::of(&readable).is_some(),
         class,
         names: if class.side == Side::Reader { Names::of(&facts) } else { None },
         beside: if class.side == Side::Reader { None } else { Names::of(&facts) },

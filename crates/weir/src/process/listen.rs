@@ -362,6 +362,7 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
         Message::Wake(_)
         | Message::Release { .. }
         | Message::Cancel { .. }
+        | Message::Interrupt(_)
         | Message::Refresh
         | Message::Stop
         | Message::Kill(_)

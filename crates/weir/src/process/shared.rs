@@ -65,6 +65,8 @@ pub enum Message {
         pid: u32,
         key: Vec<u8>,
     },
+    /// Cancel what this session runs; who asks for it may.
+    Interrupt(u32),
     /// Configuration or cluster view changed.
     Refresh,
     Stop,
@@ -210,7 +212,7 @@ impl Shared {
             pools: Pools::default(),
             roles: Mutex::default(),
             catalogs: Catalogs::default(),
-            cards: Cards::default(),
+            cards: Cards::new(u32::from_le_bytes(crate::random())),
             seats: Seats::default(),
             gates: Gates::default(),
             counters,

@@ -3,7 +3,7 @@
 use crate::client::hub::Hub;
 use crate::client::inquiry::Inquiry;
 use crate::client::seats::Seat;
-use crate::client::session_card::{Card, Doing};
+use crate::client::session_card::{Card, Doing, Number};
 use crate::client::statements::Statements;
 use crate::io::buffers::Buffers;
 use crate::io::reactor::{NO_TASK, Reactor, TaskId};
@@ -178,8 +178,8 @@ pub struct Worker {
     pub reactor: Reactor,
     pub buffers: Rc<Buffers>,
     pub statements: RefCell<Statements>,
-    pub entries: RefCell<Vec<Option<Rc<Entry>>>>,
-    free_entries: RefCell<Vec<usize>>,
+    /// Sessions by the process id their clients were told.
+    pub entries: RefCell<HashMap<u32, Rc<Entry>>>,
     pub welcomes: RefCell<startup::Welcomes>,
     /// A round's time, and the same in milliseconds: see `now_ms`.
     round: Cell<(Instant, u64)>,
@@ -219,9 +219,6 @@ pub struct Worker {
 /// of others their turn.
 const HANDSHAKES_MAX: u32 = 4;
 
-/// Sessions one worker numbers: the rest of a process id is the worker's number.
-const ENTRY_BITS: u32 = 20;
-
 /// While the proxy stops: time between two looks at whether all is paused and no server connection is in use.
 const PAUSED_PERIOD: Duration = Duration::from_millis(50);
 
@@ -248,7 +245,6 @@ impl Worker {
             buffers: reactor.buffers.clone(),
             statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48)),
             entries: RefCell::default(),
-            free_entries: RefCell::default(),
             welcomes: RefCell::new(startup::Welcomes::default()),
             round: Cell::new((shared.begun, 0)),
             handshakes: Cell::new((shared.begun, 0)),
@@ -378,7 +374,7 @@ impl Worker {
                 .say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
             return;
         }
-        let entry = self.entries.borrow().iter().flatten().find(|entry| entry.task.get() == task).cloned();
+        let entry = self.entries.borrow().values().find(|entry| entry.task.get() == task).cloned();
         let Some(entry) = entry else { return };
         self.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));
         if let Some(link) = entry.link.take() {
@@ -409,6 +405,7 @@ impl Worker {
                     });
                 }
                 Message::Cancel { pid, key } => self.cancel(pid, &key),
+                Message::Interrupt(pid) => self.interrupt(pid),
                 Message::Refresh => self.refresh(),
                 Message::Stop => {
                     self.doors.borrow().iter().for_each(|task| self.reactor.wake(*task));
@@ -540,18 +537,18 @@ impl Worker {
         }
         let farewell =
             Fault::fatal(crate::monitor::fault::sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
-        for entry in self.entries.borrow().iter().flatten() {
+        for entry in self.entries.borrow().values() {
             *entry.farewell.borrow_mut() = Some(farewell.clone());
             self.reactor.wake(entry.task.get());
         }
     }
 
     /// Ends sessions because an administrator said so. The console's own are not meant by the name of a database.
-    fn kill(&self, victim: &Victim) {
+    fn kill(self: &Rc<Worker>, victim: &Victim) {
         let farewell =
             Fault::fatal(crate::monitor::fault::sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
         let console = self.peek_config().admin.database.clone();
-        for entry in self.entries.borrow().iter().flatten() {
+        for entry in self.entries.borrow().values() {
             let is_meant = match victim {
                 Victim::Client(pid) => entry.card.pid == *pid,
                 Victim::Database(database) => entry.card.database == *database && *database.as_ref() != *console,
@@ -561,6 +558,10 @@ impl Worker {
                 Victim::All => *entry.card.database != *console,
             };
             if is_meant {
+                // What a server does for it shall not go on unseen.
+                if matches!(victim, Victim::Client(_)) && entry.card.doing() == Doing::Executing {
+                    self.forward_cancel(entry);
+                }
                 *entry.farewell.borrow_mut() = Some(farewell.clone());
                 self.reactor.wake(entry.task.get());
             }
@@ -761,49 +762,42 @@ impl Worker {
         pool.forget(self, serial);
     }
 
-    /// Takes a place for a session; the process id its client will be told holds worker and place. `None` when all are taken.
-    pub fn enter(&self, make: impl FnOnce(u32) -> Entry) -> Option<Rc<Entry>> {
-        let mut entries = self.entries.borrow_mut();
-        let at = match self.free_entries.borrow_mut().pop() {
-            Some(at) => at,
-            None if entries.len() < (1 << ENTRY_BITS) - 1 => {
-                entries.push(None);
-                entries.len() - 1
-            }
-            None => return None,
-        };
-        let entry = Rc::new(make((u32::from(self.id) << ENTRY_BITS) | (at as u32 + 1)));
-        entries[at] = Some(entry.clone());
-        Some(entry)
+    /// Notes a session under the process id that its client will be told.
+    pub fn enter(&self, make: impl FnOnce(Number) -> Entry) -> Rc<Entry> {
+        let number = Number { pid: self.shared.cards.next_pid(), worker: self.id };
+        let entry = Rc::new(make(number));
+        self.entries.borrow_mut().insert(number.pid, entry.clone());
+        entry
     }
 
     pub fn leave(&self, entry: &Entry) {
         if let Some(node) = entry.clock.flight.take() {
             self.loads.end(node);
         }
-        let at = (entry.card.pid & ((1 << ENTRY_BITS) - 1)) as usize - 1;
-        if let Some(place) = self.entries.borrow_mut().get_mut(at) {
-            *place = None;
-            self.free_entries.borrow_mut().push(at);
-        }
+        self.entries.borrow_mut().remove(&entry.card.pid);
     }
 
-    /// Passes a CancelRequest to whatever worker the process id names.
+    /// Passes a CancelRequest to the worker that serves the session.
     pub fn route_cancel(&self, pid: u32, key: Vec<u8>) {
-        if let Some(mailbox) = self.shared.mailboxes.get((pid >> ENTRY_BITS) as usize) {
-            mailbox.send(Message::Cancel { pid, key });
+        match self.shared.cards.get(pid) {
+            Some(card) => self.shared.mailboxes[usize::from(card.worker)].send(Message::Cancel { pid, key }),
+            None => self.shared.log.say(Level::Log, format_args!("process id {pid} in a cancel request is of no session")),
         }
     }
 
     fn cancel(self: &Rc<Worker>, pid: u32, key: &[u8]) {
-        let at = (pid & ((1 << ENTRY_BITS) - 1)) as usize;
         let entries = self.entries.borrow();
-        let entry = at.checked_sub(1).and_then(|at| entries.get(at)).and_then(Option::as_ref);
-        let Some(entry) = entry.filter(|entry| bool::from(entry.key.ct_eq(key))) else {
+        let Some(entry) = entries.get(&pid).filter(|entry| bool::from(entry.key.ct_eq(key))) else {
             let text = format_args!("wrong key in cancel request for process {pid}");
             return self.shared.log.say(Level::Log, text);
         };
         self.forward_cancel(entry);
+    }
+
+    fn interrupt(self: &Rc<Worker>, pid: u32) {
+        if let Some(entry) = self.entries.borrow().get(&pid) {
+            self.forward_cancel(entry);
+        }
     }
 
     /// Forwards a cancel request to the link that the session uses.

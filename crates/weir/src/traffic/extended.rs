@@ -20,6 +20,7 @@ use crate::traffic::cached;
 use crate::traffic::judging;
 use crate::traffic::sequences;
 use crate::traffic::shapes;
+use crate::traffic::signals;
 use crate::traffic::timing;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -295,13 +296,15 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if (is_unread && cached::must_wait_unread(s, w)) || (!is_unread && cached::must_wait(s, w, &prepared.statement)) {
         return Ok(Flow::Hold);
     }
+    let (hit, prepared) = signals::of_bind(s, w, prepared, header);
     let prepared = match bring(s, w, prepared, told, is_unnamed) {
         Brought::Here(prepared) => prepared,
         Brought::Soon => return Ok(hold(s, w)),
         Brought::Changed => return refuse(s, w, header, shapes::changed()),
         Brought::Behind => return on_bind(s, w, header),
     };
-    let statement = unknown.as_ref().unwrap_or(&prepared.statement);
+    let called = hit.as_ref().map(|hit| hit.send(w));
+    let statement = unknown.as_ref().or(called).unwrap_or(&prepared.statement);
     note_bound(s, w, &prepared, statement, checks_values, header);
     if is_unnamed {
         s.up.pass(header, &w.buffers);

@@ -18,7 +18,7 @@ pub async fn watch(w: Rc<Worker>) {
     while w.shared.stop_mode() <= Stop::Smart {
         let period_ms = look_period_ms(&w.peek_config());
         w.reactor.sleep(Duration::from_millis(period_ms)).await;
-        let entries: Vec<Rc<Entry>> = w.entries.borrow().iter().flatten().cloned().collect();
+        let entries: Vec<Rc<Entry>> = w.entries.borrow().values().cloned().collect();
         for entry in entries {
             look_at(&w, &entry);
         }

@@ -26,11 +26,13 @@ use crate::traffic::extended;
 use crate::traffic::leaving;
 use crate::traffic::net;
 use crate::traffic::sequences;
+use crate::traffic::signals;
 use crate::traffic::timing;
 use from_server::{pump_server, show_doing};
 use std::rc::Rc;
 use weir_policy::replies::Expect;
 use weir_wire::frame::{Header, front};
+use weir_wire::write;
 
 /// Why a session ends.
 pub enum End {
@@ -537,7 +539,14 @@ fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Sta
     if let Some(link) = &mut s.link {
         link.unnamed = None;
     }
-    s.up.pass(header, &w.buffers);
+    match signals::of_query(s, w, &statement, header) {
+        Some((hit, text)) => {
+            hit.send(w);
+            s.up.eat(header);
+            write::query(s.up.extra(&w.buffers), &text);
+        }
+        None => s.up.pass(header, &w.buffers),
+    }
     Ok(Flow::Next)
 }
 

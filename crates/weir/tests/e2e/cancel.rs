@@ -150,3 +150,137 @@ fn a_client_that_waits_for_a_connection_can_cancel() {
     holder.run("commit");
     assert_eq!(waiter.value("select 2"), "2");
 }
+
+#[test]
+fn a_process_id_is_given_once_and_is_that_of_no_process() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let mut seen = std::collections::BTreeSet::new();
+    for turn in 0..200 {
+        let client = Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[]).unwrap();
+        // Linux numbers no process beyond 4194304, and clients take a process id as a signed number.
+        assert!(client.pid > 4_194_304 && i32::try_from(client.pid).is_ok(), "{}", client.pid);
+        assert!(seen.insert(client.pid), "{} was another client's before, {turn}", client.pid);
+    }
+}
+
+/// Ways in which a client may say which session is meant.
+#[derive(Clone, Copy, Debug)]
+enum Said {
+    Literal,
+    Text,
+    Binary,
+}
+
+/// Calls a function with a process id: value, type of the column and its name, and what a notice says.
+fn call(client: &mut Raw, function: &str, pid: u32, said: Said) -> (String, u32, String, String) {
+    let text = format!("select {function}({})", if matches!(said, Said::Literal) { pid.to_string() } else { "$1".into() });
+    let (format, value) = match said {
+        Said::Binary => (1_u16, pid.to_be_bytes().to_vec()),
+        Said::Literal | Said::Text => (0, pid.to_string().into_bytes()),
+    };
+    match said {
+        Said::Literal => client.send(&wire::query(&text)),
+        Said::Text | Said::Binary => {
+            let length = value.len() as u32;
+            let formats = [&1_u16.to_be_bytes()[..], &format.to_be_bytes(), &1_u16.to_be_bytes()].concat();
+            let bind = [b"\0\0", &*formats, &length.to_be_bytes(), &value, &[0, 0]].concat();
+            let messages = [wire::parse("", &text), wire::message(b'B', &bind), wire::describe(b'P', ""), wire::execute("", 0)];
+            client.send(&[messages.concat(), wire::sync()].concat());
+        }
+    }
+    let messages = client.until_ready();
+    let find = |tag: u8| messages.iter().find(|message| message.tag == tag);
+    let notice = find(b'N').map(|notice| notice.failure().message).unwrap_or_default();
+    let failure = find(b'E').map(|error| error.failure());
+    let described = find(b'T').unwrap_or_else(|| panic!("{said:?}: {failure:?}"));
+    let name_end = described.body[2..].iter().position(|byte| *byte == 0).unwrap() + 2;
+    let name = String::from_utf8(described.body[2..name_end].to_vec()).unwrap();
+    let kind = u32::from_be_bytes(*described.body[name_end + 7..].first_chunk().unwrap());
+    (find(b'D').unwrap().row()[0].clone().unwrap(), kind, name, notice)
+}
+
+const BOOL: u32 = 16;
+
+#[test]
+fn a_session_ends_another_one_of_its_user_by_the_process_id_that_was_told() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 4");
+    let mut client = ground.client(&proxy);
+    for said in [Said::Literal, Said::Text, Said::Binary] {
+        for story in ["", "begin; select 1", SLEEP] {
+            let mut victim = ground.client(&proxy);
+            match story {
+                "" => {}
+                SLEEP => {
+                    victim.send(&wire::query(SLEEP));
+                    wait_for_sleepers(&ground, 1);
+                }
+                story => victim.run(story),
+            }
+            let said_of_it = call(&mut client, "pg_terminate_backend", victim.pid, said);
+            assert_eq!(said_of_it, ("t".into(), BOOL, "pg_terminate_backend".into(), String::new()), "{said:?} {story}");
+            let last = victim.until_end().pop().unwrap().failure();
+            assert_eq!((&*last.severity, &*last.sqlstate), ("FATAL", "57P01"), "{said:?} {story}");
+            assert_eq!(last.message, "terminating connection due to administrator command");
+            wait_for_sleepers(&ground, 0);
+            // Nobody has this process id any more, and the server says so.
+            let said_of_none = call(&mut client, "pg_terminate_backend", victim.pid, said);
+            let direct = call(&mut ground.direct(), "pg_terminate_backend", victim.pid, said);
+            assert_eq!((&said_of_none, &*said_of_none.0), (&direct, "f"), "{said:?} {story}");
+        }
+    }
+}
+
+#[test]
+fn a_session_cancels_what_another_one_of_its_user_runs_by_the_process_id_that_was_told() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 4");
+    let (mut client, mut victim) = (ground.client(&proxy), ground.client(&proxy));
+    for said in [Said::Literal, Said::Text, Said::Binary] {
+        victim.send(&wire::query(SLEEP));
+        wait_for_sleepers(&ground, 1);
+        assert_eq!(call(&mut client, "pg_catalog.pg_cancel_backend", victim.pid, said).0, "t", "{said:?}");
+        assert_eq!(victim.until_ready().iter().find(|m| m.tag == b'E').unwrap().failure().sqlstate, "57014");
+        assert_eq!(victim.value("select 1"), "1");
+    }
+}
+
+#[test]
+fn a_prepared_call_finds_each_session_it_is_bound_for() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 4");
+    let mut client = ground.client(&proxy);
+    client.send(
+        &[wire::parse("end", "select pg_terminate_backend($1) as done"), wire::describe(b'S', "end"), wire::sync()].concat(),
+    );
+    assert_eq!(client.tags(), "1tTZ");
+    for _ in 0..3 {
+        let mut victim = ground.client(&proxy);
+        for expected in ["t", "f"] {
+            client.send(&[wire::run("end", &[&victim.pid.to_string()]), wire::sync()].concat());
+            let messages = client.until_ready();
+            assert_eq!(crate::support::raw::first_value(&messages), Ok(expected.to_string()));
+            if expected == "t" {
+                assert_eq!(victim.until_end().pop().unwrap().failure().sqlstate, "57P01");
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_ends_a_session_of_another_user() {
+    let ground = Ground::new();
+    let other = format!("{}_other", ground.database);
+    ground.prepare(&format!("drop role if exists {other}; create role {other} login"));
+    let proxy = ground.primary_proxy("pool_size = 4");
+    let mut victim = ground.client(&proxy);
+    let mut stranger = Raw::tcp(proxy.port()).log_in(&other, &ground.database, &[]).unwrap();
+    for said in [Said::Literal, Said::Text, Said::Binary] {
+        for function in ["pg_terminate_backend", "pg_cancel_backend"] {
+            let (value, _, _, notice) = call(&mut stranger, function, victim.pid, said);
+            assert_eq!((value, notice), ("f".into(), format!("PID {} is not a PostgreSQL backend process", victim.pid)));
+        }
+    }
+    assert_eq!(victim.value("select 1"), "1");
+}

@@ -62,13 +62,7 @@ impl Door<'_> {
         self.settle(None).await;
         let whose = (pools.user.clone(), pools.database.clone(), None);
         let application = startup.get("application_name").unwrap_or_default();
-        let entry = match self.entry(whose, application, startup.version) {
-            Ok(entry) => entry,
-            Err(fault) => {
-                self.w.close_link(link);
-                return Err(fault);
-            }
-        };
+        let entry = self.entry(whose, application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
         pools.stats.add(Stat::Logins, 1);
         let mut out = admission.message;
