@@ -15,6 +15,7 @@ pub mod lag;
 pub mod limits;
 pub mod listening;
 pub mod net;
+pub mod notices;
 pub mod params;
 pub mod passwd;
 pub mod pick;

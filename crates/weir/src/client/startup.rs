@@ -40,6 +40,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_policy::config::PoolMode;
 use weir_policy::hba::Replication;
+use weir_policy::notices;
 use weir_policy::pool::Refused;
 use weir_policy::roles::{self, Standing};
 use weir_policy::settings::{Settings, SettingsError};
@@ -69,22 +70,31 @@ type Key = (Arc<str>, Arc<str>, Arc<Settings>);
 struct Welcome {
     /// A ParameterStatus for each parameter that is the same for all of them.
     statuses: Box<[u8]>,
+    /// What the server said beside that, before its own process id and after it.
+    early: Box<[u8]>,
+    late: Box<[u8]>,
     /// The application's name is reported, too: of the one who was welcomed first.
     application: Option<Box<str>>,
 }
 
 impl Welcome {
-    fn new(reported: &[(String, String)]) -> Welcome {
+    /// Of a link that was just brought to the clients' settings.
+    fn new(link: &Link) -> Welcome {
+        let reported = &link.reported;
         let mut statuses = Vec::new();
+        // A server says the first of them before it looks at what a client asks for. Source: `InitPostgres` in postinit.c.
+        let early = [&*link.notices.early, &link.notices.last].concat();
+        let late = notices::shown(&link.notices.late, link.settings.get("client_min_messages"));
         for (name, value) in reported.iter().filter(|(name, _)| name != APPLICATION_NAME) {
             write::parameter_status(&mut statuses, name, value);
         }
         let application = reported.iter().find(|(name, _)| name == APPLICATION_NAME).map(|(_, value)| value.as_str().into());
-        Welcome { statuses: statuses.into(), application }
+        Welcome { statuses: statuses.into(), early: early.into(), late: late.into(), application }
     }
 
     /// `plain`: the application's name, if servers take it as it is.
     fn write(&self, plain: Option<&str>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.early);
         if let Some(reported) = &self.application {
             write::parameter_status(out, APPLICATION_NAME, plain.unwrap_or(reported));
         }
@@ -374,6 +384,7 @@ impl Door<'_> {
         let entry = self.entry(whose, application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
         write::backend_key_data(&mut out, entry.card.pid, &entry.key);
+        out.extend_from_slice(&welcome.late);
         write::ready(&mut out, crate::client::session::IDLE);
         self.w.shared.cards.add(entry.card.clone());
         if let Err(fault) = self.send(&out).await {
@@ -554,7 +565,7 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
         link = Box::pin(ask_role(w, link)).await?.0;
     }
     let link = Box::pin(configure(w, link, &key.2)).await?;
-    let welcome = Rc::new(Welcome::new(&link.reported));
+    let welcome = Rc::new(Welcome::new(&link));
     let pool = link.pool.clone();
     pool.give_back(w, link);
     w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());
@@ -695,10 +706,14 @@ fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
 
 /// Brings a link to a session's settings and sees that the server takes them. Error: it is closed.
 async fn configure(w: &Rc<Worker>, mut link: Box<Link>, settings: &Arc<Settings>) -> Result<Box<Link>, Fault> {
-    if Arc::ptr_eq(&link.settings, settings) {
-        return Ok(link);
-    }
-    let sql = link.settings.change_to(settings);
+    link.notices.last.clear();
+    let is_there = Arc::ptr_eq(&link.settings, settings);
+    // A server says each time that it shortens an application's name.
+    let says_it = settings.get(APPLICATION_NAME).is_some_and(|name| !is_plain(name));
+    let sql = match is_there && says_it {
+        true => Settings::default().change_to(settings),
+        false => link.settings.change_to(settings),
+    };
     link.settings = settings.clone();
     if sql.is_empty() {
         return Ok(link);

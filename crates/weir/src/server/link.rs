@@ -6,7 +6,7 @@ use crate::io::tls::{Tls, explain};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::shared::WorkerId;
 use crate::process::worker::Worker;
-use crate::server::login::{self, Greeting, protocol, refused};
+use crate::server::login::{self, Greeting, Notices, keep_notice, protocol, refused};
 use crate::server::pool::Pool;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -106,6 +106,8 @@ pub struct Link {
     pub draws: Tally,
     /// Parameters the server reported, in their last state.
     pub reported: Vec<(String, String)>,
+    /// What it said when it was opened, and behind the last query of ours.
+    pub notices: Notices,
     /// Sessions begin on it with `standard_conforming_strings` off.
     pub begins_with_escapes: bool,
     /// Sessions begin on it in another encoding than UTF-8.
@@ -334,6 +336,7 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         begins_recoded: greeting.reported.iter().any(|(name, value)| name == ENCODING && value != UTF8),
         begins_with_escapes: greeting.reported.iter().any(|(name, value)| name == ESCAPES_UNLESS && value == "off"),
         reported: greeting.reported,
+        notices: greeting.notices,
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),
         opened_at: now,
@@ -356,6 +359,7 @@ pub async fn ask(w: &Worker, mut link: Box<Link>, sql: &str, deadline: Instant) 
     let mut talk = Talk::over(link.socket, deadline);
     let answer = talk.query(w, &address, sql).await;
     link.socket = talk.socket;
+    link.notices.last = std::mem::take(&mut talk.notices);
     for report in &talk.reports {
         link.report(report);
     }
@@ -370,6 +374,8 @@ pub struct Talk {
     buffer: Vec<u8>,
     /// What was reported of parameters while the last query ran: bodies of ParameterStatus.
     reports: Vec<Vec<u8>>,
+    /// Notices of that time.
+    notices: Vec<u8>,
     deadline: Instant,
 }
 
@@ -431,7 +437,7 @@ impl Talk {
     }
 
     pub fn over(socket: Socket, deadline: Instant) -> Talk {
-        Talk { socket, buffer: Vec::new(), reports: Vec::new(), deadline }
+        Talk { socket, buffer: Vec::new(), reports: Vec::new(), notices: Vec::new(), deadline }
     }
 
     /// Connects and logs in, outside of any pool.
@@ -515,6 +521,7 @@ impl Talk {
         let mut out = Vec::new();
         write::query(&mut out, sql);
         self.reports.clear();
+        self.notices.clear();
         self.send(w, address, &out).await?;
         let mut rows = Vec::new();
         let mut error = None;
@@ -526,6 +533,7 @@ impl Talk {
                     rows.push(row.into_iter().map(|v| v.map(|v| String::from_utf8_lossy(v).into_owned())).collect());
                 }
                 back::PARAMETER_STATUS => self.reports.push(body),
+                back::NOTICE => keep_notice(&mut self.notices, &body),
                 back::ERROR => error = Some(refused(address, &body)),
                 back::READY => return error.map_or(Ok(rows), Err),
                 _ => {}

@@ -22,9 +22,31 @@ pub struct Greeting {
     pub pid: u32,
     pub key: Vec<u8>,
     pub reported: Vec<(String, String)>,
+    pub notices: Notices,
     pub protocol: Version,
     /// The server asked for a proof and took ours: without, it trusts whoever comes from here.
     pub was_asked: bool,
+}
+
+/// What a server said of itself, as whole messages.
+#[derive(Default)]
+pub struct Notices {
+    /// Before it told the process id.
+    pub early: Vec<u8>,
+    /// Behind that: of event triggers of the login.
+    pub late: Vec<u8>,
+    /// While the last query of ours ran.
+    pub last: Vec<u8>,
+}
+
+/// Notices of one login that are kept; more are dropped.
+const NOTICES_BYTES_MAX: usize = 16 << 10;
+
+/// Keeps a notice, by its body.
+pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
+    if kept.len() + body.len() <= NOTICES_BYTES_MAX {
+        write::message(kept, back::NOTICE, |out| out.extend_from_slice(body));
+    }
 }
 
 /// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
@@ -33,7 +55,8 @@ pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Logi
     let who = [("user", login.user), ("database", login.database)];
     write::startup(&mut out, Version::V3_2, who.into_iter().chain(login.parameters.iter().copied()));
     talk.send(w, address, &out).await?;
-    let mut greeting = Greeting { pid: 0, key: Vec::new(), reported: Vec::new(), protocol: Version::V3_2, was_asked: false };
+    let (reported, notices) = (Vec::new(), Notices::default());
+    let mut greeting = Greeting { pid: 0, key: Vec::new(), reported, notices, protocol: Version::V3_2, was_asked: false };
     let mut proof = Proof { w, address, login, scram: None, is_bound: false, is_proved: false };
     loop {
         let (tag, body) = talk.next(w, address).await?;
@@ -62,7 +85,8 @@ pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Logi
                 }
             }
             back::ERROR => return Err(refused(address, &body)),
-            back::NOTICE => {}
+            back::NOTICE if greeting.key.is_empty() => keep_notice(&mut greeting.notices.early, &body),
+            back::NOTICE => keep_notice(&mut greeting.notices.late, &body),
             back::READY => return Ok(greeting),
             other => return Err(protocol(address, format!("unexpected message \"{}\" during login", other.escape_ascii()))),
         }

@@ -381,3 +381,59 @@ fn servers_and_clients_are_reached_over_unix_sockets() {
     client.run("insert into t values (1)");
     assert_eq!(client.extended("select $1::int", &["7"]).unwrap(), "7");
 }
+
+/// What a client hears up to its first ReadyForQuery: kinds in order, and of notices what they say.
+fn greeting(port: u16, parameters: &[(&str, &str)]) -> Vec<String> {
+    let mut client = Raw::tcp(port);
+    client.send(&wire::startup(wire::V3_0, parameters));
+    let mut heard: Vec<String> = Vec::new();
+    for message in client.until_ready() {
+        let failure = || message.failure();
+        match message.tag {
+            b'N' => heard.push(format!("N {} {} {}", failure().severity, failure().sqlstate, failure().message)),
+            // How many there are does not matter here.
+            b'S' if heard.last().is_some_and(|last| last == "S") => {}
+            tag => heard.push((tag as char).to_string()),
+        }
+    }
+    heard
+}
+
+#[test]
+fn notices_of_the_login_are_told_to_each_client() {
+    let ground = Ground::new();
+    let mut direct = ground.direct();
+    let version: u32 = direct.value("select current_setting('server_version_num')").parse().unwrap();
+    if version >= 150_000 {
+        direct.run("update pg_database set datcollversion = 'of old' where datname = current_database()");
+    }
+    if version >= 170_000 {
+        direct.run(
+            "create function greets() returns event_trigger language plpgsql as $$ begin raise notice 'welcome'; end $$;
+             create event trigger greets on login execute function greets()",
+        );
+    }
+    let proxy = ground.primary_proxy("");
+    let who = [("user", "postgres"), ("database", ground.database.as_str())];
+    let long = "a".repeat(100);
+    for more in
+        [&[][..], &[("application_name", &*long)], &[("client_min_messages", "error")], &[("client_min_messages", "warning")]]
+    {
+        let parameters = [&who[..], more].concat();
+        let expected = greeting(ground.cluster.primary().port(), &parameters);
+        // The server says it whatever a client asks for.
+        assert_eq!(
+            expected.iter().any(|heard| heard.starts_with('N')),
+            version >= 150_000 || more.len() == 1 && more[0].0 == "application_name"
+        );
+        for turn in 0..4 {
+            assert_eq!(greeting(proxy.port(), &parameters), expected, "{more:?}, client {turn}");
+        }
+    }
+    if version >= 170_000 {
+        direct.run("drop event trigger greets; drop function greets()");
+    }
+    if version >= 150_000 {
+        direct.run("update pg_database set datcollversion = null where datname = current_database()");
+    }
+}

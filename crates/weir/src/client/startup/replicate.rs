@@ -67,8 +67,10 @@ impl Door<'_> {
         pools.stats.add(Stat::Logins, 1);
         let mut out = admission.message;
         write::authentication(&mut out, 0, &[]);
+        out.extend_from_slice(&link.notices.early);
         link.reported.iter().for_each(|(name, value)| write::parameter_status(&mut out, name, value));
         write::backend_key_data(&mut out, entry.card.pid, &entry.key);
+        out.extend_from_slice(&link.notices.late);
         write::ready(&mut out, crate::client::session::IDLE);
         let config = self.w.config();
         if config.log.connections {
