@@ -11,6 +11,9 @@ pub struct Version(pub u32);
 impl Version {
     pub const V3_0: Version = Version(3 << 16);
     pub const V3_2: Version = Version((3 << 16) | 2);
+    /// As which a server takes a request for encryption that was answered before.
+    pub const SSL_REQUEST: Version = Version(SSL);
+    pub const GSSENC_REQUEST: Version = Version(GSSENC);
 
     pub fn major(self) -> u32 {
         self.0 >> 16
@@ -104,6 +107,17 @@ pub enum StartupError {
     NotUtf8,
     #[error("invalid length of cancel request packet")]
     BadCancel,
+}
+
+impl StartupError {
+    /// A server closes the connection without a word: whoever sends such a thing does not speak the protocol. Source: `ProcessStartupPacket`
+    /// and `ProcessCancelRequestPacket` in backend_startup.c (`COMMERROR`).
+    pub fn is_unanswered(self) -> bool {
+        match self {
+            StartupError::BadLength { .. } | StartupError::BadCancel => true,
+            StartupError::BadLayout | StartupError::NotUtf8 => false,
+        }
+    }
 }
 
 /// Reads the first packet; `None` while it is not all here. Also says how many bytes it took.

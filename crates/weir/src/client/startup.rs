@@ -288,23 +288,45 @@ impl Door<'_> {
         // Each kind of encryption is asked for once, as in `ProcessStartupPacket`: more often is no client that wants in.
         let (mut asked_tls, mut asked_gss) = (false, false);
         loop {
-            let read = read_first(&self.buffer).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
-            let Some((first, bytes)) = read else {
-                if self.read_more().await.is_err() {
+            let (first, bytes) = match read_first(&self.buffer) {
+                Ok(Some(read)) => read,
+                Ok(None) => {
+                    if self.read_more().await.is_err() {
+                        if !self.buffer.is_empty() {
+                            self.tell("incomplete startup packet");
+                        }
+                        return Ok(None);
+                    }
+                    continue;
+                }
+                Err(error) if error.is_unanswered() => {
+                    self.tell(&error.to_string());
                     return Ok(None);
                 }
-                continue;
+                Err(error) => return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())),
             };
             // What follows an encryption request was sent by someone in between, before encryption could begin.
             let had_more = self.buffer.len() > bytes;
             self.forget(bytes);
             match first {
-                First::Ssl | First::GssEnc if had_more => {
-                    let text = "received unencrypted data after an encryption request";
-                    return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+                First::Ssl if std::mem::replace(&mut asked_tls, true) => {
+                    self.refuse_version(Version::SSL_REQUEST).await;
+                    return Ok(None);
                 }
-                First::Ssl if std::mem::replace(&mut asked_tls, true) => return Err(asked_again()),
-                First::GssEnc if std::mem::replace(&mut asked_gss, true) => return Err(asked_again()),
+                First::GssEnc if std::mem::replace(&mut asked_gss, true) => {
+                    self.refuse_version(Version::GSSENC_REQUEST).await;
+                    return Ok(None);
+                }
+                First::Ssl | First::GssEnc if had_more => {
+                    if first == First::GssEnc || !self.can_encrypt() {
+                        self.send(b"N").await?;
+                    }
+                    let what = if first == First::Ssl { "SSL" } else { "GSSAPI encryption" };
+                    return Err(Fault::fatal(
+                        sqlstate::PROTOCOL_VIOLATION,
+                        format!("received unencrypted data after {what} request"),
+                    ));
+                }
                 First::Ssl if self.can_encrypt() => {
                     self.send(b"S").await?;
                     if !Box::pin(self.encrypt()).await {
@@ -516,10 +538,6 @@ impl Door<'_> {
             farewell: RefCell::default(),
         })
     }
-}
-
-fn asked_again() -> Fault {
-    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "encryption was asked for and answered already")
 }
 
 /// What a client hears of startup parameters that cannot be.

@@ -1,6 +1,7 @@
 //! First packets, versions, and clients that do not speak the protocol.
 
 use crate::support::proxy::Backend;
+use crate::support::raw::Message;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
 /// A login packet of some version, with these parameters beside user and database.
@@ -380,6 +381,82 @@ fn servers_and_clients_are_reached_over_unix_sockets() {
     client.run("create table t (a int)");
     client.run("insert into t values (1)");
     assert_eq!(client.extended("select $1::int", &["7"]).unwrap(), "7");
+}
+
+/// What a client hears before it has logged in: bytes, and of errors severity, SQLSTATE and text; the versions a server speaks differ.
+fn heard_by_garbage(port: u16, bytes: &[u8]) -> Vec<String> {
+    let mut client = Raw::tcp(port);
+    let _ = client.try_send(bytes);
+    client.half_close_if_open();
+    let mut answer = client.bytes_to_end();
+    let mut heard = Vec::new();
+    while answer.first() == Some(&b'N') {
+        answer.remove(0);
+        heard.push("N".to_string());
+    }
+    while let Some(length) = answer.get(1..5).map(|word| u32::from_be_bytes(word.try_into().unwrap()) as usize) {
+        let Some(body) = answer.get(5..=length).map(<[u8]>::to_vec) else { break };
+        let failure = Message { tag: answer[0], body }.failure();
+        let text = failure.message.split(": server supports").next().unwrap_or_default().to_string();
+        heard.push(format!("{} {} {} {text}", answer[0] as char, failure.severity, failure.sqlstate));
+        answer.drain(..=length);
+    }
+    let rest = String::from_utf8_lossy(&answer).into_owned();
+    heard.extend(rest.split(": server supports").next().filter(|rest| !rest.is_empty()).map(str::to_string));
+    heard
+}
+
+#[test]
+fn what_is_no_login_is_answered_as_the_server_answers_it() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let mut witness = ground.client(&proxy);
+    let length = |length: u32| [&length.to_be_bytes()[..], &wire::V3_0.to_be_bytes(), &[0; 20]].concat();
+    let garbage: Vec<Vec<u8>> = vec![
+        wire::terminate(),
+        b"".to_vec(),
+        b"\0".to_vec(),
+        b"\0\0\0".to_vec(),
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
+        b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03".to_vec(),
+        wire::query("select 1"),
+        vec![0; 1000],
+        vec![0xff; 1000],
+        length(0),
+        length(4),
+        length(7),
+        length(10_005),
+        length(1 << 30),
+        length(u32::MAX),
+        [&20_u32.to_be_bytes()[..], &wire::V3_0.to_be_bytes(), b"user"].concat(),
+        wire::packet(wire::V3_0, b""),
+        wire::packet(wire::V3_0, b"user\0postgres\0"),
+        wire::packet(wire::V3_0, b"user\0postgres\0\0x"),
+        wire::packet(wire::V3_0, b"\0"),
+        wire::packet(4 << 16, b"user\0postgres\0\0"),
+        wire::packet(80_877_102, b""),
+        wire::packet(80_877_102, b"\0\0\0\x01\0\0\0\x02"),
+        wire::packet(80_877_105, b""),
+        [wire::ssl_request(), wire::terminate()].concat(),
+        [wire::ssl_request(), startup(&ground, wire::V3_0, &[])].concat(),
+    ];
+    for bytes in &garbage {
+        let (direct, through) = (heard_by_garbage(ground.cluster.primary().port(), bytes), heard_by_garbage(proxy.port(), bytes));
+        assert_eq!(through, direct, "{}", bytes.escape_ascii());
+    }
+    for bytes in [wire::ssl_request(), wire::terminate(), vec![0; 8]] {
+        let answers = [ground.cluster.primary().port(), proxy.port()].map(|port| {
+            let mut client = Raw::tcp(port);
+            client.send(&wire::ssl_request());
+            assert_eq!(client.read_bytes(1), b"N");
+            client.send(&bytes);
+            let failure = client.until_end().first().map(Message::failure).unwrap_or_default();
+            (failure.sqlstate, failure.message.split(": server supports").next().unwrap_or_default().to_string())
+        });
+        assert_eq!(answers[1], answers[0], "{}", bytes.escape_ascii());
+    }
+    assert_eq!(witness.value("select 1"), "1");
+    assert!(proxy.log().contains("invalid length of startup packet"), "the log says why");
 }
 
 /// What a client hears up to its first ReadyForQuery: kinds in order, and of notices what they say.

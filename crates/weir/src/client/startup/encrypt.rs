@@ -65,7 +65,7 @@ impl Door<'_> {
         true
     }
 
-    fn tell(&self, what: &str) {
+    pub(super) fn tell(&self, what: &str) {
         let place = self.place();
         let who = Who { client: &place, ..Who::default() };
         self.w.shared.log.write(Level::Log, &who, format_args!("connection from {place}: {what}"));
