@@ -53,8 +53,29 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
+# Fresh machines update themselves: another package manager may be at work for minutes. apt-get waits for dpkg's lock only if told to, and
+# never for those on its lists and archives, so that it is asked again while it says that a lock is taken.
+lock_wait_s=${WEIR_LOCK_WAIT_S:-600}
+
+apt() {
+    said=$(mktemp)
+    waited_s=0
+    while ! as_root env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout="$lock_wait_s" "$@" 2>"$said"; do
+        if [ "$waited_s" -ge "$lock_wait_s" ] || ! grep -Eq 'Could not get lock|Unable to lock' "$said"; then
+            cat "$said" >&2
+            rm -f "$said"
+            return 1
+        fi
+        [ "$waited_s" -gt 0 ] || echo "Another package manager is at work; waiting for it, at most $lock_wait_s s."
+        sleep 5
+        waited_s=$((waited_s + 5))
+    done
+    cat "$said" >&2
+    rm -f "$said"
+}
+
 install() {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"
+    apt install --yes --no-install-recommends "$@"
 }
 
 # Debian's package makes and starts a server of its own on port 5432, which nobody asked for here. It is told not to,
@@ -94,7 +115,7 @@ if [ -n "$missing$server" ]; then
         exit 1
     fi
     echo "missing: $list. Installing with apt-get."
-    as_root apt-get update
+    apt update
     # The names are to be split at the blanks.
     # shellcheck disable=SC2086
     [ -z "$missing" ] || install $missing
