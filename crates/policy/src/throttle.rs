@@ -14,8 +14,11 @@ const USER_INTERVAL_MS: u64 = 1_000;
 const ADDRESS_INTERVAL_MS: u64 = 100;
 /// How many times as many failures an address has as one of its users.
 const ADDRESS_FACTOR: u64 = 10;
-/// Longest wait; who would wait longer is sent away.
-const WAIT_MS_MAX: u64 = 10_000;
+/// Longest wait of one who is let try. Every try is paid for, so that shorter waits make guessing no faster in the long run.
+const WAIT_MS_MAX: u64 = 5_000;
+/// Who would have to wait longer than this for his turn is sent away. Far above `WAIT_MS_MAX`: a program that goes on trying a wrong password
+/// over a few connections pays less than time forgives, and the right password of the same user on the same host gets in.
+const QUEUE_MS_MAX: u64 = 60_000;
 /// Failures do not count for longer than this beyond the burst.
 const DEBT_MS_MAX: u64 = 600_000;
 /// Counts kept. When there are more, those that matter least are dropped.
@@ -72,10 +75,10 @@ impl Throttle {
             .unwrap_or(0);
         match wait_ms {
             0 => Pass::Now,
-            _ if wait_ms > WAIT_MS_MAX => Pass::Refused { wait_ms },
+            _ if wait_ms > QUEUE_MS_MAX => Pass::Refused { wait_ms: wait_ms - QUEUE_MS_MAX },
             _ => {
                 self.pay(visitor, burst, now_ms);
-                Pass::After { wait_ms }
+                Pass::After { wait_ms: wait_ms.min(WAIT_MS_MAX) }
             }
         }
     }
@@ -173,8 +176,32 @@ mod tests {
             throttle.failed(JOE, Pass::Now, 3, 5);
         }
         let Pass::Refused { wait_ms } = throttle.ask(JOE, 3, 5) else { panic!() };
-        assert_eq!(wait_ms, DEBT_MS_MAX);
+        assert_eq!(wait_ms, DEBT_MS_MAX - QUEUE_MS_MAX);
         assert_eq!(throttle.ask(JOE, 3, 5 + DEBT_MS_MAX + 3_000), Pass::Now);
+    }
+
+    #[test]
+    fn programs_that_go_on_with_a_wrong_password_leave_the_right_one_a_turn() {
+        let mut throttle = Throttle::default();
+        // Four connections, each tries again as soon as it has its answer, for an hour.
+        let mut free_at_ms = [0_u64; 4];
+        for now_ms in (0..3_600_000).step_by(100) {
+            for free_at in &mut free_at_ms {
+                if *free_at > now_ms {
+                    continue;
+                }
+                let pass = throttle.ask(JOE, 3, now_ms);
+                let (Pass::Now | Pass::After { .. }) = pass else { panic!("a wrong one is sent away after {now_ms} ms") };
+                let wait_ms = if let Pass::After { wait_ms } = pass { wait_ms } else { 0 };
+                throttle.failed(JOE, pass, 3, now_ms);
+                *free_at = now_ms + wait_ms.max(20);
+            }
+            if now_ms % 60_000 == 0 {
+                let right = throttle.ask(JOE, 3, now_ms);
+                assert!(matches!(right, Pass::Now | Pass::After { wait_ms: ..=WAIT_MS_MAX }), "{right:?} after {now_ms} ms");
+                throttle.passed(JOE, right, 3);
+            }
+        }
     }
 
     #[test]
@@ -190,7 +217,7 @@ mod tests {
     #[test]
     fn the_table_has_an_end_and_keeps_the_worst() {
         let mut throttle = Throttle::default();
-        for _ in 0..50 {
+        for _ in 0..500 {
             throttle.failed(JOE, Pass::Now, 3, 0);
         }
         for address in 10..200_000 {

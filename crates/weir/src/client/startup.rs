@@ -228,8 +228,10 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
                 w.count(Metric::LoginsFailed);
                 let user = startup.get("user").unwrap_or_default();
                 let database = startup.get("database").unwrap_or(user);
-                let who = Who { user, database, ..Who::default() };
-                w.shared.log.write(Level::Log, &who, format_args!("login refused: {fault}"));
+                let place = door.place();
+                let who = Who { user, database, client: &place, ..Who::default() };
+                let text = format_args!("login refused: {fault} (user \"{user}\", database \"{database}\", from {place})");
+                w.shared.log.write(Level::Log, &who, text);
                 door.settle(Some(&fault)).await;
                 Some(fault)
             }

@@ -117,11 +117,33 @@ fn who_is_wrong_too_often_waits_and_others_do_not() {
 }
 
 #[test]
+fn the_right_password_gets_in_behind_twenty_wrong_ones_of_the_same_user_and_host() {
+    let cluster = guarded();
+    let passwords = [("pool_passwd", "anna:secret of anna\n")];
+    let proxy = Proxy::with_files(&[cluster.primary()], "login_failure_limit = 1\n", &passwords, &[]);
+    guess(&proxy, "anna", 20);
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+    assert_eq!(proxy.metric("logins_slowed_total"), 1);
+}
+
+#[test]
+fn a_refused_login_is_logged_with_user_database_and_address() {
+    let cluster = guarded();
+    let passwords = [("pool_passwd", "anna:secret of anna\n")];
+    let proxy = Proxy::with_files(&[cluster.primary()], "log_line_prefix = '%h '\n", &passwords, &[]);
+    assert!(current_user(&proxy, "anna", "wrong").is_err());
+    let log = proxy.log();
+    let line = log.lines().find(|line| line.contains("login refused")).unwrap_or_else(|| panic!("{log}"));
+    assert!(line.starts_with("127.0.0.1 LOG:  login refused: "), "{line}");
+    assert!(line.ends_with("(user \"anna\", database \"postgres\", from 127.0.0.1)"), "{line}");
+}
+
+#[test]
 fn many_guesses_at_once_are_sent_away_and_a_unix_socket_is_not_counted() {
     let cluster = guarded();
     let passwords = [("pool_passwd", "anna:secret of anna\n")];
     let proxy = Proxy::with_files(&[cluster.primary()], "login_failure_limit = 1\n", &passwords, &[]);
-    guess(&proxy, "anna", 60);
+    guess(&proxy, "anna", 130);
     let refused = current_user(&proxy, "anna", "secret of anna").unwrap_err();
     assert!(refused.starts_with("53300: too many failed logins from this address, try again in "), "{refused}");
     let mut local = Raw::unix(proxy.folder(), proxy.port());

@@ -191,6 +191,11 @@ fn a_server_that_was_never_up_is_named_with_its_cause_in_the_log_and_to_clients(
     assert_eq!((refusal.failure().sqlstate.as_str(), refusal.failure().message.as_str()), ("57P03", "no server can be reached"));
     let body = String::from_utf8_lossy(&refusal.body);
     assert!(body.contains("\0Dnode 0: could not connect"), "{body:?}");
+    wait_until("the refusal to be logged", || {
+        lines(&proxy.log(), "no server can be reached")
+            .iter()
+            .any(|line| line.ends_with("(user \"postgres\", database \"postgres\", from 127.0.0.1)"))
+    });
     let lines = proxy.log().matches(&said).count();
     assert_eq!(lines, 1, "once for each cause: {}", proxy.log());
 }
