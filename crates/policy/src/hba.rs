@@ -313,6 +313,14 @@ impl Hba {
         }
     }
 
+    /// Whether some clients on other machines are believed without a proof.
+    pub fn trusts_hosts(&self) -> bool {
+        let is_open = |rule: &&Rule| rule.method == Method::Trust && rule.certificate == Certificate::Any;
+        let is_of_others =
+            |rule: &Rule| !matches!(rule.connection, Connection::Local | Connection::HostGss) && rule.address.has_others();
+        self.rules.iter().filter(is_open).any(is_of_others)
+    }
+
     /// Whether any rule asks for the system user.
     pub fn asks_for_system_user(&self) -> bool {
         self.rules.iter().any(|rule| rule.method == Method::Peer)

@@ -52,6 +52,16 @@ fn bits(address: IpAddr) -> u128 {
 }
 
 impl Address {
+    /// Whether hosts beside this one are meant.
+    pub fn has_others(&self) -> bool {
+        match self {
+            Address::All | Address::SameNet => true,
+            Address::SameHost => false,
+            Address::Network(network) => !(network.address.is_loopback() && network.mask.count_ones() >= 8),
+            Address::Host(name) => !name.eq_ignore_ascii_case("localhost"),
+        }
+    }
+
     pub fn fit(&self, visit: &Visit<'_>) -> Fit {
         let Origin::Address(from) = visit.origin else {
             return matches!(self, Address::All).into();
@@ -79,6 +89,32 @@ fn is_host(wanted: &str, host: &str) -> bool {
     at.filter(|at| *at > 0).and_then(|at| host.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(wanted))
 }
 
+/// An address in numbers. IPv4 in all forms that `getaddrinfo` takes, by which PostgreSQL reads the field: `0` is 0.0.0.0, as in `0/0`, and
+/// the last of fewer than four parts fills the bytes that are left. Source: inet(3).
+pub(super) fn numeric(text: &str) -> Option<IpAddr> {
+    if let Ok(ip) = text.parse() {
+        return Some(ip);
+    }
+    let parts: Vec<u32> = text.split('.').map(part).collect::<Option<_>>()?;
+    let (last, first) = parts.split_last()?;
+    let free_bits = 32 - 8 * u32::try_from(first.len()).ok().filter(|count| *count <= 3)?;
+    let is_in_range = first.iter().all(|byte| *byte <= 255) && u64::from(*last) < 1 << free_bits;
+    let first = first.iter().zip([24, 16, 8]).fold(0, |bits, (byte, shift)| bits | byte << shift);
+    is_in_range.then(|| IpAddr::V4((first | last).into()))
+}
+
+/// A part of such an address: decimal, octal behind a 0, hexadecimal behind 0x.
+fn part(text: &str) -> Option<u32> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
+        None => (text, 10),
+    };
+    // `from_str_radix` would take a sign.
+    let is_number = digits.starts_with(|c: char| c.is_ascii_hexdigit());
+    is_number.then(|| u32::from_str_radix(digits, radix).ok()).flatten()
+}
+
 /// Reads the field. Error: what is wrong with it. `Ok(None)`: an address alone, whose mask must follow.
 pub(super) fn parse(text: &str) -> Result<(IpAddr, Option<Network>), Option<String>> {
     let (address, prefix) = match text.split_once('/') {
@@ -87,7 +123,7 @@ pub(super) fn parse(text: &str) -> Result<(IpAddr, Option<Network>), Option<Stri
     };
     // An IPv6 address of a link may carry the link's name.
     let bare = address.split('%').next().unwrap_or(address);
-    let Ok(ip) = bare.parse::<IpAddr>() else {
+    let Some(ip) = numeric(bare) else {
         return match prefix {
             // No number: the name of a host.
             None => Err(None),

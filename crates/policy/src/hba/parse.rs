@@ -152,7 +152,7 @@ fn address(fields: &mut Fields<'_>) -> Result<Address, String> {
         Ok((ip, None)) => {
             let missing = "netmask specification (specify an address range in CIDR notation, or provide a separate netmask)";
             let mask = &fields.one(missing)?.text;
-            let parsed = mask.parse().map_err(|_| format!("invalid IP mask \"{mask}\""))?;
+            let parsed = address::numeric(mask).ok_or_else(|| format!("invalid IP mask \"{mask}\""))?;
             Network::new(ip, parsed).map(Address::Network).ok_or_else(|| format!("IP address and mask do not match: \"{mask}\""))
         }
         Err(None) => Ok(Address::Host(token.text.clone())),

@@ -231,6 +231,42 @@ fn addresses_are_ranges_masks_names_and_keywords() {
 }
 
 #[test]
+fn short_addresses_are_those_that_postgresql_takes() {
+    check(
+        "host a all 0/0 trust\nhost b all 10/8 trust\nhost c all 10.1.0/24 trust\nhost d all 10.1 255.255.255.255 trust\n\
+         host e all 0x7f.1/32 trust\nhost f all 0 0 trust\nhost g all 010.0.0.0/8 trust\nhost h all 1.2.3.4.5 trust",
+        "9.9.9.9 u/a -> 1 Trust
+         ::1 u/a -> no entry
+         0.0.0.10 u/b -> 2 Trust
+         10.0.0.10 u/b -> no entry
+         10.1.0.200 u/c -> 3 Trust
+         10.1.1.0 u/c -> no entry
+         10.0.0.1 u/d -> 4 Trust
+         127.0.0.1 u/e -> 5 Trust
+         9.9.9.9 u/f -> 6 Trust
+         8.9.9.9 u/g -> 7 Trust
+         1.2.3.4 u/h host=1.2.3.4.5 -> 8 Trust",
+    );
+}
+
+#[test]
+fn rules_that_believe_other_hosts_are_told_from_those_for_this_one() {
+    for (rules, expected) in [
+        ("local all all trust\nhost all all 127.0.0.1/32 trust\nhost all all ::1/128 trust\nhost all all samehost trust", false),
+        ("host all all 0/0 trust", true),
+        ("hostssl all all all trust", true),
+        ("host all all 10.0.0.0/8 scram-sha-256", false),
+        ("hostssl all all all trust clientcert=verify-full", false),
+        ("host all all localhost trust", false),
+    ] {
+        let mut file = |_: &Path| Ok(rules.as_bytes().to_vec());
+        let mut folder = |_: &Path| Ok(Vec::new());
+        let (hba, problems) = Hba::read(Path::new("main"), None, &mut Loader { file: &mut file, folder: &mut folder });
+        assert_eq!(hba.map(|hba| hba.trusts_hosts()), Some(expected), "{rules}: {problems:?}");
+    }
+}
+
+#[test]
 fn files_are_included_by_line_by_word_and_by_folder() {
     let files = [
         ("main", "include sub/a\ninclude_if_exists nothing\nlocal @dbs @sub/users md5\ninclude_dir conf.d\nlocal all all reject"),
