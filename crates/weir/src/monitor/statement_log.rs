@@ -82,6 +82,14 @@ pub fn came(s: &mut Session, w: &Worker, header: Header) {
     }
 }
 
+/// The same of a message that is taken without a look at it on its own: one of a run that is answered from memory, or skipped after an error.
+#[inline]
+pub fn passed(s: &Session, w: &Worker, header: Header) {
+    if s.wishes.own.logs_messages(&w.peek_config()) {
+        write_message(s, w, header);
+    }
+}
+
 #[cold]
 fn say_message(s: &mut Session, w: &Worker, header: Header) {
     let is_short = header.body_bytes as usize <= w.peek_config().routing.statement_analysis_bytes_max;
@@ -90,6 +98,12 @@ fn say_message(s: &mut Session, w: &Worker, header: Header) {
         return;
     }
     s.is_message_logged = true;
+    write_message(s, w, header);
+}
+
+/// Logs the message at the front of the client's lane, as far as it is here.
+#[cold]
+fn write_message(s: &Session, w: &Worker, header: Header) {
     let body = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
     let body = &body[..body.len().min(header.body_bytes as usize).min(LOGGED_BYTES_MAX)];
     let mut texts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);

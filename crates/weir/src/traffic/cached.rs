@@ -258,7 +258,13 @@ fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8],
         s.only_reads = false;
         s.say_ready(w);
     }
-    headers[..count].iter().for_each(|header| s.up.eat(*header));
+    for (at, header) in headers[..count].iter().enumerate() {
+        // The first was logged when it came.
+        if at > 0 {
+            statement_log::passed(s, w, *header);
+        }
+        s.up.eat(*header);
+    }
 }
 
 #[inline]

@@ -297,6 +297,7 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
     if (s.discarding || s.replies.is_skipping()) && is_skippable(header.tag) {
         // It may have waited.
         cached::skipped(s, w);
+        statement_log::passed(s, w, header);
         s.up.eat(header);
         return Ok(Flow::Next);
     }

@@ -3,6 +3,7 @@
 use crate::support::faults::{Fault, Network, Toward};
 use crate::support::ground::{Owned, cluster, wait_for_catalog};
 use crate::support::proxy::{Backend, show};
+use crate::support::raw::tags;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -476,6 +477,32 @@ fn pool_backend_stats_counts_statements_and_errors_by_node() {
     let selects: u64 = of(0, "select_cnt").parse::<u64>().unwrap() + of(1, "select_cnt").parse::<u64>().unwrap();
     assert_eq!(selects, 6, "{rows:?}");
     assert_eq!(show(&mut client, "pool_nodes", "select_cnt"), [of(0, "select_cnt"), of(1, "select_cnt"), of(2, "select_cnt")]);
+}
+
+#[test]
+fn messages_that_are_skipped_or_answered_from_memory_are_logged_too() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("log_client_messages = on\nlog_line_prefix = ''\nmemory_cache_enabled = on");
+    let mut client = ground.client(&proxy);
+    client.run("create table t as select 1 as a");
+    let read =
+        [wire::parse("", "select a from t"), wire::bind("", "", &[]), wire::describe(b'P', ""), wire::execute("", 0)].concat();
+    let asked = |name: &str| proxy.log().matches(&format!("LOG:  {name} message from frontend.")).count();
+    let mut rounds = 0;
+    wait_until("an answer from memory", || {
+        client.send(&[read.clone(), wire::sync()].concat());
+        assert_eq!(tags(&client.until_ready()), "12TDCZ");
+        rounds += 1;
+        proxy.metric("cache_hits_total") > 0
+    });
+    for name in ["Parse", "Bind", "Describe", "Execute", "Sync"] {
+        assert_eq!(asked(name), rounds, "{name}: {}", proxy.log());
+    }
+    client.send(&[wire::parse("", "no sql"), wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
+    client.until_ready();
+    for name in ["Parse", "Bind", "Execute", "Sync"] {
+        assert_eq!(asked(name), rounds + 1, "{name}: {}", proxy.log());
+    }
 }
 
 #[test]
