@@ -12,6 +12,7 @@ use crate::params::{self, Indexed, Param};
 mod check;
 mod encryption;
 mod lines;
+mod notices;
 mod page;
 mod problem;
 mod read;
@@ -151,15 +152,6 @@ impl Config {
     /// Whether reads may go to some other node than the primary.
     pub fn may_spread(&self) -> bool {
         self.routing.load_balance && self.nodes.len() > 1
-    }
-
-    /// Names of the parameters that were given another value than their default, although nothing reads them yet.
-    pub fn without_effect(&self) -> Vec<String> {
-        let idle = |setting: &&Setting| {
-            let param = setting.param;
-            param.effect == params::Effect::NotYet && param.kind.show(&setting.raw) != param.kind.show(param.default)
-        };
-        self.settings.iter().filter(idle).map(Setting::name).collect()
     }
 
     /// Whether nobody has given this parameter a value.

@@ -84,9 +84,9 @@ fn every_parameter_of_pgpool_has_a_row() {
         assert_eq!(param.indexed != Indexed::No, is_numbered, "{line}");
         count += 1;
     }
-    assert_eq!(count, 193);
+    assert_eq!(count, 198);
     let ours = params::all().filter(|param| param.since.starts_with("Weir")).count();
-    assert_eq!(params::all().count(), 193 + ours);
+    assert_eq!(params::all().count(), 198 + ours);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn the_defaults_are_those_of_pgpool() {
     assert_eq!(config.log.line_prefix, "%m: %a pid %p: ");
     assert_eq!(config.work_dir, Path::new("/tmp"));
     assert_eq!((config.workers(1), config.workers(2), config.workers(9)), (1, 1, 4));
-    assert!(config.without_effect().is_empty());
+    assert!(config.notices().is_empty());
 }
 
 #[test]
@@ -296,7 +296,65 @@ fn what_is_set_but_not_read_yet_is_listed_once() {
         "backend_hostname0 = 'a'\nmemqcache_oiddir = x\nhealth_check_period0 = 5\nchild_life_time = 5min\n\
          failover_command = 'x'\nport = 5555\nssl = off",
     );
-    assert_eq!(config.without_effect(), ["health_check_period0", "failover_command", "memqcache_oiddir"]);
+    let notices = config.notices();
+    assert_eq!(notices.len(), 2, "{notices:?}");
+    assert!(
+        notices[0].starts_with("health_check_period0, failover_command are set, but nobody promotes a standby"),
+        "{notices:?}"
+    );
+    assert_eq!(notices[1], "parameter \"memqcache_oiddir\" is accepted but has no effect yet");
+}
+
+#[test]
+fn rows_that_are_needed_for_nothing_are_not_named() {
+    let config = check_read(
+        "backend_hostname0 = 'a'\nbackend_data_directory0 = '/data'\nwork_dir = '/var/log/pgpool'\nlog_pcp_processes = on\n\
+         hostname0 = 'w'\nwd_port0 = 9001",
+    );
+    assert!(config.notices().is_empty(), "{:?}", config.notices());
+    let config = check_read("backend_hostname0 = 'a'\nuse_watchdog = on\nhostname0 = 'w'\nrecovery_user = 'r'");
+    let notices = config.notices();
+    assert_eq!(notices.len(), 2, "{notices:?}");
+    assert!(notices[0].contains("there is no watchdog") && notices[1].contains("there is no online recovery"), "{notices:?}");
+}
+
+#[test]
+fn a_limit_of_open_files_that_is_too_low_for_all_clients_is_named() {
+    let config = check_read(
+        "backend_hostname0 = 'a'\nbackend_hostname1 = 'b'\nmax_client_connections = 1000\nnum_init_children = 10\nmax_pool = 1",
+    );
+    assert_eq!(config.descriptors_notice(1000 + 20 + 64), None);
+    let notice = config.descriptors_notice(1024).unwrap();
+    assert!(notice.contains("is 1024, but max_client_connections = 1000 and up to 20 server connections need 1084"), "{notice}");
+}
+
+#[test]
+fn addresses_of_this_machine_only_are_not_those_of_others() {
+    for (addresses, expected) in [
+        ("localhost", false),
+        ("", false),
+        ("127.0.0.1, ::1", false),
+        ("*", true),
+        ("0.0.0.0", true),
+        ("localhost,10.0.0.1", true),
+    ] {
+        let config = check_read(&format!("backend_hostname0 = 'a'\nlisten_addresses = '{addresses}'"));
+        assert_eq!(config.listens_to_others(), expected, "{addresses}");
+    }
+}
+
+#[test]
+fn a_configuration_without_a_node_cannot_run_but_can_be_looked_at() {
+    let outcome = read_bytes(b"port = 5555");
+    assert!(outcome.config.is_none() && outcome.problems.iter().all(|problem| problem.is_no_node()), "{:?}", outcome.problems);
+    assert_eq!(shown(&outcome.draft, "port"), "5555");
+}
+
+#[test]
+fn the_level_log_hides_neither_warnings_nor_errors() {
+    let config = check_read("backend_hostname0 = 'a'\nlog_min_messages = log");
+    assert!(config.log.min_messages <= LogLevel::Warning);
+    assert_eq!(shown(&config, "log_min_messages"), "log");
 }
 
 #[test]
@@ -454,7 +512,7 @@ fn the_sample_file_without_its_comment_signs_means_the_defaults() {
     let errors: Vec<_> = outcome.problems.iter().filter(|p| p.severity == Severity::Error).map(|p| &p.message).collect();
     assert_eq!(errors, ["no node is configured, set at least \"backend_hostname0\""]);
     let config = check_read(&format!("{text}backend_hostname0 = 'a'"));
-    assert!(config.without_effect().is_empty(), "{:?}", config.without_effect());
+    assert!(config.notices().is_empty(), "{:?}", config.notices());
     let default = check_read("backend_hostname0 = 'a'");
     let fields = |config: Config| format!("{:?}", Config { settings: Vec::new(), ..config });
     assert_eq!(fields(config), fields(default));

@@ -9,6 +9,14 @@ pub mod process;
 pub mod server;
 pub mod traffic;
 
+/// The version, with the commit if one was known when it was built.
+pub const VERSION: &str = env!("WEIR_VERSION");
+
+/// A number of things in words: `1 node`, `2 nodes`.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Random bytes from the system, taken many at a time: a login needs few, and each asking is a system call.
 #[derive(Default)]
 pub struct Randomness(zeroize::Zeroizing<Vec<u8>>);

@@ -8,6 +8,7 @@ pub mod histogram;
 pub mod http;
 pub mod log;
 pub mod metrics;
+pub mod probes;
 pub mod statement_log;
 pub mod stats;
 pub mod views;

@@ -12,4 +12,5 @@ pub mod pid_file;
 pub mod shared;
 pub mod supervisor;
 pub mod takeover;
+pub mod trust;
 pub mod worker;

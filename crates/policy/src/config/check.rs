@@ -69,7 +69,7 @@ fn check_nodes(findings: &mut Findings<'_>) {
         }
     }
     if known.is_empty() {
-        findings.add(Severity::Error, "", None, "no node is configured, set at least \"backend_hostname0\"".into());
+        findings.add(Severity::Error, "", None, super::problem::NO_NODE.into());
     }
 }
 

@@ -4,11 +4,16 @@ use std::path::PathBuf;
 
 use super::Config;
 
+/// What is said of a configuration without a node.
+pub(super) const NO_NODE: &str = "no node is configured, set at least \"backend_hostname0\"";
+
 /// What reading gave.
 #[derive(Debug)]
 pub struct Outcome {
     /// The configuration; `None` if any problem is an error.
     pub config: Option<Config>,
+    /// What could be read of it, also with errors: to look at, not to run.
+    pub draft: Config,
     /// Everything found, in the order of the lines; problems of the whole come last.
     pub problems: Vec<Problem>,
 }
@@ -33,6 +38,13 @@ pub struct Problem {
     pub line: Option<u32>,
     /// What is wrong, lower case, without a full stop.
     pub message: String,
+}
+
+impl Problem {
+    /// Whether nothing is wrong but that no node is configured.
+    pub fn is_no_node(&self) -> bool {
+        self.message == NO_NODE
+    }
 }
 
 impl fmt::Display for Problem {

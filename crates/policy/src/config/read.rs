@@ -38,7 +38,7 @@ pub fn read_with(
         check::check(&config, &given, &mut problems);
     }
     let is_usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
-    Outcome { config: is_usable.then_some(config), problems }
+    Outcome { config: is_usable.then(|| config.clone()), draft: config, problems }
 }
 
 struct Reader<'a> {

@@ -634,6 +634,14 @@ impl IoMethod {
     }
 }
 
+impl LogConfig {
+    /// Whether lines go somewhere beside stderr.
+    pub fn is_kept(&self) -> bool {
+        let goes = |name: &str| self.destinations.iter().any(|destination| destination == name);
+        goes("syslog") || (self.file.is_used && (goes("stderr") || self.destinations.is_empty()))
+    }
+}
+
 impl LogLevel {
     /// From a word of the table.
     pub(crate) fn from_word(word: &str) -> LogLevel {
@@ -646,7 +654,9 @@ impl LogLevel {
             "info" => LogLevel::Info,
             "notice" => LogLevel::Notice,
             "error" => LogLevel::Error,
-            "log" => LogLevel::Log,
+            // In PostgreSQL and Pgpool-II `log` hides warnings and errors of the server, since it stands above them. Who asks for it wants
+            // to see more than the default and not less, so that nothing is hidden here: lines of level LOG come with `warning` too.
+            "log" => LogLevel::Warning,
             "fatal" => LogLevel::Fatal,
             "panic" => LogLevel::Panic,
             _ => LogLevel::Warning,

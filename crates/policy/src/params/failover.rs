@@ -13,6 +13,8 @@ pub(super) const ROWS: &[Param] = &[
         help: "Command run after a node was attached; the same % signs as in failover_command.", ..ROW },
     Param { name: "follow_primary_command", kind: Kind::Text, default: "", applies: Applies::OnReload,
         help: "Command run for every other node after the primary changed; the same % signs as in failover_command.", ..ROW },
+    Param { name: "follow_master_command", kind: Kind::Text, default: "", applies: Applies::OnReload, hidden: true, alias_of: Some("follow_primary_command"),
+        help: "Old name of follow_primary_command, up to Pgpool-II 4.1.", ..ROW },
     Param { name: "failover_on_backend_error", kind: Kind::Bool, default: "on", applies: Applies::OnReload,
         help: "Detach a node when reading from or writing to it fails.", ..ROW },
     Param { name: "fail_over_on_backend_error", kind: Kind::Bool, default: "on", applies: Applies::OnReload, hidden: true, alias_of: Some("failover_on_backend_error"),

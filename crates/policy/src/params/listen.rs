@@ -20,6 +20,8 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "unix_socket_directories", kind: Kind::List { separator: ',' }, default: "/tmp", applies: Applies::AtStart, since: "4.4",
         set: |c, _, v| c.unix_socket_directories = v.list().into_iter().map(PathBuf::from).collect(),
         help: "Directories in which a unix socket for clients is made, with commas between them. Empty: no unix socket.", ..BUILT },
+    Param { name: "socket_dir", kind: Kind::Text, default: "/tmp", applies: Applies::AtStart, hidden: true, alias_of: Some("unix_socket_directories"),
+        help: "Old name of unix_socket_directories, up to Pgpool-II 4.3.", ..ROW },
     Param { name: "unix_socket_group", kind: Kind::Text, default: "", applies: Applies::AtStart, since: "4.4",
         set: |c, _, v| c.unix_socket_group = v.text(),
         help: "Group that owns the unix sockets. Empty: the group of the process.", ..BUILT },

@@ -11,6 +11,7 @@ use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::utc;
 use crate::monitor::metrics::{Counters, METRICS};
+use crate::monitor::probes;
 use crate::process::shared::seconds;
 use crate::process::worker::Worker;
 use crate::server::catalogs::{Database, UNKNOWN};
@@ -60,6 +61,12 @@ pub const VIEWS: &[View] = &[
         help: "Statements sent to servers by kind, and errors of servers.",
         columns: POOL_BACKEND_STATS,
         rows: pool_backend_stats,
+    },
+    View {
+        name: "pool_health_check_stats",
+        help: "How often servers were asked for their roles, and what came of it.",
+        columns: POOL_HEALTH_CHECK_STATS,
+        rows: pool_health_check_stats,
     },
     View { name: "pool_version", help: "Version of the proxy.", columns: &["pool_version"], rows: |_| vec![vec![version()]] },
     View { name: "pool_pools", help: "Server connections, one per row.", columns: POOL_POOLS, rows: pool_pools },
@@ -134,6 +141,15 @@ const POOL_BACKEND_STATS: &[&str] = &[
     "error_cnt",
 ];
 
+const POOL_HEALTH_CHECK_STATS: &[&str] = &{
+    const PLACE: [&str; 6] = ["node_id", "hostname", "port", "status", "role", "last_status_change"];
+    let mut columns = [""; PLACE.len() + probes::COLUMNS.len()];
+    let (place, counts) = columns.split_at_mut(PLACE.len());
+    place.copy_from_slice(&PLACE);
+    counts.copy_from_slice(&probes::COLUMNS);
+    columns
+};
+
 const POOL_POOLS: &[&str] = &[
     "pool_pid",
     "start_time",
@@ -203,8 +219,8 @@ pub enum Local {
     Route(String),
     /// `PGPOOL SET name TO value`; no value: `DEFAULT`, and `PGPOOL RESET name`.
     Set(String, Change),
-    /// `PGPOOL SET CACHE DELETE`.
-    DeleteCache,
+    /// `PGPOOL SET CACHE DELETE`, with the statement whose answers are meant or without.
+    DeleteCache(Option<String>),
     /// `PGPOOL` with something that is not built.
     Unknown(String),
     /// The BEGIN of a transaction, if it may wait for the first statement: its text.
@@ -242,14 +258,27 @@ pub fn local_of(facts: &Facts, text: &str) -> Option<Local> {
     } else if let Some(reset) = known("reset").filter(is_name) {
         Some(Local::Set(name(reset), Change::Reset))
     } else {
-        known("set").and_then(|rest| deletes_cache(rest).then_some(Local::DeleteCache).or_else(|| read_set(rest)))
+        known("set").and_then(|rest| deletes_cache(rest).or_else(|| read_set(rest)))
     };
     Some(command.unwrap_or_else(|| Local::Unknown(text.to_string())))
 }
 
-/// `CACHE DELETE`.
-fn deletes_cache(text: &str) -> bool {
-    after_word(text, "cache").is_some_and(|rest| rest.eq_ignore_ascii_case("delete"))
+/// `CACHE DELETE`, or `CACHE DELETE 'statement'`.
+fn deletes_cache(text: &str) -> Option<Local> {
+    let rest = after_word(text, "cache")?;
+    if rest.eq_ignore_ascii_case("delete") {
+        return Some(Local::DeleteCache(None));
+    }
+    let (verb, quoted) = rest.split_at_checked("delete".len())?;
+    let query = unquoted(quoted.trim_start())?;
+    verb.eq_ignore_ascii_case("delete").then_some(Local::DeleteCache(Some(query)))
+}
+
+/// The text between quotes, if it is all there is; a doubled quote stands for itself.
+fn unquoted(text: &str) -> Option<String> {
+    let inner = text.strip_prefix('\'')?.strip_suffix('\'')?;
+    let plain = inner.replace("''", "'");
+    (plain.matches('\'').count() * 2 == inner.matches('\'').count()).then_some(plain)
 }
 
 /// What follows a first word, if it is this one.
@@ -284,9 +313,7 @@ fn asked_route(text: &str) -> Option<String> {
         }
         rest = after.trim_start();
     }
-    let inner = rest.strip_prefix('\'')?.strip_suffix('\'')?;
-    let asked = inner.replace("''", "'");
-    (asked.matches('\'').count() * 2 == inner.matches('\'').count()).then_some(asked)
+    unquoted(rest)
 }
 
 /// The columns of an answer, without making it.
@@ -297,7 +324,7 @@ pub fn columns_of(session: &Session, w: &Worker, local: &Local) -> Result<Vec<Co
         Local::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
         Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) | Local::Begin(text) => Err(unknown(text)),
         Local::End(_) => Err(unknown("COMMIT")),
-        Local::DeleteCache => Err(unknown("PGPOOL SET CACHE DELETE")),
+        Local::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),
     }
 }
 
@@ -316,7 +343,7 @@ pub fn table_of(session: &Session, w: &Rc<Worker>, local: &Local) -> Result<Tabl
         }
         Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) | Local::Begin(text) => Err(unknown(text)),
         Local::End(_) => Err(unknown("COMMIT")),
-        Local::DeleteCache => Err(unknown("PGPOOL SET CACHE DELETE")),
+        Local::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),
     }
 }
 
@@ -407,9 +434,13 @@ fn facts_of(text: &str) -> String {
     words.join("; ")
 }
 
+/// Release of Pgpool-II whose tables and columns the SHOW commands have. It comes first in `SHOW pool_version`: pgpool2_exporter, pgwatch
+/// and pgmetrics read the number there, and leave out tables that an older release does not have.
+const PGPOOL_VERSION: &str = "4.7.0";
+
 /// What `SHOW pool_version` says.
 pub fn version() -> String {
-    format!("{} (Weir)", env!("CARGO_PKG_VERSION"))
+    format!("{PGPOOL_VERSION} (Weir {})", crate::VERSION)
 }
 
 fn pool_nodes(ask: &Asker<'_>) -> Rows {
@@ -459,6 +490,16 @@ fn role(view: &ClusterView, at: usize) -> &'static str {
 fn sums<const N: usize>(w: &Worker, of: impl Fn(&Counters) -> [u64; N]) -> [u64; N] {
     let add = |sums: [u64; N], more: [u64; N]| std::array::from_fn(|at| sums[at] + more[at]);
     w.shared.counters.iter().map(of).fold([0; N], add)
+}
+
+fn pool_health_check_stats(ask: &Asker<'_>) -> Rows {
+    let view = ask.w.view().clone();
+    let row = |(at, node): (usize, &NodeView)| {
+        let place = [node.id.to_string(), node.hostname.clone(), node.port.to_string()];
+        let state = [status(node).to_string(), role(&view, at).to_string(), utc(node.changed_at_s)];
+        place.into_iter().chain(state).chain(ask.w.shared.probes.row(node.id)).collect()
+    };
+    view.nodes.iter().enumerate().map(row).collect()
 }
 
 fn pool_backend_stats(ask: &Asker<'_>) -> Rows {
@@ -602,7 +643,10 @@ mod tests {
         assert_eq!(of("pgpool set weir.route='node=2'"), set("weir.route", "node=2"));
         assert_eq!(of("pgpool set a to 'it''s'"), set("a", "it's"));
         assert_eq!(of("PGPOOL SET x TO default"), Some(Local::Set("x".into(), Change::Default)));
-        assert_eq!(of("pgpool set cache  delete;"), Some(Local::DeleteCache));
+        assert_eq!(of("pgpool set cache  delete;"), Some(Local::DeleteCache(None)));
+        for text in ["pgpool set cache delete 'select 1' ;", "PGPOOL SET CACHE DELETE'select 1'"] {
+            assert_eq!(of(text), Some(Local::DeleteCache(Some("select 1".into()))), "{text}");
+        }
         assert_eq!(of("PGPOOL SET cache TO delete"), set("cache", "delete"));
         assert_eq!(of("pgpool reset ALL"), Some(Local::Set("all".into(), Change::Reset)));
         for text in [
@@ -611,7 +655,8 @@ mod tests {
             "pgpool set x = 1 2",
             "pgpool show",
             "pgpool reset a b",
-            "pgpool set cache delete 'x'",
+            "pgpool set cache delete 'x' 'y'",
+            "pgpool set cache delete x",
         ] {
             assert_eq!(of(text), Some(Local::Unknown(text.into())), "{text}");
         }

@@ -1,8 +1,10 @@
 //! The command line: `weir` with its commands, and Pgpool-II's when called by the name `pgpool`.
 
+use crate::counted;
 use crate::process::files::Files;
 use crate::process::pid_file;
 use crate::process::supervisor::{self, Start};
+use crate::process::trust;
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rustix::process::{Pid, Signal, kill_process, setsid, test_kill_process};
@@ -40,7 +42,7 @@ const DAEMON_CHILD: &str = "WEIR_DAEMON_CHILD";
 
 /// A proxy for clusters of PostgreSQL.
 #[derive(Parser)]
-#[command(name = "weir", version, about, args_conflicts_with_subcommands = true)]
+#[command(name = "weir", version = crate::VERSION, about, args_conflicts_with_subcommands = true)]
 struct Weir {
     #[command(subcommand)]
     command: Option<WeirCommand>,
@@ -108,7 +110,7 @@ struct Import {
 /// Pgpool-II's command line.
 #[derive(Parser)]
 #[command(name = "pgpool", display_name = "pgpool-II", disable_version_flag = true)]
-#[command(version = concat!("version 4.7 is what this command line is of; the program is weir ", env!("CARGO_PKG_VERSION")))]
+#[command(version = concat!("version 4.7 is what this command line is of; the program is weir ", env!("WEIR_VERSION")))]
 struct Pgpool {
     /// Configuration file.
     #[arg(short = 'f', long = "config-file", value_name = "FILE", default_value = "/etc/pgpool2/pgpool.conf")]
@@ -308,12 +310,15 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
             errors += 1;
         }
         errors += warn_of(config);
+        if let Some(warning) = access.as_ref().and_then(|access| trust::warning(config, access)) {
+            complain(&format!("warning: {warning}"));
+        }
         access.is_some() && tls.is_ok() && errors == 0
     });
     match config {
-        Some(config) => say(&format!("configuration is valid: {} nodes, port {}\n", config.nodes.len(), config.port)),
+        Some(config) => say(&format!("configuration is valid: {}, port {}\n", counted(config.nodes.len(), "node"), config.port)),
         None => {
-            say(&format!("configuration has {errors} errors\n"))?;
+            say(&format!("configuration has {}\n", counted(errors, "error")))?;
             Ok(ExitCode::FAILURE)
         }
     }
@@ -321,8 +326,8 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
 
 /// Says what the start would say of parameters without effect and of the pid file; returns how many of it are errors.
 fn warn_of(config: &Config) -> usize {
-    for name in config.without_effect() {
-        complain(&format!("warning: parameter \"{name}\" is accepted but has no effect yet"));
+    for notice in config.notices().into_iter().chain(config.descriptors_notice(supervisor::raise_file_limit())) {
+        complain(&format!("warning: {notice}"));
     }
     let Err(cause) = pid_file::try_path(&config.pid_file) else { return 0 };
     if config.is_default("pid_file_name") {
@@ -334,8 +339,14 @@ fn warn_of(config: &Config) -> usize {
 }
 
 fn show_config(options: &Run) -> anyhow::Result<ExitCode> {
-    let (Some(config), _) = read(&options.files()) else { bail!("the configuration has errors") };
-    let shown = config::show_all(&config);
+    let outcome = options.files().read();
+    // Whoever looks for a parameter need not have a node yet.
+    let problems: Vec<_> = outcome.problems.iter().filter(|problem| !problem.is_no_node()).collect();
+    problems.iter().for_each(|problem| complain(&problem.to_string()));
+    if problems.iter().any(|problem| problem.severity == Severity::Error) {
+        bail!("the configuration has errors");
+    }
+    let shown = config::show_all(&outcome.draft);
     let width = |of: fn(&config::Shown) -> usize| shown.iter().map(of).max().unwrap_or(0);
     let (names, values) = (width(|s| s.name.len()), width(|s| s.value.len()).min(40));
     let mut text = String::new();

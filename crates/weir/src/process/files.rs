@@ -86,6 +86,11 @@ impl Files {
                 return Passwords::default();
             }
         };
+        let mode = std::fs::metadata(&path).map_or(0, |found| found.permissions().mode() & 0o777);
+        if mode & 0o004 != 0 {
+            let text = format!("every user of this machine can read it (mode {mode:04o}), it has passwords: chmod 0600");
+            problems.push(warning(&path, None, text));
+        }
         let (passwords, bad) = Passwords::read(&text, key);
         for bad in bad {
             problems.push(warning(&path, u32::try_from(bad.line).ok(), bad.cause.to_string()));

@@ -9,6 +9,7 @@ use crate::io::tls::files::TlsFiles;
 use crate::monitor::gates::Gates;
 use crate::monitor::log::{Level, Log};
 use crate::monitor::metrics::Counters;
+use crate::monitor::probes::Probes;
 use crate::monitor::stats::Table;
 use crate::server::answers::Answers;
 use crate::server::catalogs::{Catalogs, Database};
@@ -151,6 +152,8 @@ pub struct Shared {
     /// Databases an administrator closed.
     pub gates: Gates,
     pub counters: Vec<Counters>,
+    /// How nodes answered who asked for their roles.
+    pub probes: Probes,
     /// Numbers by user and database.
     pub stats: Table,
     pub log: Log,
@@ -214,6 +217,7 @@ impl Shared {
             catalogs: Catalogs::default(),
             cards: Cards::new(u32::from_le_bytes(crate::random())),
             seats: Seats::default(),
+            probes: Probes::default(),
             gates: Gates::default(),
             counters,
             stats: Table::default(),

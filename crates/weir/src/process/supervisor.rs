@@ -1,5 +1,6 @@
 //! Builds what threads share, starts them, and obeys signals until all is over.
 
+use crate::counted;
 use crate::io::buffers::Buffers;
 use crate::io::reactor::Reactor;
 use crate::monitor::http;
@@ -11,6 +12,7 @@ use crate::process::notify::Notify;
 use crate::process::pid_file::{Claim, PidFile};
 use crate::process::shared::{Mailbox, Message, Shared, Stop};
 use crate::process::takeover::{self, Old};
+use crate::process::trust;
 use crate::process::worker::Worker;
 use crate::server::warm;
 use crate::traffic::overtime;
@@ -82,12 +84,17 @@ pub enum Start {
 
 /// Runs the proxy until it is told to stop. `ready` is called once clients can connect.
 pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<Shared>)) -> anyhow::Result<()> {
-    raise_file_limit();
+    let files_max = raise_file_limit();
     let notify = Notify::from_env();
     let (access, problems) = files.read_access(&config);
     let Some(access) = access else { bail!("not started: {}", list(&problems)) };
     let tls = files.read_tls(&config).map_err(|cause| anyhow::anyhow!("not started: {cause}"))?;
     let mut warnings: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    warnings.extend(config.descriptors_notice(files_max));
+    if start == Start::Daemon && !config.log.is_kept() {
+        let text = "nothing keeps the log: a daemon has no terminal; set logging_collector = on, or log_destination = 'syslog'";
+        warnings.push(text.to_string());
+    }
     // Gone again if the start fails.
     let mut made = Made::default();
     let (sockets, old) = Sockets::open(files, &config, &mut made, &mut warnings)?;
@@ -129,6 +136,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     made.keep();
     let closer = signals.handle();
     let joiner = std::thread::Builder::new().name("joiner".into()).spawn(move || join(workers, &closer))?;
+    warn_of_trust(&shared);
     notify.ready();
     notify.feed_watchdog(&shared);
     ready(&shared);
@@ -145,6 +153,18 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     shared.log.say(Level::Log, format_args!("stopped"));
     shared.log.close();
     outcome
+}
+
+/// Servers are asked on a thread of their own: one that does not answer delays nobody.
+fn warn_of_trust(shared: &Arc<Shared>) {
+    let shared = shared.clone();
+    let look = move || {
+        if let Some(warning) = trust::warning(&shared.config.load(), &shared.access.files()) {
+            shared.log.say(Level::Warning, format_args!("{warning}"));
+        }
+    };
+    // A warning is no reason not to start.
+    drop(std::thread::Builder::new().name("trust".into()).spawn(look));
 }
 
 /// Takes the pid file. Where nobody has chosen one, and nobody needs it, the proxy runs without.
@@ -257,17 +277,17 @@ fn announce(shared: &Shared, warnings: &[String]) {
     for warning in warnings {
         shared.log.say(Level::Warning, format_args!("{warning}"));
     }
-    for name in config.without_effect() {
-        shared.log.say(Level::Warning, format_args!("parameter \"{name}\" is accepted but has no effect yet"));
+    for notice in config.notices() {
+        shared.log.say(Level::Warning, format_args!("{notice}"));
     }
     shared.log.say(
         Level::Log,
         format_args!(
-            "weir {} starts: port {}, {} nodes, {} workers",
-            env!("CARGO_PKG_VERSION"),
+            "weir {} starts: port {}, {}, {}",
+            crate::VERSION,
             config.port,
-            config.nodes.len(),
-            shared.mailboxes.len()
+            counted(config.nodes.len(), "node"),
+            counted(shared.mailboxes.len(), "worker"),
         ),
     );
 }
@@ -333,9 +353,9 @@ fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
     for name in unchanged {
         shared.log.say(Level::Warning, format_args!("parameter \"{name}\" cannot be changed without a restart"));
     }
-    let known = old.without_effect();
-    for name in merged.without_effect().iter().filter(|name| !known.contains(name)) {
-        shared.log.say(Level::Warning, format_args!("parameter \"{name}\" is accepted but has no effect yet"));
+    let known = old.notices();
+    for notice in merged.notices().iter().filter(|notice| !known.contains(notice)) {
+        shared.log.say(Level::Warning, format_args!("{notice}"));
     }
     shared.tls.store(Arc::new(tls));
     shared.access.replace(access);
@@ -349,10 +369,12 @@ fn first_error(text: &str, problems: &[Problem]) -> String {
     first.map_or_else(|| text.to_string(), |problem| format!("{text}: {problem}"))
 }
 
-/// Each client takes one file descriptor: as many as the system allows are asked for.
-fn raise_file_limit() {
+/// Each client takes one file descriptor: as many as the system allows are asked for. Gives how many that are.
+pub fn raise_file_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
-    // Refused only where the limit is forbidden to move; then accepting says what is missing.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let is_raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_ok();
+    // Refused only where the limit is forbidden to move.
+    let allowed = if is_raised { limit.maximum } else { limit.current };
+    allowed.unwrap_or(u64::MAX)
 }

@@ -188,6 +188,20 @@ impl Answers {
         self.kept.clear();
     }
 
+    /// Forgets the answers of one user and database to one text, whatever their settings and parameters. False: there is none.
+    ///
+    /// The keys in a store are not known here, so that all answers are forgotten there.
+    pub fn remove(&self, user: &str, database: &str, text: &[u8]) -> bool {
+        if self.common.is_some() {
+            self.clear();
+            return true;
+        }
+        let is_it = |key: &Key, answer: &Answer| &*answer.user == user && &*answer.database == database && text_of(key) == text;
+        let keys: Vec<Key> = self.kept.iter().filter(|(key, answer)| is_it(key, answer)).map(|(key, _)| key).collect();
+        keys.iter().for_each(|key| drop(self.kept.remove(&**key)));
+        !keys.is_empty()
+    }
+
     /// How many there are, and what they weigh.
     pub fn size(&self) -> (usize, u64) {
         (self.kept.len(), self.kept.weight())

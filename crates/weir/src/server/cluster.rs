@@ -250,7 +250,9 @@ fn begin_round(w: &Rc<Worker>, config: &Arc<Config>, places: &[Rc<Place>]) -> Ro
         };
         let (worker, config, place) = (w.clone(), config.clone(), place.clone());
         w.reactor.spawn(async move {
+            let asked_at = Instant::now();
             let said = ask(&worker, &config, &address, &place.line).await;
+            worker.shared.probes.note(address.node, said.is_ok(), asked_at.elapsed(), seconds(SystemTime::now()));
             match &said {
                 Err(error) if error.is_silent() => worker.shared.suspects.suspect(address.node),
                 Ok(_) | Err(_) => worker.shared.suspects.acquit(address.node),

@@ -11,7 +11,7 @@ use crate::traffic::begun;
 use crate::traffic::wishes;
 use std::rc::Rc;
 use weir_wire::frame::{back, split_cstr};
-use weir_wire::write;
+use weir_wire::write::{self, Report};
 
 /// Answers a simple query.
 pub fn simple(s: &mut Session, w: &Rc<Worker>, statement: &Rc<Statement>, local: &Local) {
@@ -42,17 +42,29 @@ fn command(s: &mut Session, w: &Worker, statement: &Rc<Statement>, local: &Local
         Local::Begin(_) => begun::hold(s, w, statement),
         Local::End(ending) => begun::end(s, w, *ending),
         Local::Deallocate(name) => deallocate(s, w, name),
-        Local::DeleteCache => delete_cache(w),
+        Local::DeleteCache(query) => delete_cache(s, w, query.as_deref()),
         Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => return false,
     };
     write::command_complete(s.down.extra(&w.buffers), tag);
     true
 }
 
-/// Forgets all answers, as Pgpool-II does for whoever asks.
-fn delete_cache(w: &Worker) -> &'static str {
-    if let Some(answers) = &w.shared.answers {
-        answers.clear();
+/// Forgets all answers, as Pgpool-II does for whoever asks, or those that this user got for one statement in this database.
+/// The notices are Pgpool-II's.
+fn delete_cache(s: &mut Session, w: &Worker, query: Option<&str>) -> &'static str {
+    match (&w.shared.answers, query) {
+        (None, None) => {}
+        (Some(answers), None) => answers.clear(),
+        (answers, Some(query)) => {
+            let (user, database) = (&s.pools.user, &s.pools.database);
+            let is_there = answers.as_ref().is_some_and(|answers| answers.remove(user, database, query.as_bytes()));
+            let message = match is_there {
+                true => format!("query cache deleted. query: \"{query}\""),
+                false => format!("query cache does not exist for query: \"{query}\""),
+            };
+            let report = Report { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "", routine: "" };
+            write::notice(s.down.extra(&w.buffers), &report);
+        }
     }
     "SET"
 }
@@ -95,7 +107,7 @@ fn rows(out: &mut Vec<u8>, table: &Table) {
 
 /// Describes the columns; `formats` are those asked for in Bind.
 pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16]) {
-    if let Local::Deallocate(_) | Local::DeleteCache | Local::Set(..) | Local::Begin(_) | Local::End(_) = local {
+    if let Local::Deallocate(_) | Local::DeleteCache(_) | Local::Set(..) | Local::Begin(_) | Local::End(_) = local {
         return s.say_bare(w, back::NO_DATA);
     }
     match views::columns_of(s, w, local) {
@@ -185,7 +197,7 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
             };
             (s.status() != FAILED && (s.named.contains_key(name) || is_by_sql())).then_some(local)
         }
-        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::DeleteCache | Local::Set(..) | Local::Unknown(_) => {
+        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::DeleteCache(_) | Local::Set(..) | Local::Unknown(_) => {
             Some(local)
         }
     }

@@ -3,6 +3,7 @@
 pub(super) use super::history::REGISTERS;
 use super::history::{Door, Story, register};
 use crate::support::ground::{cluster, wait_for_catalog};
+use crate::support::raw::tags;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
 /// With global causal reads an answer of a server is as new as one from memory must be.
@@ -491,4 +492,22 @@ fn memory_is_bounded_by_what_was_promised() {
     let grown_kb = proxy.rss_kb() - before_kb;
     assert!(grown_kb < promised_kb + ROOM_KB, "{grown_kb} kB for answers of {promised_kb} kB");
     assert!(grown_kb > promised_kb / 2, "there was nothing to bound: {grown_kb} kB");
+}
+
+#[test]
+fn one_statement_is_deleted_by_its_text_for_the_user_who_asked_it() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("memory_cache_enabled = on");
+    let mut client = ground.client(&proxy);
+    client.run("create table t as select 1 as a");
+    for text in ["select a from t", "select a from t where a = 1"] {
+        warm(&proxy, &mut client, text);
+    }
+    let delete = "PGPOOL SET CACHE DELETE 'select a from t'";
+    let answer = client.query(delete);
+    assert_eq!((answer[0].failure().severity.as_str(), tags(&answer).as_str()), ("NOTICE", "CZ"));
+    assert_eq!(answer[0].failure().message, "query cache deleted. query: \"select a from t\"");
+    assert!(is_hit(&proxy, &mut client, "select a from t where a = 1"), "another text stays");
+    assert_eq!(client.query(delete)[0].failure().message, "query cache does not exist for query: \"select a from t\"");
+    assert!(!is_hit(&proxy, &mut client, "select a from t"));
 }

@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use weir_demo::ReservedPort;
@@ -37,7 +37,79 @@ const NODE: &str = "backend_hostname0 = 'localhost'\nbackend_weight0 = 1\n";
 fn a_right_file_is_said_to_be_valid() {
     let (success, said, errors) = check(NODE);
     assert!(success, "{errors}");
-    assert!(said.contains("valid") && said.contains("1 nodes"), "{said}");
+    assert!(said.contains("valid") && said.contains("1 node,"), "{said}");
+}
+
+#[test]
+fn the_version_names_the_commit_and_comes_with_a_number_of_pgpool_for_its_exporters() {
+    let version = text(&run(Path::new(WEIR), &["--version"]).stdout);
+    let number = env!("CARGO_PKG_VERSION");
+    let commit = version.trim().strip_prefix(&format!("weir {number}")).unwrap_or_else(|| panic!("{version}"));
+    // Without git there is none.
+    assert!(commit.is_empty() || commit.len() > 7 && commit[1..].chars().all(|c| c.is_ascii_hexdigit()), "{version}");
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let shown = ground.client(&proxy).value("SHOW pool_version");
+    assert_eq!(shown, format!("4.7.0 (Weir {number}{commit})"));
+}
+
+#[test]
+fn the_configuration_can_be_shown_without_a_node() {
+    let folder = Folder::new();
+    let file = folder.0.join("pgpool.conf");
+    fs::write(&file, "port = 5555\n").unwrap();
+    let output = run(Path::new(WEIR), &["show-config", "-f", &file.to_string_lossy()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).lines().any(|line| line.starts_with("port ") && line.contains("5555")));
+    assert!(!run(Path::new(WEIR), &["check", "-f", &file.to_string_lossy()]).status.success());
+}
+
+#[test]
+fn a_limit_of_open_files_below_the_number_of_clients_is_named_by_check() {
+    let folder = Folder::new();
+    let file = folder.0.join("pgpool.conf");
+    fs::write(&file, format!("{NODE}max_client_connections = 900\nnum_init_children = 1\n")).unwrap();
+    for (limit, expected) in [(600, true), (1200, false)] {
+        let command = format!("ulimit -n {limit}; exec {WEIR} check -f {}", file.display());
+        let output = Command::new("sh").args(["-c", &command]).output().unwrap();
+        let errors = text(&output.stderr);
+        let named = errors.contains(&format!("warning: the limit of open files (ulimit -n, LimitNOFILE) is {limit}, but"));
+        assert!(output.status.success() && named == expected, "{limit}: {errors}");
+    }
+}
+
+#[test]
+fn a_password_file_that_everybody_can_read_is_named_by_check() {
+    let folder = Folder::new();
+    let (file, passwords) = (folder.0.join("pgpool.conf"), folder.0.join("pool_passwd"));
+    fs::write(&file, NODE).unwrap();
+    fs::write(&passwords, "joe:secret\n").unwrap();
+    for (mode, expected) in [(0o644, true), (0o640, false), (0o600, false)] {
+        fs::set_permissions(&passwords, fs::Permissions::from_mode(mode)).unwrap();
+        let output = run(Path::new(WEIR), &["check", "-f", &file.to_string_lossy()]);
+        let errors = text(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        assert_eq!(errors.contains("every user of this machine can read it (mode 0644)"), expected, "{mode:o}: {errors}");
+    }
+}
+
+#[test]
+fn servers_that_trust_this_machine_are_named_where_clients_are_not_asked_either() {
+    let ground = Ground::new();
+    let port = ground.cluster.primary().port();
+    let said = "lets user \"postgres\" in from this machine without a password";
+    let node = format!("backend_hostname0 = '127.0.0.1'\nbackend_port0 = {port}\nsr_check_user = 'postgres'\n");
+    for (lines, expected) in [
+        ("listen_addresses = '*'\n", true),
+        ("listen_addresses = 'localhost'\n", false),
+        ("listen_addresses = '*'\nallow_clear_text_frontend_auth = on\n", false),
+    ] {
+        let (success, _, errors) = check(&format!("{node}{lines}"));
+        assert!(success, "{errors}");
+        assert_eq!(errors.contains(said), expected, "{lines}: {errors}");
+    }
+    let proxy = ground.primary_proxy("listen_addresses = '0.0.0.0'");
+    wait_until("the start to warn too", || proxy.log().contains(said));
 }
 
 #[test]
@@ -58,7 +130,7 @@ fn what_is_wrong_is_named_with_file_line_value_and_range() {
         for part in parts {
             assert!(errors.contains(part), "{line}: {part} is missing in {errors}");
         }
-        assert!(said.contains("1 errors"), "{said}");
+        assert!(said.contains("configuration has 1 error\n"), "{said}");
     }
 }
 
@@ -276,6 +348,22 @@ fn process_with(word: &str) -> Option<Pid> {
 }
 
 #[test]
+fn a_daemon_that_logs_nowhere_says_so_where_it_was_started() {
+    let ground = Ground::new();
+    for (lines, expected) in [("", true), ("logging_collector = on\nlog_directory = 'FOLDER/logs'\n", false)] {
+        let pgpool = Pgpool::new(&ground);
+        let conf = fs::read_to_string(pgpool.conf()).unwrap();
+        let lines = lines.replace("FOLDER", &pgpool.folder.0.to_string_lossy());
+        fs::create_dir_all(pgpool.folder.0.join("logs")).unwrap();
+        fs::write(pgpool.conf(), format!("{conf}{lines}")).unwrap();
+        let output = pgpool.run(&[]);
+        assert!(pgpool.run(&["-m", "fast", "stop"]).status.success());
+        let said = text(&output.stderr);
+        assert_eq!(said.contains("nothing keeps the log: a daemon has no terminal"), expected, "{lines}: {said}");
+    }
+}
+
+#[test]
 fn a_pid_file_that_names_another_process_harms_nobody() {
     let ground = Ground::new();
     let pgpool = Pgpool::new(&ground);
@@ -332,7 +420,7 @@ fn a_pid_file_that_cannot_be_written_is_named_by_check_and_at_the_start() {
     assert!(!folder.0.join(format!(".s.PGSQL.{}", port.number())).exists(), "its unix socket is gone");
     let output = run(Path::new(WEIR), &["check", "-f", &conf]);
     let errors = text(&output.stderr);
-    assert!(errors.contains("warning: parameter \"failover_command\" is accepted but has no effect yet"), "{errors}");
+    assert!(errors.contains("warning: failover_command is set, but nobody promotes a standby"), "{errors}");
     assert!(
         !output.status.success() && errors.contains("error: pid_file_name: /dev/null/weir.pid cannot be written"),
         "{errors}"

@@ -6,7 +6,7 @@ use crate::support::raw::tags;
 use crate::support::{Ground, wait_until, wire};
 
 /// Views and their columns, as Pgpool-II 4.7 has them.
-const VIEWS: [(&str, &[&str]); 4] = [
+const VIEWS: [(&str, &[&str]); 5] = [
     (
         "pool_nodes",
         &[
@@ -24,6 +24,31 @@ const VIEWS: [(&str, &[&str]); 4] = [
             "replication_state",
             "replication_sync_state",
             "last_status_change",
+        ],
+    ),
+    (
+        "pool_health_check_stats",
+        &[
+            "node_id",
+            "hostname",
+            "port",
+            "status",
+            "role",
+            "last_status_change",
+            "total_count",
+            "success_count",
+            "fail_count",
+            "skip_count",
+            "retry_count",
+            "average_retry_count",
+            "max_retry_count",
+            "max_duration",
+            "min_duration",
+            "average_duration",
+            "last_health_check",
+            "last_successful_health_check",
+            "last_skip_health_check",
+            "last_failed_health_check",
         ],
     ),
     ("pool_version", &["pool_version"]),
@@ -86,6 +111,20 @@ fn show_commands_have_pgpools_columns_in_both_protocols() {
             assert!(tags(&extended).starts_with("1tT2TD") && tags(&extended).ends_with("CZ"), "{text}: {}", tags(&extended));
         }
     }
+}
+
+/// pgpool2_exporter asks for this table of every Pgpool-II from 4.2 on, and takes the counts for numbers.
+#[test]
+fn looks_at_the_servers_are_counted_as_health_checks() {
+    let ground = Ground::new();
+    let proxy = ground.proxy("sr_check_period = 1");
+    let mut client = ground.client(&proxy);
+    let column = |client: &mut _, name| show(client, "pool_health_check_stats", name);
+    wait_until("two looks", || column(&mut client, "total_count").iter().all(|count| count.parse::<u64>().unwrap() >= 2));
+    assert_eq!(column(&mut client, "role"), ["primary", "standby", "standby"]);
+    assert_eq!(column(&mut client, "fail_count"), ["0", "0", "0"]);
+    assert!(column(&mut client, "average_duration").iter().all(|ms| ms.parse::<f64>().unwrap() > 0.0));
+    assert!(column(&mut client, "last_failed_health_check").iter().all(String::is_empty));
 }
 
 #[test]

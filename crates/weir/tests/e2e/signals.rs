@@ -236,7 +236,7 @@ fn a_parameter_without_effect_is_named_at_the_reload_that_adds_it() {
     proxy.add_conf("failover_command = 'x'");
     proxy.reload();
     proxy.reload();
-    let named = proxy.log().matches("parameter \"failover_command\" is accepted but has no effect yet").count();
+    let named = proxy.log().matches("failover_command is set, but nobody promotes a standby").count();
     assert_eq!(named, 1, "{}", proxy.log());
 }
 

@@ -158,7 +158,7 @@ pub fn names() -> String {
 
 /// Named after the console it speaks like, since programs look for that, and after what it is.
 fn version() -> String {
-    format!("PgBouncer 1.25.0 console of Weir {}", env!("CARGO_PKG_VERSION"))
+    format!("PgBouncer 1.25.0 console of Weir {}", crate::VERSION)
 }
 
 /// What a wait shows as: whole seconds, and the microseconds of the rest.

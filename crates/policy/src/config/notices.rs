@@ -1,0 +1,85 @@
+//! What an operator hears about a configuration that works.
+//!
+//! In: a configuration. Out: sentences for the log and for `weir check`. Rows without effect are named one by one, except where many of them
+//! serve one purpose: then one sentence says what does not happen and what to do about it.
+
+use super::{Config, Setting};
+use crate::params::{Effect, Group, Param};
+
+/// Descriptors for sockets to listen on, files, and connections that ask servers.
+const DESCRIPTORS_OF_OURS: u64 = 64;
+
+/// Rows of one purpose, and what is said of them behind their names.
+struct Purpose {
+    has: fn(&Param) -> bool,
+    /// Without, nothing of it happens, and nothing needs to be said.
+    switch: Option<&'static str>,
+    says: &'static str,
+}
+
+const PURPOSES: &[Purpose] = &[
+    Purpose {
+        has: |param| param.group == Group::Failover || param.name.starts_with("health_check_"),
+        switch: None,
+        says: "but nobody promotes a standby when the primary fails: Weir runs no commands and detaches no nodes. \
+               Promote by hand or with the servers' own tool (Patroni, repmgr, pg_auto_failover); Weir then follows the new primary",
+    },
+    Purpose {
+        has: |param| param.group == Group::Watchdog,
+        switch: Some("use_watchdog"),
+        says: "but there is no watchdog: this Weir neither knows of others nor holds a virtual IP address",
+    },
+    Purpose {
+        has: |param| param.group == Group::Recovery,
+        switch: None,
+        says: "but there is no online recovery: bring a server back with pg_basebackup or pg_rewind",
+    },
+];
+
+impl Config {
+    /// What is set and does not do what its name says.
+    pub fn notices(&self) -> Vec<String> {
+        let idle: Vec<&Setting> = self.settings.iter().filter(|setting| is_idle(setting)).collect();
+        let mut notices = Vec::new();
+        for purpose in PURPOSES {
+            let names: Vec<String> = idle.iter().filter(|setting| (purpose.has)(setting.param)).map(|s| s.name()).collect();
+            let is_on = purpose.switch.is_none_or(|switch| names.iter().any(|name| name == switch));
+            if is_on && !names.is_empty() {
+                let verb = if names.len() == 1 { "is" } else { "are" };
+                notices.push(format!("{} {verb} set, {}", names.join(", "), purpose.says));
+            }
+        }
+        let others = idle.iter().filter(|setting| !PURPOSES.iter().any(|purpose| (purpose.has)(setting.param)));
+        notices.extend(others.map(|setting| format!("parameter \"{}\" is accepted but has no effect yet", setting.name())));
+        notices
+    }
+
+    /// A warning if the system lets this process have no more than `limit` files open, and all clients and server connections need more.
+    pub fn descriptors_notice(&self, limit: u64) -> Option<String> {
+        let clients = u64::from(self.pool.max_clients);
+        let each = u64::from(self.links_per_node_max());
+        let links =
+            (each * self.nodes.len() as u64).min(if self.limits.links == 0 { u64::MAX } else { self.limits.links.into() });
+        let needed = clients + links + DESCRIPTORS_OF_OURS;
+        (needed > limit).then(|| {
+            format!(
+                "the limit of open files (ulimit -n, LimitNOFILE) is {limit}, but max_client_connections = {clients} and up to {links} \
+                 server connections need {needed}: raise the limit, or lower max_client_connections"
+            )
+        })
+    }
+
+    /// Whether clients on other machines can connect.
+    pub fn listens_to_others(&self) -> bool {
+        let is_own = |address: &str| {
+            address == "localhost" || address.parse::<core::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+        };
+        self.listen_addresses.iter().any(|address| !is_own(address))
+    }
+}
+
+/// Whether a setting was given another value than its default, although nothing reads it yet.
+fn is_idle(setting: &Setting) -> bool {
+    let param = setting.param;
+    param.effect == Effect::NotYet && param.kind.show(&setting.raw) != param.kind.show(param.default)
+}
