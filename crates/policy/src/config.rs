@@ -76,6 +76,8 @@ pub struct Config {
     pub search_primary_timeout_ms: u64,
     /// How much of everything there may be.
     pub limits: LimitConfig,
+    /// Databases by another name. Not made from `settings`, but read from the file that `auth.database_file` names.
+    pub databases: std::sync::Arc<crate::databases::Databases>,
     /// The administration console and monitoring.
     pub admin: AdminConfig,
     /// What is logged.
@@ -235,6 +237,7 @@ impl Config {
             check: CheckConfig::empty(),
             search_primary_timeout_ms: 0,
             limits: LimitConfig::default(),
+            databases: std::sync::Arc::default(),
             admin: AdminConfig::empty(),
             log: LogConfig::empty(),
             pid_file: PathBuf::new(),

@@ -7,6 +7,7 @@ pub mod causal;
 pub mod cluster;
 pub mod config;
 pub mod console;
+pub mod databases;
 pub mod functions;
 pub mod hba;
 pub mod import;

@@ -147,6 +147,10 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
         clients_per_user: base.clients_per_user,
         clients_per_database: base.clients_per_database,
     };
+    if let Some(entry) = config.databases.get(database) {
+        limits.mode = entry.mode.unwrap_or(limits.mode);
+        limits.pool_size = entry.pool_size.unwrap_or(limits.pool_size);
+    }
     // The more an entry says about whom it means, the later it comes.
     for wanted in [(false, true), (true, false), (true, true)] {
         for entry in base.overrides.iter().filter(|entry| (entry.user.is_some(), entry.database.is_some()) == wanted) {

@@ -31,8 +31,9 @@ pub fn read_with(
     for (name, value) in command_line {
         reader.set(name, value, Source::CommandLine);
     }
+    let mut config = Config::build(&reader.given);
+    reader.read_databases(path, &mut config);
     let Reader { given, mut problems, is_missing, .. } = reader;
-    let config = Config::build(&given);
     if !is_missing {
         // Of a file that could not be read nothing else is wrong.
         check::check(&config, &given, &mut problems);
@@ -96,6 +97,23 @@ impl Reader<'_> {
             }
         }
         self.open.pop();
+    }
+
+    /// Reads the file of databases by another name, which lies beside the configuration in `path`.
+    fn read_databases(&mut self, path: &Path, config: &mut Config) {
+        let Some(file) = &config.auth.database_file else { return };
+        let path = path.parent().unwrap_or(Path::new("")).join(file);
+        let source = config.setting("database_file", None).map_or(Source::Default, |setting| setting.source.clone());
+        let text = match (self.load)(&path).map(String::from_utf8) {
+            Ok(Ok(text)) => text,
+            Ok(Err(_)) => return self.error(&source, format!("\"{}\" is not UTF-8", path.display())),
+            Err(cause) => return self.error(&source, format!("could not read \"{}\": {cause}", path.display())),
+        };
+        let (databases, wrong) = crate::databases::read(&text);
+        for (line, cause) in wrong.into_iter().take(PROBLEMS_MAX) {
+            self.error(&Source::File { path: path.clone(), line }, cause.to_string());
+        }
+        config.databases = databases.into();
     }
 
     /// Takes one setting, if its name is known and its value allowed.

@@ -34,7 +34,7 @@ pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
             given.remove(&(place(added.param), added.index));
         }
     }
-    (Config::build(&given), waiting)
+    (Config { databases: new.databases, ..Config::build(&given) }, waiting)
 }
 
 fn has_node(config: &Config, id: Option<u16>) -> bool {
@@ -82,7 +82,7 @@ impl Config {
         let mut given = self.given();
         let setting = Setting { param, index: None, raw: value.to_string(), source: Source::Session };
         given.insert((place(param), None), setting);
-        Ok(Config::build(&given))
+        Ok(self.rebuilt(&given))
     }
 
     /// This configuration with one parameter changed for the whole proxy, until the file is read again (the console's SET).
@@ -97,14 +97,14 @@ impl Config {
         if must_restart {
             return Err(SetError::AtStart(name.into()));
         }
-        if param.group == Group::Tls {
-            // It counts together with keys and certificates, which are read at a reload.
+        if param.group == Group::Tls || param.name == "database_file" {
+            // It counts together with files, which are read at a reload.
             return Err(SetError::Refused(format!("parameter \"{name}\" is changed in the file only, followed by RELOAD")));
         }
         param.kind.parse(param.name, value)?;
         let mut given = self.given();
         given.insert((place(param), index), Setting { param, index, raw: value.to_string(), source: Source::Session });
-        let changed = Config::build(&given);
+        let changed = self.rebuilt(&given);
         let mut problems = Vec::new();
         check::check(&changed, &given, &mut problems);
         match problems.into_iter().find(|problem| problem.severity == Severity::Error) {
@@ -124,7 +124,12 @@ impl Config {
         if let Some(setting) = base.setting(param.name, None) {
             keep(&mut given, setting);
         }
-        Ok(Config::build(&given))
+        Ok(self.rebuilt(&given))
+    }
+
+    /// From other settings, with what was read from files of their own.
+    fn rebuilt(&self, given: &Given) -> Config {
+        Config { databases: self.databases.clone(), ..Config::build(given) }
     }
 }
 

@@ -282,6 +282,8 @@ pub struct AuthConfig {
     pub ident_file: Option<PathBuf>,
     /// File with users and passwords, relative to the directory of the configuration file.
     pub passwd_file: Option<PathBuf>,
+    /// File with databases by another name, relative to the folder of the configuration; `None`: there is none.
+    pub database_file: Option<PathBuf>,
     /// Ask those of whom nothing is known for a password in clear text.
     pub allow_clear_text: bool,
     /// Time a client has to log in; 0 for no limit.
@@ -554,6 +556,7 @@ impl AuthConfig {
             use_hba: false,
             ident_file: None,
             passwd_file: None,
+            database_file: None,
             allow_clear_text: false,
             timeout_ms: 0,
             ask_user: String::new(),

@@ -507,7 +507,8 @@ fn show_kept(s: &Session, w: &Worker, had: Option<Kept>) {
     w.count(Metric::SessionsKept);
     let bit = 1 << kept.code();
     if kept != Kept::Mode && w.shared.kept_told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-        let who = Who { user: &s.pools.user, database: &s.pools.database, session: s.entry.card.pid, ..Who::default() };
+        let who =
+            Who { user: &s.pools.client_user, database: &s.pools.client_database, session: s.entry.card.pid, ..Who::default() };
         let reason = Kept::reason(kept.code());
         let text = format_args!(
             "a client keeps its server connection as long as this exists: {reason}. SHOW pool_pools lists such connections; \

@@ -14,6 +14,8 @@ pub struct Seats(Arc<Mutex<Counts>>);
 struct Counts {
     users: HashMap<Arc<str>, u32>,
     databases: HashMap<Arc<str>, u32>,
+    /// By the name that the servers have for a database.
+    served: HashMap<Arc<str>, u32>,
     addresses: HashMap<IpAddr, u32>,
 }
 
@@ -30,8 +32,8 @@ pub enum Full {
 pub struct Seat {
     seats: Seats,
     address: Option<IpAddr>,
-    /// User and database, once they have been proven.
-    whose: Option<(Arc<str>, Arc<str>)>,
+    /// User, database, and what the servers call it, once they have been proven.
+    whose: Option<(Arc<str>, Arc<str>, Arc<str>)>,
 }
 
 impl Seats {
@@ -43,22 +45,29 @@ impl Seats {
         Ok(Seat { seats: self.clone(), address, whose: None })
     }
 
-    /// Whether anyone is connected to a database.
+    /// Whether anyone is connected to a database of the servers, by whatever name.
     pub fn has_clients_of(&self, database: &str) -> bool {
-        self.0.lock().databases.contains_key(database)
+        self.0.lock().served.contains_key(database)
     }
 }
 
 impl Seat {
     /// Counts the client by its user and database, too.
-    pub fn take(&mut self, user: &Arc<str>, database: &Arc<str>, user_max: u32, database_max: u32) -> Result<(), Full> {
+    pub fn take(
+        &mut self,
+        user: &Arc<str>,
+        (database, served): (&Arc<str>, &Arc<str>),
+        user_max: u32,
+        database_max: u32,
+    ) -> Result<(), Full> {
         let mut counts = self.seats.0.lock();
         count(&mut counts.users, user.clone(), user_max).map_err(Full::User)?;
         if let Err(max) = count(&mut counts.databases, database.clone(), database_max) {
             uncount(&mut counts.users, user);
             return Err(Full::Database(max));
         }
-        self.whose = Some((user.clone(), database.clone()));
+        counts.served.entry(served.clone()).and_modify(|known| *known += 1).or_insert(1);
+        self.whose = Some((user.clone(), database.clone(), served.clone()));
         Ok(())
     }
 }
@@ -69,9 +78,10 @@ impl Drop for Seat {
         if let Some(address) = &self.address {
             uncount(&mut counts.addresses, address);
         }
-        if let Some((user, database)) = &self.whose {
+        if let Some((user, database, served)) = &self.whose {
             uncount(&mut counts.users, user);
             uncount(&mut counts.databases, database);
+            uncount(&mut counts.served, served);
         }
     }
 }
@@ -103,15 +113,15 @@ mod tests {
         let (joe, ann, shop) = (Arc::<str>::from("joe"), Arc::<str>::from("ann"), Arc::<str>::from("shop"));
         let home = Some(IpAddr::from([127, 0, 0, 1]));
         let mut one = seats.at_door(home, 2).unwrap();
-        one.take(&joe, &shop, 1, 2).unwrap();
+        one.take(&joe, (&shop, &shop), 1, 2).unwrap();
         let mut two = seats.at_door(home, 2).unwrap();
-        assert_eq!(two.take(&joe, &shop, 1, 2), Err(Full::User(1)));
-        two.take(&ann, &shop, 1, 2).unwrap();
+        assert_eq!(two.take(&joe, (&shop, &shop), 1, 2), Err(Full::User(1)));
+        two.take(&ann, (&shop, &shop), 1, 2).unwrap();
         assert_eq!(seats.at_door(home, 2).unwrap_err(), Full::Address(2));
         let mut local = seats.at_door(None, 2).unwrap();
-        assert_eq!(local.take(&"eve".into(), &shop, 1, 2), Err(Full::Database(2)));
+        assert_eq!(local.take(&"eve".into(), (&shop, &shop), 1, 2), Err(Full::Database(2)));
         drop(one);
-        local.take(&joe, &shop, 1, 2).unwrap();
+        local.take(&joe, (&shop, &shop), 1, 2).unwrap();
         assert!(seats.has_clients_of("shop") && !seats.has_clients_of("house"));
         drop((two, local));
         assert!(!seats.has_clients_of("shop"));

@@ -36,7 +36,10 @@ pub struct Card {
     /// Number of the worker that serves it.
     pub worker: u8,
     pub user: Arc<str>,
+    /// As the client called it: see `policy::databases`.
     pub database: Arc<str>,
+    /// Whose server connections it uses.
+    pub server_user: Arc<str>,
     pub application: Box<str>,
     ends: Ends,
     /// Seconds since 1970.
@@ -78,13 +81,23 @@ fn next_pid(last: u32) -> u32 {
     last.checked_add(1).filter(|pid| PIDS.contains(pid)).unwrap_or(*PIDS.start())
 }
 
+/// Names that a client and its server connections go by.
+#[derive(Clone, Debug)]
+pub struct Whose {
+    pub user: Arc<str>,
+    pub database: Arc<str>,
+    pub server_user: Arc<str>,
+}
+
 impl Card {
-    pub fn new(number: Number, user: Arc<str>, database: Arc<str>, application: &str, ends: Ends, connected_at_s: u64) -> Card {
+    pub fn new(number: Number, whose: Whose, application: &str, ends: Ends, connected_at_s: u64) -> Card {
+        let Whose { user, database, server_user } = whose;
         Card {
             pid: number.pid,
             worker: number.worker,
             user,
             database,
+            server_user,
             application: application.into(),
             ends,
             connected_at_s,

@@ -10,7 +10,7 @@ mod replicate;
 
 use crate::client::seats::{Full, Seat};
 use crate::client::session::Session;
-use crate::client::session_card::{Card, Ends};
+use crate::client::session_card::{Card, Ends, Whose};
 use crate::client::state::State;
 use crate::io::reactor::parked;
 use crate::io::socket::Socket;
@@ -246,9 +246,6 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
     None
 }
 
-/// User, database and their pools; the console has none.
-type Whose = (Arc<str>, Arc<str>, Option<Rc<PoolSet>>);
-
 /// A session that may begin.
 struct Admitted {
     pools: Rc<PoolSet>,
@@ -404,8 +401,7 @@ impl Door<'_> {
         write::authentication(&mut out, 0, &[]);
         let application = wishes.settings.get(APPLICATION_NAME).unwrap_or_default();
         welcome.write(Some(application).filter(|name| is_plain(name)), &mut out);
-        let whose = (pools.user.clone(), pools.database.clone(), Some(pools.clone()));
-        let entry = self.entry(whose, application, startup.version);
+        let entry = self.entry(whose(&pools), Some(pools.clone()), application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
         write::backend_key_data(&mut out, entry.card.pid, &entry.key);
         out.extend_from_slice(&welcome.late);
@@ -442,7 +438,9 @@ impl Door<'_> {
         }
         self.settle(None).await;
         let application = startup.get("application_name").unwrap_or_default();
-        let entry = self.entry((caller.user.into(), caller.database.into(), None), application, startup.version);
+        let user = Arc::<str>::from(caller.user);
+        let whose = Whose { user: user.clone(), database: caller.database.into(), server_user: user };
+        let entry = self.entry(whose, None, application, startup.version);
         console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await
     }
 
@@ -501,22 +499,24 @@ impl Door<'_> {
         let limits = pools.limits.get();
         let (users, databases) = (limits.clients_per_user, limits.clients_per_database);
         let Some(seat) = &mut self.seat else { return Ok(()) };
-        seat.take(&pools.user, &pools.database, users, databases).map_err(|full| {
+        let names = (&pools.client_database, &pools.database);
+        seat.take(&pools.client_user, names, users, databases).map_err(|full| {
             self.w.count(Metric::ClientsRefused);
             let text = match full {
                 Full::User(max) => {
-                    format!("too many clients of user \"{}\": max_client_connections_per_user = {max}", pools.user)
+                    format!("too many clients of user \"{}\": max_client_connections_per_user = {max}", pools.client_user)
                 }
                 Full::Database(max) | Full::Address(max) => {
-                    format!("too many clients of database \"{}\": max_client_connections_per_database = {max}", pools.database)
+                    let name = &pools.client_database;
+                    format!("too many clients of database \"{name}\": max_client_connections_per_database = {max}")
                 }
             };
             Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text)
         })
     }
 
-    fn entry(&self, whose: Whose, application: &str, version: Version) -> Rc<Entry> {
-        let (user, database, pools) = whose;
+    /// `pools`: an administrator and a replication client have none.
+    fn entry(&self, whose: Whose, pools: Option<Rc<PoolSet>>, application: &str, version: Version) -> Rc<Entry> {
         let ends = Ends { client: self.peer, local: self.peer.and_then(|_| self.local_ip()) };
         let now_s = seconds(SystemTime::now());
         // Longer keys came with protocol 3.2.
@@ -524,7 +524,7 @@ impl Door<'_> {
             if version >= Version::V3_2 { Box::new(self.w.random::<32>()) } else { Box::new(self.w.random::<4>()) };
         self.w.enter(|number| Entry {
             since_ms: self.w.now_ms(),
-            card: Arc::new(Card::new(number, user, database, application, ends, now_s)),
+            card: Arc::new(Card::new(number, whose, application, ends, now_s)),
             key,
             task: Cell::new(self.w.reactor.current_task()),
             link: RefCell::default(),
@@ -540,6 +540,11 @@ impl Door<'_> {
             farewell: RefCell::default(),
         })
     }
+}
+
+fn whose(pools: &PoolSet) -> Whose {
+    let PoolSet { client_user, client_database, user, .. } = pools;
+    Whose { user: client_user.clone(), database: client_database.clone(), server_user: user.clone() }
 }
 
 /// What a client hears of startup parameters that cannot be.
@@ -568,7 +573,7 @@ fn broke(cause: &io::Error) -> Fault {
 
 /// What a server reports to a client of this user and database with these settings: remembered, or asked of a server.
 async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: Arc<Settings>) -> Result<Rc<Welcome>, Fault> {
-    let key = (pools.user.clone(), pools.database.clone(), settings);
+    let key = (pools.user.clone(), pools.client_database.clone(), settings);
     let standing = w.shared.roles.lock().standing(&pools.user, w.now_ms());
     match standing {
         Standing::Certain | Standing::Doubtful => {}
@@ -716,7 +721,7 @@ async fn first_link(
 fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
     match error {
         // A user without an entry in pool_passwd is let in if the servers trust him; they do not.
-        OpenError::Secret { .. } => {
+        OpenError::Secret { .. } if pools.user == pools.client_user => {
             w.shared.log.say(Level::Log, format_args!("{error}"));
             wrong_password(&pools.user)
         }

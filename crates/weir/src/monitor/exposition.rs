@@ -331,7 +331,7 @@ fn pool_links(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
     page.head(name, Kind::Gauge, "Server connections by what they do.");
     for pool in shared.pools.all() {
         let key = &pool.key;
-        let whose = (key.database.clone(), key.user.clone());
+        let whose = (key.client_database.clone(), key.user.clone());
         if shown.binary_search_by(|(known, _)| known.cmp(&whose)).is_err() {
             continue;
         }
@@ -344,7 +344,11 @@ fn pool_links(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
             ("opening", links.opening),
         ];
         for (state, count) in states {
-            page.sample(name, &[("database", &key.database), ("user", &key.user), ("node", &node), ("state", state)], count);
+            page.sample(
+                name,
+                &[("database", &key.client_database), ("user", &key.user), ("node", &node), ("state", state)],
+                count,
+            );
         }
     }
 }

@@ -35,6 +35,7 @@ use weir_policy::cluster::ClusterView;
 use weir_policy::config::{Config, SslMode};
 use weir_policy::functions::Books;
 use weir_policy::limits::{self, Limits};
+use weir_policy::passwd::Secret;
 use weir_policy::pool::{Retire, retire};
 use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
@@ -133,8 +134,14 @@ pub struct Entry {
 
 /// The pools of one user and database, by node number.
 pub struct PoolSet {
+    /// Who the clients are, and their name for the database.
+    pub client_user: Arc<str>,
+    pub client_database: Arc<str>,
+    /// What the servers know: `policy::databases` says for whom they differ.
     pub user: Arc<str>,
     pub database: Arc<str>,
+    /// What new server connections ran first; empty: nothing. Answers may show it.
+    pub connect_query: Arc<str>,
     pub stats: Arc<Stats>,
     pub limits: Cell<Limits>,
     /// What is known of the database.
@@ -160,14 +167,15 @@ impl PoolSet {
     }
 
     fn key(&self, node: u16, purpose: Purpose) -> PoolKey {
-        PoolKey { node, user: self.user.clone(), database: self.database.clone(), purpose }
+        let (user, database, client_database) = (self.user.clone(), self.database.clone(), self.client_database.clone());
+        PoolKey { node, user, database, client_database, purpose }
     }
 }
 
-/// By user and database.
+/// By the servers' user and the clients' database.
 type Hubs = HashMap<(Arc<str>, Arc<str>), Rc<Hub>>;
 
-/// By user and database.
+/// By the clients' user and database.
 type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
 
 /// One worker thread's own.
@@ -378,10 +386,10 @@ impl Worker {
         let Some(entry) = entry else { return };
         self.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));
         if let Some(link) = entry.link.take() {
-            let purpose = if entry.pools.is_some() { Purpose::Statements } else { Purpose::Replication };
-            let (user, database) = (entry.card.user.clone(), entry.card.database.clone());
-            let key = PoolKey { node: link.address.node, user, database, purpose };
-            self.shared.pools.get(key, &self.shared.gates, &self.peek_config()).forget(self, link.serial);
+            let has_it = |pool: &Arc<Pool>| pool.cards().iter().any(|card| card.serial == link.serial);
+            if let Some(pool) = self.shared.pools.all().into_iter().find(has_it) {
+                pool.forget(self, link.serial);
+            }
         }
         self.leave(&entry);
         self.shared.cards.remove(entry.card.pid);
@@ -442,7 +450,7 @@ impl Worker {
             Some(name) => self.shared.gates.set_paused(name, true),
             None => self.shared.gates.set_all_paused(true),
         }
-        self.shared.pools.of_database(database).iter().for_each(|pool| pool.pause(self));
+        self.shared.pools.of_client_database(database).iter().for_each(|pool| pool.pause(self));
     }
 
     /// Ends every pause. False: nothing was paused.
@@ -475,8 +483,9 @@ impl Worker {
         let config = self.shared.config.load_full();
         if !Arc::ptr_eq(&config, &self.config.borrow()) {
             self.statements.borrow_mut().reconfigure(config.clone());
+            self.redirect(&config);
             for set in self.pool_sets.borrow().values() {
-                set.limits.set(limits::of(&config, &set.user, &set.database));
+                set.limits.set(limits::of(&config, &set.client_user, &set.client_database));
             }
             self.has_readers.set(config.may_spread());
             *self.config.borrow_mut() = config;
@@ -490,6 +499,19 @@ impl Worker {
         self.welcomes.borrow_mut().clear();
         for task in self.view_waiters.take() {
             self.reactor.wake(task);
+        }
+    }
+
+    /// Databases whose entry has come, gone or changed: who logs in from now on is served by it. Sessions keep what they were given.
+    fn redirect(&self, config: &Config) {
+        let changed = self.peek_config().databases.changed(&config.databases);
+        if changed.is_empty() {
+            return;
+        }
+        self.pool_sets.borrow_mut().retain(|(_, database), _| !changed.contains(database));
+        if self.id == 0 {
+            let is_meant = |pool: &&Arc<Pool>| changed.contains(&pool.key.client_database);
+            self.shared.pools.all().iter().filter(is_meant).for_each(|pool| pool.renew(self));
         }
     }
 
@@ -553,7 +575,7 @@ impl Worker {
                 Victim::Client(pid) => entry.card.pid == *pid,
                 Victim::Database(database) => entry.card.database == *database && *database.as_ref() != *console,
                 Victim::User { user, until_ms } => {
-                    entry.card.user == *user && entry.since_ms <= *until_ms && *entry.card.database != *console
+                    entry.card.server_user == *user && entry.since_ms <= *until_ms && *entry.card.database != *console
                 }
                 Victim::All => *entry.card.database != *console,
             };
@@ -694,8 +716,22 @@ impl Worker {
         }
         let stats = self.shared.stats.open(&key.0, &key.1);
         let limits = Cell::new(limits::of(&self.peek_config(), &key.0, &key.1));
-        let known = self.shared.catalogs.database(&key.1);
-        let set = PoolSet { user: key.0.clone(), database: key.1.clone(), stats, limits, known, pools: RefCell::default() };
+        let (user, served, connect_query) = match self.peek_config().databases.get(database) {
+            Some(entry) => (entry.user.clone().unwrap_or(key.0.clone()), entry.database.clone(), entry.connect_query.clone()),
+            None => (key.0.clone(), key.1.clone(), Arc::default()),
+        };
+        let known = self.shared.catalogs.database(&served);
+        let set = PoolSet {
+            client_user: key.0.clone(),
+            client_database: key.1.clone(),
+            user,
+            database: served,
+            connect_query,
+            stats,
+            limits,
+            known,
+            pools: RefCell::default(),
+        };
         sets.entry(key).or_insert(Rc::new(set)).clone()
     }
 
@@ -706,21 +742,24 @@ impl Worker {
         if pools.stats.get(Stat::Logins) > 0 || Rc::strong_count(pools) > OWN {
             return;
         }
-        self.pool_sets.borrow_mut().remove(&(pools.user.clone(), pools.database.clone()));
+        self.pool_sets.borrow_mut().remove(&(pools.client_user.clone(), pools.client_database.clone()));
         self.shared.stats.close(&pools.stats);
-        self.shared.pools.forget_unused(&pools.user, &pools.database);
+        // Those of a forced user are others', too.
+        if pools.user == pools.client_user {
+            self.shared.pools.forget_unused(&pools.user, &pools.client_database);
+        }
         self.shared.catalogs.forget(&pools.known);
     }
 
-    /// The hub of sessions of a user and database that listen.
-    pub fn hub(self: &Rc<Worker>, user: &Arc<str>, database: &Arc<str>) -> Rc<Hub> {
-        let key = (user.clone(), database.clone());
+    /// The hub of sessions that listen and use these pools.
+    pub fn hub(self: &Rc<Worker>, pools: &Rc<PoolSet>) -> Rc<Hub> {
+        let key = (pools.user.clone(), pools.client_database.clone());
         if let Some(hub) = self.hubs.borrow().get(&key) {
             return hub.clone();
         }
-        let hub = Rc::new(Hub::new(user.clone(), database.clone(), self.random()));
+        let hub = Rc::new(Hub::new(key.0.clone(), key.1.clone(), self.random()));
         self.hubs.borrow_mut().insert(key, hub.clone());
-        self.reactor.spawn(listener::attend(self.clone(), hub.clone()));
+        self.reactor.spawn(listener::attend(self.clone(), hub.clone(), pools.clone()));
         hub
     }
 
@@ -747,6 +786,15 @@ impl Worker {
             connect_timeout_ms: known.map_or(10_000, |n| n.connect_timeout_ms),
             ssl_mode: known.map_or(SslMode::Auto, |n| n.ssl_mode),
         })
+    }
+
+    /// What is known for logging in to servers as a user: for a database by another name its entry comes first.
+    pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<Secret> {
+        // Not this worker's own configuration, which may be of before a reload that others know of.
+        let config = self.shared.config.load();
+        let of_entry = client_database.and_then(|name| config.databases.get(name)).and_then(|entry| entry.password_of(user));
+        let known = || self.shared.access.secret_for_server(user);
+        of_entry.cloned().or_else(known).or_else(|| config.databases.password_of(user).cloned())
     }
 
     /// Closes a link and gives its place to whoever waits.

@@ -66,7 +66,7 @@ pub fn links_of(pool: &Pool) -> Links {
 pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
     let mut groups = BTreeMap::<_, Group>::new();
     for card in shared.cards.all() {
-        let group = groups.entry((card.database.clone(), card.user.clone())).or_default();
+        let group = groups.entry((card.database.clone(), card.server_user.clone())).or_default();
         match card.doing() {
             Doing::WaitingForConnection => group.waiting += 1,
             Doing::Idle | Doing::IdleInTransaction | Doing::Executing => group.clients += 1,
@@ -74,7 +74,7 @@ pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
     }
     let now = Instant::now();
     for pool in shared.pools.all() {
-        let group = groups.entry((pool.key.database.clone(), pool.key.user.clone())).or_default();
+        let group = groups.entry((pool.key.client_database.clone(), pool.key.user.clone())).or_default();
         group.links.add(links_of(&pool));
         if let Some(since) = pool.waits_since() {
             group.waits = group.waits.max(now.saturating_duration_since(since));

@@ -278,12 +278,7 @@ impl Link {
 
     /// Notes a ParameterStatus.
     pub fn report(&mut self, body: &[u8]) {
-        let Some((name, value)) = server::read_parameter(body) else { return };
-        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
-        match self.reported.iter_mut().find(|(n, _)| *n == name) {
-            Some((_, known)) => *known = value.into_owned(),
-            None => self.reported.push((name.into_owned(), value.into_owned())),
-        }
+        note_report(&mut self.reported, body);
     }
 
     /// Why the session that has it keeps it.
@@ -293,11 +288,26 @@ impl Link {
 }
 
 /// Opens a link for a pool and logs in. Not cancel safe: the permit it was opened under must be released on error.
-pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<'_>) -> Result<Box<Link>, OpenError> {
+///
+/// `first`: a query that the server answers before anybody has the link; empty for none.
+pub async fn open(
+    w: &Worker,
+    pool: Arc<Pool>,
+    address: &Address,
+    login: &Login<'_>,
+    first: &str,
+) -> Result<Box<Link>, OpenError> {
     let deadline = Instant::now()
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let renewals = pool.renewals();
-    let (talk, greeting) = Talk::enter(w, address, login, deadline).await?;
+    let (mut talk, mut greeting) = Talk::enter(w, address, login, deadline).await?;
+    if !first.is_empty() {
+        if let Err(error) = talk.query(w, address, first).await {
+            talk.socket.close(&w.reactor);
+            return Err(error);
+        }
+        talk.reports.iter().for_each(|body| note_report(&mut greeting.reported, body));
+    }
     let serial = w.next_serial();
     let card = Arc::new(LinkCard {
         serial,
@@ -344,6 +354,16 @@ pub async fn open(w: &Worker, pool: Arc<Pool>, address: &Address, login: &Login<
         jitter: (w.dice() & 0xff) as u8,
         passwords_generation: login.generation,
     }))
+}
+
+/// Notes a ParameterStatus among what was reported before.
+fn note_report(reported: &mut Vec<(String, String)>, body: &[u8]) {
+    let Some((name, value)) = server::read_parameter(body) else { return };
+    let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+    match reported.iter_mut().find(|(n, _)| *n == name) {
+        Some((_, known)) => *known = value.into_owned(),
+        None => reported.push((name.into_owned(), value.into_owned())),
+    }
 }
 
 /// Rows of text.

@@ -7,7 +7,7 @@ use crate::io::socket::Got;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
-use crate::process::worker::Worker;
+use crate::process::worker::{PoolSet, Worker};
 use crate::server::link::Link;
 use crate::server::pool::{Patience, Purpose, Wait};
 use crate::traffic::aim;
@@ -36,11 +36,11 @@ const LINGER: Duration = Duration::from_secs(10);
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Feeds a hub as long as sessions use it.
-pub async fn attend(w: Rc<Worker>, hub: Rc<Hub>) {
+pub async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
     hub.task.set(w.reactor.current_task());
     let mut is_again = false;
     while w.shared.stop_mode() <= Stop::Smart {
-        if let Some(link) = open(&w, &hub).await {
+        if let Some(link) = open(&w, &hub, &pools).await {
             let node = link.card.address.clone();
             *hub.encoding.borrow_mut() = link.reported("client_encoding").to_string();
             let mut line = Line::new(&w, &hub, link, is_again);
@@ -72,12 +72,11 @@ pub async fn attend(w: Rc<Worker>, hub: Rc<Hub>) {
 }
 
 /// A connection to the primary; `None` if there is none to be had now, which the log tells.
-async fn open(w: &Rc<Worker>, hub: &Hub) -> Option<Box<Link>> {
+async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<Box<Link>> {
     let node = {
         let view = w.view();
         view.primary.filter(|&at| view.is_up(at)).and_then(|at| view.nodes.get(at)).map(|node| node.id)?
     };
-    let pools = w.pool_set(&hub.user, &hub.database);
     let pool = pools.apart(w, node, Purpose::Listening);
     let gives_up = || hub.is_unused() || w.shared.stop_mode() > Stop::Smart;
     let wait = Wait { since: w.reactor.now(), patience: Patience::ToldAtOnce };

@@ -42,13 +42,15 @@ pub struct PoolKey {
     pub node: u16,
     pub user: Arc<str>,
     pub database: Arc<str>,
+    /// The clients' name of the database. Those of another name have pools of their own: their limits and `connect_query` differ.
+    pub client_database: Arc<str>,
     pub purpose: Purpose,
 }
 
 impl PoolKey {
     /// Links that clients do not share count among those of the node only, where the server itself has a limit on them.
     fn limits(&self, config: &Config) -> Limits {
-        let limits = limits::of(config, &self.user, &self.database);
+        let limits = limits::of(config, &self.user, &self.client_database);
         match self.purpose {
             Purpose::Statements => limits,
             Purpose::Replication | Purpose::Listening => Limits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits },
@@ -210,7 +212,7 @@ impl Pools {
                 open: 0,
                 waiters: VecDeque::new(),
                 wanted: Vec::new(),
-                paused: gates.is_paused(&key.database),
+                paused: gates.is_paused(&key.client_database),
                 renewals: 0,
                 limits: key.limits(config),
                 backoff: None,
@@ -275,7 +277,14 @@ impl Pools {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// The pools of one database, or all.
+    /// The pools of one database as clients call it, or all.
+    pub fn of_client_database(&self, database: Option<&str>) -> Vec<Arc<Pool>> {
+        let mut pools = self.all();
+        pools.retain(|pool| database.is_none_or(|database| *pool.key.client_database == *database));
+        pools
+    }
+
+    /// The pools of one database of the servers, or all.
     pub fn of_database(&self, database: Option<&str>) -> Vec<Arc<Pool>> {
         let mut pools = self.all();
         pools.retain(|pool| database.is_none_or(|database| *pool.key.database == *database));
@@ -297,7 +306,7 @@ impl Pools {
         let mut all: Vec<_> = self.pools.lock().values().cloned().collect();
         let place = |pool: &Arc<Pool>| {
             let key = &pool.key;
-            (key.node, key.database.clone(), key.user.clone(), key.purpose)
+            (key.node, key.client_database.clone(), key.user.clone(), key.purpose)
         };
         all.sort_by_cached_key(place);
         all
@@ -915,7 +924,7 @@ impl Pools {
         self.pools.lock().retain(|key, pool| {
             let inner = pool.inner.lock();
             &*key.user != user
-                || &*key.database != database
+                || &*key.client_database != database
                 || inner.open > 0
                 || !inner.waiters.is_empty()
                 || !inner.wanted.is_empty()

@@ -386,7 +386,7 @@ fn report(w: &Worker, database: &Database, catalog: &Catalog, took: Duration) {
 async fn open(w: &Worker, database: &Database, address: Address) -> Result<Line, SurveyError> {
     let user = database.user().unwrap_or_else(|| "postgres".into());
     let generation = w.shared.access.generation();
-    let secret = w.shared.access.secret_for_server(&user);
+    let secret = w.secret_for_server(&user, None);
     let login = Login { user: &user, database: &database.name, secret: secret.as_ref(), generation, parameters: &[] };
     let talk = Talk::log_in(w, &address, &login, Instant::now() + ANSWER_TIMEOUT).await?;
     let mut line = Line { talk, address };

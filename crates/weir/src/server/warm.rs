@@ -31,13 +31,13 @@ pub async fn keep(w: Rc<Worker>) {
 
 fn open_missing(w: &Rc<Worker>) {
     let cards = w.shared.cards.all();
-    let wanted: HashSet<(&Arc<str>, &Arc<str>)> = cards.iter().map(|card| (&card.user, &card.database)).collect();
+    let wanted: HashSet<(&Arc<str>, &Arc<str>)> = cards.iter().map(|card| (&card.server_user, &card.database)).collect();
     for pool in w.shared.pools.all() {
         let key = &pool.key;
         let limits = pool.limits();
         let lacking = missing(pool.census().1, limits.pool_min, limits.pool_size);
         let is_up = w.view().nodes.iter().any(|node| node.id == key.node && node.health != Health::Down);
-        if lacking == 0 || !is_up || !wanted.contains(&(&key.user, &key.database)) {
+        if lacking == 0 || !is_up || !wanted.contains(&(&key.user, &key.client_database)) {
             continue;
         }
         for _ in 0..lacking.min(OPENS_MAX) {

@@ -12,7 +12,7 @@ use crate::monitor::stats::Stat;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::link::{self, Link, Login, OpenError};
-use crate::server::pool::{Lease, Limit, Patience, Pool, Refusal, Wait};
+use crate::server::pool::{Lease, Limit, Patience, Pool, Purpose, Refusal, Wait};
 use crate::traffic::ahead::{self, Ahead};
 use crate::traffic::begun;
 use crate::traffic::cached;
@@ -565,10 +565,15 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
         Some(address) => {
             // First the number, then the secret: a reload in between makes the link old at once.
             let generation = w.shared.access.generation();
-            let secret = w.shared.access.secret_for_server(&pool.key.user);
+            let secret = w.secret_for_server(&pool.key.user, Some(&pool.key.client_database));
             let (user, database) = (&*pool.key.user, &*pool.key.database);
             let login = Login { user, database, secret: secret.as_ref(), generation, parameters };
-            let opened = link::open(w, pool.clone(), &address, &login).await;
+            // A walsender takes no such query, and notifications need none.
+            let first = match pool.key.purpose {
+                Purpose::Statements => w.shared.config.load().databases.connect_query(&pool.key.client_database),
+                Purpose::Replication | Purpose::Listening => Arc::default(),
+            };
+            let opened = link::open(w, pool.clone(), &address, &login, &first).await;
             if let Err(error) = &opened {
                 w.log_link(&address, format_args!("not opened: {error}"));
             }
@@ -603,12 +608,15 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
         Refusal::TimedOut { waited_ms, limit } => {
             let which = match limit {
                 Limit::PoolSize(size) => {
-                    format!("pool_size = {size} connections of user \"{}\" to database \"{}\"", pool.key.user, pool.key.database)
+                    format!(
+                        "pool_size = {size} connections of user \"{}\" to database \"{}\"",
+                        pool.key.user, pool.key.client_database
+                    )
                 }
                 Limit::Paused => {
                     let message = format!(
                         "database \"{}\" is paused by an administrator, and was for {waited_ms} ms (pool_wait_timeout)",
-                        pool.key.database
+                        pool.key.client_database
                     );
                     return Fault::error(sqlstate::CANNOT_CONNECT_NOW, message)
                         .hint("RESUME in the administration console ends the pause.");

@@ -428,6 +428,7 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
         };
         add(&s.pools.database);
         add(&s.pools.user);
+        add(&s.pools.connect_query);
         settings.shaping_answers().for_each(|(name, value)| {
             add(name);
             add(value);

@@ -74,7 +74,8 @@ pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
         }
     };
     if let End::Fault(fault) = &end {
-        let who = Who { user: &s.pools.user, database: &s.pools.database, session: s.entry.card.pid, ..Who::default() };
+        let who =
+            Who { user: &s.pools.client_user, database: &s.pools.client_database, session: s.entry.card.pid, ..Who::default() };
         w.shared.log.write(Level::Log, &who, format_args!("session ends: {fault}"));
         // In the middle of a server's message there is nothing a client could read; it sees the connection close.
         if !s.down.is_mid_message() {

@@ -166,8 +166,8 @@ fn find(s: &mut Session, w: &Worker) {
 fn work_out(s: &Session, w: &Worker) -> Option<Wish> {
     let settings = &s.state.settings;
     let asker = Asker {
-        user: &s.pools.user,
-        database: &s.pools.database,
+        user: &s.pools.client_user,
+        database: &s.pools.client_database,
         application: settings.get("application_name").unwrap_or_default(),
         setting: settings.get(SETTING),
     };

@@ -30,6 +30,7 @@ mod choice;
 mod commands;
 mod console;
 mod copy;
+mod databases;
 mod drivers;
 mod encodings;
 mod hanging;

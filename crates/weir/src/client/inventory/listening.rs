@@ -23,7 +23,7 @@ pub(super) fn on_answer(s: &mut Session, w: &Rc<Worker>, channels: Channels) {
         if channels.is_empty() {
             return;
         }
-        let hub = w.hub(&s.pools.user, &s.pools.database);
+        let hub = w.hub(&s.pools);
         s.state.listening = Some(Box::new(hub.join(w.reactor.current_task())));
     }
     let Some(subscription) = &mut s.state.listening else { return };

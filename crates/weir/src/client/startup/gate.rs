@@ -16,6 +16,7 @@ use crate::server::link::{Login, OpenError, Talk};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_policy::databases::Entry;
 use weir_policy::hba::{Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
 use weir_policy::passwd::{Secret, Usual};
 use weir_policy::throttle::{Pass, Visitor};
@@ -71,7 +72,19 @@ impl Door<'_> {
             self.turn = Some(Turn { visitor, pass, burst });
             self.wait_for_turn(pass).await?;
         }
-        self.prove(caller).await
+        let admission = self.prove(caller).await?;
+        if admission.is_unproved && self.entry_of(caller.database).is_some_and(|entry| entry.user.is_some()) {
+            // The servers would judge another user, the forced one: nobody would have looked at who this is.
+            let files = self.w.shared.access.files();
+            Box::pin(self.by_nothing(&files, caller.user)).await?;
+            return Err(self.wrong_password(caller.user));
+        }
+        Ok(admission)
+    }
+
+    /// What the client's name of a database stands for.
+    fn entry_of(&self, database: &str) -> Option<Entry> {
+        self.w.peek_config().databases.get(database).cloned()
     }
 
     async fn wait_for_turn(&self, pass: Pass) -> Result<(), Fault> {
@@ -418,7 +431,9 @@ impl Door<'_> {
         // No server has the console's database.
         let is_console = crate::monitor::console::is_console(self.w, caller.database);
         let own = is_console.then(|| self.w.peek_config().auth.ask_database.clone());
-        let database = own.as_deref().unwrap_or(caller.database);
+        let entry = self.entry_of(caller.database);
+        let served = entry.as_ref().map_or(caller.database, |entry| &*entry.database);
+        let database = own.as_deref().unwrap_or(served);
         let login = Login { user: caller.user, database, secret: Some(&secret), generation: 0, parameters: &[] };
         let mut fault = Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password");
         for address in inquiry::servers(self.w, deadline).await {

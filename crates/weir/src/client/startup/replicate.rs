@@ -1,7 +1,7 @@
 //! The way in of a replication client: the rules of `pool_hba.conf` for such, then a server connection of its own.
 
 use super::gate::Caller;
-use super::{Door, login_fault};
+use super::{Door, login_fault, whose};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::stats::Stat;
 use crate::traffic::replication;
@@ -60,9 +60,8 @@ impl Door<'_> {
             }
         };
         self.settle(None).await;
-        let whose = (pools.user.clone(), pools.database.clone(), None);
         let application = startup.get("application_name").unwrap_or_default();
-        let entry = self.entry(whose, application, startup.version);
+        let entry = self.entry(whose(&pools), None, application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
         pools.stats.add(Stat::Logins, 1);
         let mut out = admission.message;

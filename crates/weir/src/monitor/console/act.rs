@@ -111,8 +111,10 @@ impl Console<'_> {
             return Err(Fault::error(sqlstate::NOT_IN_STATE, "already paused"));
         }
         self.w.pause(database);
-        self.wait_until(|w| !w.shared.pools.of_database(database).iter().any(|pool| pool.is_shared() && pool.census().1 > 0))
-            .await?;
+        self.wait_until(|w| {
+            !w.shared.pools.of_client_database(database).iter().any(|pool| pool.is_shared() && pool.census().1 > 0)
+        })
+        .await?;
         Ok(done("PAUSE"))
     }
 
@@ -127,8 +129,8 @@ impl Console<'_> {
                 return Err(Fault::error(sqlstate::NOT_IN_STATE, format!("database \"{name}\" is not paused{all}")));
             }
         }
-        for pool in self.w.shared.pools.of_database(database) {
-            if !gates.is_paused(&pool.key.database) {
+        for pool in self.w.shared.pools.of_client_database(database) {
+            if !gates.is_paused(&pool.key.client_database) {
                 pool.resume(self.w);
             }
         }
@@ -144,7 +146,7 @@ impl Console<'_> {
 
     fn reconnect(&self, database: Option<&str>) -> Result<Outcome, Fault> {
         self.check_database("reconnect", database)?;
-        self.w.shared.pools.of_database(database).iter().for_each(|pool| pool.renew(self.w));
+        self.w.shared.pools.of_client_database(database).iter().for_each(|pool| pool.renew(self.w));
         Ok(done("RECONNECT"))
     }
 
@@ -172,8 +174,10 @@ impl Console<'_> {
 
     async fn wait_close(&mut self, database: Option<&str>) -> Result<Outcome, Fault> {
         self.check_database("wait for", database)?;
-        self.wait_until(|w| !w.shared.pools.of_database(database).iter().any(|pool| pool.is_shared() && pool.has_doomed()))
-            .await?;
+        self.wait_until(|w| {
+            !w.shared.pools.of_client_database(database).iter().any(|pool| pool.is_shared() && pool.has_doomed())
+        })
+        .await?;
         Ok(done("WAIT_CLOSE"))
     }
 

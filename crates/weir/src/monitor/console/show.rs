@@ -235,7 +235,7 @@ fn servers(w: &Worker) -> Rows {
         vec![
             "S".into(),
             pool.key.user.to_string().into(),
-            pool.key.database.to_string().into(),
+            pool.key.client_database.to_string().into(),
             "none".into(),
             if pid > 0 { "active" } else { "idle" }.into(),
             card.address.hostname.clone().into(),
@@ -301,10 +301,11 @@ fn mode(mode: PoolMode) -> &'static str {
 
 /// Names of all databases that are used or closed, and the console's.
 fn database_names(w: &Worker, config: &Config) -> BTreeSet<Arc<str>> {
-    let used = w.shared.pools.all().into_iter().map(|pool| pool.key.database.clone());
+    let used = w.shared.pools.all().into_iter().map(|pool| pool.key.client_database.clone());
     let asked = w.shared.cards.all().into_iter().map(|card| card.database.clone());
     let console = Arc::<str>::from(config.admin.database.as_str());
-    used.chain(asked).chain(w.shared.gates.closed()).chain([console]).collect()
+    let named = config.databases.iter().map(|(name, _)| name.clone());
+    used.chain(asked).chain(named).chain(w.shared.gates.closed()).chain([console]).collect()
 }
 
 fn databases(w: &Worker) -> Rows {
@@ -315,16 +316,21 @@ fn databases(w: &Worker) -> Rows {
     let row = |name: Arc<str>| {
         let is_console = *name == *config.admin.database;
         let gate = w.shared.gates.own(&name);
+        let entry = config.databases.get(&name);
         // As for a user nobody has overridden anything for.
         let limits = limits::of(&config, "", &name);
-        let open: u32 = w.shared.pools.of_database(Some(&name)).iter().map(|pool| pool.census().1).sum();
+        let open: u32 = w.shared.pools.of_client_database(Some(&name)).iter().map(|pool| pool.census().1).sum();
         let clients = cards.iter().filter(|card| card.database == name).count();
         vec![
             name.to_string().into(),
             node.filter(|_| !is_console).map_or(Value::Null, |node| node.hostname.clone().into()),
             node.filter(|_| !is_console).map_or(config.port, |node| node.port).into(),
-            name.to_string().into(),
-            if is_console { config.admin.database.clone().into() } else { Value::Null },
+            entry.map_or(&name, |entry| &entry.database).to_string().into(),
+            match entry.and_then(|entry| entry.user.as_deref()) {
+                Some(user) => user.into(),
+                None if is_console => config.admin.database.clone().into(),
+                None => Value::Null,
+            },
             limits.pool_size.into(),
             limits.pool_min.into(),
             limits.reserve.into(),
