@@ -21,6 +21,7 @@ use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -163,6 +164,8 @@ pub struct Shared {
     pub consoles: AtomicU32,
     /// Another process has taken over, or is about to: no more clients are accepted, those who were are served.
     pub handed_over: AtomicBool,
+    /// Copies of the listening sockets, for a process that takes over. As long as there is one, the kernel lets clients in.
+    pub door_copies: Mutex<Vec<OwnedFd>>,
     /// Listening sockets that accept clients.
     pub doors: AtomicU32,
     pub stop: AtomicU8,
@@ -225,6 +228,7 @@ impl Shared {
             clients: AtomicU32::new(0),
             consoles: AtomicU32::new(0),
             handed_over: AtomicBool::new(false),
+            door_copies: Mutex::default(),
             doors: AtomicU32::new(0),
             stop: AtomicU8::new(Stop::No as u8),
             started_at: now,
@@ -316,6 +320,8 @@ impl Shared {
     pub fn begin_stop(&self, mode: Stop) {
         self.log.say(Level::Log, format_args!("stopping: {mode:?}"));
         self.stop.fetch_max(mode as u8, Ordering::SeqCst);
+        // Who comes now is refused, and not kept waiting for nobody.
+        self.door_copies.lock().clear();
         self.tell_all(|| Message::Stop);
         self.nudge_prober();
     }

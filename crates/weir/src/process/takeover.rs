@@ -101,13 +101,13 @@ pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<Shared>) -> anyhow
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).with_context(|| format!("takeover_socket: cannot listen on {}", path.display()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    *shared.door_copies.lock() = sockets;
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name("takeover".into());
     thread.spawn(move || {
         for stream in listener.incoming().flatten() {
-            match serve(&stream, &sockets, &shared) {
-                // The copies go, too: who comes now must not wait for us.
-                Ok(()) => return drop(sockets),
+            match serve(&stream, &shared) {
+                Ok(()) => return,
                 Err(cause) => shared.log.say(Level::Warning, format_args!("nobody took over: {cause:#}")),
             }
         }
@@ -115,15 +115,19 @@ pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<Shared>) -> anyhow
     Ok(())
 }
 
-fn serve(stream: &UnixStream, sockets: &[OwnedFd], shared: &Arc<Shared>) -> anyhow::Result<()> {
+fn serve(stream: &UnixStream, shared: &Arc<Shared>) -> anyhow::Result<()> {
     check_peer(stream)?;
     stream.set_read_timeout(Some(WORD_LIMIT))?;
     stream.set_write_timeout(Some(WORD_LIMIT))?;
     let mut line = BufReader::new(stream);
     expect(&mut line, HELLO)?;
     ensure!(shared.stop_mode() == Stop::No, "the proxy is stopping already");
-    send(stream, sockets).context("cannot pass the sockets on")?;
-    shared.log.say(Level::Log, format_args!("another process takes over: it has {} listening sockets", sockets.len()));
+    let count = {
+        let sockets = shared.door_copies.lock();
+        send(stream, &sockets).context("cannot pass the sockets on")?;
+        sockets.len()
+    };
+    shared.log.say(Level::Log, format_args!("another process takes over: it has {count} listening sockets"));
     stream.set_read_timeout(Some(READY_LIMIT))?;
     expect(&mut line, READY)?;
     close_doors(shared)?;
@@ -174,7 +178,13 @@ fn end_later(shared: &Arc<Shared>) {
     });
 }
 
+/// A stop that began in the same moment has closed them.
+fn ensure_some(sockets: &[OwnedFd]) -> std::io::Result<()> {
+    if sockets.is_empty() { Err(std::io::Error::other("the proxy is stopping already")) } else { Ok(()) }
+}
+
 fn send(stream: &UnixStream, sockets: &[OwnedFd]) -> std::io::Result<()> {
+    ensure_some(sockets)?;
     let descriptors: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);

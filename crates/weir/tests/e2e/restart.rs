@@ -201,3 +201,17 @@ fn systemd_opens_the_sockets_and_is_told_of_start_reload_and_stop() {
     assert_eq!(next(), "STOPPING=1");
     assert!(process.wait().unwrap().success());
 }
+
+#[test]
+fn a_smart_stop_refuses_new_connections_at_once_although_another_process_could_have_taken_over() {
+    let ground = Ground::new();
+    let (mut proxy, _folder) = relievable(&ground, "");
+    let mut client = ground.client(&proxy);
+    proxy.signal(Signal::TERM);
+    // A connection that is let in and not answered would be one, too.
+    wait_until("connections to be refused", || Raw::try_tcp(proxy.port()).is_none());
+    assert_eq!(client.value("select 1"), "1", "who was there is served");
+    client.send(&wire::terminate());
+    drop(client);
+    assert!(proxy.wait_end().success());
+}
