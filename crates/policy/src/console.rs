@@ -2,6 +2,9 @@
 //!
 //! In: a text. Out: a `Command`, or what is wrong with it. What a command does is done elsewhere.
 
+use crate::import::{self, Meaning};
+use crate::params::{self, Kind, Param};
+
 /// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -151,26 +154,54 @@ fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, quote: char) -> 
     }
 }
 
-/// PgBouncer's name of a setting, and the parameter that means the same.
-pub const SETTINGS: &[(&str, &str)] = &[
-    ("client_idle_timeout", "client_idle_limit"),
-    ("default_pool_size", "pool_size"),
-    ("listen_addr", "listen_addresses"),
-    ("listen_port", "port"),
-    ("max_client_conn", "max_client_connections"),
-    ("max_prepared_statements", "prepared_statements_max"),
-    ("pidfile", "pid_file_name"),
-    ("pkt_buf", "memory_buffer_size"),
-    ("query_wait_timeout", "pool_wait_timeout"),
-    ("server_lifetime", "connection_life_time"),
-    ("server_reset_query", "reset_query_list"),
-    ("unix_socket_dir", "unix_socket_directories"),
-    ("unix_socket_mode", "unix_socket_permissions"),
-];
+/// Settings of PgBouncer's beside those that `import` brings over as they are: see [`crate::import::meaning_of`].
+const MORE_SETTINGS: [(&str, &str); 2] =
+    [("max_prepared_statements", "prepared_statements_max"), ("pkt_buf", "memory_buffer_size")];
 
-/// The parameter a name of PgBouncer's stands for; other names stay.
-pub fn parameter_of(name: &str) -> &str {
-    SETTINGS.iter().find(|(theirs, _)| *theirs == name).map_or(name, |(_, ours)| ours)
+/// PgBouncer's name of each setting, and the parameter that means the same.
+pub fn settings() -> impl Iterator<Item = (&'static str, &'static str)> {
+    import::equals().chain(MORE_SETTINGS)
+}
+
+/// What `SET name = value` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// A parameter, and its value in the form of `pgpool.conf`.
+    Parameter(&'static str, String),
+    /// A name that is none of PgBouncer's.
+    Own,
+    /// A setting of PgBouncer's that changes nothing here, for this reason.
+    Nothing(&'static str),
+}
+
+/// Reads a setting in PgBouncer's names and units, where a plain number of a time counts seconds. A value with a unit is ours.
+pub fn wish(name: &str, value: &str) -> Wish {
+    if let Some((_, ours)) = MORE_SETTINGS.into_iter().find(|(theirs, _)| *theirs == name) {
+        return Wish::Parameter(ours, value.to_string());
+    }
+    match import::meaning_of(name) {
+        Some(Meaning::Is(ours, form)) => Wish::Parameter(ours, bare(&form(value))),
+        Some(Meaning::Nothing(why)) if params::find(name).is_none() => Wish::Nothing(why),
+        Some(Meaning::Nothing(_)) | None => Wish::Own,
+    }
+}
+
+/// A value without the quotes that it has in a file.
+fn bare(text: &str) -> String {
+    match text.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
+        Some(inner) => inner.replace("''", "'").replace("\\\\", "\\"),
+        None => text.to_string(),
+    }
+}
+
+/// A parameter's value as PgBouncer shows it: times in seconds.
+pub fn shown(param: &Param, raw: &str) -> String {
+    let is_time = matches!(param.kind, Kind::Millis { .. } | Kind::Seconds { .. } | Kind::Minutes { .. });
+    match param.kind.parse(param.name, raw) {
+        Ok(value) if is_time && value.int() % 1000 == 0 => (value.int() / 1000).to_string(),
+        Ok(value) if is_time => format!("{}", value.int() as f64 / 1000.0),
+        Ok(_) | Err(_) => param.kind.show(raw),
+    }
 }
 
 #[cfg(test)]
@@ -221,10 +252,28 @@ mod tests {
 
     #[test]
     fn every_name_of_pgbouncers_stands_for_a_parameter() {
-        for (theirs, ours) in SETTINGS {
-            assert!(crate::params::find(ours).is_some(), "{theirs} -> {ours}");
+        for (theirs, ours) in settings() {
+            assert!(params::find(ours).is_some(), "{theirs} -> {ours}");
         }
-        assert_eq!(parameter_of("max_client_conn"), "max_client_connections");
-        assert_eq!(parameter_of("pool_mode"), "pool_mode");
+    }
+
+    #[test]
+    fn a_value_is_read_and_shown_in_pgbouncers_units() {
+        let is = |name, value: &str| Wish::Parameter(name, value.to_string());
+        for (name, value, expected) in [
+            ("query_timeout", "30", is("query_timeout", "30s")),
+            ("query_timeout", "0.5", is("query_timeout", "500ms")),
+            ("query_timeout", "2min", is("query_timeout", "2min")),
+            ("max_client_conn", "7", is("max_client_connections", "7")),
+            ("listen_addr", "a,b", is("listen_addresses", "a,b")),
+            ("server_reset_query", "SELECT 'x'", is("reset_query_list", "ABORT; SELECT 'x'")),
+            ("connection_life_time", "7", Wish::Own),
+        ] {
+            assert_eq!(wish(name, value), expected, "{name} = {value}");
+        }
+        assert!(matches!(wish("server_round_robin", "1"), Wish::Nothing(why) if why.contains("used last")));
+        let shown = |name: &str, raw: &str| shown(params::find(name).expect("a parameter"), raw);
+        assert_eq!([shown("query_timeout", "1min"), shown("query_timeout", "1500ms")], ["60", "1.5"]);
+        assert_eq!([shown("pool_wait_timeout", "2min"), shown("pool_size", "7")], ["120", "7"]);
     }
 }

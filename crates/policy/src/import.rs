@@ -184,6 +184,28 @@ const SETTINGS: &[(&str, Fate)] = &[
     ("verbose", Missing("use log_min_messages")),
 ];
 
+/// What a setting of PgBouncer's means here, for who sets it while the proxy runs.
+pub enum Meaning {
+    /// The parameter of this name, and how a value is brought into the form of its file.
+    Is(&'static str, fn(&str) -> String),
+    /// It has no effect, for this reason.
+    Nothing(&'static str),
+}
+
+/// The meaning of a setting by PgBouncer's name; `None`: it has none, or one that hangs on its value.
+pub fn meaning_of(name: &str) -> Option<Meaning> {
+    match SETTINGS.iter().find(|(known, _)| *known == name).map(|(_, fate)| fate)? {
+        Is(ours, form) => Some(Meaning::Is(ours, *form)),
+        Needless(why) | Missing(why) => Some(Meaning::Nothing(why)),
+        Known => None,
+    }
+}
+
+/// Names of all settings that have an equal, and that.
+pub fn equals() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SETTINGS.iter().filter_map(|(theirs, fate)| if let Is(ours, _) = fate { Some((*theirs, *ours)) } else { None })
+}
+
 /// What PgBouncer does when the file does not say so, and Weir would do otherwise.
 const DEFAULTS: [(&str, &str); 9] = [
     ("listen_addr", ""),

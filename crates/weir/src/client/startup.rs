@@ -358,11 +358,6 @@ impl Door<'_> {
 
     /// `None`: it was an administrator, who has left.
     async fn log_in(&mut self, startup: &Startup) -> Result<Option<Admitted>, Fault> {
-        // Who was let in before another process took over is served to the end.
-        let is_drained = self.w.shared.is_handed_over() && self.w.shared.stop_mode() == Stop::Smart;
-        if self.w.shared.stop_mode() != Stop::No && !is_drained {
-            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the proxy is shutting down"));
-        }
         let user = startup.get("user").filter(|user| !user.is_empty());
         let user = user.ok_or_else(|| {
             Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
@@ -379,8 +374,12 @@ impl Door<'_> {
         }
         let caller = Caller { user, database, replication };
         if replication != Replication::Physical && console::is_console(self.w, database) {
+            // Also while a stop waits for clients: it is there that one can see for whom.
+            self.check_stop(Stop::Smart)?;
             return Box::pin(self.administer(caller, startup)).await.map(|()| None);
         }
+        // Who was let in before another process took over is served to the end.
+        self.check_stop(if self.w.shared.is_handed_over() { Stop::Smart } else { Stop::No })?;
         self.check_room()?;
         self.check_gate(database)?;
         if replication != Replication::No {
@@ -459,6 +458,14 @@ impl Door<'_> {
         if self.w.shared.gates.own(database).disabled {
             let text = format!("database \"{database}\" takes no new clients: it was disabled by an administrator");
             return Err(Fault::fatal(sqlstate::NOT_IN_STATE, text));
+        }
+        Ok(())
+    }
+
+    /// Whether a login may go on in this mode of stopping, or a weaker one.
+    fn check_stop(&self, last: Stop) -> Result<(), Fault> {
+        if self.w.shared.stop_mode() > last {
+            return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the proxy is shutting down"));
         }
         Ok(())
     }

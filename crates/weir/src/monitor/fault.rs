@@ -41,6 +41,7 @@ pub mod sqlstate {
     pub const SERIALIZATION_FAILURE: &str = "40001";
     pub const UNDEFINED_STATEMENT: &str = "26000";
     pub const DUPLICATE_STATEMENT: &str = "42P05";
+    pub const UNDEFINED_DATABASE: &str = "3D000";
     pub const UNDEFINED_OBJECT: &str = "42704";
     pub const UNDEFINED_CURSOR: &str = "34000";
     pub const INSUFFICIENT_PRIVILEGE: &str = "42501";

@@ -273,15 +273,28 @@ impl Watched {
     }
 }
 
+/// What unix sockets do while a smart stop waits for clients to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// They let in who wants to the console; others are told that the proxy stops.
+    Console,
+    /// They let in nobody: systemd keeps them, and who comes waits for the next process.
+    Nobody,
+}
+
 /// Accepts clients at one door until the proxy stops. Runs as a task of the first worker.
-pub async fn accept(w: Rc<Worker>, door: Door) {
+pub async fn accept(w: Rc<Worker>, door: Door, drain: Drain) {
+    let last_mode = match (&door, drain) {
+        (Door::Unix(..), Drain::Console) => Stop::Smart,
+        (Door::Unix(..), Drain::Nobody) | (Door::Tcp(_), _) => Stop::No,
+    };
     let watched = match Watched::new(&w.reactor, door) {
         Ok(watched) => watched,
         Err(cause) => return w.shared.log.say(Level::Error, format_args!("cannot watch a listening socket: {cause}")),
     };
     let mut accepted = 0;
     w.doors.borrow_mut().push(w.reactor.current_task());
-    while w.shared.stop_mode() == Stop::No && !w.shared.is_handed_over() {
+    while w.shared.stop_mode() <= last_mode && !w.shared.is_handed_over() {
         match watched.accept(&w.reactor) {
             Ok(Some(caller)) => hand_over(&w, caller),
             Ok(None) => {

@@ -125,8 +125,8 @@ impl Mailbox {
     }
 }
 
-/// Reads the configuration and the passwords again, and takes them. Error: why nothing changed.
-pub type Reader = Box<dyn Fn(&Shared) -> Result<(), String> + Send + Sync>;
+/// Reads the configuration and the passwords again, and takes them. Says which parameters need a restart. Error: why nothing changed.
+pub type Reader = Box<dyn Fn(&Shared) -> Result<Vec<String>, String> + Send + Sync>;
 
 /// Everything shared by the threads of one proxy.
 pub struct Shared {
@@ -312,7 +312,7 @@ impl Shared {
     }
 
     /// Reads the files again. Blocks: not for a worker's thread.
-    pub fn reload(&self) -> Result<(), String> {
+    pub fn reload(&self) -> Result<Vec<String>, String> {
         self.reader.get().map_or_else(|| Err("there is no configuration file".to_string()), |read| read(self))
     }
 

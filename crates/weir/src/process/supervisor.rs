@@ -7,7 +7,7 @@ use crate::monitor::http;
 use crate::monitor::log::{Level, Log};
 use crate::process::files::Files;
 use crate::process::inherit::Inherited;
-use crate::process::listen::{self, Door, Made};
+use crate::process::listen::{self, Door, Drain, Made};
 use crate::process::notify::Notify;
 use crate::process::pid_file::{Claim, PidFile};
 use crate::process::shared::{Mailbox, Message, Shared, Stop};
@@ -40,6 +40,7 @@ struct Sockets {
     readers: Vec<TcpListener>,
     /// Copies of all, for whoever takes over from us.
     copies: Vec<OwnedFd>,
+    drain: Drain,
 }
 
 impl Sockets {
@@ -58,6 +59,7 @@ impl Sockets {
             Some(Some((inherited, old))) => (inherited, Some(old)),
             Some(None) | None => (Inherited::from_systemd()?, None),
         };
+        let drain = if old.is_none() && inherited.left() > 0 { Drain::Nobody } else { Drain::Console };
         let doors = listen::open(config, &mut inherited, made)?;
         let readers = http::open(config, &mut inherited)?;
         if inherited.left() > 0 {
@@ -67,7 +69,7 @@ impl Sockets {
         let all = doors.iter().map(AsFd::as_fd).chain(readers.iter().map(AsFd::as_fd));
         let copy = |socket: BorrowedFd<'_>| socket.try_clone_to_owned().context("cannot copy a listening socket");
         let copies = if way.as_os_str().is_empty() { Vec::new() } else { all.map(copy).collect::<Result<_, _>>()? };
-        Ok((Sockets { doors, readers, copies }, old))
+        Ok((Sockets { doors, readers, copies, drain }, old))
     }
 }
 
@@ -132,7 +134,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
             Err(cause) => return Err(cause),
         }
     }
-    let workers = start_workers(&shared, polls, sockets.doors, sockets.readers, ring)?;
+    let workers = start_workers(&shared, polls, (sockets.doors, sockets.drain), sockets.readers, ring)?;
     made.keep();
     let closer = signals.handle();
     let joiner = std::thread::Builder::new().name("joiner".into()).spawn(move || join(workers, &closer))?;
@@ -225,7 +227,7 @@ fn uses_ring(shared: &Shared) -> anyhow::Result<bool> {
 fn start_workers(
     shared: &Arc<Shared>,
     polls: Vec<mio::Poll>,
-    doors: Vec<Door>,
+    (doors, drain): (Vec<Door>, Drain),
     readers: Vec<TcpListener>,
     ring: bool,
 ) -> anyhow::Result<Vec<Worker0>> {
@@ -238,7 +240,7 @@ fn start_workers(
             let buffers = Buffers::new(shared.config.load().memory_buffer_bytes);
             let worker = Worker::new(id as u8, shared, Reactor::new(poll, buffers, ring)?);
             for door in doors {
-                worker.reactor.spawn(listen::accept(worker.clone(), door));
+                worker.reactor.spawn(listen::accept(worker.clone(), door, drain));
             }
             for reader in readers {
                 worker.reactor.spawn(http::accept(worker.clone(), reader));
@@ -319,7 +321,7 @@ fn tell_first(shared: &Shared, message: Message) {
 }
 
 /// Reads the configuration again. A wrong one changes nothing.
-fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
+fn reload(files: &Files, shared: &Shared) -> Result<Vec<String>, String> {
     let say = |problems: &[Problem]| {
         for problem in problems {
             let level = if problem.severity == Severity::Error { Level::Error } else { Level::Warning };
@@ -350,7 +352,7 @@ fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
             return Err(text);
         }
     };
-    for name in unchanged {
+    for name in &unchanged {
         shared.log.say(Level::Warning, format_args!("parameter \"{name}\" cannot be changed without a restart"));
     }
     let known = old.notices();
@@ -361,7 +363,7 @@ fn reload(files: &Files, shared: &Shared) -> Result<(), String> {
     shared.access.replace(access);
     shared.adopt(merged);
     shared.log.say(Level::Log, format_args!("configuration reloaded"));
-    Ok(())
+    Ok(unchanged)
 }
 
 fn first_error(text: &str, problems: &[Problem]) -> String {

@@ -53,6 +53,8 @@ pub fn may_hold(s: &Session) -> bool {
 /// Begins a transaction that no server knows of. Says its command tag.
 pub fn hold(s: &mut Session, w: &Worker, statement: &Rc<Statement>) -> &'static str {
     w.count(Metric::BeginsHeld);
+    // A statement like any other to whoever counts them.
+    s.pools.stats.add(Stat::Statements, 1);
     s.begun = Begun::Held(statement.clone());
     let now = w.reactor.now();
     s.entry.clock.transaction_since.set(Some(now));
@@ -68,6 +70,7 @@ pub fn end(s: &mut Session, w: &Worker, ending: Ending) -> &'static str {
     let clock = &s.entry.clock;
     if let Some(began) = clock.transaction_since.take() {
         let us = w.reactor.now().saturating_duration_since(began).as_micros() as u64;
+        s.pools.stats.add(Stat::Statements, 1);
         s.pools.stats.add(Stat::Transactions, 1);
         s.pools.stats.add(Stat::TransactionUs, us);
     }

@@ -170,8 +170,8 @@ fn only_named_users_with_a_password_may_enter_and_only_administrators_may_change
         driver::block_on(async {
             let (console, _mover) = driver::connect(&login(user, password)).await.map_err(|error| driver::describe(&error))?;
             console.simple_query("SHOW STATE").await.map_err(|error| driver::describe(&error))?;
-            console.simple_query("PAUSE nobody").await.map_err(|error| driver::describe(&error))?;
-            console.simple_query("RESUME nobody").await.map(drop).map_err(|error| driver::describe(&error))
+            console.simple_query("PAUSE postgres").await.map_err(|error| driver::describe(&error))?;
+            console.simple_query("RESUME postgres").await.map(drop).map_err(|error| driver::describe(&error))
         })
     };
     assert_eq!(enter("boss", "secret"), Ok(()));
@@ -226,7 +226,7 @@ fn pause_waits_for_transactions_closes_links_and_makes_clients_wait() {
     assert_eq!(tags(&console.until_ready()), "CZ", "the pause has ended");
     assert_eq!(row(&mut second, "databases", "name", &ground.database)("current_connections"), "0");
     wait_until("the server to have closed all", || ground.server_connections().is_empty());
-    assert_eq!(second.error(&format!("RESUME {}x", ground.database)).sqlstate, "55000");
+    assert_eq!(second.error("RESUME postgres").sqlstate, "55000");
     let mut late = ground.client(&proxy);
     late.send(&wire::query("select 3"));
     wait_until("both to wait", || waiting(&mut second) == "2");
@@ -381,6 +381,76 @@ fn set_and_reload_change_the_configuration_of_the_running_proxy() {
 }
 
 #[test]
+fn settings_are_taken_and_shown_in_pgbouncers_units_and_names() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let mut console = admin(&proxy);
+    let value = |console: &mut Raw, key: &str| row(console, "config", "key", key)("value");
+    console.run("SET query_timeout = 30");
+    assert_eq!(value(&mut console, "query_timeout"), "30");
+    assert_eq!(ground.client(&proxy).value("PGPOOL SHOW query_timeout"), "30s");
+    console.run("SET idle_transaction_timeout = '0.5'");
+    assert_eq!(value(&mut console, "idle_transaction_timeout"), "0.5");
+    // A value with a unit is taken as it is.
+    console.run("SET query_wait_timeout = '2min'");
+    assert_eq!(value(&mut console, "query_wait_timeout"), "120");
+    console.run("SET query_timeout = 0");
+    console.run("SET admin_users = 'a,b'");
+    assert_eq!(value(&mut console, "admin_users"), "a,b");
+    let said = console.query("SET server_round_robin = 1");
+    assert_eq!((said[0].tag, tags(&said).as_str()), (b'N', "CZ"), "a setting that changes nothing here is no error");
+    let keys = show(&mut console, "config", "key");
+    let count = |key: &str| keys.iter().filter(|known| *known == key).count();
+    for key in ["query_timeout", "server_lifetime", "max_db_client_connections", "client_tls_ca_file", "pool_mode"] {
+        assert_eq!(count(key), 1, "{key}");
+    }
+}
+
+#[test]
+fn a_reload_says_in_the_console_what_needs_a_restart() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let mut console = admin(&proxy);
+    assert_eq!(console.query("RELOAD")[0].tag, b'C');
+    proxy.add_conf("memory_buffer_size = 64kB");
+    let said = console.query("RELOAD");
+    assert_eq!((said[0].tag, tags(&said).as_str()), (b'N', "CZ"));
+    assert!(String::from_utf8_lossy(&said[0].body).contains("memory_buffer_size"), "{said:?}");
+}
+
+#[test]
+fn a_database_that_nobody_knows_is_named() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let _client = ground.client(&proxy);
+    let mut console = admin(&proxy);
+    for verb in ["PAUSE", "RESUME", "KILL", "RECONNECT", "WAIT_CLOSE", "DISABLE", "ENABLE"] {
+        let failure = console.error(&format!("{verb} nosuch"));
+        assert_eq!(failure.message, "no such database: nosuch", "{verb}");
+    }
+    console.run(&format!("PAUSE {}", ground.database));
+    console.run(&format!("RESUME {}", ground.database));
+}
+
+#[test]
+fn a_begin_that_no_server_has_heard_of_is_counted() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let mut console = admin(&proxy);
+    let mut client = ground.client(&proxy);
+    let mut counted =
+        || -> u64 { row(&mut console, "stats_totals", "database", &ground.database)("query_count").parse().unwrap() };
+    let before = counted();
+    client.run("begin");
+    client.run("select 1");
+    client.run("commit");
+    assert_eq!(counted() - before, 3);
+    client.run("begin");
+    client.run("commit");
+    assert_eq!(counted() - before, 5);
+}
+
+#[test]
 fn statements_transactions_bytes_and_waits_are_counted() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("pool_size = 1\nstats_period = 1");
@@ -493,4 +563,20 @@ fn what_is_no_message_for_the_console_ends_it_and_nothing_else() {
     wait_until("those who left to be off the lists", || show(&mut console, "clients", "user").len() == 1);
     assert!(began.elapsed() < Duration::from_secs(40));
     assert_eq!(ground.client(&proxy).value("select 1"), "1");
+}
+
+#[test]
+fn the_console_can_be_entered_while_a_shutdown_waits_for_clients() {
+    let ground = Ground::new();
+    let mut proxy = ground.primary_proxy("");
+    let mut client = ground.client(&proxy);
+    admin(&proxy).run("SHUTDOWN WAIT_FOR_CLIENTS");
+    wait_until("new clients to be refused", || Raw::try_tcp(proxy.port()).is_none());
+    let mut console = admin(&proxy);
+    assert!(show(&mut console, "clients", "database").contains(&ground.database), "it tells who is waited for");
+    let refused = Raw::unix(proxy.folder(), proxy.port()).log_in("postgres", &ground.database, &[]).unwrap_err();
+    assert_eq!((refused.sqlstate.as_str(), refused.message.as_str()), ("57P03", "the proxy is shutting down"));
+    assert_eq!(client.value("select 1"), "1");
+    drop(client);
+    assert!(proxy.wait_end().success(), "the console does not keep it");
 }

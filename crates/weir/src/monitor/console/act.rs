@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_policy::config::SetError;
-use weir_policy::console::{Command, Shutdown, parameter_of};
+use weir_policy::console::{Command, Shutdown, Wish, wish};
 
 /// Time between two looks at whether what a command waits for has happened.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
@@ -71,7 +71,15 @@ impl Console<'_> {
 
     fn set(&self, name: &str, value: &str) -> Result<Outcome, Fault> {
         let shared = &self.w.shared;
-        let changed = shared.config.load().set_while_running(parameter_of(name), value).map_err(|error| {
+        let (parameter, form) = match wish(name, value) {
+            Wish::Parameter(parameter, form) => (parameter, form),
+            Wish::Own => (name, value.to_string()),
+            Wish::Nothing(why) => {
+                let notice = Fault::error("00000", format!("SET {name} has no effect: {why}"));
+                return Ok(Outcome::Done { tag: "SET".into(), notice: Some(notice) });
+            }
+        };
+        let changed = shared.config.load().set_while_running(parameter, &form).map_err(|error| {
             let code = match &error {
                 SetError::Unknown(_) => sqlstate::UNDEFINED_OBJECT,
                 SetError::NotPerSession(_) | SetError::AtStart(_) => sqlstate::CANNOT_CHANGE_NOW,
@@ -85,7 +93,7 @@ impl Console<'_> {
 
     /// Reads the files on a thread of its own, since that may block.
     async fn reload(&mut self) -> Result<Outcome, Fault> {
-        type Answer = Arc<Mutex<Option<Result<(), String>>>>;
+        type Answer = Arc<Mutex<Option<Result<Vec<String>, String>>>>;
         let answer: Answer = Arc::default();
         let (theirs, shared) = (answer.clone(), self.w.shared.clone());
         let (id, task) = (self.w.id, self.w.reactor.current_task());
@@ -98,7 +106,7 @@ impl Console<'_> {
         loop {
             if let Some(outcome) = answer.lock().take() {
                 let failed = |text: String| Fault::error(sqlstate::CONFIGURATION_ERROR, text);
-                return outcome.map(|()| done("RELOAD")).map_err(failed);
+                return outcome.map(|left| reloaded(&left)).map_err(failed);
             }
             parked().await;
         }
@@ -119,6 +127,7 @@ impl Console<'_> {
     }
 
     fn resume(&self, database: Option<&str>) -> Result<Outcome, Fault> {
+        self.check_database("resume", database)?;
         let gates = &self.w.shared.gates;
         match database {
             None if self.w.resume() => return Ok(done("RESUME")),
@@ -194,8 +203,13 @@ impl Console<'_> {
         Ok(done("SHUTDOWN"))
     }
 
-    /// The console is no database.
+    /// The console is no database, and a name that nobody has used is one only if it is listed.
     fn check_database(&self, verb: &str, database: Option<&str>) -> Result<(), Fault> {
+        if let Some(name) = database
+            && !show::is_known(self.w, name)
+        {
+            return Err(Fault::error(sqlstate::UNDEFINED_DATABASE, format!("no such database: {name}")));
+        }
         if database.is_some_and(|name| super::is_console(self.w, name)) {
             let text = format!("cannot {verb} the administration console itself");
             return Err(Fault::error(sqlstate::INVALID_VALUE, text));
@@ -226,6 +240,13 @@ impl Console<'_> {
         self.entry.card.set_doing(Doing::Idle);
         outcome
     }
+}
+
+/// What a reload could not apply is said, and no error: all else counts.
+fn reloaded(left: &[String]) -> Outcome {
+    let text = || format!("these parameters cannot be changed without a restart: {}", left.join(", "));
+    let notice = (!left.is_empty()).then(|| Fault::error("00000", text()));
+    Outcome::Done { tag: "RELOAD".into(), notice }
 }
 
 fn done(tag: &str) -> Outcome {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_policy::config::{self, Config, PoolMode};
-use weir_policy::console::{Command, SETTINGS};
+use weir_policy::console::{Command, settings, shown};
 use weir_policy::limits;
 use weir_policy::params::Applies;
 
@@ -308,6 +308,11 @@ fn database_names(w: &Worker, config: &Config) -> BTreeSet<Arc<str>> {
     used.chain(asked).chain(named).chain(w.shared.gates.closed()).chain([console]).collect()
 }
 
+/// Whether somebody uses a database, or a list names it.
+pub fn is_known(w: &Worker, name: &str) -> bool {
+    database_names(w, &w.config()).contains(name)
+}
+
 fn databases(w: &Worker) -> Rows {
     let config = w.config();
     let view = w.view().clone();
@@ -490,26 +495,30 @@ fn state(w: &Worker) -> Rows {
     vec![vec!["active".into(), yes(!paused)], vec!["paused".into(), yes(paused)], vec!["suspended".into(), yes(false)]]
 }
 
-/// Parameters, then those of PgBouncer's names that mean the same, for programs that look for them.
+/// Parameters in our units, then in PgBouncer's those of its names that mean the same, for programs that look for them.
 fn configuration(w: &Worker) -> Rows {
     let config = w.config();
     let mut rows = Rows::new();
-    for setting in config.settings.iter().filter(|setting| !setting.param.hidden) {
-        rows.push(setting_row(setting.name(), setting));
+    let is_theirs = |name: &str| settings().any(|(theirs, _)| theirs == name);
+    for setting in config.settings.iter().filter(|setting| !setting.param.hidden && !is_theirs(&setting.name())) {
+        let default = setting.param.kind.show(setting.param.default);
+        rows.push(setting_row(setting.name(), setting, setting.shown(), default));
     }
-    for (theirs, ours) in SETTINGS {
-        if let Some(setting) = config.settings.iter().find(|setting| setting.param.name == *ours) {
-            rows.push(setting_row(theirs.to_string(), setting));
+    for (theirs, ours) in settings() {
+        if let Some(setting) = config.settings.iter().find(|setting| setting.param.name == ours) {
+            let param = setting.param;
+            let value = if param.secret { setting.shown() } else { shown(param, &setting.raw) };
+            rows.push(setting_row(theirs.to_string(), setting, value, shown(param, param.default)));
         }
     }
     rows
 }
 
-fn setting_row(name: String, setting: &config::Setting) -> Vec<Value> {
+fn setting_row(name: String, setting: &config::Setting, value: String, default: String) -> Vec<Value> {
     let param = setting.param;
     let changeable = matches!(param.applies, Applies::OnReload | Applies::PerSession);
-    let default = if param.secret { String::new() } else { param.kind.show(param.default) };
-    vec![name.into(), setting.shown().into(), default.into(), if changeable { "yes" } else { "no" }.into()]
+    let default = if param.secret { String::new() } else { default };
+    vec![name.into(), value.into(), default.into(), if changeable { "yes" } else { "no" }.into()]
 }
 
 #[cfg(test)]
