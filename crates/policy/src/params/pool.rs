@@ -29,7 +29,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Time after which an idle process is replaced. 0: never.", ..ROW },
     Param { name: "child_max_connections", kind: Kind::Int { min: 0, max: INT_MAX }, default: "0", applies: Applies::AtStart,
         help: "Number of clients after which a process is replaced. 0: never.", ..ROW },
-    Param { name: "connection_life_time", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: Applies::AtStart,
+    Param { name: "connection_life_time", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: Applies::OnReload,
         set: |c, _, v| c.pool.connection_life_time_ms = v.millis(),
         help: "Age at which a server connection is closed when it is idle. 0: never.", ..BUILT },
     Param { name: "client_idle_limit", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: Applies::PerSession,

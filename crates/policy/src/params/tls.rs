@@ -18,7 +18,7 @@ fn file(value: &Value) -> Option<PathBuf> {
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[Param] = &[
-    Param { name: "ssl", kind: Kind::Bool, default: "off", applies: Applies::AtStart,
+    Param { name: "ssl", kind: Kind::Bool, default: "off", applies: Applies::OnReload,
         set: |c, _, v| c.tls.enabled = v.bool(),
         help: "Offer TLS to clients, also direct TLS, and use it with servers that have it (backend_sslmode = auto). Files are named relative to the directory of the configuration file and read again at a reload.", ..BUILT },
     Param { name: "ssl_key", kind: Kind::Text, default: "", applies: Applies::OnReload,

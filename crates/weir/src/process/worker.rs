@@ -35,12 +35,13 @@ use weir_policy::cluster::ClusterView;
 use weir_policy::config::{Config, SslMode};
 use weir_policy::functions::Books;
 use weir_policy::limits::{self, Limits};
-use weir_policy::passwd::Secret;
 use weir_policy::pool::{Retire, retire};
 use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
 use weir_policy::transaction::HeldLimits;
 use weir_policy::turns::{Ran, Turns};
+
+mod orders;
 
 /// Time between two rounds of housekeeping: links at rest, idle clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -227,8 +228,6 @@ pub struct Worker {
 /// of others their turn.
 const HANDSHAKES_MAX: u32 = 4;
 
-/// While the proxy stops: time between two looks at whether all is paused and no server connection is in use.
-const PAUSED_PERIOD: Duration = Duration::from_millis(50);
 
 /// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
 const LAST_TURNS_MAX: u32 = 16;
@@ -443,42 +442,6 @@ impl Worker {
         }
     }
 
-    /// Lets nobody have a server connection to a database, or to any. Closes the gate first, then the pools: a pool that is made in between
-    /// sees the gate.
-    pub fn pause(&self, database: Option<&str>) {
-        match database {
-            Some(name) => self.shared.gates.set_paused(name, true),
-            None => self.shared.gates.set_all_paused(true),
-        }
-        self.shared.pools.of_client_database(database).iter().for_each(|pool| pool.pause(self));
-    }
-
-    /// Ends every pause. False: nothing was paused.
-    pub fn resume(&self) -> bool {
-        let gates = &self.shared.gates;
-        let closed: Vec<Arc<str>> = gates.closed().into_iter().filter(|name| gates.own(name).paused).collect();
-        let was_paused = gates.is_all_paused() || !closed.is_empty();
-        gates.set_all_paused(false);
-        closed.iter().for_each(|name| gates.set_paused(name, false));
-        self.shared.pools.all().iter().for_each(|pool| pool.resume(self));
-        was_paused
-    }
-
-    /// A smart stop waits for clients to leave. Where all is paused they cannot do anything but wait, so it is the server connections in use
-    /// that are waited for: what runs may end.
-    fn stop_when_paused(self: &Rc<Worker>) {
-        let w = self.clone();
-        self.reactor.spawn(async move {
-            let is_used = |pool: &Arc<Pool>| pool.is_shared() && pool.census().1 > 0;
-            while !w.shared.gates.is_all_paused() || w.shared.pools.all().iter().any(is_used) {
-                w.reactor.sleep(PAUSED_PERIOD).await;
-            }
-            if w.shared.stop_mode() == Stop::Smart {
-                w.shared.begin_stop(Stop::Fast);
-            }
-        });
-    }
-
     fn refresh(&self) {
         let config = self.shared.config.load_full();
         if !Arc::ptr_eq(&config, &self.config.borrow()) {
@@ -499,19 +462,6 @@ impl Worker {
         self.welcomes.borrow_mut().clear();
         for task in self.view_waiters.take() {
             self.reactor.wake(task);
-        }
-    }
-
-    /// Databases whose entry has come, gone or changed: who logs in from now on is served by it. Sessions keep what they were given.
-    fn redirect(&self, config: &Config) {
-        let changed = self.peek_config().databases.changed(&config.databases);
-        if changed.is_empty() {
-            return;
-        }
-        self.pool_sets.borrow_mut().retain(|(_, database), _| !changed.contains(database));
-        if self.id == 0 {
-            let is_meant = |pool: &&Arc<Pool>| changed.contains(&pool.key.client_database);
-            self.shared.pools.all().iter().filter(is_meant).for_each(|pool| pool.renew(self));
         }
     }
 
@@ -773,6 +723,13 @@ impl Worker {
         view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
     }
 
+    /// Whether the primary is at this address.
+    pub fn is_primary_at(&self, address: &Address) -> bool {
+        let view = self.view();
+        let primary = view.primary.and_then(|at| view.nodes.get(at));
+        primary.is_some_and(|node| (node.id, &node.hostname, node.port) == (address.node, &address.hostname, address.port))
+    }
+
     /// Where a node of the view is.
     pub fn address_of(&self, node: usize) -> Option<Address> {
         let view = self.view();
@@ -786,15 +743,6 @@ impl Worker {
             connect_timeout_ms: known.map_or(10_000, |n| n.connect_timeout_ms),
             ssl_mode: known.map_or(SslMode::Auto, |n| n.ssl_mode),
         })
-    }
-
-    /// What is known for logging in to servers as a user: for a database by another name its entry comes first.
-    pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<Secret> {
-        // Not this worker's own configuration, which may be of before a reload that others know of.
-        let config = self.shared.config.load();
-        let of_entry = client_database.and_then(|name| config.databases.get(name)).and_then(|entry| entry.password_of(user));
-        let known = || self.shared.access.secret_for_server(user);
-        of_entry.cloned().or_else(known).or_else(|| config.databases.password_of(user).cloned())
     }
 
     /// Closes a link and gives its place to whoever waits.
@@ -905,10 +853,17 @@ impl Worker {
     fn retire_links(&self) {
         let config = self.config();
         let now = self.reactor.now();
+        let places = self.view().clone();
         for pool in self.shared.pools.all() {
+            // A limit that a reload has lowered.
+            let mut above = pool.census().1.saturating_sub(pool.limits().pool_size);
             let gone = pool.retire(|link, surplus| {
                 if link.home != self.id {
                     return false;
+                }
+                if above > 0 || is_elsewhere(&places, &link.card.address) {
+                    above = above.saturating_sub(1);
+                    return true;
                 }
                 let (age_ms, idle_ms) = link.ages_ms(now);
                 let limits = (config.pool.connection_life_time_ms, config.pool.server_idle_timeout_ms);
@@ -926,4 +881,10 @@ impl Worker {
             }
         }
     }
+}
+
+/// Whether a node is at another address now.
+fn is_elsewhere(view: &ClusterView, address: &Address) -> bool {
+    let now = view.nodes.iter().find(|node| node.id == address.node);
+    now.is_some_and(|node| (&node.hostname, node.port) != (&address.hostname, address.port))
 }

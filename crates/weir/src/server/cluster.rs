@@ -9,12 +9,13 @@ use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, seconds};
 use crate::process::worker::Worker;
 use crate::server::link::{Address, OpenError, Talk};
+use crate::server::pool::Pool;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
-use weir_policy::cluster::{ClusterView, Health, Probe, Role};
+use weir_policy::cluster::{ClusterView, Health, NodeView, Probe, Role};
 use weir_policy::config::{ClusteringMode, Config, LogDelay, NodeConfig};
 use weir_policy::lag::{self, History};
 
@@ -173,7 +174,7 @@ fn publish(w: &Worker, view: &ClusterView, changed: bool) {
     if !changed && *known == *view {
         return;
     }
-    let primary = |view: &ClusterView| view.primary.map(|at| view.nodes[at].id);
+    let primary = |view: &ClusterView| view.primary.map(|at| address(&view.nodes[at]));
     let is_another = primary(&known) != primary(view);
     if let (true, Some(common)) = (is_another, w.shared.answers.as_ref().and_then(|answers| answers.common.as_ref())) {
         // Locks on the one before tell nobody anything.
@@ -185,6 +186,26 @@ fn publish(w: &Worker, view: &ClusterView, changed: bool) {
         answers.doubt_all(w.shared.positions.next_round());
     }
     w.shared.tell_all(|| Message::Refresh);
+    leave(w, &moved(&known, view));
+}
+
+/// Where a node is.
+fn address(node: &NodeView) -> (u16, String, u16) {
+    (node.id, node.hostname.clone(), node.port)
+}
+
+/// Nodes that are somewhere else now.
+fn moved(before: &ClusterView, now: &ClusterView) -> Vec<u16> {
+    let is_new_place = |node: &&NodeView| before.nodes.iter().any(|known| known.id == node.id && address(known) != address(node));
+    now.nodes.iter().filter(is_new_place).map(|node| node.id).collect()
+}
+
+/// Has the connections to where nodes were closed: those at rest now, the others when they come back.
+fn leave(w: &Worker, moved: &[u16]) {
+    if !moved.is_empty() {
+        let is_meant = |pool: &&Arc<Pool>| moved.contains(&pool.key.node);
+        w.shared.pools.all().iter().filter(is_meant).for_each(|pool| pool.renew(w));
+    }
 }
 
 /// Breaks the connections to nodes that say nothing, so that what waits there runs elsewhere or ends. Not while there is no other primary: what

@@ -86,7 +86,7 @@ struct Locks<'a> {
 
 impl Locks<'_> {
     async fn keep(mut self) -> Result<(), OpenError> {
-        while self.w.shared.stop_mode() <= Stop::Smart && self.w.is_primary(self.address.node) {
+        while self.w.shared.stop_mode() <= Stop::Smart && self.w.is_primary_at(&self.address) {
             let wishes = self.common.wishes(self.now_ms());
             for host in 0..self.locked_ms.len() {
                 self.lock(host, wishes & (1 << host) != 0).await?;
@@ -158,7 +158,7 @@ impl Locks<'_> {
 
     /// Whoever looked before we had a lock relies on that no longer. Locks on what is not the primary any more tell nobody anything.
     fn grant(&self) {
-        if !self.w.is_primary(self.address.node) {
+        if !self.w.is_primary_at(&self.address) {
             return self.common.revoke();
         }
         let is_over = |since: &Option<u64>| since.is_some_and(|since| self.heard_ms >= since + LEASE_MS + MARGIN_MS);

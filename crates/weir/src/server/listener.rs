@@ -160,8 +160,9 @@ impl<'a> Line<'a> {
             return Some(End::Broken(format!("no answer in {} s", ANSWER_LIMIT.as_secs())));
         }
         let view = self.w.view();
-        let primary = view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id);
-        (primary.is_some_and(|primary| primary != self.link.card.address.node))
+        let ours = &self.link.card.address;
+        let primary = view.primary.and_then(|at| view.nodes.get(at));
+        (primary.is_some_and(|node| (node.id, &node.hostname, node.port) != (ours.node, &ours.hostname, ours.port)))
             .then(|| End::Broken("another server is the primary now".into()))
     }
 

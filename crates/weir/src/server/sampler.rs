@@ -111,11 +111,14 @@ impl Desk {
 pub async fn watch(w: Rc<Worker>) {
     let desk = Rc::new(Desk::default());
     let mut config: Option<Arc<Config>> = None;
-    let mut generation = 0;
+    let (mut generation, mut places) = (0, Vec::new());
     w.shared.positions.task.store(w.reactor.current_task(), Ordering::SeqCst);
     while w.shared.stop_mode() < Stop::Fast {
         let newest = w.config();
-        if config.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &newest)) {
+        // The view takes another address in later than the configuration.
+        let now_at: Vec<_> = w.view().nodes.iter().map(|node| (node.id, node.hostname.clone(), node.port)).collect();
+        let has_moved = std::mem::replace(&mut places, now_at) != places;
+        if has_moved || config.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &newest)) {
             desk.edition.set(desk.edition.get() + 1);
             desk.wake_all(&w);
             desk.board.replace(Board::default());

@@ -94,6 +94,12 @@ fn a_forced_user_logs_in_with_the_password_of_its_entry_which_nothing_shows() {
     };
     wait_until("servers to be found", || ask("postgres", "own secret") == Ok("anna".into()));
     assert_eq!(ask("postgres", "secret of anna"), Err("28P01: password authentication failed for user \"postgres\"".into()));
+    // The entry's password is for clients that came through it and have proved who they are.
+    for database in ["postgres", "app"] {
+        let login = Login { database: database.into(), ..Login::new(proxy.port(), "anna", "wrong") };
+        let said = driver::value(&login, "select session_user::text");
+        assert_eq!(said, Err("28P01: password authentication failed for user \"anna\"".into()), "{database}");
+    }
     // Nobody here knows this user, and no server would be asked about it.
     assert_eq!(ask("nobody", "x"), Err("28P01: password authentication failed for user \"nobody\"".into()));
     assert!(!proxy.log().contains("secret of anna"), "{}", proxy.log());

@@ -263,3 +263,44 @@ fn a_node_is_added_by_a_reload() {
     let mut client = ground.client(&proxy);
     wait_until("reads to go to the new node", || client.value("select inet_server_port()") == *standby);
 }
+
+#[test]
+fn a_reload_moves_a_node_to_another_address() {
+    let ground = Ground::new();
+    let proxy = Proxy::before(&[&ground.cluster.standbys()[0]], "");
+    let mut inside = ground.client(&proxy);
+    let mut idle = ground.client(&proxy);
+    let standby = ground.standby_ports()[0].clone();
+    assert_eq!(idle.value("select inet_server_port()"), standby);
+    inside.run("begin; select 1");
+    proxy.add_conf(&format!("backend_port0 = {}", ground.primary_port()));
+    proxy.reload();
+    wait_until("new statements to go there", || idle.value("select inet_server_port()") == ground.primary_port());
+    assert_eq!(inside.value("select inet_server_port()"), standby, "a transaction stays where it began");
+    inside.run("commit");
+    assert_eq!(inside.value("select inet_server_port()"), ground.primary_port());
+    let text = format!(
+        "select count(*) from pg_stat_activity where datname = '{}' and application_name not in ('direct', 'weir_catalog')",
+        ground.database
+    );
+    let mut old = ground.direct_to(&ground.cluster.standbys()[0]);
+    wait_until("the old connections to be closed", || old.value(&text) == "0");
+}
+
+#[test]
+fn a_lowered_pool_size_closes_what_is_at_rest_and_a_life_time_counts_at_once() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 4");
+    let mut clients: Vec<Raw> = (0..4).map(|_| ground.client(&proxy)).collect();
+    clients.iter_mut().for_each(|client| client.run("begin; select 1"));
+    clients.iter_mut().for_each(|client| client.run("commit"));
+
+    assert!(ground.server_connections().len() >= 4);
+    proxy.add_conf("pool_size = 2");
+    proxy.reload();
+    wait_until("two connections to be left", || ground.server_connections().len() <= 2);
+    let before = clients[0].value("select pg_backend_pid()");
+    proxy.add_conf("connection_life_time = 1");
+    proxy.reload();
+    wait_until("an old connection to be replaced", || clients[0].value("select pg_backend_pid()") != before);
+}

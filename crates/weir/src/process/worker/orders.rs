@@ -1,0 +1,77 @@
+//! What an operator has a worker do: databases that are paused, and databases by another name.
+
+use super::Worker;
+use crate::process::shared::Stop;
+use crate::server::pool::Pool;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use weir_policy::config::Config;
+use weir_policy::passwd::Secret;
+
+/// While the proxy stops: time between two looks at whether all is paused and no server connection is in use.
+const PAUSED_PERIOD: Duration = Duration::from_millis(50);
+
+impl Worker {
+    /// Lets nobody have a server connection to a database, or to any. Closes the gate first, then the pools: a pool that is made in between
+    /// sees the gate.
+    pub fn pause(&self, database: Option<&str>) {
+        match database {
+            Some(name) => self.shared.gates.set_paused(name, true),
+            None => self.shared.gates.set_all_paused(true),
+        }
+        self.shared.pools.of_client_database(database).iter().for_each(|pool| pool.pause(self));
+    }
+
+    /// Ends every pause. False: nothing was paused.
+    pub fn resume(&self) -> bool {
+        let gates = &self.shared.gates;
+        let closed: Vec<Arc<str>> = gates.closed().into_iter().filter(|name| gates.own(name).paused).collect();
+        let was_paused = gates.is_all_paused() || !closed.is_empty();
+        gates.set_all_paused(false);
+        closed.iter().for_each(|name| gates.set_paused(name, false));
+        self.shared.pools.all().iter().for_each(|pool| pool.resume(self));
+        was_paused
+    }
+
+    /// A smart stop waits for clients to leave. Where all is paused they cannot do anything but wait, so it is the server connections in use
+    /// that are waited for: what runs may end.
+    pub(super) fn stop_when_paused(self: &Rc<Worker>) {
+        let w = self.clone();
+        self.reactor.spawn(async move {
+            let is_used = |pool: &Arc<Pool>| pool.is_shared() && pool.census().1 > 0;
+            while !w.shared.gates.is_all_paused() || w.shared.pools.all().iter().any(is_used) {
+                w.reactor.sleep(PAUSED_PERIOD).await;
+            }
+            if w.shared.stop_mode() == Stop::Smart {
+                w.shared.begin_stop(Stop::Fast);
+            }
+        });
+    }
+
+    /// Databases whose entry has come, gone or changed: who logs in from now on is served by it. Sessions keep what they were given.
+    pub(super) fn redirect(&self, config: &Config) {
+        let changed = self.peek_config().databases.changed(&config.databases);
+        if changed.is_empty() {
+            return;
+        }
+        self.pool_sets.borrow_mut().retain(|(_, database), _| !changed.contains(database));
+        if self.id == 0 {
+            let is_meant = |pool: &&Arc<Pool>| changed.contains(&pool.key.client_database);
+            self.shared.pools.all().iter().filter(is_meant).for_each(|pool| pool.renew(self));
+        }
+    }
+
+    /// What is known for logging in to servers as a user: for a database by another name its entry comes first.
+    ///
+    /// Without a database of clients, for questions of our own, any entry's password of the user serves. For a client it must be the entry's
+    /// through which it came: elsewhere it may have proved nothing, since the servers are to judge it.
+    pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<Secret> {
+        // Not this worker's own configuration, which may be of before a reload that others know of.
+        let config = self.shared.config.load();
+        let of_entry = client_database.and_then(|name| config.databases.get(name)).and_then(|entry| entry.password_of(user));
+        let known = || self.shared.access.secret_for_server(user);
+        let of_any = || config.databases.password_of(user).filter(|_| client_database.is_none());
+        of_entry.cloned().or_else(known).or_else(|| of_any().cloned())
+    }
+}
