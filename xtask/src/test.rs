@@ -19,6 +19,8 @@ use unsteady::{Failure, failed_test};
 const VERSION_VARIABLE: &str = "WEIR_TEST_PG";
 /// Tells the tests by what system calls the proxy is to work.
 const IO_VARIABLE: &str = "WEIR_TEST_IO";
+/// Tells the matrix of configurations which rows to run.
+const MATRIX_VARIABLE: &str = "WEIR_MATRIX";
 /// The newest version of PostgreSQL that can be fetched.
 const NEWEST: u32 = 18;
 /// The oldest one Weir works with.
@@ -206,6 +208,10 @@ fn on_version(mut command: Command, version: Option<u32>) -> Result<Command> {
         if version == NEWEST {
             // The proxy works by io_uring where it can; this run sees to the other way.
             command.env(IO_VARIABLE, "epoll");
+            // Pairs of parameters were tried by the run before.
+            if std::env::var_os(MATRIX_VARIABLE).is_none() {
+                command.env(MATRIX_VARIABLE, "few");
+            }
         }
     }
     Ok(command)
