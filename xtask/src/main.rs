@@ -1,14 +1,17 @@
-//! Development tasks: `cargo xtask bench`, `check`, `test`, `regress`, `transparency`, `pg`, `layers`, `tidy`.
+//! Development tasks: `cargo xtask bench`, `check`, `test`, `regress`, `driver-suites`,
+//! `transparency`, `pg`, `layers`, `tidy`.
 
 mod bench;
 mod cargo;
 mod check;
 mod date;
+mod driver_suites;
 mod finding;
 mod layers;
 mod pg;
 mod pg_task;
 mod process;
+mod proxy;
 mod regress;
 mod source;
 mod test;
@@ -41,6 +44,8 @@ enum Task {
     Pg(pg_task::Arguments),
     /// PostgreSQL's regression suite, direct and through Weir: the answers must be the same
     Regress(regress::Arguments),
+    /// The own test suites of asyncpg and pgx, direct and through Weir: what passes direct must pass through Weir
+    DriverSuites(driver_suites::Arguments),
     /// What a session sees through Weir and on a direct connection, on PostgreSQL 13 to 18; writes docs/transparency.md
     Transparency(transparency::Arguments),
     /// Who uses whom, against the tables in xtask/src/layers.rs
@@ -66,6 +71,7 @@ fn run(task: Task) -> Result<()> {
         Task::Test(arguments) => test::run(&arguments, root()),
         Task::Pg(arguments) => pg_task::run(&arguments),
         Task::Regress(arguments) => regress::run(&arguments),
+        Task::DriverSuites(arguments) => driver_suites::run(&arguments),
         Task::Transparency(arguments) => transparency::run(&arguments, root()),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),

@@ -1,25 +1,23 @@
 //! One run of the suite: a server of its own, Weir before it or not, the suite's driver.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use rustix::process::Signal;
-use weir_demo::{Cluster, Options, ReservedPort, Sql, wait_until};
+use anyhow::{Context, Result, ensure};
+use weir_demo::{Cluster, Options};
 
 use super::noise::{self, Noise};
 use super::sources::Suite;
 use super::translator::Translator;
 use super::{PoolMode, Protocol};
 use crate::process::{self, Account};
+use crate::proxy::Proxy;
 
 const DATABASE: &str = "regression";
 /// A run takes about a minute on two cores; through Weir, with other clients and on a busy machine, many times that.
 const RUN_LIMIT: Duration = Duration::from_secs(20 * 60);
-const READY_LIMIT: Duration = Duration::from_secs(30);
-const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Tests that make what others use.
 const FIRST: [&str; 2] = ["test_setup", "create_index"];
 
@@ -66,8 +64,10 @@ pub fn run(suite: &Suite, way: &Way, protocol: Protocol, tests: &[String], folde
     let (port, proxy) = match way {
         Way::Direct => (cluster.primary().port(), None),
         Way::Weir { program, mode } => {
-            let proxy = Proxy::start(program, *mode, &cluster)?;
-            (proxy.port.number(), Some(proxy))
+            let pool_size = noise::CONNECTIONS + 1;
+            let more = format!("pool_mode = {}\npool_size = {pool_size}\nworker_threads = 1\n", mode.name());
+            let proxy = Proxy::start(program, &cluster, &more)?;
+            (proxy.port(), Some(proxy))
         }
     };
     let translator = if protocol == Protocol::Extended { Some(Translator::start(port)?) } else { None };
@@ -197,65 +197,4 @@ fn drive(suite: &Suite, part: &Part<'_>, work: &Path, port: u16, account: Accoun
     // Its own verdict of each test is a line of this.
     fs::write(out.join("results/driver.log"), output.stdout + &output.stderr)?;
     Ok(out)
-}
-
-/// Weir before the server.
-struct Proxy {
-    child: Child,
-    port: ReservedPort,
-    log: PathBuf,
-}
-
-impl Proxy {
-    fn start(program: &Path, mode: PoolMode, cluster: &Cluster) -> Result<Proxy> {
-        let port = ReservedPort::any()?;
-        let folder = cluster.dir().join("weir");
-        fs::create_dir(&folder)?;
-        let shown = folder.display();
-        let text = format!(
-            "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{shown}'\npid_file_name = '{shown}/weir.pid'\n\
-             backend_hostname0 = '127.0.0.1'\nbackend_port0 = {}\nsr_check_user = 'postgres'\npool_mode = {}\npool_size = {}\n\
-             worker_threads = 1\n",
-            port.number(),
-            cluster.primary().port(),
-            mode.name(),
-            noise::CONNECTIONS + 1,
-        );
-        let conf = folder.join("pgpool.conf");
-        fs::write(&conf, text)?;
-        let log = folder.join("log");
-        let mut command = Command::new(program);
-        command.arg("-f").arg(&conf).stdin(Stdio::null());
-        command.stdout(File::create(&log)?).stderr(File::options().append(true).open(&log)?);
-        let child = command.spawn().with_context(|| format!("cannot run {}", program.display()))?;
-        let mut proxy = Proxy { child, port, log };
-        wait_until("Weir to let clients in", READY_LIMIT, || {
-            ensure!(proxy.child.try_wait()?.is_none(), "Weir does not start:\n{}", fs::read_to_string(&proxy.log)?);
-            Ok(Sql::connect_tcp("127.0.0.1", proxy.port.number(), "postgres", "postgres")
-                .is_ok_and(|mut sql| sql.query("select 1").is_ok()))
-        })?;
-        Ok(proxy)
-    }
-
-    /// Ends it and keeps its log. Error: it had ended before, or panicked.
-    fn end(mut self, folder: &Path) -> Result<()> {
-        let ended = self.child.try_wait()?;
-        process::stop(&mut self.child, Signal::INT, STOP_LIMIT)?;
-        fs::create_dir_all(folder)?;
-        let log = String::from_utf8_lossy(&fs::read(&self.log)?).into_owned();
-        fs::write(folder.join("weir.log"), &log)?;
-        if let Some(status) = ended {
-            bail!("Weir ended during the run: {status}");
-        }
-        ensure!(!log.contains("panicked at"), "Weir panicked, see {}", folder.join("weir.log").display());
-        Ok(())
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        // After `end` it is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
