@@ -206,7 +206,8 @@ mod tests {
         let cards = Cards::new(0);
         let ends = Ends { client: None, local: None };
         let taken = next_pid(*cards.last.lock());
-        cards.add(Arc::new(Card::new(Number { pid: taken, worker: 0 }, "a".into(), "a".into(), "", ends, 0)));
+        let whose = Whose { user: "a".into(), database: "a".into(), server_user: "a".into() };
+        cards.add(Arc::new(Card::new(Number { pid: taken, worker: 0 }, whose, "", ends, 0)));
         assert_eq!(cards.next_pid(), taken + 1);
     }
 }
