@@ -228,7 +228,6 @@ pub struct Worker {
 /// of others their turn.
 const HANDSHAKES_MAX: u32 = 4;
 
-
 /// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
 const LAST_TURNS_MAX: u32 = 16;
 

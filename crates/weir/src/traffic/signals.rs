@@ -77,5 +77,7 @@ fn hit(s: &Session, w: &Worker, call: &Call, called: &Rc<Statement>, bind: Optio
         return None;
     }
     let card = w.shared.cards.get(call.pid(bind)?)?;
-    (card.user == s.pools.user).then(|| Hit { signal: call.signal, card, called: called.clone() })
+    // To a server they are one user, whatever their clients are called. An administrator at the console is no user of a server.
+    let is_same = card.server_user == s.pools.user && *card.database != *w.peek_config().admin.database;
+    is_same.then(|| Hit { signal: call.signal, card, called: called.clone() })
 }
