@@ -92,11 +92,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     let Some(access) = access else { bail!("not started: {}", list(&problems)) };
     let tls = files.read_tls(&config).map_err(|cause| anyhow::anyhow!("not started: {cause}"))?;
     let mut warnings: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    warnings.extend(config.descriptors_notice(files_max));
-    if start == Start::Daemon && !config.log.is_kept() {
-        let text = "nothing keeps the log: a daemon has no terminal; set logging_collector = on, or log_destination = 'syslog'";
-        warnings.push(text.to_string());
-    }
+    warnings.extend(warnings_of_system(&config, start, files_max));
     // Gone again if the start fails.
     let mut made = Made::default();
     let (sockets, old) = Sockets::open(files, &config, &mut made, &mut warnings)?;
@@ -155,6 +151,13 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     shared.log.say(Level::Log, format_args!("stopped"));
     shared.log.close();
     outcome
+}
+
+/// What the system and the way of the start do not allow for.
+fn warnings_of_system(config: &Config, start: Start, files_max: u64) -> impl Iterator<Item = String> {
+    let nowhere = "nothing keeps the log: a daemon has no terminal; set logging_collector = on, or log_destination = 'syslog'";
+    let is_nowhere = start == Start::Daemon && !config.log.is_kept();
+    config.descriptors_notice(files_max).into_iter().chain(is_nowhere.then(|| nowhere.to_string()))
 }
 
 /// Servers are asked on a thread of their own: one that does not answer delays nobody.
