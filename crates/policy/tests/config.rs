@@ -43,7 +43,9 @@ fn read_files(files: &BTreeMap<String, String>, command_line: &[(String, String)
 }
 
 fn read_bytes(bytes: &[u8]) -> Outcome {
-    config::read(Path::new("pgpool.conf"), &mut |_| Ok(bytes.to_vec()))
+    // A file that the configuration names is empty.
+    let main = Path::new("pgpool.conf");
+    config::read(main, &mut |path| Ok(if path == main { bytes.to_vec() } else { Vec::new() }))
 }
 
 fn check_read(text: &str) -> Config {
