@@ -20,6 +20,7 @@ mod reload;
 mod show;
 mod types;
 
+pub use check::unnamed_role_user;
 pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
 pub use page::{reference_page, sample_file};
 pub use problem::{Outcome, Problem, Severity};

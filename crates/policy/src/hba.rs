@@ -42,6 +42,8 @@ pub struct Rule {
     pub method: Method,
     /// Whether a certificate is asked for beside the method.
     pub certificate: Certificate,
+    /// Whose users the rule lets in (`known_users`).
+    pub admits: Admits,
     /// Who judges passwords, with method `Ldap`.
     pub directory: Option<Arc<Directory>>,
     /// The same with method `Pam`.
@@ -117,6 +119,15 @@ pub enum Certificate {
     VerifyCa,
     /// Signed, and made out for the user.
     VerifyFull,
+}
+
+/// Which users a rule lets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admits {
+    /// All that match and prove what the method asks for.
+    Anyone,
+    /// Of those, users with a line in `pool_passwd`, or of whom `auth_query` knows a password: PgBouncer's rule for all methods.
+    KnownUsers,
 }
 
 /// Which name of a certificate counts.
@@ -315,10 +326,15 @@ impl Hba {
 
     /// Whether some clients on other machines are believed without a proof.
     pub fn trusts_hosts(&self) -> bool {
-        let is_open = |rule: &&Rule| rule.method == Method::Trust && rule.certificate == Certificate::Any;
-        let is_of_others =
-            |rule: &Rule| !matches!(rule.connection, Connection::Local | Connection::HostGss) && rule.address.has_others();
-        self.rules.iter().filter(is_open).any(is_of_others)
+        self.unasked().any(|rule| rule.admits == Admits::Anyone)
+    }
+
+    /// Rules that let clients of other machines in and ask them for nothing.
+    pub fn unasked(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| {
+            let asks_nothing = rule.method == Method::Trust && rule.certificate == Certificate::Any;
+            asks_nothing && rule.connection.is_remote() && rule.address.has_others()
+        })
     }
 
     /// Whether any rule asks for the system user.
@@ -353,6 +369,14 @@ impl Rule {
 }
 
 impl Connection {
+    /// Whether a client of another machine can match.
+    fn is_remote(self) -> bool {
+        match self {
+            Connection::Local | Connection::HostGss => false,
+            Connection::Host | Connection::HostSsl | Connection::HostNoSsl | Connection::HostNoGss => true,
+        }
+    }
+
     fn fits(self, visit: &Visit<'_>) -> bool {
         let is_local = visit.origin == Origin::Local;
         match self {

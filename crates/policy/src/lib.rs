@@ -34,4 +34,5 @@ pub mod throttle;
 pub mod tls;
 pub mod transaction;
 pub mod turns;
+pub mod unasked;
 pub mod wish;

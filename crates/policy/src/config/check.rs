@@ -73,6 +73,17 @@ fn check_nodes(findings: &mut Findings<'_>) {
     }
 }
 
+/// Whether nobody was named to ask several nodes for their role. That is no mistake where `postgres` may, so only `weir check` says it.
+pub fn unnamed_role_user(config: &Config) -> Option<Problem> {
+    let roles_are_asked = config.clustering_mode == ClusteringMode::StreamingReplication
+        && config.nodes.len() > 1
+        && !config.nodes.iter().any(|node| node.always_primary);
+    (roles_are_asked && config.check.user.is_empty()).then(|| {
+        let message = "\"sr_check_user\" is not set: user postgres asks the nodes which of them is the primary";
+        Problem { severity: Severity::Warning, path: None, line: None, message: message.into() }
+    })
+}
+
 /// Two nodes on one address would get every write twice, or hide a lost server.
 fn check_same_servers(findings: &mut Findings<'_>) {
     let config = findings.config;

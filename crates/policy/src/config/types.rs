@@ -327,7 +327,7 @@ pub struct LogConfig {
     pub is_json: bool,
     /// `stderr`, `syslog`, or both.
     pub destinations: Vec<String>,
-    /// `LOCAL0` to `LOCAL7`.
+    /// `LOCAL0` to `LOCAL7`, or one of the four that PgBouncer knows beside them.
     pub syslog_facility: &'static str,
     /// Name in syslog.
     pub syslog_ident: String,

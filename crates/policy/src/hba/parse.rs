@@ -3,7 +3,7 @@
 use super::address::{self, Address, Network};
 use super::ldap::Directory;
 use super::tokens::{self, Line, Loader, Token};
-use super::{Certificate, CertificateName, Connection, Method, Rule, Word, problem};
+use super::{Admits, Certificate, CertificateName, Connection, Method, Rule, Word, problem};
 use crate::config::{Problem, Severity};
 use regex::{Regex, RegexBuilder};
 use std::path::Path;
@@ -65,6 +65,7 @@ fn rule(line: &Line) -> Result<Rule, String> {
         line: line.number,
         method,
         certificate,
+        admits: Admits::Anyone,
         connection,
         databases,
         users,
@@ -212,6 +213,13 @@ impl Rule {
                     "CN" => CertificateName::Common,
                     "DN" => CertificateName::Distinguished,
                     _ => return Err(format!("invalid value for clientname: \"{value}\"")),
+                };
+            }
+            "known_users" => {
+                self.admits = match value {
+                    "1" => Admits::KnownUsers,
+                    "0" => Admits::Anyone,
+                    _ => return Err(format!("invalid value for known_users: \"{value}\"")),
                 };
             }
             "pamservice" | "pam_use_hostname" => {

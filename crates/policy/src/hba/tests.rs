@@ -390,6 +390,7 @@ const WRONG: &[(&str, &str)] = &[
     ("host all all all peer", "main:1: error: peer authentication is only supported on local sockets"),
     ("host all all all cert", "main:1: error: cert authentication is only supported on hostssl connections"),
     ("local all all trust x", "main:1: error: authentication option not in name=value format: x"),
+    ("local all all trust known_users=yes", "main:1: error: invalid value for known_users: \"yes\""),
     ("local all all trust x=y", "main:1: error: unrecognized authentication option name: \"x\""),
     (
         "local all all md5 map=m",

@@ -21,17 +21,27 @@ pub fn read_users(bytes: &[u8]) -> (String, Vec<Note>) {
             note("is not \"user\" \"password\"");
             continue;
         };
-        if user.is_empty() || user.contains([':', '\n']) {
-            note("this user's name cannot stand in pool_passwd");
-        } else if password.is_empty() {
-            note("has no password: such a user is let in as far as the servers trust him");
+        if user.is_empty() {
+            note("has no name");
+            continue;
+        }
+        let user = escaped(&user);
+        if password.is_empty() {
+            note("has no password: only rules of pool_hba.conf that ask for none let this user in");
+            passwd += &format!("{user}:\n");
         } else if is_md5(&password) || password.starts_with("SCRAM-SHA-256$") {
             passwd += &format!("{user}:{password}\n");
         } else {
-            passwd += &format!("{user}:TEXT{password}\n");
+            passwd += &format!("{user}:TEXT{}\n", escaped(&password));
         }
     }
     (passwd, notes)
+}
+
+/// As a field of `pool_passwd`, where a colon ends it and a `#` at the beginning makes the line a comment.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace(':', "\\:");
+    if text.starts_with('#') { format!("\\{text}") } else { text }
 }
 
 fn is_md5(password: &str) -> bool {
@@ -63,12 +73,14 @@ mod tests {
     #[test]
     fn users_keep_their_passwords_in_whatever_form() {
         let list = b"; users\n\"joe\" \"pa\"\"ss word\"\n\"old\" \"md50123456789abcdef0123456789abcdef\"\n\
-            \"a:b\" \"x\"\n\"none\" \"\"\nbroken\n\"half\n";
+            \"a:b\" \"x:\\y\"\n\"#c\" \"z\"\n\"none\" \"\"\nbroken\n\"half\n";
         let (passwd, notes) = read_users(list);
-        assert_eq!(passwd, "joe:TEXTpa\"ss word\nold:md50123456789abcdef0123456789abcdef\n");
-        assert_eq!(notes.iter().map(|note| note.line).collect::<Vec<_>>(), [4, 5, 6, 7]);
+        assert_eq!(notes.iter().map(|note| note.line).collect::<Vec<_>>(), [6, 7, 8]);
         let (passwords, bad) = Passwords::read(passwd.as_bytes(), None);
-        assert!(bad.is_empty());
+        assert_eq!(bad.len(), 1, "the user without a password");
+        assert!(passwords.is_spoiled("none"));
+        assert!(passwords.get("a:b").is_some_and(|secret| secret.matches(b"a:b", b"x:\\y")));
+        assert!(passwords.get("#c").is_some_and(|secret| secret.matches(b"#c", b"z")));
         assert!(passwords.get("joe").is_some_and(|secret| secret.matches(b"joe", b"pa\"ss word")));
         assert!(matches!(passwords.get("old"), Some(Secret::Md5(_))));
     }

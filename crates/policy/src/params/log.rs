@@ -16,7 +16,7 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "log_destination", kind: Kind::Words { separator: ',', values: &["stderr", "syslog"] }, default: "stderr", applies: Applies::OnReload,
         set: |c, _, v| c.log.destinations = v.list(),
         help: "Where the log goes: stderr, syslog, or both with a comma between them.", ..BUILT },
-    Param { name: "syslog_facility", kind: Kind::Enum { values: &["LOCAL0", "LOCAL1", "LOCAL2", "LOCAL3", "LOCAL4", "LOCAL5", "LOCAL6", "LOCAL7"], also: &[] }, default: "LOCAL0", applies: Applies::OnReload,
+    Param { name: "syslog_facility", kind: Kind::Enum { values: &["LOCAL0", "LOCAL1", "LOCAL2", "LOCAL3", "LOCAL4", "LOCAL5", "LOCAL6", "LOCAL7", "USER", "DAEMON", "AUTH", "AUTHPRIV"], also: &[] }, default: "LOCAL0", applies: Applies::OnReload,
         set: |c, _, v| c.log.syslog_facility = v.word(),
         help: "Facility in syslog.", ..BUILT },
     Param { name: "syslog_ident", kind: Kind::Text, default: "pgpool", applies: Applies::OnReload,

@@ -88,7 +88,7 @@ enum WeirCommand {
         #[arg(long, conflicts_with = "write")]
         check: Option<PathBuf>,
     },
-    /// Write the setup of a pgbouncer.ini as a pgpool.conf, and say line by line what has no equal.
+    /// Write the setup of a pgbouncer.ini as pgpool.conf and pool_hba.conf, and say line by line what has no equal.
     Import(Import),
     /// Asks PAM what the standard input says: a running proxy's own use.
     #[command(name = crate::client::pam::COMMAND, hide = true)]
@@ -102,7 +102,7 @@ struct Import {
     /// PgBouncer's configuration.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Folder for pgpool.conf and pool_passwd, neither of which may be there; without it pgpool.conf is printed.
+    /// Folder for pgpool.conf, pool_hba.conf and pool_passwd, none of which may be there; without it the first two are printed.
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
 }
@@ -267,8 +267,12 @@ fn import(options: &Import) -> anyhow::Result<ExitCode> {
             Err(cause) => complain(&format!("{}: cannot be read: {cause}", file.display())),
         }
     }
-    let Some(folder) = &options.into else { return say(&import.conf) };
+    let Some(folder) = &options.into else {
+        let rules = import.rules.lines().map(|line| format!("# {line}").trim_end().to_string() + "\n");
+        return say(&format!("{}\n# pool_hba.conf, which must be there too:\n{}", import.conf, rules.collect::<String>()));
+    };
     write_new(&folder.join("pgpool.conf"), &import.conf, 0o644)?;
+    write_new(&folder.join("pool_hba.conf"), &import.rules, 0o644)?;
     if let Some(text) = passwd {
         write_new(&folder.join("pool_passwd"), &text, 0o600)?;
     }
@@ -301,7 +305,11 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
     let config = config.filter(|config| {
         let (access, problems) = files.read_access(config);
         for problem in &problems {
-            let _ = writeln!(std::io::stderr(), "{problem}");
+            complain(&problem.to_string());
+        }
+        if let Some(access) = &access {
+            let warnings = weir_policy::unasked::warnings(config, access.hba.as_deref(), access.passwords.len());
+            warnings.iter().for_each(|warning| complain(&warning.to_string()));
         }
         errors += problems.iter().filter(|p| p.severity == Severity::Error).count();
         let tls = files.read_tls(config);
@@ -309,6 +317,7 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
             let _ = writeln!(std::io::stderr(), "error: {cause}");
             errors += 1;
         }
+        config::unnamed_role_user(config).iter().for_each(|warning| complain(&warning.to_string()));
         errors += warn_of(config);
         if let Some(warning) = access.as_ref().and_then(|access| trust::warning(config, access)) {
             complain(&format!("warning: {warning}"));

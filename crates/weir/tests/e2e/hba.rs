@@ -95,6 +95,29 @@ fn every_method_asks_in_its_way_and_an_unknown_user_is_asked_in_the_same() {
 }
 
 #[test]
+fn known_users_keeps_out_users_of_whom_nothing_is_known_though_the_server_trusts_them() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    primary.query("create role asker login superuser password 'secret of asker'").unwrap();
+    let refused = |outcome: Result<String, String>, expected: &str| {
+        assert!(outcome.clone().is_err_and(|error| error.starts_with(expected)), "{outcome:?}");
+    };
+    let proxy = |passwords: &str, method: &str, more: &str| {
+        guarded_proxy(primary, &format!("host all all all {method} known_users=1"), passwords, more)
+    };
+    let trusting = proxy("anna:secret of anna\nguest:\n", "trust", "");
+    assert_eq!(log_in(&trusting, "anna", "", "postgres"), Ok("anna".into()));
+    assert_eq!(log_in(&trusting, "guest", "", "postgres"), Ok("guest".into()), "a line without a password is a line");
+    let (trusting, asking) = (proxy("anna:x\n", "trust", ""), proxy("anna:x\n", "password", ""));
+    refused(log_in(&trusting, "guest", "", "postgres"), "28000: no pool_hba.conf entry");
+    refused(log_in(&asking, "guest", "any", "postgres"), "28P01: password authentication failed");
+    let looking_up = proxy("asker:secret of asker\n", "trust", "auth_user = 'asker'\nauth_cache_time = 0\n");
+    refused(log_in(&looking_up, "guest", "", "postgres"), "28000: no pool_hba.conf entry");
+    primary.query("alter role guest password 'some'").unwrap();
+    assert_eq!(log_in(&looking_up, "guest", "", "postgres"), Ok("guest".into()), "auth_query knows him");
+}
+
+#[test]
 fn groups_are_those_of_the_server_and_followed_when_they_change() {
     let cluster = guarded();
     let primary = cluster.primary();

@@ -318,6 +318,10 @@ fn servers_are_reached_by_tls_as_backend_sslmode_says() {
     wait_until("the reason to be logged", || said("no TLS connection to node 0") && said("UnknownIssuer"));
     set("backend_sslmode0 = 'require'\nbackend_sslrootcert = ''");
     assert_eq!(ask(), Ok("t".into()), "the node's own mode counts");
+    set("ssl_ca_cert = 'other.crt'");
+    assert!(anna().is_err(), "servers are checked by the authorities of clients");
+    set("backend_sslrootcert = 'none'");
+    assert_eq!(anna(), Ok("t".into()), "unless they are checked by none");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_policy::databases::Entry;
-use weir_policy::hba::{Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
+use weir_policy::hba::{Admits, Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
 use weir_policy::passwd::{Secret, Usual};
 use weir_policy::throttle::{Pass, Visitor};
 use weir_wire::scram::{Challenge, ITERATIONS_DEFAULT, ServerSecret, Verifier, steady_salt};
@@ -211,9 +211,8 @@ impl Door<'_> {
     /// Asks for the proof a rule wants.
     async fn follow(&mut self, rule: &Rule, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
         let exchange = match rule.method {
-            Method::Trust => return Ok(Admission::default()),
-            // The name was looked at when the rule was found.
-            Method::Cert | Method::Peer => return Ok(Admission::default()),
+            // A name outside was looked at when the rule was found.
+            Method::Trust | Method::Cert | Method::Peer => return self.believe(rule, files, caller).await,
             Method::Reject => return Err(self.rejected(caller, rule)),
             Method::Ldap => return self.by_directory(rule, caller.user).await,
             Method::Pam => return self.by_service(rule, caller.user).await,
@@ -222,7 +221,9 @@ impl Door<'_> {
             Method::Scram => Exchange::Scram,
         };
         let secret = self.secret(files, caller.user).await?;
-        let is_askable = !files.passwords.is_spoiled(caller.user) && self.w.peek_config().auth.ask_user.is_empty();
+        let is_askable = rule.admits == Admits::Anyone
+            && !files.passwords.is_spoiled(caller.user)
+            && self.w.peek_config().auth.ask_user.is_empty();
         match (exchange, secret) {
             // Nobody here can judge the password, so the servers do.
             (Exchange::ClearText, None) if is_askable => self.ask_for_servers(caller).await,
@@ -237,6 +238,16 @@ impl Door<'_> {
             },
             (Exchange::Scram, secret) => self.by_scram(caller.user, secret).await,
         }
+    }
+
+    /// Asks for no proof. The rule may want the user to be known nevertheless; a line without a usable password is enough for that.
+    async fn believe(&self, rule: &Rule, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
+        let is_listed = rule.admits == Admits::Anyone || files.passwords.is_spoiled(caller.user);
+        if is_listed || self.secret(files, caller.user).await?.is_some() {
+            return Ok(Admission::default());
+        }
+        self.say(caller.user, &format!("is not known, which known_users at {}:{} asks for", rule.file.display(), rule.line));
+        Err(self.no_entry(caller))
     }
 
     /// Without rules: who has a secret must prove it; of others the servers may be asked.

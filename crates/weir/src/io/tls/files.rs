@@ -24,6 +24,9 @@ use zeroize::Zeroizing;
 /// Time for the command that prints a pass phrase: it may ask somewhere, but not a person.
 const PASSPHRASE_LIMIT: Duration = Duration::from_secs(60);
 
+/// Stands for no authorities in the place of their file.
+const NO_AUTHORITIES: &str = "none";
+
 /// OpenSSL's names of the suites for TLS 1.2, by which `ssl_ciphers` knows them.
 const SUITES: [(CipherSuite, &str); 6] = [
     (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, "ECDHE-ECDSA-AES256-GCM-SHA384"),
@@ -201,6 +204,7 @@ impl Reader<'_> {
     fn client_side(&self, peer: &Peer<'_>) -> Result<ClientSide, TlsFileError> {
         let (tls, Peer { prefix, files, alpn }) = (self.tls, peer);
         let trusted = match &files.root_cert {
+            Some(path) if path.as_os_str() == NO_AUTHORITIES => Vec::new(),
             Some(_) => self.trusted(&[&files.root_cert], None)?,
             None => self.trusted(&[&tls.ca_cert], tls.ca_cert_dir.as_deref())?,
         };

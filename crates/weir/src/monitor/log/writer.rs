@@ -119,13 +119,22 @@ fn complain(text: &str) {
 
 /// Priority, name, process number and text. Source: RFC 3164.
 fn datagram(settings: &LogConfig, level: Level, text: &[u8]) -> Vec<u8> {
-    let local = settings.syslog_facility.strip_prefix("LOCAL").and_then(|number| number.parse().ok()).unwrap_or(0);
-    let facility: u32 = 16 + local;
-    let priority = facility * 8 + severity(level);
+    let priority = facility(settings.syslog_facility) * 8 + severity(level);
     let mut out = format!("<{priority}>{}[{}]: ", settings.syslog_ident, std::process::id()).into_bytes();
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     out.extend_from_slice(&text[..text.len().min(SYSLOG_BYTES_MAX)]);
     out
+}
+
+/// Numbers of facilities. Source: RFC 3164, section 4.1.1.
+fn facility(word: &str) -> u32 {
+    match word {
+        "USER" => 1,
+        "DAEMON" => 3,
+        "AUTH" => 4,
+        "AUTHPRIV" => 10,
+        local => 16 + local.strip_prefix("LOCAL").and_then(|number| number.parse().ok()).unwrap_or(0),
+    }
 }
 
 /// As PostgreSQL maps its levels, `write_syslog` in elog.c.
@@ -151,5 +160,7 @@ mod tests {
         (settings.syslog_facility, settings.syslog_ident) = ("LOCAL3", "weir".into());
         let sent = String::from_utf8(datagram(&settings, Level::Error, b"hello\n")).unwrap();
         assert_eq!(sent, format!("<156>weir[{}]: hello", std::process::id()));
+        settings.syslog_facility = "DAEMON";
+        assert!(datagram(&settings, Level::Error, b"hello").starts_with(b"<28>weir["));
     }
 }

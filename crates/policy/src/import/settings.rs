@@ -1,0 +1,200 @@
+//! What each setting of `[pgbouncer]` is called here, and the forms its value takes.
+
+/// What becomes of a setting.
+pub(super) enum Fate {
+    /// The parameter of this name, with the value brought into our form.
+    Is(&'static str, fn(&str) -> String),
+    /// Needed nothing: what it does comes without being asked for, or means nothing here.
+    Needless(&'static str),
+    /// There is nothing like it.
+    Missing(&'static str),
+    /// Looked at elsewhere.
+    Known,
+}
+
+use Fate::{Is, Known, Missing, Needless};
+
+fn same(value: &str) -> String {
+    value.to_string()
+}
+
+/// Seconds, also broken ones, as PgBouncer writes times.
+pub(super) fn seconds(value: &str) -> String {
+    match value.parse::<f64>() {
+        Ok(seconds) if seconds.fract() == 0.0 => format!("{seconds}s"),
+        Ok(seconds) => format!("{}ms", (seconds * 1000.0).round()),
+        Err(_) => value.to_string(),
+    }
+}
+
+pub(super) fn whole_seconds(value: &str) -> String {
+    value.parse::<f64>().map_or_else(|_| value.to_string(), |seconds| format!("{}", seconds.ceil()))
+}
+
+fn list(value: &str) -> String {
+    quoted(value)
+}
+
+pub(super) fn flag(value: &str) -> String {
+    if matches!(value, "0" | "off" | "no" | "false") { "off" } else { "on" }.to_string()
+}
+
+fn reset(value: &str) -> String {
+    quoted(&format!("ABORT; {value}"))
+}
+
+fn facility(value: &str) -> String {
+    value.to_ascii_uppercase()
+}
+
+pub(super) fn quoted(value: &str) -> String {
+    format!("'{}'", value.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+/// Words for ciphers that name no cipher. Source: PgBouncer's manual, `client_tls_ciphers`.
+const CIPHER_WORDS: [&str; 8] = ["", "default", "secure", "fast", "normal", "legacy", "compat", "all"];
+
+/// Words that name no cipher mean what is the default here.
+fn ciphers(value: &str) -> String {
+    quoted(if CIPHER_WORDS.contains(&value) { "HIGH:MEDIUM:+3DES:!aNULL" } else { value })
+}
+
+/// Every setting of PgBouncer 1.25 that may stand in `[pgbouncer]`.
+#[rustfmt::skip] // one line a row keeps the table readable as one
+pub(super) const SETTINGS: &[(&str, Fate)] = &[
+    ("admin_users", Is("admin_users", list)),
+    ("application_name_add_host", Missing("application_name is passed on as the client sends it")),
+    ("auth_dbname", Is("auth_dbname", quoted)),
+    ("auth_file", Known),
+    ("auth_hba_file", Known),
+    ("auth_ident_file", Is("ident_file", quoted)),
+    ("auth_ldap_options", Known),
+    ("auth_query", Is("auth_query", quoted)),
+    ("auth_type", Known),
+    ("auth_user", Is("auth_user", quoted)),
+    ("autodb_idle_timeout", Needless("databases are not configured, so unused ones take no room")),
+    ("cancel_wait_timeout", Needless("a cancel request waits for nothing")),
+    ("client_idle_timeout", Is("client_idle_limit", whole_seconds)),
+    ("client_login_timeout", Is("authentication_timeout", whole_seconds)),
+    ("client_tls13_ciphers", Missing("ciphers of TLS 1.3 cannot be chosen")),
+    ("client_tls_ca_file", Is("ssl_ca_cert", quoted)),
+    ("client_tls_cert_file", Is("ssl_cert", quoted)),
+    ("client_tls_ciphers", Is("ssl_ciphers", ciphers)),
+    ("client_tls_dheparams", Needless("there are no ciphers that would use them")),
+    ("client_tls_ecdhcurve", Known),
+    ("client_tls_key_file", Is("ssl_key", quoted)),
+    ("client_tls_protocols", Known),
+    ("client_tls_sslmode", Known),
+    ("conffile", Needless("the console reads the file the proxy was started with")),
+    ("default_pool_size", Is("pool_size", same)),
+    ("disable_pqexec", Missing("several statements in one query cannot be forbidden")),
+    ("dns_max_ttl", Needless("names are asked for each new server connection")),
+    ("dns_nxdomain_ttl", Needless("names are asked for each new server connection")),
+    ("dns_zone_check_period", Needless("names are asked for each new server connection")),
+    ("idle_transaction_timeout", Is("idle_transaction_timeout", seconds)),
+    ("ignore_startup_parameters", Needless("every startup parameter is passed on to the servers")),
+    ("job_name", Needless("it names a Windows service")),
+    ("listen_addr", Is("listen_addresses", list)),
+    ("listen_backlog", Missing("the backlog is num_init_children times listen_backlog_multiplier")),
+    ("listen_port", Is("port", same)),
+    ("log_connections", Is("log_connections", flag)),
+    ("log_disconnections", Is("log_disconnections", flag)),
+    ("log_pooler_errors", Needless("errors told to clients are logged at level log")),
+    ("log_stats", Missing("numbers are not logged: read them from metrics_port or the console")),
+    ("logfile", Known),
+    ("max_client_conn", Is("max_client_connections", same)),
+    ("max_db_client_connections", Is("max_client_connections_per_database", same)),
+    ("max_db_connections", Missing("server connections are not limited by database; pool_size, max_server_connections_per_node and max_server_connections are the limits")),
+    ("max_packet_size", Needless("messages of any length pass in parts")),
+    ("max_prepared_statements", Known),
+    ("max_user_client_connections", Is("max_client_connections_per_user", same)),
+    ("max_user_connections", Missing("server connections are not limited by user over all databases; pool_size is for each database")),
+    ("min_pool_size", Is("min_pool_size", same)),
+    ("peer_id", Missing("there are no peers; a cancel request must reach the process that serves the client")),
+    ("pidfile", Is("pid_file_name", quoted)),
+    ("pkt_buf", Missing("memory_buffer_size has another meaning; its default is right")),
+    ("pool_mode", Is("pool_mode", same)),
+    ("query_timeout", Is("query_timeout", seconds)),
+    ("query_wait_notify", Missing("clients that wait are not told")),
+    ("query_wait_timeout", Is("pool_wait_timeout", whole_seconds)),
+    ("reserve_pool_size", Is("reserve_pool_size", same)),
+    ("reserve_pool_timeout", Is("reserve_pool_timeout", seconds)),
+    ("resolv_conf", Missing("names are asked of the system")),
+    ("sbuf_loopcnt", Needless("clients take turns")),
+    ("scram_iterations", Needless("verifiers are made by the servers")),
+    ("server_check_delay", Needless("a server connection is looked at when it is given out")),
+    ("server_check_query", Needless("a server connection is looked at when it is given out")),
+    ("server_connect_timeout", Is("connect_timeout", seconds)),
+    ("server_fast_close", Needless("a server connection goes back after each transaction")),
+    ("server_idle_timeout", Is("server_idle_timeout", whole_seconds)),
+    ("server_lifetime", Is("connection_life_time", whole_seconds)),
+    ("server_login_retry", Needless("a server that refused is asked again when a client needs it")),
+    ("server_reset_query", Is("reset_query_list", reset)),
+    ("server_reset_query_always", Needless("what a session leaves on a server connection is followed")),
+    ("server_round_robin", Missing("the connection used last is used first")),
+    ("server_tls13_ciphers", Missing("ciphers of TLS 1.3 cannot be chosen")),
+    ("server_tls_ca_file", Is("backend_sslrootcert", quoted)),
+    ("server_tls_cert_file", Is("backend_sslcert", quoted)),
+    ("server_tls_ciphers", Missing("ciphers towards servers cannot be chosen")),
+    ("server_tls_key_file", Is("backend_sslkey", quoted)),
+    ("server_tls_protocols", Known),
+    ("server_tls_sslmode", Known),
+    ("service_name", Needless("it names a Windows service")),
+    ("so_reuseport", Missing("one process uses all cores (worker_threads); restart it with takeover_socket")),
+    ("stats_period", Is("stats_period", same)),
+    ("stats_users", Is("stats_users", list)),
+    ("suspend_timeout", Needless("there is no SUSPEND")),
+    ("syslog", Known),
+    ("syslog_facility", Is("syslog_facility", facility)),
+    ("syslog_ident", Is("syslog_ident", quoted)),
+    ("tcp_defer_accept", Needless("clients that say nothing cost little")),
+    ("tcp_keepalive", Needless("it is always on")),
+    ("tcp_keepcnt", Missing("the system's values are used")),
+    ("tcp_keepidle", Missing("the system's values are used")),
+    ("tcp_keepintvl", Missing("the system's values are used")),
+    ("tcp_socket_buffer", Missing("the system's values are used")),
+    ("tcp_user_timeout", Missing("the system's values are used")),
+    ("track_extra_parameters", Needless("all parameters of a session are followed")),
+    ("transaction_timeout", Is("transaction_timeout", seconds)),
+    ("unix_socket_dir", Is("unix_socket_directories", list)),
+    ("unix_socket_group", Is("unix_socket_group", quoted)),
+    ("unix_socket_mode", Is("unix_socket_permissions", same)),
+    ("user", Missing("start it as the user it is to run as")),
+    ("verbose", Missing("use log_min_messages")),
+];
+
+/// What a setting of PgBouncer's means here, for who sets it while the proxy runs.
+pub enum Meaning {
+    /// The parameter of this name, and how a value is brought into the form of its file.
+    Is(&'static str, fn(&str) -> String),
+    /// It has no effect, for this reason.
+    Nothing(&'static str),
+}
+
+/// The meaning of a setting by PgBouncer's name; `None`: it has none, or one that hangs on its value.
+pub fn meaning_of(name: &str) -> Option<Meaning> {
+    match SETTINGS.iter().find(|(known, _)| *known == name).map(|(_, fate)| fate)? {
+        Is(ours, form) => Some(Meaning::Is(ours, *form)),
+        Needless(why) | Missing(why) => Some(Meaning::Nothing(why)),
+        Known => None,
+    }
+}
+
+/// Names of all settings that have an equal, and that.
+pub fn equals() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SETTINGS.iter().filter_map(|(theirs, fate)| if let Is(ours, _) = fate { Some((*theirs, *ours)) } else { None })
+}
+
+/// What PgBouncer does when the file does not say so, and Weir would do otherwise.
+pub(super) const DEFAULTS: [(&str, &str); 10] = [
+    ("listen_addr", ""),
+    ("listen_port", "6432"),
+    ("pool_mode", "session"),
+    ("max_client_conn", "100"),
+    ("default_pool_size", "20"),
+    ("server_connect_timeout", "15"),
+    ("server_reset_query", "DISCARD ALL"),
+    ("pidfile", ""),
+    ("log_connections", "1"),
+    ("log_disconnections", "1"),
+];
