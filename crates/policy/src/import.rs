@@ -32,6 +32,8 @@ pub struct Import {
     pub conf: String,
     /// The text of `pool_hba.conf`: who may log in, by PgBouncer's rules.
     pub rules: String,
+    /// The text of the file that `database_file` names, if any database needs it. It may hold passwords.
+    pub databases: Option<String>,
     /// `auth_file`, if the file names one: the users in it go to `pool_passwd`.
     pub auth_file: Option<String>,
     pub notes: Vec<Note>,
@@ -139,7 +141,7 @@ impl Work {
         let mut limits = String::new();
         for (name, value) in &pairs {
             match name.as_str() {
-                "host" | "port" | "dbname" | "user" | "password" => {}
+                "host" | "port" | "dbname" | "user" | "password" | "connect_query" => {}
                 "pool_mode" | "pool_size" | "min_pool_size" => push_limit(&mut limits, name, value),
                 "reserve_pool" | "reserve_pool_size" => push_limit(&mut limits, "reserve_pool_size", value),
                 "max_db_client_connections" => push_limit(&mut limits, "max_client_connections_per_database", value),
@@ -214,7 +216,8 @@ impl Work {
         let conf = self.conf(&place);
         self.notes.sort_by_key(|note| note.line);
         let auth_file = Some(self.value("auth_file").to_string()).filter(|file| !file.is_empty());
-        Import { conf, rules, auth_file, notes: self.notes }
+        let databases = Some(place.entries).filter(|text| !text.is_empty());
+        Import { conf, rules, databases, auth_file, notes: self.notes }
     }
 
     /// With PgBouncer 0 closes a connection after one use, here it keeps it for ever.
@@ -315,6 +318,7 @@ impl Work {
             hba_file: self.value("auth_hba_file"),
             ldap_options: self.value("auth_ldap_options"),
             databases: &place.listed,
+            forced: &place.forced,
         };
         let (text, notes) = access::rules(&setup, load);
         let line = self.line_of("auth_type");
@@ -336,6 +340,9 @@ impl Work {
         conf +=
             "max_server_connections_per_node = 10000   # PgBouncer has no such limit; yours is the servers' max_connections\n\n";
         conf += "enable_pool_hba = on            # pool_hba.conf says who may log in, as PgBouncer's auth_type did\n";
+        if !place.entries.is_empty() {
+            conf += "database_file = 'databases'     # databases by another name, and forced users\n";
+        }
         for (name, value) in &self.lines {
             let _ = writeln!(conf, "{name} = {}", if value.is_empty() { "''" } else { value });
         }

@@ -15,6 +15,8 @@ pub(super) struct Setup<'a> {
     pub hba_file: &'a str,
     pub ldap_options: &'a str,
     pub databases: &'a Listed,
+    /// Those with a forced user.
+    pub forced: &'a [String],
 }
 
 /// The console's database.
@@ -45,7 +47,10 @@ pub(super) fn rules(setup: &Setup<'_>, load: &mut Load<'_>) -> (String, Vec<Stri
         }
         return (text, notes);
     }
-    let databases = databases(setup.databases);
+    let mut databases = databases(setup.databases);
+    if *auth_type == "any" && !setup.forced.is_empty() {
+        databases = list(setup.forced);
+    }
     let (local, tcp) = methods(setup, &mut notes);
     let (kind, certificate) = transport(tls, &tcp);
     let _ = writeln!(text, "local  {databases}  all  {local}");
@@ -65,10 +70,13 @@ fn methods(setup: &Setup<'_>, notes: &mut Vec<String>) -> (String, String) {
         "cert" => ("reject".into(), "cert known_users=1".into()),
         "pam" => both("pam pamservice=pgbouncer backend_use_passwd=1"),
         "ldap" => both(&format!("ldap {} backend_use_passwd=1", setup.ldap_options)),
-        "any" => {
-            notes
-                .push("auth_type = any: no equal: all clients are refused, since they would be whoever they say they are".into());
+        "any" if setup.forced.is_empty() => {
+            notes.push("auth_type = any: no equal: all clients are refused: no database has a forced user".into());
             both("reject")
+        }
+        "any" => {
+            notes.push("auth_type = any: the console is refused: everybody would be an administrator".into());
+            both("trust")
         }
         other => {
             notes.push(format!("auth_type = {other}: is not known: all clients are refused"));

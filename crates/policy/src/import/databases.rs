@@ -1,6 +1,7 @@
-//! `[databases]`: the servers behind one Weir, and the databases that are on them under their own names.
+//! `[databases]`: the servers behind one Weir, and the databases that are on them.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 /// One line.
 #[derive(Clone, Debug)]
@@ -25,6 +26,10 @@ pub(super) struct Place {
     /// Host and port of each server of the cluster.
     pub servers: Vec<Server>,
     pub listed: Listed,
+    /// Databases with a forced user.
+    pub forced: Vec<String>,
+    /// The text of `database_file`; empty if no database needs it.
+    pub entries: String,
     /// With their lines.
     pub notes: Vec<(u32, String)>,
 }
@@ -60,16 +65,44 @@ impl Entry {
         servers
     }
 
-    /// Why clients do not find there what PgBouncer gives them.
-    fn obstacle(&self) -> Option<&'static str> {
-        match () {
-            () if self.database() != self.name && self.name != "*" => Some("dbname"),
-            () if self.get("dbname").is_some() && self.name == "*" => Some("dbname"),
-            () if self.get("user").is_some() => Some("user"),
-            () if self.get("password").is_some() => Some("password"),
-            () => None,
+    /// Its line in `database_file`, if it needs one, and notes on words that have no place there.
+    fn exception(&self, notes: &mut Vec<(u32, String)>) -> Option<String> {
+        let mut words: Vec<(&str, &str)> = Vec::new();
+        let mut note = |text: String| notes.push((self.line, format!("{}: {text}", self.name)));
+        for word in ["dbname", "user", "password", "connect_query"] {
+            match self.get(word) {
+                Some(value) if word == "dbname" && value == self.name => {}
+                Some(_) if word == "password" && self.get("user").is_none() => {
+                    note("password: no equal: without a user it would be that of all users".to_string());
+                }
+                Some(value) => words.push((word, value)),
+                None => {}
+            }
         }
+        while !words.is_empty() {
+            let line = line(&self.name, &words);
+            let (_, wrong) = crate::databases::read(&line);
+            let Some((_, error)) = wrong.first() else { return Some(line) };
+            // The last word is the one that may say something wrong.
+            let Some((word, _)) = words.pop() else { break };
+            note(format!("{word}: no equal: {error}"));
+        }
+        None
     }
+
+    /// Whether every client uses the server connections of one user.
+    fn is_forced(&self) -> bool {
+        self.get("user").is_some()
+    }
+}
+
+/// One line of `database_file`.
+fn line(name: &str, words: &[(&str, &str)]) -> String {
+    let mut line = format!("\"{}\" =", name.replace('"', "\"\""));
+    for (word, value) in words {
+        let _ = write!(line, " {word}='{}'", value.replace('\'', "''"));
+    }
+    line
 }
 
 /// Takes the servers that most entries name, and refuses databases on others: they would not be the same databases.
@@ -80,29 +113,35 @@ pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
     let main = entries.iter().rev().max_by_key(|entry| count(&servers_of(entry)));
     let servers = main.map(servers_of).unwrap_or_default();
     let (mut taken, mut refused, mut notes, mut has_others) = (Vec::new(), Vec::new(), Vec::new(), false);
+    let (mut exceptions, mut forced) = (String::new(), Vec::new());
     for entry in entries {
         let name = &entry.name;
         if servers_of(entry) != servers {
             let first = main.map_or("", |main| main.name.as_str());
             let text = format!("{name}: refused: its server is not that of {first}; run one Weir for each cluster of servers");
             notes.push((entry.line, text));
-        } else if let Some(word) = entry.obstacle() {
-            let why = match word {
-                "dbname" => "a database has the same name for clients and on the servers",
-                _ => "clients and servers know a user by the same name and password",
-            };
-            notes.push((entry.line, format!("{name}: refused: {word}: no equal: {why}")));
-        } else if name == "*" {
-            has_others = true;
-            continue;
-        } else {
+        } else if name != "*" {
+            if let Some(line) = entry.exception(&mut notes) {
+                exceptions += &line;
+                exceptions.push('\n');
+            }
+            if entry.is_forced() {
+                forced.push(name.clone());
+            }
             taken.push(name.clone());
             continue;
+        } else if let Some(word) = ["dbname", "user", "password", "connect_query"].iter().find(|word| entry.get(word).is_some()) {
+            let text = format!("*: refused: {word}: no equal: write a line for each database");
+            notes.push((entry.line, text));
+        } else {
+            has_others = true;
         }
-        refused.push(name.clone());
+        if name != "*" {
+            refused.push(name.clone());
+        }
     }
     let listed = if has_others { Listed::AllBut(refused) } else { Listed::Only(taken) };
-    Place { servers, listed, notes }
+    Place { servers, listed, forced, entries: exceptions, notes }
 }
 
 /// A function or table in a query that is named without its schema and is none of the system's.

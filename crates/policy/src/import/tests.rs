@@ -57,6 +57,8 @@ nonsense = 1
 fn a_setup_becomes_a_configuration_that_says_the_same() {
     let import = run(SAMPLE);
     assert_eq!(import.auth_file.as_deref(), Some("/etc/pgbouncer/userlist.txt"));
+    // The other file is read together with this one.
+    let import = Import { conf: import.conf.replace("database_file", "#"), ..import };
     let config = config_of(&import);
     assert_eq!((config.nodes.len(), config.nodes[0].port, config.port), (1, 5433, 6432));
     assert_eq!((config.pool.size, config.pool.max_clients, config.pool.wait_timeout_ms), (25, 100, 11_000));
@@ -70,7 +72,6 @@ fn a_setup_becomes_a_configuration_that_says_the_same() {
 #[test]
 fn what_has_no_equal_is_named_with_its_line() {
     let expected = [
-        "4: old: refused: dbname: no equal: a database has the same name for clients and on the servers",
         "8: joe: max_user_connections: no equal for one user",
         "19: server_round_robin: no equal: the connection used last is used first",
         "21: ignore_startup_parameters: not needed: every startup parameter is passed on to the servers",
@@ -169,6 +170,31 @@ fn databases_on_other_servers_are_refused() {
     // Without an entry for all others only those listed are there.
     let import = run("[databases]\na = host=h1\nb = host=h2\n[pgbouncer]\nauth_type = plain");
     assert_eq!(rules_of(&import)[0], "local \"a\",\"pgbouncer\" all password known_users=1");
+}
+
+#[test]
+fn databases_by_another_name_and_forced_users_have_a_file() {
+    let import = run("[databases]\nold = host=h dbname=legacy user=app password='s e''c'\nsame = host=h dbname=same\n\
+                      q = host=h connect_query='SET work_mem TO ''1MB'''\nbad = host=h dbname=x connect_query='SET search_path TO a'\n\
+                      lone = host=h password=x\n[pgbouncer]\n");
+    let text = import.databases.as_deref().unwrap_or_default();
+    let expected = "\"old\" = dbname='legacy' user='app' password='s e''c'\n\"q\" = connect_query='SET work_mem TO ''1MB'''\n\
+                    \"bad\" = dbname='x'\n";
+    assert_eq!(text, expected);
+    assert_eq!(crate::databases::read(text).1, []);
+    assert!(import.conf.contains("\ndatabase_file = 'databases'"));
+    let notes = notes_of(&import);
+    assert!(
+        notes[0].starts_with("5: bad: connect_query: no equal:") && notes[1].starts_with("6: lone: password: no equal:"),
+        "{notes:?}"
+    );
+    assert_eq!(run("[databases]\na = host=h\n[pgbouncer]\n").databases, None);
+}
+
+#[test]
+fn auth_type_any_lets_everybody_use_forced_users_and_nothing_else() {
+    let import = run("[databases]\nold = host=h user=app\nown = host=h\n[pgbouncer]\nauth_type = any\n");
+    assert_eq!(rules_of(&import), ["local \"old\" all trust", "host \"old\" all all trust"]);
 }
 
 #[test]

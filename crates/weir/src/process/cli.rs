@@ -102,7 +102,7 @@ struct Import {
     /// PgBouncer's configuration.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Folder for pgpool.conf, pool_hba.conf and pool_passwd, none of which may be there; without it the first two are printed.
+    /// Folder for pgpool.conf, pool_hba.conf, databases and pool_passwd, none of which may be there; without it the first two are printed.
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
 }
@@ -273,6 +273,9 @@ fn import(options: &Import) -> anyhow::Result<ExitCode> {
     };
     write_new(&folder.join("pgpool.conf"), &import.conf, 0o644)?;
     write_new(&folder.join("pool_hba.conf"), &import.rules, 0o644)?;
+    if let Some(text) = &import.databases {
+        write_new(&folder.join("databases"), text, 0o600)?;
+    }
     if let Some(text) = passwd {
         write_new(&folder.join("pool_passwd"), &text, 0o600)?;
     }

@@ -141,7 +141,10 @@ struct Attempt {
 /// password of `import_asked`.
 const USERS: [&str; 6] = ["import_plain", "import_md5", "import_empty", "import_stranger", "import_asked", "postgres"];
 
-/// Attempts that tell the setups apart. `DB` is the one database in the configuration.
+/// Whose server connections clients of the database `forced` use.
+const FORCED: &str = "import_plain";
+
+/// Attempts that tell the setups apart. `DB` is the test's own database.
 fn attempts() -> Vec<Attempt> {
     let mut attempts = Vec::new();
     let mut add = |way, user, password, database| attempts.push(Attempt { way, user, password, database });
@@ -160,6 +163,8 @@ fn attempts() -> Vec<Attempt> {
     add("unix", "postgres", "", "DB");
     add("tcp", "import_plain", "wrong", "DB");
     add("tcp", "import_plain", "secret", "template1");
+    add("tcp", "import_md5", "secret", "forced");
+    add("tcp", "import_stranger", "", "forced");
     attempts
 }
 
@@ -181,7 +186,8 @@ fn gets_in(attempt: Attempt, files: &Path, sockets: &Path, port: u16, database: 
     psql.env("PGPASSWORD", password).env("PGCONNECT_TIMEOUT", "30").stdin(Stdio::null());
     let output = psql.output().expect("psql is installed");
     let is_in = output.status.success();
-    assert!(!is_in || String::from_utf8_lossy(&output.stdout).trim() == user, "{attempt:?}");
+    let server_user = if database == "forced" { FORCED } else { user };
+    assert!(!is_in || String::from_utf8_lossy(&output.stdout).trim() == server_user, "{attempt:?}");
     is_in
 }
 
@@ -193,8 +199,9 @@ fn differences(ground: &Ground, certificates: &Folder, setup: &str) -> Vec<Strin
     for (folder, port) in [(&theirs, &their_port), (&ours, &our_port)] {
         let here = folder.0.display();
         let text = format!(
-            "[databases]\n{} = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\n\
-             auth_file = {files}/userlist.txt\nunix_socket_dir = {here}\npidfile = {here}/pid\nserver_tls_sslmode = disable\n{}",
+            "[databases]\n{0} = host=127.0.0.1 port={1}\nforced = host=127.0.0.1 port={1} dbname={0} user={FORCED}\n\
+             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {2}\nauth_file = {files}/userlist.txt\nunix_socket_dir = {here}\npidfile = {here}/pid\n\
+             server_tls_sslmode = disable\n{3}",
             ground.database,
             ground.cluster.primary().port(),
             port.number(),
@@ -207,8 +214,9 @@ fn differences(ground: &Ground, certificates: &Folder, setup: &str) -> Vec<Strin
     let conf = ours.0.join("pgpool.conf").display().to_string();
     let _weir = start(env!("CARGO_BIN_EXE_weir"), &["-f", &conf], &ours.0.join("log"), our_port.number());
     let _pgbouncer = start(PGBOUNCER, &["-q", &ini(&theirs).display().to_string()], &theirs.0.join("log"), their_port.number());
-    let (mut different, mut is_open) = (Vec::new(), setup.starts_with("auth_type = any"));
-    for attempt in attempts() {
+    let (mut different, mut is_open) = (Vec::new(), false);
+    let offers_tls = setup.contains("client_tls_sslmode");
+    for attempt in attempts().into_iter().filter(|attempt| offers_tls || !attempt.way.starts_with("tls")) {
         let of =
             |folder: &Folder, port: &ReservedPort| gets_in(attempt, &certificates.0, &folder.0, port.number(), &ground.database);
         let (their_answer, our_answer) = (of(&theirs, &their_port), of(&ours, &our_port));
