@@ -29,7 +29,7 @@ pub use reload::{SetError, reload};
 pub use show::{ShowError, Shown, show_all, show_one};
 pub use types::{
     AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
-    LogLevel, Method, NodeConfig, PoolConfig, PoolMode, RoutingConfig, StoreConfig,
+    LogLevel, Method, NodeConfig, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig,
 };
 
 /// Everything the proxy is told by its operator.

@@ -2,13 +2,14 @@
 //!
 //! In: the configuration, and facts about a session. Out: numbers, and what is exceeded. `limit_override_list` is read here.
 
-use crate::config::{Config, PoolMode};
+use crate::config::{Config, PoolMode, SequenceSessions};
 use crate::params::{self, Value};
 
 /// The limits of one user in one database. A limit of 0 is none, except for `pool_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub mode: PoolMode,
+    pub sequences: SequenceSessions,
     pub pool_size: u32,
     pub pool_min: u32,
     pub reserve: u32,
@@ -28,6 +29,7 @@ type Setter = fn(&mut Limits, &Value);
 /// The parameters that can be overridden.
 const OVERRIDABLE: &[(&str, Setter)] = &[
     ("pool_mode", |l, v| l.mode = PoolMode::from_word(v.word())),
+    ("sequence_sessions", |l, v| l.sequences = SequenceSessions::from_word(v.word())),
     ("pool_size", |l, v| l.pool_size = v.count()),
     ("min_pool_size", |l, v| l.pool_min = v.count()),
     ("reserve_pool_size", |l, v| l.reserve = v.count()),
@@ -135,6 +137,7 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
     let base = &config.limits;
     let mut limits = Limits {
         mode: config.pool.mode,
+        sequences: config.pool.sequences,
         pool_size: config.pool.size,
         pool_min: base.pool_min,
         reserve: base.reserve,
@@ -276,7 +279,10 @@ mod tests {
             assert!(error.starts_with(expected), "{text}: {error}");
         }
         let error = read_overrides("user=joe: port=5").unwrap_err().to_string();
-        assert!(error.starts_with("\"port\" cannot be overridden; these can: pool_mode, pool_size"), "{error}");
+        assert!(
+            error.starts_with("\"port\" cannot be overridden; these can: pool_mode, sequence_sessions, pool_size"),
+            "{error}"
+        );
         assert!(read_overrides(" ; ;").is_ok_and(|list| list.is_empty()));
     }
 

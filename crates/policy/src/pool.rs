@@ -26,6 +26,18 @@ pub enum Grant {
     Wait,
 }
 
+/// How well a link at rest fits a session, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fit {
+    /// Another session has drawn from sequences on it a moment ago.
+    Any,
+    /// It is to be brought to the session's settings or statements.
+    Free,
+    Alike,
+    /// The session drew on it last.
+    Own,
+}
+
 /// Longest waiter first: whoever finds others waiting waits behind them.
 pub fn grant(counts: Counts) -> Grant {
     if counts.paused || counts.waiting > 0 {

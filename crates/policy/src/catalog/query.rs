@@ -153,8 +153,8 @@ pub const PARTS: &[Part] = &[
               ('pg_rewrite'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass, 'pg_policy'::regclass)))",
         take: Draft::source,
     },
-    // What runs with a use of a relation: by writing it (w), by reading it (r), by defining anything (d). Functions of PostgreSQL's own
-    // have no dependencies, and those that leave something are looked for in the expressions themselves. A login's triggers run
+    // What runs with a use of a relation: by writing it (w), by reading it (r), by defining anything (d). What uses sequences: something asks (s),
+    // a view may draw or ask (v). Functions of PostgreSQL's own have no dependencies, and those that leave something are looked for in the expressions themselves. A login's triggers run
     // before a connection is anybody's.
     Part {
         sql: "WITH own (pattern) AS MATERIALIZED (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc \
@@ -164,10 +164,12 @@ pub const PARTS: &[Part] = &[
               WHERE oid < 16384 AND proname IN ('currval', 'lastval')), \
               uses (class, object, function) AS (SELECT d.classid, d.objid, p.proname FROM pg_depend d JOIN pg_proc p ON p.oid = d.refobjid \
               WHERE d.refclassid = 'pg_proc'::regclass AND p.oid >= 16384), \
-              rules (oid, how, relation, sets, recalls) AS MATERIALIZED (SELECT r.oid, \
+              draws (pattern) AS MATERIALIZED (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc \
+              WHERE oid < 16384 AND proname IN ('nextval', 'setval', 'currval', 'lastval')), \
+              rules (oid, how, relation, sets, draws) AS MATERIALIZED (SELECT r.oid, \
               CASE WHEN r.ev_type = '1' AND c.relkind <> 'm' THEN 'r' ELSE 'w' END, r.ev_class, \
-              r.ev_action::text ~ own.pattern, r.ev_action::text ~ asks.pattern \
-              FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class, own, asks WHERE r.ev_class >= 16384), \
+              r.ev_action::text ~ own.pattern, r.ev_action::text ~ draws.pattern \
+              FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class, own, draws WHERE r.ev_class >= 16384), \
               checks (relation, oid) AS (SELECT conrelid, oid FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0 \
               UNION ALL SELECT a.attrelid, c.oid FROM pg_constraint c JOIN pg_attribute a ON a.atttypid = c.contypid \
               WHERE c.contypid <> 0 AND a.attnum > 0) \
@@ -187,7 +189,9 @@ pub const PARTS: &[Part] = &[
               (VALUES ('r'), ('w')) AS w (how) \
               UNION SELECT 's', 0, '' FROM asks WHERE EXISTS (SELECT FROM pg_proc p WHERE p.oid >= 16384 AND (p.prosrc ~* '\\m(currval|lastval)\\M' \
               OR (p.prosrc = '' AND p.prolang = 14 AND to_jsonb(p) ->> 'prosqlbody' ~ asks.pattern))) \
-              OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text ~ asks.pattern) OR EXISTS (SELECT FROM rules WHERE recalls)",
+              OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text ~ asks.pattern) \
+              UNION SELECT 'v', 0, '' WHERE EXISTS (SELECT FROM rules WHERE draws) OR EXISTS (SELECT FROM pg_depend d JOIN pg_proc p ON p.oid = d.refobjid \
+              WHERE d.classid IN ('pg_rewrite'::regclass, 'pg_policy'::regclass) AND d.refclassid = 'pg_proc'::regclass AND p.oid >= 16384 AND p.provolatile = 'v')",
         take: Draft::hidden,
     },
 ];

@@ -27,6 +27,10 @@ impl Hidden {
     pub const DEFINES: Hidden = Hidden(4);
     /// Something asks for what was drawn from sequences, by `currval` or `lastval`. No statement is asked about for that.
     pub const RECALLS: Hidden = Hidden(8);
+    /// A view draws from sequences, or asks for what was drawn: so may whatever reads. No statement is asked about for that.
+    pub const SEQUENCE_VIEWS: Hidden = Hidden(16);
+    /// What counts of sequences until it is known what was defined.
+    pub const SEQUENCES: Hidden = Hidden::RECALLS.and(Hidden::SEQUENCE_VIEWS);
     /// What counts until it is known what was defined. Reads do not: a view that sets something is rare, and reads are many.
     pub const CHANGED: Hidden = Hidden::WRITES.and(Hidden::DEFINES);
     /// What counts as long as nothing was ever known.
@@ -64,7 +68,7 @@ pub(super) struct UnseenDraft {
     with_reads: Vec<(u32, String)>,
     /// Functions of event triggers.
     with_definitions: Vec<String>,
-    recalls: bool,
+    sequences: Hidden,
     made_up: BTreeSet<String>,
     /// Where a source sets a parameter with a dot in its name.
     pattern: Option<Regex>,
@@ -80,7 +84,7 @@ impl Default for UnseenDraft {
             with_writes: Vec::new(),
             with_reads: Vec::new(),
             with_definitions: Vec::new(),
-            recalls: false,
+            sequences: Hidden::NONE,
             made_up: BTreeSet::new(),
             pattern: Regex::new(MADE_UP).ok(),
         }
@@ -106,7 +110,8 @@ impl Draft {
             "w" => self.unseen.with_writes.push((relation, function)),
             "r" => self.unseen.with_reads.push((relation, function)),
             "d" => self.unseen.with_definitions.push(function),
-            "s" => self.unseen.recalls = true,
+            "s" => self.unseen.sequences = self.unseen.sequences.and(Hidden::RECALLS),
+            "v" => self.unseen.sequences = self.unseen.sequences.and(Hidden::SEQUENCES),
             _ => return Err(DraftError::Row),
         }
         Ok(())
@@ -127,7 +132,7 @@ pub(super) struct Unseen {
 
 impl UnseenDraft {
     pub(super) fn made(self) -> Unseen {
-        let UnseenDraft { functions, with_writes, with_reads, with_definitions, recalls, made_up, .. } = self;
+        let UnseenDraft { functions, with_writes, with_reads, with_definitions, sequences, made_up, .. } = self;
         let leaves = |name: &str| functions.leaves(name);
         let by_writes = with_writes.iter().any(|(_, name)| leaves(name));
         let by_definitions = with_definitions.iter().any(|name| leaves(name));
@@ -143,7 +148,7 @@ impl UnseenDraft {
         let hidden = Hidden::WRITES
             .when(!written.is_empty())
             .and(Hidden::READS.when(!read.is_empty()))
-            .and(Hidden::RECALLS.when(recalls))
+            .and(sequences)
             .and(Hidden::DEFINES.when(by_definitions || (by_writes && with_definitions.iter().any(|name| counts(name)))));
         Unseen { hidden, has_event_triggers, written, read, made_up: made_up.into_iter().collect() }
     }
@@ -288,6 +293,7 @@ mod tests {
             (HIDDEN, &["s", "0", ""]),
         ]);
         assert_eq!(sets.hidden(), Hidden::DEFINES.and(Hidden::RECALLS));
+        assert_eq!(catalog(&[(HIDDEN, &["v", "0", ""])]).hidden(), Hidden::SEQUENCES);
     }
 
     #[test]

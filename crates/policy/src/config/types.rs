@@ -41,6 +41,8 @@ pub struct NodeConfig {
 pub struct PoolConfig {
     /// When a client gives its server connection back.
     pub mode: PoolMode,
+    /// What becomes of what a session has drawn from sequences.
+    pub sequences: SequenceSessions,
     /// Server connections per user, database and node; the file's 0 is already replaced by `num_init_children`.
     pub size: u32,
     /// Time a client waits for a server connection; 0 for ever.
@@ -380,6 +382,15 @@ pub enum PoolMode {
     Statement,
 }
 
+/// What becomes of the connection on which a session has drawn from sequences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SequenceSessions {
+    /// The session gets it again while it is free.
+    Prefer,
+    /// The session keeps it.
+    Pin,
+}
+
 /// By what system calls connections are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoMethod {
@@ -482,6 +493,7 @@ impl PoolConfig {
     pub(super) fn empty() -> PoolConfig {
         PoolConfig {
             mode: PoolMode::Transaction,
+            sequences: SequenceSessions::Prefer,
             size: 0,
             wait_timeout_ms: 0,
             num_init_children: 0,
@@ -623,6 +635,13 @@ impl PoolMode {
             "statement" => PoolMode::Statement,
             _ => PoolMode::Transaction,
         }
+    }
+}
+
+impl SequenceSessions {
+    /// From a word of the table.
+    pub(crate) fn from_word(word: &str) -> SequenceSessions {
+        if word == "pin" { SequenceSessions::Pin } else { SequenceSessions::Prefer }
     }
 }
 

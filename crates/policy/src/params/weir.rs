@@ -1,6 +1,6 @@
 //! Parameters that Pgpool-II does not have.
 use crate::causal::CausalReads;
-use crate::config::{IoMethod, PoolMode};
+use crate::config::{IoMethod, PoolMode, SequenceSessions};
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 
@@ -15,6 +15,9 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "pool_mode", kind: Kind::Enum { values: &["transaction", "session", "statement"], also: &[] }, default: "transaction", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.mode = PoolMode::from_word(v.word()),
         help: "When a client gives its server connection back: after each transaction, when it disconnects, or after each statement (transactions of several statements are then refused).", ..BUILT },
+    Param { name: "sequence_sessions", kind: Kind::Enum { values: &["prefer", "pin"], also: &[] }, default: "prefer", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.pool.sequences = SequenceSessions::from_word(v.word()),
+        help: "The connection on which a session may have drawn from a sequence: the session gets it again for its next draw, currval or lastval while it is free (prefer), or keeps it until it ends or runs DISCARD ALL (pin).", ..BUILT },
     Param { name: "max_client_connections", kind: Kind::Int { min: 1, max: 1_000_000 }, default: "10000", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.max_clients = v.count(),
         help: "Clients that may be connected at once. Idle ones cost memory, not server connections.", ..BUILT },

@@ -471,10 +471,6 @@ impl Session {
         self.transacts = false;
         (self.asked, self.asked_to_describe) = (None, None);
         self.state.refused.clear();
-        self.state.forgotten = None;
-        if let Some(drawn) = &mut self.state.drawn {
-            drawn.is_held = false;
-        }
         self.flushed = false;
     }
 

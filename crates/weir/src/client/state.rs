@@ -65,10 +65,6 @@ pub struct State {
     pub stuck: Leaves,
     /// Where it may have drawn from sequences last.
     pub drawn: Option<Drawn>,
-    /// The link's server process has nothing of others to tell the statement that asks for values next.
-    pub knows_no_draws: bool,
-    /// The session has held its link since this had forgotten all: link, and its draws.
-    pub forgotten: Option<(u64, u64)>,
     /// `pool_mode = session`: the link stays anyway, and nothing is asked.
     pub by_mode: bool,
     pub plain: Option<Plain>,
@@ -117,8 +113,6 @@ impl State {
             found: Leaves::NONE,
             stuck: Leaves::NONE,
             drawn: None,
-            knows_no_draws: false,
-            forgotten: None,
             by_mode: false,
             plain: None,
             bound_reset: None,
@@ -151,6 +145,13 @@ impl State {
         self.refused.iter().find(|(entry, _)| quotes(complaint, entry.name.as_bytes())).map(|(_, fault)| fault)
     }
 
+    /// State that was found, or is still asked for: a statement may take it away before the answer to that.
+    #[inline]
+    pub fn may_have(&self) -> Leaves {
+        let asked = self.asking.as_ref().map_or(Leaves::NONE, |asking| asking.ask.kinds);
+        self.found.and(self.due.kinds).and(asked)
+    }
+
     /// The link may have more on it than is known.
     pub fn is_unsure(&self) -> bool {
         !self.due.is_empty() || self.asking.is_some()
@@ -166,8 +167,7 @@ impl State {
     pub fn is_own(&self) -> bool {
         const SHAPING: Leaves =
             Leaves::of(Keeps::Setting).with(Keeps::Temporary).with(Keeps::Unknown).with(Keeps::Unread).with(Keeps::Library);
-        let asked = self.asking.as_ref().map_or(Leaves::NONE, |asking| asking.ask.kinds);
-        !self.by_mode && !self.found.and(self.stuck).and(self.due.kinds).and(asked).common(SHAPING).is_empty()
+        !self.by_mode && !self.stuck.and(self.may_have()).common(SHAPING).is_empty()
     }
 
     /// Notes what a statement may leave. `text` and `values` are looked through for names of parameters.

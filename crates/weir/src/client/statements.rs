@@ -81,8 +81,8 @@ pub struct Statement {
     pub makes: bool,
     /// It may draw from a sequence: it names `nextval` or `setval`, or may run defaults or functions that do.
     pub draws: bool,
-    /// It asks for what was drawn before: `currval`, `lastval`.
-    pub recalls: bool,
+    /// Whether it asks for what was drawn before: `currval`, `lastval`.
+    pub recalls: Recalls,
     /// It only reads, as far as its text shows.
     pub is_read: bool,
     /// What kind of statement it is; of several, the first.
@@ -116,6 +116,30 @@ pub struct Statement {
     pub has_backslash: bool,
     /// In a session or a database that is not in UTF-8 its names may be others. Those of one skeleton have the same names.
     pub hangs_on_encoding: bool,
+}
+
+/// Whether a statement asks for what was drawn from sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recalls {
+    /// Functions that it calls may.
+    Not,
+    /// It runs code or texts that are not looked at.
+    Unread,
+    /// Its text says so.
+    Shown,
+}
+
+impl Recalls {
+    fn of(facts: &Facts) -> Recalls {
+        let any = |is_one: fn(&Name) -> bool| facts.functions.iter().any(is_one);
+        if any(|f| matches!(f.name.as_str(), "currval" | "lastval")) {
+            Recalls::Shown
+        } else if facts.keeps.has(Keeps::Unknown) || any(runs_text) {
+            Recalls::Unread
+        } else {
+            Recalls::Not
+        }
+    }
 }
 
 /// What catalogs said of a text, by the number of the place (see `judging`). A few: most texts are used in one place.
@@ -303,7 +327,7 @@ pub fn unknown() -> Statement {
         makes_brief: true,
         makes: true,
         draws: true,
-        recalls: false,
+        recalls: Recalls::Unread,
         is_read: false,
         verb: Verb::Other,
         is_commented: false,
@@ -335,14 +359,14 @@ fn judge(text: &[u8], config: &Config) -> Statement {
     // What a PREPARE calls runs later only.
     let is_prepare = facts.statements == 1 && facts.keeps == Leaves::of(Keeps::Prepare);
     let now = if is_prepare { Leaves::NONE } else { unknown };
-    let names = |wanted: [&str; 2]| facts.functions.iter().any(|f| wanted.contains(&f.name.as_str()));
     let may_call = facts.prepared || facts.keeps.has(Keeps::Unknown) || !functions.is_empty();
-    let draws = facts.effect == Effect::Writes || may_call || names(["nextval", "setval"]);
+    let calls = may_call || facts.functions.iter().any(writes_rows);
+    let draws = facts.effect == Effect::Writes || calls;
     let caching = config.cache.enabled.then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
     let hangs_on_encoding = hangs_on_encoding(text, &facts);
-    let recalls = names(["currval", "lastval"]);
-    let asks_later = if recalls { Leaves::of(Keeps::Sequence) } else { Leaves::NONE };
-    let recalls = recalls && !is_prepare;
+    let recalls = Recalls::of(&facts);
+    let asks_later = if recalls == Recalls::Shown { Leaves::of(Keeps::Sequence) } else { Leaves::NONE };
+    let recalls = if is_prepare { Recalls::Not } else { recalls };
     Statement {
         local: views::local_of(&facts, &readable),
         signals: Call::of(&readable).is_some(),
@@ -376,7 +400,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
         shows_channels: readable.contains("pg_listening_channels"),
         writes: facts.effect == Effect::Writes || facts.keeps.has(Keeps::Unknown),
-        calls: may_call || facts.functions.iter().any(writes_rows),
+        calls,
         asks_time: asks_time(&facts, &readable),
         is_of_primary: is_of_primary(&facts, &readable),
         resets: facts.resets,
@@ -427,9 +451,15 @@ fn leaves_nothing(function: &Name) -> bool {
 
 /// Whether a function of PostgreSQL's own writes: sequences, large objects, WAL; or runs a text that may.
 fn writes_rows(function: &Name) -> bool {
-    const NAMES: [&str; 5] = ["nextval", "setval", "pg_logical_emit_message", "ts_stat", "ts_rewrite"];
+    const NAMES: [&str; 3] = ["nextval", "setval", "pg_logical_emit_message"];
     let name = function.name.as_str();
-    NAMES.contains(&name) || name.starts_with("lo") || name.contains("_to_xml")
+    NAMES.contains(&name) || name.starts_with("lo") || runs_text(function)
+}
+
+/// Whether a function of PostgreSQL's own runs a text that it is given.
+fn runs_text(function: &Name) -> bool {
+    let name = function.name.as_str();
+    matches!(name, "ts_stat" | "ts_rewrite") || name.contains("_to_xml")
 }
 
 /// Whether a text asks for the time of its transaction: by a function, by a word of the standard, by a constant like `'now'`. One too many

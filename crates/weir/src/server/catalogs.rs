@@ -94,7 +94,7 @@ impl Database {
             waiting: Mutex::default(),
             edition: AtomicU64::new(UNKNOWN),
             current: ArcSwapOption::empty(),
-            hidden: AtomicU8::new(Hidden::ALL.and(Hidden::RECALLS).bits()),
+            hidden: AtomicU8::new(Hidden::ALL.and(Hidden::SEQUENCES).bits()),
             recalls: AtomicBool::new(false),
             lessons: AtomicU32::new(LESSONS),
             changes: AtomicU64::new(0),
@@ -152,7 +152,7 @@ impl Database {
     /// It could not be read. Reads are asked about only as long as it was not tried, or if the catalog of before says so.
     pub fn note_unreadable(&self) {
         if self.current.load().is_none() {
-            self.hidden.store(Hidden::CHANGED.and(Hidden::RECALLS).bits(), Ordering::SeqCst);
+            self.hidden.store(Hidden::CHANGED.and(Hidden::SEQUENCES).bits(), Ordering::SeqCst);
         }
     }
 
@@ -186,7 +186,7 @@ impl Database {
         // In this order: whoever publishes looks at the changes after he has stored his edition.
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
-        self.hides(Hidden::CHANGED);
+        self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
     }
 
     /// What was read after `changes` changes is in force, unless there were more since. True: it is.
@@ -195,7 +195,7 @@ impl Database {
             // First of all: who sees the edition finds its catalog.
             self.current.store(Some(catalog));
         }
-        let hidden = self.current.load().as_ref().map_or(Hidden::ALL.and(Hidden::RECALLS), |catalog| catalog.hidden());
+        let hidden = self.current.load().as_ref().map_or(Hidden::ALL.and(Hidden::SEQUENCES), |catalog| catalog.hidden());
         self.hidden.store(hidden.bits(), Ordering::SeqCst);
         self.edition.store(edition, Ordering::SeqCst);
         let is_current = self.changes() == changes;
@@ -319,9 +319,10 @@ mod tests {
         assert!(database.publish(edition, Some(Arc::default()), seen));
         assert_eq!(database.edition(), edition);
         database.note_change();
-        assert_eq!((database.edition(), database.hidden()), (UNKNOWN, Hidden::CHANGED));
+        let changed = Hidden::CHANGED.and(Hidden::SEQUENCES);
+        assert_eq!((database.edition(), database.hidden()), (UNKNOWN, changed));
         assert!(!database.publish(catalogs.next_edition(), None, seen), "it was read before the change");
-        assert_eq!((database.edition(), database.hidden()), (UNKNOWN, Hidden::CHANGED));
+        assert_eq!((database.edition(), database.hidden()), (UNKNOWN, changed));
         assert!(database.publish(catalogs.next_edition(), None, database.changes()));
         assert_eq!(database.hidden(), Hidden::NONE);
     }

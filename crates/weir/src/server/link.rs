@@ -29,6 +29,9 @@ use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::startup::Version;
 use weir_wire::write;
 
+/// Time for which other sessions take a link last after a session has drawn on it: who asks for what he drew mostly does so at once.
+const FRESH_DRAWS: Duration = Duration::from_secs(1);
+
 /// Time for what a link says between sessions (reset), after which it is closed instead.
 const RESET_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -244,6 +247,12 @@ impl Link {
 
     pub fn jitter(&self) -> u8 {
         self.jitter
+    }
+
+    /// Whether a session has drawn on it from sequences and let go of it a moment ago: it may ask for that soon.
+    #[inline]
+    pub fn has_fresh_draws(&self, now: Instant) -> bool {
+        !self.draws.is_blank() && now.saturating_duration_since(self.rested_at.get()) < FRESH_DRAWS
     }
 
     /// Notes that no session uses it.
@@ -618,6 +627,7 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut link: Box<Link>) {
     link.known.clear();
     link.settings = w.no_settings();
     link.by_sql = w.shared.no_statements.clone();
+    link.draws = link.draws.forget();
     let pool = link.pool.clone();
     pool.give_back(&w, link);
 }

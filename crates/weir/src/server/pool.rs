@@ -15,11 +15,11 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_policy::config::Config;
 use weir_policy::limits::{self, Limits};
-use weir_policy::pool::{Backoff, Counts, Grant, Refused, grant, is_surplus, missing};
+use weir_policy::pool::{Backoff, Counts, Fit, Grant, Refused, grant, is_surplus, missing};
 
 use crate::io::reactor::{TaskId, parked};
 use crate::monitor::metrics::NODES_MAX;
@@ -61,8 +61,6 @@ impl PoolKey {
 /// The links of one user and database on one node.
 pub struct Pool {
     pub key: PoolKey,
-    /// Some session has asked for what it drew from sequences (`currval`, `lastval`).
-    pub is_asked_for_sequences: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -218,8 +216,7 @@ impl Pools {
                 backoff: None,
                 cards: HashMap::default(),
             };
-            let is_asked_for_sequences = AtomicBool::new(false);
-            Arc::new(Pool { key: key.clone(), is_asked_for_sequences, inner: Mutex::new(inner) })
+            Arc::new(Pool { key: key.clone(), inner: Mutex::new(inner) })
         };
         pools.entry(key.clone()).or_insert_with(make).clone()
     }
@@ -525,22 +522,24 @@ impl Pool {
         true
     }
 
-    /// A link of this worker at rest, if there is one and nobody waits for it: the one used last that `fits`, else the one used last.
+    /// A link of this worker at rest, if there is one and nobody waits for it: of those that fit best the one used last. `best`: none fits
+    /// better.
     #[inline]
-    pub fn take_idle(&self, w: &Worker, fits: impl Fn(&Link) -> bool) -> Option<Box<Link>> {
+    pub fn take_idle(&self, w: &Worker, best: Fit, fit: impl Fn(&Link) -> Fit) -> Option<Box<Link>> {
         let mut inner = self.inner.lock();
         if !inner.waiters.is_empty() || inner.paused {
             return None;
         }
-        let fitting = inner.idle.iter().rposition(|link| link.home == w.id && fits(link));
-        let at = fitting.or_else(|| inner.idle.iter().rposition(|link| link.home == w.id))?;
+        let wanted = [Fit::Own, Fit::Alike, Fit::Free, Fit::Any].into_iter().filter(|wanted| *wanted <= best);
+        let mut found = wanted.filter_map(|wanted| inner.idle.iter().rposition(|link| link.home == w.id && fit(link) >= wanted));
+        let at = found.next()?;
         Some(inner.idle.remove(at))
     }
 
     /// Any link at rest, of whatever worker, if nobody waits for it.
     pub fn take_any(&self, w: &Worker) -> Option<Box<Link>> {
         let mut inner = self.inner.lock();
-        if inner.waiters.is_empty() && !inner.paused { take_near(&mut inner.idle, w.id) } else { None }
+        if inner.waiters.is_empty() && !inner.paused { take_near(&mut inner.idle, w) } else { None }
     }
 
     /// One certain link, by its number: at rest, or as soon as its session is done with it, before others who have waited less long.
@@ -585,7 +584,7 @@ impl Pool {
         let mut inner = self.inner.lock();
         match grant(inner.counts(w)) {
             Grant::Take => {
-                if let Some(link) = take_near(&mut inner.idle, w.id) {
+                if let Some(link) = take_near(&mut inner.idle, w) {
                     return Ok(Lease::Link(link));
                 }
             }
@@ -932,9 +931,10 @@ impl Pools {
     }
 }
 
-/// The link used last, of this worker if there is one: its server's caches are the warmest.
-fn take_near(idle: &mut Idle, worker: WorkerId) -> Option<Box<Link>> {
-    match idle.iter().rposition(|link| link.home == worker) {
+/// The link used last, of this worker if there is one: its server's caches are the warmest. Of others' those with fresh draws come last.
+fn take_near(idle: &mut Idle, w: &Worker) -> Option<Box<Link>> {
+    let own = idle.iter().rposition(|link| link.home == w.id);
+    match own.or_else(|| idle.iter().rposition(|link| !link.has_fresh_draws(w.reactor.now()))) {
         Some(at) => Some(idle.remove(at)),
         None => idle.pop(),
     }

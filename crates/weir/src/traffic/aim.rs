@@ -19,7 +19,7 @@ use crate::traffic::cached;
 use crate::traffic::causal::{self, Replay, Shown};
 use crate::traffic::judging;
 use crate::traffic::net;
-use crate::traffic::sequences;
+use crate::traffic::sequences::{self, Claim};
 use crate::traffic::timing;
 use crate::traffic::wishes;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use weir_policy::causal::Nodes;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::config::PoolMode;
-use weir_policy::pool::Refused;
+use weir_policy::pool::{Fit, Refused};
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
 use weir_policy::rule::Rule;
@@ -40,8 +40,7 @@ use weir_wire::write;
 /// Time the worker that has a link gets to let go of it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time a session waits for a link that another client has, which only this link can serve. Who keeps it longer than a transaction takes
-/// has most likely drawn from sequences himself.
+/// Time a session waits for the link on which it drew from sequences, while another client has it. Others seldom take longer.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sees that the session holds a link where this statement may run. `None`: it does. Else what to do first.
@@ -88,8 +87,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         return Ok(Some(Flow::Need(need)));
     }
     let pool = s.pools.of_node(w, node);
-    let fits = |link: &Link| Arc::ptr_eq(&link.settings, &s.state.settings) && Arc::ptr_eq(&link.by_sql, &s.state.by_sql);
-    match pool.take_idle(w, fits).and_then(|link| fit_near(w, link)) {
+    match pool.take_idle(w, sequences::best_fit(s), |link| fit_of(s, w, link)).and_then(|link| fit_near(w, link)) {
         Some(link) if shown_by(s, w, class, at, &link) != Shown::All => {
             pool.give_back(w, link);
             Ok(Some(Flow::Need(need)))
@@ -103,13 +101,23 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             if s.barrier {
                 return Ok(Some(Flow::Hold));
             }
-            if !s.net.is_on_reader {
-                sequences::prepare(s, w, statement);
-            }
+            sequences::prepare(s, w, statement);
             begin_here(s, w, statement, begins);
             Ok(None)
         }
         None => Ok(Some(Flow::Need(need))),
+    }
+}
+
+/// How well a link at rest fits the session.
+#[inline]
+fn fit_of(s: &Session, w: &Worker, link: &Link) -> Fit {
+    let is_alike = Arc::ptr_eq(&link.settings, &s.state.settings) && Arc::ptr_eq(&link.by_sql, &s.state.by_sql);
+    match sequences::claim(s, w, link) {
+        Claim::Own => Fit::Own,
+        Claim::Others => Fit::Any,
+        Claim::None if is_alike => Fit::Alike,
+        Claim::None => Fit::Free,
     }
 }
 
@@ -211,7 +219,7 @@ pub fn misplaced(s: &mut Session, w: &Worker, statement: &Statement) -> Option<F
         // Any server says what a failed transaction says.
         return None;
     }
-    if let Some(fault) = sequences::refusal(s, statement) {
+    if let Some(fault) = sequences::refusal(s, w, statement) {
         return Some(fault);
     }
     let stays = statement.locks || !statement.leaves.without(begun::MOVES).is_empty();

@@ -358,7 +358,7 @@ fn note_bound(
         cached::bound(s, w, statement);
     }
     begun::note_write(s, w, statement);
-    sequences::note(s, statement);
+    sequences::note(s, w, statement);
     inventory::note_bind(s, w, statement, &prepared.tail, header);
     s.verb_bound |= prepared.statement.is_barrier;
     statement_log::sent(s, w, Source::Message("Bind: ", prepared));
@@ -490,18 +490,24 @@ pub fn in_words_of_client(named: &HashMap<Box<[u8]>, Own>, report: &Report<'_>) 
 
 /// Sends a message about something we do not know: to the link in use, else to the primary.
 fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect) -> Result<Flow, Fault> {
+    let statement = statements::unknown();
     let waits_for_begin = s.begun.is_open() && !s.replies.is_unsynced();
-    if (s.link.is_none() || waits_for_begin)
-        && let Some(flow) = aim::at(s, w, &statements::unknown())?
+    let is_bind = expect == Expect::Bind;
+    if (s.link.is_none() || waits_for_begin || is_bind)
+        && let Some(flow) = aim::at(s, w, &statement)?
     {
         return Ok(flow);
     }
-    if expect == Expect::Bind && cached::must_wait_unread(s, w) {
-        return Ok(Flow::Hold);
-    }
-    if expect == Expect::Bind {
+    if is_bind {
+        if let Some(fault) = sequences::refusal(s, w, &statement) {
+            return refuse(s, w, header, fault);
+        }
+        if cached::must_wait_unread(s, w) {
+            return Ok(Flow::Hold);
+        }
         cached::unread(s, w);
-        begun::note_write(s, w, &statements::unknown());
+        begun::note_write(s, w, &statement);
+        sequences::note(s, w, &statement);
     }
     s.replies.push(expect);
     s.flushed = false;

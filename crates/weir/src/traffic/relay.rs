@@ -525,7 +525,7 @@ fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Sta
     w.count(Metric::StatementsSimple);
     s.barrier = statement.is_barrier;
     begun::note_write(s, w, &statement);
-    sequences::note(s, &statement);
+    sequences::note(s, w, &statement);
     inventory::note_query(s, w, &statement, header);
     if s.replies.is_settled() {
         s.replies.push(Expect::Query);
@@ -612,7 +612,7 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
     cached::unread(s, w);
     begun::note_write(s, w, &statement);
     timing::sent(s, w, statement.verb);
-    sequences::note(s, &statement);
+    sequences::note(s, w, &statement);
     inventory::note_call(s, header);
     s.replies.push(Expect::FunctionCall);
     s.up.pass(header, &w.buffers);

@@ -87,8 +87,8 @@ fn protocols() -> Vec<Protocol> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moves {
     Yes,
-    /// The same, but neighbours keep theirs, too: who may draw from sequences does once somebody has asked for values.
-    AmongKept,
+    /// With `sequence_sessions = pin` it stays on the one where it draws, and neighbours keep theirs, too.
+    Pinned,
 }
 
 /// A server of version 13 reports every change as it is made; later ones, and Weir, what has changed in the end. That is compared at the end.
@@ -151,9 +151,12 @@ fn check_with(parameters: &[(&str, &str)], moves: Moves, story: &[&str]) {
         let mut expected_parameters = direct.parameters.clone();
         leave(&ground, direct);
         ground.prepare(FIXTURE);
-        let proxy = ground.primary_proxy(CONF);
+        let proxy = ground.primary_proxy(&match moves {
+            Moves::Yes => CONF.to_string(),
+            Moves::Pinned => format!("{CONF}\nsequence_sessions = pin"),
+        });
         let mut neighbours = Neighbours::new(&ground, &proxy);
-        if moves == Moves::AmongKept {
+        if moves == Moves::Pinned {
             neighbours.third = None;
         }
         let mut through = ground.client_with(&proxy, parameters);
@@ -167,7 +170,7 @@ fn check_with(parameters: &[(&str, &str)], moves: Moves, story: &[&str]) {
         }
         pids.sort();
         pids.dedup();
-        assert!(pids.len() > 1, "{protocol:?}: the session was on one connection only");
+        assert!(pids.len() > 1 || moves == Moves::Pinned, "{protocol:?}: the session was on one connection only");
         let mut parameters = through.parameters.clone();
         expected_parameters.sort();
         parameters.sort();

@@ -43,9 +43,9 @@ fn what_is_temporary_without_saying_so_stays_too() {
 }
 
 #[test]
-fn what_a_session_drew_from_sequences_is_its_own() {
+fn what_a_session_drew_from_sequences_is_its_own_if_it_keeps_its_connection() {
     check(
-        Moves::AmongKept,
+        Moves::Pinned,
         &[
             "select lastval()",
             "select currval('other.numbers')",
