@@ -99,7 +99,7 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.alters_defaults
         && statement.vacates.is_empty()
         && statement.unseats.is_empty()
-        && statement.frees.common(s.state.found).is_empty()
+        && statement.frees.common(s.state.may_have()).is_empty()
         && !statement.touches.meets(hidden(s))
 }
 
@@ -225,7 +225,7 @@ fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, by_
         // What this text prepares may be executed before it is known to the session.
         note_executed(state, statement.later.and(by_execute), text);
     }
-    let leaves = may_change.and(statement.frees.common(state.found));
+    let leaves = may_change.and(statement.frees.common(state.may_have()));
     // DISCARD ALL is told by its own answer.
     if !leaves.is_empty() {
         state.note(leaves, &statement.functions, text, values);

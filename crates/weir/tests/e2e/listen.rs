@@ -91,6 +91,32 @@ fn a_notification_sent_right_after_listen_is_never_lost_and_never_comes_twice() 
     wait_until_moved(&proxy);
 }
 
+/// Also where the server is still asked what the session listens to.
+#[test]
+fn a_notification_sent_after_the_answer_to_unlisten_is_not_told() {
+    let ground = Ground::new();
+    for conf in ["pool_size = 4", "pool_size = 1\nworker_threads = 1"] {
+        let proxy = ground.primary_proxy(conf);
+        let mut other = ground.client(&proxy);
+        for round in 0..40 {
+            let mut listener = ground.client(&proxy);
+            listener.run("listen a");
+            match round % 4 {
+                0 => listener.run("unlisten a"),
+                1 => listener.run("unlisten *"),
+                2 => listener.run("begin; unlisten a; commit"),
+                _ => drop(listener.extended("unlisten a", &[])),
+            }
+            other.run("notify a, 'too late'");
+            // What was to be told would come before the end of the next transaction.
+            let answer = listener.query("listen b; notify b, 'x'");
+            let heard: Vec<String> = answer.iter().filter(|message| message.tag == b'A').map(|message| news(message).0).collect();
+            assert_eq!(heard, ["b"], "round {round}");
+            assert!(listener.is_silent_for(Duration::from_millis(5)), "round {round}");
+        }
+    }
+}
+
 #[test]
 fn transactions_and_savepoints_decide_over_listen_and_unlisten() {
     let ground = Ground::new();
