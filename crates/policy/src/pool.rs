@@ -122,6 +122,19 @@ pub fn missing(open: u32, wanted: u32, open_max: u32) -> u32 {
     wanted.min(open_max).saturating_sub(open)
 }
 
+/// Time that a pool waits for room before others' links are closed for it although it has some of its own, or although they would have none.
+pub const ROOM_PATIENCE_MS: u64 = 50;
+
+/// Whether another pool's link is closed to make room for one that lacks a permission. `lacks_open`: links that the latter has; `waited_ms`: how long its
+/// first session has waited; `gives_open`: links that the other has; `is_at_rest`: nobody there waits for the link.
+///
+/// A link that is closed costs the login of another. Who has a link gets it back after a statement or two, so that limits which many
+/// pools share do not turn every statement into a login.
+pub fn makes_room(lacks_open: u32, waited_ms: u64, gives_open: u32, is_at_rest: bool) -> bool {
+    let has_none = lacks_open == 0;
+    (has_none && (gives_open > 1 || is_at_rest)) || waited_ms >= ROOM_PATIENCE_MS
+}
+
 /// Why a link at rest must not be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retire {
@@ -162,6 +175,15 @@ mod tests {
         assert!(is_surplus(Counts { open: 3, ..free }));
         assert!(!is_surplus(Counts { open: 3, waiting: 1, ..free }) && !is_surplus(Counts { open: 2, ..free }));
         assert_eq!([missing(0, 5, 2), missing(1, 2, 9), missing(3, 2, 9)], [2, 1, 0]);
+    }
+
+    #[test]
+    fn a_pool_with_links_waits_for_them_before_others_are_closed_for_it() {
+        assert!(makes_room(0, 0, 2, false), "the other keeps one");
+        assert!(makes_room(0, 0, 1, true), "nobody needs it now");
+        assert!(!makes_room(0, 0, 1, false), "the other would have none");
+        assert!(!makes_room(1, 0, 3, true) && !makes_room(1, ROOM_PATIENCE_MS - 1, 3, true));
+        assert!(makes_room(1, ROOM_PATIENCE_MS, 1, false), "nobody waits for ever");
     }
 
     #[test]

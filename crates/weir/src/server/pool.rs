@@ -6,6 +6,8 @@
 //! Invariant: `open` counts the links of a pool that exist or are permitted to be opened. A link or permit is always in one
 //! place: at rest, with a session, or in a waiter's cell.
 
+mod room;
+
 use crate::monitor::gates::Gates;
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, WorkerId};
@@ -19,10 +21,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_policy::config::Config;
 use weir_policy::limits::{self, Limits};
-use weir_policy::pool::{Backoff, Counts, Fit, Grant, Refused, grant, is_surplus, missing};
+use weir_policy::pool::{Backoff, Counts, Fit, Grant, ROOM_PATIENCE_MS, Refused, grant, is_surplus, missing};
 
 use crate::io::reactor::{TaskId, parked};
 use crate::monitor::metrics::NODES_MAX;
+
+const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 
 /// What the links of a pool are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -247,26 +251,10 @@ impl Pools {
         Ok(())
     }
 
-    /// The limit that stands in the way of another link to a node, if any does.
-    fn lacking(&self, node: u16, ceilings: Ceilings) -> Option<Limit> {
-        if self.node_open(node) >= ceilings.node {
-            return Some(Limit::Node(ceilings.node));
-        }
-        (self.open() >= ceilings.all).then_some(Limit::All(ceilings.all))
-    }
-
     /// Gives a permission back.
     fn unpermit(&self, node: u16) {
         self.budget(node).open.fetch_sub(1, Ordering::Relaxed);
         self.open.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Notes sessions of a pool that wait only for a permission.
-    fn starve(&self, pool: &Arc<Pool>, count: usize) {
-        let budget = self.budget(pool.key.node);
-        budget.starved.lock().extend(std::iter::repeat_n(pool, count).cloned());
-        budget.starved_count.fetch_add(count as u32, Ordering::Relaxed);
-        self.starved.fetch_add(count as u32, Ordering::Relaxed);
     }
 
     /// Links of all nodes.
@@ -317,22 +305,6 @@ impl Pools {
     pub fn node_open(&self, node: u16) -> u32 {
         self.budget(node).open.load(Ordering::Relaxed)
     }
-
-    /// Takes a link at rest out of another pool, of this node or of any, to make room.
-    fn take_idle_elsewhere(&self, pool: &Pool, lacking: &Limit) -> Option<Box<Link>> {
-        let any_node = matches!(lacking, Limit::All(_));
-        let others: Vec<_> = {
-            let pools = self.pools.lock();
-            pools.values().filter(|p| (any_node || p.key.node == pool.key.node) && p.key != pool.key).cloned().collect()
-        };
-        for other in others {
-            let mut inner = other.inner.lock();
-            if !inner.idle.is_empty() {
-                return Some(inner.idle.remove(0));
-            }
-        }
-        None
-    }
 }
 
 impl Pool {
@@ -382,6 +354,8 @@ impl Pool {
         let after = |ms: u64| since + Duration::from_millis(ms);
         let deadline = (limits.wait_ms > 0).then(|| after(limits.wait_ms));
         let reserve_at = (limits.reserve > 0).then(|| after(limits.reserve_after_ms));
+        let lacks_room = matches!(limit, Limit::Node(_) | Limit::All(_));
+        let mut room_at = lacks_room.then(|| w.reactor.now() + ROOM_PATIENCE);
         loop {
             match std::mem::take(&mut *cell.given.lock()) {
                 Given::Link(link) => return Ok(Lease::Link(link)),
@@ -414,7 +388,11 @@ impl Pool {
             if reserve_at.is_some_and(|at| now >= at) && self.use_reserve(w, &cell) {
                 return Ok(Lease::Permit);
             }
-            for at in [deadline, reserve_at.filter(|at| *at > now)].into_iter().flatten() {
+            if room_at.is_some_and(|at| now >= at) {
+                self.make_room(w, ceilings);
+                room_at = Some(now + ROOM_PATIENCE);
+            }
+            for at in [deadline, reserve_at.filter(|at| *at > now), room_at].into_iter().flatten() {
                 w.reactor.wake_at(at);
             }
             // Another node may have become the one to ask.
@@ -607,11 +585,7 @@ impl Pool {
         // the counts and this place in the queue is found here too.
         drop(inner);
         pools.starve(self, 1);
-        let lacking = pools.lacking(self.key.node, ceilings);
-        if let Some(link) = lacking.as_ref().and_then(|limit| pools.take_idle_elsewhere(self, limit)) {
-            w.close_link(link);
-        }
-        pools.feed_starved(w, self.key.node);
+        let lacking = self.make_room(w, ceilings);
         Err((cell, lacking.unwrap_or(Limit::Node(ceilings.node))))
     }
 
@@ -653,21 +627,6 @@ impl Pool {
             }
         };
         self.hand(w, waiter, Given::Link(link));
-    }
-
-    /// Whether a pool that lacks only a permission has waited longer than anyone here.
-    fn yields_to_starved(&self, w: &Worker) -> bool {
-        let pools = &w.shared.pools;
-        if pools.starved.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
-        let ceilings = Ceilings::of(&w.peek_config());
-        let Some((pool, starved_since)) = pools.longest_starved(self.key.node, ceilings) else { return false };
-        if pool.key == self.key {
-            return false;
-        }
-        let ours = self.inner.lock().waiters.front().map(|waiter| waiter.since);
-        ours.is_none_or(|ours| starved_since < ours)
     }
 
     fn hand(self: &Arc<Pool>, w: &Worker, waiter: Waiter, given: Given) {
@@ -840,84 +799,6 @@ impl Waiter {
 }
 
 impl Pools {
-    /// The pool of a node that has lacked a permission for longest, and since when its first session waits. Entries of pools where
-    /// nobody waits any more are dropped on the way.
-    fn front_starved(&self, node: u16) -> Option<(Arc<Pool>, Instant)> {
-        loop {
-            let pool = self.budget(node).starved.lock().front().cloned()?;
-            let since = {
-                let inner = pool.inner.lock();
-                inner.waiters.front().filter(|_| !inner.paused).map(|waiter| waiter.since)
-            };
-            if let Some(since) = since {
-                return Some((pool, since));
-            }
-            self.drop_starved(&pool);
-        }
-    }
-
-    fn drop_starved(&self, pool: &Arc<Pool>) {
-        let budget = self.budget(pool.key.node);
-        let mut starved = budget.starved.lock();
-        if starved.front().is_some_and(|front| Arc::ptr_eq(front, pool)) {
-            starved.pop_front();
-            budget.starved_count.fetch_sub(1, Ordering::Relaxed);
-            self.starved.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Nodes with starved pools whose links stand in the way of one another.
-    fn starved_nodes(&self, node: u16, ceilings: Ceilings) -> impl Iterator<Item = u16> {
-        let nodes = if ceilings.joins_nodes() { 0..self.nodes.len() as u16 } else { node..node + 1 };
-        nodes.filter(|node| self.budget(*node).starved_count.load(Ordering::Relaxed) > 0)
-    }
-
-    /// The pool that has lacked a permission for longest, of those that a link to this node could help.
-    fn longest_starved(&self, node: u16, ceilings: Ceilings) -> Option<(Arc<Pool>, Instant)> {
-        self.starved_nodes(node, ceilings).filter_map(|node| self.front_starved(node)).min_by_key(|(_, since)| *since)
-    }
-
-    /// Lets starved pools open links, the longest waiting first, as far as the limits allow.
-    fn feed_starved(&self, w: &Worker, node: u16) {
-        if self.starved.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let ceilings = Ceilings::of(&w.peek_config());
-        while let Some((pool, _)) = self.longest_starved(node, ceilings) {
-            if self.feed_one(w, &pool, ceilings) {
-                continue;
-            }
-            // The one that waits longest lacks a permission of its node, perhaps; another node's may be free.
-            let others: Vec<u16> = self.starved_nodes(node, ceilings).filter(|node| *node != pool.key.node).collect();
-            for node in others {
-                while self.front_starved(node).is_some_and(|(pool, _)| self.feed_one(w, &pool, ceilings)) {}
-            }
-            return;
-        }
-    }
-
-    /// Lets one session of a starved pool open a link. False: the limits are reached.
-    fn feed_one(&self, w: &Worker, pool: &Arc<Pool>, ceilings: Ceilings) -> bool {
-        let waiter = {
-            let mut inner = pool.inner.lock();
-            // At its own limit it is not a permission that it lacks: its own links come back to it.
-            if inner.paused || inner.waiters.is_empty() || inner.open >= inner.limits.pool_size || inner.is_held(w) {
-                None
-            } else {
-                if self.permit(pool.key.node, ceilings).is_err() {
-                    return false;
-                }
-                inner.grant_permit();
-                inner.waiters.pop_front()
-            }
-        };
-        self.drop_starved(pool);
-        if let Some(waiter) = waiter {
-            pool.hand(w, waiter, Given::Permit);
-        }
-        true
-    }
-
     /// Forgets the pools of a user and database that no server let in, so that invented names leave nothing behind.
     pub fn forget_unused(&self, user: &str, database: &str) {
         self.pools.lock().retain(|key, pool| {

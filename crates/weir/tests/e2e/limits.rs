@@ -1,5 +1,7 @@
 //! Limits on clients, sizes and times.
 
+use crate::support::ground::wait_for_catalog;
+use crate::support::proxy::Backend;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use std::time::Duration;
 
@@ -38,6 +40,45 @@ fn a_cancel_request_gets_through_when_all_places_are_taken() {
     let mut line = Raw::tcp(proxy.port());
     line.send(&wire::cancel(client.pid, &client.key.clone()));
     assert_eq!(client.until_ready().iter().find(|m| m.tag == b'E').unwrap().failure().sqlstate, "57014");
+}
+
+#[test]
+fn a_limit_on_all_nodes_together_turns_no_statement_into_a_login_and_keeps_the_weights() {
+    const CLIENTS: usize = 16;
+    const READS: u64 = 200;
+    const SHARE_OFF_BY_MAX: f64 = 3.0;
+    /// New connections: some until each node has its own, and few in a change of the load.
+    const LOGINS_MAX: u64 = 60;
+    let ground = Ground::new();
+    let ports = ground.cluster.servers().iter().map(|server| Backend::tcp(server.port(), 1));
+    let backends: Vec<Backend> = ports.collect();
+    let proxy = Proxy::spawn(
+        &backends,
+        "max_server_connections = 4\nstatement_level_load_balance = on\ncausal_wait = 2s\npool_size = 4\nworker_threads = 2",
+    );
+    proxy.wait_for_nodes(backends.len());
+    let mut first = ground.client(&proxy);
+    wait_for_catalog(&mut first, &ground.database);
+    let (before, logins) = (reads_by_node(&proxy), proxy.metric("links_opened_total"));
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = ground.client(&proxy);
+                (0..READS).for_each(|_| assert_eq!(client.value("select 1"), "1"));
+            });
+        }
+    });
+    let logins = proxy.metric("links_opened_total") - logins;
+    let counts: Vec<u64> = reads_by_node(&proxy).iter().zip(before).map(|(after, before)| after - before).collect();
+    assert!(logins <= LOGINS_MAX, "{logins} logins for {} reads", CLIENTS as u64 * READS);
+    let sum = counts.iter().sum::<u64>() as f64;
+    let wanted = 100.0 / backends.len() as f64;
+    let is_near = |count: &u64| (100.0 * *count as f64 / sum - wanted).abs() <= SHARE_OFF_BY_MAX;
+    assert!(counts.iter().all(is_near), "{counts:?}");
+}
+
+fn reads_by_node(proxy: &Proxy) -> Vec<u64> {
+    proxy.nodes("select_cnt").iter().map(|count| count.parse().unwrap()).collect()
 }
 
 #[test]
