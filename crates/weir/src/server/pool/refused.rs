@@ -1,0 +1,60 @@
+//! A pool whose server lets nobody in for now: who waits, who asks again. `policy::pool::Backoff` decides when.
+
+use super::{Ceilings, Cell, Pool};
+use crate::process::worker::Worker;
+use std::sync::Arc;
+use weir_policy::pool::{Backoff, Refused};
+
+impl Pool {
+    /// The server's words, if nobody gets in now and no link can come free.
+    pub(super) fn turns_away(&self, w: &Worker) -> Option<Arc<str>> {
+        let inner = self.inner.lock();
+        let (backoff, words) = inner.backoff.as_ref()?;
+        let is_hopeless = backoff.why == Refused::Down || inner.open == 0;
+        (is_hopeless && !backoff.may_ask(w.now_ms())).then(|| words.clone())
+    }
+
+    pub(super) fn looks_again_in_ms(&self, w: &Worker) -> Option<u64> {
+        let (inner, now_ms) = (self.inner.lock(), w.now_ms());
+        inner.backoff.as_ref().map(|(backoff, _)| backoff.look_again_ms(now_ms).saturating_sub(now_ms).max(1))
+    }
+
+    /// Leaves the queue with the permission to ask a server that has refused logins, if it is time to and nobody else does.
+    pub(super) fn ask_again(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
+        let ceilings = Ceilings::of(&w.peek_config());
+        let mut inner = self.inner.lock();
+        let has_room = !inner.paused && inner.open < inner.limits.pool_size;
+        let Some(place) = inner.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.cell, cell)) else { return false };
+        if !has_room || !inner.may_ask_again(w) || w.shared.pools.permit(self.key.node, ceilings).is_err() {
+            return false;
+        }
+        inner.waiters.remove(place);
+        inner.grant_permit();
+        true
+    }
+
+    /// A login under a permit of this pool was refused; call before the permit is given back. All who wait look what to do.
+    pub fn note_refused(&self, w: &Worker, why: Refused, words: String) {
+        if !self.is_shared() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        let before = inner.backoff.as_ref().map(|(backoff, _)| *backoff);
+        inner.backoff = Some((Backoff::refused(before, why, w.now_ms()), words.into()));
+        inner.waiters.iter().for_each(|waiter| waiter.wake(w));
+    }
+
+    /// A login got in.
+    pub fn note_accepted(self: &Arc<Pool>, w: &Worker) {
+        let is_over = {
+            let mut inner = self.inner.lock();
+            let Some((backoff, words)) = inner.backoff.take() else { return };
+            inner.backoff = backoff.accepted(w.now_ms()).map(|backoff| (backoff, words));
+            inner.waiters.iter().for_each(|waiter| waiter.wake(w));
+            inner.backoff.is_none()
+        };
+        if is_over {
+            self.feed(w);
+        }
+    }
+}
