@@ -29,7 +29,7 @@ pub use reload::{SetError, reload};
 pub use show::{ShowError, Shown, show_all, show_one};
 pub use types::{
     AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
-    LogLevel, Method, NodeConfig, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig,
+    LogLevel, Method, NodeConfig, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig, TcpConfig,
 };
 
 /// Everything the proxy is told by its operator.
@@ -75,6 +75,8 @@ pub struct Config {
     pub check: CheckConfig,
     /// Time to look for a primary; 0 for ever.
     pub search_primary_timeout_ms: u64,
+    /// TCP towards servers.
+    pub tcp: TcpConfig,
     /// How much of everything there may be.
     pub limits: LimitConfig,
     /// Databases by another name. Not made from `settings`, but read from the file that `auth.database_file` names.
@@ -237,6 +239,7 @@ impl Config {
             cache: CacheConfig::default(),
             check: CheckConfig::empty(),
             search_primary_timeout_ms: 0,
+            tcp: TcpConfig::default(),
             limits: LimitConfig::default(),
             databases: std::sync::Arc::default(),
             admin: AdminConfig::empty(),

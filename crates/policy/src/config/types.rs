@@ -225,6 +225,21 @@ pub enum LogDelay {
     Never,
 }
 
+/// How the system finds out that a server's machine is gone. 0: as the system is set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TcpConfig {
+    /// Ask a server that says nothing whether it is there.
+    pub keepalive: bool,
+    /// Time of silence before the first question.
+    pub keepidle_ms: u64,
+    /// Time between two questions.
+    pub keepintvl_ms: u64,
+    /// Questions without an answer after which the connection is broken.
+    pub keepcnt: u32,
+    /// Time after which it is broken if what was sent is not acknowledged.
+    pub user_timeout_ms: u64,
+}
+
 /// How much of everything there may be. A limit of 0 is none.
 #[derive(Debug, Clone, Default)]
 pub struct LimitConfig {

@@ -10,7 +10,8 @@ use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use weir_policy::config::TcpConfig;
 use weir_ring::{Bytes, Chunk, Piece, Token};
 use zeroize::Zeroize;
 
@@ -47,6 +48,28 @@ pub struct Socket {
     token: Option<Token>,
     /// Stands between what we read and write and what is on the wire.
     tls: Option<Box<RefCell<Tls>>>,
+}
+
+/// Has the system find out that a peer is gone.
+fn set_tcp(socket: &socket2::Socket, tcp: &TcpConfig) -> io::Result<()> {
+    if tcp.user_timeout_ms > 0 {
+        socket.set_tcp_user_timeout(Some(Duration::from_millis(tcp.user_timeout_ms)))?;
+    }
+    if !tcp.keepalive {
+        return Ok(());
+    }
+    socket.set_keepalive(true)?;
+    let mut keepalive = socket2::TcpKeepalive::new();
+    if tcp.keepidle_ms > 0 {
+        keepalive = keepalive.with_time(Duration::from_millis(tcp.keepidle_ms));
+    }
+    if tcp.keepintvl_ms > 0 {
+        keepalive = keepalive.with_interval(Duration::from_millis(tcp.keepintvl_ms));
+    }
+    if tcp.keepcnt > 0 {
+        keepalive = keepalive.with_retries(tcp.keepcnt);
+    }
+    socket.set_tcp_keepalive(&keepalive)
 }
 
 /// Breaks a connection from any thread, without holding it.
@@ -119,7 +142,12 @@ impl Socket {
     }
 
     /// Connects over TCP. Cancel safe: a dropped attempt closes its socket.
-    pub async fn connect_tcp(reactor: &Reactor, address: std::net::SocketAddr, deadline: Instant) -> io::Result<Socket> {
+    pub async fn connect_tcp(
+        reactor: &Reactor,
+        address: std::net::SocketAddr,
+        tcp: &TcpConfig,
+        deadline: Instant,
+    ) -> io::Result<Socket> {
         let mut stream = mio::net::TcpStream::connect(address)?;
         let slot = reactor.register(&mut stream)?;
         slot.clear(WRITE);
@@ -139,7 +167,7 @@ impl Socket {
             parked().await;
         }
         stream.set_nodelay(true)?;
-        socket2::SockRef::from(&stream).set_keepalive(true)?;
+        set_tcp(&socket2::SockRef::from(&stream), tcp)?;
         if reactor.has_ring() {
             reactor.registry().deregister(&mut stream)?;
             rustix::io::ioctl_fionbio(&stream, false)?;
@@ -613,5 +641,30 @@ impl Drop for Socket {
         if self.token.is_some() {
             let _ = rustix::net::shutdown(self.stream.fd(), rustix::net::Shutdown::Both);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+
+    #[test]
+    fn a_connection_to_a_server_has_what_is_configured_and_else_what_the_system_has() {
+        let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let (system, plain, tuned) = (socket(), socket(), socket());
+        set_tcp(&plain, &TcpConfig { keepalive: true, ..TcpConfig::default() }).unwrap();
+        assert!(plain.keepalive().unwrap());
+        assert_eq!(plain.tcp_keepalive_time().unwrap(), system.tcp_keepalive_time().unwrap());
+        assert_eq!(plain.tcp_user_timeout().unwrap(), None);
+        let tcp = TcpConfig { keepalive: true, keepidle_ms: 7_000, keepintvl_ms: 2_000, keepcnt: 3, user_timeout_ms: 1_500 };
+        set_tcp(&tuned, &tcp).unwrap();
+        assert_eq!(tuned.tcp_keepalive_time().unwrap(), Duration::from_secs(7));
+        assert_eq!(tuned.tcp_keepalive_interval().unwrap(), Duration::from_secs(2));
+        assert_eq!(tuned.tcp_keepalive_retries().unwrap(), 3);
+        assert_eq!(tuned.tcp_user_timeout().unwrap(), Some(Duration::from_millis(1_500)));
+        let off = socket();
+        set_tcp(&off, &TcpConfig::default()).unwrap();
+        assert!(!off.keepalive().unwrap());
     }
 }

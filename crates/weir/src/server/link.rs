@@ -574,8 +574,9 @@ impl Talk {
 /// Tries each address of a name in turn.
 pub async fn connect_any(w: &Worker, hostname: &str, port: u16, deadline: Instant) -> io::Result<Socket> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let tcp = w.peek_config().tcp.clone();
     for ip in resolve(w, hostname, deadline).await? {
-        match Socket::connect_tcp(&w.reactor, SocketAddr::new(ip, port), deadline).await {
+        match Socket::connect_tcp(&w.reactor, SocketAddr::new(ip, port), &tcp, deadline).await {
             Ok(socket) => return Ok(socket),
             Err(cause) => last = cause,
         }

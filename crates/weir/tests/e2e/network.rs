@@ -230,3 +230,30 @@ fn a_port_nobody_listens_on_is_no_obstacle_while_another_server_is_up() {
     }
     wait_until("the node to be shown as down", || proxy.nodes("status") == ["up", "down"]);
 }
+
+/// The timers of the proxy's connections to a port, as the system shows them: `02` is keepalive's, with the time left in hundredths.
+fn keepalive_timers(proxy: &Proxy, port: u16) -> Vec<u32> {
+    let folder = format!("/proc/{}/fd", proxy.pid());
+    let links = std::fs::read_dir(folder).unwrap().filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    let sockets: Vec<String> = links.map(|link| link.display().to_string()).collect();
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let mut timers = Vec::new();
+    for line in table.lines().skip(1) {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (remote, timer, inode) = (fields[2], fields[5], fields[9]);
+        let is_ours = remote.ends_with(&format!(":{port:04X}")) && sockets.contains(&format!("socket:[{inode}]"));
+        if let (true, Some(left)) = (is_ours, timer.strip_prefix("02:")) {
+            timers.push(u32::from_str_radix(left, 16).unwrap());
+        }
+    }
+    timers
+}
+
+#[test]
+fn servers_are_asked_whether_they_are_there_as_often_as_configured() {
+    let ground = Ground::new();
+    let (network, proxy) = behind(&ground, "tcp_keepidle = 20\ntcp_keepintvl = 5\ntcp_keepcnt = 2\ntcp_user_timeout = 30s");
+    ground.client(&proxy).run("select 1");
+    let timers = keepalive_timers(&proxy, network.port());
+    assert!(!timers.is_empty() && timers.iter().all(|left| *left <= 2_000), "{timers:?}");
+}
