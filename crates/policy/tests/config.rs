@@ -165,6 +165,7 @@ fn a_built_row_changes_the_typed_fields() {
             "user=a: pool_size=5",
             "off",
             "on",
+            "33",
             "5000",
             "session",
             "DISALLOW_TO_FAILOVER",
@@ -178,6 +179,7 @@ fn a_built_row_changes_the_typed_fields() {
             "LOCAL1",
             "TLSv1.3",
             "require",
+            "pin",
             "disable",
             "always",
             "memcached",
@@ -418,6 +420,7 @@ fn every_parameter_reloads_as_its_row_says() {
             "user=a: pool_size=5",
             "TLSv1.3",
             "require",
+            "pin",
             "disable",
             "a:0",
         ];

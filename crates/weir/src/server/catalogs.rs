@@ -201,7 +201,7 @@ impl Database {
         let is_current = self.changes() == changes;
         if !is_current {
             self.edition.store(UNKNOWN, Ordering::SeqCst);
-            self.hides(Hidden::CHANGED);
+            self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
         }
         is_current
     }

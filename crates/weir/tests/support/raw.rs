@@ -59,9 +59,9 @@ impl Message {
                 b'V' => failure.severity = text,
                 b'C' => failure.sqlstate = text,
                 b'M' => failure.message = text,
-                b'D' => failure.detail = text,
-                b'H' => failure.hint = text,
-                b'P' => failure.position = text,
+                b'D' => failure.detail = text.into(),
+                b'H' => failure.hint = text.into(),
+                b'P' => failure.position = text.into(),
                 _ => {}
             }
         }
@@ -80,9 +80,9 @@ pub struct Failure {
     pub severity: String,
     pub sqlstate: String,
     pub message: String,
-    pub detail: String,
-    pub hint: String,
-    pub position: String,
+    pub detail: Box<str>,
+    pub hint: Box<str>,
+    pub position: Box<str>,
 }
 
 trait Stream: Read + Write + Send {
