@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-const SLEEP: &str = "select pg_sleep(50)";
+pub(super) const SLEEP: &str = "select pg_sleep(50)";
 
 /// Sends a cancel request as libpq does, and waits until the proxy has taken it.
 pub(super) fn cancel(proxy: &Proxy, pid: u32, key: &[u8]) {
@@ -14,7 +14,7 @@ pub(super) fn cancel(proxy: &Proxy, pid: u32, key: &[u8]) {
     assert!(line.bytes_to_end().is_empty(), "a cancel request is not answered");
 }
 
-fn wait_for_sleepers(ground: &Ground, count: usize) {
+pub(super) fn wait_for_sleepers(ground: &Ground, count: usize) {
     let text = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
     wait_until("queries to run", || ground.direct().value(text) == count.to_string());
 }

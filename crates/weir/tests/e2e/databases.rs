@@ -2,6 +2,7 @@
 
 use super::auth::guarded;
 use super::cache::{is_hit, warm};
+use super::cancel;
 use crate::support::driver::{self, Login};
 use crate::support::proxy::{Backend, show};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
@@ -48,6 +49,11 @@ fn a_notification_reaches_who_listens_by_another_name_and_a_cancel_request_its_s
     let message = listener.read();
     assert_eq!(message.tag, b'A');
     assert!(String::from_utf8_lossy(&message.body).contains("hello"));
+    listener.send(&wire::query(cancel::SLEEP));
+    cancel::wait_for_sleepers(&ground, 1);
+    cancel::cancel(&proxy, listener.pid, &listener.key.clone());
+    let answer = listener.until_ready();
+    assert_eq!(answer.iter().find(|message| message.tag == b'E').unwrap().failure().sqlstate, "57014");
     let mut console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
     let names = show(&mut console, "databases", "name");
     let databases = show(&mut console, "databases", "database");
