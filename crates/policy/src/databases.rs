@@ -65,7 +65,7 @@ pub enum DatabaseError {
 }
 
 /// Words of a `connect_query` that would change what statements mean without Weir knowing it.
-const MEANINGS: [&str; 3] = ["search_path", "role", "session authorization"];
+const MEANINGS: [&str; 4] = ["search_path", "set schema", "role", "session authorization"];
 
 impl Entry {
     /// Its password, if it is this user's.
@@ -217,7 +217,8 @@ fn set(entry: &mut Entry, key: &str, value: String) -> Result<(), DatabaseError>
         }
         "pool_size" => entry.pool_size = Some(number()?),
         "connect_query" => {
-            let text = value.to_ascii_lowercase();
+            let words: Vec<&str> = value.split_ascii_whitespace().collect();
+            let text = words.join(" ").to_ascii_lowercase();
             if let Some(word) = MEANINGS.into_iter().find(|word| text.contains(word)) {
                 return Err(DatabaseError::ChangesMeaning(word));
             }
@@ -283,6 +284,7 @@ mod tests {
             ("a = password=x", "password needs a user"),
             ("a = user=b password='SCRAM-SHA-256$'", "password cannot be used"),
             ("a = connect_query='set Search_Path to x'", "connect_query must not change \"search_path\""),
+            ("a = connect_query='set  Schema ''x'''", "connect_query must not change \"set schema\""),
         ] {
             let (databases, wrong) = read(&format!("good = dbname=x\n{line}"));
             assert!(databases.get("good").is_some());

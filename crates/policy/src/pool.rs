@@ -57,6 +57,8 @@ const HOLD_FIRST_MS: u64 = 50;
 const HOLD_MAX_MS: u64 = 1000;
 /// Time without a refusal after which a server counts as one that has room.
 const FULL_MEMORY_MS: u64 = 5000;
+/// Time after which a login that has not ended keeps no other one waiting: its server may hang, and be back for others.
+const ASK_MAX_MS: u64 = 5000;
 
 /// Why a server let nobody in, where another time it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +76,8 @@ pub struct Backoff {
     times: u32,
     refused_ms: u64,
     until_ms: u64,
-    asks: bool,
+    /// A login is on its way since then.
+    asked_ms: Option<u64>,
 }
 
 impl Backoff {
@@ -82,33 +85,42 @@ impl Backoff {
     pub fn refused(before: Option<Backoff>, why: Refused, now_ms: u64) -> Backoff {
         let times = before.map_or(0, |before| before.times);
         let pause_ms = HOLD_MAX_MS.min(HOLD_FIRST_MS << times.min(16));
-        Backoff { why, times: times + 1, refused_ms: now_ms, until_ms: now_ms + pause_ms, asks: false }
+        Backoff { why, times: times + 1, refused_ms: now_ms, until_ms: now_ms + pause_ms, asked_ms: None }
     }
 
     /// A login got in. A server that was down is open to all again; one that was full lets them in one by one for a while.
     pub fn accepted(self, now_ms: u64) -> Option<Backoff> {
         let remembers = self.why == Refused::Full && now_ms < self.refused_ms + FULL_MEMORY_MS;
-        remembers.then_some(Backoff { times: 0, until_ms: now_ms + HOLD_FIRST_MS, asks: false, ..self })
+        remembers.then_some(Backoff { times: 0, until_ms: now_ms + HOLD_FIRST_MS, asked_ms: None, ..self })
     }
 
     /// Whether a login may ask now.
     pub fn may_ask(&self, now_ms: u64) -> bool {
-        !self.asks && now_ms >= self.until_ms
+        !self.asks(now_ms) && now_ms >= self.until_ms
     }
 
     /// A login is on its way: the others wait for its outcome.
-    pub fn ask(&mut self) {
-        self.asks = true;
+    pub fn ask(&mut self, now_ms: u64) {
+        self.asked_ms = Some(now_ms);
     }
 
     /// Nobody is on the way any more.
     pub fn asked(&mut self) {
-        self.asks = false;
+        self.asked_ms = None;
     }
 
-    /// When who waits looks again.
+    fn asks(&self, now_ms: u64) -> bool {
+        self.asked_ms.is_some_and(|asked_ms| now_ms < asked_ms + ASK_MAX_MS)
+    }
+
+    /// The server has let somebody in and refused nobody since: all may ask as before.
+    pub fn is_over(&self, now_ms: u64) -> bool {
+        self.times == 0 && now_ms >= self.refused_ms + FULL_MEMORY_MS
+    }
+
+    /// When who waits looks again. One that may ask already lacks something else, of which it is told.
     pub fn look_again_ms(&self, now_ms: u64) -> u64 {
-        if self.asks { now_ms + HOLD_MAX_MS } else { self.until_ms }
+        if self.until_ms > now_ms && !self.asks(now_ms) { self.until_ms } else { now_ms + HOLD_MAX_MS }
     }
 }
 
@@ -190,8 +202,9 @@ mod tests {
     fn a_server_that_refuses_is_asked_by_one_at_a_time_at_growing_distances() {
         let mut backoff = Backoff::refused(None, Refused::Down, 1000);
         assert!(!backoff.may_ask(1049) && backoff.may_ask(1050));
-        backoff.ask();
-        assert!(!backoff.may_ask(9999), "one is on its way");
+        backoff.ask(1050);
+        assert!(!backoff.may_ask(6049), "one is on its way");
+        assert!(backoff.may_ask(6050), "it has hung for long");
         assert_eq!(backoff.look_again_ms(2000), 3000);
         let again = Backoff::refused(Some(backoff), Refused::Down, 2000);
         assert!(!again.may_ask(2099) && again.may_ask(2100));
@@ -206,8 +219,11 @@ mod tests {
         let open = full.accepted(1100).expect("it may be full again");
         assert!(!open.may_ask(1149) && open.may_ask(1150));
         assert_eq!(full.accepted(6000), None);
+        assert!(!full.is_over(9000), "nobody got in");
+        assert!(!open.is_over(5999) && open.is_over(6000));
+        assert_eq!(open.look_again_ms(4000), 5000, "who may ask and lacks something else does not look all the time");
         let mut left = full;
-        left.ask();
+        left.ask(1050);
         left.asked();
         assert!(left.may_ask(1050));
     }

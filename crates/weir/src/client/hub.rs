@@ -93,8 +93,8 @@ impl Drop for Subscription {
 
 /// The sessions.
 pub struct Hub {
-    pub user: Arc<str>,
-    pub database: Arc<str>,
+    /// The servers' user, the clients' name of the database, and the servers'.
+    pub key: (Arc<str>, Arc<str>, Arc<str>),
     /// The channel marks are sent through; nobody else knows its name.
     pub marks: String,
     /// The task that feeds it.
@@ -109,10 +109,9 @@ pub struct Hub {
 }
 
 impl Hub {
-    pub fn new(user: Arc<str>, database: Arc<str>, secret: [u8; 8]) -> Hub {
+    pub fn new(key: (Arc<str>, Arc<str>, Arc<str>), secret: [u8; 8]) -> Hub {
         Hub {
-            user,
-            database,
+            key,
             marks: format!("weir_marks_{:016x}", u64::from_le_bytes(secret)),
             task: Cell::new(NO_TASK),
             encoding: RefCell::default(),
@@ -288,7 +287,7 @@ mod tests {
 
     #[test]
     fn each_session_gets_what_it_wants() {
-        let hub = Rc::new(Hub::new("joe".into(), "db".into(), [1; 8]));
+        let hub = Rc::new(Hub::new(("joe".into(), "db".into(), "db".into()), [1; 8]));
         let (one, two) = (hub.join(11), hub.join(22));
         assert!(hub.want(&one.inbox, channels(&["a", "b\""])) && !hub.want(&one.inbox, channels(&["a", "b\""])));
         hub.want(&two.inbox, channels(&["a"]));
@@ -311,7 +310,7 @@ mod tests {
 
     #[test]
     fn what_waits_for_one_session_is_bounded() {
-        let hub = Rc::new(Hub::new("joe".into(), "db".into(), [1; 8]));
+        let hub = Rc::new(Hub::new(("joe".into(), "db".into(), "db".into()), [1; 8]));
         let slow = hub.join(11);
         hub.want(&slow.inbox, channels(&["a"]));
         let long = frame("a", &"x".repeat(8000));

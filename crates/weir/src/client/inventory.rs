@@ -413,6 +413,9 @@ pub fn on_answer(s: &mut Session, w: &Rc<Worker>) {
     let statements_are_whole = !told.has(Keeps::Prepare) || take_statements(s, w, answer.prepared.clone());
     if answer.is_torn || !statements_are_whole {
         s.state.found.add(Keeps::Unknown);
+        if had_foreign {
+            s.state.found.add(Keeps::ForeignSetting);
+        }
     } else {
         s.state.found = s.state.found.without(Leaves::of(Keeps::Unknown));
         if told.has(Keeps::Setting) {
@@ -435,6 +438,8 @@ pub fn on_answer(s: &mut Session, w: &Rc<Worker>) {
     if s.link.as_deref().is_some_and(lacks) && s.replies.is_settled() && !s.up.is_mid_message() {
         // A function reset what the startup packet asked for. The client has heard of that, and must hear that it is not so.
         bring_settings(s, w);
+        // No statement waits for that: the link may go when it has answered, also if the client says nothing more.
+        s.state.claim = Claim::No;
         s.state.telling = true;
     }
 }

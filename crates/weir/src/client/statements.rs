@@ -255,13 +255,23 @@ impl Statements {
     /// `settings` keeps sessions with different settings apart: a server folds constants by TimeZone, DateStyle or search_path when it
     /// analyses a statement, so the same text is not the same statement.
     pub fn of_parse(&mut self, tail: &[u8], settings: u64) -> Option<Rc<Prepared>> {
+        self.shared_parse(tail, settings, Some(settings))
+    }
+
+    /// The same of one of ours that means the same under all settings.
+    pub fn of_parse_for_all(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
+        const ALL: u64 = u64::MAX;
+        self.shared_parse(tail, ALL, None)
+    }
+
+    fn shared_parse(&mut self, tail: &[u8], key: u64, meaning: Option<u64>) -> Option<Rc<Prepared>> {
         self.key.clear();
-        self.key.extend_from_slice(&settings.to_le_bytes());
+        self.key.extend_from_slice(&key.to_le_bytes());
         self.key.extend_from_slice(tail);
         if let Some(found) = self.parses.get(self.key.as_slice()) {
             return Some(found.clone());
         }
-        let prepared = self.make_parse(tail, Some(settings))?;
+        let prepared = self.make_parse(tail, meaning)?;
         if tail.len() <= TEXT_KEPT_BYTES_MAX {
             self.parses.insert(self.key.as_slice().into(), prepared.clone());
         }

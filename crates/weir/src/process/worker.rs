@@ -173,8 +173,8 @@ impl PoolSet {
     }
 }
 
-/// By the servers' user and the clients' database.
-type Hubs = HashMap<(Arc<str>, Arc<str>), Rc<Hub>>;
+/// By the servers' user, the clients' name of the database and the servers': a reload may lead a name elsewhere.
+type Hubs = HashMap<(Arc<str>, Arc<str>, Arc<str>), Rc<Hub>>;
 
 /// By the clients' user and database.
 type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
@@ -702,11 +702,11 @@ impl Worker {
 
     /// The hub of sessions that listen and use these pools.
     pub fn hub(self: &Rc<Worker>, pools: &Rc<PoolSet>) -> Rc<Hub> {
-        let key = (pools.user.clone(), pools.client_database.clone());
+        let key = (pools.user.clone(), pools.client_database.clone(), pools.database.clone());
         if let Some(hub) = self.hubs.borrow().get(&key) {
             return hub.clone();
         }
-        let hub = Rc::new(Hub::new(key.0.clone(), key.1.clone(), self.random()));
+        let hub = Rc::new(Hub::new(key.clone(), self.random()));
         self.hubs.borrow_mut().insert(key, hub.clone());
         self.reactor.spawn(listener::attend(self.clone(), hub.clone(), pools.clone()));
         hub
@@ -714,7 +714,7 @@ impl Worker {
 
     /// Nobody listens there any more.
     pub fn forget_hub(&self, hub: &Hub) {
-        self.hubs.borrow_mut().remove(&(hub.user.clone(), hub.database.clone()));
+        self.hubs.borrow_mut().remove(&hub.key);
     }
 
     pub fn is_primary(&self, node: u16) -> bool {

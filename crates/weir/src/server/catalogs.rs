@@ -233,7 +233,7 @@ impl Database {
     pub fn close(&self) {
         self.wanted_empty.store(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
-        self.hides(Hidden::CHANGED);
+        self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
         self.task.store(crate::io::reactor::NO_TASK, Ordering::SeqCst);
         self.watched.store(false, Ordering::SeqCst);
     }

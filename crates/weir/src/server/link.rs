@@ -138,8 +138,8 @@ pub enum OpenError {
     Refused { address: Address, sqlstate: String, message: String },
     #[error("cannot log in to {address}: {reason}")]
     Secret { address: Address, reason: String },
-    #[error("node {node} lets nobody in now: {why}")]
-    Held { node: u16, why: Arc<str> },
+    #[error("node {node} lets nobody in now: {words}")]
+    Held { node: u16, why: Refused, words: Arc<str> },
     #[error("node {node} is no longer configured")]
     Gone { node: u16 },
     #[error("{address} does not speak the PostgreSQL protocol: {what}")]
@@ -182,7 +182,8 @@ impl OpenError {
     /// Source: `ProcessStartupPacket` and `InitPostgres` in PostgreSQL; class 53 is "Insufficient Resources".
     pub fn passes(&self) -> Option<Refused> {
         match self {
-            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::Held { .. } => Some(Refused::Down),
+            OpenError::Connect { .. } | OpenError::Broke { .. } => Some(Refused::Down),
+            OpenError::Held { why, .. } => Some(*why),
             OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::TOO_MANY_CONNECTIONS => Some(Refused::Full),
             // A login that a shutdown or a crash of another process ended is told so, too.
             OpenError::Refused { sqlstate, .. } => {

@@ -52,7 +52,7 @@ pub async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
             hub.tasks().into_iter().for_each(|task| w.reactor.wake(task));
             w.count(Metric::ListenersLost);
             w.shared.nudge_prober();
-            let (user, database) = (&*hub.user, &*hub.database);
+            let (user, database, _) = &hub.key;
             let text = format_args!(
                 "the listening connection to {node} was lost: {cause}; notifications sent until it is open again are lost"
             );
@@ -91,7 +91,7 @@ async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<Box<Link>> {
             None
         }
         Err(fault) => {
-            let (user, database) = (&*hub.user, &*hub.database);
+            let (user, database, _) = &hub.key;
             let text = format_args!("no connection to listen over: {fault}");
             w.shared.log.write(Level::Warning, &Who { user, database, ..Who::default() }, text);
             None

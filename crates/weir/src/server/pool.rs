@@ -127,7 +127,7 @@ pub enum Refusal {
         limit: Limit,
     },
     /// The server lets nobody in now, and the caller does not wait for that.
-    Refused(Arc<str>),
+    Refused(Refused, Arc<str>),
     /// The condition the caller gave came true.
     GaveUp,
 }
@@ -374,10 +374,10 @@ impl Pool {
                 return Err(Refusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
             }
             if wait.patience == Patience::ToldAtOnce
-                && let Some(why) = self.turns_away(w)
+                && let Some((why, words)) = self.turns_away(w)
             {
                 self.leave(w, &cell);
-                return Err(Refusal::Refused(why));
+                return Err(Refusal::Refused(why, words));
             }
             if self.ask_again(w, &cell) {
                 return Ok(Lease::Permit);
@@ -428,7 +428,7 @@ impl Pool {
             return false;
         }
         inner.waiters.remove(place);
-        inner.grant_permit();
+        inner.grant_permit(w.now_ms());
         w.count(Metric::ReserveUses);
         true
     }
@@ -445,7 +445,7 @@ impl Pool {
         {
             return false;
         }
-        inner.grant_permit();
+        inner.grant_permit(w.now_ms());
         true
     }
 
@@ -516,7 +516,7 @@ impl Pool {
                 }
             }
             Grant::Open if pools.permit(self.key.node, ceilings).is_ok() => {
-                inner.grant_permit();
+                inner.grant_permit(w.now_ms());
                 return Ok(Lease::Permit);
             }
             Grant::Open | Grant::Wait => {}
@@ -614,6 +614,12 @@ impl Pool {
                 pools.unpermit(self.key.node);
                 // Those who wait here now lack a permission, too.
                 starving = usize::from(!inner.waiters.is_empty() && !inner.paused && inner.backoff.is_none());
+                if inner.backoff.is_some()
+                    && let Some(first) = inner.waiters.front()
+                {
+                    // It may be the one that asks again.
+                    first.wake(w);
+                }
             }
             (waiter, starving)
         };
@@ -729,10 +735,10 @@ impl Inner {
     }
 
     /// One more link may be opened.
-    fn grant_permit(&mut self) {
+    fn grant_permit(&mut self, now_ms: u64) {
         self.open += 1;
         if let Some((backoff, _)) = &mut self.backoff {
-            backoff.ask();
+            backoff.ask(now_ms);
         }
     }
 }

@@ -361,10 +361,12 @@ impl Scout {
                 }
                 let era = Era { primary: (self.node, line.life), system: line.system, timeline };
                 self.desk.board.borrow_mut().primary_said(era, round, position, said.flushed.unwrap_or(position), asked_ms);
-                self.note_waiting(round, asked_ms);
+                // Standbys may show a commit that waits, which the snapshot does not: the log must have been taken in up to there.
+                let is_waiting = self.note_waiting(round, asked_ms);
+                let shown = if is_waiting { position.max(said.flushed.unwrap_or(position)) } else { position };
                 self.w.shared.positions.answer_round(round);
                 let history = History { node: self.node, system: line.system, timeline };
-                self.tell_followers(history, round, position, asked_ms, &line.snapshot);
+                self.tell_followers(history, round, shown, asked_ms, &line.snapshot);
                 self.desk.publish(&self.w);
                 self.desk.wake_all_but(&self.w, self.at);
             }
@@ -391,9 +393,9 @@ impl Scout {
         }
     }
 
-    /// Takes in which commits wait for standbys.
-    fn note_waiting(&self, round: u64, asked_ms: u64) {
-        let Some(line) = &self.line else { return };
+    /// Takes in which commits wait for standbys. True: some do.
+    fn note_waiting(&self, round: u64, asked_ms: u64) -> bool {
+        let Some(line) = &self.line else { return false };
         let mut waiting = self.desk.waiting.borrow_mut();
         if waiting.0 != self.node {
             *waiting = (self.node, Waiting::default());
@@ -407,6 +409,7 @@ impl Scout {
             },
         };
         self.w.shared.positions.publish_primary(shows);
+        shows.behind_since_ms.is_some()
     }
 
     /// Tells those who take in databases' logs.

@@ -487,7 +487,7 @@ pub async fn lease_link(
 ) -> Result<Result<Box<Link>, OpenError>, Fault> {
     loop {
         let leased = match pool.lease(w, wait, &give_up).await {
-            Err(Refusal::Refused(why)) => return Ok(Err(OpenError::Held { node, why })),
+            Err(Refusal::Refused(why, words)) => return Ok(Err(OpenError::Held { node, why, words })),
             leased => leased.map_err(|refusal| wait_fault(w, pool, refusal))?,
         };
         match leased {
@@ -652,7 +652,7 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
             Fault::error(sqlstate::TOO_MANY_CONNECTIONS, message)
         }
         // `lease_link` tells of it as of a login that failed.
-        Refusal::Refused(why) => Fault::error(sqlstate::CANNOT_CONNECT_NOW, &*why),
+        Refusal::Refused(_, words) => Fault::error(sqlstate::CANNOT_CONNECT_NOW, &*words),
         Refusal::GaveUp => Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a server connection"),
     }
 }

@@ -24,6 +24,7 @@ use crate::traffic::signals;
 use crate::traffic::timing;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name};
 use weir_policy::replies::Expect;
 use weir_sql::facts::{Keeps, Leaves, Verb};
@@ -296,6 +297,9 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if (is_unread && cached::must_wait_unread(s, w)) || (!is_unread && cached::must_wait(s, w, &prepared.statement)) {
         return Ok(Flow::Hold);
     }
+    if prepared.statement.signals && !s.up.has_whole(header.frame_bytes()) {
+        return Ok(Flow::More);
+    }
     let (hit, prepared) = signals::of_bind(s, w, prepared, header);
     let prepared = match bring(s, w, prepared, told, is_unnamed) {
         Brought::Here(prepared) => prepared,
@@ -493,7 +497,9 @@ fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect)
     let statement = statements::unknown();
     let waits_for_begin = s.begun.is_open() && !s.replies.is_unsynced();
     let is_bind = expect == Expect::Bind;
-    if (s.link.is_none() || waits_for_begin || is_bind)
+    // A link that was brought to the session's settings first has its statements yet to get.
+    let lacks = s.link.as_ref().is_some_and(|link| !Arc::ptr_eq(&link.by_sql, &s.state.by_sql));
+    if (s.link.is_none() || waits_for_begin || is_bind || lacks)
         && let Some(flow) = aim::at(s, w, &statement)?
     {
         return Ok(flow);

@@ -67,7 +67,7 @@ fn find_in_bind(s: &Session, w: &Worker, prepared: &Prepared, header: Header) ->
     let body = s.up.unseen().get(HEADER_BYTES..header.frame_bytes())?;
     let hit = hit(s, w, &call, &prepared.statement, Some(body))?;
     let tail = call.stand_in_of(&prepared.tail)?;
-    let stand_in = w.statements.borrow_mut().of_parse(&tail, s.state.meaning)?;
+    let stand_in = w.statements.borrow_mut().of_parse_for_all(&tail)?;
     Some((hit, stand_in))
 }
 

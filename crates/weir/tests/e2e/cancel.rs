@@ -255,7 +255,10 @@ fn a_prepared_call_finds_each_session_it_is_bound_for() {
         &[wire::parse("end", "select pg_terminate_backend($1) as done"), wire::describe(b'S', "end"), wire::sync()].concat(),
     );
     assert_eq!(client.tags(), "1tTZ");
-    for _ in 0..3 {
+    for round in 0..3 {
+        if round == 2 {
+            client.run("create temp table mine (a int)");
+        }
         let mut victim = ground.client(&proxy);
         for expected in ["t", "f"] {
             client.send(&[wire::run("end", &[&victim.pid.to_string()]), wire::sync()].concat());

@@ -160,7 +160,7 @@ fn a_hint_says_where_its_read_goes() {
     check_all_go_to(&mut client, &ports[2]);
     client.run("commit");
     // A hint in front of the first statement says where the transaction runs.
-    client.run("begin read only");
+    client.run("begin isolation level repeatable read, read only");
     assert_eq!(client.value(&format!("/* weir: node=1 */ {WHERE}")), ports[1]);
     check_all_go_to(&mut client, &ports[1]);
     client.run("commit");

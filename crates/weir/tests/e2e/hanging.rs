@@ -127,7 +127,8 @@ fn a_server_that_hangs_in_a_statement_is_bounded_by_query_timeout() {
     let standby = &ground.cluster.standbys()[0];
     let network = Network::to(standby.port());
     let backends = [Backend::tcp(ground.cluster.primary().port(), 0), Backend::tcp(network.port(), 1)];
-    let proxy = Proxy::spawn(&backends, "query_timeout = 1s\nconnect_timeout = 1000\nsr_check_period = 3600");
+    // Long before the standby is given up, after which its reads run elsewhere.
+    let proxy = Proxy::spawn(&backends, "query_timeout = 1s\nconnect_timeout = 30s\nsr_check_period = 3600");
     proxy.wait_for_nodes(2);
     let mut other = ground.client(&proxy);
     other.run("begin; select 1");
@@ -135,7 +136,7 @@ fn a_server_that_hangs_in_a_statement_is_bounded_by_query_timeout() {
         // After the last round's cut the standby may be taken for down, and the primary would answer.
         proxy.wait_for_nodes(2);
         let mut client = ground.client(&proxy);
-        client.run("select 1");
+        wait_until("reads to go to the standby", || client.value("select inet_server_port()") == standby.port().to_string());
         network.set(Toward::Client, Fault::StopAfter(bytes));
         client.send(&wire::query("select repeat('x', 100) from generate_series(1, 1000)"));
         let begun = Instant::now();

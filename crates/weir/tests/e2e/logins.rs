@@ -447,7 +447,7 @@ fn administer(proxy: &Proxy, user: &str, password: &str) -> Result<(), String> {
     let login = Login { database: "pgbouncer".into(), ..Login::new(proxy.port(), user, password) };
     driver::block_on(async {
         let (console, _mover) = driver::connect(&login).await.map_err(|error| driver::describe(&error))?;
-        for command in ["SHOW VERSION", "PAUSE nobody", "RESUME nobody"] {
+        for command in ["SHOW VERSION", "RELOAD"] {
             console.simple_query(command).await.map_err(|error| driver::describe(&error))?;
         }
         Ok(())

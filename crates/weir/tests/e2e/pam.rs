@@ -97,6 +97,10 @@ fn a_service_decides_over_user_password_and_host() {
         assert_eq!(log_in(&proxy, "guest", "right of guest"), refused("guest"), "{service}");
     }
     assert!(proxy.log().contains("is refused by the PAM service of"), "{}", proxy.log());
+    proxy.write_file("pool_hba.conf", &rules("judge").replace("pamservice", "known_users=1 pamservice"));
+    proxy.reload();
+    let unknown = log_in(&proxy, "guest", "right of guest").unwrap_err();
+    assert!(unknown.starts_with("28000: no pool_hba.conf entry"), "{unknown}");
     assert!(!proxy.log().contains("right of guest"), "passwords are not logged");
 }
 

@@ -214,8 +214,14 @@ impl Door<'_> {
             // A name outside was looked at when the rule was found.
             Method::Trust | Method::Cert | Method::Peer => return self.believe(rule, files, caller).await,
             Method::Reject => return Err(self.rejected(caller, rule)),
-            Method::Ldap => return self.by_directory(rule, caller.user).await,
-            Method::Pam => return self.by_service(rule, caller.user).await,
+            Method::Ldap => {
+                let admission = self.by_directory(rule, caller.user).await?;
+                return self.admit_known(rule, files, caller, admission).await;
+            }
+            Method::Pam => {
+                let admission = self.by_service(rule, caller.user).await?;
+                return self.admit_known(rule, files, caller, admission).await;
+            }
             Method::Password => Exchange::ClearText,
             Method::Md5 => Exchange::Md5,
             Method::Scram => Exchange::Scram,
@@ -242,9 +248,20 @@ impl Door<'_> {
 
     /// Asks for no proof. The rule may want the user to be known nevertheless; a line without a usable password is enough for that.
     async fn believe(&self, rule: &Rule, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
+        self.admit_known(rule, files, caller, Admission::default()).await
+    }
+
+    /// Lets in who has proved enough, unless the rule wants the user to be known and he is not.
+    async fn admit_known(
+        &self,
+        rule: &Rule,
+        files: &AccessFiles,
+        caller: Caller<'_>,
+        admission: Admission,
+    ) -> Result<Admission, Fault> {
         let is_listed = rule.admits == Admits::Anyone || files.passwords.is_spoiled(caller.user);
         if is_listed || self.secret(files, caller.user).await?.is_some() {
-            return Ok(Admission::default());
+            return Ok(admission);
         }
         self.say(caller.user, &format!("is not known, which known_users at {}:{} asks for", rule.file.display(), rule.line));
         Err(self.no_entry(caller))

@@ -6,17 +6,27 @@ use std::sync::Arc;
 use weir_policy::pool::{Backoff, Refused};
 
 impl Pool {
-    /// The server's words, if nobody gets in now and no link can come free.
-    pub(super) fn turns_away(&self, w: &Worker) -> Option<Arc<str>> {
+    /// Why the server lets nobody in and its words, if no link can come free.
+    pub(super) fn turns_away(&self, w: &Worker) -> Option<(Refused, Arc<str>)> {
         let inner = self.inner.lock();
         let (backoff, words) = inner.backoff.as_ref()?;
         let is_hopeless = backoff.why == Refused::Down || inner.open == 0;
-        (is_hopeless && !backoff.may_ask(w.now_ms())).then(|| words.clone())
+        (is_hopeless && !backoff.may_ask(w.now_ms())).then(|| (backoff.why, words.clone()))
     }
 
-    pub(super) fn looks_again_in_ms(&self, w: &Worker) -> Option<u64> {
-        let (inner, now_ms) = (self.inner.lock(), w.now_ms());
-        inner.backoff.as_ref().map(|(backoff, _)| backoff.look_again_ms(now_ms).saturating_sub(now_ms).max(1))
+    /// When who waits for the server looks again. None: it lets everybody in.
+    pub(super) fn looks_again_in_ms(self: &Arc<Pool>, w: &Worker) -> Option<u64> {
+        let now_ms = w.now_ms();
+        {
+            let mut inner = self.inner.lock();
+            let (backoff, _) = inner.backoff.as_ref()?;
+            if !backoff.is_over(now_ms) {
+                return Some(backoff.look_again_ms(now_ms).saturating_sub(now_ms).max(1));
+            }
+            inner.backoff = None;
+        }
+        self.feed(w);
+        None
     }
 
     /// Leaves the queue with the permission to ask a server that has refused logins, if it is time to and nobody else does.
@@ -29,7 +39,7 @@ impl Pool {
             return false;
         }
         inner.waiters.remove(place);
-        inner.grant_permit();
+        inner.grant_permit(w.now_ms());
         true
     }
 

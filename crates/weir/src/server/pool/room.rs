@@ -15,7 +15,12 @@ impl Pool {
     pub(super) fn make_room(&self, w: &Worker, ceilings: Ceilings) -> Option<Limit> {
         let pools = &w.shared.pools;
         let lacking = pools.lacking(self.key.node, ceilings);
-        if let Some(link) = lacking.as_ref().and_then(|limit| pools.take_idle_elsewhere(self, limit, w.reactor.now())) {
+        let is_of_use = {
+            let inner = self.inner.lock();
+            !inner.paused && inner.open < inner.limits.pool_size && !inner.is_held(w)
+        };
+        let limit = lacking.as_ref().filter(|_| is_of_use);
+        if let Some(link) = limit.and_then(|limit| pools.take_idle_elsewhere(self, limit, w.reactor.now())) {
             w.close_link(link);
         }
         pools.feed_starved(w, self.key.node);
@@ -117,7 +122,9 @@ impl Pools {
 
     /// The pool that has lacked a permission for longest, of those that a link to this node could help.
     fn longest_starved(&self, node: u16, ceilings: Ceilings) -> Option<(Arc<Pool>, Instant)> {
-        let fronts = self.starved_nodes(node, ceilings).filter_map(|node| self.front_starved(node));
+        // A link of another node that is closed gives no permission for a node that has all of its own.
+        let helps = |other: &u16| *other == node || self.node_open(*other) < ceilings.node;
+        let fronts = self.starved_nodes(node, ceilings).filter(helps).filter_map(|node| self.front_starved(node));
         // First of all those who have no link that could come back.
         fronts.min_by_key(|(pool, since)| (pool.inner.lock().open > 0, *since))
     }
@@ -152,7 +159,7 @@ impl Pools {
                 if self.permit(pool.key.node, ceilings).is_err() {
                     return false;
                 }
-                inner.grant_permit();
+                inner.grant_permit(w.now_ms());
                 inner.waiters.pop_front()
             }
         };
