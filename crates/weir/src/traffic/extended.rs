@@ -286,9 +286,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if !is_misread && s.is_misread(&prepared.statement) {
         return on_bind(s, w, header);
     }
-    if portal_bytes == 0 {
-        s.portal = None;
-    }
+    s.portal = s.portal.take().filter(|_| portal_bytes > 0);
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
