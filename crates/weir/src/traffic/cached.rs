@@ -420,7 +420,9 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
         settings.get(SETTING).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "off" | "false" | "no" | "0"));
     // With backslashes in strings a text is not what the parser takes it for.
     let is_odd = settings.get("standard_conforming_strings").is_some() || settings.needs_primary();
-    let who = (!is_off && !is_odd).then(|| {
+    // Whether a connection has what the query set is not known: another client's RESET takes it away.
+    let is_uncertain = !s.pools.connect_query.is_empty();
+    let who = (!is_off && !is_odd && !is_uncertain).then(|| {
         let mut hash = Sha256::new();
         let mut add = |word: &str| {
             hash.update((word.len() as u64).to_le_bytes());
@@ -428,7 +430,6 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
         };
         add(&s.pools.database);
         add(&s.pools.user);
-        add(&s.pools.connect_query);
         settings.shaping_answers().for_each(|(name, value)| {
             add(name);
             add(value);
