@@ -492,31 +492,41 @@ pub fn in_words_of_client(named: &HashMap<Box<[u8]>, Own>, report: &Report<'_>) 
 
 /// Sends a message about something we do not know: to the link in use, else to the primary.
 fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect) -> Result<Flow, Fault> {
-    let statement = statements::unknown();
     let waits_for_begin = s.begun.is_open() && !s.replies.is_unsynced();
-    let is_bind = expect == Expect::Bind;
     // A link that was brought to the session's settings first has its statements yet to get.
     let lacks = s.link.as_ref().is_some_and(|link| !Arc::ptr_eq(&link.by_sql, &s.state.by_sql));
-    if (s.link.is_none() || waits_for_begin || is_bind || lacks)
-        && let Some(flow) = aim::at(s, w, &statement)?
-    {
-        return Ok(flow);
-    }
-    if is_bind {
-        if let Some(fault) = sequences::refusal(s, w, &statement) {
-            return refuse(s, w, header, fault);
+    let is_bind = expect == Expect::Bind;
+    if s.link.is_none() || waits_for_begin || is_bind || lacks {
+        let held = begin_unknown(s, w, header, is_bind)?;
+        if let Some(flow) = held {
+            return Ok(flow);
         }
-        if cached::must_wait_unread(s, w) {
-            return Ok(Flow::Hold);
-        }
-        cached::unread(s, w);
-        begun::note_write(s, w, &statement);
-        sequences::note(s, w, &statement);
     }
     s.replies.push(expect);
     s.flushed = false;
     s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
+}
+
+/// Gets a link for what is not known, and notes what may run. An Execute on the link that its Bind got needs neither.
+#[cold]
+fn begin_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, is_bind: bool) -> Result<Option<Flow>, Fault> {
+    let statement = statements::unknown();
+    if let Some(flow) = aim::at(s, w, &statement)? {
+        return Ok(Some(flow));
+    }
+    if is_bind {
+        if let Some(fault) = sequences::refusal(s, w, &statement) {
+            return refuse(s, w, header, fault).map(Some);
+        }
+        if cached::must_wait_unread(s, w) {
+            return Ok(Some(Flow::Hold));
+        }
+        cached::unread(s, w);
+        begun::note_write(s, w, &statement);
+        sequences::note(s, w, &statement);
+    }
+    Ok(None)
 }
 
 /// What of a prepared statement Weir answers itself. A command with parameters is for a server to complain of.
