@@ -461,7 +461,12 @@ impl Talk {
         let tls = Tls::towards(&side, check, &address.hostname).map_err(|cause| refused(cause.to_string()))?;
         let begun = self.socket.begin_tls(&w.reactor, tls, &[], Some(self.deadline)).await;
         begun.map_err(|cause| match cause.kind() {
-            io::ErrorKind::TimedOut => OpenError::Broke { address: address.clone(), cause },
+            // The server went away, which says nothing of TLS.
+            io::ErrorKind::TimedOut
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof => OpenError::Broke { address: address.clone(), cause },
             _ => refused(explain(&cause)),
         })
     }

@@ -5,7 +5,7 @@
 
 use crate::dice::Dice;
 use crate::stage::Stage;
-use crate::support::raw::first_value;
+use crate::support::raw::{Message, first_value, tags};
 use crate::support::{Failure, Raw, wait_until, wire};
 use crate::table::Causal;
 use std::sync::Mutex;
@@ -86,6 +86,9 @@ impl<'s> Load<'s> {
                 });
             }
             let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(&self)));
+            if told.is_err() {
+                println!("{}", self.stage.describe());
+            }
             self.is_over.store(true, Ordering::SeqCst);
             if told.is_err() {
                 self.complaints.lock().unwrap().push("the story ended before its end; see above".to_string());
@@ -131,7 +134,7 @@ type Outcome = Result<(), Failure>;
 
 impl<'l> Client<'l> {
     fn new(load: &'l Load<'l>, me: usize) -> Client<'l> {
-        let raw = open(load, me);
+        let raw = open(load, me).expect("nothing has happened yet");
         Client { load, me, dice: Dice::new(me as u64 + 1), raw, seen: [0; CLIENTS], failures: 0 }
     }
 
@@ -163,9 +166,11 @@ impl<'l> Client<'l> {
             self.load.complain(self.me, &format!("failure {}: {failure:?}", self.failures));
         }
         if self.raw.try_rows("rollback").is_err() && !self.load.is_over() {
-            self.raw = open(self.load, self.me);
-            // Another session: under `session` it has seen nothing yet.
-            self.seen = [0; CLIENTS];
+            match open(self.load, self.me) {
+                // Another session: under `session` it has seen nothing yet.
+                Ok(raw) => (self.raw, self.seen) = (raw, [0; CLIENTS]),
+                Err(failure) => self.note(failure),
+            }
         }
     }
 
@@ -262,32 +267,39 @@ fn setting_of(me: usize) -> String {
 }
 
 /// A session that has its setting and its statements.
-fn open(load: &Load<'_>, me: usize) -> Raw {
+fn open(load: &Load<'_>, me: usize) -> Result<Raw, Failure> {
     let name = format!("client_{me}");
     let mut raw = load.stage.client(&[("application_name", &name)]);
     if sets(me) {
-        raw.run(&format!("set work_mem = '{}'", setting_of(me)));
+        raw.try_rows(&format!("set work_mem = '{}'", setting_of(me)))?;
     }
     if speaks_extended(me) {
         for (name, text) in [("count", COUNT), ("read", READ), ("sum", SUM)] {
-            raw.send(&[wire::parse(name, text), wire::sync()].concat());
-            assert_eq!(raw.tags(), "1Z");
+            let messages = answer_to(&mut raw, &[wire::parse(name, text), wire::sync()].concat())?;
+            assert_eq!(tags(&messages), "1");
         }
     }
-    raw
+    Ok(raw)
 }
 
 /// The first value of an answer, or its error. An end of the connection is an error, too.
 fn value_of(raw: &mut Raw, bytes: &[u8]) -> Result<String, Failure> {
+    first_value(&answer_to(raw, bytes)?)
+}
+
+/// The messages up to the ReadyForQuery, or the error among them.
+fn answer_to(raw: &mut Raw, bytes: &[u8]) -> Result<Vec<Message>, Failure> {
     let ended = |what: String| Failure { sqlstate: LOST.into(), message: what, ..Failure::default() };
     raw.try_send(bytes).map_err(|cause| ended(cause.to_string()))?;
     let mut messages = Vec::new();
     loop {
         match raw.try_read() {
-            Ok(Some(message)) if message.tag == b'Z' => return first_value(&messages),
-            Ok(Some(message)) => messages.push(message),
+            Ok(Some(message)) if message.tag != b'Z' => messages.push(message),
             // The error that ended the session came before its end.
-            _ if messages.iter().any(|message| message.tag == b'E') => return first_value(&messages),
+            _ if messages.iter().any(|message| message.tag == b'E') => {
+                return first_value(&messages).map(|_| messages);
+            }
+            Ok(Some(_)) => return Ok(messages),
             Ok(None) => return Err(ended("the connection ended".to_string())),
             Err(cause) => return Err(ended(cause.to_string())),
         }

@@ -95,6 +95,16 @@ impl<'s> Stage<'s> {
         show(&mut self.client(&[]), "pool_nodes", column)
     }
 
+    /// What the proxy says of itself, for somebody who looks why clients do not go on.
+    pub fn describe(&self) -> String {
+        let mut client = self.client(&[]);
+        let views = ["pool_nodes", "pool_processes", "pool_pools"].map(|view| {
+            let rows = client.rows(&format!("show {view}"));
+            rows.iter().map(|row| row.join(" | ")).collect::<Vec<_>>().join("\n")
+        });
+        format!("{}\n{}", views.join("\n\n"), self.proxy.log())
+    }
+
     /// How often a result came from memory.
     pub fn hits(&self) -> u64 {
         show(&mut self.client(&[]), "pool_cache", "num_cache_hits")[0].parse().unwrap()
