@@ -52,7 +52,7 @@ impl Alarms {
         }
         *self.time = time;
         self.set.push(until);
-        Need::Alarm(opcode::Timeout::new(&raw const *self.time).build().user_data(Token(0).with(Op::Alarm)))
+        Need::Alarm(opcode::Timeout::new(&raw const *self.time).build().user_data(Token::once(0).with(Op::Alarm)))
     }
 
     /// The earliest one went off.

@@ -101,6 +101,13 @@ fn build() -> io::Result<IoUring> {
         .build(REQUESTS)
 }
 
+/// Where one socket is at a time.
+struct Home<M> {
+    /// Of the socket that is here, or of the next one.
+    turn: u32,
+    place: Option<Place<M>>,
+}
+
 impl<M> Place<M> {
     fn is_busy(&self) -> bool {
         self.receiving || self.polling || self.sending.is_some() || self.next.is_some()
@@ -111,7 +118,7 @@ impl<M> Place<M> {
 pub struct Ring<M> {
     uring: IoUring,
     provided: Provided,
-    places: Vec<Option<Place<M>>>,
+    places: Vec<Home<M>>,
     free: Vec<u32>,
     doors: Vec<Door<M>>,
     /// Have something in `next`.
@@ -178,16 +185,13 @@ impl<M> Ring<M> {
             polling: false,
             fate: Fate::Stay,
         };
-        let token = match self.free.pop() {
-            Some(at) => {
-                self.places[at as usize] = Some(place);
-                Token(at)
-            }
-            None => {
-                self.places.push(Some(place));
-                Token((self.places.len() - 1) as u32)
-            }
-        };
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Home { turn: 0, place: None });
+            (self.places.len() - 1) as u32
+        });
+        let home = &mut self.places[at as usize];
+        home.place = Some(place);
+        let token = Token { place: at, turn: home.turn };
         self.receive(token);
         token
     }
@@ -195,20 +199,20 @@ impl<M> Ring<M> {
     /// Accepts at a listening socket, which must be in blocking mode. `Host::ready` tells of callers.
     pub fn listen(&mut self, file: Arc<dyn AsFd + Send + Sync>, mark: M) -> Token {
         self.doors.push(Door::new(file, mark));
-        let door = Token((self.doors.len() - 1) as u32);
+        let door = Token::once((self.doors.len() - 1) as u32);
         self.accept(door);
         door
     }
 
     fn accept(&mut self, token: Token) {
-        if let Some(request) = self.doors.get_mut(token.0 as usize).and_then(|door| door.request(token)) {
+        if let Some(request) = self.doors.get_mut(token.place as usize).and_then(|door| door.request(token)) {
             self.push(&request);
         }
     }
 
     /// Who came in first at a door of those not taken yet. Error: why nobody can come in; asking again tries again.
     pub fn accepted(&mut self, token: Token) -> io::Result<Option<OwnedFd>> {
-        let Some(door) = self.doors.get_mut(token.0 as usize) else { return Ok(None) };
+        let Some(door) = self.doors.get_mut(token.place as usize) else { return Ok(None) };
         let came = door.take();
         if matches!(came, Ok(None)) {
             self.accept(token);
@@ -218,12 +222,12 @@ impl<M> Ring<M> {
 
     /// Whether anything is to be had from `accepted`.
     pub fn has_callers(&self, token: Token) -> bool {
-        self.doors.get(token.0 as usize).is_some_and(Door::has_callers)
+        self.doors.get(token.place as usize).is_some_and(Door::has_callers)
     }
 
     /// Accepts nobody any more and gives the socket up: with the next turn it is closed, if nobody else has it.
     pub fn shut(&mut self, token: Token) {
-        if self.doors.get_mut(token.0 as usize).is_some_and(Door::shut) {
+        if self.doors.get_mut(token.place as usize).is_some_and(Door::shut) {
             self.cancel(token, Op::Accept);
         }
     }
@@ -231,18 +235,18 @@ impl<M> Ring<M> {
     /// The same for all doors. Whether no request names one any more.
     pub fn shut_all(&mut self) -> bool {
         for number in 0..self.doors.len() as u32 {
-            self.shut(Token(number));
+            self.shut(Token::once(number));
         }
         self.doors.iter().all(Door::is_closed)
     }
 
     /// Whether a door that was shut will show nobody any more: the kernel has given its request up, and all who came were taken.
     pub fn is_shut(&self, token: Token) -> bool {
-        self.doors.get(token.0 as usize).is_none_or(Door::is_shut)
+        self.doors.get(token.place as usize).is_none_or(Door::is_shut)
     }
 
     fn came(&mut self, token: Token, result: i32, more: bool, host: &impl Host<Mark = M>) {
-        let Some(door) = self.doors.get_mut(token.0 as usize) else { return };
+        let Some(door) = self.doors.get_mut(token.place as usize) else { return };
         door.note(result, more);
         if door.has_callers() || door.is_shut() {
             host.ready(&door.mark, READ);
@@ -253,7 +257,8 @@ impl<M> Ring<M> {
     }
 
     fn place(&mut self, token: Token) -> Option<&mut Place<M>> {
-        self.places.get_mut(token.0 as usize)?.as_mut()
+        let home = self.places.get_mut(token.place as usize)?;
+        if home.turn == token.turn { home.place.as_mut() } else { None }
     }
 
     fn push(&mut self, request: &squeue::Entry) {
@@ -348,11 +353,13 @@ impl<M> Ring<M> {
 
     /// Sends a piece with the next turn, after those given before. To be called after `can_send`.
     pub fn send(&mut self, token: Token, piece: Piece) {
-        let Some(place) = self.places.get_mut(token.0 as usize).and_then(Option::as_mut) else { return };
+        let spare = &mut self.spare;
+        let home = self.places.get_mut(token.place as usize).filter(|home| home.turn == token.turn);
+        let Some(place) = home.and_then(|home| home.place.as_mut()) else { return };
         match &mut place.next {
             Some(next) => next.push(piece),
             None => {
-                let mut next = self.spare.pop().unwrap_or_default();
+                let mut next = spare.pop().unwrap_or_default();
                 next.push(piece);
                 place.next = Some(next);
                 self.dirty.push(token);
@@ -385,8 +392,9 @@ impl<M> Ring<M> {
     /// Closes the sockets of which `is_over` says so.
     pub fn close_where(&mut self, is_over: impl Fn(&M) -> bool, host: &impl Host<Mark = M>) {
         for at in 0..self.places.len() {
-            if self.places[at].as_ref().is_some_and(|place| is_over(&place.mark)) {
-                self.close(Token(at as u32), host);
+            let home = &self.places[at];
+            if home.place.as_ref().is_some_and(|place| is_over(&place.mark)) {
+                self.close(Token { place: at as u32, turn: home.turn }, host);
             }
         }
     }
@@ -412,12 +420,14 @@ impl<M> Ring<M> {
 
     /// Frees the place of a socket that is to go, once nothing of it is in the kernel.
     fn settle(&mut self, token: Token, host: &impl Host<Mark = M>) {
-        let Some(place) = self.places.get_mut(token.0 as usize) else { return };
-        if !place.as_ref().is_some_and(|place| place.fate != Fate::Stay && !place.is_busy()) {
+        if !self.place(token).is_some_and(|place| place.fate != Fate::Stay && !place.is_busy()) {
             return;
         }
-        let Some(gone) = place.take() else { return };
-        self.free.push(token.0);
+        let home = &mut self.places[token.place as usize];
+        let Some(gone) = home.place.take() else { return };
+        // Who still has the token must not reach the next socket in this place.
+        home.turn = home.turn.wrapping_add(1);
+        self.free.push(token.place);
         for chunk in gone.unread {
             host.spent(Bytes::Buffer(chunk.buffer));
         }
@@ -458,7 +468,7 @@ impl<M> Ring<M> {
         {
             self.watch_due = false;
             let request = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
-            self.push(&request.user_data(Token(0).with(Op::Watch)));
+            self.push(&request.user_data(Token::once(0).with(Op::Watch)));
         }
         self.enter(wait)?;
         let mut completions = std::mem::take(&mut self.completions);
@@ -578,7 +588,7 @@ impl<M> Ring<M> {
 impl<M> Drop for Ring<M> {
     /// The kernel may still read what is being sent while the ring's file is closed, so that memory is not freed.
     fn drop(&mut self) {
-        for place in self.places.iter_mut().flatten() {
+        for place in self.places.iter_mut().filter_map(|home| home.place.as_mut()) {
             std::mem::forget(place.sending.take());
         }
     }

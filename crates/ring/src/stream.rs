@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn of(op: Op, result: i32) -> (u64, i32, u32) {
-        (Token(1).with(op), result, 0)
+        (Token::once(1).with(op), result, 0)
     }
 
     #[test]

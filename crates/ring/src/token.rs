@@ -1,8 +1,15 @@
 //! How a request is known again when it is over.
 
-/// Number of a socket in its ring.
+/// Bits of the place in what a request is known by. A process has fewer descriptors: Linux allows 2^30 at most, and each takes kilobytes.
+const PLACE_BITS: u32 = 28;
+
+/// A socket of one ring: its place, and how many sockets had this place before. A token of a socket that has left its place means nothing to
+/// the ring, whoever has the place now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token(pub u32);
+pub struct Token {
+    pub place: u32,
+    pub turn: u32,
+}
 
 /// What a request was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +29,18 @@ pub enum Op {
 }
 
 impl Token {
+    /// For what there is one of in a ring, and for doors, whose places are given once.
+    pub const fn once(place: u32) -> Token {
+        Token { place, turn: 0 }
+    }
+
     pub fn with(self, op: Op) -> u64 {
-        (op as u64) << 32 | u64::from(self.0)
+        (op as u64) << (32 + PLACE_BITS) | u64::from(self.place) << 32 | u64::from(self.turn)
     }
 
     /// Reads back what `with` made.
     pub fn split(user_data: u64) -> Option<(Token, Op)> {
-        let op = match user_data >> 32 {
+        let op = match user_data >> (32 + PLACE_BITS) {
             1 => Op::Receive,
             2 => Op::Send,
             3 => Op::Writable,
@@ -38,6 +50,7 @@ impl Token {
             7 => Op::Alarm,
             _ => return None,
         };
-        Some((Token(user_data as u32), op))
+        let place = (user_data >> 32) as u32 & ((1 << PLACE_BITS) - 1);
+        Some((Token { place, turn: user_data as u32 }, op))
     }
 }

@@ -390,7 +390,12 @@ impl Socket {
         Breaker(Arc::downgrade(&self.stream))
     }
 
-    /// Puts the socket into another event loop, after its ticket was released. What is already here is reported there.
+    /// Its ticket was released: it is in no event loop, and its place in the ring may be another socket's by now.
+    pub fn leave(&mut self) {
+        self.token = None;
+    }
+
+    /// Puts the socket into another event loop, after it has left the one before. What is already here is reported there.
     pub fn join(&mut self, reactor: &Reactor) -> io::Result<()> {
         (self.slot, self.token) = reactor.receive(self.stream.clone())?;
         Ok(())

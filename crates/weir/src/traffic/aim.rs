@@ -557,11 +557,12 @@ async fn fetch(w: &Worker, link: &mut Link) -> bool {
         w.reactor.wake_at(deadline);
         parked().await;
     }
+    link.socket.leave();
+    link.home = w.id;
     // What arrived there before it left was not asked for, or is the end.
     if link.socket.is_readable() || link.socket.join(&w.reactor).is_err() {
         return false;
     }
-    link.home = w.id;
     w.count(Metric::LinksLent);
     true
 }

@@ -122,6 +122,7 @@ fn step_on(s: &mut Session, w: &Rc<Worker>) -> Step {
         if let Err(fault) = notify(s, w) {
             return Step::End(End::Fault(fault));
         }
+        let had_link = s.link.is_some();
         let from_client = match pump_client(s, w) {
             Ok(Pumped::Moved) => true,
             Ok(Pumped::Nothing) => false,
@@ -129,8 +130,10 @@ fn step_on(s: &mut Session, w: &Rc<Worker>) -> Step {
             Ok(Pumped::Left) => return Step::End(End::Client),
             Err(fault) => return Step::End(End::Fault(fault)),
         };
+        // A link that broke while something was sent over it may have left messages of the client's to be sent again. No event tells of them.
+        let is_lost = had_link && s.link.is_none();
         match pump_server(s, w) {
-            Ok(from_server) if (from_client || from_server) && has_more(s, from_server) => {}
+            Ok(from_server) if (from_client || from_server || is_lost) && has_more(s, from_server || is_lost) => {}
             Ok(_) => match notify(s, w) {
                 Ok(true) => {}
                 Ok(false) => return Step::Park,

@@ -4,6 +4,7 @@ use crate::support::faults::{Fault, Network, Toward};
 use crate::support::proxy::{Backend, show};
 use crate::support::raw::Message;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use rustix::process::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,12 +36,16 @@ impl Stage {
 
     /// The primary, and a standby that takes all reads.
     fn standby() -> Stage {
+        Stage::standby_with("")
+    }
+
+    fn standby_with(more: &str) -> Stage {
         let ground = Ground::new();
         ground.prepare("create table t (a int)");
         let server = &ground.cluster.standbys()[0];
         let network = Network::to(server.port());
         let backends = [Backend::tcp(ground.cluster.primary().port(), 0), Backend::tcp(network.port(), 1)];
-        let proxy = Proxy::spawn(&backends, "worker_threads = 1\ncausal_reads = off");
+        let proxy = Proxy::spawn(&backends, &format!("worker_threads = 1\ncausal_reads = off\n{more}"));
         proxy.wait_for_nodes(2);
         Stage { ground, network, proxy, server: 1 }
     }
@@ -148,6 +153,46 @@ fn a_standby_that_goes_down_in_the_first_statement_of_a_transaction_is_not_notic
     assert_eq!(client.value("select inet_server_port()"), port, "its transaction goes on on one server");
     assert_eq!(client.value("show transaction_isolation"), "repeatable read");
     client.run("commit");
+}
+
+/// Source: `TCP_ESTABLISHED` in Linux' tcp_states.h.
+const ESTABLISHED: &str = "01";
+
+/// Sockets of this machine that are connected to a port, as the system sees them.
+fn connections_to(port: u16) -> usize {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let remote = format!(":{port:04X}");
+    let is_one = |fields: &[&str]| fields.len() > 3 && fields[2].ends_with(&remote) && fields[3] == ESTABLISHED;
+    table.lines().filter(|line| is_one(&line.split_whitespace().collect::<Vec<_>>())).count()
+}
+
+/// Weir finds out by sending the second read, of which no event tells any more: it must not wait for one.
+#[test]
+fn a_read_sent_over_a_connection_that_has_just_broken_is_answered_elsewhere() {
+    for io in ["epoll", "auto"] {
+        let stage = Stage::standby_with(&format!("io_method = {io}"));
+        let mut client = stage.client();
+        for turn in 0..5 {
+            wait_until("reads on the standby", || {
+                client.run("select count(*) from t");
+                connections_to(stage.network.port()) > 0
+            });
+            stage.network.stall_present(&[Toward::Client]);
+            client.send(&wire::query("select count(*) from t"));
+            let mut console = stage.proxy.console();
+            wait_until("the statement to be sent", || {
+                show(&mut console, "pool_processes", "status").iter().any(|status| status == "Execute command")
+            });
+            stage.proxy.signal(Signal::STOP);
+            stage.network.cut();
+            wait_until("the connection to be reset", || connections_to(stage.network.port()) == 0);
+            client.send(&wire::query("select count(*) + 1 from t"));
+            stage.network.go_on();
+            stage.proxy.signal(Signal::CONT);
+            assert_eq!(seen(&client.until_ready()), ["T", "D", "SELECT 1", "ZI"], "{io} {turn}");
+            assert_eq!(seen(&client.until_ready()), ["T", "D", "SELECT 1", "ZI"], "{io} {turn}");
+        }
+    }
 }
 
 /// Only the server knows whether a transaction was committed whose COMMIT it may have got.

@@ -55,6 +55,8 @@ pub struct Load<'s> {
     forgiven: Forgiven,
     counters: [Counter; CLIENTS],
     steps: [AtomicU64; CLIENTS],
+    /// The statement that each client waits for, or had answered last.
+    waits_for: [Mutex<String>; CLIENTS],
     is_over: AtomicBool,
     complaints: Mutex<Vec<String>>,
 }
@@ -67,6 +69,7 @@ impl<'s> Load<'s> {
             forgiven,
             counters: Default::default(),
             steps: Default::default(),
+            waits_for: Default::default(),
             is_over: AtomicBool::new(false),
             complaints: Mutex::default(),
         }
@@ -87,7 +90,7 @@ impl<'s> Load<'s> {
             }
             let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(&self)));
             if told.is_err() {
-                println!("{}", self.stage.describe());
+                println!("{}\n{}", self.describe(), self.stage.describe());
             }
             self.is_over.store(true, Ordering::SeqCst);
             if told.is_err() {
@@ -104,6 +107,18 @@ impl<'s> Load<'s> {
             let has_moved = |(steps, before): (&AtomicU64, &u64)| steps.load(Ordering::SeqCst) >= before + count;
             self.steps.iter().zip(&before).all(has_moved) || self.has_failed()
         });
+    }
+
+    fn describe(&self) -> String {
+        let one = |me: usize| {
+            let steps = self.steps[me].load(Ordering::SeqCst);
+            format!("client {me}: {steps} steps, at: {}", self.waits_for[me].lock().unwrap())
+        };
+        (0..CLIENTS).map(one).collect::<Vec<_>>().join("\n")
+    }
+
+    fn note_statement(&self, me: usize, text: &str) {
+        text.clone_into(&mut self.waits_for[me].lock().unwrap());
     }
 
     fn has_failed(&self) -> bool {
@@ -165,6 +180,7 @@ impl<'l> Client<'l> {
         if !sqlstates.contains(&failure.sqlstate.as_str()) || self.failures > each_max {
             self.load.complain(self.me, &format!("failure {}: {failure:?}", self.failures));
         }
+        self.load.note_statement(self.me, &format!("rollback after {failure:?}"));
         if self.raw.try_rows("rollback").is_err() && !self.load.is_over() {
             match open(self.load, self.me) {
                 // Another session: under `session` it has seen nothing yet.
@@ -176,6 +192,7 @@ impl<'l> Client<'l> {
 
     /// One value, by the protocol that this client speaks.
     fn ask(&mut self, text: &str, name: &str, values: &[&str]) -> Result<String, Failure> {
+        self.load.note_statement(self.me, text);
         if speaks_extended(self.me) {
             let bytes = [wire::run(name, values), wire::sync()].concat();
             return value_of(&mut self.raw, &bytes);
@@ -197,6 +214,7 @@ impl<'l> Client<'l> {
             format!("update account set v = v + 1 where k = {other}"),
             "commit".to_string(),
         ] {
+            self.load.note_statement(self.me, &text);
             self.raw.try_rows(&text)?;
         }
         Ok(())
@@ -242,6 +260,7 @@ impl<'l> Client<'l> {
     }
 
     fn read_setting(&mut self) -> Outcome {
+        self.load.note_statement(self.me, "show work_mem");
         let (expected, value) = (setting_of(self.me), self.raw.try_value("show work_mem")?);
         if value != expected {
             self.load.complain(self.me, &format!("work_mem is {value}, not {expected}"));
@@ -269,7 +288,9 @@ fn setting_of(me: usize) -> String {
 /// A session that has its setting and its statements.
 fn open(load: &Load<'_>, me: usize) -> Result<Raw, Failure> {
     let name = format!("client_{me}");
+    load.note_statement(me, "a login");
     let mut raw = load.stage.client(&[("application_name", &name)]);
+    load.note_statement(me, "its own setting and statements");
     if sets(me) {
         raw.try_rows(&format!("set work_mem = '{}'", setting_of(me)))?;
     }
