@@ -3,7 +3,13 @@
 //! Two tables say it: one of crates, one of the modules of `crates/weir`. A module may use modules of lower layers,
 //! itself, and those its row excepts with a reason. Tests may use everything. A row for a module that is gone and an
 //! exception that nothing needs any more are findings too, so the tables stay true.
+//!
+//! Exceptions make circles: modules each of which can only be understood with all others. `LIMITS` says how many exceptions there may be and
+//! how many modules one circle may hold. A number that could be lower is a finding too, so that what was won is not lost again.
 
+mod circles;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -185,14 +191,29 @@ const MODULES: &[Module] = &[
     row(0, "log", &[]),
 ];
 
+/// What the shape of the modules may be at most. Numbers that fall are lowered here; none is raised.
+const LIMITS: Limits = Limits { circle_modules: 42, exceptions: 59 };
+
+struct Limits {
+    /// Modules in the largest circle of uses.
+    circle_modules: usize,
+    /// Exceptions in `MODULES`.
+    exceptions: usize,
+}
+
 /// The folder the table of modules is about.
 const MODULES_FOLDER: &str = "crates/weir/src";
 
 /// Folders in it that only group modules by what they are about. Layers do not care: a name is a module's wherever it lies.
 const GROUPS: &[&str] = &["client", "io", "monitor", "process", "server", "traffic"];
 
-/// Checks both tables.
+/// Checks both tables and the limits, and names the largest circle.
 pub fn run(root: &Path) -> Result<()> {
+    let circles = circles::find(&uses(&sources_below(root, MODULES_FOLDER)?));
+    if let Some(largest) = circles.first() {
+        let names: Vec<&str> = largest.iter().map(String::as_str).collect();
+        println!("layers: circles: {}, the largest of {} modules: {}", circles.len(), largest.len(), list(&names));
+    }
     finding::report("layers", &find(root)?)
 }
 
@@ -212,7 +233,35 @@ pub fn find(root: &Path) -> Result<Vec<Finding>> {
         findings.extend(check_module(source));
     }
     findings.extend(check_rows(&sources));
+    let largest = circles::find(&uses(&sources)).first().map_or(0, Vec::len);
+    let exceptions = MODULES.iter().map(|row| row.except.len()).sum();
+    findings.extend(check_limit("modules in the largest circle", largest, LIMITS.circle_modules));
+    findings.extend(check_limit("exceptions", exceptions, LIMITS.exceptions));
     Ok(findings)
+}
+
+/// A limit is exceeded, or could be lower.
+fn check_limit(what: &str, count: usize, limit: usize) -> Option<Finding> {
+    let text = match count.cmp(&limit) {
+        std::cmp::Ordering::Equal => return None,
+        std::cmp::Ordering::Greater => format!("{what}: {count}, the limit is {limit}"),
+        std::cmp::Ordering::Less => format!("{what}: {count}, and the limit is {limit}: lower it to {count} in LIMITS"),
+    };
+    Some(Finding::new("xtask/src/layers.rs", 1, text))
+}
+
+/// Which modules each module uses, itself not among them.
+fn uses(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources {
+        let own = module_name(inside(source));
+        if module(own).is_none() {
+            continue;
+        }
+        let used = uses_of(source, is_top(source)).into_iter().map(|(_, name)| name);
+        uses.entry(own.to_owned()).or_default().extend(used.filter(|name| name != own && module(name).is_some()));
+    }
+    uses
 }
 
 /// Rows without a module, and exceptions nothing needs.
@@ -275,9 +324,12 @@ fn inside(source: &Source) -> &str {
     source.path.strip_prefix(MODULES_FOLDER).unwrap_or(&source.path).trim_start_matches('/')
 }
 
-/// Whether `super` is the crate's root there.
+/// Whether `super` is the crate's root there, or a folder that only groups modules.
 fn is_top(source: &Source) -> bool {
-    !inside(source).contains('/')
+    match inside(source).split_once('/') {
+        None => true,
+        Some((folder, rest)) => GROUPS.contains(&folder) && !rest.contains('/'),
+    }
 }
 
 /// The module of a file: the first part of its path that is not only a group.
@@ -305,7 +357,7 @@ fn list(names: &[&str]) -> String {
 
 /// First names of all paths from the crate's root, with their lines: `crate::a::b`, `crate::{a, b::c}`.
 ///
-/// In a file at the top (`is_top`) `super` is the root too.
+/// In a file at the top (`is_top`) paths from `super` count too.
 fn uses_of(source: &Source, is_top: bool) -> Vec<(usize, String)> {
     let code: Vec<&str> = source.production().map(|(_, line)| line).collect();
     let text = code.join("\n");
@@ -421,6 +473,25 @@ mod tests {
                     [dev-dependencies]\nweir-sql = \"1\"\n";
         let found = check_manifest("crates/policy/Cargo.toml", text, &["weir-wire"]);
         assert_eq!(found.iter().map(|finding| finding.line).collect::<Vec<_>>(), [3]);
+    }
+
+    #[test]
+    fn a_limit_holds_both_ways() {
+        assert!(check_limit("exceptions", 5, 5).is_none());
+        assert!(check_limit("exceptions", 6, 5).is_some_and(|finding| finding.text.ends_with("6, the limit is 5")));
+        assert!(check_limit("exceptions", 4, 5).is_some_and(|finding| finding.text.ends_with("lower it to 4 in LIMITS")));
+    }
+
+    #[test]
+    fn uses_are_those_of_modules_whatever_their_folder() {
+        let files = [
+            Source::new("crates/weir/src/io/lane.rs", "use crate::io::socket::Socket;\nuse super::tls::Tls;\n"),
+            Source::new("crates/weir/src/io/tls/names.rs", "use super::socket;\nuse crate::log::Log;\nuse crate::tls::Tls;\n"),
+            Source::new("crates/weir/src/lib.rs", "pub mod relay;\n"),
+        ];
+        let uses = uses(&files);
+        let of = |name: &str| uses[name].iter().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!((of("lane"), of("tls"), uses.len()), (vec!["socket", "tls"], vec!["log"], 2));
     }
 
     #[test]
