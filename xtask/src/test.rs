@@ -179,7 +179,7 @@ fn all_tests(version: Option<u32>, programs: &[&str], rest: &[String], summary: 
     let (line, before) = (describe(&command), summary.failed);
     let (status, failures) = run_tests(command, summary)?;
     for failure in &failures {
-        summary.lines.push(format!("  FAILED: {}: {}: {}", failure.program, failure.test, failure.why));
+        summary.lines.push(format!("  FAILED: {}: {}: {}", failure.program, failure.test, failure.why()));
     }
     if status.success() {
         return Ok(());
@@ -195,7 +195,9 @@ fn all_tests(version: Option<u32>, programs: &[&str], rest: &[String], summary: 
         if !passes {
             bail!("{line}: {status}");
         }
-        summary.lines.push(format!("  UNSTEADY: {}: {}: failed among others and passes alone", failure.program, failure.test));
+        summary
+            .lines
+            .push(format!("  UNSTEADY: {}: {}: ran out of time among others and passes alone", failure.program, failure.test));
         (summary.passed, summary.failed) = (summary.passed + 1, summary.failed - 1);
     }
     Ok(())
@@ -232,9 +234,9 @@ fn run_tests(mut command: Command, summary: &mut Summary) -> Result<(ExitStatus,
         let text = text?;
         println!("{text}");
         if std::mem::replace(&mut is_why, unsteady::announces_why(&text))
-            && let Some(failure) = failures.last_mut().filter(|failure| failure.why.is_empty())
+            && let Some(failure) = failures.last_mut()
         {
-            failure.why = text;
+            failure.panics.push(text);
             continue;
         }
         if let Some(left_out) = left_out(&text) {
@@ -242,7 +244,7 @@ fn run_tests(mut command: Command, summary: &mut Summary) -> Result<(ExitStatus,
         } else if let Some(name) = program_of(&text) {
             program = name.to_owned();
         } else if let Some(test) = failed_test(&text) {
-            failures.push(Failure { program: program.clone(), test: test.to_owned(), why: String::new() });
+            failures.push(Failure { program: program.clone(), test: test.to_owned(), panics: Vec::new() });
         } else if text.starts_with("test result:") {
             summary.add_result(&program, &text);
         }
@@ -317,7 +319,7 @@ mod tests {
         command.args(["%s", said]);
         let mut summary = Summary::default();
         let (_, failures) = run_tests(command, &mut summary).unwrap();
-        let named: Vec<_> = failures.iter().map(|f| [f.program.as_str(), &f.test, &f.why]).collect();
+        let named: Vec<_> = failures.iter().map(|f| [f.program.as_str(), &f.test, f.why()]).collect();
         assert_eq!((named, summary.failed), (vec![["tests/e2e/main.rs", "m::t", "waited in vain"]], 1));
     }
 

@@ -39,9 +39,9 @@ impl Server {
 
     /// Makes a standby a primary, and waits until it is one.
     pub fn promote(&self) -> Result<()> {
-        let limit = PROMOTE_LIMIT.as_secs();
-        let promoted = self.value(&format!("select pg_promote(true, {limit})"))?;
-        ensure!(promoted == "t", "server {} was not promoted within {limit} s", self.name);
+        let limit = PROMOTE_LIMIT.as_millis();
+        let promoted = self.value(&format!("select pg_promote(true, {})", PROMOTE_LIMIT.as_secs()))?;
+        ensure!(promoted == "t", "waited {limit} ms for server {} to be promoted, limit is {limit} ms", self.name);
         Ok(())
     }
 

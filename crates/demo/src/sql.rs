@@ -148,11 +148,11 @@ impl Drop for Sql {
 }
 
 fn explain_read(error: io::Error) -> anyhow::Error {
-    let what = match error.kind() {
-        io::ErrorKind::WouldBlock => "the server did not answer in time",
-        _ => "the server closed the connection",
-    };
-    anyhow::Error::new(error).context(what)
+    let limit = READ_LIMIT.as_millis();
+    match error.kind() {
+        io::ErrorKind::WouldBlock => anyhow::anyhow!("waited {limit} ms for an answer of the server, limit is {limit} ms"),
+        _ => anyhow::Error::new(error).context("the server closed the connection"),
+    }
 }
 
 /// Reads a DataRow: a count, then for each column its length (-1 is NULL) and its bytes.
