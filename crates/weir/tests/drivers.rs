@@ -20,9 +20,9 @@ use toolbox::{go, java, node, python, shell};
 use weir_demo::Programs;
 
 /// Runs a test, or says why it is left out.
-fn try_out(what: &str, play: impl FnOnce() -> Result<(), String>) {
+fn try_out(play: impl FnOnce() -> Result<(), String>) {
     if let Err(why) = play() {
-        toolbox::leave_out(what, &why);
+        support::leave_out(&why);
     }
 }
 
@@ -38,28 +38,28 @@ fn check_moved(through: &Through) {
 
 #[test]
 fn psycopg() {
-    try_out("psycopg", || stage::check(|| python("with_psycopg.py"), SMALL_POOL).map(|through| check_moved(&through)));
+    try_out(|| stage::check(|| python("with_psycopg.py"), SMALL_POOL).map(|through| check_moved(&through)));
 }
 
 #[test]
 fn asyncpg() {
-    try_out("asyncpg", || stage::check(|| python("with_asyncpg.py"), SMALL_POOL).map(|through| check_moved(&through)));
+    try_out(|| stage::check(|| python("with_asyncpg.py"), SMALL_POOL).map(|through| check_moved(&through)));
 }
 
 #[test]
 fn sqlalchemy() {
-    try_out("SQLAlchemy", || stage::check(|| python("with_sqlalchemy.py"), SMALL_POOL).map(|through| check_moved(&through)));
+    try_out(|| stage::check(|| python("with_sqlalchemy.py"), SMALL_POOL).map(|through| check_moved(&through)));
 }
 
 #[test]
 fn alembic() {
-    try_out("Alembic", || stage::check(|| python("with_alembic.py"), SMALL_POOL).map(drop));
+    try_out(|| stage::check(|| python("with_alembic.py"), SMALL_POOL).map(drop));
 }
 
 #[test]
 fn pg_dump_and_pg_restore() {
     // Both with two jobs have three connections in transactions at the same time.
-    try_out("pg_dump", || {
+    try_out(|| {
         let major = Programs::find().map_err(|error| error.to_string())?.major();
         stage::check(|| shell("dump.sh", major), "pool_size = 4\n").map(drop)
     });
@@ -67,25 +67,25 @@ fn pg_dump_and_pg_restore() {
 
 #[test]
 fn pgx() {
-    try_out("pgx", || stage::check(|| go("pgx"), SMALL_POOL).map(|through| check_moved(&through)));
+    try_out(|| stage::check(|| go("pgx"), SMALL_POOL).map(|through| check_moved(&through)));
 }
 
 #[test]
 fn lib_pq() {
-    try_out("lib/pq", || stage::check(|| go("pq"), SMALL_POOL).map(|through| check_moved(&through)));
+    try_out(|| stage::check(|| go("pq"), SMALL_POOL).map(|through| check_moved(&through)));
 }
 
 #[test]
 fn golang_migrate() {
-    try_out("golang-migrate", || stage::check(|| go("migrate"), SMALL_POOL).map(drop));
+    try_out(|| stage::check(|| go("migrate"), SMALL_POOL).map(drop));
 }
 
 #[test]
 fn node_postgres() {
-    try_out("node-postgres", || stage::check(|| node("with_pg.js"), SMALL_POOL).map(|through| check_moved(&through)));
+    try_out(|| stage::check(|| node("with_pg.js"), SMALL_POOL).map(|through| check_moved(&through)));
 }
 
 #[test]
 fn pgjdbc() {
-    try_out("pgjdbc", || stage::check(|| java("WithPgjdbc.java"), SMALL_POOL).map(|through| check_moved(&through)));
+    try_out(|| stage::check(|| java("WithPgjdbc.java"), SMALL_POOL).map(|through| check_moved(&through)));
 }

@@ -4,7 +4,6 @@
 //! `target/drivers`. What is missing or cannot be fetched leaves its tests out, with a line for `cargo xtask test` to repeat.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
@@ -18,12 +17,6 @@ fn sources(language: &str) -> PathBuf {
 fn packages(language: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     target.join("drivers").join(language)
-}
-
-/// Says that a test was left out. Written past the test program's capturing, which hides the words of tests that pass.
-pub fn leave_out(what: &str, why: &str) {
-    let line = format!("left out: {what}: {}\n", why.trim().replace('\n', " "));
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 /// What a run of a tool printed, or why that failed.

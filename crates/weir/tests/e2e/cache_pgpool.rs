@@ -6,7 +6,7 @@ use super::cache::{OBJECTS, WRITES};
 use super::history::{REGISTERS, Story, history, register};
 use crate::support::ground::cluster;
 use crate::support::proxy::Folder;
-use crate::support::{Ground, Raw, wait_until};
+use crate::support::{Ground, Raw, leave_out, wait_until};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -35,7 +35,7 @@ impl Pgpool {
         let program =
             ["/usr/sbin/pgpool", "/usr/bin/pgpool", "/usr/local/bin/pgpool"].into_iter().find(|at| Path::new(at).exists());
         let Some(program) = program else {
-            eprintln!("left out: there is no pgpool (Debian: apt-get install pgpool2)");
+            leave_out("there is no pgpool (Debian: apt-get install pgpool2)");
             return None;
         };
         let (folder, port, pcp) = (Folder::new(), ReservedPort::any().unwrap(), ReservedPort::any().unwrap());

@@ -3,7 +3,7 @@
 use crate::support::certs::Authority;
 use crate::support::driver::{self, Login};
 use crate::support::proxy::Folder;
-use crate::support::{Ground, Raw, wait_until};
+use crate::support::{Ground, Raw, leave_out, wait_until};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -87,7 +87,7 @@ impl Drop for Started {
 fn is_there(path: &str) -> bool {
     let is_there = Path::new(path).exists();
     if !is_there {
-        eprintln!("left out: pgbouncer: there is no {path} (Debian: apt-get install pgbouncer)");
+        leave_out(&format!("there is no {path} (Debian: apt-get install pgbouncer)"));
     }
     is_there
 }

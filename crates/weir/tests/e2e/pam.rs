@@ -5,7 +5,7 @@
 use super::auth::guarded;
 use crate::support::driver::{self, Login};
 use crate::support::proxy::Folder;
-use crate::support::{Proxy, Raw, wait_until, wire};
+use crate::support::{Proxy, Raw, leave_out, wait_until, wire};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ impl Services {
         for (name, text) in services {
             let path = PathBuf::from("/etc/pam.d").join(full_name(name));
             if let Err(cause) = fs::write(&path, text) {
-                eprintln!("left out: {}: {cause}", path.display());
+                leave_out(&format!("{}: {cause}", path.display()));
                 return None;
             }
             made.0.push(path);

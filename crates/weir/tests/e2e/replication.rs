@@ -2,7 +2,7 @@
 
 use crate::support::ground::{cluster_with, wait_until};
 use crate::support::proxy::{Folder, show};
-use crate::support::{Proxy, Raw, wire};
+use crate::support::{Proxy, Raw, leave_out, wire};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn program(server: &Server, proxy: &Proxy, name: &str, arguments: &[&str]) -> Co
 fn has(server: &Server, name: &str) -> bool {
     let is_there = server.programs().bin().join(name).exists();
     if !is_there {
-        eprintln!("left out: there is no {name} of this version (Debian: in postgresql-client)");
+        leave_out(&format!("there is no {name} of this version (Debian: in postgresql-client)"));
     }
     is_there
 }

@@ -3,7 +3,7 @@
 //! It only prints them. Each then runs outside of a transaction on the primary and through Weir, as a role that may touch nothing but its own
 //! schema; what they return depends on the moment, so that only errors are compared.
 
-use crate::support::{Ground, Raw};
+use crate::support::{Ground, Raw, leave_out};
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -82,7 +82,7 @@ fn state(client: &mut Raw, statement: &str) -> (String, String) {
 /// What the program prints; none if it is not installed.
 fn statements(ground: &Ground) -> Option<Vec<String>> {
     if Command::new("sqlsmith").arg("--version").output().is_err() {
-        println!("left out: sqlsmith: it is not installed (Debian's package sqlsmith)");
+        leave_out("sqlsmith is not installed (Debian's package sqlsmith)");
         return None;
     }
     ground.prepare(SCHEMA);

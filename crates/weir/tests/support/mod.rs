@@ -7,10 +7,13 @@ pub mod certs;
 pub mod driver;
 pub mod faults;
 pub mod ground;
+pub mod left_out;
 pub mod proxy;
 pub mod raw;
+pub mod time;
 pub mod wire;
 
 pub use ground::{Ground, wait_for_catalog, wait_until};
+pub use left_out::leave_out;
 pub use proxy::Proxy;
 pub use raw::{Failure, Raw};
