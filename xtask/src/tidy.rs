@@ -58,6 +58,27 @@ const BANS: &[Ban] = &[
     ban("std::net", PURE, NONE, "decide here, do it in crates/weir"),
 ];
 
+/// Where tests are, beside the modules of tests in the sources.
+const TESTS: &[&str] = &[
+    "crates/wire/tests",
+    "crates/sql/tests",
+    "crates/policy/tests",
+    "crates/ring/tests",
+    "crates/demo/tests",
+    "crates/weir/tests",
+];
+/// Ways to let time pass. A test waits for a condition with a limit; where nothing shall happen, `support/time.rs` says for how long.
+const WAITS: &[&str] = &["thread::sleep", "time::sleep", "park_timeout", "thread::yield_now", "spin_loop"];
+/// Files of tests that may wait all the same, each with the reason. One that does not wait any more is a finding.
+const MAY_WAIT: &[(&str, &str)] = &[
+    ("crates/weir/tests/support/time.rs", "the one place"),
+    ("crates/weir/tests/support/faults.rs", "a network that is slow"),
+    ("crates/weir/tests/hostile_client/deliver.rs", "bytes that arrive in pieces"),
+    ("crates/weir/tests/differential/play.rs", "another thread's turn, to find other orders"),
+    ("crates/weir/tests/e2e/stores.rs", "to be moved to `support/time.rs`"),
+    ("crates/weir/tests/e2e/store_faults.rs", "to be moved to `support/time.rs`"),
+];
+
 /// Types that make a `static` change after the start, or be made at its first use.
 const CHANGING: &[&str] =
     &["Atomic", "Mutex", "RwLock", "Cell", "OnceLock", "LazyLock", "Lazy", "OnceCell", "ArcSwap", "Condvar"];
@@ -76,9 +97,31 @@ pub fn find(root: &Path) -> Result<Vec<Finding>> {
             findings.extend(check_functions(&source));
             findings.extend(check_bans(&source));
             findings.extend(check_statics(&source));
+            findings.extend(check_waits(&source));
         }
     }
+    let is_gone = |(path, _): &&(&str, &str)| !root.join(path).is_file();
+    findings
+        .extend(MAY_WAIT.iter().filter(is_gone).map(|(path, _)| Finding::new(path, 1, "is gone: remove its row from MAY_WAIT")));
     Ok(findings)
+}
+
+/// Waits in tests that are for no condition, and loops that only end with the time.
+fn check_waits(source: &Source) -> Vec<Finding> {
+    let tests_from = if is_in(&source.path, TESTS) { 0 } else { source.tests_from };
+    let lines = source.code.iter().enumerate().skip(tests_from);
+    let is_busy = |line: &str| line.contains("while ") && ["Instant::now", ".elapsed()"].iter().any(|clock| line.contains(clock));
+    let waits = lines.filter(|(_, line)| WAITS.iter().any(|word| has_word(line, word)) || is_busy(line));
+    let waits: Vec<usize> = waits.map(|(index, _)| index + 1).collect();
+    let may = MAY_WAIT.iter().any(|(path, _)| *path == source.path);
+    match (may, waits.is_empty()) {
+        (true, true) => vec![Finding::new(&source.path, 1, "does not wait any more: remove its row from MAY_WAIT")],
+        (true, false) => vec![],
+        (false, _) => {
+            let instead = "a wait without a condition: use wait_until, or support/time.rs where nothing shall happen";
+            waits.into_iter().map(|line| Finding::new(&source.path, line, instead)).collect()
+        }
+    }
 }
 
 fn is_in(path: &str, places: &[&str]) -> bool {
@@ -200,6 +243,18 @@ mod tests {
         let clock = "let t = Instant::now();\nuse std::net::IpAddr;\n";
         assert_eq!(lines_of(&check_bans(&Source::new("crates/policy/src/a.rs", clock))), [1, 2]);
         assert_eq!(lines_of(&check_bans(&Source::new("crates/weir/src/a.rs", clock))), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn waits_without_a_condition_are_found_in_tests() {
+        let text = "thread::sleep(a);\nstd::thread::park_timeout(a);\nwhile Instant::now() < end {\n}\nwhile begun.elapsed() < a {}\n\
+                    assert!(begun.elapsed() < a);\nwait_until(b);\n";
+        assert_eq!(lines_of(&check_waits(&Source::new("crates/weir/tests/e2e/a.rs", text))), [1, 2, 3, 5]);
+        assert_eq!(lines_of(&check_waits(&Source::new("crates/weir/tests/support/time.rs", text))), [] as [usize; 0]);
+        let none = Source::new("crates/weir/tests/support/time.rs", "wait_until(b);\n");
+        assert_eq!(lines_of(&check_waits(&none)), [1], "an exception that is not needed");
+        let product = "thread::sleep(a);\n#[cfg(test)]\nmod tests {\n    thread::sleep(a);\n}\n";
+        assert_eq!(lines_of(&check_waits(&Source::new("crates/weir/src/a.rs", product))), [4]);
     }
 
     #[test]

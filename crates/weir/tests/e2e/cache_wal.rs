@@ -4,6 +4,7 @@ use super::cache::{hits, is_hit, warm};
 use super::history::{REGISTERS, Story, history, register};
 use crate::support::ground::{Owned, cluster_with, wait_for_catalog};
 use crate::support::proxy::show;
+use crate::support::time::check_within;
 use crate::support::{Proxy, Raw, wait_until};
 use weir_demo::{Options, Server, WalLevel};
 
@@ -376,7 +377,7 @@ fn a_session_sees_what_it_has_seen_and_nothing_gets_too_old() {
     writer.run("update t set v = 100");
     let since = std::time::Instant::now();
     wait_until("a session that saw nothing to see it", || other.value(read) == "100");
-    assert!(since.elapsed() < std::time::Duration::from_secs(10));
+    check_within("a session that saw nothing", since, std::time::Duration::ZERO);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::support::raw::tags;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Types of columns by the letters of these tests.
 const TYPES: [(char, u32); 4] = [('t', 25), ('i', 23), ('l', 20), ('n', 1700)];
@@ -558,10 +558,8 @@ fn what_is_no_message_for_the_console_ends_it_and_nothing_else() {
     let mut gone = admin(&proxy);
     gone.send(&wire::query("SHOW CONFIG").repeat(2000));
     drop(gone);
-    let began = Instant::now();
     let mut console = admin(&proxy);
     wait_until("those who left to be off the lists", || show(&mut console, "clients", "user").len() == 1);
-    assert!(began.elapsed() < Duration::from_secs(40));
     assert_eq!(ground.client(&proxy).value("select 1"), "1");
 }
 

@@ -5,6 +5,7 @@
 //! `WEIR_CHECK_SECONDS` makes it run for longer.
 
 use crate::support::ground::{Owned, cluster};
+use crate::support::time::{happens_within, let_pass};
 use crate::support::{Proxy, Raw, wait_until};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -206,7 +207,7 @@ fn disturb(world: &World, standbys: &[&Server], seed: u64) -> u32 {
         let text = if dice.throw(2) == 0 { "select pg_wal_replay_pause()" } else { "select pg_wal_replay_resume()" };
         // One that is being promoted refuses.
         paused += u32::from(standby.query(text).is_ok());
-        thread::sleep(Duration::from_millis(dice.throw(60)));
+        let_pass(Duration::from_millis(dice.throw(60)));
     }
     for standby in standbys {
         let _ = standby.query("select pg_wal_replay_resume()");
@@ -257,10 +258,8 @@ fn check_that_nothing_goes_back(promise: Promise, more: &str) {
     let [first, second] = cluster.standbys() else { panic!("two standbys") };
     let half = Duration::from_secs(seconds()) / 2;
     let lasts = |time: Duration| {
-        let until = Instant::now() + time;
-        while Instant::now() < until && world.found() == 0 {
-            thread::sleep(Duration::from_millis(20));
-        }
+        // What was found is told at the end.
+        happens_within(time, || world.found() > 0);
     };
     let paused = play(&world, &[first, second], || {
         lasts(half);

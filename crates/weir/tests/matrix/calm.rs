@@ -2,6 +2,7 @@
 
 use crate::load::{CLIENTS, READ};
 use crate::stage::Stage;
+use crate::support::time::let_pass;
 use crate::table::Causal;
 use std::fs;
 use std::thread;
@@ -113,7 +114,7 @@ pub fn hits(stage: &Stage<'_>) -> Vec<String> {
 pub fn idle(stage: &Stage<'_>) -> Vec<String> {
     let clients: Vec<_> = (0..CLIENTS).map(|_| stage.client(&[])).collect();
     let before = ticks(stage);
-    thread::sleep(IDLE);
+    let_pass(IDLE);
     let taken = ticks(stage) - before;
     drop(clients);
     let seconds = IDLE.as_secs();
