@@ -142,7 +142,7 @@ impl Work {
         for (name, value) in &pairs {
             match name.as_str() {
                 "host" | "port" | "dbname" | "user" | "password" | "connect_query" => {}
-                "pool_mode" | "pool_size" | "min_pool_size" => push_limit(&mut limits, name, value),
+                "pool_mode" | "pool_size" | "min_pool_size" | "max_db_connections" => push_limit(&mut limits, name, value),
                 "reserve_pool" | "reserve_pool_size" => push_limit(&mut limits, "reserve_pool_size", value),
                 "max_db_client_connections" => push_limit(&mut limits, "max_client_connections_per_database", value),
                 other => {
@@ -181,6 +181,7 @@ impl Work {
                     push_limit(&mut limits, name, &value);
                 }
                 "client_idle_timeout" => push_limit(&mut limits, "client_idle_limit", &whole_seconds(value)),
+                "max_user_connections" => push_limit(&mut limits, name, value),
                 "max_user_client_connections" => push_limit(&mut limits, "max_client_connections_per_user", value),
                 other => self.note(line.number, format!("{}: {other}: no equal for one user", line.name)),
             }

@@ -31,7 +31,7 @@ fn notes_of(import: &Import) -> Vec<String> {
 const SAMPLE: &str = "\
 ; a comment
 [databases]
-shop = host=10.0.0.1 port=5433 pool_size=50 pool_mode=transaction
+shop = host=10.0.0.1 port=5433 pool_size=50 pool_mode=transaction max_db_connections=60
 old = host=10.0.0.1 port=5433 dbname=legacy user=app password='s e cret'
 * = host=10.0.0.1 port=5433
 
@@ -51,6 +51,8 @@ server_round_robin = 1
 logfile = /var/log/pgbouncer/pgbouncer.log
 ignore_startup_parameters = extra_float_digits
 nonsense = 1
+max_db_connections = 100
+max_user_connections = 7
 ";
 
 #[test]
@@ -67,12 +69,13 @@ fn a_setup_becomes_a_configuration_that_says_the_same() {
     let of = |user: &str, database: &str| crate::limits::of(&config, user, database);
     assert_eq!((of("ann", "shop").pool_size, of("joe", "x").query_ms), (50, 2500));
     assert_eq!(of("joe", "x").mode, config::PoolMode::Session);
+    let connections = |user: &str, database: &str| (of(user, database).links_per_database, of(user, database).links_per_user);
+    assert_eq!([connections("ann", "x"), connections("ann", "shop"), connections("joe", "x")], [(100, 7), (60, 7), (100, 3)]);
 }
 
 #[test]
 fn what_has_no_equal_is_named_with_its_line() {
     let expected = [
-        "8: joe: max_user_connections: no equal for one user",
         "19: server_round_robin: no equal: the connection used last is used first",
         "21: ignore_startup_parameters: not needed: every startup parameter is passed on to the servers",
         "22: nonsense: is no setting of PgBouncer 1.25",

@@ -9,6 +9,8 @@
 mod refused;
 mod room;
 
+use room::Budget;
+
 use crate::monitor::gates::Gates;
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, WorkerId};
@@ -53,12 +55,15 @@ pub struct PoolKey {
 }
 
 impl PoolKey {
-    /// Links that clients do not share count among those of the node only, where the server itself has a limit on them.
+    /// Links that clients do not share count in no pool's size: the server itself has a limit on those of replication clients. Those over which
+    /// workers listen are ours, and no database's or user's.
     fn limits(&self, config: &Config) -> Limits {
         let limits = limits::of(config, &self.user, &self.client_database);
+        let unshared = Limits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits };
         match self.purpose {
             Purpose::Statements => limits,
-            Purpose::Replication | Purpose::Listening => Limits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits },
+            Purpose::Replication => unshared,
+            Purpose::Listening => Limits { links_per_database: 0, links_per_user: 0, ..unshared },
         }
     }
 }
@@ -66,6 +71,9 @@ impl PoolKey {
 /// The links of one user and database on one node.
 pub struct Pool {
     pub key: PoolKey,
+    /// What it shares with the other pools of its database on this node, and with those of its user.
+    of_database: Arc<Budget>,
+    of_user: Arc<Budget>,
     inner: Mutex<Inner>,
 }
 
@@ -155,18 +163,31 @@ pub enum Limit {
     /// The server's own room, or it was down; in its words.
     Refused(Refused, Arc<str>),
     PoolSize(u32),
+    /// Links of one database, or one user, to one node.
+    Database(u32),
+    User(u32),
     Node(u32),
     All(u32),
     Paused,
 }
 
+impl Limit {
+    /// Whether links of other pools stand in the way, so that one of theirs can make room.
+    fn is_of_many_pools(&self) -> bool {
+        match self {
+            Limit::Database(_) | Limit::User(_) | Limit::Node(_) | Limit::All(_) => true,
+            Limit::Refused(..) | Limit::PoolSize(_) | Limit::Paused => false,
+        }
+    }
+}
+
 /// All pools, and how many links each node has.
 pub struct Pools {
     pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
-    nodes: Vec<NodeBudget>,
+    nodes: Vec<Arc<Budget>>,
     /// Links of all nodes that exist or are permitted to be opened.
     open: AtomicU32,
-    /// Entries of all nodes' queues of pools that lack a permission.
+    /// Entries of all queues of pools that lack a permission.
     starved: AtomicU32,
 }
 
@@ -189,17 +210,9 @@ impl Ceilings {
     }
 }
 
-#[derive(Default)]
-struct NodeBudget {
-    open: AtomicU32,
-    /// Pools with waiters that only lack the node's permission.
-    starved: Mutex<VecDeque<Arc<Pool>>>,
-    starved_count: AtomicU32,
-}
-
 impl Default for Pools {
     fn default() -> Pools {
-        let nodes = (0..NODES_MAX).map(|_| NodeBudget::default()).collect();
+        let nodes = (0..NODES_MAX).map(|_| Arc::default()).collect();
         Pools { pools: Mutex::default(), nodes, open: AtomicU32::new(0), starved: AtomicU32::new(0) }
     }
 }
@@ -209,21 +222,24 @@ impl Pools {
     /// being paused is paused too.
     pub fn get(&self, key: PoolKey, gates: &Gates, config: &Config) -> Arc<Pool> {
         let mut pools = self.pools.lock();
-        let make = || {
-            let inner = Inner {
-                idle: Vec::new(),
-                open: 0,
-                waiters: VecDeque::new(),
-                wanted: Vec::new(),
-                paused: gates.is_paused(&key.client_database),
-                renewals: 0,
-                limits: key.limits(config),
-                backoff: None,
-                cards: HashMap::default(),
-            };
-            Arc::new(Pool { key: key.clone(), inner: Mutex::new(inner) })
+        if let Some(pool) = pools.get(&key) {
+            return pool.clone();
+        }
+        let inner = Inner {
+            idle: Vec::new(),
+            open: 0,
+            waiters: VecDeque::new(),
+            wanted: Vec::new(),
+            paused: gates.is_paused(&key.client_database),
+            renewals: 0,
+            limits: key.limits(config),
+            backoff: None,
+            cards: HashMap::default(),
         };
-        pools.entry(key.clone()).or_insert_with(make).clone()
+        let [of_database, of_user] = room::budgets_of(&key, &pools);
+        let pool = Arc::new(Pool { key: key.clone(), of_database, of_user, inner: Mutex::new(inner) });
+        pools.insert(key, pool.clone());
+        pool
     }
 
     /// Takes the limits of another configuration.
@@ -236,26 +252,6 @@ impl Pools {
     /// Lets those who wait have what other limits allow now.
     pub fn feed_all(&self, w: &Worker) {
         self.all().iter().for_each(|pool| pool.feed(w));
-    }
-
-    /// Takes the permission to open one more link to a node. Error: the limit that is reached.
-    fn permit(&self, node: u16, ceilings: Ceilings) -> Result<(), Limit> {
-        let below = |max: u32| move |open: u32| (open < max).then_some(open + 1);
-        let budget = &self.budget(node).open;
-        budget
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, below(ceilings.node))
-            .map_err(|_| Limit::Node(ceilings.node))?;
-        if self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below(ceilings.all)).is_err() {
-            budget.fetch_sub(1, Ordering::Relaxed);
-            return Err(Limit::All(ceilings.all));
-        }
-        Ok(())
-    }
-
-    /// Gives a permission back.
-    fn unpermit(&self, node: u16) {
-        self.budget(node).open.fetch_sub(1, Ordering::Relaxed);
-        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Links of all nodes.
@@ -298,13 +294,9 @@ impl Pools {
         all
     }
 
-    fn budget(&self, node: u16) -> &NodeBudget {
-        &self.nodes[usize::from(node) % NODES_MAX]
-    }
-
     /// Links of a node that exist or are being opened.
     pub fn node_open(&self, node: u16) -> u32 {
-        self.budget(node).open.load(Ordering::Relaxed)
+        self.budget(node).open()
     }
 }
 
@@ -355,7 +347,7 @@ impl Pool {
         let after = |ms: u64| since + Duration::from_millis(ms);
         let deadline = (limits.wait_ms > 0).then(|| after(limits.wait_ms));
         let reserve_at = (limits.reserve > 0).then(|| after(limits.reserve_after_ms));
-        let lacks_room = matches!(limit, Limit::Node(_) | Limit::All(_));
+        let lacks_room = limit.is_of_many_pools();
         let mut room_at = lacks_room.then(|| w.reactor.now() + ROOM_PATIENCE);
         loop {
             match std::mem::take(&mut *cell.given.lock()) {
@@ -424,7 +416,8 @@ impl Pool {
         // Without a place something was given in this moment.
         let Some(place) = place else { return false };
         let max = inner.limits.pool_size.saturating_add(inner.limits.reserve);
-        if inner.paused || inner.is_held(w) || inner.open >= max || w.shared.pools.permit(self.key.node, ceilings).is_err() {
+        if inner.paused || inner.is_held(w) || inner.open >= max || w.shared.pools.permit(self, &inner.limits, ceilings).is_err()
+        {
             return false;
         }
         inner.waiters.remove(place);
@@ -441,7 +434,7 @@ impl Pool {
         if inner.paused
             || inner.is_held(w)
             || missing(inner.open, limits.pool_min, limits.pool_size) == 0
-            || w.shared.pools.permit(self.key.node, ceilings).is_err()
+            || w.shared.pools.permit(self, &limits, ceilings).is_err()
         {
             return false;
         }
@@ -515,7 +508,7 @@ impl Pool {
                     return Ok(Lease::Link(link));
                 }
             }
-            Grant::Open if pools.permit(self.key.node, ceilings).is_ok() => {
+            Grant::Open if pools.permit(self, &inner.limits, ceilings).is_ok() => {
                 inner.grant_permit(w.now_ms());
                 return Ok(Lease::Permit);
             }
@@ -533,7 +526,7 @@ impl Pool {
         // Only the limits of all pools stand in the way: another pool's link at rest makes room. What was freed between the look at
         // the counts and this place in the queue is found here too.
         drop(inner);
-        pools.starve(self, 1);
+        pools.starve(self, 1, ceilings);
         let lacking = self.make_room(w, ceilings);
         Err((cell, lacking.unwrap_or(Limit::Node(ceilings.node))))
     }
@@ -552,7 +545,7 @@ impl Pool {
         }
     }
 
-    /// Returns a clean link: to the longest waiter, of this pool or of one that only lacks the node's permission; else to rest.
+    /// Returns a clean link: to the longest waiter, of this pool or of one that only lacks a permission; else to rest.
     pub fn give_back(self: &Arc<Pool>, w: &Worker, link: Box<Link>) {
         if self.yields_to_starved(w) {
             return w.close_link(link);
@@ -611,7 +604,7 @@ impl Pool {
             let mut starving = 0;
             if waiter.is_none() {
                 inner.open -= 1;
-                pools.unpermit(self.key.node);
+                pools.unpermit(self);
                 // Those who wait here now lack a permission, too.
                 starving = usize::from(!inner.waiters.is_empty() && !inner.paused && inner.backoff.is_none());
                 if inner.backoff.is_some()
@@ -626,8 +619,10 @@ impl Pool {
         match waiter {
             Some(waiter) => self.hand(w, waiter, Given::Permit),
             None => {
-                pools.starve(self, starving);
-                pools.feed_starved(w, self.key.node);
+                if starving > 0 {
+                    pools.starve(self, starving, Ceilings::of(&w.peek_config()));
+                }
+                pools.feed_starved(w, self);
             }
         }
     }
@@ -660,8 +655,8 @@ impl Pool {
     fn feed(self: &Arc<Pool>, w: &Worker) {
         let waiting = self.inner.lock().waiters.len();
         if waiting > 0 {
-            w.shared.pools.starve(self, waiting);
-            w.shared.pools.feed_starved(w, self.key.node);
+            w.shared.pools.starve(self, waiting, Ceilings::of(&w.peek_config()));
+            w.shared.pools.feed_starved(w, self);
         }
     }
 

@@ -622,6 +622,10 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
                         pool.key.user, pool.key.client_database
                     )
                 }
+                Limit::Database(max) => {
+                    format!("max_db_connections = {max} connections to database \"{}\"", pool.key.client_database)
+                }
+                Limit::User(max) => format!("max_user_connections = {max} connections of user \"{}\"", pool.key.user),
                 Limit::Paused => {
                     let message = format!(
                         "database \"{}\" is paused by an administrator, and was for {waited_ms} ms (pool_wait_timeout)",

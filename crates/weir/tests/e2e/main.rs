@@ -63,6 +63,7 @@ mod replication;
 mod restart;
 mod rights;
 mod roles;
+mod room;
 mod routing;
 mod sequences;
 mod session_state;

@@ -35,7 +35,7 @@ impl Pool {
         let mut inner = self.inner.lock();
         let has_room = !inner.paused && inner.open < inner.limits.pool_size;
         let Some(place) = inner.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.cell, cell)) else { return false };
-        if !has_room || !inner.may_ask_again(w) || w.shared.pools.permit(self.key.node, ceilings).is_err() {
+        if !has_room || !inner.may_ask_again(w) || w.shared.pools.permit(self, &inner.limits, ceilings).is_err() {
             return false;
         }
         inner.waiters.remove(place);

@@ -1,30 +1,76 @@
 //! Room under the limits that many pools share: pools that lack only a permission, and whose links are closed for them. Decisions are
 //! `policy::pool`'s.
+//!
+//! A pool waits in the queue of what it lacks: of its node, its database on that node, or its user there. One that lacks something else by its turn moves
+//! to that queue, so that it keeps nobody waiting who lacks only what is free.
 
-use super::{Ceilings, Given, Limit, Pool, Pools};
+use super::{Ceilings, Given, Limit, Pool, PoolKey, Pools, Purpose};
+use crate::monitor::metrics::NODES_MAX;
 use crate::process::worker::Worker;
 use crate::server::link::Link;
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
+use weir_policy::limits::Limits;
 use weir_policy::pool::makes_room;
+
+/// What several pools share: the links of a node, or those of one database or user on a node.
+#[derive(Default)]
+pub(super) struct Budget {
+    open: AtomicU32,
+    /// Pools with waiters that only lack a permission, this one's first of all.
+    starved: Mutex<VecDeque<Arc<Pool>>>,
+    starved_count: AtomicU32,
+}
+
+impl Budget {
+    pub(super) fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+/// Those of a new pool's database and user: what others on the node have, or new ones.
+pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> [Arc<Budget>; 2] {
+    if key.purpose == Purpose::Listening {
+        return Default::default();
+    }
+    let counts = |pool: &&Arc<Pool>| pool.key.node == key.node && pool.key.purpose != Purpose::Listening;
+    let others = || pools.values().filter(counts);
+    let of_database = others().find(|pool| pool.key.client_database == key.client_database).map(|pool| pool.of_database.clone());
+    let of_user = others().find(|pool| pool.key.user == key.user).map(|pool| pool.of_user.clone());
+    [of_database.unwrap_or_default(), of_user.unwrap_or_default()]
+}
 
 impl Pool {
     /// Lets those who wait here for a permission have one, if there is one or another pool's link at rest may be closed. Gives the limit that stood in
     /// the way.
     pub(super) fn make_room(&self, w: &Worker, ceilings: Ceilings) -> Option<Limit> {
         let pools = &w.shared.pools;
-        let lacking = pools.lacking(self.key.node, ceilings);
-        let is_of_use = {
+        let (limits, is_of_use) = {
             let inner = self.inner.lock();
-            !inner.paused && inner.open < inner.limits.pool_size && !inner.is_held(w)
+            (inner.limits, !inner.paused && inner.open < inner.limits.pool_size && !inner.is_held(w))
         };
+        let lacking = pools.lacking(self, &limits, ceilings);
         let limit = lacking.as_ref().filter(|_| is_of_use);
         if let Some(link) = limit.and_then(|limit| pools.take_idle_elsewhere(self, limit, w.reactor.now())) {
             w.close_link(link);
         }
-        pools.feed_starved(w, self.key.node);
+        pools.feed_starved(w, self);
         lacking
+    }
+
+    /// Whether a link of the other one that is closed can make room under this limit of ours.
+    fn shares(&self, limit: &Limit, other: &Pool) -> bool {
+        match limit {
+            Limit::Database(_) => Arc::ptr_eq(&self.of_database, &other.of_database),
+            Limit::User(_) => Arc::ptr_eq(&self.of_user, &other.of_user),
+            Limit::Node(_) => self.key.node == other.key.node,
+            Limit::All(_) => true,
+            Limit::Refused(..) | Limit::PoolSize(_) | Limit::Paused => false,
+        }
     }
 
     /// Links that it has, and how long its first session has waited.
@@ -41,7 +87,8 @@ impl Pool {
             return false;
         }
         let ceilings = Ceilings::of(&w.peek_config());
-        let Some((pool, starved_since)) = pools.longest_starved(self.key.node, ceilings) else { return false };
+        let queues = pools.queues_near(self, ceilings);
+        let Some((_, pool, starved_since)) = pools.longest_starved(&queues, Some((self, ceilings))) else { return false };
         if pool.key == self.key {
             return false;
         }
@@ -55,29 +102,81 @@ impl Pool {
 }
 
 impl Pools {
-    /// The limit that stands in the way of another link to a node, if any does.
-    pub(super) fn lacking(&self, node: u16, ceilings: Ceilings) -> Option<Limit> {
-        if self.node_open(node) >= ceilings.node {
-            return Some(Limit::Node(ceilings.node));
+    pub(super) fn budget(&self, node: u16) -> &Arc<Budget> {
+        &self.nodes[usize::from(node) % NODES_MAX]
+    }
+
+    /// What a link of a pool counts in, and how much there may be: the narrowest first.
+    fn bounds<'a>(&'a self, pool: &'a Pool, limits: &Limits, ceilings: Ceilings) -> [(&'a AtomicU32, Limit, u32); 4] {
+        let bound = |max: u32| if max == 0 { u32::MAX } else { max };
+        let (per_database, per_user) = (limits.links_per_database, limits.links_per_user);
+        [
+            (&pool.of_database.open, Limit::Database(per_database), bound(per_database)),
+            (&pool.of_user.open, Limit::User(per_user), bound(per_user)),
+            (&self.budget(pool.key.node).open, Limit::Node(ceilings.node), ceilings.node),
+            (&self.open, Limit::All(ceilings.all), ceilings.all),
+        ]
+    }
+
+    /// Takes the permission to open one more link. Error: the limit that is reached.
+    pub(super) fn permit(&self, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Result<(), Limit> {
+        let bounds = self.bounds(pool, limits, ceilings);
+        for (at, (open, limit, max)) in bounds.iter().enumerate() {
+            let more = |open: u32| (open < *max).then_some(open + 1);
+            if open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+                for (open, ..) in &bounds[..at] {
+                    open.fetch_sub(1, Ordering::Relaxed);
+                }
+                return Err(limit.clone());
+            }
         }
-        (self.open() >= ceilings.all).then_some(Limit::All(ceilings.all))
+        Ok(())
+    }
+
+    /// Gives a permission back.
+    pub(super) fn unpermit(&self, pool: &Pool) {
+        for open in [&pool.of_database.open, &pool.of_user.open, &self.budget(pool.key.node).open, &self.open] {
+            open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The limit that stands in the way of another link, if any does.
+    fn lacking(&self, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Option<Limit> {
+        let bounds = self.bounds(pool, limits, ceilings);
+        bounds.into_iter().find(|(open, _, max)| open.load(Ordering::Relaxed) >= *max).map(|(_, limit, _)| limit)
+    }
+
+    /// Where a pool waits that lacks a permission under a limit.
+    fn queue_of<'a>(&'a self, pool: &'a Pool, limit: &Limit) -> &'a Arc<Budget> {
+        match limit {
+            Limit::Database(_) => &pool.of_database,
+            Limit::User(_) => &pool.of_user,
+            Limit::Node(_) | Limit::All(_) | Limit::Refused(..) | Limit::PoolSize(_) | Limit::Paused => {
+                self.budget(pool.key.node)
+            }
+        }
     }
 
     /// Notes sessions of a pool that wait only for a permission.
-    pub(super) fn starve(&self, pool: &Arc<Pool>, count: usize) {
-        let budget = self.budget(pool.key.node);
-        budget.starved.lock().extend(std::iter::repeat_n(pool, count).cloned());
-        budget.starved_count.fetch_add(count as u32, Ordering::Relaxed);
+    pub(super) fn starve(&self, pool: &Arc<Pool>, count: usize, ceilings: Ceilings) {
+        let limits = pool.limits();
+        let lacking = self.lacking(pool, &limits, ceilings);
+        let queue = lacking.map_or(self.budget(pool.key.node), |limit| self.queue_of(pool, &limit));
+        self.enqueue(queue, pool, count);
+    }
+
+    fn enqueue(&self, queue: &Budget, pool: &Arc<Pool>, count: usize) {
+        queue.starved.lock().extend(std::iter::repeat_n(pool, count).cloned());
+        queue.starved_count.fetch_add(count as u32, Ordering::Relaxed);
         self.starved.fetch_add(count as u32, Ordering::Relaxed);
     }
 
-    /// Takes a link at rest out of another pool, of this node or of any, to make room: out of the one that has most.
+    /// Takes a link at rest out of another pool under the same limit, to make room: out of the one that has most.
     fn take_idle_elsewhere(&self, pool: &Pool, lacking: &Limit, now: Instant) -> Option<Box<Link>> {
         let (open, waited_ms) = pool.need(now);
-        let any_node = matches!(lacking, Limit::All(_));
         let others: Vec<_> = {
             let pools = self.pools.lock();
-            pools.values().filter(|p| (any_node || p.key.node == pool.key.node) && p.key != pool.key).cloned().collect()
+            pools.values().filter(|p| pool.shares(lacking, p) && p.key != pool.key).cloned().collect()
         };
         let has_idle = |other: &Arc<Pool>| {
             let inner = other.inner.lock();
@@ -88,85 +187,109 @@ impl Pools {
         (!inner.idle.is_empty()).then(|| inner.idle.remove(0))
     }
 
-    /// The pool of a node that has lacked a permission for longest, and since when its first session waits. Entries of pools where
-    /// nobody waits any more are dropped on the way.
-    fn front_starved(&self, node: u16) -> Option<(Arc<Pool>, Instant)> {
+    /// The first pool of a queue, and since when its first session waits. Entries of pools where nobody waits any more are dropped on the way, and those
+    /// that a link of `giver` does not help go where they wait for what they lack.
+    fn front_starved(&self, queue: &Budget, giver: Option<(&Pool, Ceilings)>) -> Option<(Arc<Pool>, Instant)> {
         loop {
-            let pool = self.budget(node).starved.lock().front().cloned()?;
-            let since = {
+            let pool = queue.starved.lock().front().cloned()?;
+            let (since, limits) = {
                 let inner = pool.inner.lock();
-                inner.waiters.front().filter(|_| !inner.paused).map(|waiter| waiter.since)
+                (inner.waiters.front().filter(|_| !inner.paused).map(|waiter| waiter.since), inner.limits)
             };
-            if let Some(since) = since {
-                return Some((pool, since));
-            }
-            self.drop_starved(&pool);
+            let Some(since) = since else {
+                self.drop_starved(queue, &pool);
+                continue;
+            };
+            let lacks = giver.and_then(|(giver, ceilings)| self.lacks_beyond(giver, &pool, &limits, ceilings));
+            let Some(lacks) = lacks else { return Some((pool, since)) };
+            self.move_starved(queue, &pool, &lacks);
         }
     }
 
-    fn drop_starved(&self, pool: &Arc<Pool>) {
-        let budget = self.budget(pool.key.node);
-        let mut starved = budget.starved.lock();
-        if starved.front().is_some_and(|front| Arc::ptr_eq(front, pool)) {
+    /// What of its database's or user's a starved pool lacks, although a link of another pool be closed for it.
+    fn lacks_beyond(&self, giver: &Pool, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Option<Limit> {
+        let [of_database, of_user, ..] = self.bounds(pool, limits, ceilings);
+        let is_lacking =
+            |(open, limit, max): &(&AtomicU32, Limit, u32)| open.load(Ordering::Relaxed) >= *max && !pool.shares(limit, giver);
+        [of_database, of_user].into_iter().find(is_lacking).map(|(_, limit, _)| limit)
+    }
+
+    /// Has the first entry of a queue wait in the one of the limit that it lacks.
+    fn move_starved(&self, queue: &Budget, pool: &Arc<Pool>, lacks: &Limit) {
+        if self.drop_starved(queue, pool) {
+            self.enqueue(self.queue_of(pool, lacks), pool, 1);
+        }
+    }
+
+    /// False: it was not the first any more.
+    fn drop_starved(&self, queue: &Budget, pool: &Arc<Pool>) -> bool {
+        let mut starved = queue.starved.lock();
+        let is_first = starved.front().is_some_and(|front| Arc::ptr_eq(front, pool));
+        if is_first {
             starved.pop_front();
-            budget.starved_count.fetch_sub(1, Ordering::Relaxed);
+            queue.starved_count.fetch_sub(1, Ordering::Relaxed);
             self.starved.fetch_sub(1, Ordering::Relaxed);
         }
+        is_first
     }
 
-    /// Nodes with starved pools whose links stand in the way of one another.
-    fn starved_nodes(&self, node: u16, ceilings: Ceilings) -> impl Iterator<Item = u16> {
+    /// Queues with starved pools that a link of this pool could help.
+    fn queues_near<'a>(&'a self, pool: &'a Pool, ceilings: Ceilings) -> Vec<&'a Arc<Budget>> {
+        let node = pool.key.node;
         let nodes = if ceilings.joins_nodes() { 0..self.nodes.len() as u16 } else { node..node + 1 };
-        nodes.filter(|node| self.budget(*node).starved_count.load(Ordering::Relaxed) > 0)
-    }
-
-    /// The pool that has lacked a permission for longest, of those that a link to this node could help.
-    fn longest_starved(&self, node: u16, ceilings: Ceilings) -> Option<(Arc<Pool>, Instant)> {
         // A link of another node that is closed gives no permission for a node that has all of its own.
         let helps = |other: &u16| *other == node || self.node_open(*other) < ceilings.node;
-        let fronts = self.starved_nodes(node, ceilings).filter(helps).filter_map(|node| self.front_starved(node));
-        // First of all those who have no link that could come back.
-        fronts.min_by_key(|(pool, since)| (pool.inner.lock().open > 0, *since))
+        let nodes = nodes.filter(helps).map(|node| self.budget(node));
+        let queues = nodes.chain([&pool.of_database, &pool.of_user]);
+        queues.filter(|queue| queue.starved_count.load(Ordering::Relaxed) > 0).collect()
     }
 
-    /// Lets starved pools open links, the longest waiting first, as far as the limits allow.
-    pub(super) fn feed_starved(&self, w: &Worker, node: u16) {
+    /// The pool that has lacked a permission for longest, of those in these queues, and its queue.
+    fn longest_starved<'a>(
+        &self,
+        queues: &[&'a Arc<Budget>],
+        giver: Option<(&Pool, Ceilings)>,
+    ) -> Option<(&'a Arc<Budget>, Arc<Pool>, Instant)> {
+        let front = |queue: &&'a Arc<Budget>| self.front_starved(queue, giver).map(|(pool, since)| (*queue, pool, since));
+        // First of all those who have no link that could come back.
+        queues.iter().filter_map(front).min_by_key(|(_, pool, since)| (pool.inner.lock().open > 0, *since))
+    }
+
+    /// Lets starved pools open links, the longest waiting first, as far as the limits allow: those that what this pool gave back may help.
+    pub(super) fn feed_starved(&self, w: &Worker, near: &Pool) {
         if self.starved.load(Ordering::Relaxed) == 0 {
             return;
         }
         let ceilings = Ceilings::of(&w.peek_config());
-        while let Some((pool, _)) = self.longest_starved(node, ceilings) {
-            if self.feed_one(w, &pool, ceilings) {
-                continue;
+        let mut queues = self.queues_near(near, ceilings);
+        while let Some((queue, pool, _)) = self.longest_starved(&queues, None) {
+            let Err(limit) = self.feed_one(w, queue, &pool, ceilings) else { continue };
+            if Arc::ptr_eq(self.queue_of(&pool, &limit), queue) {
+                // Whoever waits here lacks the same.
+                queues.retain(|other| !Arc::ptr_eq(other, queue));
+            } else {
+                self.move_starved(queue, &pool, &limit);
             }
-            // The one that waits longest lacks a permission of its node, perhaps; another node's may be free.
-            let others: Vec<u16> = self.starved_nodes(node, ceilings).filter(|node| *node != pool.key.node).collect();
-            for node in others {
-                while self.front_starved(node).is_some_and(|(pool, _)| self.feed_one(w, &pool, ceilings)) {}
-            }
-            return;
         }
     }
 
-    /// Lets one session of a starved pool open a link. False: the limits are reached.
-    fn feed_one(&self, w: &Worker, pool: &Arc<Pool>, ceilings: Ceilings) -> bool {
+    /// Lets one session of a starved pool open a link. Error: the limit that is reached.
+    fn feed_one(&self, w: &Worker, queue: &Budget, pool: &Arc<Pool>, ceilings: Ceilings) -> Result<(), Limit> {
         let waiter = {
             let mut inner = pool.inner.lock();
             // At its own limit it is not a permission that it lacks: its own links come back to it.
             if inner.paused || inner.waiters.is_empty() || inner.open >= inner.limits.pool_size || inner.is_held(w) {
                 None
             } else {
-                if self.permit(pool.key.node, ceilings).is_err() {
-                    return false;
-                }
+                self.permit(pool, &inner.limits, ceilings)?;
                 inner.grant_permit(w.now_ms());
                 inner.waiters.pop_front()
             }
         };
-        self.drop_starved(pool);
+        self.drop_starved(queue, pool);
         if let Some(waiter) = waiter {
             pool.hand(w, waiter, Given::Permit);
         }
-        true
+        Ok(())
     }
 }
