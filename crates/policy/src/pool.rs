@@ -29,6 +29,8 @@ pub enum Grant {
 /// How well a link at rest fits a session, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
+    /// It has rested for so long that its server is asked first whether it is there.
+    Unasked,
     /// Another session has drawn from sequences on it a moment ago.
     Any,
     /// It is to be brought to the session's settings or statements.

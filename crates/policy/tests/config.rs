@@ -188,6 +188,8 @@ fn a_built_row_changes_the_typed_fields() {
             "primary",
             // For the lists of preferred nodes.
             "a:0",
+            // For server_check_query.
+            "select 1",
         ];
         let is_other = |value: &&&str| {
             let text = format!("backend_hostname0 = 'db0'\n{name} = '{value}'");
@@ -423,6 +425,7 @@ fn every_parameter_reloads_as_its_row_says() {
             "pin",
             "disable",
             "a:0",
+            "select 1",
         ];
         let outcome = candidates.iter().find_map(|value| {
             let is_other =

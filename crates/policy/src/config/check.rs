@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use super::problem::{Problem, Severity};
 use super::{ClusteringMode, Config, Given, Source};
 use crate::params::Indexed;
+use weir_sql::facts::{Effect, Transaction};
 
 /// Everything that is checked, in the order of the messages.
-const CHECKS: [fn(&mut Findings<'_>); 13] = [
+const CHECKS: [fn(&mut Findings<'_>); 14] = [
     check_nodes,
     check_same_servers,
     check_flags,
@@ -14,6 +15,7 @@ const CHECKS: [fn(&mut Findings<'_>); 13] = [
     check_listening,
     check_functions,
     check_reset,
+    check_check_query,
     check_weights,
     check_limits,
     check_overrides,
@@ -145,6 +147,16 @@ fn check_functions(findings: &mut Findings<'_>) {
 fn check_reset(findings: &mut Findings<'_>) {
     if !findings.config.pool.reset_query_list.iter().any(|query| query.eq_ignore_ascii_case("abort")) {
         findings.add(Severity::Warning, "reset_query_list", None, "\"reset_query_list\" must contain ABORT".into());
+    }
+}
+
+/// A session gets the connection as the query leaves it: in no transaction, and with nothing that it did not set.
+fn check_check_query(findings: &mut Findings<'_>) {
+    let facts = weir_sql::facts(findings.config.pool.check_query.as_bytes());
+    let is_harmless = facts.effect <= Effect::Reads && facts.transaction == Transaction::None && facts.keeps.is_empty();
+    if !is_harmless {
+        let message = "\"server_check_query\" must only read, like SELECT 1".into();
+        findings.add(Severity::Error, "server_check_query", None, message);
     }
 }
 

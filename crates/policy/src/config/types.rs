@@ -55,6 +55,9 @@ pub struct PoolConfig {
     pub connection_life_time_ms: u64,
     /// Time after which an unused server connection is closed; 0 for never.
     pub server_idle_timeout_ms: u64,
+    /// What a server is asked before a connection is given out that has rested for `check_after_ms`; empty for nothing.
+    pub check_query: String,
+    pub check_after_ms: u64,
     /// Prepared statements kept on one server connection.
     pub prepared_max: u32,
     /// Statements that clean a server connection.
@@ -520,6 +523,8 @@ impl PoolConfig {
             connection_life_time_ms: 0,
             server_idle_timeout_ms: 0,
             prepared_max: 0,
+            check_query: String::new(),
+            check_after_ms: 0,
             reset_query_list: Vec::new(),
             max_clients: 0,
         }

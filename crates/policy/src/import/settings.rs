@@ -43,6 +43,11 @@ fn reset(value: &str) -> String {
     quoted(&format!("ABORT; {value}"))
 }
 
+/// Its word for a query without a statement. Source: PgBouncer's manual, `server_check_query`.
+fn check(value: &str) -> String {
+    quoted(if value == "<empty>" { ";" } else { value })
+}
+
 fn facility(value: &str) -> String {
     value.to_ascii_uppercase()
 }
@@ -122,8 +127,8 @@ pub(super) const SETTINGS: &[(&str, Fate)] = &[
     ("resolv_conf", Missing("names are asked of the system")),
     ("sbuf_loopcnt", Needless("clients take turns")),
     ("scram_iterations", Needless("verifiers are made by the servers")),
-    ("server_check_delay", Needless("a server connection is looked at when it is given out")),
-    ("server_check_query", Needless("a server connection is looked at when it is given out")),
+    ("server_check_delay", Is("server_check_delay", seconds)),
+    ("server_check_query", Is("server_check_query", check)),
     ("server_connect_timeout", Is("connect_timeout", seconds)),
     ("server_fast_close", Needless("a server connection goes back after each transaction")),
     ("server_idle_timeout", Is("server_idle_timeout", whole_seconds)),
@@ -186,7 +191,7 @@ pub fn equals() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// What PgBouncer does when the file does not say so, and Weir would do otherwise.
-pub(super) const DEFAULTS: [(&str, &str); 10] = [
+pub(super) const DEFAULTS: [(&str, &str); 11] = [
     ("listen_addr", ""),
     ("listen_port", "6432"),
     ("pool_mode", "session"),
@@ -194,6 +199,7 @@ pub(super) const DEFAULTS: [(&str, &str); 10] = [
     ("default_pool_size", "20"),
     ("server_connect_timeout", "15"),
     ("server_reset_query", "DISCARD ALL"),
+    ("server_check_query", "<empty>"),
     ("pidfile", ""),
     ("log_connections", "1"),
     ("log_disconnections", "1"),

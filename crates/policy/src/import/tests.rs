@@ -90,6 +90,7 @@ fn an_empty_file_means_what_pgbouncer_does_by_default() {
     assert_eq!((config.pool.mode, config.pool.size, config.port), (config::PoolMode::Session, 20, 6432));
     assert_eq!(config.pool.connection_life_time_ms, 3_600_000);
     assert!(config.log.connections && config.log.disconnections);
+    assert_eq!((config.pool.check_query.as_str(), config.pool.check_after_ms), (";", 30_000));
     assert_eq!(config.nodes[0].ssl_mode, config::SslMode::Prefer);
     assert_eq!(import.notes, []);
     assert_eq!(rules_of(&import), ["local \"a\",\"pgbouncer\" all md5", "host \"a\",\"pgbouncer\" all all md5"]);

@@ -276,6 +276,11 @@ impl Link {
         now.saturating_duration_since(self.rested_at.get()) < TRUSTED || !self.socket.peek()
     }
 
+    /// Whether it has rested for so long.
+    pub fn has_rested(&self, now: Instant, ms: u64) -> bool {
+        now.saturating_duration_since(self.rested_at.get()).as_millis() >= u128::from(ms)
+    }
+
     /// The last reported value of a parameter.
     pub fn reported(&self, name: &str) -> &str {
         self.reported.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)

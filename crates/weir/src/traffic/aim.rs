@@ -87,7 +87,12 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         return Ok(Some(Flow::Need(need)));
     }
     let pool = s.pools.of_node(w, node);
-    match pool.take_idle(w, sequences::best_fit(s), |link| fit_of(s, w, link)).and_then(|link| fit_near(w, link)) {
+    let check_after_ms = check_after_ms(w);
+    let fit_now = |link: &Link| match check_after_ms {
+        Some(ms) if link.has_rested(w.reactor.now(), ms) => Fit::Unasked,
+        Some(_) | None => fit_of(s, w, link),
+    };
+    match pool.take_idle(w, sequences::best_fit(s), fit_now).and_then(|link| fit_near(w, link)) {
         Some(link) if shown_by(s, w, class, at, &link) != Shown::All => {
             pool.give_back(w, link);
             Ok(Some(Flow::Need(need)))
@@ -537,7 +542,39 @@ fn fit_near(w: &Worker, link: Box<Link>) -> Option<Box<Link>> {
 async fn fit(w: &Worker, mut link: Box<Link>) -> Option<Box<Link>> {
     let is_here = link.home == w.id || fetch(w, &mut link).await;
     if is_here && is_usable(w, &link) {
-        return Some(link);
+        let must_ask = check_after_ms(w).is_some_and(|ms| link.has_rested(w.reactor.now(), ms));
+        // Boxed: where no server is asked nobody pays for the room.
+        return if must_ask { Box::pin(ask_first(w, link)).await } else { Some(link) };
+    }
+    w.close_link(link);
+    None
+}
+
+/// Time of rest after which a server is asked before its link is used; `None`: it never is.
+#[inline]
+fn check_after_ms(w: &Worker) -> Option<u64> {
+    let pool = &w.peek_config().pool;
+    (!pool.check_query.is_empty()).then_some(pool.check_after_ms)
+}
+
+/// Longest wait for the answer where `connect_timeout` is no limit.
+const CHECK_MS_MAX: u64 = 10_000;
+
+/// Asks a server `server_check_query`; a link that it does not answer over is closed. Not cancel safe.
+async fn ask_first(w: &Worker, link: Box<Link>) -> Option<Box<Link>> {
+    let limit_ms = match link.card.address.connect_timeout_ms {
+        0 => CHECK_MS_MAX,
+        ms => ms,
+    };
+    let query = w.config().pool.check_query.clone();
+    w.count(Metric::LinksChecked);
+    let (link, answer) = link::ask(w, link, &query, Instant::now() + Duration::from_millis(limit_ms)).await;
+    let Err(error) = answer else { return Some(link) };
+    w.count(Metric::LinksLost);
+    w.log_link(&link.card.address, format_args!("closed, since server_check_query failed: {error}"));
+    if error.is_silent() {
+        w.shared.suspects.suspect(link.card.address.node);
+        w.shared.nudge_prober();
     }
     w.close_link(link);
     None

@@ -17,6 +17,43 @@ fn behind(ground: &Ground, more: &str) -> (Network, Proxy) {
 }
 
 #[test]
+fn a_connection_that_was_forgotten_while_it_rested_is_found_by_a_question_and_another_one_is_taken() {
+    let ground = Ground::new();
+    let (network, proxy) = behind(&ground, "server_check_query = 'SELECT 1'\nserver_check_delay = 0\nconnect_timeout = 500");
+    let mut client = ground.client(&proxy);
+    let first = client.value("select pg_backend_pid()");
+    assert_eq!(client.value("select pg_backend_pid()"), first, "one that answers is used");
+    let asked = proxy.metric("links_checked_total");
+    assert!(asked > 0);
+    network.stall_present(&[Toward::Server, Toward::Client]);
+    assert_ne!(client.value("select pg_backend_pid()"), first);
+    assert!(proxy.log().contains("closed, since server_check_query failed"), "{}", proxy.log());
+}
+
+#[test]
+fn a_server_is_asked_only_where_it_is_to_be_and_after_a_rest() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("server_check_delay = 0");
+    let mut client = ground.client(&proxy);
+    client.run("select 1");
+    assert_eq!(proxy.metric("links_checked_total"), 0, "no query is set");
+    proxy.add_conf("server_check_query = 'select 1/0'\nserver_check_delay = 1h");
+    proxy.reload();
+    // A reload has connections opened anew.
+    let second = client.value("select pg_backend_pid()");
+    assert_eq!(client.value("select pg_backend_pid()"), second);
+    assert_eq!(proxy.metric("links_checked_total"), 0, "it has not rested for so long");
+    proxy.add_conf("server_check_delay = 0");
+    proxy.reload();
+    let closed = "closed, since server_check_query failed: ";
+    wait_until("a connection with an error to be closed", || {
+        client.run("select 1");
+        proxy.log().contains(closed)
+    });
+    assert!(proxy.log().contains("division by zero"), "{}", proxy.log());
+}
+
+#[test]
 fn a_server_cut_off_in_the_middle_of_a_result_never_looks_like_the_end_of_it() {
     let ground = Ground::new();
     let (network, proxy) = behind(&ground, "pool_size = 2");
