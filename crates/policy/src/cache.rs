@@ -7,7 +7,6 @@
 //! a store.
 
 mod admission;
-mod block;
 mod doorkeeper;
 mod follow;
 mod holds;
@@ -22,7 +21,6 @@ mod text;
 mod versions;
 
 pub use admission::{Admission, Price};
-pub use block::{Block, Deed, Ground, Manner, Stand};
 pub use doorkeeper::{Doorkeeper, Entry};
 pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
 pub use holds::{Debts, Found, Holds, Order};

@@ -42,6 +42,19 @@ impl Defaults {
     }
 }
 
+/// Isolation level of a transaction that began so, and whether it only reads.
+fn manner(begin: Begin, defaults: Defaults) -> (Isolation, bool) {
+    let isolation = if begin.isolation == Isolation::Unset { defaults.isolation } else { begin.isolation };
+    (isolation, begin.read_only || (defaults.read_only && !begin.read_write))
+}
+
+/// Whether a transaction that no server knows of may be answered from memory: if each of its statements has a snapshot of its own. One that
+/// only reads may begin on a standby with its next statement, and must not go back in time then (`sees_on`).
+pub fn may_ask_memory(begin: Begin, defaults: Defaults, sees_on: bool) -> bool {
+    let (isolation, read_only) = manner(begin, defaults);
+    matches!(isolation, Isolation::ReadUncommitted | Isolation::ReadCommitted) && (sees_on || !read_only)
+}
+
 /// Which of a server's own limits a transaction has exceeded of which it does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldTooLong {
@@ -92,8 +105,7 @@ pub enum Way {
 /// Decides.
 pub fn way(ask: &Ask) -> Way {
     use Isolation as I;
-    let isolation = if ask.begin.isolation == I::Unset { ask.defaults.isolation } else { ask.begin.isolation };
-    let read_only = ask.begin.read_only || (ask.defaults.read_only && !ask.begin.read_write);
+    let (isolation, read_only) = manner(ask.begin, ask.defaults);
     let is_read = ask.class.side == Side::Reader;
     let primary = |rule| Way::Begins(Class::primary(rule));
     match (read_only, isolation) {
@@ -283,6 +295,36 @@ mod tests {
         assert_eq!(said(plain, Isolation::RepeatableRead, false), ("primary", "transaction_snapshot"));
         assert_eq!(said(plain, Isolation::ReadUncommitted, false), ("outside", ""));
         assert_eq!(said(Begin { read_write: true, ..plain }, Isolation::ReadCommitted, true), ("outside", ""));
+    }
+
+    #[test]
+    fn memory_is_asked_where_each_statement_has_a_snapshot_of_its_own() {
+        use Isolation as I;
+        for (isolation, default, expected) in [
+            (I::Unset, I::ReadCommitted, true),
+            (I::Unset, I::ReadUncommitted, true),
+            (I::Unset, I::RepeatableRead, false),
+            (I::Unset, I::Serializable, false),
+            (I::Unset, I::Unset, false),
+            (I::ReadCommitted, I::Serializable, true),
+            (I::ReadUncommitted, I::Unset, true),
+            (I::RepeatableRead, I::ReadCommitted, false),
+            (I::Serializable, I::ReadCommitted, false),
+        ] {
+            let begin = Begin { isolation, ..Begin::default() };
+            let defaults = Defaults { isolation: default, ..PLAIN };
+            assert_eq!(may_ask_memory(begin, defaults, true), expected, "{isolation:?} {default:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_only_reads_does_not_go_back_in_time_after_an_answer_from_memory() {
+        let ask = |read_only, read_write, by_default, sees_on| {
+            let begin = Begin { read_only, read_write, ..Begin::default() };
+            may_ask_memory(begin, Defaults { read_only: by_default, ..PLAIN }, sees_on)
+        };
+        assert!(ask(true, false, false, true) && !ask(true, false, false, false), "it may begin on a standby that is behind");
+        assert!(!ask(false, false, true, false) && ask(false, true, true, false) && ask(false, false, false, false));
     }
 
     #[test]

@@ -35,8 +35,6 @@ pub struct Text {
     is_event: bool,
     /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`. Not so `SELECT 1 + 2`: the plus sign may be a user's.
     pub is_idle: bool,
-    /// As far as its text shows it is one statement that reads, leaves nothing behind and locks nothing.
-    pub only_reads: bool,
     /// It may end the transaction it runs in, or several.
     pub ends: bool,
     /// It is a plain `ROLLBACK`.
@@ -62,7 +60,6 @@ impl Text {
             strict,
             written: facts.written.as_slice().into(),
             changes: facts.changes,
-            only_reads: is_one_read(facts),
             ends: is_refused || !matches!(facts.transaction, Transaction::None | Transaction::Begin(_)),
             rolls_back: rolls_back(facts),
         }
@@ -79,7 +76,6 @@ impl Text {
             changes: Changes::Cluster,
             is_event: true,
             is_idle: false,
-            only_reads: false,
             ends: true,
             rolls_back: false,
         }

@@ -15,7 +15,6 @@ use crate::server::link::{self, Link, Login, OpenError};
 use crate::server::pool::{Lease, Limit, Patience, Pool, Purpose, Refusal, Wait};
 use crate::traffic::ahead::{self, Ahead};
 use crate::traffic::begun;
-use crate::traffic::cached;
 use crate::traffic::causal::{self, Replay, Shown};
 use crate::traffic::judging;
 use crate::traffic::net;
@@ -174,7 +173,6 @@ fn begin_here(s: &mut Session, w: &Worker, statement: &Statement, begins: bool) 
         return;
     }
     if begins || s.link.as_ref().is_some_and(|link| is_primary(w, link)) {
-        cached::begins(s, w);
         begun::send(s, w, statement);
     } else {
         s.begun.read();

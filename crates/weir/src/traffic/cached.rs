@@ -2,15 +2,14 @@
 //! The protocol is `policy::cache`'s, what is kept lies in `answers`.
 //!
 //! Only with nothing under way: then one of our answers stands where one of the server's would, and a session's own writes are settled. In
-//! transactions only while they have but read (`within`). Without a cache all of this is one look at a pointer.
+//! transactions only while no server knows of them (`begun`). Without a cache all of this is one look at a pointer.
 
 mod fresh;
 mod stored;
-mod within;
 mod writes;
 
 use crate::client::flow::Flow;
-use crate::client::session::{IDLE, Own, Session};
+use crate::client::session::{Begun, FAILED, IDLE, Own, Session};
 use crate::client::statements::{self, Prepared, Statement};
 use crate::monitor::metrics::Metric;
 use crate::monitor::statement_log::{self, Source};
@@ -21,20 +20,21 @@ use crate::server::shelf;
 use crate::server::stores::{Fetch, Ticket, digest_of};
 use crate::traffic::ahead::{self, Ahead};
 use crate::traffic::batch::Batch;
-use crate::traffic::{causal, judging};
+use crate::traffic::{begun, causal, judging};
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stored::Look;
-use weir_policy::cache::{Block, Deps, Entry, Kept, Outcome, Reads, Slot, bind_holds_a_moment, says_a_moment};
+use weir_policy::cache::{Deps, Entry, Kept, Outcome, Reads, Slot, bind_holds_a_moment, says_a_moment};
 use weir_policy::config::PoolMode;
 use weir_policy::prepared::{self, Shape};
 use weir_policy::settings::Settings;
+use weir_policy::transaction;
+use weir_sql::facts::Begin;
 use weir_wire::frame::{Header, back};
-pub use within::begins;
-use writes::{Late, moves, note_rest, note_write, settle, slots_touched};
+use writes::{Late, moves, note_rest, note_write, settle};
 pub use writes::{is_late, must_wait, must_wait_late, must_wait_unread, waits_late};
 
 /// The parameter by which a session goes without the cache, or takes it again.
@@ -58,8 +58,6 @@ pub struct Cached {
     edition: u64,
     /// What names without a schema mean may have changed since the session's settings were certain.
     is_adrift: bool,
-    /// The transaction that a server runs for it.
-    block: Block,
     /// Something was sent that may end the transaction.
     ending: bool,
     /// It was a plain ROLLBACK.
@@ -140,7 +138,7 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
         let (prepared, told) = prepared_for(s, w, &batch)?;
         (prepared, told, batch.is_synced)
     };
-    if !is_synced && (!within::reads_committed(s, w) || shares_transaction(s, w)) {
+    if !is_synced && shares_snapshot(s, w) {
         // What stands before one Sync has one transaction, and may have one snapshot.
         return None;
     }
@@ -184,9 +182,11 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
     }
 }
 
-/// Whether what stands behind a read of a pipeline may need the transaction that both share: not if one was begun.
-fn shares_transaction(s: &mut Session, w: &Worker) -> bool {
-    !s.begun.is_open() && s.transaction == IDLE && ahead::look(s, w) != Ahead::Reads
+/// Whether a read of a pipeline may have its snapshot in common with what stands behind it, or that may need the transaction that both share.
+/// That one was not begun by its client.
+fn shares_snapshot(s: &mut Session, w: &Worker) -> bool {
+    let reads_committed = transaction::may_ask_memory(Begin::default(), judging::defaults(s, w), true);
+    !reads_committed || (!s.begun.is_open() && s.transaction == IDLE && ahead::look(s, w) != Ahead::Reads)
 }
 
 /// What came of looking further for an answer that our memory does not have.
@@ -274,7 +274,20 @@ fn may_ask(s: &mut Session, w: &Worker) -> bool {
         && !s.state.is_unsure()
         && s.state.kept().is_none()
         && s.pools.limits.get().mode != PoolMode::Session
-        && within::stand(s, w).may_ask()
+        && may_ask_here(s, w)
+}
+
+/// Whether the session is outside of transactions, or in one that no server knows of and that has no snapshot of its own.
+#[inline]
+fn may_ask_here(s: &mut Session, w: &Worker) -> bool {
+    match (&s.begun, s.transaction) {
+        (Begun::No, IDLE) => true,
+        (Begun::Held(begin) | Begun::Reading(begin), _) => {
+            let begin = begun::options_of(begin);
+            transaction::may_ask_memory(begin, judging::defaults(s, w), s.causal.sees_on(w))
+        }
+        (Begun::No | Begun::Failed(_) | Begun::Sent(_), _) => false,
+    }
 }
 
 fn ask(s: &mut Session, w: &Rc<Worker>, caching: &Caching, before: Option<Box<Capture>>, header: Header) -> Option<Flow> {
@@ -476,7 +489,6 @@ pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
         // By its text an answer was expected; by now nothing is known of it.
         give_up(s, w);
     }
-    within::goes_on(s, w, answers, statement);
     if w.peek_config().cache.follows_writes {
         note_write(s, w, answers, statement);
     }
@@ -501,7 +513,6 @@ pub fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
     if statement.caching.is_none() {
         give_up(s, w);
     }
-    within::goes_on_bound(s, w, answers, statement);
     if w.peek_config().cache.follows_writes {
         note_write(s, w, answers, statement);
     }
@@ -603,7 +614,8 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
     let Some(answers) = &w.shared.answers else { return };
     // Other sessions begin with other settings than this link did: `ALTER ROLE ... SET`.
     let is_of_before = s.link.as_ref().is_some_and(|link| link.card.doomed.load(Ordering::SeqCst));
-    let is_fine = is_whole && within::may_keep(s, status) && !s.state.is_unsure() && !is_of_before;
+    // Within a transaction it is what that began with: no other read is asked for there.
+    let is_fine = is_whole && status != FAILED && !s.state.is_unsure() && !is_of_before;
     if let Some(since) = since.filter(|_| is_fine) {
         let took_us = w.reactor.now().saturating_duration_since(since).as_micros() as u64;
         let (database, user) = (s.pools.database.clone(), s.pools.user.clone());
@@ -689,7 +701,6 @@ pub fn lost(s: &mut Session, w: &Worker) {
     (s.cached.raised, s.cached.late) = (None, None);
     refused(s, w);
     (s.cached.ending, s.cached.rolls_back) = (false, false);
-    s.cached.block = Block::Unknown;
     // A server that went down may have lost what it had not flushed.
     answers.doubt_all(w.shared.positions.next_round());
 }

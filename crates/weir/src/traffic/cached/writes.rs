@@ -62,7 +62,7 @@ fn place_to_write(s: &mut Session, w: &Worker, is_adrift: bool) -> u64 {
 }
 
 /// What a statement may change; none: nothing.
-pub(super) fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, statement: &Statement) -> Rc<[Slot]> {
+fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, statement: &Statement) -> Rc<[Slot]> {
     let versions = &answers.versions;
     let all = [versions.of_all()];
     let Some(caching) = statement.caching.as_deref() else { return Rc::new(all) };
