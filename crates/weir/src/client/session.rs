@@ -18,7 +18,7 @@ use crate::traffic::wishes::Wishes;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::prepared::{Shape, StatementId};
 use weir_policy::replies::{Dropped, Replies};
@@ -91,10 +91,8 @@ pub struct Session {
     pub verb_bound: bool,
     /// The client said goodbye or closed its side: what it sent before is still carried out.
     pub leaving: bool,
-    /// When it has left, it ends by then, whatever is still to be asked on its link.
+    /// When it has left, it ends by then, unless the server says something.
     pub leaves_by: Option<Instant>,
-    /// When it is looked whether it hears what it still waits for.
-    pub look: Option<Look>,
     /// Too many replies were due, and half of them still are.
     pub filling: bool,
     /// The unnamed statement was too long to be kept here: it is on the link only.
@@ -170,14 +168,6 @@ impl Begun {
             };
         }
     }
-}
-
-/// When it is looked again whether a client that has left hears what it asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct Look {
-    pub at: Instant,
-    /// Since the look before.
-    pub pause: Duration,
 }
 
 /// A statement the client has prepared.
@@ -294,7 +284,6 @@ impl Session {
             verb_bound: false,
             leaving: false,
             leaves_by: None,
-            look: None,
             filling: false,
             unnamed_on_link: false,
             discarding: false,

@@ -1,7 +1,7 @@
 //! The end of a session: what becomes of its link, and what its client is still told; and what becomes of a session whose link ends.
 
 use crate::client::inventory;
-use crate::client::session::{IDLE, Look, Session};
+use crate::client::session::{IDLE, Session};
 use crate::io::reactor::parked;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
@@ -16,63 +16,23 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_wire::frame::Header;
-use weir_wire::write;
 
 /// Time a client has to take the rest of what it is told when it is sent away.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 
-/// Time a server gets to answer what we ask it when its client has left; then the link is closed.
-const GOODBYE_LIMIT: Duration = Duration::from_secs(10);
+/// Time a server may say nothing when its client has left; then the link is closed. Who only ended his sending hears an answer that begins by then.
+/// Of one that is gone a firewall may keep the word, and a statement may take hours: others wait for its link no longer than this.
+const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Time until it is first looked whether a client that has left hears the answer: most answers come by then, and their links are kept.
-const LOOK_FIRST: Duration = Duration::from_millis(250);
-
-/// Longest time between two such looks; each is twice the one before.
-const LOOK_LONGEST: Duration = Duration::from_secs(8);
-
-/// A parameter whose value is the same on all servers and never changes.
-const CONSTANT: &str = "integer_datetimes";
-
-/// Whether a client that has left hears no more of what the server is about to say; all it said is with the server, which carries it out. Who
-/// only ended his sending does hear it, as with PostgreSQL: after the end of a TCP connection's sending nothing but an answer to what is sent
-/// tells whether anybody is there.
-pub fn is_unheard(s: &mut Session, w: &Worker) -> bool {
-    if s.replies.is_empty() || s.replies.is_only_ours() {
-        return false;
-    }
-    let now = w.reactor.now();
-    let look = *s.look.get_or_insert(Look { at: now + LOOK_FIRST, pause: LOOK_FIRST });
-    if now < look.at {
-        w.reactor.wake_at(look.at);
-        return false;
-    }
-    if s.client.is_gone() {
-        return true;
-    }
-    let pause = (look.pause * 2).min(LOOK_LONGEST);
-    let at = now + pause;
-    s.look = Some(Look { at, pause });
-    w.reactor.wake_at(at);
-    probe(s, w);
-    false
-}
-
-/// Says something to a client that tells it nothing new.
-fn probe(s: &mut Session, w: &Worker) {
-    let value = s.link.as_ref().map_or("", |link| link.reported(CONSTANT));
-    if !value.is_empty() && !s.down.has_pending() && !s.down.is_mid_message() {
-        write::parameter_status(s.down.extra(&w.buffers), CONSTANT, value);
-    }
-}
-
-/// Whether a client that has left has waited long enough for the answer to a question of ours, of a server that says nothing.
+/// Whether a client that has left has waited long enough for a server that says nothing. The server carries out what it was sent.
 pub fn is_in_vain(s: &mut Session, w: &Worker) -> bool {
-    if s.replies.is_empty() || !s.replies.is_only_ours() {
+    if s.replies.is_empty() {
         return false;
     }
-    let deadline = *s.leaves_by.get_or_insert(w.reactor.now() + GOODBYE_LIMIT);
+    let deadline = *s.leaves_by.get_or_insert(w.reactor.now() + SILENCE_LIMIT);
     w.reactor.wake_at(deadline);
-    w.reactor.now() >= deadline
+    // What we ask for ourselves is worth the wait: the link may be another's then.
+    w.reactor.now() >= deadline || (!s.replies.is_only_ours() && s.client.is_gone())
 }
 
 /// Sends what the client is still to be told. The link is not held meanwhile, and neither is a proxy that stops.

@@ -230,9 +230,9 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     // never finished is not.
     let unfinished = usize::from(s.up.is_mid_message() && !s.in_copy_message);
     let waits = (held && !s.replies.is_copying_in()) || s.replies.will_answer(unfinished) || inventory::is_holding(s);
-    let waits = waits && !(s.leaving && leaving::is_in_vain(s, w));
     // What is held must reach the server, whoever hears of it.
-    let waits = waits && !(s.leaving && is_sent && !held && leaving::is_unheard(s, w));
+    let may_end = s.replies.is_only_ours() || (is_sent && !held);
+    let waits = waits && !(s.leaving && may_end && leaving::is_in_vain(s, w));
     if s.leaving && is_sent && !waits && need.is_none() && !s.down.has_pending() && s.client.is_sent(&w.reactor) {
         return Ok(Pumped::Left);
     }

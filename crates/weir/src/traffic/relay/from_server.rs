@@ -79,6 +79,7 @@ fn read_more(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
     match s.down.fill(&link.socket, &w.reactor) {
         Ok(Got::Bytes(bytes)) => {
             s.pools.stats.add(Stat::Sent, bytes as u64);
+            s.leaves_by = None;
             causal::heard(s, w);
             Ok(true)
         }
