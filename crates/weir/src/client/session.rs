@@ -8,7 +8,7 @@ use crate::io::socket::Socket;
 use crate::monitor::fault::Fault;
 use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::catalogs::Visit;
-use crate::server::link::{ENCODING, ESCAPES_UNLESS, Link, UTF8, is_utf8};
+use crate::server::link::{ENCODING, ESCAPES_UNLESS, Link, is_utf8};
 use crate::traffic::cached::Cached;
 use crate::traffic::causal::Causal;
 use crate::traffic::judging::Place;
@@ -490,34 +490,33 @@ impl Session {
         write::bare(self.down.extra(&w.buffers), tag);
     }
 
-    /// Whether the server may read another statement than Weir's parser does.
+    /// Whether the server may read another statement than Weir's parser does. What is under way may change how it reads.
     #[inline]
     pub fn is_misread(&self, statement: &Statement) -> bool {
-        (statement.has_backslash && self.may_escape()) || (statement.hangs_on_encoding && self.may_recode())
+        statement.is_delicate && ((self.state.moves_ahead && !self.replies.is_only_ours()) || self.reads_otherwise())
     }
 
-    /// Whether a backslash in a string is an escape to the server, or may be one: only with `standard_conforming_strings` off.
-    fn may_escape(&self) -> bool {
+    /// Whether servers read the session's texts otherwise than Weir's parser does: with backslashes as escapes, or in another encoding than
+    /// UTF-8. Such a session is on the primary and keeps its link; nothing is kept of what it hears.
+    pub fn reads_otherwise(&self) -> bool {
+        self.state.begins_otherwise || self.escapes() || self.is_recoded()
+    }
+
+    /// Whether a backslash in a string is an escape: only with `standard_conforming_strings` off.
+    fn escapes(&self) -> bool {
         let is_on = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "on" | "true" | "yes" | "1");
         let set = self.state.settings.get(ESCAPES_UNLESS).map(|value| !is_on(value));
-        if set == Some(true) || (self.state.moves_ahead && !self.replies.is_only_ours()) {
-            return true;
-        }
-        let Some(link) = &self.link else { return false };
+        let Some(link) = &self.link else { return set == Some(true) };
         // What the server said last is so, unless it is told otherwise right now.
-        let is_off = link.reported(ESCAPES_UNLESS) == "off" && !self.replies.is_setting();
-        is_off || (set.is_none() && link.begins_with_escapes)
+        let is_off = link.escapes && !self.replies.is_setting();
+        set == Some(true) || is_off || (set.is_none() && link.begins_with_escapes)
     }
 
-    /// Whether names beyond ASCII may be others to the server than to Weir's parser: the session or its database is not in UTF-8, or may not be.
-    fn may_recode(&self) -> bool {
+    fn is_recoded(&self) -> bool {
         let set = self.state.settings.get(ENCODING).map(|value| !is_utf8(value));
-        if set == Some(true) || (self.state.moves_ahead && !self.replies.is_only_ours()) {
-            return true;
-        }
-        let Some(link) = &self.link else { return false };
-        let is_other = link.reported(ENCODING) != UTF8 && !self.replies.is_setting();
-        is_other || link.reported("server_encoding") != UTF8 || (set.is_none() && link.begins_recoded)
+        let Some(link) = &self.link else { return set == Some(true) };
+        let is_other = link.is_recoded && !self.replies.is_setting();
+        set == Some(true) || is_other || (set.is_none() && link.begins_recoded)
     }
 
     /// Whether something of our own may be said now: all that was asked before is answered, to its last byte.

@@ -75,6 +75,8 @@ struct Welcome {
     late: Box<[u8]>,
     /// The application's name is reported, too: of the one who was welcomed first.
     application: Option<Box<str>>,
+    /// Servers read their texts otherwise than Weir's parser.
+    reads_otherwise: bool,
 }
 
 impl Welcome {
@@ -89,7 +91,8 @@ impl Welcome {
             write::parameter_status(&mut statuses, name, value);
         }
         let application = reported.iter().find(|(name, _)| name == APPLICATION_NAME).map(|(_, value)| value.as_str().into());
-        Welcome { statuses: statuses.into(), early: early.into(), late: late.into(), application }
+        let reads_otherwise = link.escapes || link.is_recoded;
+        Welcome { statuses: statuses.into(), early: early.into(), late: late.into(), application, reads_otherwise }
     }
 
     /// `plain`: the application's name, if servers take it as it is.
@@ -412,7 +415,8 @@ impl Door<'_> {
             return Err(fault);
         }
         pools.stats.add(Stat::Logins, 1);
-        let state = State::new(wishes.settings.clone(), wishes.meaning, self.w.shared.no_statements.clone());
+        let mut state = State::new(wishes.settings.clone(), wishes.meaning, self.w.shared.no_statements.clone());
+        state.begins_otherwise = welcome.reads_otherwise;
         Ok(Some(Admitted { pools, state, entry }))
     }
 

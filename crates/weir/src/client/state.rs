@@ -51,6 +51,8 @@ pub struct State {
     pub makes_temporary: bool,
     /// Temporary relations it may have.
     pub temporaries: Temporaries,
+    /// As it begins, servers read its texts otherwise than Weir's parser.
+    pub begins_otherwise: bool,
     /// What was sent and not answered yet may change how the server reads texts.
     pub moves_ahead: bool,
     /// Number of the settings that shape what a statement means.
@@ -101,6 +103,7 @@ pub struct State {
 impl State {
     pub fn new(startup: Arc<Settings>, meaning: u64, by_sql: Arc<BySql>) -> State {
         State {
+            begins_otherwise: false,
             makes_temporary: startup.makes_temporary(),
             temporaries: Temporaries::default(),
             moves_ahead: false,

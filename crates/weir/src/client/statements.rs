@@ -112,10 +112,9 @@ pub struct Statement {
     pub signals: bool,
     /// Its text is more than one statement.
     pub is_many: bool,
-    /// With `standard_conforming_strings` off it may be another statement. A literal with one has no skeleton: so has none of its kind.
-    pub has_backslash: bool,
-    /// In a session or a database that is not in UTF-8 its names may be others. Those of one skeleton have the same names.
-    pub hangs_on_encoding: bool,
+    /// Where backslashes are escapes, or in another encoding than UTF-8, it may be another statement. A literal with a backslash has no skeleton, and
+    /// those of one skeleton have the same names.
+    pub is_delicate: bool,
 }
 
 /// Whether a statement asks for what was drawn from sequences.
@@ -352,8 +351,7 @@ pub fn unknown() -> Statement {
         caching: None,
         moves: true,
         is_many: true,
-        has_backslash: false,
-        hangs_on_encoding: false,
+        is_delicate: false,
     }
 }
 
@@ -373,7 +371,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
     let calls = may_call || facts.functions.iter().any(writes_rows);
     let draws = facts.effect == Effect::Writes || calls;
     let caching = config.cache.enabled.then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
-    let hangs_on_encoding = hangs_on_encoding(text, &facts);
+    let is_delicate = text.contains(&b'\\') || hangs_on_encoding(text, &facts);
     let recalls = Recalls::of(&facts);
     let asks_later = if recalls == Recalls::Shown { Leaves::of(Keeps::Sequence) } else { Leaves::NONE };
     let recalls = if is_prepare { Recalls::Not } else { recalls };
@@ -417,8 +415,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
         caching,
         moves: facts.moves,
         is_many: facts.statements != 1,
-        has_backslash: text.contains(&b'\\'),
-        hangs_on_encoding,
+        is_delicate,
         vacates: facts.vacates.into(),
         unseats: facts.unseats.into(),
         locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),

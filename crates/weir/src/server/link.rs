@@ -115,6 +115,10 @@ pub struct Link {
     pub begins_with_escapes: bool,
     /// Sessions begin on it in another encoding than UTF-8.
     pub begins_recoded: bool,
+    /// By what was reported last, a backslash in a string is an escape to it.
+    pub escapes: bool,
+    /// So are texts in another encoding than UTF-8, or what its database keeps is.
+    pub is_recoded: bool,
     /// In microseconds since the start of the proxy.
     pub opened_us: u64,
     /// The life of its server that vouches for it, as `positions` counts them; 0: not known.
@@ -283,7 +287,7 @@ impl Link {
 
     /// The last reported value of a parameter.
     pub fn reported(&self, name: &str) -> &str {
-        self.reported.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+        value_of(&self.reported, name)
     }
 
     /// Whether what the server says is in UTF-8, and what it is told by its bytes.
@@ -294,6 +298,7 @@ impl Link {
     /// Notes a ParameterStatus.
     pub fn report(&mut self, body: &[u8]) {
         note_report(&mut self.reported, body);
+        (self.escapes, self.is_recoded) = (escapes(&self.reported), is_recoded(&self.reported));
     }
 
     /// Why the session that has it keeps it.
@@ -358,8 +363,10 @@ pub async fn open(
         settings: w.no_settings(),
         by_sql: w.shared.no_statements.clone(),
         draws: Tally { serial, count: 0, forgotten: 0 },
-        begins_recoded: greeting.reported.iter().any(|(name, value)| name == ENCODING && value != UTF8),
-        begins_with_escapes: greeting.reported.iter().any(|(name, value)| name == ESCAPES_UNLESS && value == "off"),
+        begins_recoded: value_of(&greeting.reported, ENCODING) != UTF8,
+        begins_with_escapes: escapes(&greeting.reported),
+        escapes: escapes(&greeting.reported),
+        is_recoded: is_recoded(&greeting.reported),
         reported: greeting.reported,
         notices: greeting.notices,
         opened_us: w.micros(Instant::now()),
@@ -369,6 +376,20 @@ pub async fn open(
         jitter: (w.dice() & 0xff) as u8,
         passwords_generation: login.generation,
     }))
+}
+
+fn value_of<'r>(reported: &'r [(String, String)], name: &str) -> &'r str {
+    reported.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+}
+
+/// Whether a backslash in a string is an escape to a server that reports this.
+fn escapes(reported: &[(String, String)]) -> bool {
+    value_of(reported, ESCAPES_UNLESS) == "off"
+}
+
+/// Whether such a one reads texts in another encoding than UTF-8, or keeps them in one.
+fn is_recoded(reported: &[(String, String)]) -> bool {
+    value_of(reported, ENCODING) != UTF8 || value_of(reported, "server_encoding") != UTF8
 }
 
 /// Notes a ParameterStatus among what was reported before.

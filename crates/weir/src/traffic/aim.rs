@@ -32,7 +32,7 @@ use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
 use weir_policy::rule::Rule;
 use weir_policy::transaction::Way;
-use weir_sql::facts::Transaction;
+use weir_sql::facts::{Keeps, Transaction};
 use weir_wire::frame::front;
 use weir_wire::write;
 
@@ -70,7 +70,8 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         }
     }
     let Some(mut class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
-    if s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
+    let was_otherwise = s.reads_otherwise();
+    if was_otherwise || s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
         // All of the session's state lies on one link, so that link must be able to do everything.
         class.side = Side::Primary;
     }
@@ -101,6 +102,10 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             settle_in(s, w, link);
             if s.state.listening.is_some() {
                 inventory::prepare(s, w, statement);
+            }
+            if !was_otherwise && s.is_misread(statement) {
+                // What sessions begin with has changed, and only this link tells.
+                return Ok(Some(again(w)));
             }
             if s.barrier {
                 return Ok(Some(Flow::Hold));
@@ -240,6 +245,12 @@ pub fn hold(s: &mut Session, w: &Worker) -> Flow {
     Flow::Hold
 }
 
+/// Has the message looked at once more, as what it goes by has changed.
+pub fn again(w: &Worker) -> Flow {
+    w.reactor.wake(w.reactor.current_task());
+    Flow::Hold
+}
+
 /// Statement pooling has no transactions of several statements.
 pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
     // Among several statements, what stands between BEGIN and COMMIT is not told apart.
@@ -326,6 +337,8 @@ fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) {
     inventory::bring(s, w);
     if s.pools.limits.get().mode == PoolMode::Session {
         inventory::keep(s, w, None);
+    } else if !s.net.is_on_reader && s.reads_otherwise() {
+        inventory::keep(s, w, Some(Keeps::Unread));
     }
 }
 

@@ -235,7 +235,7 @@ fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<(Rc<Prepar
             (own.told != Shape::UNKNOWN && own.told != Shape::VAST).then(|| (own.prepared.clone(), own.told))?
         }
     };
-    let is_known = !s.is_misread(&prepared.statement) && !judging::checks_values(s, &prepared);
+    let is_known = !judging::checks_values(s, &prepared);
     (prepared.statement.local.is_none() && is_known).then_some((prepared, told))
 }
 
@@ -274,6 +274,7 @@ fn may_ask(s: &mut Session, w: &Worker) -> bool {
         && !s.state.is_unsure()
         && s.state.kept().is_none()
         && s.pools.limits.get().mode != PoolMode::Session
+        && !s.reads_otherwise()
         && may_ask_here(s, w)
 }
 
@@ -431,11 +432,9 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
     let settings = s.state.settings.clone();
     let is_off =
         settings.get(SETTING).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "off" | "false" | "no" | "0"));
-    // With backslashes in strings a text is not what the parser takes it for.
-    let is_odd = settings.get("standard_conforming_strings").is_some() || settings.needs_primary();
     // Whether a connection has what the query set is not known: another client's RESET takes it away.
     let is_uncertain = !s.pools.connect_query.is_empty();
-    let who = (!is_off && !is_odd && !is_uncertain).then(|| {
+    let who = (!is_off && !settings.needs_primary() && !is_uncertain).then(|| {
         let mut hash = Sha256::new();
         let mut add = |word: &str| {
             hash.update((word.len() as u64).to_le_bytes());

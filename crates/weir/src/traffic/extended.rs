@@ -84,9 +84,6 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     if let Some(flow) = aim::at(s, w, &prepared.statement)? {
         return Ok(flow);
     }
-    if s.is_misread(&prepared.statement) {
-        return on_long_parse(s, w, header);
-    }
     match name {
         None => parse_unnamed(s, w, header, prepared),
         Some(name) => parse_named(s, w, header, name, prepared),
@@ -283,9 +280,6 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if let Some(flow) = aim::at(s, w, unknown.as_ref().unwrap_or(&prepared.statement))? {
         return Ok(flow);
     }
-    if !is_misread && s.is_misread(&prepared.statement) {
-        return on_bind(s, w, header);
-    }
     s.portal = s.portal.take().filter(|_| portal_bytes > 0);
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
@@ -303,7 +297,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         Brought::Here(prepared) => prepared,
         Brought::Soon => return Ok(hold(s, w)),
         Brought::Changed => return refuse(s, w, header, shapes::changed()),
-        Brought::Behind => return on_bind(s, w, header),
+        Brought::Behind => return Ok(aim::again(w)),
     };
     let called = hit.as_ref().map(|hit| hit.send(w));
     let statement = unknown.as_ref().or(called).unwrap_or(&prepared.statement);
@@ -626,7 +620,7 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
             return Ok(hold(s, w));
         }
         Brought::Changed => return refuse_behind(s, w, header, parameters, shapes::changed()),
-        Brought::Behind => return on_describe(s, w, header),
+        Brought::Behind => return Ok(aim::again(w)),
     };
     shapes::expect(s, prepared.clone(), told, is_unnamed);
     s.flushed = false;

@@ -471,7 +471,7 @@ fn pass_if_linked(s: &mut Session, w: &Worker, header: Header) -> Flow {
 
 fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
-    let statement = if header.body_bytes as usize > limit {
+    let mut statement = if header.body_bytes as usize > limit {
         Rc::new(statements::unknown())
     } else {
         let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
@@ -483,7 +483,7 @@ fn on_query(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fau
         }
     };
     if s.is_misread(&statement) {
-        return send_query(s, w, header, Rc::new(statements::unknown()));
+        statement = Rc::new(statements::unknown());
     }
     send_query(s, w, header, statement)
 }
@@ -511,10 +511,6 @@ fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Sta
     }
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
-    }
-    if s.is_misread(&statement) {
-        // What sessions begin with only a link tells.
-        return send_query(s, w, header, Rc::new(statements::unknown()));
     }
     if let Some(fault) = aim::misplaced(s, w, &statement) {
         return Ok(refuse_query(s, w, header, fault));

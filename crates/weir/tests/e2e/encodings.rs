@@ -1,11 +1,9 @@
 //! Sessions and databases that are not in UTF-8, and names that PostgreSQL cuts.
 
 use super::cache::warm;
-use crate::support::{Ground, Proxy, Raw, wait_for_catalog, wire};
+use crate::support::{Ground, Proxy, Raw, wait_for_catalog, wait_until, wire};
 
 const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
-/// One connection for all.
-const ONE: &str = "pool_size = 1\npool_wait_timeout = 3\nsr_check_period = 0";
 
 /// In LATIN1 the bytes of `é` in UTF-8 are `Ã©`.
 const OBJECTS: &str = r#"create table "Ã©" (a int); create table "é" (a int);
@@ -118,25 +116,38 @@ fn names_are_cut_where_the_database_cuts_them() {
 }
 
 #[test]
-fn strings_of_another_encoding_keep_no_connection() {
+fn a_session_in_another_encoding_keeps_its_connection_to_the_primary() {
     let ground = Ground::new();
     ground.prepare("create table people (name text)");
-    let proxy = ground.primary_proxy(ONE);
+    let proxy = ground.proxy(&format!("pool_size = 2\npool_wait_timeout = 3\n{ON}"));
     let (mut latin, mut other) = (ground.client_with(&proxy, &[("client_encoding", "LATIN1")]), ground.client(&proxy));
     let in_latin = |text: &str| text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect::<Vec<u8>>();
     latin.send(&wire::message(b'Q', &[in_latin("insert into people values ('Müller')"), vec![0]].concat()));
     latin.until_ready();
-    assert_eq!(other.value("select name from people"), "Müller", "the only connection is not kept");
+    assert_eq!(other.value("select name from people"), "Müller");
     latin.send(&wire::message(b'Q', &[in_latin("select name /* ü */ from people where name = 'Müller'"), vec![0]].concat()));
     let row = latin.until_ready().into_iter().find(|message| message.tag == b'D').expect("a row");
     assert!(row.body.ends_with(b"M\xfcller"), "{row:?}");
-    assert_eq!(other.value("select name from people"), "Müller", "the only connection is not kept");
+    let kept = || crate::support::proxy::show(&mut proxy.console(), "pool_pools", "status");
+    let (pid, before) = (latin.value("select pg_backend_pid()"), proxy.metric("cache_stored_total"));
+    for _ in 0..10 {
+        assert_eq!(latin.value("select pg_backend_pid() from people"), pid, "on the primary, and always the same");
+        assert_eq!(latin.extended("select pg_backend_pid() from people", &[]).unwrap(), pid);
+    }
+    assert_eq!(proxy.metric("cache_stored_total"), before, "nothing is kept of it");
+    assert!(kept().iter().any(|status| status.contains("kept: unknown statement")), "{:?}", kept());
+    // One that changes it for a transaction alone is as before afterwards.
+    other.run("begin; set local client_encoding = latin1; select 1; commit");
+    other.run("select 1");
+    assert_eq!(kept().iter().filter(|status| status.contains("kept")).count(), 1);
+    drop(latin);
+    wait_until("its connection to be free", || !kept().iter().any(|status| status.contains("kept")));
 }
 
 #[test]
 fn a_setting_is_brought_in_its_own_encoding() {
     let ground = Ground::new();
-    let proxy = ground.primary_proxy(ONE);
+    let proxy = ground.primary_proxy("pool_size = 2\npool_wait_timeout = 3\nsr_check_period = 0");
     let (mut client, mut latin) = (ground.client(&proxy), ground.client_with(&proxy, &[("client_encoding", "LATIN1")]));
     client.run("set app.name = 'Müller €'");
     for _ in 0..2 {
@@ -149,7 +160,7 @@ fn a_setting_is_brought_in_its_own_encoding() {
 #[test]
 fn values_of_a_startup_packet_are_bytes_to_a_database_in_another_encoding() {
     let ground = Ground::new();
-    let proxy = ground.primary_proxy("pool_size = 2\npool_wait_timeout = 3");
+    let proxy = ground.primary_proxy("pool_size = 4\npool_wait_timeout = 3");
     for encoding in ["sql_ascii", "latin1"] {
         let database = format!("{}_{encoding}", ground.database);
         let made = format!("create database {database} encoding {encoding} template template0 locale 'C'");

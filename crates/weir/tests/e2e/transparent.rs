@@ -87,7 +87,7 @@ fn protocols() -> Vec<Protocol> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moves {
     Yes,
-    /// With `sequence_sessions = pin` it stays on the one where it draws, and neighbours keep theirs, too.
+    /// It stays on one: with `sequence_sessions = pin` where it draws, and neighbours keep theirs, too; in another encoding than UTF-8 always.
     Pinned,
 }
 

@@ -239,7 +239,7 @@ fn notifications_of_transactions_that_fail_are_never_heard() {
 #[test]
 fn an_encoding_of_its_own_is_kept() {
     check(
-        Moves::Yes,
+        Moves::Pinned,
         &[
             "set client_encoding = 'LATIN1'",
             "select chr(228)",
@@ -259,7 +259,7 @@ fn an_encoding_of_its_own_is_kept() {
     );
     check_with(
         &[("client_encoding", "LATIN1")],
-        Moves::Yes,
+        Moves::Pinned,
         &[
             "select chr(228)",
             "set client_encoding to utf8",
