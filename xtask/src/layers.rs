@@ -71,7 +71,7 @@ const MODULES: &[Module] = &[
     row(10, "listener", &[]),
     row(8, "extended", &[]),
     row(8, "leaving", &[]),
-    row(7, "aim", &[("cached", "tells it that a transaction begins")]),
+    row(7, "aim", &[]),
     row(7, "answer", &[]),
     row(7, "shapes", &[]),
     row(7, "signals", &[]),
@@ -192,7 +192,7 @@ const MODULES: &[Module] = &[
 ];
 
 /// What the shape of the modules may be at most. Numbers that fall are lowered here; none is raised.
-const LIMITS: Limits = Limits { circle_modules: 42, exceptions: 59 };
+const LIMITS: Limits = Limits { circle_modules: 42, exceptions: 58 };
 
 struct Limits {
     /// Modules in the largest circle of uses.
