@@ -1,5 +1,6 @@
 //! Runs cargo, and other programs whose output the caller of a task should see.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -19,6 +20,13 @@ pub fn run_to_end(command: &mut Command) -> Result<()> {
         bail!("{line}: {status}");
     }
     Ok(())
+}
+
+/// Builds the proxy as tests of the whole workspace do: another choice of packages has other features, and cargo would build everything
+/// again. Returns the program.
+pub fn build_proxy() -> Result<PathBuf> {
+    run_to_end(&mut cargo(&["test", "--quiet", "--workspace", "--no-run", "--test=no_alloc"]))?;
+    Ok(crate::target_folder()?.join("debug/weir"))
 }
 
 /// The command as one would type it.

@@ -1,11 +1,12 @@
 //! `cargo xtask check`: everything that needs no server, in one go.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use crate::cargo::{cargo, run_to_end};
+use crate::cargo::{build_proxy, cargo, run_to_end};
 use crate::{layers, tidy};
 
 /// The crates whose tests need nothing but themselves.
@@ -13,25 +14,40 @@ const PURE: &[&str] = &["weir-wire", "weir-sql", "weir-policy", "xtask"];
 /// Where the generated documents are.
 const DOCS_FOLDER: &str = "docs";
 
+type Step = (&'static str, fn(&Path) -> Result<()>);
+
+/// What is read and compiled, and not run.
+const LOOKS: [Step; 4] = [
+    ("format", |_| run_to_end(&mut cargo(&["fmt", "--all", "--check"]))),
+    ("layers", layers::run),
+    ("tidy", tidy::run),
+    ("clippy", |_| run_to_end(&mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))),
+];
+const TESTS: [Step; 2] = [
+    ("tests of the pure crates", |_| run_to_end(&mut pure_tests())),
+    ("unit tests of the proxy", |_| run_to_end(&mut cargo(&["test", "--quiet", "-p", "weir", "--lib"]))),
+];
+const DOCUMENTS: Step =
+    ("documents", |_| run_to_end(Command::new(build_proxy()?).args(["docs", "--check", DOCS_FOLDER]).current_dir(crate::root())));
+
 /// Runs all steps, also after one that failed, so that one run shows everything there is to mend.
 pub fn run(root: &Path) -> Result<()> {
-    type Step = (&'static str, fn(&Path) -> Result<()>);
-    let steps: [Step; 7] = [
-        ("format", |_| run_to_end(&mut cargo(&["fmt", "--all", "--check"]))),
-        ("layers", layers::run),
-        ("tidy", tidy::run),
-        ("clippy", |_| run_to_end(&mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))),
-        ("tests of the pure crates", |_| run_to_end(&mut pure_tests())),
-        ("unit tests of the proxy", |_| run_to_end(&mut cargo(&["test", "--quiet", "-p", "weir", "--lib"]))),
-        ("documents", |_| run_to_end(&mut cargo(&["run", "--quiet", "-p", "weir", "--", "docs", "--check", DOCS_FOLDER]))),
-    ];
+    run_steps(root, LOOKS.iter().chain(&TESTS).chain([&DOCUMENTS]))
+}
+
+/// The same without the tests, for who runs all of them afterwards.
+pub fn run_without_tests(root: &Path) -> Result<()> {
+    run_steps(root, LOOKS.iter().chain([&DOCUMENTS]))
+}
+
+fn run_steps<'a>(root: &Path, steps: impl Iterator<Item = &'a Step>) -> Result<()> {
     let mut failed = Vec::new();
     for (name, step) in steps {
         let begin = Instant::now();
         println!("== {name}");
         if let Err(error) = step(root) {
             println!("{error:#}");
-            failed.push(name);
+            failed.push(*name);
         }
         println!("== {name}: {:.1} s", begin.elapsed().as_secs_f64());
     }
@@ -41,7 +57,7 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn pure_tests() -> std::process::Command {
+fn pure_tests() -> Command {
     let mut command = cargo(&["test", "--quiet"]);
     PURE.iter().for_each(|name| {
         command.args(["-p", name]);

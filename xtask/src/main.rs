@@ -8,6 +8,7 @@ mod date;
 mod driver_suites;
 mod finding;
 mod layers;
+mod memory;
 mod pg;
 mod pg_task;
 mod process;
@@ -68,9 +69,9 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Check => check::run(root()),
-        Task::Test(arguments) => test::run(&arguments, root()),
+        Task::Test(arguments) => memory::move_into().and_then(|()| test::run(&arguments, root())),
         Task::Pg(arguments) => pg_task::run(&arguments),
-        Task::Regress(arguments) => regress::run(&arguments),
+        Task::Regress(arguments) => memory::move_into().and_then(|()| regress::run(&arguments)),
         Task::DriverSuites(arguments) => driver_suites::run(&arguments),
         Task::Transparency(arguments) => transparency::run(&arguments, root()),
         Task::Layers => layers::run(root()),

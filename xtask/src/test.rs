@@ -21,6 +21,10 @@ const VERSION_VARIABLE: &str = "WEIR_TEST_PG";
 const IO_VARIABLE: &str = "WEIR_TEST_IO";
 /// Tells the matrix of configurations which rows to run.
 const MATRIX_VARIABLE: &str = "WEIR_MATRIX";
+/// Tells test programs how many tests to run at the same time.
+const THREADS_VARIABLE: &str = "RUST_TEST_THREADS";
+/// Most tests wait for servers, and take a tenth of a core.
+const TESTS_PER_CORE: usize = 2;
 /// The newest version of PostgreSQL that can be fetched.
 const NEWEST: u32 = 18;
 /// The oldest one Weir works with.
@@ -51,7 +55,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     let mut failed: Vec<String> = Vec::new();
     let mut summary = Summary::default();
     if !arguments.no_check
-        && let Err(error) = check::run(root)
+        && let Err(error) = check::run_without_tests(root)
     {
         println!("{error:#}");
         failed.push("check".to_owned());
@@ -115,6 +119,24 @@ fn count_of(line: &str, word: &str) -> u32 {
     pair.and_then(|pair| pair[0].parse().ok()).unwrap_or(0)
 }
 
+/// The programs of tests before servers, for versions of PostgreSQL beside the one that all tests run on. All packages are named with them: a
+/// choice of some has other features, and cargo would build everything again.
+const BEFORE_SERVERS: [&str; 8] = [
+    "--workspace",
+    "--test=differential",
+    "--test=drivers",
+    "--test=e2e",
+    "--test=hostile_client",
+    "--test=matrix",
+    "--test=no_alloc",
+    "--test=random_sql",
+];
+/// Modules of end-to-end tests in which no server of PostgreSQL says anything that its version could change; those of stores are long
+/// histories over memcached and Redis. They are run once.
+const SAME_EVERYWHERE: [&str; 5] = ["stores::", "store_cluster::", "import::", "ldap::", "pam::"];
+/// The tests of lists.
+const LISTS: [&str; 2] = ["--workspace", "--test=e2e"];
+
 /// Runs the proxy's tests on the newest version once more. A machine that cannot fetch it is told so, and that is no failure.
 fn newest_too(rest: &[String], summary: &mut Summary, failed: &mut Vec<String>) {
     if let Err(error) = crate::pg::fetch(NEWEST) {
@@ -123,7 +145,12 @@ fn newest_too(rest: &[String], summary: &mut Summary, failed: &mut Vec<String>) 
     }
     let name = format!("tests of the proxy on PostgreSQL {NEWEST}");
     summary.lines.push(format!("{name}:"));
-    if let Err(error) = all_tests(Some(NEWEST), &["--package=weir"], rest, summary) {
+    let mut rest = rest.to_vec();
+    // Who names tests wants all that have this name.
+    if rest.is_empty() {
+        rest.extend(SAME_EVERYWHERE.iter().flat_map(|module| ["--skip".to_owned(), module.to_string()]));
+    }
+    if let Err(error) = all_tests(Some(NEWEST), &BEFORE_SERVERS, &rest, summary) {
         println!("{error:#}");
         failed.push(name);
     }
@@ -139,7 +166,7 @@ fn lists_on_all(summary: &mut Summary, failed: &mut Vec<String>) {
         }
         summary.lines.push(format!("{name}:"));
         let of_lists = ["builtin::".to_owned()];
-        if let Err(error) = all_tests(Some(version), &["--package=weir", "--test=e2e"], &of_lists, summary) {
+        if let Err(error) = all_tests(Some(version), &LISTS, &of_lists, summary) {
             println!("{error:#}");
             failed.push(name);
         }
@@ -173,6 +200,10 @@ fn postgres_own(summary: &mut Summary, failed: &mut Vec<String>) {
 fn all_tests(version: Option<u32>, programs: &[&str], rest: &[String], summary: &mut Summary) -> Result<()> {
     let mut command = on_version(cargo(&["test", "--no-fail-fast"]), version)?;
     command.args(programs);
+    if std::env::var_os(THREADS_VARIABLE).is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        command.env(THREADS_VARIABLE, (cores * TESTS_PER_CORE).to_string());
+    }
     if !rest.is_empty() {
         command.arg("--").args(rest);
     }

@@ -13,7 +13,7 @@ use std::fs;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::cargo::{cargo, run_to_end};
+use crate::cargo::build_proxy;
 use differences::Entry;
 use stage::{Stage, Way};
 use suite::{SUITES, Suite, Verdict, Verdicts};
@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for name in &arguments.suites {
         ensure!(SUITES.iter().any(|suite| suite.name == name), "there is no suite {name}");
     }
-    run_to_end(&mut cargo(&["build", "--quiet", "-p", "weir"]))?;
+    build_proxy()?;
     let entries = differences::read()?;
     let (mut is_good, mut has_run) = (true, false);
     for suite in SUITES {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use weir_demo::Programs;
 
-use crate::cargo::{cargo, run_to_end};
+use crate::cargo::build_proxy;
 use differences::{Entry, Hunk};
 use sources::Suite;
 use stage::{Results, Way};
@@ -103,8 +103,7 @@ pub fn prepare() -> Result<Suite> {
 
 /// Builds Weir, runs the suite direct and through it.
 pub fn compare(suite: &Suite, arguments: &Arguments) -> Result<Vec<Outcome>> {
-    run_to_end(&mut cargo(&["build", "--quiet", "-p", "weir"]))?;
-    let program = crate::target_folder()?.join("debug/weir");
+    let program = build_proxy()?;
     let entries = differences::read()?;
     let folder = results_folder()?;
     let _ = fs::remove_dir_all(&folder);

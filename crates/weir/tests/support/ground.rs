@@ -175,12 +175,13 @@ impl Drop for Owned {
     }
 }
 
-/// Settings of all servers of tests, beside those of `weir_demo`. Checkpoints and vacuum would only cost time.
+/// Settings of all servers of tests, beside those of `weir_demo`. Checkpoints and vacuum would only cost time; the size of the log is that
+/// of memory, if the data lie there.
 const SETTINGS: [(&str, &str); 5] = [
     ("max_connections", "400"),
     ("autovacuum", "off"),
     ("checkpoint_timeout", "1h"),
-    ("max_wal_size", "4GB"),
+    ("max_wal_size", "512MB"),
     ("full_page_writes", "off"),
 ];
 
