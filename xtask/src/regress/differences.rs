@@ -1,8 +1,10 @@
 //! What may differ, and why: the table in `differences.txt`, and what `diff` says.
 
+use std::ops::RangeInclusive;
+
 use anyhow::{Context, Result, bail};
 
-use super::PoolMode;
+use super::{PoolMode, Protocol};
 
 const TABLE: &str = include_str!("differences.txt");
 
@@ -11,12 +13,14 @@ const TABLE: &str = include_str!("differences.txt");
 pub struct Entry {
     pub test: String,
     modes: Modes,
+    /// Only in this protocol.
+    protocol: Option<Protocol>,
     /// It hangs on chance whether it occurs.
     is_sometimes: bool,
     pub why: String,
     /// Lines of a `diff`, each with its sign.
     lines: Vec<String>,
-    /// Instead of lines: all between these two lines of the direct run, where chance makes many pictures of one cause.
+    /// They count between these two lines of the direct run only, where chance makes many pictures of one cause.
     part: [Option<String>; 2],
 }
 
@@ -36,25 +40,39 @@ pub struct Hunk {
 }
 
 impl Entry {
-    pub fn is_of(&self, mode: PoolMode) -> bool {
-        self.modes == Modes::All || self.modes == Modes::Only(mode)
+    pub fn is_of(&self, mode: PoolMode, protocol: Protocol) -> bool {
+        let is_of_mode = self.modes == Modes::All || self.modes == Modes::Only(mode);
+        is_of_mode && self.protocol.is_none_or(|own| own == protocol)
     }
 
-    /// Whether a run in this mode in which it did not occur shows that it is not needed.
-    pub fn must_occur(&self, mode: PoolMode) -> bool {
-        !self.is_sometimes && self.is_of(mode)
+    /// Whether a run in which it did not occur shows that it is not needed.
+    pub fn must_occur(&self) -> bool {
+        !self.is_sometimes
+    }
+
+    /// Whether the direct run still prints what the entry is about: its part, and one of the lines that only this run has. One that hangs on
+    /// chance is found to be stale by nothing else.
+    pub fn is_about(&self, direct: &str) -> bool {
+        let mut own = self.lines.iter().filter_map(|line| line.strip_prefix('-')).peekable();
+        let prints = |known: &str| direct.lines().any(|line| is_line(known, line.trim_end()));
+        let has_lines = own.peek().is_none() || own.any(prints);
+        has_lines && (self.part == [None, None] || self.place(direct).is_some())
     }
 
     /// `direct`: what the direct run printed.
     pub fn explains(&self, hunk: &Hunk, direct: &str) -> bool {
-        let [Some(first), Some(last)] = &self.part else {
-            return hunk.lines.iter().all(|line| self.lines.iter().any(|known| is_line(known, line)));
-        };
+        let is_inside = || self.place(direct).is_some_and(|place| place.contains(&(hunk.line as usize)));
+        let is_known = |line: &String| self.lines.iter().any(|known| is_line(known, line));
+        hunk.lines.iter().all(is_known) && (self.part == [None, None] || is_inside())
+    }
+
+    /// The numbers of the part's lines.
+    fn place(&self, direct: &str) -> Option<RangeInclusive<usize>> {
+        let [Some(first), Some(last)] = &self.part else { return None };
         let lines: Vec<&str> = direct.lines().collect();
-        let first = lines.iter().position(|line| line == first);
-        let last = lines.iter().rposition(|line| line == last);
-        let (Some(first), Some(last)) = (first, last) else { return false };
-        (first + 1..=last + 1).contains(&(hunk.line as usize))
+        let first = lines.iter().position(|line| line == first)?;
+        let last = lines.iter().rposition(|line| line == last)?;
+        (first < last).then_some(first + 1..=last + 1)
     }
 }
 
@@ -92,14 +110,15 @@ fn read_table(text: &str) -> Result<Vec<Entry>> {
         }
     }
     for entry in &entries {
-        if entry.why.is_empty() || (entry.lines.is_empty() && entry.part.contains(&None)) {
-            bail!("differences.txt: [{}] needs a reason, and lines or a part", entry.test);
+        let is_half = entry.part.iter().flatten().count() == 1;
+        if entry.why.is_empty() || entry.lines.is_empty() || is_half {
+            bail!("differences.txt: [{}] needs a reason, lines, and both ends of a part if it has one", entry.test);
         }
     }
     Ok(entries)
 }
 
-/// `test`, a mode or `all`, and perhaps `sometimes`.
+/// `test`, a mode or `all`, perhaps a protocol, and perhaps `sometimes`.
 fn read_head(head: &str) -> Result<Entry> {
     let mut words = head.split_whitespace();
     let test = words.next().context("no name of a test")?.to_owned();
@@ -109,12 +128,21 @@ fn read_head(head: &str) -> Result<Entry> {
         Some("transaction") => Modes::Only(PoolMode::Transaction),
         other => bail!("{other:?} is neither all, session nor transaction"),
     };
+    let mut words = words.peekable();
+    let protocol = match words.peek() {
+        Some(&"simple") => Some(Protocol::Simple),
+        Some(&"extended") => Some(Protocol::Extended),
+        _ => None,
+    };
+    if protocol.is_some() {
+        words.next();
+    }
     let is_sometimes = match words.next() {
         Some("sometimes") => true,
         None => false,
-        Some(other) => bail!("{other} is not sometimes"),
+        Some(other) => bail!("{other} is neither simple, extended nor sometimes"),
     };
-    Ok(Entry { test, modes, is_sometimes, why: String::new(), lines: Vec::new(), part: [None, None] })
+    Ok(Entry { test, modes, protocol, is_sometimes, why: String::new(), lines: Vec::new(), part: [None, None] })
 }
 
 /// The hunks of a unified diff without context.
@@ -143,10 +171,12 @@ mod tests {
     #[test]
     fn an_entry_explains_its_own_lines_only() {
         let entries = read_table("# c\n\n[a all]\nwhy\nso\n-1\n+2\n[b transaction sometimes]\nx\n-1\n").unwrap();
-        assert_eq!((entries[0].why.as_str(), entries[0].must_occur(PoolMode::Session)), ("why so", true));
+        assert_eq!((entries[0].why.as_str(), entries[0].must_occur()), ("why so", true));
         assert!(is_line("-a...", "-ab") && !is_line("-a...", "-b") && !is_line("-a", "-ab"));
-        assert!(entries[1].is_of(PoolMode::Transaction) && !entries[1].is_of(PoolMode::Session));
-        assert!(!entries[1].must_occur(PoolMode::Transaction));
+        assert!(
+            entries[1].is_of(PoolMode::Transaction, Protocol::Simple) && !entries[1].is_of(PoolMode::Session, Protocol::Simple)
+        );
+        assert!(!entries[1].must_occur());
         let hunks = read_hunks("--- a\n+++ b\n@@ -7,2 +7 @@ f\n-1\n+2  \n@@ -9 +9 @@\n-1\n-3\n");
         assert_eq!(hunks.iter().map(|hunk| hunk.line).collect::<Vec<_>>(), [7, 9]);
         assert_eq!(hunks.iter().map(|hunk| entries[0].explains(hunk, "")).collect::<Vec<_>>(), [true, false]);
@@ -154,11 +184,27 @@ mod tests {
 
     #[test]
     fn an_entry_explains_a_part_of_a_test() {
-        let entries = read_table("[a all]\nwhy\n<b\n>c\n").unwrap();
-        let hunk = |line| Hunk { line, lines: vec!["-x".into()] };
-        let explained: Vec<bool> = (1..=4).map(|line| entries[0].explains(&hunk(line), "a\nb\nc\nd\n")).collect();
+        let entries = read_table("[a all]\nwhy\n<b\n>c\n-x...\n").unwrap();
+        let hunk = |line, text: &str| Hunk { line, lines: vec![text.into()] };
+        let explained: Vec<bool> = (1..=4).map(|line| entries[0].explains(&hunk(line, "-x1"), "a\nb\nc\nd\n")).collect();
         assert_eq!(explained, [false, true, true, false]);
-        assert!(!entries[0].explains(&hunk(1), "a\n"));
+        assert!(!entries[0].explains(&hunk(2, "-y"), "a\nb\nc\nd\n"), "other lines of the part count");
+        assert!(!entries[0].explains(&hunk(1, "-x1"), "a\n"));
+    }
+
+    #[test]
+    fn an_entry_may_be_of_one_protocol() {
+        let entries = read_table("[a transaction extended]\nwhy\n-1\n[b all simple sometimes]\nwhy\n-1\n").unwrap();
+        assert!(entries[0].is_of(PoolMode::Transaction, Protocol::Extended) && entries[0].must_occur());
+        assert!(!entries[0].is_of(PoolMode::Transaction, Protocol::Simple));
+        assert!(entries[1].is_of(PoolMode::Session, Protocol::Simple) && !entries[1].must_occur());
+    }
+
+    #[test]
+    fn an_entry_about_what_is_not_printed_any_more_is_known() {
+        let entries = read_table("[a all sometimes]\nwhy\n-one...\n-two\n+x\n[a all sometimes]\nwhy\n<b\n>c\n+x\n").unwrap();
+        assert!(entries[0].is_about("a\none more\n") && !entries[0].is_about("a\nb\n"));
+        assert!(entries[1].is_about("b\nx\nc\n") && !entries[1].is_about("b\nx\n") && !entries[1].is_about("c\nb\n"));
     }
 
     #[test]
@@ -168,6 +214,8 @@ mod tests {
             "[a all]\n-1\n",
             "[a all]\nwhy\n",
             "[a all]\nwhy\n<b\n",
+            "[a all]\nwhy\n<b\n>c\n",
+            "[a all]\nwhy\n<b\n-1\n",
             "[a never]\nwhy\n-1\n",
             "[a all often]\nwhy\n-1\n",
         ] {

@@ -155,10 +155,15 @@ fn judge(direct: &Results, through: &Results, entries: &[Entry], mode: PoolMode,
         let hunks = hunks(&direct.file(test), &through.file(test))?;
         let printed = String::from_utf8_lossy(&fs::read(direct.file(test))?).into_owned();
         let mut explain = |hunk: &Hunk| {
-            let explains = |entry: &Entry| entry.test == *test && entry.is_of(mode) && entry.explains(hunk, &printed);
+            let explains = |entry: &Entry| entry.test == *test && entry.is_of(mode, protocol) && entry.explains(hunk, &printed);
             let found = entries.iter().position(explains);
             found.map(|at| needed[at] = true).is_some()
         };
+        let is_stale = |entry: &&Entry| entry.test == *test && entry.is_of(mode, protocol) && !entry.is_about(&printed);
+        for entry in entries.iter().filter(is_stale) {
+            outcome.failed += 1;
+            println!("regress: {test}: no longer prints what differences.txt speaks of: mend it or take it out ({})", entry.why);
+        }
         let unexplained: Vec<&Hunk> = hunks.iter().filter(|hunk| !explain(hunk)).collect();
         if unexplained.is_empty() {
             outcome.passed += 1;
@@ -170,8 +175,9 @@ fn judge(direct: &Results, through: &Results, entries: &[Entry], mode: PoolMode,
             println!("@@ line {} of the direct run\n{}", hunk.line, hunk.lines.join("\n"));
         }
     }
-    let is_missing =
-        |(entry, needed): &(&Entry, &bool)| !**needed && entry.must_occur(mode) && direct.tests.contains(&entry.test);
+    let is_missing = |(entry, needed): &(&Entry, &bool)| {
+        !**needed && entry.must_occur() && entry.is_of(mode, protocol) && direct.tests.contains(&entry.test)
+    };
     for (entry, _) in entries.iter().zip(&needed).filter(is_missing) {
         outcome.failed += 1;
         println!(
