@@ -1,11 +1,9 @@
 //! Connections to servers: made, kept, lent, given up; and what is known of the servers and their databases.
 
 pub mod answers;
-pub mod books;
 pub mod catalogs;
 pub mod census;
 pub mod cluster;
-pub mod fence;
 pub mod follow;
 pub mod follower;
 pub mod link;

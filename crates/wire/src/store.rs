@@ -1,4 +1,4 @@
-//! What is said to a store of answers, memcached or Redis, and what it says: five questions, one reply to each, in order.
+//! What is said to a store of answers, memcached or Redis, and what it says: a reply to each question, in order.
 //!
 //! A reply is bytes from the network: its lengths and counts are bounded, and what is no reply ends the connection.
 
@@ -23,24 +23,14 @@ pub enum Dialect {
 pub enum Ask<'a> {
     /// What is kept under these keys.
     Get(&'a [Vec<u8>]),
-    /// Appends to what is there.
-    Append { key: &'a [u8], bytes: &'a [u8] },
-    /// Puts it there for so many seconds if nothing is.
-    Add { key: &'a [u8], bytes: &'a [u8], seconds: u64 },
-    /// Puts `new` there for so many seconds if what is there is still what a `Get` gave: `old`, with this mark.
-    Swap { key: &'a [u8], old: &'a [u8], mark: u64, new: &'a [u8], seconds: u64 },
     /// Puts it there for so many seconds; 0: for as long as the store likes.
     Set { key: &'a [u8], bytes: &'a [u8], seconds: u64 },
-    /// Takes away what is there.
-    Delete { key: &'a [u8] },
     /// Who we are: user, which may be empty, and password.
     LogIn { user: &'a [u8], password: &'a [u8] },
     /// Which of Redis' databases is meant.
     Select(u32),
     /// What Redis Cluster consists of.
     Nodes,
-    /// Which server process this is.
-    Process,
 }
 
 /// What reply is expected.
@@ -48,34 +38,19 @@ pub enum Ask<'a> {
 pub enum Expect {
     /// To a `Get` of these keys.
     Values(Vec<Vec<u8>>),
-    /// To `Nodes` and `Process`.
+    /// To `Nodes`.
     Text,
     /// To all else.
     Done,
-}
-
-/// What is kept under a key, with a mark that is another one after every change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Value {
-    pub bytes: Vec<u8>,
-    pub mark: u64,
-}
-
-impl Value {
-    fn of((bytes, mark): (&[u8], u64)) -> Value {
-        Value { bytes: bytes.to_vec(), mark }
-    }
 }
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// By place of the keys.
-    Values(Vec<Option<Value>>),
+    Values(Vec<Option<Vec<u8>>>),
     Text(String),
     Done,
-    /// The key was, or was not, there; or what was there has changed.
-    NotDone,
     /// The store will not, in its own words: no room, too large.
     Refused(String),
 }
@@ -156,19 +131,12 @@ const ADVICE: &[(&str, &str)] = &[
     ("NOAUTH", "Set memqcache_redis_password"),
     ("WRONGPASS", "See memqcache_redis_user and memqcache_redis_password"),
     ("AUTH", "See memqcache_redis_user and memqcache_redis_password"),
-    (
-        "NOPERM",
-        "The user must be allowed AUTH, SELECT, GET, MGET, SET, APPEND, EXISTS and EVAL on all keys of memqcache_namespace",
-    ),
-    ("without CAS", "Start memcached without -C"),
-    ("does not keep", "Give it more memory"),
-    ("contradicts itself", "Name the store itself, nothing that stands before several"),
+    ("NOPERM", "The user must be allowed AUTH, SELECT, MGET and SET on all keys of memqcache_namespace"),
     ("CLUSTERDOWN", "See CLUSTER INFO"),
     ("at no node", "See CLUSTER SLOTS"),
-    ("are being moved", "It serves again when that is over"),
-    ("SELECT is not allowed in cluster mode", "The user must be allowed CLUSTER and INFO"),
-    ("MOVED", "The user must be allowed CLUSTER and INFO"),
-    ("CROSSSLOT", "The user must be allowed CLUSTER and INFO"),
+    ("SELECT is not allowed in cluster mode", "The user must be allowed CLUSTER"),
+    ("MOVED", "The user must be allowed CLUSTER"),
+    ("CROSSSLOT", "The user must be allowed CLUSTER"),
     ("no TLS", "See memqcache_sslmode and the parameters behind it, and whether the store has TLS at this port"),
     ("one of a cluster's nodes", "Give memqcache_redis_host one entry, best a name that leads to all nodes"),
 ];
@@ -183,9 +151,14 @@ pub fn is_too_large(words: &str) -> bool {
     words.contains("too large")
 }
 
-/// Whether another node of a cluster has the key, or is about to.
+/// Whether another node of a cluster has the key for good.
 pub fn is_moved(words: &str) -> bool {
-    ["MOVED ", "ASK ", "TRYAGAIN "].iter().any(|sign| words.starts_with(sign))
+    words.starts_with("MOVED ")
+}
+
+/// Whether the key is on its way to another node: that is over soon.
+pub fn is_moving(words: &str) -> bool {
+    ["ASK ", "TRYAGAIN "].iter().any(|sign| words.starts_with(sign))
 }
 
 fn unexpected(bytes: &[u8]) -> StoreError {

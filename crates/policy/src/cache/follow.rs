@@ -1,7 +1,7 @@
 //! Follows what a primary commits, whoever wrote it: what its log says makes answers untrue, and tells up to where that was done.
 //!
 //! In: transactions in the order of their commits, rounds (see `causal`) with the primary's position and snapshot. Out: slots raised and
-//! settled (`Book`: in our memory, or on the way to a store), and the last round that is covered: whatever was visible when that round was
+//! settled, and the last round that is covered: whatever was visible when that round was
 //! asked for has been applied. No IO and no clock.
 //!
 //! A commit stands in the log before others see it, and for long if it waits for a standby. An answer asked for in between shows the rows of
@@ -11,11 +11,10 @@
 //!
 //! While the log is not followed, the slot of the whole database is raised: nothing is given out, and nothing is stored. When a stream
 //! begins, it tells what commits from then on; a transaction whose commit stands in the log before that and is not visible yet would not be told. So the
-//! slot comes down only when all have ended that ran at a snapshot taken after the stream's begin. In a store the slot is not raised: others
-//! may follow, and who does not gives nothing out. It changes once then, and all that was stored before is untrue.
+//! slot comes down only when all have ended that ran at a snapshot taken after the stream's begin.
 
-use super::ledger::Book;
-use super::versions::{Outcome, Slot};
+use super::proof::Floors;
+use super::versions::{Outcome, Slot, Versions};
 use std::collections::VecDeque;
 
 /// Rounds remembered that are not covered yet. Of more, every second one of the older half is forgotten: then a later one must be covered.
@@ -142,14 +141,19 @@ pub struct Follower {
     open: Option<Told>,
     /// Those told that may not be visible yet; their slots are raised.
     pending: Vec<Told>,
-    /// The last round's number and snapshot, of this history.
-    latest: Option<(u64, Snapshot)>,
+    /// The last round of this history.
+    latest: Option<Round>,
+    /// The position of the round that is covered.
+    covered_position: u64,
+    floors: Floors,
+    /// Nothing is admitted from a store that was proven before this round; none: nobody has wished that.
+    forgotten: Option<u64>,
 }
 
 impl Follower {
     /// Nothing is followed yet.
-    pub fn new(database: Slot, book: &mut Book) -> Follower {
-        book.shut(database);
+    pub fn new(database: Slot, versions: &Versions) -> Follower {
+        versions.raise(&[database]);
         Follower {
             database,
             standing: Standing::Away,
@@ -159,7 +163,27 @@ impl Follower {
             open: None,
             pending: Vec::new(),
             latest: None,
+            covered_position: 0,
+            floors: Floors::default(),
+            forgotten: None,
         }
+    }
+
+    /// What was proven before is not to be admitted any more. `next` is the number of the next round that is begun.
+    pub fn forget(&mut self, next: u64) {
+        self.forgotten = Some(next);
+    }
+
+    pub(super) fn forgotten(&self) -> Option<u64> {
+        self.forgotten
+    }
+
+    pub(super) fn covered_position(&self) -> u64 {
+        self.covered_position
+    }
+
+    pub(super) fn floors_mut(&mut self) -> &mut Floors {
+        &mut self.floors
     }
 
     pub fn standing(&self) -> &Standing {
@@ -215,18 +239,19 @@ impl Follower {
     }
 
     /// All of it was told; it wrote before `end`.
-    pub fn commit(&mut self, end: u64, book: &mut Book) -> Result<(), FollowError> {
+    pub fn commit(&mut self, end: u64, versions: &Versions) -> Result<(), FollowError> {
         let told = self.open.take().ok_or(FollowError::Order)?;
         if !told.slots.is_empty() {
             if self.pending.len() >= PENDING_MAX {
                 return Err(FollowError::Pending);
             }
             // First of all: what is covered is looked at before the slots.
-            book.raise(&told.slots);
+            versions.raise(&told.slots);
             match &self.latest {
                 // The round was ahead of the stream: to wait for the next one would keep the tables raised for nothing.
-                Some((round, snapshot)) if snapshot.shows(told.xid) => {
-                    book.settle(&told.slots, Outcome::Committed { round: *round });
+                Some(round) if round.snapshot.shows(told.xid) => {
+                    self.floors.note_changes(&told.slots, round.number, round.position);
+                    versions.settle(&told.slots, Outcome::Committed { round: round.number });
                 }
                 Some(_) | None => self.pending.push(told),
             }
@@ -242,7 +267,7 @@ impl Follower {
     }
 
     /// The primary has said where it is. Gives whether another round is needed.
-    pub fn round(&mut self, round: &Round, book: &mut Book) -> bool {
+    pub fn round(&mut self, round: &Round, versions: &Versions) -> bool {
         let history = match &self.standing {
             Standing::Away => return false,
             Standing::Starting { history, .. } | Standing::Following(history) => *history,
@@ -250,9 +275,10 @@ impl Follower {
         if round.history != history {
             return false;
         }
-        self.settle(round, book);
-        self.settle_start(round, book);
-        self.latest = Some((round.number, round.snapshot.clone()));
+        self.floors.note_round(round.number, round.position);
+        self.settle(round, versions);
+        self.settle_start(round, versions);
+        self.latest = Some(round.clone());
         let covered = Covered { round: round.number, asked_ms: round.asked_ms };
         self.points.push_back(Point { covered, position: round.position });
         if self.points.len() > POINTS_MAX {
@@ -268,49 +294,51 @@ impl Follower {
     }
 
     /// The catalog has changed by which names became tables: what is told just now, or not visible yet, counts for the whole database.
-    pub fn redefine(&mut self, book: &mut Book) {
+    pub fn redefine(&mut self, versions: &Versions) {
         if let Some(open) = &mut self.open {
             open.slots = vec![self.database];
         }
         for told in self.pending.iter_mut().filter(|told| !told.slots.contains(&self.database)) {
-            book.raise(&[self.database]);
+            versions.raise(&[self.database]);
             told.slots.push(self.database);
         }
     }
 
     /// The stream has ended, or says nothing that can be relied upon: what it would have told is not known. `next` as above.
-    pub fn lose(&mut self, next: u64, book: &mut Book) {
+    pub fn lose(&mut self, next: u64, versions: &Versions) {
         if matches!(self.standing, Standing::Following(_)) {
-            book.shut(self.database);
+            versions.raise(&[self.database]);
         }
         self.standing = Standing::Away;
         self.open = None;
         self.latest = None;
         self.points.clear();
         self.covered = Covered::default();
+        self.floors = Floors::default();
         // The database's slot stands for them from here on.
         for told in self.pending.drain(..) {
-            book.settle(&told.slots, Outcome::Committed { round: next });
+            versions.settle(&told.slots, Outcome::Committed { round: next });
         }
     }
 
-    /// Nobody follows this database any more. A book that is our memory outlives that: what is raised in it is settled, as changed.
-    pub fn end(&mut self, next: u64, book: &mut Book) {
-        self.lose(next, book);
-        book.open(self.database, next);
+    /// Nobody follows this database any more. The versions outlive that: what is raised in them is settled, as changed.
+    pub fn end(&mut self, next: u64, versions: &Versions) {
+        self.lose(next, versions);
+        versions.settle(&[self.database], Outcome::Committed { round: next });
     }
 
-    fn settle(&mut self, round: &Round, book: &mut Book) {
+    fn settle(&mut self, round: &Round, versions: &Versions) {
         self.pending.retain(|told| {
             let is_over = round.snapshot.shows(told.xid);
             if is_over {
-                book.settle(&told.slots, Outcome::Committed { round: round.number });
+                self.floors.note_changes(&told.slots, round.number, round.position);
+                versions.settle(&told.slots, Outcome::Committed { round: round.number });
             }
             !is_over
         });
     }
 
-    fn settle_start(&mut self, round: &Round, book: &mut Book) {
+    fn settle_start(&mut self, round: &Round, versions: &Versions) {
         let Standing::Starting { history, round: first, below } = &mut self.standing else { return };
         if round.number < *first {
             return;
@@ -318,13 +346,14 @@ impl Follower {
         let below = *below.get_or_insert(round.snapshot.next);
         if round.snapshot.below >= below {
             self.standing = Standing::Following(*history);
-            book.open(self.database, round.number);
+            self.floors.open(round.number, round.position);
+            versions.settle(&[self.database], Outcome::Committed { round: round.number });
         }
     }
 
     fn cover(&mut self) {
         while let Some(point) = self.points.front().filter(|point| point.position <= self.position) {
-            self.covered = point.covered;
+            (self.covered, self.covered_position) = (point.covered, point.position);
             self.points.pop_front();
         }
     }

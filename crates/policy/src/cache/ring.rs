@@ -93,11 +93,6 @@ impl Ring {
     }
 }
 
-/// The number of a lock on the primary by which Weirs tell each other of a name.
-pub fn lock_number(name: &str) -> u32 {
-    (point(name) >> 32) as u32
-}
-
 fn point(text: &str) -> u64 {
     fnv(text.bytes())
 }

@@ -37,7 +37,7 @@ pub enum Outcome {
 pub struct Deps(Box<[(Slot, u64)]>);
 
 impl Deps {
-    /// Slots and the bases of their stamps in a store (see `stamp`).
+    /// Slots and their stamps, as a store kept them.
     pub fn of_pairs(pairs: Vec<(Slot, u64)>) -> Deps {
         Deps(pairs.into())
     }
@@ -65,8 +65,6 @@ pub struct Versions {
     places: Box<[Place]>,
     /// Slots below are for what is more than a table.
     wide: Slot,
-    /// Of those the bases that were found at each host of a store, host by host: each host has its own. None: there are no two hosts.
-    bases: Box<[AtomicU64]>,
 }
 
 /// The slot all answers hang on.
@@ -75,54 +73,26 @@ const SHARED: Slot = 0;
 /// One slot of so many is for what is more than a table.
 const WIDE_PART: usize = 64;
 
-/// Numbers that no table has, for what is more than a table.
+/// A number that no table has, for the whole database.
 const DATABASE: u32 = 0;
-const DEFINITIONS: u32 = 1;
 
 impl Versions {
     /// `count` slots, two at least.
     pub fn new(count: usize) -> Versions {
-        Versions::for_hosts(count, 1)
-    }
-
-    /// The same where answers are kept in a store of so many hosts.
-    pub fn for_hosts(count: usize, hosts: usize) -> Versions {
         let place = || Place { stamp: AtomicU64::new(0), round: AtomicU64::new(FIRST_ROUND) };
-        let wide = (count / WIDE_PART).max(1);
-        let bases = if hosts > 1 { wide * hosts } else { 0 };
-        Versions {
-            places: (0..count.max(2)).map(|_| place()).collect(),
-            wide: wide as Slot,
-            bases: (0..bases).map(|_| AtomicU64::new(0)).collect(),
-        }
-    }
-
-    /// The base that was found last of a slot at a host.
-    fn base(&self, slot: Slot, host: usize) -> &AtomicU64 {
-        let known = if self.is_wide(slot) { self.bases.get(host * self.wide as usize + slot as usize) } else { None };
-        known.unwrap_or(&self.place(slot).stamp)
+        let wide = (count / WIDE_PART).max(1) as Slot;
+        Versions { places: (0..count.max(2)).map(|_| place()).collect(), wide }
     }
 
     /// The slot of all that a database holds, which all answers from it hang on.
     pub fn of_database(&self, database: &str) -> Slot {
-        self.wide(database, DATABASE)
+        self.wide(database)
     }
 
-    /// The slot of what is defined in a database. Where several Weirs share a store, a change of it tells them to look again at what they
-    /// know.
-    pub fn of_definitions(&self, database: &str) -> Slot {
-        self.wide(database, DEFINITIONS)
-    }
-
-    fn wide(&self, database: &str, number: u32) -> Slot {
+    fn wide(&self, database: &str) -> Slot {
         // With one wide slot it is that of all databases.
         let others = u64::from(self.wide) - 1;
-        if others == 0 { SHARED } else { 1 + (hash(database, number) % others) as Slot }
-    }
-
-    /// Whether a slot is for more than a table.
-    pub fn is_wide(&self, slot: Slot) -> bool {
-        slot < self.wide
+        if others == 0 { SHARED } else { 1 + (hash(database, DATABASE) % others) as Slot }
     }
 
     /// The slot of a table.
@@ -158,22 +128,13 @@ impl Versions {
 
     /// The round that a standby must cover for its answer to be stored. To be asked after `begin`.
     pub fn round_needed(&self, deps: &Deps) -> u64 {
-        let rounds = deps.0.iter().map(|(slot, _)| self.place(*slot).round.load(Ordering::SeqCst));
+        let rounds = deps.0.iter().map(|(slot, _)| self.round_of(*slot));
         rounds.max().unwrap_or(FIRST_ROUND)
     }
 
-    /// Notes what was found in a store, and at which of its hosts: with a base that is new here comes a change, of which all that is known
-    /// is that `round`, which begins after now, covers it. Calls `new` for each, before anybody else can take it for known.
-    pub fn adopt(&self, deps: &Deps, hosts: impl IntoIterator<Item = usize>, round: u64, mut new: impl FnMut(Slot)) {
-        for ((slot, base), host) in deps.0.iter().zip(hosts) {
-            let known = self.base(*slot, host);
-            if known.load(Ordering::SeqCst) != *base {
-                // First of all, as in `settle`.
-                self.place(*slot).round.fetch_max(round, Ordering::SeqCst);
-                new(*slot);
-                known.store(*base, Ordering::SeqCst);
-            }
-        }
+    /// The round that covers a slot's last change. To be asked after `begin`.
+    pub fn round_of(&self, slot: Slot) -> u64 {
+        self.place(slot).round.load(Ordering::SeqCst)
     }
 
     /// A writer of these is about to commit, or may.

@@ -17,11 +17,11 @@ use crate::server::catalogs::Database;
 use crate::server::link::{self, Address, Link, LinkCard};
 use crate::server::loads::Loads;
 use crate::server::pool::{Pool, PoolKey, Purpose};
-use crate::server::stores::{FIRST_WORKER, Stores};
+use crate::server::stores::Stores;
 use crate::traffic::judging::Places;
 use crate::{
-    client::startup, process::listen, server::books, server::cluster, server::fence, server::follower, server::listener,
-    server::sampler, server::shelf, server::survey,
+    client::startup, process::listen, server::cluster, server::follower, server::listener, server::sampler, server::shelf,
+    server::survey,
 };
 use foldhash::{HashMap, HashSet};
 use std::cell::{Cell, Ref, RefCell};
@@ -244,7 +244,7 @@ impl Worker {
     pub fn new(id: WorkerId, shared: Arc<Shared>, reactor: Reactor) -> Rc<Worker> {
         let config = shared.config.load_full();
         let seed = u64::from_le_bytes(crate::random());
-        let stores = shared.answers.as_ref().and_then(|answers| answers.stores(id, &config.cache));
+        let stores = shared.answers.as_ref().and_then(|answers| answers.stores(&config.cache));
         Rc::new(Worker {
             id,
             stores,
@@ -287,11 +287,9 @@ impl Worker {
                 let attend = move |w, stores| shelf::attend(w, stores, at);
                 self.keep("a store of answers", stores, attend, move |w, stores| shelf::give_up(w, stores, at));
             }
-            if self.id == FIRST_WORKER {
-                self.keep("what other Weirs say of the stores", stores, fence::watch, |_, stores| stores.common.revoke());
-                if self.peek_config().cache.follows_wal {
-                    self.keep("what the log tells the stores", stores, books::keep, books::give_up);
-                }
+            if self.id == 0 && !stores.is_shared {
+                let text = "answers in the store are this Weir's alone: without memqcache_invalidation = wal it is not shared";
+                self.shared.log.say(Level::Log, format_args!("{text}"));
             }
         }
         if self.id == 0 {
@@ -308,7 +306,7 @@ impl Worker {
             }
             match self.shared.stop_mode() {
                 Stop::No => {}
-                Stop::Smart | Stop::Fast if self.is_needed() || self.must_tell() => {}
+                Stop::Smart | Stop::Fast if self.is_needed() => {}
                 Stop::Smart | Stop::Fast | Stop::Immediate => return self.end(),
             }
         }
@@ -338,24 +336,6 @@ impl Worker {
     /// client is given.
     fn is_needed(&self) -> bool {
         self.shared.mailboxes.iter().any(|mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0)
-    }
-
-    /// Whether stores of answers are still to hear what sessions have left.
-    fn must_tell(&self) -> bool {
-        let Some(stores) = &self.stores else { return false };
-        let must = stores.leave();
-        shelf::wake(self, stores);
-        must
-    }
-
-    /// Has told to the stores what the primary's log says, if they are told.
-    pub fn wake_books(&self) {
-        let common = self.shared.answers.as_ref().and_then(|answers| answers.common.as_ref());
-        match common.map_or(NO_TASK, |common| common.books.load(Ordering::SeqCst)) {
-            NO_TASK => {}
-            task if self.id == FIRST_WORKER => self.reactor.wake(task),
-            task => self.shared.wake_first(task),
-        }
     }
 
     /// Leaves the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than
@@ -720,6 +700,12 @@ impl Worker {
     pub fn is_primary(&self, node: u16) -> bool {
         let view = self.view();
         view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
+    }
+
+    /// The number of the node that is the primary now.
+    pub fn primary_node(&self) -> Option<u16> {
+        let view = self.view();
+        view.primary.and_then(|at| view.nodes.get(at)).map(|primary| primary.id)
     }
 
     /// Whether the primary is at this address.

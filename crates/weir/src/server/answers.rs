@@ -5,7 +5,7 @@
 //! met or when room is needed. Memory is bounded by `memqcache_total_size`, keys, slots and an allowance for the table included.
 
 use crate::io::reactor::TaskId;
-use crate::server::stores::{Common, Errand, FIRST_WORKER, Stores, Ticket};
+use crate::server::stores::{Common, Stores};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use quick_cache::Weighter;
@@ -16,8 +16,8 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_policy::cache::{Admission, Deps, FIRST_ROUND, Outcome, Price, Reads, Slot, Text, Versions, hosts};
-use weir_policy::config::{CacheConfig, StoreConfig};
+use weir_policy::cache::{Admission, Deps, Outcome, Price, Reads, Slot, Text, Versions};
+use weir_policy::config::CacheConfig;
 
 /// Slots of tables: 256 KB. Tables beyond share them, and make each other's answers untrue.
 const SLOTS: usize = 16 << 10;
@@ -114,8 +114,6 @@ pub struct Doubt {
     pub node: u16,
     pub pid: u32,
     slots: Vec<Slot>,
-    /// The worker whose marks stand in the store for them.
-    worker: Option<u8>,
 }
 
 impl Answers {
@@ -127,11 +125,9 @@ impl Answers {
         // With a store nothing is kept here.
         let least = (config.total_bytes as u64).div_ceil(u64::from(config.answers_max.max(1))).max(1);
         let hasher = RandomState::default();
-        // The configuration was checked.
-        let count = |store: &StoreConfig| hosts(&store.hosts, store.port).map_or(1, |hosts| hosts.len());
         let kept = Cache::with(ANSWERS_FEW, config.total_bytes as u64, Weight { least }, hasher.clone(), Default::default());
         Some(Arc::new(Answers {
-            versions: Arc::new(Versions::for_hosts(SLOTS, config.store().map_or(1, count))),
+            versions: Arc::new(Versions::new(SLOTS)),
             kept,
             admission: Admission::default(),
             puts: AtomicU64::new(0),
@@ -148,9 +144,8 @@ impl Answers {
     }
 
     /// A worker's side of the stores answers are kept in, if they are.
-    pub fn stores(self: &Arc<Answers>, worker: u8, config: &CacheConfig) -> Option<Rc<Stores>> {
-        let own = self.clone();
-        Stores::new(worker, config, self.common.as_ref()?, Box::new(move |slot| own.versions.is_wide(slot)))
+    pub fn stores(&self, config: &CacheConfig) -> Option<Rc<Stores>> {
+        Stores::new(config, self.common.as_ref()?)
     }
 
     /// An answer that PostgreSQL would give now.
@@ -181,19 +176,19 @@ impl Answers {
         is_worth_it
     }
 
-    /// Forgets all answers, those on their way included.
-    pub fn clear(&self) {
-        // First: what was asked for before is not stored after it. What lies in a store is there no answer any more.
-        self.doubt_all(FIRST_ROUND);
+    /// Forgets all answers, those on their way included. `round` begins after now.
+    pub fn clear(&self, round: u64) {
+        // First: what was asked for before is not stored after it. What lies in a store is no answer to us any more.
+        self.doubt_all(round);
         self.kept.clear();
     }
 
     /// Forgets the answers of one user and database to one text, whatever their settings and parameters. False: there is none.
     ///
     /// The keys in a store are not known here, so that all answers are forgotten there.
-    pub fn remove(&self, user: &str, database: &str, text: &[u8]) -> bool {
+    pub fn remove(&self, user: &str, database: &str, text: &[u8], round: u64) -> bool {
         if self.common.is_some() {
-            self.clear();
+            self.clear(round);
             return true;
         }
         let is_it = |key: &Key, answer: &Answer| &*answer.user == user && &*answer.database == database && text_of(key) == text;
@@ -238,15 +233,7 @@ impl Answers {
 
     /// Something unseen happened to all that is known: every answer is untrue from now on. `round` covers it.
     pub fn doubt_all(&self, round: u64) {
-        self.change(&[self.versions.of_all()], round);
-    }
-
-    /// These have changed unseen; `round` covers it. From any thread.
-    pub fn change(&self, slots: &[Slot], round: u64) {
-        match &self.common {
-            None => self.versions.change(slots, round),
-            Some(common) => common.tell(FIRST_WORKER, Errand::Change(slots.to_vec())),
-        }
+        self.versions.change(&[self.versions.of_all()], round);
     }
 
     /// The writers of a database whose end is not known.
@@ -259,10 +246,7 @@ impl Answers {
         let mut doubts = self.doubts.lock();
         if let Some(at) = doubts.iter().position(|known| known == doubt) {
             doubts.swap_remove(at);
-            match (&self.common, doubt.worker) {
-                (Some(common), Some(worker)) => common.tell(worker, Errand::Settle(doubt.slots.clone())),
-                _ => self.versions.settle(&doubt.slots, Outcome::Committed { round }),
-            }
+            self.versions.settle(&doubt.slots, Outcome::Committed { round });
         }
     }
 }
@@ -301,36 +285,20 @@ pub struct Raised {
     answers: Arc<Answers>,
     slots: Vec<Slot>,
     at: Doubt,
-    stores: Option<Rc<Stores>>,
 }
 
 impl Raised {
     /// Nothing yet, on this server process.
-    pub fn none(answers: Arc<Answers>, stores: Option<Rc<Stores>>, database: Arc<str>, node: u16, pid: u32) -> Raised {
-        let worker = stores.as_ref().map(|stores| stores.worker);
-        Raised { answers, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new(), worker }, stores }
+    pub fn none(answers: Arc<Answers>, database: Arc<str>, node: u16, pid: u32) -> Raised {
+        Raised { answers, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new() } }
     }
 
-    /// Raises those that are not yet. In a store they are raised when it says so: see `take`.
+    /// Raises those that are not yet.
     pub fn add(&mut self, slots: &[Slot]) {
         for slot in slots {
-            if self.slots.contains(slot) {
-                continue;
-            }
-            match &self.stores {
-                None => self.answers.versions.raise(&[*slot]),
-                Some(stores) => stores.raise(*slot),
-            }
-            self.slots.push(*slot);
-        }
-    }
-
-    /// Takes over what was raised in a store ahead.
-    pub fn take(&mut self, ticket: Ticket) {
-        for slot in ticket.into_slots() {
-            match &self.stores {
-                Some(stores) if self.slots.contains(&slot) => stores.settle(slot, false),
-                _ => self.slots.push(slot),
+            if !self.slots.contains(slot) {
+                self.answers.versions.raise(&[*slot]);
+                self.slots.push(*slot);
             }
         }
     }
@@ -338,10 +306,7 @@ impl Raised {
     /// It is known how the write ended.
     pub fn settle(mut self, outcome: Outcome) {
         let slots = std::mem::take(&mut self.slots);
-        match &self.stores {
-            None => self.answers.versions.settle(&slots, outcome),
-            Some(stores) => slots.iter().for_each(|slot| stores.settle(*slot, outcome != Outcome::RolledBack)),
-        }
+        self.answers.versions.settle(&slots, outcome);
     }
 }
 
@@ -519,7 +484,7 @@ mod tests {
         let answers = answers(1 << 20, 100);
         let table = answers.versions.of_table("d", 1);
         answers.put((*b"k").into(), answer(&answers, 10));
-        let mut raised = Raised::none(answers.clone(), None, "d".into(), 0, 7);
+        let mut raised = Raised::none(answers.clone(), "d".into(), 0, 7);
         raised.add(&[table, table]);
         drop(raised);
         assert!(answers.get(b"k", 0).is_none() && answers.versions.begin(&[table]).is_none());

@@ -7,6 +7,7 @@ use crate::server::follow::Follow;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
@@ -60,6 +61,8 @@ pub struct Database {
     pub follow_task: AtomicU32,
     /// Its marks, as they were last seen.
     marks: [Mutex<String>; 3],
+    /// Of all of them; 0: none was seen.
+    print: AtomicU64,
 }
 
 /// A value that is another one when something has changed.
@@ -85,6 +88,10 @@ pub struct Report {
     pub error: Option<String>,
 }
 
+fn print_of(mark: Mark, value: &str) -> u64 {
+    foldhash::quality::FixedState::with_seed(mark as u64).hash_one(value)
+}
+
 impl Database {
     fn new(name: &Arc<str>) -> Database {
         Database {
@@ -107,6 +114,7 @@ impl Database {
             follow: Follow::default(),
             follow_task: AtomicU32::new(crate::io::reactor::NO_TASK),
             marks: Default::default(),
+            print: AtomicU64::new(0),
         }
     }
 
@@ -206,17 +214,22 @@ impl Database {
         is_current
     }
 
-    /// Whether a mark was ever seen; it outlives who looks for it.
-    pub fn is_marked(&self, mark: Mark) -> bool {
-        !self.marks[mark as usize].lock().is_empty()
-    }
-
     /// Notes a mark. True: it is another one than when it was seen last.
     pub fn is_another(&self, mark: Mark, value: &str) -> bool {
         let mut known = self.marks[mark as usize].lock();
         let is_other = !known.is_empty() && *known != value;
+        if *known != value {
+            // Weirs before the same servers must find the same.
+            let before = if known.is_empty() { 0 } else { print_of(mark, &known) };
+            self.print.fetch_xor(before ^ print_of(mark, value), Ordering::SeqCst);
+        }
         value.clone_into(&mut known);
         is_other
+    }
+
+    /// A number for all marks as they were seen last: the same in each Weir that has seen the same.
+    pub fn print(&self) -> u64 {
+        self.print.load(Ordering::SeqCst)
     }
 
     /// Nothing shall be connected to it that serves no session.

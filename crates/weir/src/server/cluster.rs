@@ -176,10 +176,6 @@ fn publish(w: &Worker, view: &ClusterView, changed: bool) {
     }
     let primary = |view: &ClusterView| view.primary.map(|at| address(&view.nodes[at]));
     let is_another = primary(&known) != primary(view);
-    if let (true, Some(common)) = (is_another, w.shared.answers.as_ref().and_then(|answers| answers.common.as_ref())) {
-        // Locks on the one before tell nobody anything.
-        common.revoke();
-    }
     w.shared.view.store(Arc::new(view.clone()));
     // What the one before had told may be lost.
     if let (true, Some(answers)) = (is_another, &w.shared.answers) {

@@ -2,8 +2,9 @@
 //! read whenever an answer may come from memory. Decisions are `policy::cache`'s.
 
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use weir_policy::cache::{Book, Covered, FollowError, Follower, History, Ledger, LedgerEntry, Round, Slot, Standing};
+use weir_policy::cache::{Covered, Deps, FollowError, Follower, History, Proof, Proving, Round, Slot, Standing, Versions};
 
 /// `behind_since` of one that has taken in all that is known of.
 const NOT_BEHIND: u64 = u64::MAX;
@@ -43,14 +44,14 @@ pub struct Report {
 #[derive(Debug)]
 struct Machine {
     follower: Follower,
-    book: Book,
+    versions: Arc<Versions>,
     /// The round after the last one that arrived.
     next: u64,
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        self.follower.end(self.next, &mut self.book);
+        self.follower.end(self.next, &self.versions);
     }
 }
 
@@ -71,14 +72,15 @@ impl Default for Follow {
 
 impl Follow {
     /// Nothing of this database is kept from now on until it is followed. True: nobody looks after it yet, and the caller must have it done.
-    pub fn want(&self, database: Slot, book: impl FnOnce() -> Book) -> bool {
+    pub fn want(&self, database: Slot, versions: &Arc<Versions>) -> bool {
         if self.watched.load(Ordering::SeqCst) {
             return false;
         }
         let mut machine = self.machine.lock();
-        machine.get_or_insert_with(|| {
-            let mut book = book();
-            Machine { follower: Follower::new(database, &mut book), book, next: 1 }
+        machine.get_or_insert_with(|| Machine {
+            follower: Follower::new(database, versions),
+            versions: versions.clone(),
+            next: 1,
         });
         !self.watched.swap(true, Ordering::SeqCst)
     }
@@ -131,7 +133,7 @@ impl Follow {
 
     pub fn commit(&self, end: u64) -> Result<(), FollowError> {
         let done = self.act(|machine| {
-            let done = machine.follower.commit(end, &mut machine.book);
+            let done = machine.follower.commit(end, &machine.versions);
             self.has_news.store(machine.follower.pending() > 0, Ordering::Relaxed);
             done
         });
@@ -152,32 +154,23 @@ impl Follow {
     pub fn round(&self, round: &Round) -> bool {
         let is_needed = self.act(|machine| {
             machine.next = round.number + 1;
-            machine.follower.round(round, &mut machine.book)
+            machine.follower.round(round, &machine.versions)
         });
         is_needed.unwrap_or(false)
     }
 
     pub fn redefine(&self) {
-        self.act(|machine| machine.follower.redefine(&mut machine.book));
+        self.act(|machine| machine.follower.redefine(&machine.versions));
+    }
+
+    /// What was proven before is no answer to us any more.
+    pub fn forget(&self, next: u64) {
+        self.act(|machine| machine.follower.forget(next));
     }
 
     /// The stream is gone. `next` is the number of the next round that is begun.
     pub fn lose(&self, next: u64) {
-        self.act(|machine| machine.follower.lose(next, &mut machine.book));
-    }
-
-    /// What it has told may have been lost on the way to the store. Who takes the stream in sees that it is away, and begins again.
-    pub fn fail(&self, next: u64) {
-        self.act(|machine| {
-            machine.follower.lose(next, &mut machine.book);
-            if let Book::Store(ledger) = &mut machine.book {
-                *ledger = Ledger::default();
-            }
-        });
-    }
-
-    pub fn is_away(&self) -> bool {
-        self.standing().is_none_or(|(standing, ..)| matches!(standing, Standing::Away))
+        self.act(|machine| machine.follower.lose(next, &machine.versions));
     }
 
     /// How far it is, up to which position, and how many transactions it has told that may not be visible yet.
@@ -192,46 +185,39 @@ impl Follow {
         let machine = machine.as_mut()?;
         let result = act(machine);
         let covered = machine.follower.covered();
-        let covered = match &mut machine.book {
-            Book::Memory(_) => covered,
-            Book::Store(ledger) => ledger.cover(covered),
-        };
-        self.publish(machine, covered);
-        Some(result)
-    }
-
-    fn publish(&self, machine: &Machine, covered: Covered) {
-        let withheld = if let Book::Store(ledger) = &machine.book { ledger.behind_since_ms() } else { None };
-        let since = withheld.or(machine.follower.behind_since_ms());
+        let since = machine.follower.behind_since_ms();
         self.behind_since_ms.store(since.unwrap_or(NOT_BEHIND), Ordering::Relaxed);
         self.asked_ms.store(covered.asked_ms, Ordering::SeqCst);
         self.round.store(covered.round, Ordering::SeqCst);
+        Some(result)
     }
 
-    /// What the store is to be told, in this order. `number` gives one to each write.
-    pub fn take_entries(&self, number: impl FnMut() -> u64) -> Vec<LedgerEntry> {
-        match self.machine.lock().as_mut().map(|machine| &mut machine.book) {
-            Some(Book::Store(ledger)) => ledger.take(number),
-            _ => Vec::new(),
+    /// What an answer is proven for that came before this round began; see `policy::cache::Proof`. Void if another node than the one that is
+    /// followed is the primary by now.
+    pub fn prove(&self, primary: Option<u16>, deps: &Deps, round: u64) -> Proving {
+        let machine = self.machine.lock();
+        match machine.as_ref().filter(|machine| follows(&machine.follower, primary)) {
+            Some(Machine { follower, versions, .. }) => follower.prove(versions, deps, round),
+            None => Proving::Void,
         }
     }
 
-    /// Asks whether the store knows of what it was told, and publishes what is covered by that. True: it knows of all.
-    pub fn confirm(&self, is_known: impl FnMut(Slot, u64) -> bool) -> bool {
+    /// Whether an answer with this proof is true now: the round that shows what it shows.
+    pub fn admits(&self, primary: Option<u16>, slots: &[Slot], proof: &Proof) -> Option<u64> {
         let mut machine = self.machine.lock();
-        let Some(machine) = machine.as_mut() else { return true };
-        let Book::Store(ledger) = &mut machine.book else { return true };
-        let (covered, is_done) = (ledger.confirm(is_known), ledger.is_done());
-        self.publish(machine, covered);
-        is_done
+        let Machine { follower, versions, .. } = machine.as_mut().filter(|machine| follows(&machine.follower, primary))?;
+        follower.admits(versions, slots, proof)
     }
+}
+
+fn follows(follower: &Follower, primary: Option<u16>) -> bool {
+    matches!(follower.standing(), Standing::Following(history) if Some(history.node) == primary)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use weir_policy::cache::{Snapshot, Versions};
+    use weir_policy::cache::Snapshot;
 
     #[test]
     fn one_that_is_forgotten_and_made_anew_keeps_nothing_out_for_ever() {
@@ -239,8 +225,7 @@ mod tests {
         let slot = versions.of_database("d");
         for _ in 0..2 {
             let follow = Follow::default();
-            let book = || Book::Memory(versions.clone());
-            assert!(follow.want(slot, book) && !follow.want(slot, book));
+            assert!(follow.want(slot, &versions) && !follow.want(slot, &versions));
             assert!(versions.begin(&[slot]).is_none(), "nothing is known yet");
             let history = History { node: 0, system: 1, timeline: 1 };
             follow.start(history, 10, 1);
@@ -255,32 +240,6 @@ mod tests {
             assert_eq!((follow.covered().round, versions.begin(&[slot])), (0, None));
             drop(follow);
             assert!(versions.begin(&[slot]).is_some());
-        }
-    }
-
-    #[test]
-    fn what_may_be_lost_on_the_way_to_a_store_is_covered_by_nothing_until_the_stream_begins_anew() {
-        let follow = Follow::default();
-        follow.want(7, || Book::Store(Ledger::default()));
-        let history = History { node: 0, system: 1, timeline: 1 };
-        let round = |number| Round { number, history, position: 20, snapshot: Snapshot::parse("5:5:").unwrap(), asked_ms: 7 };
-        let mut numbers = 0;
-        let mut take = || {
-            follow.take_entries(|| {
-                numbers += 1;
-                numbers
-            })
-        };
-        for begun in 0..2 {
-            assert!(follow.is_away());
-            follow.start(history, 10, 1);
-            follow.reach(20);
-            follow.round(&round(1));
-            assert!(!follow.is_away());
-            assert_eq!(take(), [LedgerEntry::Raise([7].into(), begun + 1), LedgerEntry::Settle([7].into())]);
-            assert_eq!((follow.covered().round, follow.confirm(|_, _| true), follow.covered().round), (0, true, 1));
-            follow.fail(2);
-            assert_eq!((follow.covered().round, take()), (0, Vec::new()));
         }
     }
 }

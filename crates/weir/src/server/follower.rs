@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use weir_policy::cache::{Book, FollowError, History, Ledger, Slot};
+use weir_policy::cache::{FollowError, History, Slot};
 use weir_policy::causal::read_position;
 use weir_wire::frame::{WireError, back, front};
 use weir_wire::stream::{COPY_BOTH, Change, Piece, Plugin, Stream, Table, read_change, status};
@@ -38,8 +38,6 @@ const QUIET: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Time without sessions after which a database is left alone.
 const LINGER: Duration = Duration::from_secs(60);
-/// The same where answers are kept in a store: whoever begins to follow makes all that is stored of the database untrue, for all Weirs.
-const LINGER_BY_STORE: Duration = Duration::from_secs(3600);
 /// Time for the server to let go of the slot.
 const PART_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes read at once.
@@ -81,19 +79,13 @@ enum FollowerError {
     Protocol { address: Address, cause: FollowError },
     #[error("the primary is another one now, or Weir was configured anew")]
     Moved,
-    #[error("what it told may not have reached the store, by a fault in the proxy")]
-    Lost,
     #[error("it is not wanted any more")]
     Unwanted,
 }
 
 /// Has a database followed; the first worker does it.
 pub fn begin(w: &Worker, database: &Arc<Database>, answers: &Answers) {
-    let book = || match &answers.common {
-        None => Book::Memory(answers.versions.clone()),
-        Some(_) => Book::Store(Ledger::default()),
-    };
-    if database.follow.want(answers.versions.of_database(&database.name), book)
+    if database.follow.want(answers.versions.of_database(&database.name), &answers.versions)
         && let Some(mailbox) = w.shared.mailboxes.first()
     {
         w.shared.positions.follow();
@@ -113,7 +105,6 @@ impl Drop for Duty {
     fn drop(&mut self) {
         self.database.follow_task.store(crate::io::reactor::NO_TASK, Ordering::SeqCst);
         self.database.follow.close(self.w.shared.positions.next_round());
-        self.w.wake_books();
     }
 }
 
@@ -125,7 +116,6 @@ pub async fn watch(w: Rc<Worker>, database: Arc<Database>) {
     while is_wanted(&w, &database, &mut used_at) {
         let Err(error) = follow(&w, &database, &mut used_at).await;
         database.follow.lose(w.shared.positions.next_round());
-        w.wake_books();
         if matches!(error, FollowerError::Unwanted) {
             return;
         }
@@ -142,8 +132,7 @@ fn is_wanted(w: &Worker, database: &Database, used_at: &mut Instant) -> bool {
     if database.has_sessions() {
         *used_at = Instant::now();
     }
-    let linger = if w.stores.is_some() { LINGER_BY_STORE } else { LINGER };
-    let is_used = used_at.elapsed() < linger && !database.follow.is_unwanted();
+    let is_used = used_at.elapsed() < LINGER && !database.follow.is_unwanted();
     is_used && w.shared.stop_mode() < Stop::Fast
 }
 
@@ -398,9 +387,6 @@ impl Source {
         let mut must_answer = self.take(&mut stream, &rest)?;
         loop {
             self.check_wanted(used_at)?;
-            if self.database.follow.is_away() {
-                return Err(FollowerError::Lost);
-            }
             self.tell_if_well();
             let now = Instant::now();
             let is_quiet = now.duration_since(heard_at) >= QUIET && !has_asked;
@@ -472,7 +458,6 @@ impl Source {
                 Piece::Ended => Err(FollowerError::Ended { address: self.address.clone() }),
             };
         });
-        self.w.wake_books();
         fed.map_err(|cause| FollowerError::Wire { address: self.address.clone(), cause })?;
         outcome?;
         if follow.covered() != before {

@@ -424,7 +424,6 @@ impl Scout {
         for database in w.shared.catalogs.all().iter().filter(|database| database.follow.is_watched()) {
             is_needed |= database.follow.round(&round);
         }
-        w.wake_books();
         if is_needed {
             w.shared.positions.want(w.shared.positions.next_round());
         }

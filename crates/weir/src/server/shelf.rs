@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use weir_wire::store::{advice, is_too_large};
 
 /// Time between two looks at what is due.
-pub const TICK: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_millis(50);
 
 /// Time before a host is tried again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -61,12 +61,12 @@ impl From<String> for Cause {
     }
 }
 
-/// Keeps the connection to a host until all sessions are over and it has heard of it. Not cancel safe.
+/// Keeps the connection to a host for as long as the worker runs. Not cancel safe.
 pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
     let shelf = &stores.shelves[at];
     shelf.task.set(w.reactor.current_task());
     let mut seeds = Vec::new();
-    while !stores.is_leaving() {
+    loop {
         let cause = match arrival::arrive(&w, &stores, at, &mut seeds).await {
             Ok(sockets) => {
                 let wire = |socket| Wire { socket, buffer: Vec::new(), written: Vec::new() };
@@ -74,17 +74,12 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
                 let wires = sockets.into_iter().map(wire).collect();
                 let piece = vec![0; PIECE_BYTES].into();
                 let mut line = Line { w: &w, stores: &stores, shelf, at, lanes, wires, piece };
-                shelf.is_attended.set(true);
                 let cause = line.serve().await;
-                shelf.is_attended.set(false);
                 line.wires.into_iter().for_each(|wire| wire.socket.close(&w.reactor));
                 cause
             }
             Err(cause) => cause,
         };
-        if stores.is_leaving() {
-            return;
-        }
         let was_up = stores.is_up(at);
         stores.lose(at);
         wake(&w, &stores);
@@ -99,26 +94,14 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
             );
             w.shared.log.write(Level::Warning, &Who::default(), text);
         }
-        pause(&w, &stores, at, cause.retry()).await;
+        w.reactor.sleep(cause.retry()).await;
     }
 }
 
 /// The task that kept the connection to a host is gone: whoever waits for its answer goes without.
 pub fn give_up(w: &Worker, stores: &Stores, at: usize) {
-    stores.shelves[at].is_attended.set(false);
     stores.lose(at);
     wake(w, stores);
-}
-
-/// Waits before the next attempt; writers may be waiting meanwhile.
-async fn pause(w: &Worker, stores: &Rc<Stores>, at: usize, time: Duration) {
-    let until = Instant::now() + time;
-    while w.reactor.now() < until {
-        stores.set_now(w.millis(Instant::now()));
-        stores.tick(at);
-        wake(w, stores);
-        w.reactor.sleep(TICK).await;
-    }
 }
 
 /// Wakes whoever something has happened to.
@@ -160,13 +143,11 @@ impl Line<'_> {
                 }
             }
             if now >= look_at {
-                self.stores.tick(self.at);
+                self.stores.expire_wanted(self.at);
                 look_at = now + TICK;
             }
+            self.put_proven();
             self.stores.ask_for_wanted(self.at);
-            if self.stores.has_left(self.at) {
-                return Cause::Lost("Weir stops".to_string());
-            }
             for number in 0..self.wires.len() {
                 if let Some(cause) = self.write(number).err().or_else(|| self.is_late(number)) {
                     return Cause::Lost(cause);
@@ -176,6 +157,19 @@ impl Line<'_> {
             wake(self.w, self.stores);
             self.w.reactor.wake_at(look_at);
             parked().await;
+        }
+    }
+
+    /// Stores answers that the primary's log has proven by now; for the others it is woken when more of the log was taken in.
+    fn put_proven(&self) {
+        if !self.stores.has_pending() {
+            return;
+        }
+        let positions = &self.w.shared.positions;
+        // First the list, then the look: what becomes known in between is seen, and what comes later wakes.
+        positions.enlist((self.w.id, self.w.reactor.current_task()), 0);
+        for _ in 0..self.stores.put_proven(self.w.primary_node(), self.w.now_ms()) {
+            self.w.count(Metric::CacheStored);
         }
     }
 
@@ -238,7 +232,7 @@ impl Line<'_> {
             let Some((told, bytes)) = told.map_err(|error| error.to_string())? else { break };
             taken += bytes;
             let Some(sent) = lane.sent.borrow_mut().pop_front() else { break };
-            match self.stores.hear(self.at, number, sent, told) {
+            match self.stores.hear(self.at, sent, told) {
                 Heard::Fine => {}
                 Heard::Missed(text) => self.say_full(&text),
                 Heard::Moved => return Err(Cause::Lost("other nodes of the cluster have its keys now".into())),
@@ -251,10 +245,8 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// It is of use again only when it has been told what it was not: one that refuses that is not back.
     fn say_back(&self) {
-        let common = &self.stores.common;
-        if common.is_logged(self.at) && self.stores.serves(self.at) && common.is_news(self.at, true) {
+        if self.stores.is_up(self.at) && self.stores.common.is_news(self.at, true) {
             self.w.shared.log.say(Level::Log, format_args!("{} serves as a store of answers again", self.shelf.host));
         }
     }

@@ -251,13 +251,9 @@ async fn look(
             // What was relied upon until now is not true any more.
             let catalog = read(w, line, config.clone()).await?;
             let edition = w.shared.catalogs.next_edition();
-            let lies_in_store = w.shared.answers.as_ref().is_some_and(|answers| answers.common.is_some());
-            // What lies in a store may be older than our first look.
-            let is_first = lies_in_store && !database.is_marked(Mark::Definitions);
-            let is_redefined = database.is_another(Mark::Definitions, &fingerprint) || is_first;
+            let is_redefined = database.is_another(Mark::Definitions, &fingerprint);
             if is_redefined {
                 database.follow.redefine();
-                w.wake_books();
                 doubt(w, database);
             }
             debug_assert_ne!(edition, UNKNOWN);
@@ -346,7 +342,7 @@ async fn look_beside(
 /// new catalog is published, and after it.
 fn doubt(w: &Worker, database: &Database) {
     if let Some(answers) = &w.shared.answers {
-        answers.change(&[answers.versions.of_database(&database.name)], w.shared.positions.next_round());
+        answers.versions.change(&[answers.versions.of_database(&database.name)], w.shared.positions.next_round());
     }
 }
 

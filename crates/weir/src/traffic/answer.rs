@@ -52,12 +52,16 @@ fn command(s: &mut Session, w: &Worker, statement: &Rc<Statement>, local: &Local
 /// Forgets all answers, as Pgpool-II does for whoever asks, or those that this user got for one statement in this database.
 /// The notices are Pgpool-II's.
 fn delete_cache(s: &mut Session, w: &Worker, query: Option<&str>) -> &'static str {
+    let round = w.shared.positions.next_round();
+    if w.stores.is_some() {
+        w.shared.catalogs.all().iter().for_each(|database| database.follow.forget(round));
+    }
     match (&w.shared.answers, query) {
         (None, None) => {}
-        (Some(answers), None) => answers.clear(),
+        (Some(answers), None) => answers.clear(round),
         (answers, Some(query)) => {
             let (user, database) = (&s.pools.user, &s.pools.database);
-            let is_there = answers.as_ref().is_some_and(|answers| answers.remove(user, database, query.as_bytes()));
+            let is_there = answers.as_ref().is_some_and(|answers| answers.remove(user, database, query.as_bytes(), round));
             let message = match is_there {
                 true => format!("query cache deleted. query: \"{query}\""),
                 false => format!("query cache does not exist for query: \"{query}\""),

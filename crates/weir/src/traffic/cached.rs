@@ -16,8 +16,7 @@ use crate::monitor::statement_log::{self, Source};
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::answers::{Answer, Answers, Caching, Flight, Key, Raised, WHO_BYTES};
-use crate::server::shelf;
-use crate::server::stores::{Fetch, Ticket, digest_of};
+use crate::server::stores::Fetch;
 use crate::traffic::ahead::{self, Ahead};
 use crate::traffic::batch::Batch;
 use crate::traffic::{begun, causal, judging};
@@ -27,15 +26,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stored::Look;
-use weir_policy::cache::{Deps, Entry, Kept, Outcome, Reads, Slot, bind_holds_a_moment, says_a_moment};
+use weir_policy::cache::{Deps, Outcome, Reads, Slot, bind_holds_a_moment, says_a_moment};
 use weir_policy::config::PoolMode;
 use weir_policy::prepared::{self, Shape};
 use weir_policy::settings::Settings;
 use weir_policy::transaction;
 use weir_sql::facts::Begin;
 use weir_wire::frame::{Header, back};
-use writes::{Late, moves, note_rest, note_write, settle};
-pub use writes::{is_late, must_wait, must_wait_late, must_wait_unread, waits_late};
+use writes::{moves, note_rest, note_write, settle};
 
 /// The parameter by which a session goes without the cache, or takes it again.
 pub const SETTING: &str = "weir.query_cache";
@@ -69,21 +67,16 @@ pub struct Cached {
     wait: Option<fresh::Wait>,
     /// What the store is asked.
     fetch: Option<Fetched>,
-    /// What the doorkeeper said of a statement that waits until an answer of the store's would be fresh, and when.
-    entry: Option<(Entry, Instant)>,
+    /// The doorkeeper has let its statement in, which waits until an answer of the store's would be fresh.
+    is_let_in: bool,
     /// When a statement went to a server without the store's being asked.
     spared_at: Option<Instant>,
-    /// What is raised in the store ahead of a statement that waits.
-    ticket: Option<Ticket>,
-    /// What a transaction that is over has changed and the store is told only now.
-    late: Option<Late>,
 }
 
 /// A read of the store under way, or over.
 struct Fetched {
     fetch: Rc<Fetch>,
     since: Instant,
-    entry: Entry,
 }
 
 /// An answer on its way that is to be stored.
@@ -205,6 +198,7 @@ fn seek(
     key: Key,
     slots: &[Slot],
 ) -> Sought {
+    let key = stored::full(s, w, key);
     let before = before.filter(|before| before.key == key);
     let deps = match (&w.stores, &before) {
         // In this order: who publishes another catalog changes the database's slot after it.
@@ -213,7 +207,7 @@ fn seek(
         (Some(_), Some(before)) => Some(before.deps.clone()),
         (Some(stores), None) => match stored::look(s, w, answers, stores, &key, slots) {
             Look::Wait => return Sought::Flow(Some(Flow::Hold)),
-            Look::Hit { bytes, round, .. } => return Sought::Found(bytes, round),
+            Look::Hit { bytes, round } => return Sought::Found(bytes, round),
             Look::Miss(deps) => Some(deps),
             Look::Off => return Sought::Flow(None),
         },
@@ -349,7 +343,7 @@ enum Found {
 #[inline]
 fn find(s: &mut Session, w: &Worker, answers: &Answers, key: &[u8]) -> Found {
     if w.stores.is_some() {
-        // Nothing is kept here: `stored` asks whether it is fresh.
+        // Nothing is kept here: `stored` asks whether an answer would be fresh.
         return Found::Nothing;
     }
     // In this order: what counts as taken in was raised before.
@@ -467,12 +461,7 @@ fn slots_read(s: &Session, w: &Worker, answers: &Answers, caching: &Caching, pla
     let slots = tables.filter(|tables| tables.len() <= TABLES_MAX && is_told(tables)).map(|tables| {
         let versions = &answers.versions;
         let shared = [versions.of_all(), versions.of_database(&s.pools.database)];
-        let definitions = answers.common.as_ref().map(|_| versions.of_definitions(&s.pools.database));
-        shared
-            .into_iter()
-            .chain(definitions)
-            .chain(tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid)))
-            .collect::<Rc<[Slot]>>()
+        shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid))).collect::<Rc<[Slot]>>()
     });
     if s.pools.known.edition() == s.place.edition() {
         caching.reads.note(place, slots.clone());
@@ -499,10 +488,10 @@ pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
 }
 
 /// What the next statement must see is its own matter. What the store says to this one by now comes too late: the same text may be asked for
-/// again much later. A ticket that nobody has taken over goes: marks that nobody takes away would keep its tables out.
+/// again much later.
 fn forget_waits(s: &mut Session) {
-    (s.cached.waits_until, s.cached.wait, s.cached.entry, s.cached.fetch) = (None, None, None, None);
-    s.cached.ticket = None;
+    (s.cached.waits_until, s.cached.wait, s.cached.fetch) = (None, None, None);
+    s.cached.is_let_in = false;
 }
 
 /// What executes a statement later is about to be sent: a Bind.
@@ -601,7 +590,7 @@ fn close(s: &mut Session, w: &Worker, status: u8) {
     }
     if let (Some(since), Some(stores)) = (s.cached.spared_at.take(), &w.stores) {
         let took = w.reactor.now().saturating_duration_since(since);
-        stores.doorkeeper.borrow_mut().took(took.as_micros() as u64);
+        stores.doorkeeper.borrow_mut().server_took(took.as_micros() as u64);
     }
     if status == IDLE {
         settle(s, w);
@@ -623,12 +612,7 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
             None => {
                 answers.put(key, Answer { bytes: bytes.as_slice().into(), deps, database, user, round, made_ms, took_us, hits })
             }
-            Some(stores) => {
-                stores.doorkeeper.borrow_mut().took(took_us);
-                let is_on_its_way = stores.put(&digest_of(&key), &Kept { took_us, deps, key: &key, bytes: &bytes });
-                shelf::wake(w, stores);
-                is_on_its_way
-            }
+            Some(stores) => stored::keep(s, w, stores, stored::Result { key, deps, bytes: &bytes, round, took_us }),
         };
         if is_stored {
             w.count(Metric::CacheStored);
@@ -659,20 +643,16 @@ fn land(w: &Worker, flight: Flight) {
     });
 }
 
-/// The next statement was refused before it was sent: nothing is waited for, or raised, on its behalf.
+/// The next statement was refused before it was sent: nothing is waited for on its behalf.
 pub fn refused(s: &mut Session, w: &Worker) {
     give_up(s, w);
-    skipped(s, w);
+    skipped(s);
 }
 
-/// The next message is thrown away, since one before it has failed: nothing is waited for, or raised, on its behalf.
+/// The next message is thrown away, since one before it has failed: nothing is waited for on its behalf.
 #[inline]
-pub fn skipped(s: &mut Session, w: &Worker) {
-    let has_ticket = s.cached.ticket.is_some();
+pub fn skipped(s: &mut Session) {
     forget_waits(s);
-    if let (true, Some(stores)) = (has_ticket, &w.stores) {
-        shelf::wake(w, stores);
-    }
 }
 
 /// A Sync of ours has ended an implicit transaction, whose last messages wait for none of the client's.
@@ -697,7 +677,7 @@ pub fn undone(s: &mut Session) {
 pub fn lost(s: &mut Session, w: &Worker) {
     let Some(answers) = &w.shared.answers else { return };
     s.cached.wrote.clear();
-    (s.cached.raised, s.cached.late) = (None, None);
+    s.cached.raised = None;
     refused(s, w);
     (s.cached.ending, s.cached.rolls_back) = (false, false);
     // A server that went down may have lost what it had not flushed.

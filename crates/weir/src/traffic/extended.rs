@@ -285,10 +285,6 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         return refuse(s, w, header, fault);
     }
     let checks_values = judging::checks_values(s, &prepared);
-    let is_unread = is_misread || checks_values;
-    if (is_unread && cached::must_wait_unread(s, w)) || (!is_unread && cached::must_wait(s, w, &prepared.statement)) {
-        return Ok(Flow::Hold);
-    }
     if prepared.statement.signals && !s.up.has_whole(header.frame_bytes()) {
         return Ok(Flow::More);
     }
@@ -512,9 +508,6 @@ fn begin_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, is_bind: bool)
     if is_bind {
         if let Some(fault) = sequences::refusal(s, w, &statement) {
             return refuse(s, w, header, fault).map(Some);
-        }
-        if cached::must_wait_unread(s, w) {
-            return Ok(Some(Flow::Hold));
         }
         cached::unread(s, w);
         begun::note_write(s, w, &statement);

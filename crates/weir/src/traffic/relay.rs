@@ -300,7 +300,7 @@ fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
 fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     if (s.discarding || s.replies.is_skipping()) && is_skippable(header.tag) {
         // It may have waited.
-        cached::skipped(s, w);
+        cached::skipped(s);
         statement_log::passed(s, w, header);
         s.up.eat(header);
         return Ok(Flow::Next);
@@ -515,9 +515,6 @@ fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Sta
     if let Some(fault) = aim::misplaced(s, w, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
-    if cached::must_wait(s, w, &statement) {
-        return Ok(Flow::Hold);
-    }
     cached::sent(s, w, &statement);
     timing::sent(s, w, statement.verb);
     statement_log::sent(s, w, Source::Query);
@@ -604,9 +601,6 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
     let statement = statements::unknown();
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
-    }
-    if cached::must_wait_unread(s, w) {
-        return Ok(Flow::Hold);
     }
     cached::unread(s, w);
     begun::note_write(s, w, &statement);

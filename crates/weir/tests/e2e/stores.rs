@@ -1,23 +1,26 @@
-//! Answers that lie in memcached or Redis, for several Weirs before the same servers.
+//! Answers that lie in memcached or Redis, of one Weir: see `stores_wal` for several.
 //!
 //! Without `memcached` and `redis-server` (Debian: packages of these names) these tests say so and do nothing.
 
 use super::cache::{OBJECTS, REGISTERS, WRITES, history, hits, is_hit, warm};
-use crate::support::faults::{Fault, Network, Toward};
+use crate::support::faults::{Network, Toward};
 use crate::support::ground::{cluster, wait_for_catalog};
 use crate::support::proxy::Folder;
-use crate::support::raw::{first_value, tags};
+use crate::support::raw::first_value;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_demo::ReservedPort;
 
-/// Longest time a write may take when its store is gone: all others have to be told, once.
-const WRITE_LIMIT: Duration = Duration::from_secs(8);
+/// Longest time a statement may take when its store is gone: `memqcache_timeout`, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(4);
+
+/// Answers from the store between two troubles of a history.
+const HITS_BETWEEN: u64 = 20;
 
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
@@ -172,17 +175,15 @@ impl Kind {
 }
 
 #[test]
-fn no_write_through_one_weir_leaves_an_answer_to_the_other_that_is_not_true() {
+fn no_write_through_weir_leaves_an_answer_in_its_store_that_is_not_true() {
     for kind in BOTH {
         let Some(store) = Store::start(kind) else { return };
         let ground = Ground::new();
         ground.prepare(OBJECTS);
-        let (one, other) = (ground.primary_proxy(&store.own_conf()), ground.primary_proxy(&store.own_conf()));
-        let (mut reader, mut writer, mut direct) = (ground.client(&one), ground.client(&other), ground.direct());
-        // What was never asked for is young for a while: all at once.
-        WRITES.iter().for_each(|(read, _)| drop(reader.rows(read)));
+        let proxy = ground.primary_proxy(&store.own_conf());
+        let (mut reader, mut writer, mut direct) = (ground.client(&proxy), ground.client(&proxy), ground.direct());
         for (read, write) in WRITES {
-            let before = warm(&one, &mut reader, read);
+            let before = warm(&proxy, &mut reader, read);
             assert_eq!(before, direct.rows(read), "{read}");
             writer.run(write);
             let (after, expected) = (reader.rows(read), direct.rows(read));
@@ -191,70 +192,106 @@ fn no_write_through_one_weir_leaves_an_answer_to_the_other_that_is_not_true() {
             assert_eq!(writer.rows(read), expected, "the writer itself: {read} after {write}");
         }
         let text = "select count(*) from other";
-        let expected = warm(&one, &mut reader, text);
-        assert_eq!(warm(&other, &mut writer, text), expected);
+        warm(&proxy, &mut reader, text);
         writer.extended("insert into other values ($1)", &["8"]).unwrap();
         assert_eq!(reader.rows(text), direct.rows(text));
     }
 }
 
-/// Runs the history of `cache` over two Weirs, while something happens to the store again and again. Gives what was wrong, and hits.
-pub(super) fn two_weirs<S: Send>(store: &mut S, conf: &str, mut trouble: impl FnMut(&mut S) + Send) -> (Vec<String>, u64) {
+#[test]
+fn a_store_is_of_one_start_of_one_weir_where_the_log_is_not_followed() {
+    for kind in BOTH {
+        let Some(store) = Store::start(kind) else { return };
+        let ground = Ground::new();
+        ground.prepare("create table t as select 1 as a");
+        let conf = format!("{}worker_threads = 1\n", store.own_conf());
+        let read = "select count(*) from t";
+        for count in 1..=2 {
+            let (one, other) = (ground.primary_proxy(&conf), ground.primary_proxy(&conf));
+            let (mut first, mut second) = (ground.client(&one), ground.client(&other));
+            assert_eq!(warm(&one, &mut first, read)[0][0], count.to_string(), "after the write of a Weir before");
+            wait_for_catalog(&mut second, &ground.database);
+            // The second sight asks the store, in which only others' answers lie.
+            (0..2).for_each(|_| assert!(!is_hit(&other, &mut second, read), "an answer of another Weir's"));
+            wait_until("the second to ask", || {
+                second.rows(read);
+                other.metric("cache_stores_asked_total") > 0
+            });
+            warm(&other, &mut second, read);
+            assert_eq!(one.log().matches("this Weir's alone").count(), 1, "{}", one.log());
+            if count == 1 {
+                first.run("insert into t values (2)");
+            }
+        }
+    }
+}
+
+/// Two Weirs or one while a history goes on.
+pub(super) struct Watch<'w> {
+    proxies: &'w [&'w Proxy],
+    is_over: &'w AtomicBool,
+}
+
+impl Watch<'_> {
+    /// Waits until something is so, or the history is over.
+    fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+        wait_until(what, || self.is_over.load(Ordering::SeqCst) || is_so());
+    }
+
+    /// Waits until there were some more answers from the store, or the history is over.
+    pub(super) fn until_hits(&self) {
+        let count = || self.proxies.iter().map(|proxy| hits(proxy)).sum::<u64>();
+        let before = count();
+        self.until("more answers from the store", || count() >= before + HITS_BETWEEN);
+    }
+
+    /// Waits until a Weir has noticed that the store is gone, or the history is over.
+    pub(super) fn until_lost(&self) {
+        let count = || self.proxies.iter().map(|proxy| proxy.metric("cache_stores_lost_total")).sum::<u64>();
+        let before = count();
+        self.until("the store to be missed", || count() > before);
+    }
+}
+
+/// Runs the history of `cache`, while something happens to the store again and again. Gives what was wrong, and hits.
+pub(super) fn one_weir<S: Send>(
+    store: &mut S,
+    conf: &str,
+    mut trouble: impl FnMut(&mut S, &Watch<'_>) + Send,
+) -> (Vec<String>, u64) {
     let cluster = cluster(1);
     for at in 0..REGISTERS {
         cluster.primary().query(&format!("create table r{at} as select 0 as v")).unwrap();
     }
     cluster.wait_caught_up().unwrap();
-    // No Weir knows what another has told its clients: only the primary shows it all.
-    let primary = [cluster.primary()];
-    let (one, other) = (Proxy::before(&primary, conf), Proxy::before(&primary, conf));
-    for proxy in [&one, &other] {
-        let mut client = proxy.console();
-        wait_for_catalog(&mut client, "postgres");
-        (0..REGISTERS).for_each(|at| drop(warm(proxy, &mut client, &format!("select v from r{at}"))));
-    }
-    let before = AtomicU64::new(0);
-    let (is_over, has_begun) = (AtomicBool::new(false), AtomicBool::new(false));
+    let proxy = Proxy::start(&cluster, conf);
+    wait_for_catalog(&mut proxy.console(), "postgres");
+    let (is_over, has_begun, proxies) = (AtomicBool::new(false), AtomicBool::new(false), [&proxy]);
+    let watch = Watch { proxies: &proxies, is_over: &is_over };
     let wrong = std::thread::scope(|scope| {
         scope.spawn(|| {
             wait_until("the history to begin", || has_begun.load(Ordering::SeqCst));
             while !is_over.load(Ordering::SeqCst) {
-                trouble(store);
+                trouble(store, &watch);
             }
         });
-        // What was defined a moment ago is young for a while, about as long as all that follows takes.
-        let settle = || {
-            let names = (0..REGISTERS).map(|at| format!("r{at}")).chain(["o".into(), "l".into()]);
-            let texts: Vec<String> = names.map(|name| format!("select v from {name}")).collect();
-            for proxy in [&one, &other] {
-                let mut client = proxy.console();
-                texts.iter().for_each(|text| drop(warm(proxy, &mut client, text)));
-            }
-            before.store(hits(&one) + hits(&other), Ordering::SeqCst);
-            has_begun.store(true, Ordering::SeqCst);
-        };
-        let wrong = history(&[&one, &other], &cluster.standbys()[0], &settle);
+        let wrong = history(&proxies, &cluster.standbys()[0], &|| has_begun.store(true, Ordering::SeqCst));
         is_over.store(true, Ordering::SeqCst);
         wrong
     });
-    (wrong, hits(&one) + hits(&other) - before.into_inner())
-}
-
-pub(super) fn a_moment() {
-    std::thread::park_timeout(Duration::from_millis(700));
+    (wrong, hits(&proxy))
 }
 
 #[test]
-fn no_history_of_two_weirs_shows_a_value_that_no_server_would_have_shown() {
+fn no_history_over_a_store_shows_a_value_that_no_server_would_have_shown() {
     for kind in BOTH {
         let Some(mut store) = Store::start(kind) else { return };
         let conf = store.own_conf();
-        let (wrong, hits) = two_weirs(&mut store, &conf, |_| a_moment());
+        let (wrong, hits) = one_weir(&mut store, &conf, |_, watch| watch.until_hits());
         assert!(wrong.is_empty(), "{} of them, the first: {}", wrong.len(), wrong[0]);
         assert!(hits > 0);
-        // Those Weirs were killed, and may have left marks.
-        store.flush();
-        let (wrong, _) = two_weirs(&mut store, &format!("{conf}memqcache_auto_cache_invalidation = off"), |_| a_moment());
+        let off = format!("{conf}memqcache_auto_cache_invalidation = off");
+        let (wrong, _) = one_weir(&mut store, &off, |_, watch| watch.until_hits());
         assert!(!wrong.is_empty(), "without invalidation nothing is found wrong: this test finds nothing");
     }
 }
@@ -263,9 +300,9 @@ fn no_history_of_two_weirs_shows_a_value_that_no_server_would_have_shown() {
 fn a_store_that_forgets_hangs_or_is_started_again_makes_nothing_wrong() {
     for kind in BOTH {
         let Some(mut store) = Store::start(kind) else { return };
-        let (mut turn, conf) = (0, store.own_conf());
-        let (wrong, hits) = two_weirs(&mut store, &conf, |store| {
-            a_moment();
+        let (mut turn, conf) = (0, format!("{}memqcache_timeout = 100\n", store.own_conf()));
+        let (wrong, hits) = one_weir(&mut store, &conf, |store, watch| {
+            watch.until_hits();
             turn += 1;
             match turn % 3 {
                 0 => {
@@ -275,27 +312,69 @@ fn a_store_that_forgets_hangs_or_is_started_again_makes_nothing_wrong() {
                 1 => store.flush(),
                 _ => {
                     store.signal(Signal::STOP);
-                    a_moment();
+                    watch.until_lost();
                     store.signal(Signal::CONT);
                 }
             }
         });
         assert!(wrong.is_empty(), "{} of them, the first: {}", wrong.len(), wrong[0]);
-        assert!(hits < u64::MAX);
+        assert!(hits > 0);
+        assert!(turn > 1, "the store had no trouble");
     }
 }
 
 #[test]
-fn a_standby_that_lags_behind_another_weirs_write_gives_no_answer_that_stays() {
+fn what_was_garbled_cut_off_or_is_of_another_question_is_a_miss() {
+    let Some(store) = Store::start(Kind::Redis) else { return };
+    let ground = Ground::new();
+    let tables: Vec<String> = (0..4).map(|at| format!("t{at}")).collect();
+    tables.iter().enumerate().for_each(|(at, table)| ground.prepare(&format!("create table {table} as select {at} as a")));
+    let proxy = ground.primary_proxy(&store.own_conf());
+    let mut client = ground.client(&proxy);
+    let read = |table: &str| format!("select a from {table}");
+    for act in [
+        // Each has what another has; a letter of each is another one; of each the end is missing; all are rubbish.
+        "local last = redis.call('GET', keys[#keys]) for _, key in ipairs(keys) do local own = redis.call('GET', key) \
+         redis.call('SET', key, last) last = own end",
+        "for _, key in ipairs(keys) do redis.call('SETRANGE', key, redis.call('STRLEN', key) - 8, 'x') end",
+        "for _, key in ipairs(keys) do redis.call('SET', key, redis.call('GETRANGE', key, 0, -9)) end",
+        "for _, key in ipairs(keys) do redis.call('SET', key, 'rubbish') end",
+    ] {
+        tables.iter().for_each(|table| drop(warm(&proxy, &mut client, &read(table))));
+        let answer = store.say(&format!("EVAL \"local keys = redis.call('KEYS', '*') {act} return 'OK'\" 0\r\n"));
+        assert!(answer.contains("OK"), "{answer}");
+        for (at, table) in tables.iter().enumerate() {
+            let before = hits(&proxy);
+            assert_eq!(client.value(&read(table)), at.to_string(), "{act}");
+            assert_eq!(hits(&proxy), before, "{act}");
+        }
+    }
+}
+
+#[test]
+fn who_has_answers_forgotten_gets_none_of_before_from_the_store() {
+    let Some(store) = Store::start(Kind::Memcached) else { return };
+    let ground = Ground::new();
+    ground.prepare("create table t as select 1 as a");
+    let proxy = ground.primary_proxy(&store.own_conf());
+    let mut client = ground.client(&proxy);
+    let read = "select count(*) from t";
+    warm(&proxy, &mut client, read);
+    client.run("PGPOOL SET CACHE DELETE");
+    assert!(!is_hit(&proxy, &mut client, read));
+    warm(&proxy, &mut client, read);
+}
+
+#[test]
+fn a_standby_that_lags_behind_a_write_gives_no_answer_that_stays() {
     let Some(store) = Store::start(Kind::Memcached) else { return };
     let cluster = cluster(1);
     cluster.primary().query("create table t (a int)").unwrap();
     cluster.wait_caught_up().unwrap();
     let conf = format!("{}causal_reads = off", store.own_conf());
-    let (near, far) = (Proxy::start(&cluster, &conf), Proxy::start(&cluster, &conf));
-    let (mut reader, mut writer) = (near.console(), far.console());
+    let near = Proxy::start(&cluster, &conf);
+    let (mut reader, mut writer) = (near.console(), near.console());
     wait_for_catalog(&mut reader, "postgres");
-    wait_for_catalog(&mut writer, "postgres");
     let read = "select count(*) from t";
     warm(&near, &mut reader, read);
     for count in 1..=3 {
@@ -308,17 +387,15 @@ fn a_standby_that_lags_behind_another_weirs_write_gives_no_answer_that_stays() {
         cluster.standbys()[0].resume_replay().unwrap();
         wait_until("the standby to go on", || reader.value(read) == count.to_string());
         assert_eq!(warm(&near, &mut reader, read)[0][0], count.to_string());
-        // A look at the locks that comes late on a busy machine is a miss.
-        assert_eq!(warm(&far, &mut writer, read)[0][0], count.to_string());
     }
 }
 
-/// Runs a statement within the time a write may take without a store.
+/// Runs a statement within the time it may take without a store.
 pub(super) fn run_soon(client: &mut Raw, text: &str) {
     let begun = Instant::now();
     client.run(text);
     let took = begun.elapsed();
-    assert!(took < WRITE_LIMIT, "{text} took {took:?}");
+    assert!(took < LIMIT, "{text} took {took:?}");
 }
 
 #[test]
@@ -348,100 +425,15 @@ fn a_store_that_is_gone_or_hangs_is_missed_and_said_so_once() {
     }
 }
 
-/// Two Weirs before one store, and table `t`. The far one reaches the store through a network of ours.
-struct Split {
-    _store: Store,
-    ground: Ground,
-    network: Network,
-    near: Proxy,
-    far: Proxy,
-}
-
-impl Split {
-    fn start(kind: Kind) -> Option<Split> {
-        let store = Store::start(kind)?;
-        let ground = Ground::new();
-        ground.prepare("create table t as select 1 as a");
-        let network = Network::to(store.port.number());
-        let (near, far) = (ground.primary_proxy(&store.own_conf()), ground.primary_proxy(&store.conf(network.port())));
-        Some(Split { _store: store, ground, network, near, far })
-    }
-}
-
-#[test]
-fn what_a_weir_writes_that_is_cut_off_from_the_store_the_others_do_not_give_out() {
-    for kind in BOTH {
-        let Some(Split { _store, ground, network, near, far }) = Split::start(kind) else { return };
-        let (mut reader, mut writer) = (ground.client(&near), ground.client(&far));
-        let read = "select count(*) from t";
-        warm(&near, &mut reader, read);
-        for count in 2..=4 {
-            // The names of the host differ, so that each knows the other's lock for one it does not know.
-            network.stall_all();
-            run_soon(&mut writer, &format!("insert into t values ({count})"));
-            assert_eq!(reader.value(read), count.to_string());
-            assert!(!is_hit(&near, &mut reader, read), "the other may write any time");
-            network.cut();
-            network.go_on();
-            assert_eq!(warm(&near, &mut reader, read)[0][0], count.to_string());
-        }
-    }
-}
-
-#[test]
-fn what_a_weir_wrote_that_dies_cut_off_from_the_store_the_others_do_not_give_out() {
-    for kind in BOTH {
-        let Some(Split { _store, ground, network, near, far }) = Split::start(kind) else { return };
-        let (mut reader, mut writer) = (ground.client(&near), ground.client(&far));
-        let read = "select count(*) from t";
-        warm(&near, &mut reader, read);
-        network.stall_all();
-        run_soon(&mut writer, "insert into t values (2)");
-        drop((writer, far));
-        // Nobody has told the store, nor ever will.
-        let end = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < end {
-            assert_eq!(reader.value(read), "2");
-        }
-        assert_eq!(warm(&near, &mut reader, read)[0][0], "2");
-    }
-}
-
-#[test]
-fn what_a_weir_that_died_cut_off_from_the_store_has_left_running_is_seen_when_it_is_over() {
-    let Some(Split { _store, ground, network, near, far }) = Split::start(Kind::Memcached) else { return };
-    let (mut reader, mut writer, mut direct, mut lock) =
-        (ground.client(&near), ground.client(&far), ground.direct(), ground.direct());
-    let read = "select count(*) from t";
-    warm(&near, &mut reader, read);
-    lock.run("begin; lock table t in share mode");
-    network.stall_all();
-    writer.send(&wire::query("insert into t values (2)"));
-    let runs = "select count(*) from pg_locks where relation = 't'::regclass and not granted";
-    wait_until("the write to wait for the lock", || direct.value(runs) == "1");
-    drop((writer, far));
-    let (before, end) = (hits(&near), Instant::now() + Duration::from_secs(5));
-    while Instant::now() < end {
-        assert_eq!(reader.value(read), "1");
-    }
-    assert_eq!(hits(&near), before, "answers from the store while what nobody will tell of may be committed any time");
-    assert!(near.log().contains("another Weir may have been lost"), "{}", near.log());
-    lock.run("commit");
-    wait_until("the write to be over", || direct.value(read) == "2");
-    assert_eq!(reader.value(read), "2");
-    assert_eq!(warm(&near, &mut reader, read)[0][0], "2");
-}
-
 #[test]
 fn what_the_store_has_said_to_a_statement_that_a_server_answered_is_not_given_to_the_next() {
     let Some(store) = Store::start(Kind::Memcached) else { return };
     let ground = Ground::new();
     ground.prepare("create table t as select 1 as a");
     let network = Network::to(store.port.number());
-    let near = ground.primary_proxy(&store.own_conf());
     let far = ground.primary_proxy(&format!("{}memqcache_timeout = 2s\n", store.conf(network.port())));
     let read = "select a from t";
-    let mut definer = ground.client(&near);
+    let mut definer = ground.client(&far);
     definer.run("create table one (a int)");
     wait_for_catalog(&mut definer, &ground.database);
     let mut readers: Vec<Raw> = (0..8).map(|_| ground.client(&far)).collect();
@@ -474,81 +466,6 @@ fn what_the_store_has_said_to_a_statement_that_a_server_answered_is_not_given_to
 }
 
 #[test]
-fn a_write_that_waits_and_is_skipped_since_its_parse_has_failed_leaves_no_marks() {
-    let Some(Split { _store, ground, network, near, far }) = Split::start(Kind::Memcached) else { return };
-    let (mut reader, mut writer) = (ground.client(&near), ground.client(&far));
-    let read = "select count(*) from t";
-    warm(&near, &mut reader, read);
-    writer.run("insert into t values (2)");
-    // The server says no long before the store knows.
-    network.set(Toward::Client, Fault::Delay(Duration::from_millis(90)));
-    let insert = wire::parse("", "insert into t select nothing_of_that_name");
-    writer.send(&[insert, wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
-    assert!(tags(&writer.until_ready()).starts_with('E'));
-    network.set(Toward::Client, Fault::None);
-    // It says nothing more, and stays.
-    assert_eq!(warm(&near, &mut reader, read)[0][0], "2");
-    drop(writer);
-}
-
-#[test]
-fn a_write_that_waits_while_invalidation_is_switched_off_leaves_no_marks() {
-    let Some(store) = Store::start(Kind::Memcached) else { return };
-    let ground = Ground::new();
-    ground.prepare("create table t as select 1 as a");
-    let network = Network::to(store.port.number());
-    let near = ground.primary_proxy(&store.own_conf());
-    let far = ground.primary_proxy(&format!("{}memqcache_timeout = 2s\nworker_threads = 1\n", store.conf(network.port())));
-    let (mut reader, mut writer, mut other) = (ground.client(&near), ground.client(&far), ground.client(&far));
-    let read = "select count(*) from t";
-    warm(&near, &mut reader, read);
-    network.stall_all();
-    writer.send(&wire::query("insert into t values (2)"));
-    assert!(writer.is_silent_for(Duration::from_millis(50)), "it waits until the store knows");
-    far.add_conf("memqcache_auto_cache_invalidation = off");
-    far.reload();
-    assert!(tags(&writer.until_ready()).ends_with('Z'));
-    network.cut();
-    network.go_on();
-    // The writer stays, and says nothing more. Who asks on its worker asks after its marks were sent.
-    assert_eq!(warm(&far, &mut other, read)[0][0], "1", "nobody was told of the write, as was wished");
-    assert_eq!(warm(&near, &mut reader, read)[0][0], "1");
-    drop(writer);
-}
-
-#[test]
-fn stamps_of_a_weir_that_was_killed_right_after_it_had_made_them_are_trusted_soon() {
-    let Some(Split { _store: store, ground, network: _network, near, far }) = Split::start(Kind::Memcached) else { return };
-    let (mut reader, mut first) = (ground.client(&near), ground.client(&far));
-    let read = "select count(*) from t";
-    let own = store.port.number();
-    wait_until("a stamp that is young", || {
-        first.rows(read);
-        store.say(&format!("get test_{own}:s:0\r\n")).contains("y\r\n")
-    });
-    drop((first, far));
-    assert_eq!(warm(&near, &mut reader, read)[0][0], "1");
-}
-
-#[test]
-fn a_weir_that_was_killed_while_it_told_of_a_change_that_is_past_keeps_no_answers_out_for_long() {
-    let Some(Split { _store: store, ground, network, near, far }) = Split::start(Kind::Memcached) else { return };
-    let (mut reader, mut admin) = (ground.client(&near), ground.client(&far));
-    let read = "select count(*) from t";
-    let own = store.port.number();
-    let has_marks = || store.say(&format!("get test_{own}:s:0\r\n")).contains(',');
-    warm(&far, &mut admin, read);
-    warm(&near, &mut reader, read);
-    assert!(!has_marks());
-    // It never hears that its mark is there, and so does not take it away.
-    network.stall_present(&[Toward::Client]);
-    admin.send(&wire::query("PGPOOL SET CACHE DELETE"));
-    wait_until("the mark of the change", has_marks);
-    drop((admin, far));
-    assert_eq!(warm(&near, &mut reader, read)[0][0], "1");
-}
-
-#[test]
 fn answers_are_spread_over_hosts_and_one_that_goes_is_missed() {
     let (Some(one), Some(mut other)) = (Store::start(Kind::Memcached), Store::start(Kind::Memcached)) else { return };
     let ground = Ground::new();
@@ -556,15 +473,12 @@ fn answers_are_spread_over_hosts_and_one_that_goes_is_missed() {
     tables.iter().for_each(|table| ground.prepare(&format!("create table {table} as select 1 as a")));
     let hosts = format!("127.0.0.1:{},127.0.0.1:{}", one.port.number(), other.port.number());
     let conf = format!("{}memqcache_memcached_host = '{hosts}'\n", one.own_conf());
-    let (near, far) = (ground.primary_proxy(&conf), ground.primary_proxy(&conf));
-    let (mut reader, mut writer) = (ground.client(&near), ground.client(&far));
+    let near = ground.primary_proxy(&conf);
+    let (mut reader, mut writer) = (ground.client(&near), ground.client(&near));
     let count = |table: &str| format!("select count(*) from {table}");
-    tables.iter().for_each(|table| drop(reader.rows(&count(table))));
     tables.iter().for_each(|table| drop(warm(&near, &mut reader, &count(table))));
     let items = |store: &Store| store.say("stats\r\n");
     assert!([&one, &other].iter().all(|store| !items(store).contains("STAT curr_items 0\r")), "both hold something");
-    // Each host has stamps of its own of what all answers hang on: to go from one to the other is no change.
-    wait_until("one after the other to be hits", || tables.iter().all(|table| is_hit(&near, &mut reader, &count(table))));
     let write = |writer: &mut Raw, reader: &mut Raw, expected: &str| {
         for table in &tables {
             run_soon(writer, &format!("insert into {table} values (1)"));
@@ -582,24 +496,18 @@ fn answers_are_spread_over_hosts_and_one_that_goes_is_missed() {
 }
 
 #[test]
-fn questions_that_seldom_come_twice_are_looked_for_when_they_do() {
+fn a_question_is_looked_for_in_the_store_on_its_second_sight() {
     let Some(store) = Store::start(Kind::Memcached) else { return };
     let ground = Ground::new();
     ground.prepare(OBJECTS);
-    let proxy = ground.primary_proxy(&store.own_conf());
+    let proxy = ground.primary_proxy(&format!("{}worker_threads = 1\n", store.own_conf()));
     let mut client = ground.client(&proxy);
     warm(&proxy, &mut client, "select count(*) from t");
-    let spared = || proxy.metric("cache_stores_spared_total");
+    let counts = || (proxy.metric("cache_stores_spared_total"), proxy.metric("cache_stores_asked_total"));
+    let before = counts();
     (0..500).for_each(|number| drop(client.rows(&format!("select b from t where a = {number}"))));
-    assert_eq!(spared(), 0, "so few questions are no burden");
-    (500..3000).for_each(|number| drop(client.rows(&format!("select b from t where a = {number}"))));
-    let before = spared();
-    assert!(before > 1000, "{before} of 3000 were spared");
-    // Once in 32 a new question asks nevertheless: of two in a row one does not.
-    (3000..3002).for_each(|number| drop(client.rows(&format!("select b from t where a = {number}"))));
-    assert!(spared() > before, "new ones are still spared");
-    let text = "select b from t where a = 3001";
+    assert_eq!(counts(), (before.0 + 500, before.1));
+    let text = "select b from t where a = 7";
     assert_eq!(warm(&proxy, &mut client, text), client.rows(text));
-    let spared_before = spared();
-    assert!(is_hit(&proxy, &mut client, text) && spared() == spared_before, "asked for again it comes from the store");
+    assert!(counts().1 > before.1);
 }

@@ -33,69 +33,44 @@ fn check_refused(dialect: Dialect, expect: &Expect, bytes: &[u8]) {
 #[test]
 fn memcached_is_asked_in_its_text_protocol() {
     let check = |ask: Ask<'_>, expected: &str| check_written(Dialect::Memcached, ask, expected);
-    check(Ask::Get(&two_keys()), "gets a b\r\n");
-    check(Ask::Append { key: b"a", bytes: b"xy" }, "append a 0 0 2\r\nxy\r\n");
-    check(Ask::Add { key: b"a", bytes: b"", seconds: 9 }, "add a 0 9 0\r\n\r\n");
-    check(Ask::Swap { key: b"a", old: b"1", mark: 7, new: b"22", seconds: 9 }, "cas a 0 9 2 7\r\n22\r\n");
+    check(Ask::Get(&two_keys()), "get a b\r\n");
     check(Ask::Set { key: b"a", bytes: b"x", seconds: 60 }, "set a 0 60 1\r\nx\r\n");
     check(Ask::Set { key: b"a", bytes: b"x", seconds: 10_000_000 }, "set a 0 2592000 1\r\nx\r\n");
-    check(Ask::Delete { key: b"a" }, "delete a\r\n");
 }
 
 #[test]
 fn redis_is_asked_in_arrays_of_strings() {
     let check = |ask: Ask<'_>, expected: &str| check_written(Dialect::Redis, ask, expected);
     check(Ask::Get(&two_keys()), "*3\r\n$4\r\nMGET\r\n$1\r\na\r\n$1\r\nb\r\n");
-    check(Ask::Delete { key: b"a" }, "*2\r\n$3\r\nDEL\r\n$1\r\na\r\n");
-    check(
-        Ask::Add { key: b"a", bytes: b"x", seconds: 9 },
-        "*6\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nx\r\n$2\r\nNX\r\n$2\r\nEX\r\n$1\r\n9\r\n",
-    );
     check(Ask::Set { key: b"a", bytes: b"x", seconds: 0 }, "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nx\r\n");
     check(Ask::Set { key: b"a", bytes: b"x", seconds: 9 }, "*5\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\nx\r\n$2\r\nEX\r\n$1\r\n9\r\n");
     check(Ask::LogIn { user: b"", password: b"p" }, "*2\r\n$4\r\nAUTH\r\n$1\r\np\r\n");
     check(Ask::LogIn { user: b"u", password: b"p" }, "*3\r\n$4\r\nAUTH\r\n$1\r\nu\r\n$1\r\np\r\n");
     check(Ask::Nodes, "*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n");
-    check(Ask::Process, "*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n");
     check(Ask::Select(3), "*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n");
-    let mut out = Vec::new();
-    Dialect::Redis.write(Ask::Swap { key: b"a", old: b"1", mark: 0, new: b"2", seconds: 9 }, &mut out);
-    assert!(
-        out.starts_with(b"*7\r\n$4\r\nEVAL\r\n") && out.ends_with(b"$1\r\n1\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\n2\r\n$1\r\n9\r\n")
-    );
 }
 
 #[test]
 fn replies_are_read_whole() {
     use Dialect::{Memcached, Redis};
     let values = Expect::Values(two_keys());
-    let value = |bytes: &[u8], mark| Some(Value { bytes: bytes.to_vec(), mark });
+    let value = |bytes: &[u8]| Some(bytes.to_vec());
     check_read(Memcached, &values, b"END\r\n", &Told::Values(vec![None, None]));
-    check_read(Memcached, &values, b"VALUE b 0 4 12\r\nx\r\ny\r\nEND\r\n", &Told::Values(vec![None, value(b"x\r\ny", 12)]));
+    check_read(Memcached, &values, b"VALUE b 0 4\r\nx\r\ny\r\nEND\r\n", &Told::Values(vec![None, value(b"x\r\ny")]));
     check_read(
         Memcached,
         &values,
-        b"VALUE a 0 0 1\r\n\r\nVALUE b 5 1 2\r\nz\r\nEND\r\n",
-        &Told::Values(vec![value(b"", 1), value(b"z", 2)]),
+        b"VALUE a 0 0\r\n\r\nVALUE b 5 1\r\nz\r\nEND\r\n",
+        &Told::Values(vec![value(b""), value(b"z")]),
     );
-    for (line, told) in [
-        ("STORED", Told::Done),
-        ("DELETED", Told::Done),
-        ("NOT_STORED", Told::NotDone),
-        ("EXISTS", Told::NotDone),
-        ("NOT_FOUND", Told::NotDone),
-    ] {
-        check_read(Memcached, &Expect::Done, format!("{line}\r\n").as_bytes(), &told);
-    }
+    check_read(Memcached, &Expect::Done, b"STORED\r\n", &Told::Done);
     let large = "SERVER_ERROR object too large for cache";
     check_read(Memcached, &Expect::Done, format!("{large}\r\n").as_bytes(), &Told::Refused(large.into()));
-    check_read(Redis, &values, b"*2\r\n$-1\r\n$4\r\nx\r\ny\r\n", &Told::Values(vec![None, value(b"x\r\ny", 0)]));
+    check_read(Redis, &values, b"*2\r\n$-1\r\n$4\r\nx\r\ny\r\n", &Told::Values(vec![None, value(b"x\r\ny")]));
     check_read(Redis, &Expect::Text, b"$4\r\na\r\nb\r\n", &Told::Text("a\r\nb".into()));
     check_read(Redis, &Expect::Text, b"-ERR no cluster\r\n", &Told::Refused("ERR no cluster".into()));
     check_read(Redis, &values, b"-OOM no room\r\n", &Told::Refused("OOM no room".into()));
-    for (line, told) in [("+OK", Told::Done), (":1", Told::Done), (":0", Told::NotDone), ("$-1", Told::NotDone)] {
-        check_read(Redis, &Expect::Done, format!("{line}\r\n").as_bytes(), &told);
-    }
+    check_read(Redis, &Expect::Done, b"+OK\r\n", &Told::Done);
 }
 
 #[test]
@@ -107,7 +82,7 @@ fn a_refusal_comes_with_what_to_do() {
         ("MISCONF Redis is configured to save RDB snapshots", "save \"\""),
         ("NOAUTH Authentication required.", "memqcache_redis_password"),
         ("WRONGPASS invalid username-password pair or user is disabled.", "memqcache_redis_user"),
-        ("NOPERM this user has no permissions to run the 'eval' command", "EVAL"),
+        ("NOPERM this user has no permissions to run the 'set' command", "SET"),
         ("ERR what", "own log"),
     ] {
         assert!(advice(words).contains(expected), "{words}: {}", advice(words));
@@ -120,13 +95,13 @@ fn what_is_no_reply_ends_the_connection() {
     use Dialect::{Memcached, Redis};
     let values = Expect::Values(two_keys());
     for bytes in [
-        "VALUE c 0 1 1\r\nx\r\nEND\r\n",
-        "VALUE a 0 1001 1\r\n",
-        "VALUE a 0 99999999999999999999 1\r\n",
-        "VALUE a 0 -1 1\r\n",
-        "VALUE a 0 1\r\nx\r\n",
-        "VALUE a 0 1 1\r\nxyz\r\n",
-        "VALUE b 0 1 1\r\nx\r\nVALUE a 0 1 1\r\nx\r\nEND\r\n",
+        "VALUE c 0 1\r\nx\r\nEND\r\n",
+        "VALUE a 0 1001\r\n",
+        "VALUE a 0 99999999999999999999\r\n",
+        "VALUE a 0 -1\r\n",
+        "VALUE a 0\r\nx\r\n",
+        "VALUE a 0 1\r\nxyz\r\n",
+        "VALUE b 0 1\r\nx\r\nVALUE a 0 1\r\nx\r\nEND\r\n",
         "STORED\r\n",
         "ERROR\r\n",
         "\r\n",
@@ -142,7 +117,7 @@ fn what_is_no_reply_ends_the_connection() {
     }
     check_refused(Redis, &Expect::Text, b"$1001\r\n");
     check_refused(Redis, &Expect::Text, b"$-1\r\n");
-    check_refused(Redis, &Expect::Done, b":2\r\n");
+    check_refused(Redis, &Expect::Done, b":1\r\n");
     check_refused(Redis, &Expect::Done, b"$1\r\nx\r\n");
 }
 
@@ -150,7 +125,7 @@ fn what_is_no_reply_ends_the_connection() {
 #[test]
 fn no_bytes_are_too_much_for_it() {
     let seeds: [(Dialect, Expect, &[u8]); 4] = [
-        (Dialect::Memcached, Expect::Values(two_keys()), b"VALUE a 0 3 1\r\nxyz\r\nVALUE b 5 1 2\r\nz\r\nEND\r\n"),
+        (Dialect::Memcached, Expect::Values(two_keys()), b"VALUE a 0 3\r\nxyz\r\nVALUE b 5 1\r\nz\r\nEND\r\n"),
         (Dialect::Memcached, Expect::Done, b"SERVER_ERROR out of memory\r\n"),
         (Dialect::Redis, Expect::Values(two_keys()), b"*2\r\n$-1\r\n$12\r\nabcdefghijkl\r\n"),
         (Dialect::Redis, Expect::Done, b"-ERR what\r\n"),

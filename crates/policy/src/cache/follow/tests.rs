@@ -1,13 +1,10 @@
 //! The protocol over all orders in which writers past us, their log, its stream, rounds, a standby and those who ask may take their steps:
 //! what is given out shows all that was visible when the last covered round was asked for. With any one rule switched off there is an
-//! order in which something does not. Once with answers in our memory, and once with answers in a store, which is told some time later and
-//! acknowledges that later still; there stamps stand in for the store's, and whoever asks may be another Weir, unless it gives out.
+//! order in which something does not.
 
-use super::super::ledger::{Entry, Ledger};
-use super::super::versions::{Deps, FIRST_ROUND, Versions};
+use super::super::versions::{Deps, Versions};
 use super::*;
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// A rule left out, to see that the search would find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +20,8 @@ enum Without {
     Away,
     /// A commit counts as taken in only when its tables are raised.
     RaiseBeforeCover,
-    /// A standby must cover the round that showed the commit; with a store, one that begins when its stamp is found.
+    /// A standby must cover the round that showed the commit.
     RoundOfSnapshot,
-    /// With a store: what was there before a stream began is untrue.
-    Open,
-    /// With a store: a round is covered when it has acknowledged all that was raised before.
-    Confirm,
 }
 
 const HISTORY: History = History { node: 0, system: 1, timeline: 1 };
@@ -59,21 +52,9 @@ struct Asker {
     seen: Vec<usize>,
 }
 
-/// What is on its way to a store, and what another Weir has found there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Desk {
-    ledger: Ledger,
-    sent: VecDeque<Entry>,
-    /// Of what was raised, what is there and not acknowledged.
-    arrived: usize,
-    /// Stamps that were found, and a round that began after that.
-    adopted: Vec<(u64, u64)>,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
     places: Vec<(u64, u64)>,
-    desk: Option<Desk>,
     follower: Follower,
     stages: [Stage; 2],
     /// Writers in the order of their commits in the log.
@@ -94,22 +75,14 @@ struct World {
 }
 
 impl World {
-    fn begin(asker: usize, in_store: bool, without: Without) -> World {
-        let versions = Arc::new(Versions::new(4));
-        let mut book = if in_store { Book::Store(Ledger::default()) } else { Book::Memory(versions.clone()) };
-        let follower = Follower::new(DATABASE, &mut book);
+    fn begin(asker: usize, without: Without) -> World {
+        let versions = Versions::new(4);
+        let follower = Follower::new(DATABASE, &versions);
         if without == Without::Away {
             versions.settle(&[DATABASE], Outcome::RolledBack);
         }
-        let desk = || Desk {
-            ledger: Ledger::default(),
-            sent: VecDeque::new(),
-            arrived: 0,
-            adopted: versions.look().iter().map(|(stamp, _)| (*stamp, FIRST_ROUND)).collect(),
-        };
         World {
             places: versions.look(),
-            desk: in_store.then(desk),
             follower,
             stages: Default::default(),
             log: Vec::new(),
@@ -124,72 +97,16 @@ impl World {
         }
     }
 
-    /// Does something with the follower and the book of this world.
-    fn with(&mut self, without: Without, act: impl FnOnce(&mut Follower, &mut Book)) {
-        let Some(desk) = &mut self.desk else {
-            let versions = Arc::new(Versions::of(&self.places));
-            act(&mut self.follower, &mut Book::Memory(versions.clone()));
-            self.places = versions.look();
-            return;
-        };
-        let mut book = Book::Store(std::mem::take(&mut desk.ledger));
-        act(&mut self.follower, &mut book);
-        let Book::Store(ledger) = &mut book else { return };
-        ledger.cover(self.follower.covered());
-        for entry in ledger.take(|| 0) {
-            let is_open = matches!(&entry, Entry::Raise(slots, _) | Entry::Settle(slots) if **slots == [DATABASE]);
-            if without == Without::Open && is_open {
-                // One slot.
-                desk.arrived += usize::from(matches!(entry, Entry::Raise(..)));
-            } else {
-                desk.sent.push_back(entry);
-            }
-        }
-        desk.ledger = std::mem::take(ledger);
-        desk.ledger.count_anew();
-    }
-
-    /// Something of what was sent comes to the store, or what is there is acknowledged.
-    fn carry(&self) -> Vec<World> {
-        let mut next = Vec::new();
-        let mut there = self.clone();
-        if let Some(desk) = &mut there.desk
-            && let Some(entry) = desk.sent.pop_front()
-        {
-            let versions = Versions::of(&there.places);
-            match entry {
-                Entry::Raise(slots, _) => {
-                    versions.raise(&slots);
-                    desk.arrived += slots.len();
-                }
-                Entry::Settle(slots) => versions.settle(&slots, Outcome::Committed { round: 0 }),
-            }
-            there.places = versions.look();
-            next.push(there);
-        }
-        let mut known = self.clone();
-        if let Some(desk) = &mut known.desk
-            && desk.arrived > 0
-        {
-            let mut left = std::mem::take(&mut desk.arrived);
-            desk.ledger.confirm(|_, _| {
-                let is_known = left > 0;
-                left -= usize::from(is_known);
-                is_known
-            });
-            desk.ledger.count_anew();
-            next.push(known);
-        }
-        next
+    /// Does something with the follower and the versions of this world.
+    fn with(&mut self, act: impl FnOnce(&mut Follower, &Versions)) {
+        let versions = Versions::of(&self.places);
+        act(&mut self.follower, &versions);
+        self.places = versions.look();
     }
 
     /// What is covered, as those see it who give answers out.
     fn covered(&self, without: Without) -> Covered {
-        match (&self.desk, without) {
-            (None, Without::Away) => self.follower.covered,
-            (None, _) | (Some(_), Without::Confirm) => self.follower.covered(),
-            (Some(desk), _) => desk.ledger.clone().confirm(|_, _| false),
-        }
+        if without == Without::Away { self.follower.covered } else { self.follower.covered() }
     }
 
     fn visible(&self) -> Vec<usize> {
@@ -209,8 +126,7 @@ impl World {
         for at in 0..WRITERS.len() {
             next.extend(self.write(at));
         }
-        next.extend(self.ask(without));
-        next.extend(self.carry());
+        next.extend(self.ask());
         next.extend(self.stream(without));
         next.extend(self.round(without));
         if ASKERS[self.asker].1 && self.replayed < self.log.len() {
@@ -220,10 +136,8 @@ impl World {
     }
 
     fn write(&self, at: usize) -> Option<World> {
-        // With a store, which takes many steps of its own, the second is enough.
-        let first = usize::from(self.desk.is_some());
         // They begin in the order of their numbers.
-        if at < first || (self.stages[at] == Stage::None && self.stages[first..at].contains(&Stage::None)) {
+        if self.stages[at] == Stage::None && self.stages[..at].contains(&Stage::None) {
             return None;
         }
         let mut world = self.clone();
@@ -249,11 +163,11 @@ impl World {
                 world.told = Some(self.log.len());
                 let (position, round) = (self.log.len() as u64, self.answered.len() as u64 + 1);
                 let round = if without == Without::RoundAfterStart { 0 } else { round };
-                world.with(without, |follower, book| {
+                world.with(|follower, versions| {
                     follower.start(HISTORY, position, round);
                     if without == Without::Runners {
                         follower.standing = Standing::Following(HISTORY);
-                        book.open(DATABASE, round);
+                        versions.settle(&[DATABASE], Outcome::Committed { round });
                     }
                 });
                 next.push(world);
@@ -263,18 +177,18 @@ impl World {
         if let Some(writer) = self.log.get(told) {
             let mut world = self.clone();
             world.told = Some(told + 1);
-            world.with(without, |follower, book| {
+            world.with(|follower, versions| {
                 if without == Without::RaiseBeforeCover {
                     follower.reach(told as u64 + 1);
                     return;
                 }
                 follower.begin(10 + *writer as u32).unwrap();
                 WRITERS[*writer].iter().for_each(|slot| follower.change(*slot).unwrap());
-                follower.commit(told as u64 + 1, book).unwrap();
+                follower.commit(told as u64 + 1, versions).unwrap();
                 if without == Without::Visible
                     && let Some(told) = follower.pending.pop()
                 {
-                    book.settle(&told.slots, Outcome::Committed { round: self.answered.len() as u64 + 1 });
+                    versions.settle(&told.slots, Outcome::Committed { round: self.answered.len() as u64 + 1 });
                 }
             });
             next.push(world);
@@ -282,10 +196,10 @@ impl World {
         if self.breaks == 0 {
             let mut world = World { told: None, breaks: 1, ..self.clone() };
             let round = self.answered.len() as u64 + 1;
-            world.with(without, |follower, book| {
-                follower.lose(round, book);
+            world.with(|follower, versions| {
+                follower.lose(round, versions);
                 if without == Without::Away && matches!(self.follower.standing, Standing::Following(_)) {
-                    book.settle(&[DATABASE], Outcome::RolledBack);
+                    versions.settle(&[DATABASE], Outcome::RolledBack);
                 }
             });
             next.push(world);
@@ -302,10 +216,10 @@ impl World {
             let number = world.arrived as u64;
             let round = Round { number, history: HISTORY, position, snapshot, asked_ms: 0 };
             let was_starting = matches!(self.follower.standing, Standing::Starting { .. });
-            world.with(without, |follower, book| {
+            world.with(|follower, versions| {
                 let before: Vec<Told> = follower.pending.clone();
-                follower.round(&round, book);
-                if let (Without::RoundOfSnapshot, Book::Memory(versions)) = (without, &*book) {
+                follower.round(&round, versions);
+                if without == Without::RoundOfSnapshot {
                     // As if nobody had said which round shows it.
                     for told in before.iter().filter(|told| !follower.pending.contains(told)) {
                         told.slots.iter().for_each(|slot| versions.forget_round(*slot));
@@ -314,7 +228,7 @@ impl World {
                 let follows = matches!(follower.standing, Standing::Following(_));
                 if without == Without::Away && was_starting && follows {
                     // It came down at the begin.
-                    book.raise(&[DATABASE]);
+                    versions.raise(&[DATABASE]);
                 }
             });
         } else if self.answered.len() < ROUNDS_MAX {
@@ -330,7 +244,7 @@ impl World {
     }
 
     /// An asker notes stamps and sends; a server answers; the answer is stored.
-    fn ask(&self, without: Without) -> Option<World> {
+    fn ask(&self) -> Option<World> {
         let ((slots, on_standby), mut world) = (ASKERS[self.asker], self.clone());
         world.asking.step += 1;
         match self.asking.step {
@@ -340,18 +254,7 @@ impl World {
                 let covered = covered.map_or(0, |round| round as u64 + 1);
                 let versions = Versions::of(&self.places);
                 let deps = versions.begin(&all)?;
-                let (mut needed, deps) = (versions.round_needed(&deps), deps.slots());
-                if let Some(desk) = world.desk.as_mut().filter(|_| without != Without::RoundOfSnapshot) {
-                    let is_new = |(slot, stamp): &&(Slot, u64)| desk.adopted[*slot as usize].0 != *stamp;
-                    let new: Vec<(Slot, u64)> = deps.iter().filter(is_new).copied().collect();
-                    if on_standby && !new.is_empty() {
-                        let round = self.answered.len() as u64 + 1;
-                        new.iter().for_each(|(slot, stamp)| desk.adopted[*slot as usize] = (*stamp, round));
-                        world.asking.step = 0;
-                        return Some(world);
-                    }
-                    needed = deps.iter().map(|(slot, _)| desk.adopted[*slot as usize].1).max().unwrap_or(FIRST_ROUND);
-                }
+                let (needed, deps) = (versions.round_needed(&deps), deps.slots());
                 if on_standby && covered < needed {
                     return None;
                 }
@@ -381,11 +284,11 @@ impl World {
 }
 
 /// Walks over all worlds there may be with each asker. Gives how many there are, how many give something out, and a wrong one.
-fn explore(in_store: bool, without: Without) -> (usize, usize, Option<World>) {
+fn explore(without: Without) -> (usize, usize, Option<World>) {
     let (mut count, mut giving) = (0, 0);
     for asker in 0..ASKERS.len() {
         let mut seen = HashSet::new();
-        let mut open = vec![World::begin(asker, in_store, without)];
+        let mut open = vec![World::begin(asker, without)];
         while let Some(world) = open.pop() {
             if !seen.insert(world.clone()) {
                 continue;
@@ -408,20 +311,22 @@ fn explore(in_store: bool, without: Without) -> (usize, usize, Option<World>) {
 
 #[test]
 fn no_order_of_steps_gives_out_an_answer_that_lacks_what_was_visible() {
-    for in_store in [false, true] {
-        let (count, giving, wrong) = explore(in_store, Without::Nothing);
-        assert_eq!(wrong, None);
-        assert!(count > 10_000 && giving > 1_000, "{count} worlds, {giving} of which give something out");
-    }
+    let (count, giving, wrong) = explore(Without::Nothing);
+    assert_eq!(wrong, None);
+    assert!(count > 10_000 && giving > 1_000, "{count} worlds, {giving} of which give something out");
 }
 
 #[test]
 fn every_rule_is_needed() {
-    let common =
-        [Without::Visible, Without::Runners, Without::RoundAfterStart, Without::RaiseBeforeCover, Without::RoundOfSnapshot];
-    let own = [(false, Without::Away), (true, Without::Open), (true, Without::Confirm)];
-    for (in_store, without) in common.iter().flat_map(|without| [(false, *without), (true, *without)]).chain(own) {
-        assert!(explore(in_store, without).2.is_some(), "nothing goes wrong without {without:?}, in a store: {in_store}");
+    for without in [
+        Without::Visible,
+        Without::Runners,
+        Without::RoundAfterStart,
+        Without::Away,
+        Without::RaiseBeforeCover,
+        Without::RoundOfSnapshot,
+    ] {
+        assert!(explore(without).2.is_some(), "nothing goes wrong without {without:?}");
     }
 }
 
@@ -439,48 +344,47 @@ fn snapshots_say_who_is_over_across_the_end_of_the_numbers() {
 
 #[test]
 fn what_is_out_of_order_or_too_much_is_an_error() {
-    let versions = Arc::new(Versions::new(100));
-    let mut book = Book::Memory(versions.clone());
-    let mut follower = Follower::new(DATABASE, &mut book);
+    let versions = Versions::new(100);
+    let mut follower = Follower::new(DATABASE, &versions);
     follower.start(HISTORY, 1, 1);
     assert_eq!(follower.change(2), Err(FollowError::Order));
-    assert_eq!(follower.commit(2, &mut book), Err(FollowError::Order));
+    assert_eq!(follower.commit(2, &versions), Err(FollowError::Order));
     follower.begin(1).unwrap();
     assert_eq!(follower.begin(2), Err(FollowError::Order));
     for slot in 2..90 {
         follower.change(slot).unwrap();
     }
-    follower.commit(2, &mut book).unwrap();
+    follower.commit(2, &versions).unwrap();
     assert_eq!(follower.pending[0].slots, [DATABASE], "many tables are the whole database");
     for xid in 0..PENDING_MAX as u32 - 1 {
         follower.begin(xid).unwrap();
         follower.change(2).unwrap();
-        follower.commit(3, &mut book).unwrap();
+        follower.commit(3, &versions).unwrap();
     }
     follower.begin(1).unwrap();
     follower.change(2).unwrap();
-    assert_eq!(follower.commit(3, &mut book), Err(FollowError::Pending));
-    follower.lose(9, &mut book);
+    assert_eq!(follower.commit(3, &versions), Err(FollowError::Pending));
+    follower.lose(9, &versions);
     assert_eq!((versions.history(DATABASE).1, versions.history(2).1), (1, 0), "the database stands for all of them");
-    follower.end(9, &mut book);
+    follower.end(9, &versions);
     assert_eq!(versions.history(DATABASE).1, 0);
 }
 
 #[test]
 fn one_that_lags_for_long_still_covers_what_it_has() {
-    let mut book = Book::Memory(Arc::new(Versions::new(4)));
-    let mut follower = Follower::new(DATABASE, &mut book);
+    let versions = Versions::new(4);
+    let mut follower = Follower::new(DATABASE, &versions);
     follower.start(HISTORY, 0, 1);
     let round =
         |number: u64| Round { number, history: HISTORY, position: number, snapshot: Snapshot::default(), asked_ms: number };
     for number in 1..=10_000 {
-        follower.round(&round(number), &mut book);
+        follower.round(&round(number), &versions);
         follower.reach(number.saturating_sub(3000));
     }
     assert!(follower.points.len() <= POINTS_MAX);
     let covered = follower.covered().round;
     assert!((3000..=7000).contains(&covered), "{covered}");
     let other = Round { history: History { timeline: 2, ..HISTORY }, ..round(10_001) };
-    assert!(!follower.round(&other, &mut book), "of another history nothing follows");
+    assert!(!follower.round(&other, &versions), "of another history nothing follows");
     assert_eq!(follower.covered().round, covered);
 }

@@ -223,18 +223,3 @@ fn a_rollback_costs_nothing_and_a_commit_its_own_tables_only() {
     assert_eq!(versions.round_needed(&versions.begin(&[one, other]).unwrap()), 7);
     assert_eq!((versions.history(one), versions.history(other)), ((1, 0), (0, 0)));
 }
-
-#[test]
-fn what_is_found_at_one_host_of_a_store_is_no_news_of_another() {
-    let versions = Versions::for_hosts(1000, 3);
-    let (all, table) = (versions.of_all(), versions.of_table("d", 1));
-    let adopt = |host: usize, base: u64, of_table: u64, round: u64| {
-        let mut new = Vec::new();
-        versions.adopt(&Deps::of(&[(all, base), (table, of_table)]), [host, 0], round, |slot| new.push(slot));
-        new
-    };
-    assert_eq!(adopt(0, 70, 7, 2), [all, table]);
-    assert_eq!((adopt(2, 90, 7, 3), adopt(0, 70, 7, 4), adopt(2, 90, 7, 5)), (vec![all], vec![], vec![]));
-    assert_eq!(versions.round_needed(&Deps::of(&[(all, 90), (table, 7)])), 3);
-    assert_eq!((adopt(2, 91, 8, 6), adopt(0, 70, 8, 7)), (vec![all, table], vec![]), "a table's stamp is at one host");
-}

@@ -83,10 +83,6 @@ fn text_of(key: &Key) -> String {
 /// Tables of the session's database that changed, the most changed first; then the database as a whole, and what all databases share.
 pub(super) fn pool_cache_tables(ask: &Asker<'_>) -> Rows {
     let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
-    if answers.common.is_some() {
-        // The store counts nothing.
-        return Rows::new();
-    }
     let versions = &answers.versions;
     let database = &ask.session.pools.database;
     let mut found: Vec<(String, String, u64, u64)> = Vec::new();

@@ -1,13 +1,13 @@
 //! How a worker comes to a host of a store: one connection, or, if it turns out to be a node of Redis Cluster, one to each master.
 //!
-//! A cluster serves when all its masters tell the same map, and do so again after `SETTLE`: see `stores::lanes`.
+//! A map of a cluster that is out of date costs misses only: who has other keys by now says so (`MOVED`), and it is asked for anew.
 
-use super::{Cause, TICK, wake};
+use super::Cause;
 use crate::io::socket::Socket;
 use crate::io::tls::{Tls, explain};
 use crate::process::worker::Worker;
 use crate::server::link;
-use crate::server::stores::{LEASE_MS, Lane, MARGIN_MS, Stores, VALUE_BYTES_MAX};
+use crate::server::stores::{Stores, VALUE_BYTES_MAX};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::rc::Rc;
@@ -17,9 +17,6 @@ use weir_policy::config::SslMode;
 use weir_policy::tls::plan;
 use weir_wire::store::{Ask, Dialect, Expect, Told};
 
-/// After that nobody relies on a map that all its masters have given up.
-const SETTLE: Duration = Duration::from_millis(LEASE_MS + MARGIN_MS + 200);
-
 /// Masters of the last map: one of them is asked if the host that is named does not answer.
 pub type Seeds = Vec<Host>;
 
@@ -28,14 +25,13 @@ pub async fn arrive(w: &Rc<Worker>, stores: &Rc<Stores>, at: usize, seeds: &mut 
     let host = stores.shelves[at].host.clone();
     let mut socket = open_any(w, stores, &host, seeds).await?;
     if stores.dialect == Dialect::Redis {
-        let asked = exchange(w, stores, &mut socket, &[Ask::Nodes]).await;
-        match asked.map(|told| told.into_iter().next()) {
-            Ok(Some(Told::Text(text))) => {
+        match ask_nodes(w, stores, &mut socket).await {
+            Ok(Told::Text(text)) => {
                 socket.close(&w.reactor);
                 return gather(w, stores, at, &host, &text, seeds).await;
             }
             // While it reads its disk it does not say which of the two it is.
-            Ok(Some(Told::Refused(text))) if text.starts_with("LOADING") => {
+            Ok(Told::Refused(text)) if text.starts_with("LOADING") => {
                 socket.close(&w.reactor);
                 return Err(Cause::Lost(text));
             }
@@ -48,7 +44,7 @@ pub async fn arrive(w: &Rc<Worker>, stores: &Rc<Stores>, at: usize, seeds: &mut 
         }
     }
     stores.set_now(w.millis(Instant::now()));
-    stores.begin(at, vec![Lane::default()], None);
+    stores.begin(at, None);
     Ok(vec![socket])
 }
 
@@ -101,7 +97,7 @@ async fn open_any(w: &Worker, stores: &Stores, host: &Host, seeds: &Seeds) -> Re
     opened
 }
 
-/// Connects to all masters, which must agree twice.
+/// Connects to all masters.
 async fn gather(
     w: &Rc<Worker>,
     stores: &Rc<Stores>,
@@ -116,18 +112,19 @@ async fn gather(
     let shards = Shards::read(text).map_err(Cause::Refused)?;
     let hosts: Vec<Host> = shards.masters.iter().map(|master| host_of(host, &master.name, master.port)).collect();
     let mut sockets: Vec<Socket> = Vec::new();
-    let gathered = meet(w, stores, at, &shards, &hosts, &mut sockets).await;
-    match gathered {
-        Ok(lanes) => {
-            *seeds = hosts;
-            stores.begin(at, lanes, Some(shards));
-            Ok(sockets)
-        }
-        Err(cause) => {
-            sockets.into_iter().for_each(|socket| socket.close(&w.reactor));
-            Err(cause)
+    for host in &hosts {
+        match open(w, host, stores.timeout_ms).await {
+            Ok(socket) => sockets.push(socket),
+            Err(cause) => {
+                sockets.into_iter().for_each(|socket| socket.close(&w.reactor));
+                return Err(cause);
+            }
         }
     }
+    *seeds = hosts;
+    stores.set_now(w.millis(Instant::now()));
+    stores.begin(at, Some(shards));
+    Ok(sockets)
 }
 
 /// A node that does not know its own address is the one that was asked.
@@ -139,86 +136,31 @@ fn host_of(asked: &Host, name: &str, port: u16) -> Host {
     }
 }
 
-async fn meet(
-    w: &Rc<Worker>,
-    stores: &Rc<Stores>,
-    at: usize,
-    shards: &Shards,
-    hosts: &[Host],
-    sockets: &mut Vec<Socket>,
-) -> Result<Vec<Lane>, Cause> {
-    let mut tags = Vec::new();
-    for (master, host) in shards.masters.iter().zip(hosts) {
-        sockets.push(open(w, host, stores.timeout_ms).await?);
-        let Some(socket) = sockets.last_mut() else { continue };
-        let told = exchange(w, stores, socket, &[Ask::Nodes, Ask::Process]).await?;
-        agree(shards, &told, host)?;
-        let process =
-            run_id(&told).ok_or_else(|| Cause::Refused(format!("{host} does not say which process it is (INFO server)")))?;
-        tags.push(master.tag(process));
-    }
-    let until = Instant::now() + SETTLE;
-    while w.reactor.now() < until {
-        stores.set_now(w.millis(Instant::now()));
-        stores.tick(at);
-        wake(w, stores);
-        w.reactor.sleep(TICK).await;
-    }
-    let mut lanes = Vec::new();
-    for ((socket, host), tag) in sockets.iter_mut().zip(hosts).zip(tags) {
-        let asked_ms = w.millis(Instant::now());
-        agree(shards, &exchange(w, stores, socket, &[Ask::Nodes]).await?, host)?;
-        lanes.push(Lane::of_master(tag, asked_ms));
-    }
-    stores.set_now(w.millis(Instant::now()));
-    Ok(lanes)
-}
-
-/// Whether the first reply is the map that another node has told.
-fn agree(shards: &Shards, told: &[Told], host: &Host) -> Result<(), Cause> {
-    match told.first() {
-        Some(Told::Text(text)) if Shards::read(text).map_err(Cause::Refused)?.agrees(shards) => Ok(()),
-        Some(Told::Refused(text)) => Err(Cause::Refused(text.clone())),
-        _ => Err(Cause::Lost(format!("the nodes of the cluster do not agree yet which of them has which keys ({host})"))),
-    }
-}
-
-fn run_id(told: &[Told]) -> Option<&str> {
-    let Some(Told::Text(text)) = told.get(1) else { return None };
-    text.lines().find_map(|line| line.strip_prefix("run_id:"))
-}
-
-/// Logs in if that is asked for, and asks for texts.
-async fn exchange(w: &Worker, stores: &Stores, socket: &mut Socket, asks: &[Ask<'_>]) -> Result<Vec<Told>, Cause> {
+/// Logs in if that is asked for, and asks for the nodes of a cluster.
+async fn ask_nodes(w: &Worker, stores: &Stores, socket: &mut Socket) -> Result<Told, Cause> {
     let deadline = Some(Instant::now() + Duration::from_millis(stores.timeout_ms));
     let (user, password) = (stores.config.user.as_bytes(), stores.config.password.as_bytes());
-    let mut out = Vec::new();
-    let mut expected = Vec::new();
-    if !password.is_empty() {
+    let (mut out, mut logs_in) = (Vec::new(), !password.is_empty());
+    if logs_in {
         stores.dialect.write(Ask::LogIn { user, password }, &mut out);
-        expected.push(Expect::Done);
     }
-    let log_ins = expected.len();
-    for ask in asks {
-        stores.dialect.write(*ask, &mut out);
-        expected.push(Expect::Text);
-    }
+    stores.dialect.write(Ask::Nodes, &mut out);
     let lost = |cause: io::Error| Cause::Lost(cause.to_string());
     socket.write_all(&w.reactor, &out, deadline).await.map_err(lost)?;
-    let (mut buffer, mut piece, mut told) = (Vec::new(), [0; 4096], Vec::new());
-    while told.len() < expected.len() {
-        match stores.dialect.read(&expected[told.len()], &buffer, VALUE_BYTES_MAX).map_err(|error| error.to_string())? {
-            Some((Told::Refused(text), _)) if told.len() < log_ins => return Err(Cause::Refused(text)),
-            Some((one, bytes)) => {
+    let (mut buffer, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let expect = if logs_in { Expect::Done } else { Expect::Text };
+        match stores.dialect.read(&expect, &buffer, VALUE_BYTES_MAX).map_err(|error| error.to_string())? {
+            Some((Told::Refused(text), _)) if logs_in => return Err(Cause::Refused(text)),
+            Some((_, bytes)) if logs_in => {
                 buffer.drain(..bytes);
-                told.push(one);
+                logs_in = false;
             }
+            Some((told, _)) => return Ok(told),
             None => match socket.read(&w.reactor, &mut piece, deadline).await.map_err(lost)? {
                 0 => return Err(Cause::Lost("it closed the connection".into())),
                 bytes => buffer.extend_from_slice(&piece[..bytes]),
             },
         }
     }
-    told.drain(..log_ins);
-    Ok(told)
 }

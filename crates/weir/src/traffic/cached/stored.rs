@@ -1,109 +1,133 @@
-//! Answers that lie in a store: asked for while the client's message waits, given out if all of it is true.
+//! Answers that lie in a store: asked for while the client's message waits, given out if they prove themselves.
 
-use super::{Fetched, Session, Worker, fresh};
+use super::{Fetched, Key, Session, Worker, fresh};
 use crate::monitor::metrics::Metric;
 use crate::server::answers::Answers;
 use crate::server::shelf;
-use crate::server::stores::{Fetch, Found, Stores};
+use crate::server::stores::{Pending, Stores, digest_of};
+use crate::traffic::causal;
 use std::rc::Rc;
-use weir_policy::cache::{Deps, Entry, Kept, Slot, settled};
+use weir_policy::cache::{Deps, Kept, Slot, Why};
 
 /// What came of asking the store.
 pub(super) enum Look {
     /// It is on its way: the message waits.
     Wait,
-    /// The bytes to send, for which a server took so long, and the round that shows what they show.
-    Hit { bytes: Vec<u8>, took_us: u64, round: u64 },
+    /// The bytes to send, and the round that shows what they show.
+    Hit { bytes: Vec<u8>, round: u64 },
     /// It has no answer; one that is asked for now hangs on this.
     Miss(Deps),
-    /// Nothing may be stored either: the store is out of reach, or something is about to change.
+    /// Nothing is stored either: the store was not asked, or something is about to change.
     Off,
+}
+
+/// The key under which an answer is kept. Where Weirs share the store it begins with what this one knows of definitions and rights: an answer
+/// of before a change is not found by who has seen the change.
+pub(super) fn full(s: &Session, w: &Worker, key: Key) -> Key {
+    match &w.stores {
+        Some(stores) if stores.is_shared => [&s.pools.known.print().to_le_bytes(), &*key].concat().into(),
+        Some(_) | None => key,
+    }
 }
 
 /// Asks the store for the answer to a key, or looks at what it said.
 pub(super) fn look(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<Stores>, key: &[u8], slots: &[Slot]) -> Look {
-    let fetched = match s.cached.fetch.take().filter(|fetched| fetched.fetch.is_for(key, slots)) {
-        Some(fetched) => fetched,
-        // Who has a link by now has asked before: others would have it meanwhile, and he would ask for ever.
-        None if s.link.is_some() => return Look::Off,
-        None => {
-            let judge = || (stores.doorkeeper.borrow_mut().judge(stores.hash_of(key), w.now_ms()), w.reactor.now());
-            let (entry, since) = s.cached.entry.take().unwrap_or_else(judge);
-            if entry == Entry::Away {
-                w.count(Metric::CacheStoresSpared);
-                s.cached.spared_at = Some(w.reactor.now());
-                return Look::Off;
-            }
-            fresh::follow(s, w, answers);
-            // In this order: what counts as taken in was raised before the stamps are read.
-            if !fresh::is_fresh(s, w) {
-                if fresh::must_wait(s, w) {
-                    s.cached.entry = Some((entry, since));
-                    return Look::Wait;
-                }
-                s.cached.wait = None;
-                return Look::Off;
-            }
-            s.cached.wait = None;
-            let Some(fetch) = stores.fetch(key, slots, w.reactor.current_task(), w.now_ms()) else { return Look::Off };
-            w.count(Metric::CacheStoresAsked);
-            shelf::wake(w, stores);
-            Fetched { fetch, since, entry }
-        }
+    let Some(fetched) = s.cached.fetch.take().filter(|fetched| fetched.fetch.is_for(key)) else {
+        return ask(s, w, answers, stores, key);
     };
     if !fetched.fetch.is_over() {
         s.cached.fetch = Some(fetched);
         return Look::Wait;
     }
-    let looked = judge(s, w, stores, &fetched.fetch, key, slots);
-    learn(w, stores, &fetched, &looked);
+    let Some(answer) = fetched.fetch.found() else { return Look::Off };
+    let took = w.reactor.now().saturating_duration_since(fetched.since);
+    stores.doorkeeper.borrow_mut().store_took(took.as_micros() as u64);
+    match answer.and_then(|answer| proven(s, w, answers, stores, key, slots, answer)) {
+        Some(hit) => hit,
+        None => miss(s, answers, slots),
+    }
+}
+
+fn ask(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<Stores>, key: &[u8]) -> Look {
+    // Who has a link by now has asked before: others would have it meanwhile, and he would ask for ever.
+    if s.link.is_some() {
+        return Look::Off;
+    }
+    let is_let_in = std::mem::take(&mut s.cached.is_let_in) || stores.doorkeeper.borrow_mut().asks(stores.hash_of(key));
+    if !is_let_in {
+        w.count(Metric::CacheStoresSpared);
+        s.cached.spared_at = Some(w.reactor.now());
+        return Look::Off;
+    }
+    fresh::follow(s, w, answers);
+    // In this order: what counts as taken in was raised before an answer is looked at.
+    if !fresh::is_fresh(s, w) {
+        if fresh::must_wait(s, w) {
+            s.cached.is_let_in = true;
+            return Look::Wait;
+        }
+        s.cached.wait = None;
+        return Look::Off;
+    }
+    s.cached.wait = None;
+    let Some(fetch) = stores.fetch(key, w.reactor.current_task(), w.now_ms()) else { return Look::Off };
+    w.count(Metric::CacheStoresAsked);
     shelf::wake(w, stores);
-    looked
+    s.cached.fetch = Some(Fetched { fetch, since: w.reactor.now() });
+    Look::Wait
 }
 
-/// Tells the doorkeeper what came of it.
-fn learn(w: &Worker, stores: &Stores, fetched: &Fetched, looked: &Look) {
-    let mut doorkeeper = stores.doorkeeper.borrow_mut();
-    if !fetched.fetch.has_failed() {
-        doorkeeper.asked(w.reactor.now().saturating_duration_since(fetched.since).as_micros() as u64);
-    }
-    match looked {
-        Look::Hit { took_us, .. } => doorkeeper.found(fetched.entry, Some(*took_us)),
-        Look::Miss(_) => doorkeeper.found(fetched.entry, None),
-        Look::Wait | Look::Off => {}
-    }
+/// What an answer that is asked for now hangs on. In this order: who publishes another catalog changes the database's slot after it.
+fn miss(s: &Session, answers: &Answers, slots: &[Slot]) -> Look {
+    let deps = answers.versions.begin(slots).filter(|_| s.pools.known.edition() == s.place.edition());
+    deps.map_or(Look::Off, Look::Miss)
 }
 
-fn judge(s: &Session, w: &Worker, stores: &Stores, fetch: &Fetch, key: &[u8], slots: &[Slot]) -> Look {
-    let Some(Found { answer, stamps }) = fetch.found().filter(|_| stores.may_give(fetch, w.now_ms())) else { return Look::Off };
-    for (place, (slot, stamp)) in slots.iter().zip(&stamps).enumerate() {
-        match stamp {
-            Some(stamp) => stores.sighted(fetch, place, stamp),
-            // One that nobody wrote, or that was made at another master, is as good as none.
-            None => stores.missed(*slot),
-        }
-    }
-    let Some(deps) = settled(slots, &stamps) else { return Look::Off };
-    adopt(s, w, fetch, &deps);
-    let Some(mut answer) = answer else { return Look::Miss(deps) };
-    match Kept::read(&answer).filter(|kept| kept.key == key && kept.deps == deps) {
-        Some(kept) => {
-            let (took_us, head) = (kept.took_us, answer.len() - kept.bytes.len());
-            answer.drain(..head);
-            let round = stores.round_of(fetch, &deps, &answer, w.shared.positions.next_round());
-            Look::Hit { bytes: answer, took_us, round }
-        }
-        None => Look::Miss(deps),
-    }
+/// What the store gave, if it is the answer to this key and PostgreSQL would give the same now.
+fn proven(
+    s: &Session,
+    w: &Worker,
+    answers: &Answers,
+    stores: &Stores,
+    key: &[u8],
+    slots: &[Slot],
+    mut answer: Vec<u8>,
+) -> Option<Look> {
+    let kept = Kept::read(&answer).filter(|kept| kept.key == key)?;
+    let round = match &kept.why {
+        Why::Words { deps, round } => (answers.versions.begin(slots)? == *deps).then_some(*round),
+        Why::Position { slots: own, proof } if own == slots => s.pools.known.follow.admits(w.primary_node(), slots, proof),
+        Why::Position { .. } => None,
+    }?;
+    stores.doorkeeper.borrow_mut().server_took(kept.took_us);
+    let head_bytes = answer.len() - kept.bytes.len();
+    answer.drain(..head_bytes);
+    Some(Look::Hit { bytes: answer, round })
 }
 
-/// Notes changes that other Weirs made: what a standby must show from now on, and that something may be defined otherwise.
-fn adopt(s: &Session, w: &Worker, fetch: &Fetch, deps: &Deps) {
-    let Some(answers) = &w.shared.answers else { return };
-    let definitions = [answers.versions.of_all(), answers.versions.of_definitions(&s.pools.database)];
-    answers.versions.adopt(deps, fetch.hosts(), w.shared.positions.next_round(), |slot| {
-        if definitions.contains(&slot) {
-            w.shared.note_change(&s.pools.known);
-        }
-    });
+/// An answer of a server's that may be kept.
+pub(super) struct Result<'a> {
+    pub key: Key,
+    pub deps: Deps,
+    pub bytes: &'a [u8],
+    /// It begins after the answer has come.
+    pub round: u64,
+    pub took_us: u64,
+}
+
+/// Has it stored, where Weirs share the store as soon as the log proves it. Whether it is on its way.
+pub(super) fn keep(s: &Session, w: &Worker, stores: &Stores, result: Result<'_>) -> bool {
+    let Result { key, deps, bytes, round, took_us } = result;
+    stores.doorkeeper.borrow_mut().server_took(took_us);
+    let digest = digest_of(&key);
+    let is_on_its_way = if stores.is_shared {
+        let database = s.pools.known.clone();
+        stores.await_proof(Pending { digest, key, bytes: bytes.into(), took_us, deps, database, round, at_ms: w.now_ms() });
+        causal::want(w, round);
+        false
+    } else {
+        stores.put(&digest, &Kept { took_us, why: Why::Words { deps, round }, key: &key, bytes })
+    };
+    shelf::wake(w, stores);
+    is_on_its_way
 }

@@ -1,13 +1,11 @@
 //! What a session's statements may change, and what that makes untrue: noted when they are sent, raised before the commit leaves, settled when
-//! it is answered. With a store a statement waits until the marks of its tables stand there (`must_wait`).
+//! it is answered.
 
 use super::{Answers, Session, Worker};
 use crate::client::session::{FAILED, IDLE};
-use crate::client::statements::{self, Statement};
+use crate::client::statements::Statement;
 use crate::server::answers::Raised;
 use crate::server::catalogs::UNKNOWN;
-use crate::server::shelf;
-use crate::server::stores::{Stores, Ticket};
 use crate::traffic::judging;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -90,9 +88,6 @@ fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, statement: &Sta
     let path = catalog.as_ref().map(|catalog| if is_adrift { Path::Any } else { judging::path_in(s, catalog) });
     let known = catalog.as_deref().zip(path.as_ref());
     let slots: Rc<[Slot]> = match caching.text.touches(known) {
-        Touched::All if caching.text.may_define() && answers.common.is_some() => {
-            Rc::new([versions.of_database(&s.pools.database), versions.of_definitions(&s.pools.database)])
-        }
         Touched::All => Rc::new([versions.of_database(&s.pools.database)]),
         Touched::Tables(tables) => tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid)).collect(),
     };
@@ -147,42 +142,7 @@ fn is_redefined(s: &Session) -> bool {
     s.cached.edition == UNKNOWN || s.pools.known.edition() != s.cached.edition
 }
 
-/// Whether a statement must wait until the store knows what it may change. Then its session is woken, and asks again.
-#[inline]
-pub fn must_wait(s: &mut Session, w: &Worker, statement: &Statement) -> bool {
-    let (Some(answers), Some(stores)) = (&w.shared.answers, &w.stores) else { return false };
-    w.peek_config().cache.follows_writes && must_raise(s, w, answers, stores, statement)
-}
-
-fn must_raise(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<Stores>, statement: &Statement) -> bool {
-    let Plan::Raise(slots) = plan(s, w, answers, statement) else { return false };
-    let ticket = s.cached.ticket.get_or_insert_with(|| stores.ticket(&[]));
-    ticket.add(&s.cached.wrote);
-    ticket.add(&slots);
-    shelf::wake(w, stores);
-    let must_wait = !ticket.is_ready(w.now_ms());
-    if must_wait {
-        await_store(w, stores);
-    }
-    must_wait
-}
-
-/// Has the session woken when the store has answered.
-fn await_store(w: &Worker, stores: &Stores) {
-    stores.wait(w.reactor.current_task());
-    // While a host is being connected to nobody looks whether the others have let go of it meanwhile.
-    w.reactor.wake_at(w.reactor.now() + shelf::TICK);
-}
-
-/// The same of a statement of which nothing is known.
-#[inline]
-pub fn must_wait_unread(s: &mut Session, w: &Worker) -> bool {
-    w.stores.is_some() && must_wait(s, w, &statements::unknown())
-}
-
 pub(super) fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, statement: &Statement) {
-    // One that is not used goes: marks that nobody takes away would keep the table out.
-    let ticket = s.cached.ticket.take();
     let caching = statement.caching.as_deref();
     let is_adrift = is_adrift(s, statement);
     let place = place_to_write(s, w, is_adrift);
@@ -222,10 +182,7 @@ pub(super) fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, st
         Plan::Raise(slots) => {
             s.cached.ending |= statement.caching.as_deref().is_none_or(|caching| caching.text.ends);
             let wrote = std::mem::take(&mut s.cached.wrote);
-            if let Some(raised) = raised(s, w, answers) {
-                if let Some(ticket) = ticket {
-                    raised.take(ticket);
-                }
+            if let Some(raised) = raised(s, answers) {
                 raised.add(&wrote);
                 raised.add(&slots);
             }
@@ -234,77 +191,14 @@ pub(super) fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, st
 }
 
 /// What the session has raised on its link so far.
-fn raised<'s>(s: &'s mut Session, w: &Worker, answers: &Arc<Answers>) -> Option<&'s mut Raised> {
+fn raised<'s>(s: &'s mut Session, answers: &Arc<Answers>) -> Option<&'s mut Raised> {
     let card = &s.link.as_ref()?.card;
-    let none = || Raised::none(answers.clone(), w.stores.clone(), s.pools.database.clone(), card.address.node, card.pid);
+    let none = || Raised::none(answers.clone(), s.pools.database.clone(), card.address.node, card.pid);
     Some(s.cached.raised.get_or_insert_with(none))
-}
-
-/// Slots of what has changed, raised in the store. Whatever becomes of the session, they have.
-pub struct Late(Option<Ticket>);
-
-impl Late {
-    /// Whether the store does not know yet. The session is woken when it may.
-    fn waits(&self, w: &Worker) -> bool {
-        let (Some(ticket), Some(stores)) = (&self.0, &w.stores) else { return false };
-        let waits = !ticket.is_ready(w.now_ms());
-        if waits {
-            await_store(w, stores);
-        }
-        waits
-    }
-}
-
-impl Drop for Late {
-    fn drop(&mut self) {
-        self.0.take().into_iter().for_each(Ticket::change);
-    }
-}
-
-/// Whether a client must wait to hear that its transaction is over, until the store knows what that is found to have changed only now. Then
-/// its session is woken, and asks again. `status`: what the server says of the transaction.
-#[inline]
-pub fn must_wait_late(s: &mut Session, w: &Worker, status: u8) -> bool {
-    let may_be_late = !s.cached.wrote.is_empty() || s.cached.raised.is_some();
-    // What a query of ours ends is not the client's transaction, which may not have begun.
-    w.stores.is_some() && status == IDLE && may_be_late && !s.replies.is_our_turn() && must_tell_late(s, w)
-}
-
-/// Whether a client is kept waiting so. What a server says behind that waits too.
-#[inline]
-pub fn is_late(s: &Session) -> bool {
-    s.cached.late.is_some()
-}
-
-/// Whether it must wait on.
-#[inline]
-pub fn waits_late(s: &Session, w: &Worker) -> bool {
-    s.cached.late.as_ref().is_some_and(|late| late.waits(w))
-}
-
-fn must_tell_late(s: &mut Session, w: &Worker) -> bool {
-    let (Some(answers), Some(stores)) = (&w.shared.answers, &w.stores) else { return false };
-    let mut slots = Vec::new();
-    if !s.cached.rolls_back {
-        slots.extend_from_slice(&s.cached.wrote);
-    }
-    if s.cached.raised.is_some() && is_redefined(s) {
-        slots.push(answers.versions.of_database(&s.pools.database));
-    }
-    if slots.is_empty() || !w.peek_config().cache.follows_writes {
-        return false;
-    }
-    let late = s.cached.late.get_or_insert_with(|| Late(Some(stores.ticket(&[]))));
-    if let Some(ticket) = &mut late.0 {
-        ticket.add(&slots);
-        shelf::wake(w, stores);
-    }
-    late.waits(w)
 }
 
 /// No transaction is open on the link: what was written is so now, if nothing more is under way.
 pub(super) fn settle(s: &mut Session, w: &Worker) {
-    s.cached.late = None;
     let is_over = s.replies.is_only_ours();
     let round = w.shared.positions.next_round();
     let Some(answers) = &w.shared.answers else { return };
@@ -313,7 +207,7 @@ pub(super) fn settle(s: &mut Session, w: &Worker) {
     if !s.cached.wrote.is_empty() && is_over {
         let wrote = std::mem::take(&mut s.cached.wrote);
         if !s.cached.rolls_back {
-            change(w, answers, &wrote, round);
+            answers.versions.change(&wrote, round);
         }
     }
     if !is_over {
@@ -326,19 +220,5 @@ pub(super) fn settle(s: &mut Session, w: &Worker) {
             raised.add(&[answers.versions.of_database(&s.pools.database)]);
         }
         raised.settle(Outcome::Committed { round });
-    }
-    if let Some(stores) = &w.stores {
-        shelf::wake(w, stores);
-    }
-}
-
-/// These have changed, as only now is known.
-fn change(w: &Worker, answers: &Answers, slots: &[Slot], round: u64) {
-    match &w.stores {
-        None => answers.versions.change(slots, round),
-        Some(stores) => slots.iter().for_each(|slot| {
-            stores.raise(*slot);
-            stores.settle(*slot, true);
-        }),
     }
 }

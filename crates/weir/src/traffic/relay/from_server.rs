@@ -35,11 +35,7 @@ pub(super) fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault
     if s.down.has_pending() && !drain_down(s, w)? {
         return Ok(false);
     }
-    if cached::waits_late(s, w) {
-        return Ok(false);
-    }
-    // What was kept waiting goes before what has come since.
-    if !cached::is_late(s) && !read_more(s, w)? {
+    if !read_more(s, w)? {
         return Ok(false);
     }
     if s.link.is_none() {
@@ -111,9 +107,6 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         return Ok(false);
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
-    if header.tag == back::READY && cached::must_wait_late(s, w, first) {
-        return Ok(false);
-    }
     match s.replies.on_server(header.tag, first) {
         Reply::Pass => on_pass(s, w, header, looks),
         Reply::PassChange => {

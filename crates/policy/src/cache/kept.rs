@@ -1,0 +1,153 @@
+//! A result as a store keeps it: its key in full, why it is true, and a checksum of all that.
+//!
+//! A store is trusted with nothing: what it gives may be old, another key's, cut off or garbage. Whatever does not read is a miss.
+
+use super::proof::Proof;
+use super::versions::{Deps, Slot};
+use std::hash::{BuildHasher, Hasher};
+
+/// First byte: another one after each change of the form, or of how slots are found.
+const FORM: u8 = 2;
+
+const OF_WORDS: u8 = 0;
+const OF_POSITION: u8 = 1;
+
+/// Any fixed number: two Weirs of one version must find the same checksum.
+const CHECKSUM_SEED: u64 = 0x7765_6972;
+
+/// Why a result is true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The words of its tables were these, in the memory of the Weir that asks. `round` began after all it shows was visible.
+    Words { deps: Deps, round: u64 },
+    /// It is proven for a position of the log, as to these tables.
+    Position { slots: Vec<Slot>, proof: Proof },
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept<'a> {
+    /// What the server took for it.
+    pub took_us: u64,
+    pub why: Why,
+    /// All of it: the store's key is a digest.
+    pub key: &'a [u8],
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Kept<'a> {
+    /// What the store gets.
+    pub fn write(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(64 + self.key.len() + self.bytes.len());
+        body.extend(self.took_us.to_le_bytes());
+        match &self.why {
+            Why::Words { deps, round } => {
+                body.push(OF_WORDS);
+                body.extend(round.to_le_bytes());
+                body.extend((deps.pairs().len() as u32).to_le_bytes());
+                for (slot, word) in deps.pairs() {
+                    body.extend(slot.to_le_bytes());
+                    body.extend(word.to_le_bytes());
+                }
+            }
+            Why::Position { slots, proof } => {
+                body.push(OF_POSITION);
+                body.extend(proof.system.to_le_bytes());
+                body.extend(proof.timeline.to_le_bytes());
+                body.extend(proof.position.to_le_bytes());
+                body.extend((slots.len() as u32).to_le_bytes());
+                slots.iter().for_each(|slot| body.extend(slot.to_le_bytes()));
+            }
+        }
+        body.extend((self.key.len() as u32).to_le_bytes());
+        body.extend_from_slice(self.key);
+        body.extend_from_slice(self.bytes);
+        let mut out = Vec::with_capacity(1 + size_of::<u64>() + body.len());
+        out.push(FORM);
+        out.extend(checksum(&body).to_le_bytes());
+        out.append(&mut body);
+        out
+    }
+
+    /// Reads what a store gave. `None`: nobody of us wrote that, or not all of it is here.
+    pub fn read(mut from: &'a [u8]) -> Option<Kept<'a>> {
+        if take::<1>(&mut from)? != [FORM] || u64::from_le_bytes(take(&mut from)?) != checksum(from) {
+            return None;
+        }
+        let took_us = u64::from_le_bytes(take(&mut from)?);
+        let why = match take::<1>(&mut from)? {
+            [OF_WORDS] => read_words(&mut from)?,
+            [OF_POSITION] => read_position(&mut from)?,
+            _ => return None,
+        };
+        let key_bytes = u32::from_le_bytes(take(&mut from)?) as usize;
+        let (key, bytes) = from.split_at_checked(key_bytes)?;
+        Some(Kept { took_us, why, key, bytes })
+    }
+}
+
+fn read_words(from: &mut &[u8]) -> Option<Why> {
+    let round = u64::from_le_bytes(take(from)?);
+    let count = u32::from_le_bytes(take(from)?);
+    let pair = |_| Some((Slot::from_le_bytes(take(from)?), u64::from_le_bytes(take(from)?)));
+    let pairs = (0..count).map(pair).collect::<Option<Vec<_>>>()?;
+    Some(Why::Words { deps: Deps::of_pairs(pairs), round })
+}
+
+fn read_position(from: &mut &[u8]) -> Option<Why> {
+    let system = u64::from_le_bytes(take(from)?);
+    let timeline = u32::from_le_bytes(take(from)?);
+    let position = u64::from_le_bytes(take(from)?);
+    let count = u32::from_le_bytes(take(from)?);
+    let slots = (0..count).map(|_| Some(Slot::from_le_bytes(take(from)?))).collect::<Option<Vec<_>>>()?;
+    Some(Why::Position { slots, proof: Proof { system, timeline, position } })
+}
+
+fn checksum(bytes: &[u8]) -> u64 {
+    let mut hasher = foldhash::quality::FixedState::with_seed(CHECKSUM_SEED).build_hasher();
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, rest) = from.split_first_chunk::<N>()?;
+    *from = rest;
+    Some(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_no_part_or_change_of_it_is() {
+        let proof = Proof { system: 7, timeline: 3, position: u64::MAX };
+        let words = Why::Words { deps: Deps::of_pairs(vec![(1, 2), (3, u64::MAX)]), round: 5 };
+        for why in [words, Why::Position { slots: vec![1, 9], proof }] {
+            let kept = Kept { took_us: 9, why, key: b"key", bytes: b"bytes" };
+            let written = kept.write();
+            assert_eq!(Kept::read(&written), Some(kept));
+            for end in 0..written.len() {
+                assert_eq!(Kept::read(&written[..end]), None, "{end} bytes");
+            }
+            for at in 0..written.len() {
+                let mut garbled = written.clone();
+                garbled[at] ^= 1;
+                assert_eq!(Kept::read(&garbled), None, "byte {at}");
+            }
+        }
+    }
+
+    /// A checksum that fits is no reason to believe a count.
+    #[test]
+    fn counts_that_lie_are_not_believed() {
+        for kind in [OF_WORDS, OF_POSITION, 2] {
+            let mut body = vec![0; 8];
+            body.push(kind);
+            body.resize(body.len() + if kind == OF_WORDS { 8 } else { 20 }, 0);
+            body.extend(u32::MAX.to_le_bytes());
+            let whole = [&[FORM], checksum(&body).to_le_bytes().as_slice(), &body].concat();
+            assert_eq!(Kept::read(&whole), None, "kind {kind}");
+        }
+    }
+}

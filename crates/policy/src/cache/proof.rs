@@ -1,0 +1,149 @@
+//! Results in a store that several Weirs share: what each is proven for, and whether that is enough for another Weir.
+//!
+//! A result is *proven* for a position of the primary's log: it shows every change of its tables up to there, and none after. Who fills it
+//! notes the words of its tables before the question (`Versions`), waits until the log was taken in up to a round that began after the
+//! answer, and finds the same words: the round's position is the proof. Another Weir serves it if no change of its tables that it knows of
+//! lies behind that position. It takes the change's position from the round that covers it (its *floor*). A change whose round the primary
+//! has not answered has no floor yet, and nothing is served.
+//!
+//! Positions compare within one history only: the same system identifier and timeline. Changes before a follower's begin are unknown to
+//! it, so their floor is the round by which it began to follow. Weirs tell each other nothing: a store that loses, mixes up or repeats
+//! what it was given costs misses.
+
+use super::follow::{Follower, History, Standing};
+use super::versions::{Deps, Slot, Versions};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Rounds whose positions are remembered. Of more, every second one of the older half is forgotten: then a later one stands for it.
+const ROUNDS_MAX: usize = 1024;
+
+/// What a result is proven for. See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Proof {
+    /// `system_identifier` of the servers.
+    pub system: u64,
+    pub timeline: u32,
+    pub position: u64,
+}
+
+impl Proof {
+    fn is_of(&self, history: &History) -> bool {
+        (self.system, self.timeline) == (history.system, history.timeline)
+    }
+}
+
+/// What became of a result that waits for its proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proving {
+    Proven(Proof),
+    /// The log was not taken in far enough yet.
+    Waits,
+    /// One of its tables has changed, or the log is not followed: it will not be proven.
+    Void,
+}
+
+/// Positions of rounds, and of the last changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Floors {
+    /// The round by which the follower began, and its position; none: it has not.
+    opened: Option<(u64, u64)>,
+    /// Later rounds and their positions, in order.
+    rounds: VecDeque<(u64, u64)>,
+    /// By slot: a round that covers its last change, and the round's position.
+    changes: BTreeMap<Slot, (u64, u64)>,
+}
+
+impl Floors {
+    pub(super) fn open(&mut self, round: u64, position: u64) {
+        *self = Floors { opened: Some((round, position)), ..Floors::default() };
+    }
+
+    pub(super) fn note_round(&mut self, round: u64, position: u64) {
+        let before = self.rounds.back().map_or(0, |(_, position)| *position);
+        self.rounds.push_back((round, position.max(before)));
+        if self.rounds.len() > ROUNDS_MAX {
+            let mut at = 0;
+            self.rounds.retain(|_| {
+                at += 1;
+                at > ROUNDS_MAX / 2 || at % 2 == 0
+            });
+        }
+    }
+
+    /// These have changed, as this round shows.
+    pub(super) fn note_changes(&mut self, slots: &[Slot], round: u64, position: u64) {
+        for slot in slots {
+            self.changes.insert(*slot, (round, position));
+        }
+    }
+
+    /// The position behind which no change of a slot lies; `round` covers its last one.
+    fn floor(&mut self, slot: Slot, round: u64) -> Option<u64> {
+        let (opened, position) = self.opened?;
+        if round <= opened {
+            return Some(position);
+        }
+        if let Some((_, position)) = self.changes.get(&slot).filter(|(known, _)| *known >= round) {
+            return Some(*position);
+        }
+        let (known, position) = self.from(round)?;
+        self.changes.insert(slot, (known, position));
+        Some(position)
+    }
+
+    /// The first that is remembered of this and later rounds.
+    fn from(&self, round: u64) -> Option<(u64, u64)> {
+        let opened = self.opened?;
+        let at = self.rounds.partition_point(|(known, _)| *known < round);
+        if round <= opened.0 { Some(opened) } else { self.rounds.get(at).copied() }
+    }
+
+    /// A round that shows all up to a position.
+    fn round_at(&self, position: u64) -> Option<u64> {
+        let (opened, first) = self.opened?;
+        if position <= first {
+            return Some(opened);
+        }
+        let at = self.rounds.partition_point(|(_, known)| *known < position);
+        self.rounds.get(at).map(|(round, _)| *round)
+    }
+}
+
+impl Follower {
+    /// A result came from a server before `round` began; its tables are as `deps` says since before it was asked for.
+    pub fn prove(&self, versions: &Versions, deps: &Deps, round: u64) -> Proving {
+        let Standing::Following(History { system, timeline, node: _ }) = *self.standing() else { return Proving::Void };
+        if !versions.is_true(deps) {
+            return Proving::Void;
+        }
+        match self.covered().round >= round {
+            true => Proving::Proven(Proof { system, timeline, position: self.covered_position() }),
+            false => Proving::Waits,
+        }
+    }
+
+    /// Whether a result that was proven for this is one that PostgreSQL would give: the round that shows all it shows.
+    pub fn admits(&mut self, versions: &Versions, slots: &[Slot], proof: &Proof) -> Option<u64> {
+        let Standing::Following(history) = self.standing() else { return None };
+        if !proof.is_of(history) {
+            return None;
+        }
+        if let Some(round) = self.forgotten()
+            && self.floors_mut().from(round)?.1 >= proof.position
+        {
+            return None;
+        }
+        // In this order: a change that is settled by then has its round.
+        let deps = versions.begin(slots)?;
+        for (slot, _) in deps.pairs() {
+            let floor = self.floors_mut().floor(*slot, versions.round_of(*slot))?;
+            if floor > proof.position {
+                return None;
+            }
+        }
+        self.floors_mut().round_at(proof.position)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! Answers on their way to a store that Weirs share. Each waits here until the primary's log proves it for a position
+//! (`policy::cache::Proof`): a few milliseconds, in which its client has its answer already.
+
+use super::{Digest, Stores, UNSENT_BYTES_MAX};
+use crate::server::catalogs::Database;
+use std::sync::Arc;
+use weir_policy::cache::{Deps, Kept, Proving, Why};
+
+/// An answer that waits.
+pub struct Pending {
+    pub digest: Digest,
+    pub key: Box<[u8]>,
+    pub bytes: Box<[u8]>,
+    pub took_us: u64,
+    /// The words of its tables before it was asked for.
+    pub deps: Deps,
+    pub database: Arc<Database>,
+    /// A round that began after it had come.
+    pub round: u64,
+    /// When it had, in milliseconds.
+    pub at_ms: u64,
+}
+
+impl Pending {
+    fn verdict(&self, primary: Option<u16>) -> Proving {
+        self.database.follow.prove(primary, &self.deps, self.round)
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.bytes.len() + self.key.len()
+    }
+}
+
+impl Stores {
+    /// Has an answer wait. Of more than memory should hold it is dropped.
+    pub fn await_proof(&self, pending: Pending) {
+        let bytes = self.pending_bytes.get() + pending.held_bytes();
+        if bytes < UNSENT_BYTES_MAX {
+            self.pending_bytes.set(bytes);
+            self.woken.borrow_mut().push(self.shelves[self.home_of(&pending.digest)].task.get());
+            self.pending.borrow_mut().push_back(pending);
+        }
+    }
+
+    pub fn has_pending(&self) -> bool {
+        !self.pending.borrow().is_empty()
+    }
+
+    /// Stores what is proven by now, in order; drops what will not be, or waits longer than a store may take. `primary`: the node that is it
+    /// now. Gives how many were stored.
+    pub fn put_proven(&self, primary: Option<u16>, now_ms: u64) -> u64 {
+        let mut stored = 0;
+        while let Some(pending) = self
+            .pending
+            .borrow_mut()
+            .pop_front_if(|pending| pending.verdict(primary) != Proving::Waits || now_ms > pending.at_ms + self.timeout_ms)
+        {
+            self.pending_bytes.set(self.pending_bytes.get().saturating_sub(pending.held_bytes()));
+            let Pending { digest, key, bytes, took_us, deps, .. } = &pending;
+            if let Proving::Proven(proof) = pending.verdict(primary) {
+                let slots = deps.pairs().iter().map(|(slot, _)| *slot).collect();
+                let kept = Kept { took_us: *took_us, why: Why::Position { slots, proof }, key, bytes };
+                stored += u64::from(self.put(digest, &kept));
+            }
+        }
+        stored
+    }
+}
