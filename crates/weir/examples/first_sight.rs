@@ -22,7 +22,7 @@ fn main() -> Result<(), DraftError> {
     let mut reads = 0;
     for round in 0..ROUNDS {
         let texts: Vec<Vec<u8>> = (0..TEXTS).map(|number| text(round * TEXTS + number)).collect();
-        let mut statements = Statements::new(config.clone(), 0);
+        let mut statements = Statements::new(config.clone(), 0, |_| None);
         let begin = Instant::now();
         for text in &texts {
             let statement = statements.of_text(text);

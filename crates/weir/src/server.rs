@@ -10,6 +10,7 @@ pub mod link;
 pub mod listener;
 pub mod loads;
 pub mod login;
+pub mod places;
 pub mod pool;
 pub mod positions;
 pub mod sampler;

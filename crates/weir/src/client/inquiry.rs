@@ -4,12 +4,12 @@
 //! was said is believed for `auth_cache_time`. Nothing a client sends shapes the connection: it has its own login and settings, the
 //! user's name travels as a value, and only `pg_catalog` is searched.
 
-use crate::io::reactor::{TaskId, parked};
+use crate::io::reactor::parked;
 use crate::process::worker::Worker;
+use crate::server::link::inquiry::Line;
 use crate::server::link::{Address, Login, OpenError, Talk};
 use crate::server::login;
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_policy::passwd::Secret;
@@ -42,23 +42,6 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// Time between two looks at whether a server is known.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
-
-/// A worker's connection for questions.
-#[derive(Default)]
-pub struct Inquiry {
-    line: RefCell<Option<Line>>,
-    is_busy: Cell<bool>,
-    waiting: RefCell<VecDeque<TaskId>>,
-}
-
-struct Line {
-    talk: Talk,
-    address: Address,
-    /// Whom it is logged in as, and by which reading of the files.
-    user: String,
-    database: String,
-    generation: u64,
-}
 
 /// Why nothing is known.
 #[derive(Debug, thiserror::Error)]

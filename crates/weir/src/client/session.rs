@@ -1,5 +1,11 @@
 //! One client's session: its socket, its two lanes, its link while it has one, and what it has prepared.
 
+pub mod cached;
+pub mod causal;
+pub mod described;
+pub mod net;
+pub mod wishes;
+
 use crate::client::session_card::Doing;
 use crate::client::state::State;
 use crate::client::statements::{Prepared, Statement};
@@ -9,12 +15,11 @@ use crate::monitor::fault::Fault;
 use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::catalogs::Visit;
 use crate::server::link::{ENCODING, ESCAPES_UNLESS, Link, is_utf8};
-use crate::traffic::cached::Cached;
-use crate::traffic::causal::Causal;
-use crate::traffic::judging::Place;
-use crate::traffic::net::Net;
-use crate::traffic::shapes::Described;
-use crate::traffic::wishes::Wishes;
+use crate::server::places::Place;
+use cached::Cached;
+use causal::Causal;
+use described::Described;
+use net::Net;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -25,6 +30,7 @@ use weir_policy::replies::{Dropped, Replies};
 use weir_policy::transaction::Written;
 use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::write;
+use wishes::Wishes;
 
 /// Transaction status of a link at rest. Source: PostgreSQL manual, `ReadyForQuery`.
 pub const IDLE: u8 = b'I';

@@ -12,6 +12,7 @@ use crate::client::seats::{Full, Seat};
 use crate::client::session::Session;
 use crate::client::session_card::{Card, Ends, Whose};
 use crate::client::state::State;
+use crate::client::welcomes::{APPLICATION_NAME, Welcome, Wishes};
 use crate::io::reactor::parked;
 use crate::io::socket::Socket;
 use crate::io::tls::certificate::Subject;
@@ -27,12 +28,8 @@ use crate::server::pool::{Patience, Wait};
 use crate::server::survey;
 use crate::traffic::aim;
 use crate::traffic::relay;
-use foldhash::fast::RandomState;
 use gate::{Admission, Caller, Turn, wrong_password};
-use quick_cache::UnitWeighter;
-use quick_cache::unsync::Cache;
 use std::cell::{Cell, RefCell};
-use std::hash::Hash;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -44,12 +41,9 @@ use weir_policy::notices;
 use weir_policy::pool::Refused;
 use weir_policy::roles::{self, Standing};
 use weir_policy::settings::{Settings, SettingsError};
-use weir_wire::startup::{First, OptionsError, Parameters, Startup, Version, read_first};
+use weir_wire::startup::{First, OptionsError, Startup, Version, read_first};
 use weir_wire::write;
 use zeroize::Zeroizing;
-
-/// Welcomes a worker remembers.
-const WELCOMES_MAX: usize = 256;
 
 /// Time a server gets to say which role a user is; then his links are closed instead.
 const ROLE_LIMIT: Duration = Duration::from_secs(1);
@@ -63,51 +57,6 @@ const FIND_EXTRA_MS: u64 = 500;
 /// Time a server gets to take a client's settings.
 const SETTINGS_LIMIT: Duration = Duration::from_secs(60);
 
-/// By user, database and settings.
-type Key = (Arc<str>, Arc<str>, Arc<Settings>);
-
-/// What clients of one user, database and settings are told.
-struct Welcome {
-    /// A ParameterStatus for each parameter that is the same for all of them.
-    statuses: Box<[u8]>,
-    /// What the server said beside that, before its own process id and after it.
-    early: Box<[u8]>,
-    late: Box<[u8]>,
-    /// The application's name is reported, too: of the one who was welcomed first.
-    application: Option<Box<str>>,
-    /// Servers read their texts otherwise than Weir's parser.
-    reads_otherwise: bool,
-}
-
-impl Welcome {
-    /// Of a link that was just brought to the clients' settings.
-    fn new(link: &Link) -> Welcome {
-        let reported = &link.reported;
-        let mut statuses = Vec::new();
-        // A server says the first of them before it looks at what a client asks for. Source: `InitPostgres` in postinit.c.
-        let early = [&*link.notices.early, &link.notices.last].concat();
-        let late = notices::shown(&link.notices.late, link.settings.get("client_min_messages"));
-        for (name, value) in reported.iter().filter(|(name, _)| name != APPLICATION_NAME) {
-            write::parameter_status(&mut statuses, name, value);
-        }
-        let application = reported.iter().find(|(name, _)| name == APPLICATION_NAME).map(|(_, value)| value.as_str().into());
-        let reads_otherwise = link.escapes || link.is_recoded;
-        Welcome { statuses: statuses.into(), early: early.into(), late: late.into(), application, reads_otherwise }
-    }
-
-    /// `plain`: the application's name, if servers take it as it is.
-    fn write(&self, plain: Option<&str>, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.early);
-        if let Some(reported) = &self.application {
-            write::parameter_status(out, APPLICATION_NAME, plain.unwrap_or(reported));
-        }
-        out.extend_from_slice(&self.statuses);
-    }
-}
-
-/// The only reported parameter that differs among the clients of one welcome.
-const APPLICATION_NAME: &str = "application_name";
-
 /// Longest name that a server keeps whole: `NAMEDATALEN - 1`.
 const NAME_BYTES_MAX: usize = 63;
 
@@ -116,51 +65,28 @@ fn is_plain(application: &str) -> bool {
     application.len() <= NAME_BYTES_MAX && application.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// What a startup packet asks for.
-struct Wishes {
-    settings: Arc<Settings>,
-    /// Number of their meaning: see `Settings::meaning`.
-    meaning: u64,
-    /// Without the application's name if servers accept it as it is: it changes nothing else, so that clients that differ in it only share
-    /// the rest.
-    nameless: Arc<Settings>,
-}
-
-impl Wishes {
-    fn new(shared: &Shared, startup: &Startup) -> Result<Wishes, SettingsError> {
-        let settings = Settings::of_startup(startup)?;
-        let is_plain = settings.get(APPLICATION_NAME).is_none_or(is_plain);
-        let nameless = if is_plain { settings.without(APPLICATION_NAME) } else { settings.clone() };
-        let nameless = shared.intern_settings(nameless).0;
-        let meaning = shared.intern_settings(settings.meaning()).1;
-        Ok(Wishes { settings: shared.intern_settings(settings).0, meaning, nameless })
+/// Of a link that was just brought to the clients' settings.
+fn welcome_from(link: &Link) -> Welcome {
+    let reported = &link.reported;
+    let mut statuses = Vec::new();
+    // A server says the first of them before it looks at what a client asks for. Source: `InitPostgres` in postinit.c.
+    let early = [&*link.notices.early, &link.notices.last].concat();
+    let late = notices::shown(&link.notices.late, link.settings.get("client_min_messages"));
+    for (name, value) in reported.iter().filter(|(name, _)| name != APPLICATION_NAME) {
+        write::parameter_status(&mut statuses, name, value);
     }
+    let application = reported.iter().find(|(name, _)| name == APPLICATION_NAME).map(|(_, value)| value.as_str().into());
+    let reads_otherwise = link.escapes || link.is_recoded;
+    Welcome { statuses: statuses.into(), early: early.into(), late: late.into(), application, reads_otherwise }
 }
 
-type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
-
-/// What a worker knows of clients like those it has welcomed.
-pub struct Welcomes {
-    by_key: Seen<Key, Welcome>,
-    /// By the parameters of the startup packet.
-    wishes: Seen<Parameters, Wishes>,
-}
-
-fn seen<K: Eq + Hash, V>() -> Seen<K, V> {
-    Cache::with(WELCOMES_MAX, WELCOMES_MAX as u64, UnitWeighter, RandomState::default(), Default::default())
-}
-
-impl Default for Welcomes {
-    fn default() -> Welcomes {
-        Welcomes { by_key: seen(), wishes: seen() }
-    }
-}
-
-impl Welcomes {
-    /// Forgets all: servers may report something else now.
-    pub fn clear(&mut self) {
-        *self = Welcomes::default();
-    }
+fn wishes_of(shared: &Shared, startup: &Startup) -> Result<Wishes, SettingsError> {
+    let settings = Settings::of_startup(startup)?;
+    let is_plain = settings.get(APPLICATION_NAME).is_none_or(is_plain);
+    let nameless = if is_plain { settings.without(APPLICATION_NAME) } else { settings.clone() };
+    let nameless = shared.intern_settings(nameless).0;
+    let meaning = shared.intern_settings(settings.meaning()).1;
+    Ok(Wishes { settings: shared.intern_settings(settings).0, meaning, nameless })
 }
 
 /// Receives one client; its session goes on as a task of its own, which is smaller than a login.
@@ -451,7 +377,7 @@ impl Door<'_> {
         if let Some(known) = self.w.welcomes.borrow().wishes.get(&startup.parameters) {
             return Ok(known.clone());
         }
-        let wishes = Wishes::new(&self.w.shared, startup);
+        let wishes = wishes_of(&self.w.shared, startup);
         let wishes = Rc::new(wishes.map_err(|e| refused_setting(&e))?);
         self.w.welcomes.borrow_mut().wishes.insert(startup.parameters.clone(), wishes.clone());
         Ok(wishes)
@@ -601,7 +527,7 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
         link = Box::pin(ask_role(w, link)).await?.0;
     }
     let link = Box::pin(configure(w, link, &key.2)).await?;
-    let welcome = Rc::new(Welcome::new(&link));
+    let welcome = Rc::new(welcome_from(&link));
     let pool = link.pool.clone();
     pool.give_back(w, link);
     w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());

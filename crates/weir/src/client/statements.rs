@@ -17,8 +17,8 @@ use weir_policy::wish::Goal;
 use weir_sql::beyond_ascii::names_beyond_ascii;
 use weir_sql::facts::{Effect, Facts, Hint, Keeps, Leaves, Name, Reset, SessionVerb, Transaction, Verb};
 
+use crate::client::local::{Local, ViewOf, local_of};
 use crate::client::state::Plain;
-use crate::monitor::views::{self, Local};
 use crate::server::answers::Caching;
 
 /// Texts a worker remembers.
@@ -204,6 +204,7 @@ pub struct Statements {
     key: Vec<u8>,
     next_id: StatementId,
     config: Arc<Config>,
+    view_of: ViewOf,
     /// Texts that differ in literals only share an entry. Off when patterns look at the literals.
     by_skeleton: bool,
     /// Texts that had to be parsed.
@@ -212,7 +213,7 @@ pub struct Statements {
 
 impl Statements {
     /// `first_id` keeps the names of workers apart.
-    pub fn new(config: Arc<Config>, first_id: StatementId) -> Statements {
+    pub fn new(config: Arc<Config>, first_id: StatementId, view_of: ViewOf) -> Statements {
         Statements {
             texts: Cache::with(TEXTS_MAX, TEXTS_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
             parses: Cache::with(PARSES_MAX, PARSES_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
@@ -221,6 +222,7 @@ impl Statements {
             next_id: first_id,
             by_skeleton: config.routing.primary_patterns.is_empty(),
             config,
+            view_of,
             parsed: 0,
         }
     }
@@ -228,7 +230,7 @@ impl Statements {
     /// Forgets what was decided under the old configuration.
     pub fn reconfigure(&mut self, config: Arc<Config>) {
         let next_id = self.next_id;
-        *self = Statements { parsed: self.parsed, ..Statements::new(config, next_id) };
+        *self = Statements { parsed: self.parsed, ..Statements::new(config, next_id, self.view_of) };
     }
 
     /// What is known of a query text; parsed when it is new.
@@ -242,7 +244,7 @@ impl Statements {
             return found.clone();
         }
         self.parsed += 1;
-        let statement = Rc::new(judge(text, &self.config));
+        let statement = Rc::new(judge(text, &self.config, self.view_of));
         if self.scratch.len() <= TEXT_KEPT_BYTES_MAX {
             self.texts.insert(self.scratch.as_slice().into(), statement.clone());
         }
@@ -358,7 +360,7 @@ pub fn unknown() -> Statement {
 /// Stands in `NOTIFY` and in `pg_notify`.
 const NOTIFY: &[u8] = b"notify";
 
-fn judge(text: &[u8], config: &Config) -> Statement {
+fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     let facts = weir_sql::facts(text);
     let readable = String::from_utf8_lossy(text);
     let class = route::class_of(&facts, &readable, config);
@@ -376,7 +378,7 @@ fn judge(text: &[u8], config: &Config) -> Statement {
     let asks_later = if recalls == Recalls::Shown { Leaves::of(Keeps::Sequence) } else { Leaves::NONE };
     let recalls = if is_prepare { Recalls::Not } else { recalls };
     Statement {
-        local: views::local_of(&facts, &readable),
+        local: local_of(&facts, &readable, view_of),
         signals: Call::of(&readable).is_some(),
         class,
         names: if class.side == Side::Reader { Names::of(&facts) } else { None },

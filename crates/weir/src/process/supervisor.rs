@@ -5,6 +5,7 @@ use crate::io::buffers::Buffers;
 use crate::io::reactor::Reactor;
 use crate::monitor::http;
 use crate::monitor::log::{Level, Log};
+use crate::monitor::views;
 use crate::process::files::Files;
 use crate::process::inherit::Inherited;
 use crate::process::listen::{self, Door, Drain, Made};
@@ -12,6 +13,7 @@ use crate::process::notify::Notify;
 use crate::process::pid_file::{Claim, PidFile};
 use crate::process::shared::{Mailbox, Message, Shared, Stop};
 use crate::process::takeover::{self, Old};
+use crate::process::tasks;
 use crate::process::trust;
 use crate::process::worker::Worker;
 use crate::server::warm;
@@ -241,7 +243,7 @@ fn start_workers(
         let thread = std::thread::Builder::new().name(format!("worker {id}")).stack_size(WORKER_STACK_BYTES);
         threads.push(thread.spawn(move || {
             let buffers = Buffers::new(shared.config.load().memory_buffer_bytes);
-            let worker = Worker::new(id as u8, shared, Reactor::new(poll, buffers, ring)?);
+            let worker = Worker::new(id as u8, shared, Reactor::new(poll, buffers, ring)?, views::view_of);
             for door in doors {
                 worker.reactor.spawn(listen::accept(worker.clone(), door, drain));
             }
@@ -252,7 +254,7 @@ fn start_workers(
             if id == 0 {
                 worker.reactor.spawn(warm::keep(worker.clone()));
             }
-            worker.run()
+            tasks::run(&worker)
         })?);
     }
     Ok(threads)

@@ -1,10 +1,11 @@
 //! One thread: an event loop, its sessions, and what they share without locks.
 
 use crate::client::hub::Hub;
-use crate::client::inquiry::Inquiry;
+use crate::client::local::ViewOf;
 use crate::client::seats::Seat;
 use crate::client::session_card::{Card, Doing, Number};
 use crate::client::statements::Statements;
+use crate::client::welcomes::Welcomes;
 use crate::io::buffers::Buffers;
 use crate::io::reactor::{NO_TASK, Reactor, TaskId};
 use crate::monitor::fault::Fault;
@@ -12,42 +13,29 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::{Counters, Metric};
 use crate::monitor::stats::{Stat, Stats};
 use crate::process::house::House;
-use crate::process::shared::{Mailbox, Message, Shared, Stop, Victim, WorkerId};
+use crate::process::shared::{Mailbox, Message, Shared, Victim, WorkerId};
 use crate::server::catalogs::Database;
+use crate::server::link::inquiry::Inquiry;
 use crate::server::link::{self, Address, Link, LinkCard};
 use crate::server::loads::Loads;
+use crate::server::places::Places;
 use crate::server::pool::{Pool, PoolKey, Purpose};
 use crate::server::stores::Stores;
-use crate::traffic::judging::Places;
-use crate::{
-    client::startup, process::listen, server::cluster, server::follower, server::listener, server::sampler, server::shelf,
-    server::survey,
-};
 use foldhash::{HashMap, HashSet};
 use std::cell::{Cell, Ref, RefCell};
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-use subtle::ConstantTimeEq;
+use std::time::Instant;
 use weir_policy::cluster::ClusterView;
 use weir_policy::config::{Config, SslMode};
 use weir_policy::functions::Books;
 use weir_policy::limits::{self, Limits};
-use weir_policy::pool::{Retire, retire};
 use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
 use weir_policy::transaction::HeldLimits;
-use weir_policy::turns::{Ran, Turns};
 
 mod orders;
-
-/// Time between two rounds of housekeeping: links at rest, idle clients.
-const HOUSEKEEPING: Duration = Duration::from_secs(1);
-
-/// How long this thread ran, and waited to run.
-const OWN_SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
 /// Since when a session does what it does; see `timing`.
 pub struct Clock {
@@ -183,25 +171,28 @@ type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
 pub struct Worker {
     pub id: WorkerId,
     pub shared: Arc<Shared>,
-    house: House,
+    pub house: House,
     pub reactor: Reactor,
     pub buffers: Rc<Buffers>,
     pub statements: RefCell<Statements>,
     /// Sessions by the process id their clients were told.
     pub entries: RefCell<HashMap<u32, Rc<Entry>>>,
-    pub welcomes: RefCell<startup::Welcomes>,
+    pub welcomes: RefCell<Welcomes>,
     /// A round's time, and the same in milliseconds: see `now_ms`.
     round: Cell<(Instant, u64)>,
     /// The connection over which servers are asked about users.
     pub inquiry: Inquiry,
     /// Sessions that listen, by user and database.
     hubs: RefCell<Hubs>,
+    /// Hubs that nobody attends to yet, with the pools they use, and the task that sees to it.
+    pub new_hubs: RefCell<Vec<(Rc<Hub>, Rc<PoolSet>)>>,
+    pub hub_opener: Cell<TaskId>,
     config: RefCell<Arc<Config>>,
     view: RefCell<Arc<ClusterView>>,
     pool_sets: RefCell<PoolSets>,
     /// Tasks that accept clients.
     pub doors: RefCell<Vec<TaskId>>,
-    view_waiters: RefCell<HashSet<TaskId>>,
+    pub view_waiters: RefCell<HashSet<TaskId>>,
     no_settings: Arc<Settings>,
     /// What is known of functions, by database.
     pub functions: RefCell<Books>,
@@ -228,9 +219,6 @@ pub struct Worker {
 /// of others their turn.
 const HANDSHAKES_MAX: u32 = 4;
 
-/// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
-const LAST_TURNS_MAX: u32 = 16;
-
 impl Worker {
     /// Whether a TLS handshake may begin in this round.
     pub fn takes_handshake(&self) -> bool {
@@ -241,7 +229,7 @@ impl Worker {
         begun < HANDSHAKES_MAX
     }
 
-    pub fn new(id: WorkerId, shared: Arc<Shared>, reactor: Reactor) -> Rc<Worker> {
+    pub fn new(id: WorkerId, shared: Arc<Shared>, reactor: Reactor, view_of: ViewOf) -> Rc<Worker> {
         let config = shared.config.load_full();
         let seed = u64::from_le_bytes(crate::random());
         let stores = shared.answers.as_ref().and_then(|answers| answers.stores(&config.cache));
@@ -249,9 +237,9 @@ impl Worker {
             id,
             stores,
             buffers: reactor.buffers.clone(),
-            statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48)),
+            statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48, view_of)),
             entries: RefCell::default(),
-            welcomes: RefCell::new(startup::Welcomes::default()),
+            welcomes: RefCell::new(Welcomes::default()),
             round: Cell::new((shared.begun, 0)),
             handshakes: Cell::new((shared.begun, 0)),
             view: RefCell::new(shared.view.load_full()),
@@ -260,6 +248,8 @@ impl Worker {
             pool_sets: RefCell::default(),
             inquiry: Inquiry::default(),
             hubs: RefCell::default(),
+            new_hubs: RefCell::default(),
+            hub_opener: Cell::new(NO_TASK),
             doors: RefCell::default(),
             view_waiters: RefCell::default(),
             no_settings: shared.intern_settings(Settings::default()).0,
@@ -278,150 +268,11 @@ impl Worker {
         })
     }
 
-    /// Runs until the proxy stops. Error: the event loop itself failed.
-    pub fn run(self: &Rc<Worker>) -> io::Result<()> {
-        let w = self.clone();
-        self.reactor.spawn(async move { w.keep_house().await });
-        if let Some(stores) = &self.stores {
-            for at in 0..stores.shelves.len() {
-                let attend = move |w, stores| shelf::attend(w, stores, at);
-                self.keep("a store of answers", stores, attend, move |w, stores| shelf::give_up(w, stores, at));
-            }
-            if self.id == 0 && !stores.is_shared {
-                let text = "answers in the store are this Weir's alone: without memqcache_invalidation = wal it is not shared";
-                self.shared.log.say(Level::Log, format_args!("{text}"));
-            }
-        }
-        if self.id == 0 {
-            let task = self.reactor.spawn(cluster::watch(self.clone()));
-            self.shared.prober.store(task, Ordering::Relaxed);
-            self.reactor.spawn(sampler::watch(self.clone()));
-        }
-        loop {
-            if self.reactor.turn()? {
-                self.read_mail();
-            }
-            for task in self.reactor.take_panicked() {
-                self.after_panic(task);
-            }
-            match self.shared.stop_mode() {
-                Stop::No => {}
-                Stop::Smart | Stop::Fast if self.is_needed() => {}
-                Stop::Smart | Stop::Fast | Stop::Immediate => return self.end(),
-            }
-        }
-    }
-
-    /// Begins a task that has to do with stores, and begins it again after a fault.
-    fn keep<F: Future<Output = ()> + 'static>(
-        self: &Rc<Worker>,
-        name: &'static str,
-        stores: &Rc<Stores>,
-        begin: impl Fn(Rc<Worker>, Rc<Stores>) -> F + 'static,
-        mend: impl Fn(&Worker, &Stores) + 'static,
-    ) {
-        let (worker, ours) = (self.clone(), stores.clone());
-        let begin = move |pause| {
-            let (w, task) = (worker.clone(), begin(worker.clone(), ours.clone()));
-            async move {
-                w.reactor.sleep(pause).await;
-                task.await;
-            }
-        };
-        let (worker, theirs) = (self.clone(), stores.clone());
-        self.house.keep(&self.reactor, name, begin, move || mend(&worker, &theirs));
-    }
-
-    /// Whether clients are left, be they another worker's: the first does for all what one does, and any may have a link that another's
-    /// client is given.
-    fn is_needed(&self) -> bool {
-        self.shared.mailboxes.iter().any(|mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0)
-    }
-
-    /// Leaves the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than
-    /// the process lives: whoever starts again at once could not listen on its port.
-    fn end(&self) -> io::Result<()> {
-        // They may have waited for our clients.
-        self.shared.tell_all(|| Message::Wake(NO_TASK));
-        for _ in 0..LAST_TURNS_MAX {
-            if self.reactor.with_ring(true, |ring| ring.shut_all()) {
-                break;
-            }
-            self.reactor.last_turn()?;
-        }
-        self.reactor.last_turn()
-    }
-
-    /// Gives back what the session of a task held that panicked: its place, and its link's place in the pool.
-    fn after_panic(&self, task: TaskId) {
-        if let Some(name) = self.house.after_panic(&self.reactor, task) {
-            self.shared
-                .log
-                .say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
-            return;
-        }
-        let entry = self.entries.borrow().values().find(|entry| entry.task.get() == task).cloned();
-        let Some(entry) = entry else { return };
-        self.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));
-        if let Some(link) = entry.link.take() {
-            let has_it = |pool: &Arc<Pool>| pool.cards().iter().any(|card| card.serial == link.serial);
-            if let Some(pool) = self.shared.pools.all().into_iter().find(has_it) {
-                pool.forget(self, link.serial);
-            }
-        }
-        self.leave(&entry);
-        self.shared.cards.remove(entry.card.pid);
-        self.client_gone();
-    }
-
     pub fn mailbox(&self) -> &Mailbox {
         &self.shared.mailboxes[usize::from(self.id)]
     }
 
-    fn read_mail(self: &Rc<Worker>) {
-        for message in self.mailbox().take() {
-            match message {
-                Message::Tcp(..) | Message::Unix(_) => listen::receive_mail(self, message),
-                Message::Wake(task) => self.reactor.wake(task),
-                Message::Release { ticket, worker, task } => {
-                    let w = self.clone();
-                    self.reactor.spawn(async move {
-                        ticket.release(&w.reactor).await;
-                        w.shared.mailboxes[usize::from(worker)].send(Message::Wake(task));
-                    });
-                }
-                Message::Cancel { pid, key } => self.cancel(pid, &key),
-                Message::Interrupt(pid) => self.interrupt(pid),
-                Message::Refresh => self.refresh(),
-                Message::Stop => {
-                    self.doors.borrow().iter().for_each(|task| self.reactor.wake(*task));
-                    self.stop_sessions();
-                    if self.id == 0 && self.shared.stop_mode() == Stop::Smart {
-                        self.stop_when_paused();
-                    }
-                }
-                Message::Survey(database) => {
-                    self.reactor.spawn(survey::watch(self.clone(), database));
-                }
-                Message::Follow(database) => {
-                    self.reactor.spawn(follower::watch(self.clone(), database));
-                }
-                Message::Kill(victim) => self.kill(&victim),
-                Message::Pause => {
-                    self.shared.log.say(Level::Log, format_args!("all databases are paused (SIGUSR1)"));
-                    self.pause(None);
-                }
-                Message::Resume => {
-                    self.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2)"));
-                    self.resume();
-                }
-                Message::Close(link) => self.close_link(link),
-                Message::CloseDoors => self.doors.borrow().iter().for_each(|task| self.reactor.wake(*task)),
-            }
-        }
-    }
-
-    fn refresh(&self) {
+    pub fn refresh(&self) {
         let config = self.shared.config.load_full();
         if !Arc::ptr_eq(&config, &self.config.borrow()) {
             self.statements.borrow_mut().reconfigure(config.clone());
@@ -476,47 +327,6 @@ impl Worker {
             mailbox.send(Message::Kill(Victim::User { user: user.clone(), until_ms }));
         }
         true
-    }
-
-    fn stop_sessions(&self) {
-        if self.shared.stop_mode() < Stop::Fast {
-            return;
-        }
-        // Logins that wait for a server have no entry yet.
-        for task in self.view_waiters.take() {
-            self.reactor.wake(task);
-        }
-        let farewell =
-            Fault::fatal(crate::monitor::fault::sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
-        for entry in self.entries.borrow().values() {
-            *entry.farewell.borrow_mut() = Some(farewell.clone());
-            self.reactor.wake(entry.task.get());
-        }
-    }
-
-    /// Ends sessions because an administrator said so. The console's own are not meant by the name of a database.
-    fn kill(self: &Rc<Worker>, victim: &Victim) {
-        let farewell =
-            Fault::fatal(crate::monitor::fault::sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
-        let console = self.peek_config().admin.database.clone();
-        for entry in self.entries.borrow().values() {
-            let is_meant = match victim {
-                Victim::Client(pid) => entry.card.pid == *pid,
-                Victim::Database(database) => entry.card.database == *database && *database.as_ref() != *console,
-                Victim::User { user, until_ms } => {
-                    entry.card.server_user == *user && entry.since_ms <= *until_ms && *entry.card.database != *console
-                }
-                Victim::All => *entry.card.database != *console,
-            };
-            if is_meant {
-                // What a server does for it shall not go on unseen.
-                if matches!(victim, Victim::Client(_)) && entry.card.doing() == Doing::Executing {
-                    self.forward_cancel(entry);
-                }
-                *entry.farewell.borrow_mut() = Some(farewell.clone());
-                self.reactor.wake(entry.task.get());
-            }
-        }
     }
 
     /// A connection that was counted when it was accepted has ended.
@@ -681,14 +491,15 @@ impl Worker {
     }
 
     /// The hub of sessions that listen and use these pools.
-    pub fn hub(self: &Rc<Worker>, pools: &Rc<PoolSet>) -> Rc<Hub> {
+    pub fn hub(&self, pools: &Rc<PoolSet>) -> Rc<Hub> {
         let key = (pools.user.clone(), pools.client_database.clone(), pools.database.clone());
         if let Some(hub) = self.hubs.borrow().get(&key) {
             return hub.clone();
         }
         let hub = Rc::new(Hub::new(key.clone(), self.random()));
         self.hubs.borrow_mut().insert(key, hub.clone());
-        self.reactor.spawn(listener::attend(self.clone(), hub.clone(), pools.clone()));
+        self.new_hubs.borrow_mut().push((hub.clone(), pools.clone()));
+        self.reactor.wake(self.hub_opener.get());
         hub
     }
 
@@ -766,21 +577,6 @@ impl Worker {
         }
     }
 
-    fn cancel(self: &Rc<Worker>, pid: u32, key: &[u8]) {
-        let entries = self.entries.borrow();
-        let Some(entry) = entries.get(&pid).filter(|entry| bool::from(entry.key.ct_eq(key))) else {
-            let text = format_args!("wrong key in cancel request for process {pid}");
-            return self.shared.log.say(Level::Log, text);
-        };
-        self.forward_cancel(entry);
-    }
-
-    fn interrupt(self: &Rc<Worker>, pid: u32) {
-        if let Some(entry) = self.entries.borrow().get(&pid) {
-            self.forward_cancel(entry);
-        }
-    }
-
     /// Forwards a cancel request to the link that the session uses.
     pub fn forward_cancel(self: &Rc<Worker>, entry: &Rc<Entry>) {
         let Some(link) = entry.link.borrow().clone() else {
@@ -809,67 +605,4 @@ impl Worker {
             w.reactor.wake(entry.task.get());
         });
     }
-
-    async fn keep_house(&self) {
-        let mut turns = Turns::default();
-        loop {
-            self.take_turns(&mut turns);
-            self.reactor.sleep(HOUSEKEEPING).await;
-            self.retire_links();
-            self.mailbox().beat_ms.store(self.millis(Instant::now()), Ordering::Relaxed);
-            if self.id == 0 {
-                self.shared.stats.roll(self.reactor.now(), self.peek_config().admin.stats_period_ms);
-            }
-            self.reactor.sweep();
-        }
-    }
-
-    /// Sees to how this thread gets a busy processor. Where the system forbids to change it, it stays as it is.
-    fn take_turns(&self, turns: &mut Turns) {
-        let wished = self.peek_config().worker_yields;
-        let counted = if wished { std::fs::read_to_string(OWN_SCHEDSTAT).ok() } else { None };
-        let yields = turns.yields(wished, counted.as_deref().and_then(Ran::parse));
-        if let Err(cause) = weir_ring::yield_when_woken(yields) {
-            self.shared.log.say(Level::Debug1, format_args!("worker_scheduling has no effect: {cause}"));
-        }
-    }
-
-    /// Closes links at rest that are too old, unused for too long, or dead.
-    fn retire_links(&self) {
-        let config = self.config();
-        let now = self.reactor.now();
-        let places = self.view().clone();
-        for pool in self.shared.pools.all() {
-            // A limit that a reload has lowered.
-            let mut above = pool.census().1.saturating_sub(pool.limits().pool_size);
-            let gone = pool.retire(|link, surplus| {
-                if link.home != self.id {
-                    return false;
-                }
-                if above > 0 || is_elsewhere(&places, &link.card.address) {
-                    above = above.saturating_sub(1);
-                    return true;
-                }
-                let (age_ms, idle_ms) = link.ages_ms(now);
-                let limits = (config.pool.connection_life_time_ms, config.pool.server_idle_timeout_ms);
-                let why = retire(age_ms, idle_ms, link.jitter(), limits.0, limits.1);
-                let goes = match why {
-                    Some(Retire::Lifetime) => true,
-                    // Those that are to be kept warm are idle by nature.
-                    Some(Retire::Idle) => surplus > 0,
-                    None => false,
-                };
-                goes || !link.is_fresh(now)
-            });
-            for link in gone {
-                self.close_link(link);
-            }
-        }
-    }
-}
-
-/// Whether a node is at another address now.
-fn is_elsewhere(view: &ClusterView, address: &Address) -> bool {
-    let now = view.nodes.iter().find(|node| node.id == address.node);
-    now.is_some_and(|node| (&node.hostname, node.port) != (&address.hostname, address.port))
 }

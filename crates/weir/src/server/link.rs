@@ -1,5 +1,7 @@
 //! One server connection: opened, logged in, brought to a session's settings, reset, cancelled.
 
+pub mod inquiry;
+
 use crate::client::flow::Kept;
 use crate::io::socket::{Breaker, Socket};
 use crate::io::tls::{Tls, explain};

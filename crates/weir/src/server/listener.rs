@@ -35,8 +35,18 @@ const LINGER: Duration = Duration::from_secs(10);
 /// Longest message: a notification has at most 8000 bytes, a report of a parameter or an error is not much longer.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
+/// Begins a task for each new hub. Never ends. Cancel safe: a hub waits to be taken.
+pub async fn open_all(w: Rc<Worker>) {
+    loop {
+        for (hub, pools) in w.new_hubs.take() {
+            w.reactor.spawn(attend(w.clone(), hub, pools));
+        }
+        parked().await;
+    }
+}
+
 /// Feeds a hub as long as sessions use it.
-pub async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
+async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
     hub.task.set(w.reactor.current_task());
     let mut is_again = false;
     while w.shared.stop_mode() <= Stop::Smart {

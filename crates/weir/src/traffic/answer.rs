@@ -1,11 +1,12 @@
 //! What Weir says to a client itself: SHOW commands, and commands on the session that must not reach a shared link.
 
 use crate::client::inventory;
+use crate::client::local::{Change, Local};
 use crate::client::session::{FAILED, IDLE, Session};
 use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, garbled, sqlstate};
 use crate::monitor::metrics::Metric;
-use crate::monitor::views::{self, Change, Local, Table};
+use crate::monitor::views::{self, Table};
 use crate::process::worker::Worker;
 use crate::traffic::begun;
 use crate::traffic::wishes;

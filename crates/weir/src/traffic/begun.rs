@@ -6,13 +6,13 @@
 //! (`Way::Outside`), and only the status their client is told is the transaction's. Decisions are `policy::transaction`'s.
 
 use crate::client::inventory;
+use crate::client::local::Local;
 use crate::client::session::{Begun, FAILED, IDLE, Session, WITHIN};
 use crate::client::session_card::Doing;
 use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
-use crate::monitor::views::Local;
 use crate::process::worker::Worker;
 use crate::traffic::judging;
 use crate::traffic::net;

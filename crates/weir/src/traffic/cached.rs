@@ -9,14 +9,14 @@ mod stored;
 mod writes;
 
 use crate::client::flow::Flow;
+use crate::client::session::cached::{Capture, Fetched};
 use crate::client::session::{Begun, FAILED, IDLE, Own, Session};
 use crate::client::statements::{self, Prepared, Statement};
 use crate::monitor::metrics::Metric;
 use crate::monitor::statement_log::{self, Source};
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
-use crate::server::answers::{Answer, Answers, Caching, Flight, Key, Raised, WHO_BYTES};
-use crate::server::stores::Fetch;
+use crate::server::answers::{Answer, Answers, Caching, Flight, Key, WHO_BYTES};
 use crate::traffic::ahead::{self, Ahead};
 use crate::traffic::batch::Batch;
 use crate::traffic::{begun, causal, judging};
@@ -29,7 +29,6 @@ use stored::Look;
 use weir_policy::cache::{Deps, Outcome, Reads, Slot, bind_holds_a_moment, says_a_moment};
 use weir_policy::config::PoolMode;
 use weir_policy::prepared::{self, Shape};
-use weir_policy::settings::Settings;
 use weir_policy::transaction;
 use weir_sql::facts::Begin;
 use weir_wire::frame::{Header, back};
@@ -43,53 +42,6 @@ const FLIGHT_WAIT: Duration = Duration::from_millis(200);
 
 /// Tables of an answer. One of more is not kept: each is looked at whenever it is given out.
 const TABLES_MAX: usize = 64;
-
-/// A session's side of it.
-#[derive(Default)]
-pub struct Cached {
-    /// Who asks, as a key begins with it, and the settings it was made for. None: the session goes without.
-    who: Option<(Arc<Settings>, Option<[u8; WHO_BYTES]>)>,
-    /// Slots of what the open transaction wrote; its commit was not sent yet.
-    wrote: Vec<Slot>,
-    raised: Option<Raised>,
-    /// The catalog's number when the first of `wrote` and `raised` was found.
-    edition: u64,
-    /// What names without a schema mean may have changed since the session's settings were certain.
-    is_adrift: bool,
-    /// Something was sent that may end the transaction.
-    ending: bool,
-    /// It was a plain ROLLBACK.
-    rolls_back: bool,
-    capture: Option<Box<Capture>>,
-    /// Its statement waits for another's answer, until then at most.
-    waits_until: Option<Instant>,
-    /// Its statement waits until an answer is known to be fresh.
-    wait: Option<fresh::Wait>,
-    /// What the store is asked.
-    fetch: Option<Fetched>,
-    /// The doorkeeper has let its statement in, which waits until an answer of the store's would be fresh.
-    is_let_in: bool,
-    /// When a statement went to a server without the store's being asked.
-    spared_at: Option<Instant>,
-}
-
-/// A read of the store under way, or over.
-struct Fetched {
-    fetch: Rc<Fetch>,
-    since: Instant,
-}
-
-/// An answer on its way that is to be stored.
-struct Capture {
-    key: Key,
-    deps: Deps,
-    flight: Option<Flight>,
-    bytes: Vec<u8>,
-    bytes_max: usize,
-    /// Its question is on its way to a server.
-    since: Option<Instant>,
-    is_whole: bool,
-}
 
 /// Whether a statement that wants databases for itself waits until their logs are not followed any more.
 #[inline]

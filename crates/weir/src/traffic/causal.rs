@@ -2,58 +2,15 @@
 //! `positions`. On the hot path: a few atomic loads, no lock, no allocation.
 
 use crate::client::session::Session;
+use crate::client::session::causal::Causal;
+pub use crate::client::session::causal::SETTING;
 use crate::io::reactor::parked;
-use crate::process::shared::{Message, Shared};
+use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::link::Link;
 use std::time::Instant;
-use weir_policy::causal::{CausalReads, Covers, Life, Nodes, Seen, Stint, Throw};
+use weir_policy::causal::{CausalReads, Covers, Life, Nodes, Seen, Throw};
 use weir_policy::cluster::ClusterView;
-use weir_policy::settings::Settings;
-
-/// The parameter by which a session chooses for itself.
-pub const SETTING: &str = "weir.causal_reads";
-
-/// A session's side of it.
-#[derive(Debug, Default)]
-pub struct Causal {
-    /// What the session chose for itself.
-    own: Option<CausalReads>,
-    seen: Seen,
-    /// What the answer to the statement under way must show.
-    must_show: Seen,
-    /// The dice of the statement under way: who waits does not throw again.
-    pub dice: u32,
-    stint: Stint,
-    /// It was told things while nobody looked.
-    missed: bool,
-    /// The statement under way is one of a session that wants to go on seeing things.
-    is_careful: bool,
-}
-
-impl Causal {
-    /// Takes what the settings say. Error: none, since a server takes any value of such a parameter; one that means nothing counts as none.
-    pub fn set(&mut self, shared: &Shared, settings: &Settings) {
-        self.own = settings.get(SETTING).and_then(CausalReads::of_word);
-        if let Some(own) = self.own {
-            shared.positions.obey(own);
-        }
-    }
-
-    fn mode(&self, w: &Worker) -> CausalReads {
-        self.own.unwrap_or(w.peek_config().routing.causal_reads())
-    }
-
-    /// Whether its reads go on seeing what it has seen, wherever they run.
-    pub fn sees_on(&self, w: &Worker) -> bool {
-        self.mode(w) != CausalReads::Off
-    }
-
-    /// Whether any server may answer.
-    pub fn is_free(&self) -> bool {
-        self.must_show.is_empty()
-    }
-}
 
 /// The server of the session's link has said something, which is about to reach the client.
 #[inline]

@@ -5,13 +5,13 @@
 
 use crate::client::flow::Flow;
 use crate::client::inventory;
+use crate::client::local::Local;
 use crate::client::session::{Change, Own, Portal, Refusal, Session};
 use crate::client::statements::{self, Prepared, Statement};
 use crate::monitor::fault::{Fault, garbled, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::statement_log::{self, Source};
 use crate::monitor::stats::Stat;
-use crate::monitor::views::Local;
 use crate::process::worker::Worker;
 use crate::traffic::aim::{self, hold, refusal};
 use crate::traffic::answer;

@@ -8,63 +8,13 @@ use crate::client::session::Session;
 use crate::client::statements::{Prepared, Statement};
 use crate::process::worker::Worker;
 use crate::server::catalogs::{Edition, UNKNOWN};
-use std::collections::HashMap;
+use crate::server::places::Place;
 use std::sync::Arc;
 use weir_policy::catalog::{Catalog, Names, Path, Who};
 use weir_policy::route::{Class, Side};
 use weir_policy::rule::Rule;
-use weir_policy::settings::Settings;
 use weir_policy::transaction::Defaults;
 use weir_sql::facts::Transaction;
-
-/// Places a worker remembers; beyond, all are forgotten. One is a few bytes, and texts are judged anew.
-const PLACES_MAX: usize = 1024;
-
-/// The places of one worker.
-#[derive(Default)]
-pub struct Places {
-    numbers: HashMap<(Edition, Path), u64>,
-    given: u64,
-}
-
-impl Places {
-    fn number(&mut self, edition: Edition, path: Path) -> u64 {
-        if self.numbers.len() >= PLACES_MAX {
-            self.numbers.clear();
-        }
-        *self.numbers.entry((edition, path)).or_insert_with(|| {
-            self.given += 1;
-            self.given
-        })
-    }
-}
-
-/// Where a session's names are looked up.
-pub struct Place {
-    edition: Edition,
-    settings: Arc<Settings>,
-    number: u64,
-    /// What the session begins its transactions with.
-    defaults: Defaults,
-}
-
-impl Place {
-    /// Number of the catalog it belongs to.
-    pub fn edition(&self) -> Edition {
-        self.edition
-    }
-
-    /// Its own number, as `place_of` gave it last.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// None yet.
-    pub fn none(settings: Arc<Settings>) -> Place {
-        let defaults = Defaults::of(|name| settings.get(name));
-        Place { edition: UNKNOWN, settings, number: 0, defaults }
-    }
-}
 
 /// Whether the catalog is asked about a text: a read, also one that names nothing, since an operator or cast of a user's may stand behind
 /// what the text does not show (`1 + 2`).

@@ -5,6 +5,7 @@
 //! If it begins with an error that the primary might not give, the messages are put back as if they had just come, what they changed in
 //! the session is taken back, and they take their way again, to the primary. Once the client has seen something, errors are its own.
 
+use crate::client::session::net::{AGAIN_MAX, Group, Net, Refused, State};
 use crate::client::session::{Begun, IDLE, Session};
 use crate::client::statements::Statement;
 use crate::monitor::log::Level;
@@ -12,7 +13,6 @@ use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::traffic::judging;
-use std::collections::VecDeque;
 use std::rc::Rc;
 use weir_policy::net::{Verdict, judge};
 use weir_policy::replies::Replies;
@@ -23,137 +23,8 @@ use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};
 /// Bytes of messages that are kept for one session. Beyond, its reads under way have no net.
 const KEPT_BYTES_MAX: usize = 16 << 10;
 
-/// Room that a session keeps between statements.
-const ROOM_BYTES_MAX: usize = 1 << 10;
-
 /// How far into an answer is looked for how it begins.
 const LOOK_BYTES_MAX: usize = 16 << 10;
-
-/// Times one group of messages is sent again.
-const AGAIN_MAX: u8 = 3;
-
-/// Messages up to a Query or Sync.
-#[derive(Clone, Copy, Debug, Default)]
-struct Group {
-    bytes: usize,
-    is_whole: bool,
-    /// The client wants to see what there is so far: the answer comes in pieces.
-    is_flushed: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
-    /// Nothing is under way on a standby.
-    #[default]
-    Idle,
-    /// All that is under way is kept.
-    Keeping,
-    /// Something is under way that was too long to be kept, or of another kind.
-    Spoiled,
-}
-
-/// Why a standby refused a statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refused {
-    /// For its moment's sake.
-    Passing,
-    /// For what it is: its text is remembered.
-    Always,
-    /// The same: it writes.
-    Write,
-}
-
-impl Refused {
-    fn of(verdict: Verdict, sqlstate: &[u8]) -> Refused {
-        match verdict {
-            Verdict::Remembered if sqlstate == b"25006" => Refused::Write,
-            Verdict::Remembered => Refused::Always,
-            Verdict::Stands | Verdict::Passing | Verdict::Lost => Refused::Passing,
-        }
-    }
-}
-
-/// What a session keeps.
-#[derive(Default)]
-pub struct Net {
-    kept: Vec<u8>,
-    groups: VecDeque<Group>,
-    state: State,
-    /// The link in use was taken for reads, and is not the primary's.
-    pub is_on_reader: bool,
-    /// The client has seen something of the first group's answer.
-    is_told: bool,
-    /// The next statement is one that a standby refused.
-    again: Option<Refused>,
-    times: u8,
-    /// A BEGIN went in front of the first group; the transaction as it was before.
-    began: Option<Begun>,
-}
-
-impl Net {
-    /// The link is gone.
-    pub fn reset(&mut self) {
-        self.clear();
-        self.is_on_reader = false;
-        self.began = None;
-    }
-
-    /// A BEGIN is sent in front of the next message, of a transaction that no server knew of.
-    pub fn begins(&mut self, before: Begun) {
-        self.began = Some(before);
-    }
-
-    fn clear(&mut self) {
-        self.kept.clear();
-        if self.kept.capacity() > ROOM_BYTES_MAX {
-            self.kept = Vec::new();
-        }
-        self.groups.clear();
-        self.state = State::Idle;
-        self.is_told = false;
-    }
-
-    /// A link was taken into use.
-    pub fn took(&mut self, is_on_reader: bool) {
-        self.is_on_reader = is_on_reader;
-        self.again = None;
-    }
-
-    /// A standby refused what was sent ahead of a statement, by itself. True: the statement takes its way again, to the primary.
-    pub fn on_refused_ahead(&mut self, severity: &[u8], sqlstate: &[u8]) -> bool {
-        let verdict = judge(severity, sqlstate);
-        let may_again = self.is_on_reader && self.times < AGAIN_MAX;
-        if !may_again || matches!(verdict, Verdict::Stands | Verdict::Lost) {
-            return false;
-        }
-        self.times += 1;
-        self.again = Some(Refused::of(verdict, sqlstate));
-        true
-    }
-
-    /// The standby's link shows the next statement something else than its client was told of. True: the statement goes to the primary, and
-    /// what was read before it has been said.
-    pub fn on_changed(&mut self, transaction: u8) -> bool {
-        if !self.is_on_reader || transaction != IDLE || self.times >= AGAIN_MAX {
-            return false;
-        }
-        self.times += 1;
-        self.again = Some(Refused::Passing);
-        true
-    }
-
-    /// Something is under way on a standby of which the client has seen nothing.
-    #[inline]
-    pub fn waits(&self) -> bool {
-        self.state == State::Keeping && !self.is_told && self.is_on_reader
-    }
-
-    /// Whether what goes over the link is kept.
-    #[inline]
-    fn is_wanted(&self) -> bool {
-        self.is_on_reader || self.began.is_some()
-    }
-}
 
 /// What was kept before a message is handled.
 pub struct Mark {

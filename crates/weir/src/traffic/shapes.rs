@@ -5,6 +5,7 @@
 //! followed by a Describe of ours; a link where the statement is not known to be what the client was told is asked first, and what has
 //! changed is refused in PostgreSQL's own words. A link that has the statement already is asked nothing.
 
+use crate::client::session::described::Described;
 use crate::client::session::{IDLE, Session};
 use crate::client::state::Claim;
 use crate::client::statements::Prepared;
@@ -16,20 +17,6 @@ use weir_policy::prepared::{Shape, StatementId, key, push_name};
 use weir_policy::replies::Expect;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
 use weir_wire::write;
-
-/// A description on its way.
-pub struct Described {
-    prepared: Rc<Prepared>,
-    is_unnamed: bool,
-    shape: Shape,
-    parameters: Option<Rc<[u8]>>,
-}
-
-impl Described {
-    fn new(prepared: Rc<Prepared>, is_unnamed: bool) -> Described {
-        Described { prepared, is_unnamed, shape: Shape::UNKNOWN, parameters: None }
-    }
-}
 
 /// What the client is told of a statement that is not what it was.
 pub fn changed() -> Fault {

@@ -1,16 +1,10 @@
 //! What an operator has a worker do: databases that are paused, and databases by another name.
 
 use super::Worker;
-use crate::process::shared::Stop;
 use crate::server::pool::Pool;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use weir_policy::config::Config;
 use weir_policy::passwd::Secret;
-
-/// While the proxy stops: time between two looks at whether all is paused and no server connection is in use.
-const PAUSED_PERIOD: Duration = Duration::from_millis(50);
 
 impl Worker {
     /// Lets nobody have a server connection to a database, or to any. Closes the gate first, then the pools: a pool that is made in between
@@ -32,21 +26,6 @@ impl Worker {
         closed.iter().for_each(|name| gates.set_paused(name, false));
         self.shared.pools.all().iter().for_each(|pool| pool.resume(self));
         was_paused
-    }
-
-    /// A smart stop waits for clients to leave. Where all is paused they cannot do anything but wait, so it is the server connections in use
-    /// that are waited for: what runs may end.
-    pub(super) fn stop_when_paused(self: &Rc<Worker>) {
-        let w = self.clone();
-        self.reactor.spawn(async move {
-            let is_used = |pool: &Arc<Pool>| pool.is_shared() && pool.census().1 > 0;
-            while !w.shared.gates.is_all_paused() || w.shared.pools.all().iter().any(is_used) {
-                w.reactor.sleep(PAUSED_PERIOD).await;
-            }
-            if w.shared.stop_mode() == Stop::Smart {
-                w.shared.begin_stop(Stop::Fast);
-            }
-        });
     }
 
     /// Databases whose entry has come, gone or changed: who logs in from now on is served by it. Sessions keep what they were given.

@@ -3,6 +3,7 @@
 //! To be asked before the answer itself is looked at: what counts as covered was raised before.
 
 use crate::client::session::Session;
+use crate::client::session::cached::Wait;
 use crate::monitor::metrics::Metric;
 use crate::process::worker::Worker;
 use crate::server::answers::Answers;
@@ -10,20 +11,12 @@ use crate::server::catalogs::Database;
 use crate::server::follower;
 use crate::traffic::causal;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time for a slot to go that is in the way of a statement.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks whether it has.
 const LEAVE_PERIOD: Duration = Duration::from_millis(5);
-
-/// A statement's wait for the log to be taken in.
-#[derive(Clone, Copy, Debug)]
-pub struct Wait {
-    /// The round that must be covered.
-    round: u64,
-    until: Instant,
-}
 
 /// Whether the log of the session's database was taken in as far as the session must see.
 #[inline]

@@ -1,0 +1,125 @@
+//! Statements that Weir answers itself, as their texts say it.
+
+use weir_sql::facts::{Effect, Ending, Facts, SessionVerb, Transaction};
+
+/// What `PGPOOL SET` and `PGPOOL RESET` do with a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    To(String),
+    /// `SET x TO DEFAULT`.
+    Default,
+    Reset,
+}
+
+/// A statement Weir answers itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// Its number in the table of views.
+    View(usize),
+    /// `PGPOOL SHOW name`.
+    Parameter(String),
+    /// `DEALLOCATE name`, if the name is of a statement prepared by the protocol.
+    Deallocate(String),
+    /// `SHOW route FOR '...'`: the statement.
+    Route(String),
+    /// `PGPOOL SET name TO value`; no value: `DEFAULT`, and `PGPOOL RESET name`.
+    Set(String, Change),
+    /// `PGPOOL SET CACHE DELETE`, with the statement whose answers are meant or without.
+    DeleteCache(Option<String>),
+    /// `PGPOOL` with something that is not built.
+    Unknown(String),
+    /// The BEGIN of a transaction, if it may wait for the first statement: its text.
+    Begin(String),
+    /// COMMIT or ROLLBACK, if no server knows of the transaction.
+    End(Ending),
+}
+
+/// The number of the view that a name after SHOW is of.
+pub type ViewOf = fn(&str) -> Option<usize>;
+
+/// Whether a text is one of ours. `PGPOOL ...` is no SQL, so the parser refuses it.
+pub fn local_of(facts: &Facts, text: &str, view_of: ViewOf) -> Option<Local> {
+    if let Some(name) = &facts.show {
+        return view_of(name).map(Local::View);
+    }
+    if let SessionVerb::Deallocate(name) = &facts.session {
+        return Some(Local::Deallocate(name.clone()));
+    }
+    match facts.transaction {
+        Transaction::Begin(_) => return Some(Local::Begin(text.to_string())),
+        Transaction::End(ending @ (Ending::Commit | Ending::Rollback)) => return Some(Local::End(ending)),
+        _ => {}
+    }
+    if facts.effect != Effect::Refused {
+        return None;
+    }
+    if let Some(asked) = asked_route(text) {
+        return Some(Local::Route(asked));
+    }
+    let text = text.trim();
+    let rest = after_word(text.trim_end_matches(';').trim_end(), "pgpool")?;
+    let known = |verb| after_word(rest, verb).map(str::trim);
+    let is_name = |name: &&str| !name.is_empty() && !name.contains(|c: char| c.is_ascii_whitespace());
+    let name = |name: &str| name.to_ascii_lowercase();
+    let command = if let Some(shown) = known("show").filter(is_name) {
+        Some(Local::Parameter(name(shown)))
+    } else if let Some(reset) = known("reset").filter(is_name) {
+        Some(Local::Set(name(reset), Change::Reset))
+    } else {
+        known("set").and_then(|rest| deletes_cache(rest).or_else(|| read_set(rest)))
+    };
+    Some(command.unwrap_or_else(|| Local::Unknown(text.to_string())))
+}
+
+/// `CACHE DELETE`, or `CACHE DELETE 'statement'`.
+fn deletes_cache(text: &str) -> Option<Local> {
+    let rest = after_word(text, "cache")?;
+    if rest.eq_ignore_ascii_case("delete") {
+        return Some(Local::DeleteCache(None));
+    }
+    let (verb, quoted) = rest.split_at_checked("delete".len())?;
+    let query = unquoted(quoted.trim_start())?;
+    verb.eq_ignore_ascii_case("delete").then_some(Local::DeleteCache(Some(query)))
+}
+
+/// The text between quotes, if it is all there is; a doubled quote stands for itself.
+fn unquoted(text: &str) -> Option<String> {
+    let inner = text.strip_prefix('\'')?.strip_suffix('\'')?;
+    let plain = inner.replace("''", "'");
+    (plain.matches('\'').count() * 2 == inner.matches('\'').count()).then_some(plain)
+}
+
+/// What follows a first word, if it is this one.
+fn after_word<'t>(text: &'t str, word: &str) -> Option<&'t str> {
+    let (first, after) = text.split_at_checked(word.len())?;
+    (first.eq_ignore_ascii_case(word) && after.starts_with(|c: char| c.is_ascii_whitespace())).then(|| after.trim_start())
+}
+
+/// `name TO value`, `name = value`; a value may stand in quotes.
+fn read_set(text: &str) -> Option<Local> {
+    let end = text.find(|c: char| c.is_ascii_whitespace() || c == '=')?;
+    let (name, rest) = (text[..end].to_ascii_lowercase(), text[end..].trim_start());
+    let value = rest.strip_prefix('=').map(str::trim).or_else(|| after_word(rest, "to"))?;
+    if value.eq_ignore_ascii_case("default") {
+        return Some(Local::Set(name, Change::Default));
+    }
+    let inner = value.strip_prefix('\'').and_then(|value| value.strip_suffix('\''));
+    let is_plain = !value.is_empty() && !value.contains(|c: char| c.is_ascii_whitespace() || c == '\'');
+    match inner {
+        Some(inner) => Some(Local::Set(name, Change::To(inner.replace("''", "'")))),
+        None => is_plain.then(|| Local::Set(name, Change::To(value.to_string()))),
+    }
+}
+
+/// The statement in `SHOW route FOR '...'`, which is no SQL.
+fn asked_route(text: &str) -> Option<String> {
+    let mut rest = text.trim().trim_end_matches(';').trim_end();
+    for word in ["show", "route", "for"] {
+        let (first, after) = rest.split_at_checked(word.len())?;
+        if !first.eq_ignore_ascii_case(word) || !after.starts_with(|c: char| c.is_ascii_whitespace() || c == '\'') {
+            return None;
+        }
+        rest = after.trim_start();
+    }
+    unquoted(rest)
+}

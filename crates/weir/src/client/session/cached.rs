@@ -1,0 +1,64 @@
+//! A session's side of the cache of answers. `traffic::cached` does with it.
+
+use crate::server::answers::{Flight, Key, Raised, WHO_BYTES};
+use crate::server::stores::Fetch;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_policy::cache::{Deps, Slot};
+use weir_policy::settings::Settings;
+
+/// A session's side of it.
+#[derive(Default)]
+pub struct Cached {
+    /// Who asks, as a key begins with it, and the settings it was made for. None: the session goes without.
+    pub who: Option<(Arc<Settings>, Option<[u8; WHO_BYTES]>)>,
+    /// Slots of what the open transaction wrote; its commit was not sent yet.
+    pub wrote: Vec<Slot>,
+    pub raised: Option<Raised>,
+    /// The catalog's number when the first of `wrote` and `raised` was found.
+    pub edition: u64,
+    /// What names without a schema mean may have changed since the session's settings were certain.
+    pub is_adrift: bool,
+    /// Something was sent that may end the transaction.
+    pub ending: bool,
+    /// It was a plain ROLLBACK.
+    pub rolls_back: bool,
+    pub capture: Option<Box<Capture>>,
+    /// Its statement waits for another's answer, until then at most.
+    pub waits_until: Option<Instant>,
+    /// Its statement waits until an answer is known to be fresh.
+    pub wait: Option<Wait>,
+    /// What the store is asked.
+    pub fetch: Option<Fetched>,
+    /// The doorkeeper has let its statement in, which waits until an answer of the store's would be fresh.
+    pub is_let_in: bool,
+    /// When a statement went to a server without the store's being asked.
+    pub spared_at: Option<Instant>,
+}
+
+/// A read of the store under way, or over.
+pub struct Fetched {
+    pub fetch: Rc<Fetch>,
+    pub since: Instant,
+}
+
+/// An answer on its way that is to be stored.
+pub struct Capture {
+    pub key: Key,
+    pub deps: Deps,
+    pub flight: Option<Flight>,
+    pub bytes: Vec<u8>,
+    pub bytes_max: usize,
+    /// Its question is on its way to a server.
+    pub since: Option<Instant>,
+    pub is_whole: bool,
+}
+
+/// A statement's wait for the log to be taken in.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// The round that must be covered.
+    pub round: u64,
+    pub until: Instant,
+}

@@ -1,0 +1,134 @@
+//! What a session keeps of its messages, so that a read may run again elsewhere. `traffic::net` does with it.
+
+use crate::client::session::{Begun, IDLE};
+use std::collections::VecDeque;
+use weir_policy::net::{Verdict, judge};
+
+/// Room that a session keeps between statements.
+const ROOM_BYTES_MAX: usize = 1 << 10;
+
+/// Times one group of messages is sent again.
+pub const AGAIN_MAX: u8 = 3;
+
+/// Messages up to a Query or Sync.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Group {
+    pub bytes: usize,
+    pub is_whole: bool,
+    /// The client wants to see what there is so far: the answer comes in pieces.
+    pub is_flushed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Nothing is under way on a standby.
+    #[default]
+    Idle,
+    /// All that is under way is kept.
+    Keeping,
+    /// Something is under way that was too long to be kept, or of another kind.
+    Spoiled,
+}
+
+/// Why a standby refused a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// For its moment's sake.
+    Passing,
+    /// For what it is: its text is remembered.
+    Always,
+    /// The same: it writes.
+    Write,
+}
+
+impl Refused {
+    pub fn of(verdict: Verdict, sqlstate: &[u8]) -> Refused {
+        match verdict {
+            Verdict::Remembered if sqlstate == b"25006" => Refused::Write,
+            Verdict::Remembered => Refused::Always,
+            Verdict::Stands | Verdict::Passing | Verdict::Lost => Refused::Passing,
+        }
+    }
+}
+
+/// What a session keeps.
+#[derive(Default)]
+pub struct Net {
+    pub kept: Vec<u8>,
+    pub groups: VecDeque<Group>,
+    pub state: State,
+    /// The link in use was taken for reads, and is not the primary's.
+    pub is_on_reader: bool,
+    /// The client has seen something of the first group's answer.
+    pub is_told: bool,
+    /// The next statement is one that a standby refused.
+    pub again: Option<Refused>,
+    pub times: u8,
+    /// A BEGIN went in front of the first group; the transaction as it was before.
+    pub began: Option<Begun>,
+}
+
+impl Net {
+    /// The link is gone.
+    pub fn reset(&mut self) {
+        self.clear();
+        self.is_on_reader = false;
+        self.began = None;
+    }
+
+    /// A BEGIN is sent in front of the next message, of a transaction that no server knew of.
+    pub fn begins(&mut self, before: Begun) {
+        self.began = Some(before);
+    }
+
+    pub fn clear(&mut self) {
+        self.kept.clear();
+        if self.kept.capacity() > ROOM_BYTES_MAX {
+            self.kept = Vec::new();
+        }
+        self.groups.clear();
+        self.state = State::Idle;
+        self.is_told = false;
+    }
+
+    /// A link was taken into use.
+    pub fn took(&mut self, is_on_reader: bool) {
+        self.is_on_reader = is_on_reader;
+        self.again = None;
+    }
+
+    /// A standby refused what was sent ahead of a statement, by itself. True: the statement takes its way again, to the primary.
+    pub fn on_refused_ahead(&mut self, severity: &[u8], sqlstate: &[u8]) -> bool {
+        let verdict = judge(severity, sqlstate);
+        let may_again = self.is_on_reader && self.times < AGAIN_MAX;
+        if !may_again || matches!(verdict, Verdict::Stands | Verdict::Lost) {
+            return false;
+        }
+        self.times += 1;
+        self.again = Some(Refused::of(verdict, sqlstate));
+        true
+    }
+
+    /// The standby's link shows the next statement something else than its client was told of. True: the statement goes to the primary, and
+    /// what was read before it has been said.
+    pub fn on_changed(&mut self, transaction: u8) -> bool {
+        if !self.is_on_reader || transaction != IDLE || self.times >= AGAIN_MAX {
+            return false;
+        }
+        self.times += 1;
+        self.again = Some(Refused::Passing);
+        true
+    }
+
+    /// Something is under way on a standby of which the client has seen nothing.
+    #[inline]
+    pub fn waits(&self) -> bool {
+        self.state == State::Keeping && !self.is_told && self.is_on_reader
+    }
+
+    /// Whether what goes over the link is kept.
+    #[inline]
+    pub fn is_wanted(&self) -> bool {
+        self.is_on_reader || self.began.is_some()
+    }
+}

@@ -1,0 +1,81 @@
+//! What a worker sees to once a second: connections at rest that are to go, its turns on a busy processor, its sign of life.
+
+use crate::monitor::log::Level;
+use crate::process::worker::Worker;
+use crate::server::link::Address;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use weir_policy::cluster::ClusterView;
+use weir_policy::pool::{Retire, retire};
+use weir_policy::turns::{Ran, Turns};
+
+/// Time between two rounds of housekeeping: links at rest, idle clients.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// How long this thread ran, and waited to run.
+const OWN_SCHEDSTAT: &str = "/proc/thread-self/schedstat";
+
+/// Never ends. Cancel safe.
+pub async fn keep_house(w: Rc<Worker>) {
+    let mut turns = Turns::default();
+    loop {
+        take_turns(&w, &mut turns);
+        w.reactor.sleep(HOUSEKEEPING).await;
+        retire_links(&w);
+        w.mailbox().beat_ms.store(w.millis(Instant::now()), Ordering::Relaxed);
+        if w.id == 0 {
+            w.shared.stats.roll(w.reactor.now(), w.peek_config().admin.stats_period_ms);
+        }
+        w.reactor.sweep();
+    }
+}
+
+/// Sees to how this thread gets a busy processor. Where the system forbids to change it, it stays as it is.
+fn take_turns(w: &Worker, turns: &mut Turns) {
+    let wished = w.peek_config().worker_yields;
+    let counted = if wished { std::fs::read_to_string(OWN_SCHEDSTAT).ok() } else { None };
+    let yields = turns.yields(wished, counted.as_deref().and_then(Ran::parse));
+    if let Err(cause) = weir_ring::yield_when_woken(yields) {
+        w.shared.log.say(Level::Debug1, format_args!("worker_scheduling has no effect: {cause}"));
+    }
+}
+
+/// Closes links at rest that are too old, unused for too long, or dead.
+fn retire_links(w: &Worker) {
+    let config = w.config();
+    let now = w.reactor.now();
+    let places = w.view().clone();
+    for pool in w.shared.pools.all() {
+        // A limit that a reload has lowered.
+        let mut above = pool.census().1.saturating_sub(pool.limits().pool_size);
+        let gone = pool.retire(|link, surplus| {
+            if link.home != w.id {
+                return false;
+            }
+            if above > 0 || is_elsewhere(&places, &link.card.address) {
+                above = above.saturating_sub(1);
+                return true;
+            }
+            let (age_ms, idle_ms) = link.ages_ms(now);
+            let limits = (config.pool.connection_life_time_ms, config.pool.server_idle_timeout_ms);
+            let why = retire(age_ms, idle_ms, link.jitter(), limits.0, limits.1);
+            let goes = match why {
+                Some(Retire::Lifetime) => true,
+                // Those that are to be kept warm are idle by nature.
+                Some(Retire::Idle) => surplus > 0,
+                None => false,
+            };
+            goes || !link.is_fresh(now)
+        });
+        for link in gone {
+            w.close_link(link);
+        }
+    }
+}
+
+/// Whether a node is at another address now.
+fn is_elsewhere(view: &ClusterView, address: &Address) -> bool {
+    let now = view.nodes.iter().find(|node| node.id == address.node);
+    now.is_some_and(|node| (&node.hostname, node.port) != (&address.hostname, address.port))
+}

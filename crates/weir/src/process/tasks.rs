@@ -1,0 +1,230 @@
+//! A worker's life: the tasks it begins, the mail it reads, and its end. The only module that knows all tasks.
+
+use crate::client::session_card::Doing;
+use crate::io::reactor::{NO_TASK, TaskId};
+use crate::monitor::fault::{Fault, sqlstate};
+use crate::monitor::log::Level;
+use crate::process::shared::{Message, Stop, Victim};
+use crate::process::worker::Worker;
+use crate::process::{housekeeping, listen};
+use crate::server::pool::Pool;
+use crate::server::stores::Stores;
+use crate::server::{cluster, follower, listener, sampler, shelf, survey};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use subtle::ConstantTimeEq;
+
+/// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
+const LAST_TURNS_MAX: u32 = 16;
+
+/// While the proxy stops: time between two looks at whether all is paused and no server connection is in use.
+const PAUSED_PERIOD: Duration = Duration::from_millis(50);
+
+/// Runs until the proxy stops. Error: the event loop itself failed.
+pub fn run(w: &Rc<Worker>) -> io::Result<()> {
+    w.reactor.spawn(housekeeping::keep_house(w.clone()));
+    w.hub_opener.set(w.reactor.spawn(listener::open_all(w.clone())));
+    if let Some(stores) = &w.stores {
+        for at in 0..stores.shelves.len() {
+            let attend = move |w, stores| shelf::attend(w, stores, at);
+            keep(w, "a store of answers", stores, attend, move |w, stores| shelf::give_up(w, stores, at));
+        }
+        if w.id == 0 && !stores.is_shared {
+            let text = "answers in the store are this Weir's alone: without memqcache_invalidation = wal it is not shared";
+            w.shared.log.say(Level::Log, format_args!("{text}"));
+        }
+    }
+    if w.id == 0 {
+        let task = w.reactor.spawn(cluster::watch(w.clone()));
+        w.shared.prober.store(task, Ordering::Relaxed);
+        w.reactor.spawn(sampler::watch(w.clone()));
+    }
+    loop {
+        if w.reactor.turn()? {
+            read_mail(w);
+        }
+        for task in w.reactor.take_panicked() {
+            after_panic(w, task);
+        }
+        match w.shared.stop_mode() {
+            Stop::No => {}
+            Stop::Smart | Stop::Fast if is_needed(w) => {}
+            Stop::Smart | Stop::Fast | Stop::Immediate => return end(w),
+        }
+    }
+}
+
+/// Begins a task that has to do with stores, and begins it again after a fault.
+fn keep<F: Future<Output = ()> + 'static>(
+    w: &Rc<Worker>,
+    name: &'static str,
+    stores: &Rc<Stores>,
+    begin: impl Fn(Rc<Worker>, Rc<Stores>) -> F + 'static,
+    mend: impl Fn(&Worker, &Stores) + 'static,
+) {
+    let (worker, ours) = (w.clone(), stores.clone());
+    let begin = move |pause| {
+        let (w, task) = (worker.clone(), begin(worker.clone(), ours.clone()));
+        async move {
+            w.reactor.sleep(pause).await;
+            task.await;
+        }
+    };
+    let (worker, theirs) = (w.clone(), stores.clone());
+    w.house.keep(&w.reactor, name, begin, move || mend(&worker, &theirs));
+}
+
+/// Whether clients are left, be they another worker's: the first does for all what one does, and any may have a link that another's
+/// client is given.
+fn is_needed(w: &Worker) -> bool {
+    w.shared.mailboxes.iter().any(|mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0)
+}
+
+/// Leaves the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than
+/// the process lives: whoever starts again at once could not listen on its port.
+fn end(w: &Worker) -> io::Result<()> {
+    // They may have waited for our clients.
+    w.shared.tell_all(|| Message::Wake(NO_TASK));
+    for _ in 0..LAST_TURNS_MAX {
+        if w.reactor.with_ring(true, |ring| ring.shut_all()) {
+            break;
+        }
+        w.reactor.last_turn()?;
+    }
+    w.reactor.last_turn()
+}
+
+/// Gives back what the session of a task held that panicked: its place, and its link's place in the pool.
+fn after_panic(w: &Worker, task: TaskId) {
+    if let Some(name) = w.house.after_panic(&w.reactor, task) {
+        w.shared.log.say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
+        return;
+    }
+    let entry = w.entries.borrow().values().find(|entry| entry.task.get() == task).cloned();
+    let Some(entry) = entry else { return };
+    w.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));
+    if let Some(link) = entry.link.take() {
+        let has_it = |pool: &Arc<Pool>| pool.cards().iter().any(|card| card.serial == link.serial);
+        if let Some(pool) = w.shared.pools.all().into_iter().find(has_it) {
+            pool.forget(w, link.serial);
+        }
+    }
+    w.leave(&entry);
+    w.shared.cards.remove(entry.card.pid);
+    w.client_gone();
+}
+
+fn read_mail(w: &Rc<Worker>) {
+    for message in w.mailbox().take() {
+        match message {
+            Message::Tcp(..) | Message::Unix(_) => listen::receive_mail(w, message),
+            Message::Wake(task) => w.reactor.wake(task),
+            Message::Release { ticket, worker, task } => {
+                let own = w.clone();
+                w.reactor.spawn(async move {
+                    ticket.release(&own.reactor).await;
+                    own.shared.mailboxes[usize::from(worker)].send(Message::Wake(task));
+                });
+            }
+            Message::Cancel { pid, key } => cancel(w, pid, &key),
+            Message::Interrupt(pid) => interrupt(w, pid),
+            Message::Refresh => w.refresh(),
+            Message::Stop => {
+                w.doors.borrow().iter().for_each(|task| w.reactor.wake(*task));
+                stop_sessions(w);
+                if w.id == 0 && w.shared.stop_mode() == Stop::Smart {
+                    stop_when_paused(w);
+                }
+            }
+            Message::Survey(database) => {
+                w.reactor.spawn(survey::watch(w.clone(), database));
+            }
+            Message::Follow(database) => {
+                w.reactor.spawn(follower::watch(w.clone(), database));
+            }
+            Message::Kill(victim) => kill(w, &victim),
+            Message::Pause => {
+                w.shared.log.say(Level::Log, format_args!("all databases are paused (SIGUSR1)"));
+                w.pause(None);
+            }
+            Message::Resume => {
+                w.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2)"));
+                w.resume();
+            }
+            Message::Close(link) => w.close_link(link),
+            Message::CloseDoors => w.doors.borrow().iter().for_each(|task| w.reactor.wake(*task)),
+        }
+    }
+}
+
+fn stop_sessions(w: &Worker) {
+    if w.shared.stop_mode() < Stop::Fast {
+        return;
+    }
+    // Logins that wait for a server have no entry yet.
+    for task in w.view_waiters.take() {
+        w.reactor.wake(task);
+    }
+    let farewell = Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+    for entry in w.entries.borrow().values() {
+        *entry.farewell.borrow_mut() = Some(farewell.clone());
+        w.reactor.wake(entry.task.get());
+    }
+}
+
+/// A smart stop waits for clients to leave. Where all is paused they cannot do anything but wait, so it is the server connections in use
+/// that are waited for: what runs may end.
+fn stop_when_paused(w: &Rc<Worker>) {
+    let own = w.clone();
+    w.reactor.spawn(async move {
+        let is_used = |pool: &Arc<Pool>| pool.is_shared() && pool.census().1 > 0;
+        while !own.shared.gates.is_all_paused() || own.shared.pools.all().iter().any(is_used) {
+            own.reactor.sleep(PAUSED_PERIOD).await;
+        }
+        if own.shared.stop_mode() == Stop::Smart {
+            own.shared.begin_stop(Stop::Fast);
+        }
+    });
+}
+
+/// Ends sessions because an administrator said so. The console's own are not meant by the name of a database.
+fn kill(w: &Rc<Worker>, victim: &Victim) {
+    let farewell = Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+    let console = w.peek_config().admin.database.clone();
+    for entry in w.entries.borrow().values() {
+        let is_meant = match victim {
+            Victim::Client(pid) => entry.card.pid == *pid,
+            Victim::Database(database) => entry.card.database == *database && *database.as_ref() != *console,
+            Victim::User { user, until_ms } => {
+                entry.card.server_user == *user && entry.since_ms <= *until_ms && *entry.card.database != *console
+            }
+            Victim::All => *entry.card.database != *console,
+        };
+        if is_meant {
+            // What a server does for it shall not go on unseen.
+            if matches!(victim, Victim::Client(_)) && entry.card.doing() == Doing::Executing {
+                w.forward_cancel(entry);
+            }
+            *entry.farewell.borrow_mut() = Some(farewell.clone());
+            w.reactor.wake(entry.task.get());
+        }
+    }
+}
+
+fn cancel(w: &Rc<Worker>, pid: u32, key: &[u8]) {
+    let entries = w.entries.borrow();
+    let Some(entry) = entries.get(&pid).filter(|entry| bool::from(entry.key.ct_eq(key))) else {
+        let text = format_args!("wrong key in cancel request for process {pid}");
+        return w.shared.log.say(Level::Log, text);
+    };
+    w.forward_cancel(entry);
+}
+
+fn interrupt(w: &Rc<Worker>, pid: u32) {
+    if let Some(entry) = w.entries.borrow().get(&pid) {
+        w.forward_cancel(entry);
+    }
+}
