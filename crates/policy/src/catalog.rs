@@ -55,8 +55,6 @@ pub struct Names {
     casts: Box<[Name]>,
     /// See `Facts::columns`.
     columns: Box<[u32]>,
-    /// See `Facts::nests`.
-    nests: bool,
 }
 
 impl Names {
@@ -85,7 +83,6 @@ impl Names {
             operators: facts.operators.as_slice().into(),
             casts: facts.casts.as_slice().into(),
             columns: facts.columns.as_slice().into(),
-            nests: facts.nests,
         })
     }
 }
@@ -121,13 +118,13 @@ pub struct Catalog {
     operators: Objects,
     /// Types to which some cast runs a function that may write.
     casts: Objects,
-    /// Types whose domains' checks run a function that is not steady.
+    /// Types that run functions of users which are not steady.
     unsteady_types: Objects,
-    /// Numbers of types that run functions of users which may write, or are not steady; sorted.
+    /// Their numbers; sorted.
     checking_types: Box<[u32]>,
     /// Schemas with an operator of a standard spelling that may write: a text does not always show where such a one is used.
     hidden_operators: Box<[u32]>,
-    /// There is a cast, or an operator class over a type of PostgreSQL's own, that runs a function that may write without being asked for.
+    /// There is a cast that runs a function that may write without being asked for.
     has_hidden_call: bool,
     /// Schemas with an operator of a standard spelling that is not steady.
     unsteady_operators: Box<[u32]>,
@@ -135,10 +132,10 @@ pub struct Catalog {
     writing_columns: Box<[u32]>,
     /// Those that are not steady.
     unsteady_columns: Box<[u32]>,
-    /// There is a cast, or such an operator class, by a function that is not steady.
+    /// There is a cast by a function that is not steady, or `runs_unseen`.
     has_unsteady_call: bool,
-    /// Functions whose arguments take each other's type, by name; sorted. None where no table has a column for which that matters.
-    alike: Box<[Box<str>]>,
+    /// Types run functions that may write, and which statements run them is not known.
+    runs_unseen: bool,
     /// Which tables are behind relations.
     tables: tables::Tables,
     unseen: unseen::Unseen,
@@ -170,8 +167,7 @@ impl Catalog {
         {
             return Some(Rule::Function);
         }
-        let is_nested = self.nests_one_of(&self.tables.writing_domains, names, path);
-        if self.has_hidden_call || is_nested || names.casts.iter().any(|cast| self.writes_cast(&cast.name)) {
+        if self.has_hidden_call || names.casts.iter().any(|cast| self.writes_cast(&cast.name)) {
             return Some(Rule::Cast);
         }
         // `mine(x)` may be written for `x::mine`.

@@ -69,9 +69,6 @@ pub struct Facts {
     pub makes_brief: bool,
     /// Its answer hangs on more than what it names and its parameters: on the moment, on who asks, on chance.
     pub fleeting: bool,
-    /// It makes arrays or takes rows as wholes: a value without a type of its own beside one may become what is in it. Beside a column it becomes what
-    /// the column's domain is over.
-    pub nests: bool,
 }
 
 impl Facts {

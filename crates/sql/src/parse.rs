@@ -118,7 +118,6 @@ fn look(text: &str) -> Facts {
         facts.sets = None;
     }
     facts.locks_rows = walk.locks_rows;
-    facts.nests = walk.nests();
     facts.keeps = facts.keeps.and(walk.keeps);
     facts.prepared |= walk.executes;
     facts.functions = walk.functions.into_names();

@@ -3,10 +3,7 @@
 //! In: a node. Out: the public fields of `Walk`, which add up over all statements of a text.
 
 use pg_raw_parse::Node;
-use pg_raw_parse::nodes::{
-    A_Expr, A_Expr_Kind, Alias, ColumnRef, FuncCall, IntoClause, OnCommitAction, RangeVar, SubLinkType, TypeCast, TypeName,
-    WithClause,
-};
+use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, TypeCast, TypeName, WithClause};
 
 use crate::children::push_children;
 use crate::facts::{Effect, Keeps, Leaves, hash_of_column};
@@ -83,13 +80,6 @@ pub(crate) struct Walk<'a> {
     pub(crate) makes_brief: bool,
     /// A constant is cast to `time`.
     pub(crate) casts_to_time: bool,
-    /// An array is made.
-    pub(crate) makes_arrays: bool,
-    /// Stars, less those that stand for columns: `coalesce(t.*, u.*)`.
-    stars: i32,
-    /// What relations are called, and columns without a dot: some of them may be rows.
-    called: Vec<&'a str>,
-    bare: Vec<&'a str>,
     scopes: Vec<Scope<'a>>,
     start: i32,
 }
@@ -156,12 +146,6 @@ impl<'a> Walk<'a> {
         self.target(relation, if goes { Run::Never } else { run });
     }
 
-    /// Whether a value without a type of its own may become one of an array, or of a whole row.
-    pub(crate) fn nests(&mut self) -> bool {
-        self.called.sort_unstable();
-        self.makes_arrays || self.stars > 0 || self.bare.iter().any(|name| self.called.binary_search(name).is_ok())
-    }
-
     fn keep(&mut self, keeps: Keeps) {
         self.keeps.add(keeps);
     }
@@ -216,12 +200,7 @@ impl<'a> Walk<'a> {
             Node::ExecuteStmt(_) => self.executes = true,
             Node::RangeVar(relation) => self.relation(relation, scope, run),
             Node::FuncCall(call) => self.call(call, run),
-            Node::ColumnRef(column) => {
-                self.column(qualified(column.fields().iter()));
-                self.row_of(column);
-            }
-            Node::ResTarget(target) => self.stars -= i32::from(is_star(target.val())),
-            Node::A_ArrayExpr(_) => self.makes_arrays = true,
+            Node::ColumnRef(column) => self.column(qualified(column.fields().iter())),
             // `(t).xmax`
             Node::A_Indirection(of) => {
                 of.indirection().iter().filter_map(|part| part.as_str()).for_each(|name| self.column((".", name)))
@@ -241,10 +220,7 @@ impl<'a> Walk<'a> {
             Node::RangeTableFuncCol(column) => self.typed(column.type_name()),
             Node::JsonTableColumn(column) => self.typed(column.type_name()),
             Node::JsonOutput(output) => self.typed(output.type_name()),
-            Node::SubLink(link) => {
-                self.makes_arrays |= link.sub_link_type == SubLinkType::ARRAY_SUBLINK;
-                self.operator(qualified(link.oper_name().iter()), link.location);
-            }
+            Node::SubLink(link) => self.operator(qualified(link.oper_name().iter()), link.location),
             Node::SortBy(sort) => self.operator(qualified(sort.use_op().iter()), sort.location),
             _ => {}
         }
@@ -288,7 +264,6 @@ impl<'a> Walk<'a> {
             self.keep(Keeps::Temporary);
         }
         self.relations.add((schema, name), self.place(relation.location));
-        self.called.push(relation.alias().and_then(Alias::aliasname).unwrap_or(name));
     }
 
     fn is_cte(&self, name: &str, scope: u32) -> bool {
@@ -327,14 +302,6 @@ impl<'a> Walk<'a> {
             self.columns.push(hash_of_column(name));
         }
         self.fleeting |= RESTLESS_COLUMNS.contains(&name);
-    }
-
-    /// A row as a whole, or what may be one.
-    fn row_of(&mut self, column: &'a ColumnRef) {
-        self.stars += i32::from(is_star(Node::from(column)));
-        if let (Some(only), 1) = (column.fields().iter().next(), column.fields().len()) {
-            self.bare.extend(only.as_str());
-        }
     }
 
     /// The built-in sampling methods only read; another one is some extension's function.
@@ -385,11 +352,6 @@ impl<'a> Walk<'a> {
             self.operators.add(name, self.place(location));
         }
     }
-}
-
-/// Whether it is `*` or `t.*`.
-fn is_star(node: Node<'_>) -> bool {
-    matches!(node, Node::ColumnRef(column) if column.fields().iter().any(|field| matches!(field, Node::A_Star(_))))
 }
 
 fn kept_by(name: &str, call: &FuncCall) -> Option<Keeps> {

@@ -124,20 +124,3 @@ fn statements_are_of_the_kind_that_is_counted() {
         }
     }
 }
-
-#[test]
-fn what_makes_a_value_one_of_a_columns_type_is_told() {
-    for (text, expected) in [
-        ("select array[a, '5'] from t", true),
-        ("select array(select a from t) = '{5}'", true),
-        ("select coalesce(t, '(5)') from t", true),
-        ("select coalesce(u, '(5)') from s.t u", true),
-        ("select coalesce(t.*, '(5)'), t.* from t", true),
-        ("select u.a from t u where exists (select from v where u in ('(5)'))", true),
-        ("select *, t.*, u.a, a from t u join v t using (a) where a = '5' and a in ('1', '2')", false),
-        ("select count(*), coalesce(a, '5'), array_agg(a) from t", false),
-        ("insert into t values ('5') returning *", false),
-    ] {
-        assert_eq!(weir_sql::facts(text.as_bytes()).nests, expected, "{text}");
-    }
-}

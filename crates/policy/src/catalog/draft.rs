@@ -38,14 +38,7 @@ struct Uses {
     list: Box<str>,
 }
 
-/// A type, and a function that runs when a value becomes one of it.
-struct Checked {
-    object: Object,
-    function: u32,
-    oid: u32,
-}
-
-/// Whether casts or operator classes run something without being asked for that may write, or that is not steady.
+/// Whether casts run something without being asked for that may write, or any something that is not steady.
 struct Unasked {
     hidden: bool,
     unsteady: bool,
@@ -60,25 +53,16 @@ pub struct Draft {
     functions: Vec<Numbered>,
     /// Functions that may be called like a column.
     like_columns: HashSet<u32>,
-    /// Those whose arguments take each other's type.
-    alike: HashSet<u32>,
     /// With the function behind each.
     operators: Vec<(Numbered, u32)>,
     /// Type, function, and whether it is asked for by nobody.
     casts: Vec<(Object, u32, bool)>,
-    /// Types, and what the checks of domains call that they are or hold.
-    checked: Vec<Checked>,
-    /// Those of which one may write, and of which one is not steady.
-    writing_types: HashSet<u32>,
-    unsteady_types: HashSet<u32>,
-    /// Functions that run others for the types of their arguments.
-    called_with: Vec<(u32, u32)>,
-    /// Relations, and functions that run for the types of their columns, whatever reads them.
-    read_with: Vec<(u32, u32)>,
-    /// The same of columns of domains, of which only some reads do.
-    with_domains: Vec<(u32, u32)>,
-    /// Functions of operator classes that any statement may run.
-    anywhere: Vec<u32>,
+    /// Types that run functions which are not immutable.
+    coded_types: Vec<Object>,
+    coded: HashSet<u32>,
+    /// Functions that have such types.
+    with_coded: Vec<u32>,
+    runs_unseen: bool,
     parents: Vec<(u32, Fate)>,
     /// Of views and policies.
     expressions: Vec<Uses>,
@@ -111,9 +95,6 @@ impl Draft {
             numbered.object.steady = volatility == "i";
             if cells.get(4).copied().flatten() == Some(b"t") {
                 self.like_columns.insert(numbered.oid);
-            }
-            if cells.get(5).copied().flatten() == Some(b"t") {
-                self.alike.insert(numbered.oid);
             }
             if volatility == "c" {
                 self.tables.stable_in_c.insert(numbered.oid);
@@ -157,13 +138,12 @@ impl Draft {
             "w" => self.tables.wild.push(oid),
             "f" => self.tables.fleeting.push(oid),
             "t" => self.tables.with_time.push(oid),
-            "r" => self.read_with.push((oid, number(cells, 2)?)),
-            "d" => self.with_domains.push((oid, number(cells, 2)?)),
-            "p" => self.called_with.push((oid, number(cells, 2)?)),
-            "a" => self.anywhere.push(number(cells, 2)?),
+            "p" => self.with_coded.push(oid),
+            "v" => self.runs_unseen = true,
             "c" => {
-                let object = self.object(word(cells, 3)?, 0, Fate::Writes)?;
-                self.checked.push(Checked { object, function: number(cells, 2)?, oid });
+                let object = self.object(word(cells, 2)?, 0, Fate::Reads)?;
+                self.coded_types.push(object);
+                self.coded.insert(oid);
             }
             _ => return Err(DraftError::Row),
         }
@@ -250,7 +230,7 @@ impl Draft {
         }
         self.functions.sort_unstable_by_key(|function| function.oid);
         let (casts, calls) = self.judged_unasked();
-        self.note_called(routing);
+        self.note_coded();
         self.note_steady(pg_catalog);
         self.relations.sort_unstable_by_key(|relation| relation.oid);
         for at in 0..self.operators.len() {
@@ -261,7 +241,6 @@ impl Draft {
         for (parent, fate) in std::mem::take(&mut self.parents) {
             self.worsen(parent, fate);
         }
-        self.note_columns();
         self.note_views();
         self.follow();
         for uses in std::mem::take(&mut self.refreshes) {
@@ -273,11 +252,6 @@ impl Draft {
             let unlogged = self.relations.iter_mut().filter(|relation| relation.object.fate == Fate::Unlogged);
             unlogged.for_each(|relation| relation.object.fate = Fate::Reads);
         }
-        // Only who names such a type runs its checks.
-        let of_types = |which: &HashSet<u32>| -> Vec<Object> {
-            self.checked.iter().filter(|checked| which.contains(&checked.oid)).map(|checked| checked.object).collect()
-        };
-        let (writing, unsteady_types) = (of_types(&self.writing_types), of_types(&self.unsteady_types));
         for function in &mut self.functions {
             function.object.fate = called_fate(function, &self.text, pg_catalog, routing, &self.schemas);
         }
@@ -287,14 +261,13 @@ impl Draft {
         let unsteady = self.operators.iter().map(|(o, _)| &o.object).filter(is_unsteady).map(|o| o.schema).collect();
         let writing_columns = self.columns_of(|function| function.fate != Fate::Reads);
         let unsteady_columns = self.columns_of(|function| !function.steady);
-        let alike = self.alike_names();
         let (relations, tables) = Tables::made(self.relations, self.tables, &self.text);
         Catalog {
-            alike,
             writing_columns,
             unsteady_columns,
             unsteady_operators: unsteady,
-            has_unsteady_call: calls.unsteady,
+            has_unsteady_call: calls.unsteady || self.runs_unseen,
+            runs_unseen: self.runs_unseen,
             tables,
             unseen: self.unseen.made(),
             pg_catalog,
@@ -303,9 +276,9 @@ impl Draft {
             relations,
             functions: sorted(self.functions.into_iter().map(|function| function.object), &self.text),
             operators: sorted(self.operators.into_iter().map(|(operator, _)| operator.object), &self.text),
-            casts: sorted(casts.into_iter().chain(writing), &self.text),
-            unsteady_types: sorted(unsteady_types.into_iter(), &self.text),
-            checking_types: in_order(self.writing_types.into_iter().chain(self.unsteady_types).collect()),
+            casts: sorted(casts.into_iter(), &self.text),
+            unsteady_types: sorted(self.coded_types.into_iter(), &self.text),
+            checking_types: in_order(self.coded.into_iter().collect()),
             schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
             text: self.text.into_boxed_str(),
             defaults: self.defaults,
@@ -346,57 +319,21 @@ impl Draft {
     /// who names or uses the type is told by that.
     fn judged_unasked(&mut self) -> (Vec<Object>, Unasked) {
         let casts = std::mem::take(&mut self.casts);
-        let mut all = casts.iter().map(|(_, function, _)| function).chain(&self.anywhere);
-        let unsteady = all.any(|function| !self.steady_function(*function));
+        let unsteady = casts.iter().any(|(_, function, _)| !self.steady_function(*function));
         let may_write = |function: u32| self.fate_of_function(function) != Fate::Reads;
         let (implicit, explicit): (Vec<_>, Vec<_>) =
             casts.into_iter().filter(|(_, function, _)| may_write(*function)).partition(|(_, _, is_hidden)| *is_hidden);
-        let hidden = !implicit.is_empty() || self.anywhere.iter().any(|function| may_write(*function));
+        let hidden = !implicit.is_empty();
         (explicit.into_iter().map(|(object, _, _)| object).collect(), Unasked { hidden, unsteady })
     }
 
-    /// Functions that run others for their types are no better than these. What the operator says of one by name counts more.
-    fn note_called(&mut self, routing: &RoutingConfig) {
-        let called_with = std::mem::take(&mut self.called_with);
-        let judged: Vec<_> = called_with
-            .into_iter()
-            .map(|(function, runs)| (function, self.fate_of_function(runs), runs != NOW && self.steady_function(runs)))
-            .collect();
-        for (function, fate, is_steady) in judged {
+    /// Functions of types that run something are not steady.
+    fn note_coded(&mut self) {
+        for function in std::mem::take(&mut self.with_coded) {
             let Ok(at) = self.functions.binary_search_by_key(&function, |function| function.oid) else { continue };
-            let object = &mut self.functions[at].object;
-            if !is_listed(&routing.read_only_functions, object, &self.text, &self.schemas) {
-                object.fate = object.fate.max(fate);
-            }
-            object.steady &= is_steady;
-            if !is_steady {
-                self.tables.stable_in_c.remove(&function);
-            }
+            self.functions[at].object.steady = false;
+            self.tables.stable_in_c.remove(&function);
         }
-    }
-
-    /// What comes with columns of types that run functions.
-    fn note_columns(&mut self) {
-        for (relation, function) in std::mem::take(&mut self.read_with) {
-            self.worsen(relation, self.fate_of_function(function));
-        }
-        for (relation, function) in std::mem::take(&mut self.with_domains) {
-            if self.fate_of_function(function) != Fate::Reads {
-                self.tables.writing_domains.push(relation);
-            }
-            if !self.steady_function(function) {
-                self.tables.unsteady_domains.push(relation);
-            }
-        }
-    }
-
-    /// Names of functions whose arguments take each other's type, where it matters.
-    fn alike_names(&self) -> Box<[Box<str>]> {
-        if self.tables.writing_domains.is_empty() && self.tables.unsteady_domains.is_empty() {
-            return Box::default();
-        }
-        let alike = self.functions.iter().filter(|function| self.alike.contains(&function.oid));
-        in_order(alike.map(|function| function.object.name(&self.text).into()).collect())
     }
 
     /// Which functions and operators give the same answer for the same arguments.
@@ -420,19 +357,8 @@ impl Draft {
         self.tables.stable_in_c.contains(&oid) || found.is_ok_and(|at| self.functions[at].object.steady)
     }
 
-    /// Which types run functions that may write, or are not steady.
-    fn note_types(&mut self) {
-        let of = |is_one: &dyn Fn(u32) -> bool| -> HashSet<u32> {
-            self.checked.iter().filter(|checked| is_one(checked.function)).map(|checked| checked.oid).collect()
-        };
-        let writing = of(&|function| self.fate_of_function(function) != Fate::Reads);
-        let unsteady = of(&|function| function == NOW || !self.steady_function(function));
-        (self.writing_types, self.unsteady_types) = (writing, unsteady);
-    }
-
     /// Which relations views read, and whether their rows are the same whenever one looks.
     fn note_views(&mut self) {
-        self.note_types();
         for uses in &self.expressions {
             for entry in uses.list.split(',') {
                 let Some((label, rest)) = entry.split_once(' ') else { continue };
@@ -449,7 +375,7 @@ impl Draft {
                         found.is_ok_and(|at| self.functions[at].object.steady)
                     }),
                     "opno" | "opnos" | "eqop" | "sortop" => numbers.all(|number| self.steady_operator(number)),
-                    "consttype" | "resulttype" | "funcresulttype" => numbers.all(|number| !self.unsteady_types.contains(&number)),
+                    "consttype" | "resulttype" | "funcresulttype" => numbers.all(|number| !self.coded.contains(&number)),
                     "tsmhandler" => false,
                     _ => true,
                 };
@@ -502,7 +428,6 @@ impl Draft {
                 ("relid", Ok(relation)) if relation == uses.relation => Fate::Reads,
                 ("relid", Ok(relation)) => self.fate_of_relation(relation),
                 // PostgreSQL's own sampling methods only read; their handlers are no functions for queries, and not on the list of those.
-                ("consttype" | "resulttype" | "funcresulttype", Ok(kind)) if self.writing_types.contains(&kind) => Fate::Writes,
                 ("consttype" | "resulttype" | "funcresulttype", _) => Fate::Reads,
                 ("tsmhandler", Ok(handler)) if handler < FIRST_USER_OID => Fate::Reads,
                 ("opno" | "eqop" | "sortop", Ok(operator)) => self.fate_of_operator(operator),
@@ -536,9 +461,6 @@ impl Draft {
         }
     }
 }
-
-/// `now()`, which what becomes a `time with time zone` hangs on.
-const NOW: u32 = 1299;
 
 /// What the parser calls the function behind the word.
 const EXTRACT: &str = "extract";

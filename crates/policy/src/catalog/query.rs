@@ -30,7 +30,7 @@ pub const PARTS: &[Part] = &[
     // a sequence finds another value on a standby, whatever it says of itself: by its source, or by what it depends on if its source was
     // parsed when it was made. What defaults of arguments call runs with it, and one of them may say the time. What takes or gives a `regclass` or `regrole` hangs on
     // names, and a user's with a `time` or `time with time zone` on the zone of today: it may stand before AT TIME ZONE. Then whether it may be called like a
-    // column: of a row alone, `t.f` for `f(t)`; and whether its arguments take each other's type, as in `lag(a, 1, '5')`.
+    // column: of a row alone, `t.f` for `f(t)`.
     Part {
         sql: "SELECT p.oid, p.pronamespace, p.proname, CASE WHEN p.oid >= 16384 AND p.provolatile <> 'v' AND (p.prosrc ~* \
               '\\m(log_cnt|is_called|pg_sequence_last_value|pg_sequences)\\M|\\mlast_value\\M(?!\\s*\\()' \
@@ -49,8 +49,7 @@ pub const PARTS: &[Part] = &[
               p.oid >= 16384 AND p.pronargs > 0 AND (p.pronargs - p.pronargdefaults < 2 OR p.provariadic <> 0) \
               AND EXISTS (SELECT FROM pg_type t WHERE t.oid = p.proargtypes[0] AND (t.typtype IN ('c', 'd', 'p') \
               OR EXISTS (SELECT FROM pg_cast c JOIN pg_type s ON s.oid = c.castsource \
-              WHERE c.oid >= 16384 AND c.casttarget = t.oid AND c.castcontext = 'i' AND s.typtype = 'c'))), \
-              p.provariadic IN (2283, 2776, 5077, 5079) OR p.proargtypes::oid[] && '{2283,2776,5077,5079}' \
+              WHERE c.oid >= 16384 AND c.casttarget = t.oid AND c.castcontext = 'i' AND s.typtype = 'c'))) \
               FROM pg_proc p, LATERAL (SELECT p.prorettype || p.proargtypes::oid[] || p.proallargtypes) AS a (types), \
               LATERAL (SELECT a.types && '{1083,1183,1266,1270}', a.types && '{2205,2210,4096,4097}') AS k (of_today, of_names) WHERE p.prokind <> 'p'",
         take: Draft::function,
@@ -201,19 +200,15 @@ pub const PARTS: &[Part] = &[
 /// - `w`: writing the relation may do anything, as functions of users run that the text does not name: triggers, rules, defaults, checks. Up to
 ///   version 14 a partition's copies of its parent's triggers count as internal like those of foreign keys, which call functions of PostgreSQL's own.
 /// - `f`: what the relation shows hangs on who asks, or on the moment: policies, and views that say the time or the user, or read dates from texts, or
-///   columns of the system's that a row lock changes or a rollback. And what a constant beside a column becomes hangs on the column's type: `time with
-///   time zone`, or one that holds one with a check.
+///   columns of the system's that a row lock changes or a rollback. And columns of `coded` types.
 /// - `t`: it has a column of type `time`.
-/// - `c`: what becomes a value of the type, by its number and name, runs the function: that of a domain's check, of what the domain is over, and of what
-///   is in an array, a row or a range (`checks`); or of an operator class, which runs when values are sorted, grouped or looked up. A text of `time with time zone`
-///   (1266, its array 1270) hangs on today's date, as if it called `now`.
-///   So does what a `regclass` or `regrole` shows (2205, 4096; arrays 2210, 4097): names of indexes and roles, and of tables that are temporary, are not looked
-///   at for changes. Where nothing of that is used, as mostly, arrays and rows are not looked at.
-/// - `r`: reading the relation runs the function, as it has a column of such a type: what stands beside the column becomes one (`is_bare`), or is sorted by it.
-/// - `d`: it has a column of a domain with a check. What stands beside that becomes what the domain is over, but not in an array or a row, nor where a function has its arguments take each
-///   other's type.
-/// - `p`: calling the first function runs the second, as one of its types has that one behind it.
-/// - `a`: the function is in an operator class over a type of PostgreSQL's own: any statement may run it.
+/// - `c`: the type, by its number and name, is `coded`: what becomes a value of it, or is sorted by it, runs a function of a user's that is not
+///   immutable. That is a domain by its check, any type by an operator class, and what holds such a one: an array, a row, a range, a domain over it. A text of
+///   `time with time zone` (1266, its array 1270) hangs on today's date. So does what a `regclass` or `regrole` shows (2205, 4096; arrays 2210, 4097): names of indexes
+///   and roles, and of tables that are temporary, are not looked at for changes. Where nothing of that is used, as mostly, arrays and rows are not looked at.
+/// - `p`: the function takes, gives or is made of such a type.
+/// - `v`: some type runs a function that is volatile, or any statement may run one that is not immutable, since it is in an operator class over a type of PostgreSQL's
+///   own or over one that such a type counts as. Which statements do is not looked for.
 ///
 /// Of operator classes only functions count that are not immutable, and none that takes an `internal` (2281), since those are written in C for an access method. Stable
 /// ones only of btree (403) and hash (405), by which values are sorted and grouped: those of others look into an index for an operator that the text names, as `%` of pg_trgm.
@@ -222,61 +217,49 @@ const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED 
     WHERE attnum > 0 AND attrelid >= 16384 AND (atttypid >= 16384 OR atttypid IN (1083, 1183, 1266, 1270, 2205, 2210, 4096, 4097))), \
     domains (type, base, initial) AS MATERIALIZED (SELECT oid, typbasetype, typdefaultbin::text FROM pg_type WHERE typtype = 'd' AND oid >= 16384), \
     guarded (oid, kind, by_row) AS MATERIALIZED (SELECT oid, relkind, relrowsecurity FROM pg_class WHERE relkind = 'f' OR relrowsecurity), \
-    sources (type, function, is_bare) AS MATERIALIZED (SELECT v.type::oid, 'pg_catalog.now()'::regprocedure::oid, true \
-    FROM (VALUES (1266), (1270), (2205), (2210), (4096), (4097)) AS v (type) \
-    UNION SELECT t.type, p.oid, true FROM (SELECT a.amproc::oid, a.amproclefttype, a.amprocrighttype, f.opfmethod \
+    classes (type, function, method) AS (SELECT t.type, a.function, a.method FROM (SELECT a.amproc::oid, a.amproclefttype, a.amprocrighttype, f.opfmethod \
     FROM pg_amproc a JOIN pg_opfamily f ON f.oid = a.amprocfamily WHERE a.amproc::oid >= 16384 \
     UNION ALL SELECT o.oprcode::oid, a.amoplefttype, a.amoprighttype, a.amopmethod FROM pg_amop a JOIN pg_operator o ON o.oid = a.amopopr WHERE o.oprcode::oid >= 16384) \
-    AS a (function, one, other, method) JOIN pg_proc p ON p.oid = a.function, LATERAL (VALUES (a.one), (a.other)) AS t (type) \
-    WHERE (p.provolatile = 'v' OR (p.provolatile = 's' AND a.method IN (403, 405))) AND 2281 <> ALL (p.proargtypes::oid[]) \
-    UNION SELECT d.contypid, p.oid, false FROM pg_constraint d, LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
-    JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contypid <> 0 AND p.oid >= 16384), \
+    AS a (function, one, other, method), LATERAL (VALUES (a.one), (a.other)) AS t (type)), \
+    runs (type, volatility) AS MATERIALIZED (SELECT c.type, p.provolatile FROM classes c JOIN pg_proc p ON p.oid = c.function \
+    WHERE (p.provolatile = 'v' OR (p.provolatile = 's' AND c.method IN (403, 405))) AND 2281 <> ALL (p.proargtypes::oid[]) \
+    UNION SELECT d.contypid, p.provolatile FROM pg_constraint d, LATERAL regexp_matches(d.conbin::text, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+    JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE d.contypid <> 0 AND p.oid >= 16384 AND p.provolatile <> 'i'), \
+    sources (type) AS MATERIALIZED (SELECT type::oid FROM (VALUES (1266), (1270), (2205), (2210), (4096), (4097)) AS v (type) \
+    UNION SELECT type FROM runs WHERE type >= 16384), \
     used (is_any) AS MATERIALIZED (SELECT EXISTS (SELECT FROM sources WHERE type >= 16384) OR EXISTS (SELECT FROM columns JOIN sources USING (type)) \
     OR EXISTS (SELECT FROM domains JOIN sources ON sources.type = base) OR EXISTS (SELECT FROM pg_range JOIN sources ON type = rngsubtype)), \
-    parts (type, part, is_held) AS MATERIALIZED (SELECT type, base, false FROM domains \
-    UNION SELECT castsource, casttarget, false FROM pg_cast WHERE castmethod = 'b' AND casttarget >= 16384 AND (SELECT is_any FROM used) \
-    UNION SELECT oid, typelem, true FROM pg_type WHERE typelem >= 16384 AND (SELECT is_any FROM used) \
-    UNION SELECT c.reltype, a.type, true FROM columns a JOIN pg_class c ON c.oid = a.relation WHERE c.reltype <> 0 AND (SELECT is_any FROM used) \
-    UNION SELECT rngtypid, rngsubtype, true FROM pg_range \
-    UNION SELECT (to_jsonb(r) ->> 'rngmultitypid')::oid, rngtypid, true FROM pg_range r WHERE to_jsonb(r) ? 'rngmultitypid' \
-    UNION SELECT d.contypid, m.t[1]::oid, false FROM pg_constraint d, \
+    alike (type, part) AS (SELECT castsource, casttarget FROM pg_cast WHERE castmethod = 'b' AND casttarget >= 16384), \
+    parts (type, part) AS MATERIALIZED (SELECT type, base FROM domains UNION SELECT type, part FROM alike WHERE type >= 16384 \
+    UNION SELECT oid, typelem FROM pg_type WHERE typelem >= 16384 AND (SELECT is_any FROM used) \
+    UNION SELECT c.reltype, a.type FROM columns a JOIN pg_class c ON c.oid = a.relation WHERE c.reltype <> 0 AND (SELECT is_any FROM used) \
+    UNION SELECT rngtypid, rngsubtype FROM pg_range \
+    UNION SELECT (to_jsonb(r) ->> 'rngmultitypid')::oid, rngtypid FROM pg_range r WHERE to_jsonb(r) ? 'rngmultitypid' \
+    UNION SELECT d.contypid, m.t[1]::oid FROM pg_constraint d, \
     LATERAL regexp_matches(d.conbin::text, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) WHERE d.contypid <> 0), \
-    checks (type, function, is_bare) AS (SELECT type, function, is_bare FROM sources \
-    UNION SELECT parts.type, k.function, k.is_bare OR parts.is_held FROM checks k JOIN parts ON parts.part = k.type), \
-    judged (type, function, is_bare, volatility) AS MATERIALIZED (SELECT k.type, k.function, bool_or(k.is_bare), p.provolatile \
-    FROM checks k JOIN pg_proc p ON p.oid = k.function GROUP BY k.type, k.function, p.provolatile), \
-    doubted (type, function, is_bare) AS MATERIALIZED (SELECT type, function, is_bare FROM judged \
-    WHERE volatility <> 'i' AND (type >= 16384 OR function >= 16384)), \
-    writing (type) AS MATERIALIZED (SELECT type FROM judged WHERE volatility = 'v'), \
-    filling (type) AS MATERIALIZED (SELECT d.type FROM domains d, LATERAL regexp_matches(d.initial, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
-    JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE p.oid >= 16384 AND p.provolatile = 'v' \
-    UNION SELECT d.type FROM domains d, LATERAL regexp_matches(d.initial, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) \
-    JOIN writing w ON w.type = m.t[1]::oid WHERE EXISTS (SELECT FROM writing)), \
-    called (function, type) AS (SELECT p.oid, t.type FROM pg_proc p, unnest(p.prorettype || p.proargtypes::oid[] || p.proallargtypes) AS t (type) WHERE p.oid >= 16384 AND EXISTS (SELECT FROM doubted) \
-    UNION ALL SELECT a.aggfnoid::oid, t.type FROM pg_aggregate a, LATERAL (VALUES (a.aggtranstype), (a.aggmtranstype)) AS t (type) WHERE a.aggfnoid::oid >= 16384 AND EXISTS (SELECT FROM doubted) \
-    UNION ALL SELECT p.oid, m.t[1]::oid FROM pg_proc p, LATERAL regexp_matches(p.proargdefaults::text, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) WHERE p.oid >= 16384 AND EXISTS (SELECT FROM doubted)), \
+    coded (type) AS (SELECT type FROM sources UNION SELECT parts.type FROM coded k JOIN parts ON parts.part = k.type), \
+    made (type) AS MATERIALIZED (SELECT type FROM coded WHERE type >= 16384), \
+    called (function, type) AS (SELECT p.oid, t.type FROM pg_proc p, unnest(p.prorettype || p.proargtypes::oid[] || p.proallargtypes) AS t (type) WHERE p.oid >= 16384 AND EXISTS (SELECT FROM made) \
+    UNION ALL SELECT a.aggfnoid::oid, t.type FROM pg_aggregate a, LATERAL (VALUES (a.aggtranstype), (a.aggmtranstype)) AS t (type) WHERE a.aggfnoid::oid >= 16384 AND EXISTS (SELECT FROM made) \
+    UNION ALL SELECT p.oid, m.t[1]::oid FROM pg_proc p, LATERAL regexp_matches(p.proargdefaults::text, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) WHERE p.oid >= 16384 AND EXISTS (SELECT FROM made)), \
     trees (relation, tree) AS (SELECT adrelid, adbin::text FROM pg_attrdef \
-    UNION ALL SELECT conrelid, conbin::text FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0) \
-    SELECT 'w', tgrelid, 0, NULL FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384 \
-    UNION SELECT 'w', ev_class, 0, NULL FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384 \
-    UNION SELECT 'w', oid, 0, NULL FROM guarded \
-    UNION SELECT 'w', e.relation, 0, NULL FROM trees e, LATERAL regexp_matches(e.tree, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
+    UNION ALL SELECT conrelid, conbin::text FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0 \
+    UNION ALL SELECT a.relation, d.initial FROM columns a JOIN domains d ON d.type = a.type WHERE d.initial IS NOT NULL) \
+    SELECT 'w', tgrelid, NULL FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384 \
+    UNION SELECT 'w', ev_class, NULL FROM pg_rewrite WHERE ev_type <> '1' AND ev_class >= 16384 \
+    UNION SELECT 'w', oid, NULL FROM guarded \
+    UNION SELECT 'w', e.relation, NULL FROM trees e, LATERAL regexp_matches(e.tree, ':(?:funcid|opfuncid) ([0-9]{5,})', 'g') AS m (f) \
     JOIN pg_proc p ON p.oid = m.f[1]::oid WHERE p.oid >= 16384 AND p.provolatile = 'v' \
-    UNION SELECT 'w', e.relation, 0, NULL FROM trees e, LATERAL regexp_matches(e.tree, ':resulttype ([1-9][0-9]{4,})', 'g') AS m (t) \
-    JOIN writing w ON w.type = m.t[1]::oid WHERE EXISTS (SELECT FROM writing) \
-    UNION SELECT 'w', a.relation, 0, NULL FROM columns a WHERE a.type IN (SELECT type FROM writing UNION SELECT type FROM filling) \
-    UNION SELECT 'f', oid, 0, NULL FROM guarded WHERE by_row \
-    UNION SELECT 'f', ev_class, 0, NULL FROM pg_rewrite WHERE ev_type = '1' AND ev_class >= 16384 \
+    UNION SELECT 'f', oid, NULL FROM guarded WHERE by_row \
+    UNION SELECT 'f', ev_class, NULL FROM pg_rewrite WHERE ev_type = '1' AND ev_class >= 16384 \
     AND (ev_action::text ~ '\\{(SQLVALUEFUNCTION|TABLEFUNC|XMLEXPR|JSONEXPR|TABLESAMPLECLAUSE|NEXTVALUEEXPR)|:varattno -[1345] ' \
     OR (ev_action::text ~ '\\{COERCEVIAIO' AND ev_action::text ~ ':resulttype (1082|1083|1114|1184|1266|2202|2203|2204|2205|2206|4089|4096|24|[0-9]{5,}) ')) \
-    UNION SELECT 'f', a.relation, 0, NULL FROM columns a JOIN judged k ON k.type = a.type WHERE k.volatility <> 'i' AND k.is_bare \
-    UNION SELECT CASE WHEN k.is_bare THEN 'r' ELSE 'd' END, a.relation, k.function, NULL FROM columns a JOIN doubted k ON k.type = a.type \
-    WHERE k.function >= 16384 AND EXISTS (SELECT FROM doubted) \
-    UNION SELECT 'w', i.indrelid, 0, NULL FROM columns a JOIN pg_index i ON i.indexrelid = a.relation JOIN writing w ON w.type = a.type WHERE EXISTS (SELECT FROM writing) \
-    UNION SELECT 'p', c.function, k.function, NULL FROM called c JOIN doubted k ON k.type = c.type \
-    UNION SELECT 'a', 0, function, NULL FROM doubted WHERE type < 16384 \
-    UNION SELECT 't', relation, 0, NULL FROM columns WHERE type IN (1083, 1183) \
-    UNION SELECT 'c', k.type, k.function, (SELECT typname FROM pg_type WHERE oid = k.type) FROM judged k";
+    UNION SELECT 'f', a.relation, NULL FROM columns a JOIN coded k ON k.type = a.type \
+    UNION SELECT 't', relation, NULL FROM columns WHERE type IN (1083, 1183) \
+    UNION SELECT 'c', k.type, (SELECT typname FROM pg_type WHERE oid = k.type) FROM coded k \
+    UNION SELECT 'p', c.function, NULL FROM called c JOIN made k ON k.type = c.type \
+    UNION SELECT 'v', 0, NULL WHERE EXISTS (SELECT FROM runs r WHERE r.volatility = 'v' OR r.type < 16384 \
+    OR r.type IN (SELECT part FROM alike WHERE type < 16384))";
 
 /// One row that is another one when something changed that `PARTS` ask for.
 ///

@@ -31,9 +31,6 @@ pub(super) struct TablesDraft {
     pub(super) fleeting: Vec<u32>,
     /// Those with a column of type `time`.
     pub(super) with_time: Vec<u32>,
-    /// Those with a column of a domain whose check may write, or is not steady.
-    pub(super) writing_domains: Vec<u32>,
-    pub(super) unsteady_domains: Vec<u32>,
     pub(super) materialised: Vec<u32>,
     pub(super) may_be_serializable: bool,
     /// Stable functions in C.
@@ -55,10 +52,6 @@ pub(super) struct Tables {
     fleeting: Box<[u32]>,
     /// Those with a column of type `time`; sorted.
     with_time: Box<[u32]>,
-    /// Those with a column of a domain whose check may write; sorted.
-    pub(super) writing_domains: Box<[u32]>,
-    /// Those where it is not steady; sorted.
-    unsteady_domains: Box<[u32]>,
     /// Materialised views; sorted.
     materialised: Box<[u32]>,
     /// Transactions may be serializable without saying so.
@@ -102,8 +95,6 @@ impl Tables {
             wild: in_order(draft.wild),
             fleeting: in_order(draft.fleeting),
             with_time: in_order(draft.with_time),
-            writing_domains: in_order(draft.writing_domains),
-            unsteady_domains: in_order(draft.unsteady_domains),
             materialised: in_order(draft.materialised),
             may_be_serializable: draft.may_be_serializable,
         };
@@ -112,8 +103,7 @@ impl Tables {
 
     pub(super) fn bytes(&self) -> usize {
         let pairs = self.read_with.len() + self.written_with.len();
-        let domains = self.writing_domains.len() + self.unsteady_domains.len();
-        let others = self.wild.len() + self.fleeting.len() + self.with_time.len() + self.materialised.len() + domains;
+        let others = self.wild.len() + self.fleeting.len() + self.with_time.len() + self.materialised.len();
         pairs * size_of::<(u32, u32)>() + (self.oids.len() + others) * size_of::<u32>()
     }
 }
@@ -166,9 +156,6 @@ impl Catalog {
         if types || (!self.unsteady_types.0.is_empty() && names.functions.iter().any(makes_rows)) {
             return None;
         }
-        if self.nests_one_of(&self.tables.unsteady_domains, names, path) {
-            return None;
-        }
         if is_hidden || !functions || !operators || names.has_column(&self.unsteady_columns) {
             return None;
         }
@@ -184,22 +171,11 @@ impl Catalog {
         Some(found)
     }
 
-    /// Whether it reads one of these, which have columns of domains, so that what stands beside a column may become one of the domain: in an array, in
-    /// a row, or where a function has its arguments take each other's type.
-    pub(super) fn nests_one_of(&self, which: &[u32], names: &Names, path: &Path) -> bool {
-        let is_alike = |function: &Name| self.alike.binary_search_by(|known| (**known).cmp(&function.name)).is_ok();
-        if which.is_empty() || !(names.nests || names.functions.iter().any(is_alike)) {
-            return false;
-        }
-        let found = names.relations.iter().flat_map(|relation| self.meant(relation, path)).collect();
-        closure(found, &self.tables.read_with).is_none_or(|found| found.iter().any(|oid| which.binary_search(oid).is_ok()))
-    }
-
     fn is_unsteady_type(&self, kind: &str) -> bool {
         !self.unsteady_types.named(&self.text, kind).is_empty()
     }
 
-    /// Whether values of such types, of users by their numbers, run functions when they are read in that may write or are not steady.
+    /// Whether values of such types, of users by their numbers, run functions when they are read in that are not steady.
     pub fn checks_values(&self, types: &[u32]) -> bool {
         types.iter().any(|kind| self.checking_types.binary_search(kind).is_ok())
     }
@@ -224,8 +200,11 @@ impl Catalog {
         objects.map(move |(object, oid)| (schema(object), object.name(&self.text), *oid))
     }
 
-    /// The same of a statement whose author says that its answer may be kept: what is known of it.
+    /// The same of a statement whose author says that its answer may be kept: what is known of it. Not where writes may go unseen.
     pub fn reads_at_least(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
+        if self.runs_unseen {
+            return None;
+        }
         let found = names.relations.iter().flat_map(|relation| self.meant(relation, path)).collect();
         closure(found, &self.tables.read_with)
     }
@@ -238,9 +217,7 @@ impl Catalog {
             || names.functions.iter().any(|function| !self.changes_no_table(function, path) || self.writes_cast(&function.name))
             || names.operators.iter().any(|operator| !self.reads_operator(operator, path))
             || names.casts.iter().any(|cast| self.writes_cast(&cast.name))
-            || (!self.casts.0.is_empty() && names.functions.iter().any(makes_rows))
-            || names.relations.iter().any(|relation| self.writes_by_view(relation, path))
-            || self.nests_one_of(&self.tables.writing_domains, names, path);
+            || names.relations.iter().any(|relation| self.writes_by_view(relation, path));
         if may_write {
             return Touched::All;
         }

@@ -210,15 +210,33 @@ fn an_operator_of_a_standard_spelling_that_writes_is_feared_in_every_statement()
 }
 
 #[test]
-fn a_domain_counts_by_what_its_check_calls() {
-    let catalog =
-        draft(&format!("{ROWS}\n12 c 30000 20011 checked\n12 c 30001 20011 _checked\n12 c 30002 20010 tame")).finish(&routing());
-    let lines = "select 1::checked -> cast
-                 select cast('1' as app.checked) -> cast
-                 select '{1}'::_checked -> cast
-                 select 1::tame -> read
-                 select a from t -> read";
-    check(&catalog, &path_of(&catalog, "postgres", None), lines);
+fn what_types_run_is_not_kept_and_where_that_may_write_nothing_is() {
+    let rows =
+        "0 11 pg_catalog\n0 2200 public\n1 20020 2200 same i\n1 20021 2200 of_type i\n2 20100 2200 t r p\n2 20101 2200 typed r p
+        2 20110 2200 v v p\n6 20110 relid~20100,resulttype~30000\n9 postgres public
+        12 c 30000 checked\n12 c 30001 _checked\n12 f 20101\n12 p 20021\n13 f";
+    let config = crate::config::CacheConfig::default();
+    for (more, at_all) in [("", true), ("\n12 v 0", false)] {
+        let catalog = draft(&format!("{rows}{more}")).finish(&routing());
+        let path = path_of(&catalog, "postgres", None);
+        for (sql, expected) in [
+            ("select a from t", true),
+            ("select same(a) from t", true),
+            ("/*FORCE QUERY CACHE*/ select a from t", true),
+            ("select a from typed", false),
+            ("select a from v", false),
+            ("select of_type(a) from t", false),
+            ("select a::checked from t", false),
+            ("select '{1}'::_checked, a from t", false),
+            ("select json_populate_record(t, '{}') from t", false),
+        ] {
+            let facts = weir_sql::facts(sql.as_bytes());
+            let text = crate::cache::Text::of(&facts, sql, &config);
+            assert_eq!(text.tables_read(&catalog, &path, &[]).is_some(), expected && at_all, "{sql}");
+            let is_known = Names::of(&facts).and_then(|names| catalog.judge(&names, &path)) != Some(Rule::Cast);
+            assert!(is_known, "{sql}: a standby refuses what writes");
+        }
+    }
 }
 
 #[test]

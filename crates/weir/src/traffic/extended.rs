@@ -17,7 +17,6 @@ use crate::traffic::aim::{self, hold, refusal};
 use crate::traffic::answer;
 use crate::traffic::begun;
 use crate::traffic::cached;
-use crate::traffic::judging;
 use crate::traffic::sequences;
 use crate::traffic::shapes;
 use crate::traffic::signals;
@@ -284,7 +283,6 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
-    let checks_values = judging::checks_values(s, &prepared);
     if prepared.statement.signals && !s.up.has_whole(header.frame_bytes()) {
         return Ok(Flow::More);
     }
@@ -297,7 +295,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     };
     let called = hit.as_ref().map(|hit| hit.send(w));
     let statement = unknown.as_ref().or(called).unwrap_or(&prepared.statement);
-    note_bound(s, w, &prepared, statement, checks_values, header);
+    note_bound(s, w, &prepared, statement, header);
     if is_unnamed {
         s.up.pass(header, &w.buffers);
         return Ok(Flow::Next);
@@ -336,19 +334,8 @@ fn too_long(what: &str, limit: usize) -> Fault {
 }
 
 /// A Bind is about to be sent. `statement`: what is known of it, which may be nothing.
-fn note_bound(
-    s: &mut Session,
-    w: &Rc<Worker>,
-    prepared: &Rc<Prepared>,
-    statement: &Statement,
-    checks_values: bool,
-    header: Header,
-) {
-    if checks_values {
-        cached::unread(s, w);
-    } else {
-        cached::bound(s, w, statement);
-    }
+fn note_bound(s: &mut Session, w: &Rc<Worker>, prepared: &Rc<Prepared>, statement: &Statement, header: Header) {
+    cached::bound(s, w, statement);
     begun::note_write(s, w, statement);
     sequences::note(s, w, statement);
     inventory::note_bind(s, w, statement, &prepared.tail, header);

@@ -339,12 +339,9 @@ fn a_client_that_is_gone_does_not_hold_a_connection_until_its_statement_is_over(
         client.send(&wire::query(&format!("insert into t select 1 from pg_sleep({seconds})")));
         let count = format!("select count(*) from pg_stat_activity where application_name = '{how}' and wait_event = 'PgSleep'");
         wait_until("it to run", || ground.direct().value(&count) == "1");
-        match how {
-            "reset" => {
-                let stream = client.tcp_stream();
-                socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
-            }
-            _ => {}
+        if how == "reset" {
+            let stream = client.tcp_stream();
+            socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
         }
         drop(client);
         let mut next = ground.client(&proxy);
