@@ -6,6 +6,9 @@
 //! lies behind that position. It takes the change's position from the round that covers it (its *floor*). A change whose round the primary
 //! has not answered has no floor yet, and nothing is served.
 //!
+//! The round of the last change is also the one that shows all the result shows: no change of its tables lies between that one and the
+//! proof, or this Weir would know it, since its own log was taken in up to there.
+//!
 //! Positions compare within one history only: the same system identifier and timeline. Changes before a follower's begin are unknown to
 //! it, so their floor is the round by which it began to follow. Weirs tell each other nothing: a store that loses, mixes up or repeats
 //! what it was given costs misses.
@@ -97,16 +100,6 @@ impl Floors {
         let at = self.rounds.partition_point(|(known, _)| *known < round);
         if round <= opened.0 { Some(opened) } else { self.rounds.get(at).copied() }
     }
-
-    /// A round that shows all up to a position.
-    fn round_at(&self, position: u64) -> Option<u64> {
-        let (opened, first) = self.opened?;
-        if position <= first {
-            return Some(opened);
-        }
-        let at = self.rounds.partition_point(|(_, known)| *known < position);
-        self.rounds.get(at).map(|(round, _)| *round)
-    }
 }
 
 impl Follower {
@@ -122,10 +115,11 @@ impl Follower {
         }
     }
 
-    /// Whether a result that was proven for this is one that PostgreSQL would give: the round that shows all it shows.
+    /// Whether a result that was proven for this is one that PostgreSQL would give: the round that covers the last change it shows.
     pub fn admits(&mut self, versions: &Versions, slots: &[Slot], proof: &Proof) -> Option<u64> {
         let Standing::Following(history) = self.standing() else { return None };
-        if !proof.is_of(history) {
+        // Of what comes behind its own position a follower knows nothing.
+        if !proof.is_of(history) || proof.position > self.position() {
             return None;
         }
         if let Some(round) = self.forgotten()
@@ -135,13 +129,15 @@ impl Follower {
         }
         // In this order: a change that is settled by then has its round.
         let deps = versions.begin(slots)?;
+        let mut shown = 0;
         for (slot, _) in deps.pairs() {
-            let floor = self.floors_mut().floor(*slot, versions.round_of(*slot))?;
-            if floor > proof.position {
+            let round = versions.round_of(*slot);
+            if self.floors_mut().floor(*slot, round)? > proof.position {
                 return None;
             }
+            shown = shown.max(round);
         }
-        self.floors_mut().round_at(proof.position)
+        Some(shown)
     }
 }
 

@@ -118,7 +118,7 @@ pub const METRICS: &[Row] = &[
     Row { name: "cache_stores_asked_total", help: "Answers looked for in memcached or Redis." },
     Row {
         name: "cache_stores_spared_total",
-        help: "Answers not looked for there, since that would not pay: such are seldom found, or servers are faster.",
+        help: "Answers not looked for there: their question was seen for the first time, or servers are faster.",
     },
     Row { name: "cache_stores_lost_total", help: "Connections to memcached or Redis that broke or did not answer in time." },
 ];

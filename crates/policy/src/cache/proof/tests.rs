@@ -25,6 +25,8 @@ enum Without {
     Timeline,
     /// A change whose round is not answered has no floor.
     Unanswered,
+    /// The log was taken in up to the proof by who serves.
+    Reach,
 }
 
 const DATABASE: Slot = 0;
@@ -242,6 +244,10 @@ impl World {
             proof.timeline = history.timeline;
         }
         let slots = [DATABASE, TABLE];
+        if self.without == Without::Reach && proof.position > weir.follower.position() {
+            // As if it had been proven for what is known here.
+            proof.position = weir.follower.position();
+        }
         let round = match self.without {
             Without::Floor => weir.follower.admits(&weir.versions, &slots[..1], &proof)?,
             Without::Quiet => {
@@ -329,9 +335,9 @@ fn every_rule_is_needed() {
 #[test]
 fn a_change_before_the_begin_or_long_ago_has_the_position_of_a_round_that_covers_it() {
     let mut floors = Floors::default();
-    assert_eq!((floors.floor(TABLE, 1), floors.round_at(0)), (None, None));
+    assert_eq!(floors.floor(TABLE, 1), None);
     floors.open(5, 50);
-    assert_eq!((floors.floor(TABLE, 5), floors.floor(TABLE, 6), floors.round_at(50)), (Some(50), None, Some(5)));
+    assert_eq!((floors.floor(TABLE, 5), floors.floor(TABLE, 6)), (Some(50), None));
     floors.note_changes(&[OTHER], 6, 60);
     for round in 6..10_000 {
         floors.note_round(round, 10 * round);
@@ -339,7 +345,7 @@ fn a_change_before_the_begin_or_long_ago_has_the_position_of_a_round_that_covers
     assert!(floors.rounds.len() <= ROUNDS_MAX);
     assert_eq!((floors.floor(OTHER, 6), floors.floor(TABLE, 5)), (Some(60), Some(50)));
     assert!(floors.floor(TABLE, 7).is_some_and(|floor| floor >= 70));
-    assert_eq!((floors.floor(TABLE, 9_999), floors.round_at(99_985), floors.round_at(99_991)), (Some(99_990), Some(9_999), None));
+    assert_eq!((floors.floor(TABLE, 9_999), floors.floor(TABLE, 10_000)), (Some(99_990), None));
 }
 
 #[test]
@@ -358,5 +364,10 @@ fn what_was_proven_before_a_wish_to_forget_is_not_admitted_though_nothing_was_wr
     follower.round(&round(2, 10), &versions);
     assert_eq!(follower.admits(&versions, &[DATABASE, TABLE], &proof(10)), None);
     follower.round(&round(3, 11), &versions);
-    assert_eq!(follower.admits(&versions, &[DATABASE, TABLE], &proof(11)), Some(3));
+    follower.reach(11);
+    assert_eq!(
+        follower.admits(&versions, &[DATABASE, TABLE], &proof(11)),
+        Some(1),
+        "of the last change, which was before the begin"
+    );
 }
