@@ -15,6 +15,8 @@ pub struct Entry {
     pub text: String,
     /// Those under which it was prepared: literals were read with them.
     pub settings: Arc<Settings>,
+    /// The query that it prepares; none: it is not known well enough for an `EXECUTE` to go by it.
+    pub query: Option<Box<str>>,
     /// What it leaves when it is executed.
     pub later: Leaves,
     /// Only the link it was made on can have it: it may be about a temporary object, or of a role that may be dropped before the
@@ -35,6 +37,11 @@ impl BySql {
 
     pub fn has(&self, name: &[u8]) -> bool {
         self.entries.iter().any(|entry| entry.name.as_bytes() == name)
+    }
+
+    /// The query that an `EXECUTE` of this name runs, if that is known.
+    pub fn query_of(&self, name: &str) -> Option<&str> {
+        self.entries.iter().find(|entry| entry.name == name)?.query.as_deref()
     }
 
     /// What an `EXECUTE` of any of them may leave.
@@ -112,7 +119,8 @@ mod tests {
         let listed = names.iter().map(|name| (name.to_string(), format!("prepare {name}")));
         had.of_list(listed, |name, text| {
             let is_bound = name == "bound";
-            Entry { name, text, settings: settings.clone(), later: Leaves::NONE, is_bound }
+            let query = text.strip_prefix("prepare ").map(Box::from);
+            Entry { name, text, settings: settings.clone(), query, later: Leaves::NONE, is_bound }
         })
     }
 
@@ -140,6 +148,7 @@ mod tests {
         let other = set(&none, &["a"], &plain);
         assert_eq!(say(first.change_to(&other, &plain)), "DEALLOCATE \"a\"; prepare a", "of the same name, and another one");
         assert!(both.has(b"B") && !both.has(b"b"));
+        assert_eq!((both.query_of("B"), both.query_of("b")), (Some("B"), None));
         assert_eq!(both.without(b"B"), first);
         assert!(!both.is_bound() && set(&both, &["a", "bound"], &plain).is_bound());
     }

@@ -21,6 +21,8 @@ pub struct Facts {
     pub later: Leaves,
     /// It runs, makes, removes or shows statements prepared by SQL.
     pub prepared: bool,
+    /// The string is one `EXECUTE name` whose values are constants: the name.
+    pub runs: Option<String>,
     /// Parameters it takes back to what they were at the session's start.
     pub resets: Option<Reset>,
     /// `ALTER ROLE ... SET` or `ALTER DATABASE ... SET`: what new connections begin with.

@@ -9,6 +9,8 @@
 //! (`beyond_ascii`); where the other is, plain strings that hold a backslash may end elsewhere.
 pub mod beyond_ascii;
 pub mod body;
+#[cfg(feature = "parser")]
+mod executed;
 pub mod facts;
 pub mod leaves;
 pub mod skeleton;
@@ -36,6 +38,8 @@ mod verb;
 #[cfg(feature = "parser")]
 mod walk;
 
+#[cfg(feature = "parser")]
+pub use executed::prepared_query;
 #[cfg(feature = "parser")]
 pub use parse::{facts, prepare_named};
 #[cfg(feature = "parser")]

@@ -10,6 +10,7 @@ use crate::TEXT_BYTES_MAX;
 use crate::beyond_ascii::names_beyond_ascii;
 use crate::changes::changes;
 use crate::defines;
+use crate::executed::executed;
 use crate::facts::{Changes, Effect, Facts, Keeps, Leaves, Name, Reset, SessionVerb, Transaction};
 use crate::hint;
 use crate::refused;
@@ -107,6 +108,7 @@ fn look(text: &str) -> Facts {
         let verdict = look_at_one(raw, &mut walk);
         if facts.statements == 0 {
             facts.verb = verb::verb(raw.stmt());
+            facts.runs = executed(raw.stmt()).map(str::to_owned);
         }
         facts.statements += 1;
         add(&mut facts, verdict);
@@ -116,6 +118,7 @@ fn look(text: &str) -> Facts {
         facts.session = SessionVerb::None;
         facts.show = None;
         facts.sets = None;
+        facts.runs = None;
     }
     facts.locks_rows = walk.locks_rows;
     facts.keeps = facts.keeps.and(walk.keeps);

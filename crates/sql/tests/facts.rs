@@ -124,3 +124,22 @@ fn statements_are_of_the_kind_that_is_counted() {
         }
     }
 }
+
+#[test]
+fn what_an_execute_with_constants_runs_is_told() {
+    for (text, expected) in [
+        ("execute p", Some("p")),
+        ("EXECUTE \"P q\" (1, 'x', null, true, -2.5, B'1')", Some("P q")),
+        ("execute p (1 + 1)", None),
+        ("execute p ('1'::int)", None),
+        ("execute p (f())", None),
+        ("execute p (array[1])", None),
+        ("execute p; execute p", None),
+        ("select 1; execute p", None),
+        ("explain execute p", None),
+        ("create table t as execute p", None),
+        ("select 1", None),
+    ] {
+        assert_eq!(weir_sql::facts(text.as_bytes()).runs.as_deref(), expected, "{text}");
+    }
+}

@@ -477,7 +477,8 @@ fn take_statements(s: &mut Session, w: &Worker, listed: Vec<(String, String)>) -
     let is_bound = s.state.found.has(Keeps::Temporary) || settings.has_role();
     let make = |name: String, text: String| {
         let later = statements.of_text(text.as_bytes()).later;
-        Entry { name, text, settings: settings.clone(), later, is_bound }
+        let query = weir_sql::prepared_query(&text).map(Box::from);
+        Entry { name, text, settings: settings.clone(), query, later, is_bound }
     };
     let now = s.state.by_sql.of_list(cut.into_iter(), make);
     if now != *s.state.by_sql {

@@ -55,6 +55,8 @@ pub struct Statement {
     pub later: Leaves,
     /// It may run a statement prepared by SQL.
     pub executes: bool,
+    /// The name of the one that it runs and nothing else, with constants for its parameters.
+    pub runs: Option<Box<str>>,
     /// New connections will begin with other settings.
     pub alters_defaults: bool,
     /// Databases that nobody may be connected to while it runs.
@@ -324,6 +326,7 @@ pub fn unknown() -> Statement {
         functions: Box::default(),
         later: Leaves::NONE,
         executes: true,
+        runs: None,
         alters_defaults: false,
         vacates: Box::default(),
         unseats: Box::default(),
@@ -397,6 +400,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         recalls,
         later: if is_prepare { facts.later.and(unknown).and(asks_later) } else { facts.later },
         executes: facts.prepared,
+        runs: facts.runs.as_deref().map(Box::from),
         alters_defaults: facts.alters_defaults,
         defines: defines(&facts, &readable),
         redefines: facts.defines,

@@ -265,6 +265,7 @@ fn parameter(session: &Session, w: &Worker, name: &str) -> Result<Table, Fault> 
 /// Where a statement of this session would go now, were it to come outside of a transaction, and why.
 fn route_of(session: &Session, w: &Rc<Worker>, text: &str) -> Vec<String> {
     let statement = w.statements.borrow_mut().of_text(text.as_bytes());
+    let statement = judging::stands_for(session, w, statement);
     let class = wishes::class_of(session, w, &statement, judging::class_for(session, w, &statement));
     let (nodes, rule) = match class.side {
         Side::Primary => (w.view().primary.into_iter().collect(), class.rule),

@@ -9,12 +9,13 @@ use crate::client::statements::{Prepared, Statement};
 use crate::process::worker::Worker;
 use crate::server::catalogs::{Edition, UNKNOWN};
 use crate::server::places::Place;
+use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::catalog::{Catalog, Names, Path, Who};
 use weir_policy::route::{Class, Side};
 use weir_policy::rule::Rule;
 use weir_policy::transaction::Defaults;
-use weir_sql::facts::Transaction;
+use weir_sql::facts::{Hint, Transaction};
 
 /// Whether the catalog is asked about a text: a read, also one that names nothing, since an operator or cast of a user's may stand behind
 /// what the text does not show (`1 + 2`).
@@ -42,6 +43,36 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Class {
         Some(class) => class,
         None => judge(s, statement),
     }
+}
+
+/// The statement that an `EXECUTE` runs in its place, if that is known and a read any node may answer; else the same. A server that lacks
+/// it is told it in front (`inventory::bring`).
+pub fn stands_for(s: &Session, w: &Worker, statement: Rc<Statement>) -> Rc<Statement> {
+    // What a comment asks for holds for the text it stands in.
+    let is_plain = statement.hint == Hint::None && !statement.is_commented;
+    if statement.runs.is_none() || !is_plain {
+        return statement;
+    }
+    let prepared = runs_now(s, w, &statement).filter(|prepared| is_plain_read(prepared));
+    prepared.unwrap_or(statement)
+}
+
+/// What an `EXECUTE` runs, while nothing is under way that may change it.
+fn runs_now(s: &Session, w: &Worker, statement: &Statement) -> Option<Rc<Statement>> {
+    let query = s.state.by_sql.query_of(statement.runs.as_deref()?)?;
+    let is_settled = !s.state.is_unsure() && s.state.stuck.is_empty();
+    is_settled.then(|| w.statements.borrow_mut().of_text(query.as_bytes()))
+}
+
+/// Whether a text reads, and nothing else is to be known of it than that, under whatever settings it was prepared.
+fn is_plain_read(prepared: &Statement) -> bool {
+    prepared.class.side == Side::Reader
+        && prepared.is_read
+        && prepared.transaction == Transaction::None
+        && !prepared.is_many
+        && !prepared.executes
+        && !prepared.signals
+        && prepared.local.is_none()
 }
 
 /// What the session begins its transactions with, if they do not say.

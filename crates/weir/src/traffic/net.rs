@@ -185,7 +185,9 @@ fn is_farewell(body: &[u8]) -> bool {
 fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look {
     let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
     let report = weir_wire::back::read_report(body);
-    let verdict = judge(report.severity, report.sqlstate);
+    // A standby that is behind may not have been able to prepare what an EXECUTE runs.
+    let is_lacking = report.sqlstate == b"26000" && s.state.why_refused(report.message).is_some();
+    let verdict = if is_lacking { Verdict::Passing } else { judge(report.severity, report.sqlstate) };
     if verdict == Verdict::Stands || !may_again(s) {
         return Look::Go;
     }
@@ -199,7 +201,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look 
     }
     let rest = s.down.unseen().get(end..).unwrap_or_default();
     let is_ready = rest.len() == ready_bytes && rest[0] == back::READY && rest[HEADER_BYTES] == IDLE;
-    let stays = is_alone && is_ready && s.state.due.is_empty();
+    let stays = is_alone && is_ready && s.state.due.is_empty() && !s.state.is_link_off;
     if note_error(s, w, at, header) {
         w.shared.nudge_prober();
     }

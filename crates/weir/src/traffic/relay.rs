@@ -23,6 +23,7 @@ use crate::traffic::answer;
 use crate::traffic::begun;
 use crate::traffic::cached;
 use crate::traffic::extended;
+use crate::traffic::judging;
 use crate::traffic::leaving;
 use crate::traffic::net;
 use crate::traffic::sequences;
@@ -509,6 +510,7 @@ fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Sta
     if let Some(flow) = cached::on_query(s, w, &statement, header) {
         return Ok(flow);
     }
+    let statement = judging::stands_for(s, w, statement);
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
     }

@@ -340,3 +340,18 @@ fn what_is_on_its_way_is_forgotten_too() {
         assert_eq!(is_hit(&proxy, &mut asker, read), !clears);
     }
 }
+
+#[test]
+fn an_execute_of_a_read_makes_no_answer_untrue_and_one_of_a_write_does() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int); create table other (a int); insert into t values (1), (2)");
+    let proxy = ground.primary_proxy(ON);
+    let mut client = ground.client(&proxy);
+    client.run("prepare reads as select count(*) from other");
+    client.run("prepare writes as insert into t values (9)");
+    warm(&proxy, &mut client, "select count(*) from t");
+    client.run("execute reads");
+    assert!(is_hit(&proxy, &mut client, "select count(*) from t"));
+    client.run("execute writes");
+    assert_eq!(client.value("select count(*) from t"), "3");
+}

@@ -1,6 +1,7 @@
 //! Where statements go.
 
-use crate::support::{Ground, Raw, wire};
+use crate::support::ground::{cluster, wait_for_catalog};
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use std::collections::BTreeMap;
 
 /// The port of the server that answers: a read like any other.
@@ -395,4 +396,77 @@ fn a_temporary_table_made_behind_a_local_search_path_keeps_its_connection() {
         }
         client.run("discard all");
     }
+}
+
+/// Waits until it is known what was prepared by SQL: the answer to that comes behind the client's own.
+fn wait_for_standby(ground: &Ground, client: &mut Raw, text: &str) {
+    let standbys = ground.standby_ports();
+    wait_until("what was prepared to be known", || standbys.contains(&client.value(text)));
+}
+
+#[test]
+fn an_execute_goes_where_the_text_may_go_that_it_was_prepared_with() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int, port int); insert into t values (1, 0)");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.run("prepare reads (int, text) as select inet_server_port(), $1, $2");
+    client.run("prepare \"Named\" as select inet_server_port() from t");
+    client.run("prepare hinted as /*primary*/ select inet_server_port()");
+    client.run("prepare writes as insert into t values (2, inet_server_port()) returning port");
+    client.run("prepare locks as select inet_server_port() from t where a = 1 for update");
+    client.run("prepare own (name) as select inet_server_port(), $1");
+    wait_for_standby(&ground, &mut client, "execute \"Named\"");
+    let reads = ["execute \"Named\"", "execute reads (1, 'x')", "EXECUTE reads (-1, null)"];
+    check_goes_to_standby(&ground, &mut client, &reads);
+    check_goes_to_primary(&ground, &mut client, &["execute writes", "execute locks", "execute hinted", "execute own ('x')"]);
+    check_goes_to_primary(&ground, &mut client, &["/*primary*/ execute reads (1, 'x')", "execute reads (1 + 1, 'x')"]);
+    assert_eq!(client.rows("show route for 'execute \"Named\"'")[0][0], "reader");
+    assert_eq!(client.rows("show route for 'execute writes'")[0][0], "primary");
+    let mut other = ground.client(&proxy);
+    assert_eq!(other.error("execute \"Named\"").sqlstate, "26000", "it is another session's");
+    client.run("deallocate \"Named\"");
+    assert_eq!(client.error("execute \"Named\"").sqlstate, "26000");
+    client.run("begin");
+    client.run("insert into t values (3, 0)");
+    assert_eq!(client.value("execute reads (1, 'x')"), ground.primary_port());
+    client.run("rollback");
+}
+
+#[test]
+fn an_execute_on_a_standby_shows_what_its_session_wrote() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("");
+    let mut client = ground.client(&proxy);
+    client.run("prepare counted (int) as select inet_server_port(), count(*) from t where a >= $1");
+    wait_for_standby(&ground, &mut client, "execute counted (0)");
+    let standbys = ground.standby_ports();
+    let mut on_standby = 0;
+    for count in 1..=20 {
+        client.run("insert into t values (1)");
+        let row = client.rows("execute counted (1)").remove(0);
+        assert_eq!(row[1], count.to_string());
+        on_standby += usize::from(standbys.contains(&row[0]));
+    }
+    assert!(on_standby > 0);
+}
+
+#[test]
+fn an_execute_that_a_standby_behind_cannot_prepare_runs_on_the_primary() {
+    let cluster = cluster(1);
+    let proxy = Proxy::start(&cluster, "causal_reads = off");
+    let mut client = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap();
+    cluster.standbys()[0].query("select pg_wal_replay_pause()").unwrap();
+    client.run("create table young (a int)");
+    wait_for_catalog(&mut client, "postgres");
+    client.run("prepare counted as select count(*) from young");
+    wait_until("a read to run again on the primary", || {
+        assert_eq!(client.value("execute counted"), "0");
+        proxy.metric("reads_repeated_total") > 0
+    });
+    for _ in 0..5 {
+        assert_eq!(client.value("execute counted"), "0");
+    }
+    cluster.standbys()[0].query("select pg_wal_replay_resume()").unwrap();
 }
