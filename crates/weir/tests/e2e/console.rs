@@ -12,7 +12,7 @@ use std::time::Duration;
 const TYPES: [(char, u32); 4] = [('t', 25), ('i', 23), ('l', 20), ('n', 1700)];
 
 /// Columns and their types, as PgBouncer 1.25 has them.
-const LISTS: [(&str, &str); 12] = [
+const LISTS: [(&str, &str); 16] = [
     (
         "pools",
         "t database,t user,i cl_active,i cl_waiting,i cl_active_cancel_req,i cl_waiting_cancel_req,i sv_active,\
@@ -61,6 +61,28 @@ const LISTS: [(&str, &str); 12] = [
     ("lists", "t list,i items"),
     ("version", "t version"),
     ("mem", "t name,i size,i used,i free,l memtotal"),
+    ("state", "t key,t value"),
+    ("totals", "t name,n value"),
+    (
+        "sockets",
+        "t type,t user,t database,t replication,t state,t addr,i port,t local_addr,i local_port,t connect_time,t request_time,\
+         i wait,i wait_us,i close_needed,t ptr,t link,i remote_pid,t tls,t application_name,i prepared_statements,i id,\
+         i recv_pos,i pkt_pos,i pkt_remain,i send_pos,i send_remain,i pkt_avail,i send_avail",
+    ),
+    (
+        "active_sockets",
+        "t type,t user,t database,t replication,t state,t addr,i port,t local_addr,i local_port,t connect_time,t request_time,\
+         i wait,i wait_us,i close_needed,t ptr,t link,i remote_pid,t tls,t application_name,i prepared_statements,i id,\
+         i recv_pos,i pkt_pos,i pkt_remain,i send_pos,i send_remain,i pkt_avail,i send_avail",
+    ),
+];
+
+/// Those of which Weir has nothing to show.
+const EMPTY: [(&str, &str); 4] = [
+    ("peers", "i peer_id,t host,i port,i pool_size"),
+    ("peer_pools", "i peer_id,i cl_active_cancel_req,i cl_waiting_cancel_req,i sv_active_cancel,i sv_login"),
+    ("dns_hosts", "t hostname,l ttl,t addrs"),
+    ("dns_zones", "t zonename,l serial,i count"),
 ];
 
 /// An administrator: this program runs as the same system user as the proxy.
@@ -96,7 +118,7 @@ fn the_consoles_lists_have_pgbouncers_columns_in_both_protocols() {
     let ground = Ground::new();
     let proxy = ground.proxy("");
     let mut client = ground.client(&proxy);
-    client.run("select 1");
+    client.run("begin; select 1");
     let mut console = admin(&proxy);
     assert!(console.parameter("server_version").is_some_and(|version| version.starts_with("1.25.")), "{console:?}");
     for (list, expected) in LISTS {
@@ -111,9 +133,16 @@ fn the_consoles_lists_have_pgbouncers_columns_in_both_protocols() {
         assert_eq!(heads, [expected, expected], "{list}");
         assert!(tags(&extended).starts_with("1tT2TD") && tags(&extended).ends_with("CZ"), "{list}: {}", tags(&extended));
     }
-    for list in ["state", "totals", "peers", "peer_pools", "dns_hosts", "dns_zones"] {
-        assert!(tags(&console.query(&format!("SHOW {list}"))).starts_with('T'), "{list}");
+    for (list, expected) in EMPTY {
+        let answer = console.query(&format!("SHOW {list}"));
+        assert_eq!((columns(&answer[0].body).as_str(), tags(&answer).as_str()), (expected, "TCZ"), "{list}");
     }
+    let states = |console: &mut Raw, list: &str| show(console, list, "state");
+    assert!(states(&mut console, "sockets").contains(&"cl_active".to_string()));
+    assert!(states(&mut console, "active_sockets").contains(&"sv_active".to_string()));
+    client.run("commit");
+    wait_until("nobody to be at work", || states(&mut console, "active_sockets").is_empty());
+    assert!(states(&mut console, "sockets").contains(&"sv_idle".to_string()));
     let help = console.query("SHOW HELP");
     assert_eq!(help[0].tag, b'N');
     assert_eq!(tags(&help), "CZ");

@@ -30,6 +30,7 @@ struct View {
 
 /// The table of them.
 const VIEWS: &[View] = &[
+    View { name: "active_sockets", columns: SOCKETS, rows: |w| sockets(w, Sockets::AtWork) },
     View { name: "clients", columns: CONNECTIONS, rows: clients },
     View { name: "config", columns: &[text("key"), text("value"), text("default"), text("changeable")], rows: configuration },
     View { name: "databases", columns: DATABASES, rows: databases },
@@ -42,6 +43,7 @@ const VIEWS: &[View] = &[
     View { name: "pool_nodes", columns: POOL_NODES, rows: pool_nodes },
     View { name: "pools", columns: POOLS, rows: pools },
     View { name: "servers", columns: CONNECTIONS, rows: servers },
+    View { name: "sockets", columns: SOCKETS, rows: |w| sockets(w, Sockets::All) },
     View { name: "state", columns: &[text("key"), text("value")], rows: state },
     View { name: "stats", columns: STATS, rows: |w| stats(w, &[Part::Totals, Part::Averages]) },
     View { name: "stats_averages", columns: STATS_PART, rows: |w| stats(w, &[Part::Averages]) },
@@ -68,6 +70,21 @@ const CONNECTIONS: &[Column] = &[
     int("close_needed"), text("ptr"), text("link"), int("remote_pid"), text("tls"), text("application_name"),
     int("prepared_statements"), int("id"),
 ];
+
+/// Positions in buffers of PgBouncer's. Weir has no such buffers: they are 0.
+const POSITIONS: [&str; 7] = ["recv_pos", "pkt_pos", "pkt_remain", "send_pos", "send_remain", "pkt_avail", "send_avail"];
+
+const SOCKETS: &[Column] = &with_positions();
+
+const fn with_positions() -> [Column; CONNECTIONS.len() + POSITIONS.len()] {
+    let mut all = [int(""); CONNECTIONS.len() + POSITIONS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = if at < CONNECTIONS.len() { CONNECTIONS[at] } else { int(POSITIONS[at - CONNECTIONS.len()]) };
+        at += 1;
+    }
+    all
+}
 
 #[rustfmt::skip]
 const DATABASES: &[Column] = &[
@@ -258,6 +275,31 @@ fn servers(w: &Worker) -> Rows {
         ]
     };
     links(&w.shared).into_iter().map(row).collect()
+}
+
+/// Which sockets a list shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sockets {
+    All,
+    AtWork,
+}
+
+/// Clients and servers in one list, each state with the side it is of.
+fn sockets(w: &Worker, which: Sockets) -> Rows {
+    let place = CONNECTIONS.iter().position(|column| column.name == "state").unwrap_or_default();
+    let row = |mut row: Vec<Value>| {
+        let (is_client, is_idle) = (row[0] == "C".into(), row[place] == "idle".into());
+        // Who only has no link counts among the active ones there.
+        row[place] = match (is_client, is_idle) {
+            (true, _) if row[place] == "waiting".into() => "cl_waiting".into(),
+            (true, _) => "cl_active".into(),
+            (false, true) => "sv_idle".into(),
+            (false, false) => "sv_active".into(),
+        };
+        row.extend(POSITIONS.map(|_| Value::from(0u32)));
+        (which == Sockets::All || !is_idle).then_some(row)
+    };
+    clients(w).into_iter().chain(servers(w)).filter_map(row).collect()
 }
 
 fn pools(w: &Worker) -> Rows {
