@@ -293,6 +293,14 @@ impl Raised {
         Raised { answers, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new() } }
     }
 
+    /// The same with the room of a list that held slots before, so that a write allocates none.
+    pub fn in_room(self, room: Vec<Slot>) -> Raised {
+        debug_assert!(self.slots.is_empty() && room.is_empty());
+        let mut raised = self;
+        raised.slots = room;
+        raised
+    }
+
     /// Raises those that are not yet.
     pub fn add(&mut self, slots: &[Slot]) {
         for slot in slots {
@@ -303,10 +311,12 @@ impl Raised {
         }
     }
 
-    /// It is known how the write ended.
-    pub fn settle(mut self, outcome: Outcome) {
-        let slots = std::mem::take(&mut self.slots);
+    /// It is known how the write ended. Returns the room of the list, for the next one.
+    pub fn settle(mut self, outcome: Outcome) -> Vec<Slot> {
+        let mut slots = std::mem::take(&mut self.slots);
         self.answers.versions.settle(&slots, outcome);
+        slots.clear();
+        slots
     }
 }
 
@@ -318,6 +328,9 @@ impl Drop for Raised {
         }
     }
 }
+
+/// Stands for all places, of which none has this number: they are counted from 1.
+const ANYWHERE: u64 = u64::MAX;
 
 /// What is known of a text beside its class: whether its answer may be kept, and what it may change; by place (see `judging`).
 #[derive(Debug)]
@@ -334,6 +347,15 @@ pub struct Caching {
 impl Caching {
     pub fn new(text: Text) -> Caching {
         Caching { text, reads: Memo::default(), touches: Memo::default(), indifferent: Cell::new(0), unseen_write: Cell::new(0) }
+    }
+
+    /// What a text touches that touches nothing, wherever it runs. It is remembered since an empty list takes an allocation too.
+    pub fn nothing_touched(&self) -> Rc<[Slot]> {
+        self.touches.at(ANYWHERE).unwrap_or_else(|| {
+            let nothing: Rc<[Slot]> = Rc::default();
+            self.touches.note(ANYWHERE, nothing.clone());
+            nothing
+        })
     }
 
     /// A standby refused it as a write: what it changes is not known.

@@ -621,7 +621,7 @@ pub fn undone(s: &mut Session) {
     s.cached.wrote.clear();
     (s.cached.ending, s.cached.rolls_back) = (false, false);
     if let Some(raised) = s.cached.raised.take() {
-        raised.settle(Outcome::RolledBack);
+        s.cached.room = raised.settle(Outcome::RolledBack);
     }
 }
 

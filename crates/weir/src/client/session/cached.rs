@@ -16,6 +16,8 @@ pub struct Cached {
     /// Slots of what the open transaction wrote; its commit was not sent yet.
     pub wrote: Vec<Slot>,
     pub raised: Option<Raised>,
+    /// An empty list that had slots before: what is raised next takes its room.
+    pub room: Vec<Slot>,
     /// The catalog's number when the first of `wrote` and `raised` was found.
     pub edition: u64,
     /// What names without a schema mean may have changed since the session's settings were certain.

@@ -68,7 +68,7 @@ fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, statement: &Sta
         return Rc::new([versions.of_database(&s.pools.database)]);
     }
     if caching.text.is_idle {
-        return Rc::default();
+        return caching.nothing_touched();
     }
     if caching.text.is_for_all_databases() {
         return Rc::new(all);
@@ -175,17 +175,22 @@ pub(super) fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, st
     match plan {
         Plan::Nothing => {}
         Plan::Note(slots) => {
-            let new = slots.iter().filter(|slot| !s.cached.wrote.contains(slot)).copied().collect::<Vec<_>>();
-            s.cached.wrote.extend(new);
+            for slot in slots.iter() {
+                if !s.cached.wrote.contains(slot) {
+                    s.cached.wrote.push(*slot);
+                }
+            }
         }
         Plan::RollBack => (s.cached.ending, s.cached.rolls_back) = (true, true),
         Plan::Raise(slots) => {
             s.cached.ending |= statement.caching.as_deref().is_none_or(|caching| caching.text.ends);
-            let wrote = std::mem::take(&mut s.cached.wrote);
+            let mut wrote = std::mem::take(&mut s.cached.wrote);
             if let Some(raised) = raised(s, answers) {
                 raised.add(&wrote);
                 raised.add(&slots);
             }
+            wrote.clear();
+            s.cached.wrote = wrote;
         }
     }
 }
@@ -193,7 +198,10 @@ pub(super) fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, st
 /// What the session has raised on its link so far.
 fn raised<'s>(s: &'s mut Session, answers: &Arc<Answers>) -> Option<&'s mut Raised> {
     let card = &s.link.as_ref()?.card;
-    let none = || Raised::none(answers.clone(), s.pools.database.clone(), card.address.node, card.pid);
+    let none = || {
+        let none = Raised::none(answers.clone(), s.pools.database.clone(), card.address.node, card.pid);
+        none.in_room(std::mem::take(&mut s.cached.room))
+    };
     Some(s.cached.raised.get_or_insert_with(none))
 }
 
@@ -205,10 +213,12 @@ pub(super) fn settle(s: &mut Session, w: &Worker) {
     let is_redefined = is_redefined(s);
     // What a transaction wrote that has ended without our knowing how.
     if !s.cached.wrote.is_empty() && is_over {
-        let wrote = std::mem::take(&mut s.cached.wrote);
+        let mut wrote = std::mem::take(&mut s.cached.wrote);
         if !s.cached.rolls_back {
             answers.versions.change(&wrote, round);
         }
+        wrote.clear();
+        s.cached.wrote = wrote;
     }
     if !is_over {
         return;
@@ -219,6 +229,6 @@ pub(super) fn settle(s: &mut Session, w: &Worker) {
             // Another definition has come meanwhile: it may have written more than was known.
             raised.add(&[answers.versions.of_database(&s.pools.database)]);
         }
-        raised.settle(Outcome::Committed { round });
+        s.cached.room = raised.settle(Outcome::Committed { round });
     }
 }
