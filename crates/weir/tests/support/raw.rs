@@ -135,6 +135,20 @@ impl Stream for StreamOwned<ClientConnection, TcpStream> {
     }
 }
 
+/// Why no message came; silence in the words of all waits that ran out.
+fn why_none_came(error: &io::Error) -> String {
+    let limit = READ_LIMIT.as_millis();
+    if is_silence(error) {
+        format!("waited {limit} ms for a message, limit is {limit} ms")
+    } else {
+        format!("no message came: {error}")
+    }
+}
+
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
 /// One connection.
 pub struct Raw {
     stream: Box<dyn Stream>,
@@ -237,7 +251,9 @@ impl Raw {
 
     /// The next message. Fails the test when the connection ends or is silent.
     pub fn read(&mut self) -> Message {
-        self.try_read().unwrap_or_else(|e| panic!("no message came: {e}")).expect("a message, but the connection was closed")
+        self.try_read()
+            .unwrap_or_else(|error| panic!("{}", why_none_came(&error)))
+            .expect("a message, but the connection was closed")
     }
 
     /// The next message; `None` at the end of the connection.
@@ -298,13 +314,16 @@ impl Raw {
         tags(&self.until_ready())
     }
 
-    /// All that comes until the connection ends; how it ends does not matter.
+    /// All that comes until the connection ends; how it ends does not matter. Fails the test if it does not.
     pub fn until_end(&mut self) -> Vec<Message> {
         let mut messages = Vec::new();
-        while let Ok(Some(message)) = self.try_read() {
-            messages.push(message);
+        loop {
+            match self.try_read() {
+                Ok(Some(message)) => messages.push(message),
+                Err(error) if is_silence(&error) => panic!("{}", why_none_came(&error)),
+                Ok(None) | Err(_) => return messages,
+            }
         }
-        messages
     }
 
     /// Reads this many bytes as they are.
@@ -319,8 +338,10 @@ impl Raw {
     pub fn bytes_to_end(&mut self) -> Vec<u8> {
         let mut bytes = std::mem::take(&mut self.got);
         bytes.drain(..std::mem::take(&mut self.taken));
-        // A reset ends a connection as well.
-        let _ = self.stream.read_to_end(&mut bytes);
+        // A reset ends a connection as well, and silence does not.
+        if let Err(error) = self.stream.read_to_end(&mut bytes) {
+            assert!(!is_silence(&error), "{}", why_none_came(&error));
+        }
         bytes
     }
 
