@@ -159,7 +159,7 @@ const MODULES: &[Module] = &[
     row(3, "lane", &[]),
     row(2, "access", &[]),
     row(2, "answers", &[("stores", "has a worker's side of a store made, if answers lie in one")]),
-    row(2, "stores", &[]),
+    row(2, "stores", &[("answers", "keeps who waits for an answer until that is stored")]),
     row(2, "socket", &[]),
     row(2, "house", &[]),
     row(1, "tls", &[]),

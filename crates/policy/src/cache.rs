@@ -16,7 +16,7 @@ mod text;
 mod versions;
 
 pub use admission::{Admission, Price};
-pub use doorkeeper::Doorkeeper;
+pub use doorkeeper::{Doorkeeper, Seen};
 pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
 pub use kept::{Kept, Why};
 pub use proof::{Proof, Proving};

@@ -20,8 +20,7 @@ const WARM_LIMIT: Duration = Duration::from_secs(60);
 const WARM_SHARE: f64 = 0.95;
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Reads each row of the workloads that consist of hits. Weir's are read until they are hits: what lies in a store is trusted a while
-/// after its tables were seen there for the first time.
+/// Reads each row of the workloads that consist of hits. Weir's are read until they are hits: a store is asked for what was asked before.
 pub fn warm(system: &Running) -> Result<()> {
     read_all(system, HIT_ROWS)?;
     if system.system() != System::Weir {

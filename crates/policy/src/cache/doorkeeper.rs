@@ -1,7 +1,10 @@
 //! Whether a store in the network is asked for an answer: on the second sight of a question, and while the store is not slower than the
 //! servers. Both times are measured, never set.
 
-/// Questions that are remembered: 1 MB for each worker.
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Questions that are remembered: 1 MB.
 const SEEN_MAX: usize = 1 << 18;
 
 /// Where the store is too slow, one question of so many asks it nevertheless, so that it is noticed when that is over.
@@ -13,20 +16,24 @@ const PATIENCE: u64 = 2;
 /// Each value moves its average by this part of its difference.
 const PACE: u64 = 32;
 
+/// Questions that any worker has seen.
+#[derive(Debug)]
+pub struct Seen(Box<[AtomicU32]>);
+
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen((0..SEEN_MAX).map(|_| AtomicU32::new(0)).collect())
+    }
+}
+
 /// See the module. For one worker.
 #[derive(Debug)]
 pub struct Doorkeeper {
-    seen: Box<[u32]>,
+    seen: Arc<Seen>,
     /// Averages in microseconds: an exchange with the store; an answer of a server, none before the first.
     store_us: u64,
     server_us: Option<u64>,
     until_sample: u32,
-}
-
-impl Default for Doorkeeper {
-    fn default() -> Doorkeeper {
-        Doorkeeper { seen: vec![0; SEEN_MAX].into(), store_us: 0, server_us: None, until_sample: SAMPLE }
-    }
 }
 
 fn moved(average: u64, value: u64) -> u64 {
@@ -34,10 +41,14 @@ fn moved(average: u64, value: u64) -> u64 {
 }
 
 impl Doorkeeper {
+    pub fn new(seen: Arc<Seen>) -> Doorkeeper {
+        Doorkeeper { seen, store_us: 0, server_us: None, until_sample: SAMPLE }
+    }
+
     /// Whether the store is asked, by the question's hash; remembers the question.
     pub fn asks(&mut self, question: u64) -> bool {
         let (place, mark) = (question as usize % SEEN_MAX, (question >> 32) as u32 | 1);
-        let is_known = std::mem::replace(&mut self.seen[place], mark) == mark;
+        let is_known = self.seen.0[place].swap(mark, Ordering::Relaxed) == mark;
         is_known && (self.is_fast() || self.is_sample())
     }
 
@@ -71,14 +82,15 @@ mod tests {
 
     #[test]
     fn a_question_is_asked_on_its_second_sight() {
-        let mut keeper = Doorkeeper::default();
-        assert_eq!([keeper.asks(7), keeper.asks(7), keeper.asks(7)], [false, true, true]);
+        let seen = Arc::new(Seen::default());
+        let (mut keeper, mut other) = (Doorkeeper::new(seen.clone()), Doorkeeper::new(seen));
+        assert_eq!([keeper.asks(7), other.asks(7), keeper.asks(7)], [false, true, true]);
         assert!(!keeper.asks(7 + (3 << 40)), "another question at its place");
     }
 
     #[test]
     fn a_store_that_is_slower_than_the_servers_is_asked_now_and_then_until_it_is_not() {
-        let mut keeper = Doorkeeper::default();
+        let mut keeper = Doorkeeper::new(Arc::default());
         keeper.asks(7);
         for _ in 0..1000 {
             keeper.store_took(900);

@@ -268,6 +268,15 @@ impl Worker {
         })
     }
 
+    /// Wakes a task of any worker.
+    pub fn wake_waiter(&self, (worker, task): (WorkerId, TaskId)) {
+        if worker == self.id {
+            self.reactor.wake(task);
+        } else if let Some(mailbox) = self.shared.mailboxes.get(usize::from(worker)) {
+            mailbox.send(Message::Wake(task));
+        }
+    }
+
     pub fn mailbox(&self) -> &Mailbox {
         &self.shared.mailboxes[usize::from(self.id)]
     }

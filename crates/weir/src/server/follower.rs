@@ -505,11 +505,5 @@ fn want_round(w: &Worker) {
 
 /// More is covered: who waits looks again.
 pub fn wake_waiters(w: &Worker) {
-    w.shared.positions.take_waiters(|(worker, task)| {
-        if worker == w.id {
-            w.reactor.wake(task);
-        } else if let Some(mailbox) = w.shared.mailboxes.get(usize::from(worker)) {
-            mailbox.send(Message::Wake(task));
-        }
-    });
+    w.shared.positions.take_waiters(|waiter| w.wake_waiter(waiter));
 }

@@ -168,9 +168,14 @@ impl Line<'_> {
         let positions = &self.w.shared.positions;
         // First the list, then the look: what becomes known in between is seen, and what comes later wakes.
         positions.enlist((self.w.id, self.w.reactor.current_task()), 0);
-        for _ in 0..self.stores.put_proven(self.w.primary_node(), self.w.now_ms()) {
-            self.w.count(Metric::CacheStored);
-        }
+        self.stores.put_proven(self.w.primary_node(), self.w.now_ms(), |flight, is_stored| {
+            if is_stored {
+                self.w.count(Metric::CacheStored);
+            }
+            if let Some(flight) = flight {
+                flight.land(|waiter| self.w.wake_waiter(waiter));
+            }
+        });
     }
 
     fn is_late(&self, number: usize) -> Option<String> {

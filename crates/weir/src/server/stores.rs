@@ -20,7 +20,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_policy::cache::{Doorkeeper, Host, Kept, Ring, Shards, hosts};
+use weir_policy::cache::{Doorkeeper, Host, Kept, Ring, Seen, Shards, hosts};
 use weir_policy::config::{CacheConfig, Method, StoreConfig};
 use weir_wire::store::{Ask, Dialect, Expect, Told, is_moved, is_moving};
 
@@ -74,6 +74,9 @@ pub struct Sent {
 pub struct Common {
     /// Another number for each start of Weir.
     instance: u64,
+    seen: Arc<Seen>,
+    /// By what questions are known there.
+    hasher: RandomState,
     /// Hosts the log knows to be out of reach, a bit for each.
     logged: AtomicU64,
     /// Hosts the log knows to take no answers.
@@ -83,7 +86,8 @@ pub struct Common {
 impl Common {
     pub fn new() -> Arc<Common> {
         let instance = u64::from_le_bytes(crate::random());
-        Arc::new(Common { instance, logged: AtomicU64::new(0), full: AtomicU64::new(0) })
+        let (logged, full) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Common { instance, seen: Arc::default(), hasher: RandomState::default(), logged, full })
     }
 
     /// Whether the log has yet to be told that a host is out of reach, or back.
@@ -143,7 +147,6 @@ pub struct Stores {
     woken: RefCell<Vec<TaskId>>,
     /// Which questions are worth an exchange.
     pub doorkeeper: RefCell<Doorkeeper>,
-    hasher: RandomState,
     /// Answers that wait for their proof.
     pending: RefCell<VecDeque<Pending>>,
     pending_bytes: Cell<usize>,
@@ -180,8 +183,7 @@ impl Stores {
             together_max: fetching::together_max(config.answer_bytes_max),
             now_ms: Cell::new(0),
             woken: RefCell::default(),
-            doorkeeper: RefCell::default(),
-            hasher: RandomState::default(),
+            doorkeeper: RefCell::new(Doorkeeper::new(common.seen.clone())),
             pending: RefCell::default(),
             pending_bytes: Cell::new(0),
         }))
@@ -202,7 +204,7 @@ impl Stores {
 
     /// By what the doorkeeper knows a key.
     pub fn hash_of(&self, bytes: &[u8]) -> u64 {
-        self.hasher.hash_one(bytes)
+        self.common.hasher.hash_one(bytes)
     }
 
     pub fn set_now(&self, now_ms: u64) {

@@ -14,9 +14,8 @@ use crate::client::session::{Begun, FAILED, IDLE, Own, Session};
 use crate::client::statements::{self, Prepared, Statement};
 use crate::monitor::metrics::Metric;
 use crate::monitor::statement_log::{self, Source};
-use crate::process::shared::Message;
 use crate::process::worker::Worker;
-use crate::server::answers::{Answer, Answers, Caching, Flight, Key, WHO_BYTES};
+use crate::server::answers::{Answer, Answers, Caching, Key, WHO_BYTES};
 use crate::traffic::ahead::{self, Ahead};
 use crate::traffic::batch::Batch;
 use crate::traffic::{begun, causal, judging};
@@ -550,7 +549,7 @@ fn close(s: &mut Session, w: &Worker, status: u8) {
 }
 
 fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
-    let Capture { key, deps, flight, bytes, since, is_whole, bytes_max: _ } = capture;
+    let Capture { key, deps, mut flight, bytes, since, is_whole, bytes_max: _ } = capture;
     let Some(answers) = &w.shared.answers else { return };
     // Other sessions begin with other settings than this link did: `ALTER ROLE ... SET`.
     let is_of_before = s.link.as_ref().is_some_and(|link| link.card.doomed.load(Ordering::SeqCst));
@@ -564,7 +563,9 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
             None => {
                 answers.put(key, Answer { bytes: bytes.as_slice().into(), deps, database, user, round, made_ms, took_us, hits })
             }
-            Some(stores) => stored::keep(s, w, stores, stored::Result { key, deps, bytes: &bytes, round, took_us }),
+            Some(stores) => {
+                stored::keep(s, w, stores, stored::Result { key, deps, bytes: &bytes, round, took_us, flight: &mut flight })
+            }
         };
         if is_stored {
             w.count(Metric::CacheStored);
@@ -572,7 +573,7 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
     }
     w.buffers.put_extra(bytes);
     if let Some(flight) = flight {
-        land(w, flight);
+        flight.land(|waiter| w.wake_waiter(waiter));
     }
 }
 
@@ -581,18 +582,8 @@ fn give_up(s: &mut Session, w: &Worker) {
     let Some(capture) = s.cached.capture.take() else { return };
     w.buffers.put_extra(capture.bytes);
     if let Some(flight) = capture.flight {
-        land(w, flight);
+        flight.land(|waiter| w.wake_waiter(waiter));
     }
-}
-
-fn land(w: &Worker, flight: Flight) {
-    flight.land(|(worker, task)| {
-        if worker == w.id {
-            w.reactor.wake(task);
-        } else if let Some(mailbox) = w.shared.mailboxes.get(usize::from(worker)) {
-            mailbox.send(Message::Wake(task));
-        }
-    });
 }
 
 /// The next statement was refused before it was sent: nothing is waited for on its behalf.

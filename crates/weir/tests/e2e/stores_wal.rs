@@ -188,6 +188,34 @@ fn a_store_that_gives_what_it_had_before_a_write_gives_no_old_answer() {
 }
 
 #[test]
+fn what_was_kept_before_a_promotion_is_not_given_out_after_it() {
+    let Some(store) = Store::start(Kind::Redis) else { return };
+    let cluster = logical(1);
+    cluster.primary().query("create table t as select 0 as v").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let weirs = [Proxy::start(&cluster, &on(&store)), Proxy::start(&cluster, &on(&store))];
+    let mut readers = weirs.each_ref().map(client);
+    let read = "select v from t";
+    weirs.iter().zip(&mut readers).for_each(|(weir, reader)| drop(warm(weir, reader, read)));
+    cluster.primary().stop(weir_demo::Mode::Immediate).unwrap();
+    let standby = &cluster.standbys()[0];
+    standby.promote().unwrap();
+    let mut writer = direct(standby);
+    writer.run("update t set v = 1");
+    for reader in &mut readers {
+        wait_until("the proxy to have found the primary", || {
+            show(reader, "pool_cache_wal", "node_id") == ["1"] && reader.try_rows(read).is_ok()
+        });
+        assert_eq!(reader.value(read), "1");
+    }
+    for value in 2..=5 {
+        weirs.iter().zip(&mut readers).for_each(|(weir, reader)| drop(warm(weir, reader, read)));
+        writer.run(&format!("update t set v = {value}"));
+        readers.iter_mut().for_each(|reader| assert_eq!(reader.value(read), value.to_string()));
+    }
+}
+
+#[test]
 fn writers_do_not_wait_for_a_store_that_hangs() {
     let Some(store) = Store::start(Kind::Redis) else { return };
     let cluster = logical(0);
@@ -204,6 +232,18 @@ fn writers_do_not_wait_for_a_store_that_hangs() {
         assert_eq!(warm(&near, &mut reader, read)[0][0], value.to_string());
     }
     network.go_on();
+}
+
+/// Has the store hang until a Weir misses it: whoever has a question under way notices.
+fn hang(store: &Store, proxies: [&Proxy; 2]) {
+    store.signal(Signal::STOP);
+    let lost = || proxies.iter().map(|proxy| proxy.metric("cache_stores_lost_total")).sum::<u64>();
+    let (before, mut clients) = (lost(), proxies.map(Proxy::console));
+    wait_until("the store to be missed", || {
+        clients.iter_mut().for_each(|client| drop(client.rows("select v from l")));
+        lost() > before
+    });
+    store.signal(Signal::CONT);
 }
 
 #[test]
@@ -238,18 +278,7 @@ fn no_history_with_writers_past_two_weirs_shows_a_value_the_primary_would_not_ha
             let disturb = |value: i64| match value % 12 {
                 2 => drop(primary.query(kill).unwrap()),
                 5 => store.lock().unwrap().flush(),
-                7 => {
-                    let store = store.lock().unwrap();
-                    store.signal(Signal::STOP);
-                    // Whoever has a question under way notices.
-                    let lost = || one.metric("cache_stores_lost_total") + other.metric("cache_stores_lost_total");
-                    let (before, mut clients) = (lost(), [one.console(), other.console()]);
-                    wait_until("the store to be missed", || {
-                        clients.iter_mut().for_each(|client| drop(client.rows("select v from l")));
-                        lost() > before
-                    });
-                    store.signal(Signal::CONT);
-                }
+                7 => hang(&store.lock().unwrap(), [&one, &other]),
                 9 => restart(),
                 4 | 11 if is_followed => follow(),
                 _ => {}

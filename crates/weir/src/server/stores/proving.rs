@@ -2,9 +2,13 @@
 //! (`policy::cache::Proof`): a few milliseconds, in which its client has its answer already.
 
 use super::{Digest, Stores, UNSENT_BYTES_MAX};
+use crate::server::answers::Flight;
 use crate::server::catalogs::Database;
 use std::sync::Arc;
 use weir_policy::cache::{Deps, Kept, Proving, Why};
+
+/// Longest wait for a proof. The log is not taken in as it should be then, and nothing is served.
+const PROOF_WAIT_MS: u64 = 2000;
 
 /// An answer that waits.
 pub struct Pending {
@@ -19,6 +23,8 @@ pub struct Pending {
     pub round: u64,
     /// When it had, in milliseconds.
     pub at_ms: u64,
+    /// Who waits for it.
+    pub flight: Option<Flight>,
 }
 
 impl Pending {
@@ -46,23 +52,24 @@ impl Stores {
         !self.pending.borrow().is_empty()
     }
 
-    /// Stores what is proven by now, in order; drops what will not be, or waits longer than a store may take. `primary`: the node that is it
-    /// now. Gives how many were stored.
-    pub fn put_proven(&self, primary: Option<u16>, now_ms: u64) -> u64 {
-        let mut stored = 0;
+    /// Stores what is proven by now, in order; drops what will not be, or waits for too long. `primary`: the node that is it now. Calls `over`
+    /// for each, with whether it is on its way.
+    pub fn put_proven(&self, primary: Option<u16>, now_ms: u64, mut over: impl FnMut(Option<Flight>, bool)) {
         while let Some(pending) = self
             .pending
             .borrow_mut()
-            .pop_front_if(|pending| pending.verdict(primary) != Proving::Waits || now_ms > pending.at_ms + self.timeout_ms)
+            .pop_front_if(|pending| pending.verdict(primary) != Proving::Waits || now_ms > pending.at_ms + PROOF_WAIT_MS)
         {
             self.pending_bytes.set(self.pending_bytes.get().saturating_sub(pending.held_bytes()));
-            let Pending { digest, key, bytes, took_us, deps, .. } = &pending;
-            if let Proving::Proven(proof) = pending.verdict(primary) {
-                let slots = deps.pairs().iter().map(|(slot, _)| *slot).collect();
-                let kept = Kept { took_us: *took_us, why: Why::Position { slots, proof }, key, bytes };
-                stored += u64::from(self.put(digest, &kept));
-            }
+            let is_stored = match pending.verdict(primary) {
+                Proving::Proven(proof) => {
+                    let Pending { digest, key, bytes, took_us, deps, .. } = &pending;
+                    let slots = deps.pairs().iter().map(|(slot, _)| *slot).collect();
+                    self.put(digest, &Kept { took_us: *took_us, why: Why::Position { slots, proof }, key, bytes })
+                }
+                Proving::Waits | Proving::Void => false,
+            };
+            over(pending.flight, is_stored);
         }
-        stored
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Fetched, Key, Session, Worker, fresh};
 use crate::monitor::metrics::Metric;
-use crate::server::answers::Answers;
+use crate::server::answers::{Answers, Flight};
 use crate::server::shelf;
 use crate::server::stores::{Pending, Stores, digest_of};
 use crate::traffic::causal;
@@ -113,16 +113,18 @@ pub(super) struct Result<'a> {
     /// It begins after the answer has come.
     pub round: u64,
     pub took_us: u64,
+    /// Who waits for it: taken where it is not stored yet.
+    pub flight: &'a mut Option<Flight>,
 }
 
 /// Has it stored, where Weirs share the store as soon as the log proves it. Whether it is on its way.
 pub(super) fn keep(s: &Session, w: &Worker, stores: &Stores, result: Result<'_>) -> bool {
-    let Result { key, deps, bytes, round, took_us } = result;
+    let Result { key, deps, bytes, round, took_us, flight } = result;
     stores.doorkeeper.borrow_mut().server_took(took_us);
     let digest = digest_of(&key);
     let is_on_its_way = if stores.is_shared {
-        let database = s.pools.known.clone();
-        stores.await_proof(Pending { digest, key, bytes: bytes.into(), took_us, deps, database, round, at_ms: w.now_ms() });
+        let (database, at_ms, flight) = (s.pools.known.clone(), w.now_ms(), flight.take());
+        stores.await_proof(Pending { digest, key, bytes: bytes.into(), took_us, deps, database, round, at_ms, flight });
         causal::want(w, round);
         false
     } else {
