@@ -23,4 +23,4 @@ pub use proof::{Proof, Proving};
 pub use ring::{Host, Ring, hosts};
 pub use shards::Shards;
 pub use text::{Reads, Text, bind_holds_a_moment, says_a_moment};
-pub use versions::{Deps, FIRST_ROUND, Outcome, Slot, Versions};
+pub use versions::{Deps, Outcome, Slot, Versions};

@@ -47,11 +47,6 @@ pub fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// A word nobody has had before.
-pub fn random_word() -> u64 {
-    u64::from_le_bytes(random())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -110,11 +110,6 @@ impl Text {
         self.names.relations().iter().chain(&self.written).any(is_one)
     }
 
-    /// It may change what is defined.
-    pub fn may_define(&self) -> bool {
-        matches!(self.changes, Changes::Database | Changes::Cluster)
-    }
-
     /// It may change what all databases share.
     pub fn is_for_all_databases(&self) -> bool {
         self.changes == Changes::Cluster
