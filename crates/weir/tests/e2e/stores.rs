@@ -245,11 +245,9 @@ impl Watch<'_> {
         self.until("more answers from the store", || count() >= before + HITS_BETWEEN);
     }
 
-    /// Waits until a Weir has noticed that the store is gone, or the history is over.
-    pub(super) fn until_lost(&self) {
-        let count = || self.proxies.iter().map(|proxy| proxy.metric("cache_stores_lost_total")).sum::<u64>();
-        let before = count();
-        self.until("the store to be missed", || count() > before);
+    /// How often a Weir has noticed that the store is gone.
+    fn lost(&self) -> u64 {
+        self.proxies.iter().map(|proxy| proxy.metric("cache_stores_lost_total")).sum()
     }
 }
 
@@ -311,8 +309,9 @@ fn a_store_that_forgets_hangs_or_is_started_again_makes_nothing_wrong() {
                 }
                 1 => store.flush(),
                 _ => {
+                    let before = watch.lost();
                     store.signal(Signal::STOP);
-                    watch.until_lost();
+                    watch.until("the store to be missed", || watch.lost() > before);
                     store.signal(Signal::CONT);
                 }
             }

@@ -234,13 +234,18 @@ fn writers_do_not_wait_for_a_store_that_hangs() {
     network.go_on();
 }
 
+/// What is asked about a table that nobody writes to.
+const STILL: &str = "select count(*) from still";
+
 /// Has the store hang until a Weir misses it: whoever has a question under way notices.
 fn hang(store: &Store, proxies: [&Proxy; 2]) {
-    store.signal(Signal::STOP);
+    let mut clients = proxies.map(Proxy::console);
+    proxies.iter().zip(&mut clients).for_each(|(proxy, client)| drop(warm(proxy, client, STILL)));
     let lost = || proxies.iter().map(|proxy| proxy.metric("cache_stores_lost_total")).sum::<u64>();
-    let (before, mut clients) = (lost(), proxies.map(Proxy::console));
+    let before = lost();
+    store.signal(Signal::STOP);
     wait_until("the store to be missed", || {
-        clients.iter_mut().for_each(|client| drop(client.rows("select v from l")));
+        clients.iter_mut().for_each(|client| drop(client.rows(STILL)));
         lost() > before
     });
     store.signal(Signal::CONT);
@@ -258,6 +263,7 @@ fn no_history_with_writers_past_two_weirs_shows_a_value_the_primary_would_not_ha
         let cluster = logical(0);
         let primary = cluster.primary();
         (0..REGISTERS).for_each(|at| drop(primary.query(&register(at)).unwrap()));
+        primary.query("create table still (a int)").unwrap();
         let kill = "select pg_terminate_backend(pid) from pg_stat_replication where application_name = 'weir_cache'";
         let run = |more: &str, is_followed: bool| {
             // The store ended with the thread that had started it.
