@@ -75,8 +75,6 @@ const MAY_WAIT: &[(&str, &str)] = &[
     ("crates/weir/tests/support/faults.rs", "a network that is slow"),
     ("crates/weir/tests/hostile_client/deliver.rs", "bytes that arrive in pieces"),
     ("crates/weir/tests/differential/play.rs", "another thread's turn, to find other orders"),
-    ("crates/weir/tests/e2e/stores.rs", "to be moved to `support/time.rs`"),
-    ("crates/weir/tests/e2e/store_faults.rs", "to be moved to `support/time.rs`"),
 ];
 
 /// Types that make a `static` change after the start, or be made at its first use.

@@ -6,9 +6,9 @@
 
 use crate::io::reactor::parked;
 use crate::process::worker::Worker;
-use crate::server::link::inquiry::Line;
-use crate::server::link::{Address, Login, OpenError, Talk};
-use crate::server::login;
+use crate::server::pool::link::inquiry::Line;
+use crate::server::pool::link::{Address, Login, OpenError, Talk};
+use crate::server::pool::login;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

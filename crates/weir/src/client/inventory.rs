@@ -12,7 +12,7 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::worker::Worker;
 use crate::server::catalogs::UNKNOWN;
-use crate::{client::state, server::link, traffic::vacate};
+use crate::{client::state, server::pool::link, traffic::vacate};
 pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
 use std::rc::Rc;
 use std::sync::Arc;

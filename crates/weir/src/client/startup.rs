@@ -23,7 +23,7 @@ use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
 use crate::process::shared::{Shared, Stop, seconds};
 use crate::process::worker::{Clock, Entry, PoolSet, Worker};
-use crate::server::link::{self, Link, OpenError};
+use crate::server::pool::link::{self, Link, OpenError};
 use crate::server::pool::{Patience, Wait};
 use crate::server::survey;
 use crate::traffic::aim;

@@ -2,7 +2,7 @@
 
 use crate::monitor::log::Level;
 use crate::process::worker::Worker;
-use crate::server::link::Address;
+use crate::server::pool::link::Address;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

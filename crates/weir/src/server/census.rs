@@ -2,8 +2,8 @@
 
 use crate::client::session_card::Doing;
 use crate::process::shared::Shared;
-use crate::server::link::LinkCard;
 use crate::server::pool::Pool;
+use crate::server::pool::link::LinkCard;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

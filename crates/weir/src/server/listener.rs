@@ -8,7 +8,7 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::process::worker::{PoolSet, Worker};
-use crate::server::link::Link;
+use crate::server::pool::link::Link;
 use crate::server::pool::{Patience, Purpose, Wait};
 use crate::traffic::aim;
 use std::collections::HashSet;

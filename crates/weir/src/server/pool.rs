@@ -6,6 +6,8 @@
 //! Invariant: `open` counts the links of a pool that exist or are permitted to be opened. A link or permit is always in one
 //! place: at rest, with a session, or in a waiter's cell.
 
+pub mod link;
+pub mod login;
 mod refused;
 mod room;
 
@@ -15,7 +17,7 @@ use crate::monitor::gates::Gates;
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, WorkerId};
 use crate::process::worker::Worker;
-use crate::server::link::{Link, LinkCard};
+use crate::server::pool::link::{Link, LinkCard};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};

@@ -13,7 +13,7 @@ use crate::process::shared::{Message, Stop};
 use crate::process::worker::{Entry, Worker};
 use crate::server::answers::{Answers, Doubt};
 use crate::server::catalogs::{Database, Edition, Mark, UNKNOWN};
-use crate::server::link::{Address, Login, OpenError, Talk};
+use crate::server::pool::link::{Address, Login, OpenError, Talk};
 use parking_lot::Mutex;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -413,7 +413,7 @@ impl Line {
                         parked().await;
                     }
                 }
-                back::ERROR => error = Some(crate::server::login::refused(&self.address, &body)),
+                back::ERROR => error = Some(crate::server::pool::login::refused(&self.address, &body)),
                 back::READY => return error.map_or(Ok(()), |error| Err(error.into())),
                 _ => {}
             }

@@ -11,7 +11,7 @@ use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
-use crate::server::link::{self, Link, Login, OpenError};
+use crate::server::pool::link::{self, Link, Login, OpenError};
 use crate::server::pool::{Lease, Limit, Patience, Pool, Purpose, Refusal, Wait};
 use crate::traffic::ahead::{self, Ahead};
 use crate::traffic::begun;
@@ -100,22 +100,28 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
         Some(link) => {
             count(s, w, need, node);
             settle_in(s, w, link);
-            if s.state.listening.is_some() {
-                inventory::prepare(s, w, statement);
-            }
             if !was_otherwise && s.is_misread(statement) {
                 // What sessions begin with has changed, and only this link tells.
                 return Ok(Some(again(w)));
             }
-            if s.barrier {
-                return Ok(Some(Flow::Hold));
-            }
-            sequences::prepare(s, w, statement);
-            begin_here(s, w, statement, begins);
-            Ok(None)
+            Ok(begin_on(s, w, statement, begins))
         }
         None => Ok(Some(Flow::Need(need))),
     }
+}
+
+/// Makes a link that was taken at rest ready for a statement. What to do first, if something is.
+#[inline]
+fn begin_on(s: &mut Session, w: &Rc<Worker>, statement: &Statement, begins: bool) -> Option<Flow> {
+    if s.state.listening.is_some() {
+        inventory::prepare(s, w, statement);
+    }
+    if s.barrier {
+        return Some(Flow::Hold);
+    }
+    sequences::prepare(s, w, statement);
+    begin_here(s, w, statement, begins);
+    None
 }
 
 /// How well a link at rest fits the session.

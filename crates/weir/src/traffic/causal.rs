@@ -7,7 +7,7 @@ pub use crate::client::session::causal::SETTING;
 use crate::io::reactor::parked;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
-use crate::server::link::Link;
+use crate::server::pool::link::Link;
 use std::time::Instant;
 use weir_policy::causal::{CausalReads, Covers, Life, Nodes, Seen, Throw};
 use weir_policy::cluster::ClusterView;

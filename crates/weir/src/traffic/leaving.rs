@@ -7,7 +7,7 @@ use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
-use crate::server::link;
+use crate::server::pool::link;
 use crate::traffic::begun;
 use crate::traffic::cached;
 use crate::traffic::net;

@@ -14,7 +14,7 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
 use crate::process::worker::{Entry, PoolSet, Worker};
-use crate::server::link::{Link, OpenError};
+use crate::server::pool::link::{Link, OpenError};
 use crate::server::pool::{Patience, Purpose, Wait};
 use crate::traffic::aim;
 use std::rc::Rc;

@@ -11,7 +11,7 @@ use crate::client::session::{FAILED, Session};
 use crate::client::statements::{Recalls, Statement};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::worker::Worker;
-use crate::server::link::Link;
+use crate::server::pool::link::Link;
 use weir_policy::catalog::Hidden;
 use weir_policy::config::SequenceSessions;
 use weir_policy::pool::Fit;

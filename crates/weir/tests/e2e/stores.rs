@@ -50,7 +50,10 @@ impl Store {
         let (folder, port) = (Folder::new(), ReservedPort::any().unwrap());
         let more: Vec<String> = more.iter().map(|word| (*word).to_string()).collect();
         let Some(process) = Store::spawn(kind, &port, &folder, &more) else {
-            eprintln!("left out: there is no {} (Debian: apt-get install memcached redis-server)", kind.program());
+            crate::support::leave_out(&format!(
+                "there is no {} (Debian: apt-get install memcached redis-server)",
+                kind.program()
+            ));
             return None;
         };
         Some(Store { kind, process, port, folder, more })

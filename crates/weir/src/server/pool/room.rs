@@ -7,7 +7,7 @@
 use super::{Ceilings, Given, Limit, Pool, PoolKey, Pools, Purpose};
 use crate::monitor::metrics::NODES_MAX;
 use crate::process::worker::Worker;
-use crate::server::link::Link;
+use crate::server::pool::link::Link;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;

@@ -6,7 +6,7 @@ use super::Cause;
 use crate::io::socket::Socket;
 use crate::io::tls::{Tls, explain};
 use crate::process::worker::Worker;
-use crate::server::link;
+use crate::server::pool::link;
 use crate::server::stores::{Stores, VALUE_BYTES_MAX};
 use std::io::{self, ErrorKind};
 use std::path::Path;

@@ -3,7 +3,7 @@
 use crate::client::forge;
 use crate::io::tls::certificate::end_point;
 use crate::process::worker::Worker;
-use crate::server::link::{Address, Login, OpenError, Talk};
+use crate::server::pool::link::{Address, Login, OpenError, Talk};
 use weir_policy::config::ChannelBinding;
 use weir_policy::passwd::{Asked, Secret};
 use weir_wire::back::{self as server, Auth};
