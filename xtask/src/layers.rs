@@ -44,6 +44,7 @@ const fn row(layer: u8, name: &'static str, except: &'static [(&'static str, &'s
 
 /// From the top to the bottom. A layer is one above the highest that it uses. `worker` stands low: it is the context that all of a session's code
 /// is handed.
+/// is handed.
 const MODULES: &[Module] = &[
     row(20, "main", &[]),
     row(19, "cli", &[]),
@@ -64,11 +65,10 @@ const MODULES: &[Module] = &[
     row(11, "shapes", &[]),
     row(10, "answer", &[]),
     row(10, "cached", &[]),
-    row(10, "docs", &[]),
     row(10, "timing", &[]),
     row(9, "begun", &[]),
+    row(9, "shown", &[]),
     row(9, "statement_log", &[]),
-    row(9, "views", &[]),
     row(8, "ahead", &[]),
     row(8, "follower", &[]),
     row(8, "net", &[]),
@@ -76,6 +76,7 @@ const MODULES: &[Module] = &[
     row(8, "sequences", &[]),
     row(8, "wishes", &[]),
     row(7, "causal", &[]),
+    row(7, "docs", &[]),
     row(7, "exposition", &[]),
     row(7, "inventory", &[]),
     row(7, "judging", &[]),
@@ -91,6 +92,7 @@ const MODULES: &[Module] = &[
     row(6, "survey", &[]),
     row(6, "takeover", &[]),
     row(6, "vacate", &[]),
+    row(6, "views", &[]),
     row(5, "forge", &[("shared", "is woken by mail"), ("worker", "the context")]),
     row(5, "pool", &[("forge", "has keys derived at a login"), ("shared", "mails connections home"), ("worker", "the context")]),
     row(5, "shared", &[("pool", "all pools are shared by all threads")]),

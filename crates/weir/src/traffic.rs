@@ -16,6 +16,7 @@ pub mod relay;
 pub mod replication;
 pub mod sequences;
 pub mod shapes;
+pub mod shown;
 pub mod signals;
 pub mod timing;
 pub mod vacate;

@@ -6,9 +6,10 @@ use crate::client::session::{FAILED, IDLE, Session};
 use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, garbled, sqlstate};
 use crate::monitor::metrics::Metric;
-use crate::monitor::views::{self, Table};
+use crate::monitor::views::Table;
 use crate::process::worker::Worker;
 use crate::traffic::begun;
+use crate::traffic::shown;
 use crate::traffic::wishes;
 use std::rc::Rc;
 use weir_wire::frame::{back, split_cstr};
@@ -26,7 +27,7 @@ pub fn simple(s: &mut Session, w: &Rc<Worker>, statement: &Rc<Statement>, local:
         }
         return s.say_ready(w);
     }
-    match views::table_of(s, w, local) {
+    match shown::table_of(s, w, local) {
         Ok(table) => {
             let out = s.down.extra(&w.buffers);
             write::row_description(out, table.columns.iter().map(|c| c.as_ref()), &[]);
@@ -115,7 +116,7 @@ pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16])
     if let Local::Deallocate(_) | Local::DeleteCache(_) | Local::Set(..) | Local::Begin(_) | Local::End(_) = local {
         return s.say_bare(w, back::NO_DATA);
     }
-    match views::columns_of(s, w, local) {
+    match shown::columns_of(s, w, local) {
         Ok(columns) => {
             write::row_description(s.down.extra(&w.buffers), columns.iter().map(|c| c.as_ref()), formats);
         }
@@ -141,7 +142,7 @@ pub fn execute(s: &mut Session, w: &Rc<Worker>, statement: &Rc<Statement>, done:
     if let Local::Set(name, value) = local {
         return set(s, w, name, value).inspect_err(|fault| s.say_error(w, fault));
     }
-    let mut table = views::table_of(s, w, local).inspect_err(|fault| s.say_error(w, fault))?;
+    let mut table = shown::table_of(s, w, local).inspect_err(|fault| s.say_error(w, fault))?;
     if done {
         table.rows.clear();
     }

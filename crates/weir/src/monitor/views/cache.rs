@@ -56,10 +56,10 @@ pub(super) fn pool_cache(ask: &Asker<'_>) -> Rows {
 /// The answers of the session's database; others' texts may hold what is not for everybody.
 pub(super) fn pool_cache_entries(ask: &Asker<'_>) -> Rows {
     let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
-    let own = |(_, answer): &(Key, Arc<Answer>)| answer.database == ask.session.pools.database;
+    let own = |(_, answer): &(Key, Arc<Answer>)| answer.database == ask.pools.database;
     let row = |(key, answer): (Key, Arc<Answer>)| {
         let hits = answer.hits.load(Ordering::Relaxed);
-        let is_own = answer.user == ask.session.pools.user;
+        let is_own = answer.user == ask.pools.user;
         vec![
             answer.database.to_string(),
             answer.user.to_string(),
@@ -84,7 +84,7 @@ fn text_of(key: &Key) -> String {
 pub(super) fn pool_cache_tables(ask: &Asker<'_>) -> Rows {
     let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
     let versions = &answers.versions;
-    let database = &ask.session.pools.database;
+    let database = &ask.pools.database;
     let mut found: Vec<(String, String, u64, u64)> = Vec::new();
     let mut add = |schema: &str, table: &str, slot| {
         let (changes, writers) = versions.history(slot);
@@ -92,7 +92,7 @@ pub(super) fn pool_cache_tables(ask: &Asker<'_>) -> Rows {
             found.push((schema.to_string(), table.to_string(), changes, writers));
         }
     };
-    if let Some(catalog) = ask.session.pools.known.catalog() {
+    if let Some(catalog) = ask.pools.known.catalog() {
         catalog.tables().for_each(|(schema, table, oid)| add(schema, table, versions.of_table(database, oid)));
     }
     add("", "(all of the database)", versions.of_database(database));
