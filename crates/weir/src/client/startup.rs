@@ -48,6 +48,9 @@ use zeroize::Zeroizing;
 /// Time a server gets to say which role a user is; then his links are closed instead.
 const ROLE_LIMIT: Duration = Duration::from_secs(1);
 
+/// Links that a login takes because the one before was lost while it was asked.
+const GREETERS_MAX: u32 = 3;
+
 /// Time that a login waits for a primary to be found before it makes do with a standby.
 const PRIMARY_WAIT_MS: u64 = 2000;
 
@@ -521,17 +524,47 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
         return Ok(known);
     }
     // Boxed, as all that few logins come to: the room of a login is copied more than once.
-    let mut link = Box::pin(any_link(w, client, pools)).await?;
-    if standing == Standing::Doubtful {
-        // Before anybody gets a link of his: from now on it is noticed if his name becomes another role's.
-        link = Box::pin(ask_role(w, link)).await?.0;
-    }
-    let link = Box::pin(configure(w, link, &key.2)).await?;
+    let link = Box::pin(greeter(w, client, pools, &key.2, standing)).await?;
     let welcome = Rc::new(welcome_from(&link));
     let pool = link.pool.clone();
     pool.give_back(w, link);
     w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());
     Ok(welcome)
+}
+
+/// A link that has a client's settings. One that is lost meanwhile tells nothing of the client: a server that restarts must end no login.
+async fn greeter(
+    w: &Rc<Worker>,
+    client: &Socket,
+    pools: &PoolSet,
+    settings: &Arc<Settings>,
+    standing: Standing,
+) -> Result<Box<Link>, Fault> {
+    let mut tries = 1;
+    loop {
+        let link = any_link(w, client, pools).await?;
+        match instruct(w, link, settings, standing).await {
+            Ok(link) => return Ok(link),
+            Err(error) if error.passes().is_some() && tries < GREETERS_MAX => {
+                tries += 1;
+                w.shared.nudge_prober();
+            }
+            Err(error) => return Err(error.fault().as_fatal()),
+        }
+    }
+}
+
+async fn instruct(
+    w: &Rc<Worker>,
+    mut link: Box<Link>,
+    settings: &Arc<Settings>,
+    standing: Standing,
+) -> Result<Box<Link>, OpenError> {
+    if standing == Standing::Doubtful {
+        // Before anybody gets a link of his: from now on it is noticed if his name becomes another role's.
+        link = ask_role(w, link).await?.0;
+    }
+    configure(w, link, settings).await
 }
 
 /// Sees to it that the user's links at rest are not those of a role that had his name before him. Where there are none, nothing is to be feared.
@@ -548,7 +581,7 @@ async fn look_at_role(w: &Rc<Worker>, pools: &PoolSet) {
 }
 
 /// Asks over a link which role its user is. True: another one than before. Error: it could not be asked, and is closed.
-async fn ask_role(w: &Rc<Worker>, link: Box<Link>) -> Result<(Box<Link>, bool), Fault> {
+async fn ask_role(w: &Rc<Worker>, link: Box<Link>) -> Result<(Box<Link>, bool), OpenError> {
     let user = link.pool.key.user.clone();
     let (link, answer) = link::ask(w, link, &roles::question([&*user].into_iter()), Instant::now() + ROLE_LIMIT).await;
     match answer {
@@ -561,7 +594,7 @@ async fn ask_role(w: &Rc<Worker>, link: Box<Link>) -> Result<(Box<Link>, bool), 
             w.close_link(link);
             // Others of his may be as this one.
             w.unseat(&user);
-            Err(error.fault().as_fatal())
+            Err(error)
         }
     }
 }
@@ -667,7 +700,7 @@ fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
 }
 
 /// Brings a link to a session's settings and sees that the server takes them. Error: it is closed.
-async fn configure(w: &Rc<Worker>, mut link: Box<Link>, settings: &Arc<Settings>) -> Result<Box<Link>, Fault> {
+async fn configure(w: &Rc<Worker>, mut link: Box<Link>, settings: &Arc<Settings>) -> Result<Box<Link>, OpenError> {
     link.notices.last.clear();
     let is_there = Arc::ptr_eq(&link.settings, settings);
     // A server says each time that it shortens an application's name.
@@ -685,7 +718,7 @@ async fn configure(w: &Rc<Worker>, mut link: Box<Link>, settings: &Arc<Settings>
         Ok(_) => Ok(link),
         Err(error) => {
             w.close_link(link);
-            Err(error.fault().as_fatal())
+            Err(error)
         }
     }
 }

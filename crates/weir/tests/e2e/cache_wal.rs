@@ -177,6 +177,8 @@ fn a_commit_that_stands_in_the_log_before_it_is_visible_leaves_no_old_answer() {
         primary.reload().unwrap();
         wait_until("the server to wait for standbys", || primary.value("show synchronous_standby_names").unwrap() == "nobody");
         let mut writer = direct(primary);
+        // Whether commits wait is the checkpointer's to say: it takes the names in before it does what it is asked for.
+        primary.query("checkpoint").unwrap();
         let waiting = std::thread::spawn(move || writer.run(&format!("update t set v = {value}")));
         wait_until("its change to be told", || show(&mut reader, "pool_cache_wal", "pending") == ["1"]);
         for _ in 0..20 {

@@ -103,6 +103,8 @@ fn a_commit_that_waits_for_a_standby_is_not_forgotten_on_another() {
         primary.reload().unwrap();
         wait_until("commits to wait", || primary.value("show synchronous_standby_names").unwrap() == "nobody");
         let mut writer = Raw::tcp(primary.port()).log_in("postgres", "postgres", &[]).unwrap();
+        // Whether commits wait is the checkpointer's to say: it takes the names in before it does what it is asked for.
+        primary.query("checkpoint").unwrap();
         writer.send(&wire::query("insert into t values (1)"));
         wait_until("one standby to show it", || first.value("select count(*) from t").unwrap() == "1");
         let mut client = console(&proxy);
@@ -130,6 +132,8 @@ fn a_commit_that_waits_for_a_standby_is_not_forgotten_on_the_primary() {
             primary.reload().unwrap();
             wait_until("the names to be known", || primary.value("show synchronous_standby_names").unwrap() == value);
         };
+        // Whether commits wait is the checkpointer's to say: it takes the names in before it does what it is asked for.
+        primary.query("checkpoint").unwrap();
         names(&format!("\"{}\"", second.name()));
         let backends = [(primary, 8), (first, 1), (second, 1)].map(|(server, weight)| Backend::tcp(server.port(), weight));
         let lines = format!("statement_level_load_balance = on\ncausal_reads = {mode}\ncausal_wait = 20ms");

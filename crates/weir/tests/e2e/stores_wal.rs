@@ -63,6 +63,8 @@ fn a_commit_that_waits_for_a_standby_leaves_no_old_answer_in_a_store() {
         primary.reload().unwrap();
         wait_until("the server to wait for standbys", || primary.value("show synchronous_standby_names").unwrap() == "nobody");
         let mut writer = direct(primary);
+        // Whether commits wait is the checkpointer's to say: it takes the names in before it does what it is asked for.
+        primary.query("checkpoint").unwrap();
         let waiting = std::thread::spawn(move || writer.run("update t set v = 1"));
         wait_until("its change to be told", || {
             [&mut reader, &mut second].into_iter().all(|client| show(client, "pool_cache_wal", "pending") == ["1"])
