@@ -1,6 +1,6 @@
 //! Weir: a proxy for clusters of PostgreSQL. Sockets, time, files and threads; what is decided is decided in `weir_policy`.
 //!
-//! Layers, each using only those below it (checked by `cargo xtask layers`): see ARCHITECTURE.md.
+//! Layers, each using only those below it (checked by `cargo xtask layers`): see `xtask/src/layers.rs`, and ARCHITECTURE.md for the folders.
 
 pub mod client;
 pub mod io;

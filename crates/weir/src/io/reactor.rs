@@ -1,7 +1,7 @@
 //! One thread's event loop: sockets become ready, tasks run, timers fire.
 //!
 //! A small executor of its own instead of a general runtime, because what a statement costs here is system calls and wake-ups
-//! (ARCHITECTURE.md, "Runtime"): a socket knows its task by number, so that a wake-up is a push to a queue, without wakers,
+//! (docs/design/event-loop.md): a socket knows its task by number, so that a wake-up is a push to a queue, without wakers,
 //! reference counts or channels. Everything a task waits for (a socket, a timer, a hand-over of a link) ends in `wake`.
 //!
 //! Wake-ups may be spurious: whoever awaits `parked` looks at its condition again.
