@@ -217,7 +217,7 @@ fn page(table: &str) -> String {
          Written by `cargo xtask transparency` ({}), which plays each row on a direct connection and through Weir in transaction pooling, on these\n\
          versions of PostgreSQL, in the simple and in the extended protocol, and compares every message. Between two statements other clients\n\
          take the server connections that are at rest, look whether anything was left there, and let go another one, so that the session moves from\n\
-         one to the next. The stories are in `{FOLDER}`. What differs by the nature of sharing is in [Pooling](pooling.md#what-differs-from-a-direct-connection).\n\n\
+         one to the next. The stories are in `{FOLDER}`. What differs by the nature of sharing is in [Pooling](pooling-details.md#what-differs-from-a-direct-connection).\n\n\
          {table}",
         date::today()
     )
