@@ -214,10 +214,19 @@ fn cell(row: &Row, version: u32, results: &Results) -> &'static str {
 fn page(table: &str) -> String {
     format!(
         "# Transparency\n\n\
-         Written by `cargo xtask transparency` ({}), which plays each row on a direct connection and through Weir in transaction pooling, on these\n\
-         versions of PostgreSQL, in the simple and in the extended protocol, and compares every message. Between two statements other clients\n\
-         take the server connections that are at rest, look whether anything was left there, and let go another one, so that the session moves from\n\
-         one to the next. The stories are in `{FOLDER}`. What differs by the nature of sharing is in [Pooling](pooling-details.md#what-differs-from-a-direct-connection).\n\n\
+         Transaction pooling moves a client between server connections. The client must not notice. This page lists what was compared with a direct\n\
+         connection, by version of PostgreSQL. \"yes\" means that both gave the same messages, in the simple and in the extended protocol.\n\n\
+         ## How to use this page\n\n\
+         - **Turn it on**: `pool_mode = transaction` is the default. [Pooling](pooling.md) says how to size the pools.\n\
+         - **Find a habit of your program**: look for its row below. The statements of each row are in `{FOLDER}`.\n\
+         - **See which sessions are pinned**: `SHOW pool_pools` has the reasons, and [Pinned sessions](pooling.md#pinned-sessions) explains them.\n\
+         - **Known differences**: [a list](pooling-details.md#what-differs-from-a-direct-connection), and [Known gaps](known-gaps.md).\n\
+         - **Give a program a server connection of its own**: `limit_override_list = 'user=legacy: pool_mode=session'`. Its statements go to the primary.\n\n\
+         No row may say \"no\": a difference fails the tests of this project.\n\n\
+         ## How it is measured\n\n\
+         `cargo xtask transparency` wrote this page ({}). It plays each row on a direct connection and through Weir, and compares every\n\
+         message. Between two statements other clients take the server connections at rest and look for leftovers. They then release another one, so\n\
+         that the session moves from one to the next.\n\n\
          {table}",
         date::today()
     )
