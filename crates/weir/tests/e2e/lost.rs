@@ -184,8 +184,11 @@ fn a_read_sent_over_a_connection_that_has_just_broken_is_answered_elsewhere() {
                 show(&mut console, "pool_processes", "status").iter().any(|status| status == "Execute command")
             });
             stage.proxy.signal(Signal::STOP);
-            stage.network.cut();
-            wait_until("the connection to be reset", || connections_to(stage.network.port()) == 0);
+            wait_until("the connection to be reset", || {
+                // A probe's connection may be made just now.
+                stage.network.cut();
+                connections_to(stage.network.port()) == 0
+            });
             client.send(&wire::query("select count(*) + 1 from t"));
             stage.network.go_on();
             stage.proxy.signal(Signal::CONT);
