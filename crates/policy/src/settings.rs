@@ -14,6 +14,21 @@ pub struct Settings {
     pairs: Vec<(String, String)>,
 }
 
+/// The parameter with which a backslash in a string is not an escape.
+pub const ESCAPES_UNLESS: &str = "standard_conforming_strings";
+
+/// The parameter that says in which encoding a session sends its texts.
+pub const ENCODING: &str = "client_encoding";
+
+/// How a session's own settings have servers read its texts; none: they say nothing of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// A backslash in a string is an escape.
+    pub escapes: Option<bool>,
+    /// Texts are in another encoding than UTF-8.
+    pub recoded: Option<bool>,
+}
+
 /// A startup parameter Weir does not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
@@ -62,6 +77,15 @@ impl Settings {
 
     fn stored(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    /// How they have servers read texts.
+    pub fn reading(&self) -> Reading {
+        let is_on = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "on" | "true" | "yes" | "1");
+        Reading {
+            escapes: self.get(ESCAPES_UNLESS).map(|value| !is_on(value)),
+            recoded: self.get(ENCODING).map(|value| !is_utf8(value)),
+        }
     }
 
     /// The same without one name.
@@ -368,6 +392,12 @@ fn canonical(name: &str) -> Result<String, SettingsError> {
     let valid =
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$') || !c.is_ascii());
     if valid { Ok(name.to_ascii_lowercase()) } else { Err(SettingsError::Name(name.to_string())) }
+}
+
+/// Whether a value of `ENCODING` is UTF-8. Source: `pg_char_to_encoding` in encnames.c.
+pub fn is_utf8(value: &str) -> bool {
+    let letters = value.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase());
+    letters.clone().eq(*b"utf8") || letters.eq(*b"unicode")
 }
 
 #[cfg(test)]

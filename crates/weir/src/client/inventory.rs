@@ -461,6 +461,7 @@ fn set_settings(s: &mut Session, w: &Worker, settings: Settings) {
     s.state.meaning = w.shared.intern_settings(settings.meaning()).1;
     s.state.makes_temporary = settings.makes_temporary();
     s.causal.set(&w.shared, &settings);
+    s.state.reading = settings.reading();
     s.state.settings = w.shared.intern_settings(settings).0;
 }
 

@@ -15,7 +15,7 @@ use crate::monitor::fault::Fault;
 use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::catalogs::Visit;
 use crate::server::places::Place;
-use crate::server::pool::link::{ENCODING, ESCAPES_UNLESS, Link, is_utf8};
+use crate::server::pool::link::Link;
 use cached::Cached;
 use causal::Causal;
 use described::Described;
@@ -504,22 +504,24 @@ impl Session {
 
     /// Whether servers read the session's texts otherwise than Weir's parser does: with backslashes as escapes, or in another encoding than
     /// UTF-8. Such a session is on the primary and keeps its link; nothing is kept of what it hears.
+    #[inline]
     pub fn reads_otherwise(&self) -> bool {
         self.state.begins_otherwise || self.escapes() || self.is_recoded()
     }
 
     /// Whether a backslash in a string is an escape: only with `standard_conforming_strings` off.
+    #[inline]
     fn escapes(&self) -> bool {
-        let is_on = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "on" | "true" | "yes" | "1");
-        let set = self.state.settings.get(ESCAPES_UNLESS).map(|value| !is_on(value));
+        let set = self.state.reading.escapes;
         let Some(link) = &self.link else { return set == Some(true) };
         // What the server said last is so, unless it is told otherwise right now.
         let is_off = link.escapes && !self.replies.is_setting();
         set == Some(true) || is_off || (set.is_none() && link.begins_with_escapes)
     }
 
+    #[inline]
     fn is_recoded(&self) -> bool {
-        let set = self.state.settings.get(ENCODING).map(|value| !is_utf8(value));
+        let set = self.state.reading.recoded;
         let Some(link) = &self.link else { return set == Some(true) };
         let is_other = link.is_recoded && !self.replies.is_setting();
         set == Some(true) || is_other || (set.is_none() && link.begins_recoded)

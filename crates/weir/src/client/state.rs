@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weir_policy::by_sql::{BySql, Entry};
 use weir_policy::inventory::{Answer, Ask};
 use weir_policy::sequences::Drawn;
-use weir_policy::settings::Settings;
+use weir_policy::settings::{Reading, Settings};
 use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{Keeps, Leaves, Reset};
 
@@ -47,6 +47,8 @@ pub struct State {
     pub startup: Arc<Settings>,
     /// What it has now.
     pub settings: Arc<Settings>,
+    /// How these have servers read its texts.
+    pub reading: Reading,
     /// What it makes without naming a schema is temporary: its `search_path` says so.
     pub makes_temporary: bool,
     /// Temporary relations it may have.
@@ -107,6 +109,7 @@ impl State {
             makes_temporary: startup.makes_temporary(),
             temporaries: Temporaries::default(),
             moves_ahead: false,
+            reading: startup.reading(),
             settings: startup.clone(),
             startup,
             meaning,

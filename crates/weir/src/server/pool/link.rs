@@ -25,6 +25,7 @@ use weir_policy::pool::Refused;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
 use weir_policy::settings::Settings;
+use weir_policy::settings::{ENCODING, ESCAPES_UNLESS};
 use weir_policy::tls::{Attempt, Check, plan};
 use weir_wire::back as server;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
@@ -227,18 +228,8 @@ pub struct Login<'a> {
     pub parameters: &'a [(&'a str, &'a str)],
 }
 
-/// The parameter with which a backslash in a string is not an escape.
-pub const ESCAPES_UNLESS: &str = "standard_conforming_strings";
-/// The parameter that says in which encoding a session sends its texts.
-pub const ENCODING: &str = "client_encoding";
 /// As servers report it.
 pub const UTF8: &str = "UTF8";
-
-/// Whether a value of `ENCODING` is UTF-8. Source: `pg_char_to_encoding` in encnames.c.
-pub fn is_utf8(value: &str) -> bool {
-    let letters = value.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase());
-    letters.clone().eq(*b"utf8") || letters.eq(*b"unicode")
-}
 
 impl Link {
     /// Milliseconds since it was opened, and since its last use.
