@@ -47,14 +47,17 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Class {
 
 /// The statement that an `EXECUTE` runs in its place, if that is known and a read any node may answer; else the same. A server that lacks
 /// it is told it in front (`inventory::bring`).
+#[inline]
 pub fn stands_for(s: &Session, w: &Worker, statement: Rc<Statement>) -> Rc<Statement> {
+    if statement.runs.is_none() { statement } else { run_by(s, w, statement) }
+}
+
+fn run_by(s: &Session, w: &Worker, statement: Rc<Statement>) -> Rc<Statement> {
     // What a comment asks for holds for the text it stands in.
-    let is_plain = statement.hint == Hint::None && !statement.is_commented;
-    if statement.runs.is_none() || !is_plain {
+    if statement.hint != Hint::None || statement.is_commented {
         return statement;
     }
-    let prepared = runs_now(s, w, &statement).filter(|prepared| is_plain_read(prepared));
-    prepared.unwrap_or(statement)
+    runs_now(s, w, &statement).filter(|prepared| is_plain_read(prepared)).unwrap_or(statement)
 }
 
 /// What an `EXECUTE` runs, while nothing is under way that may change it.
