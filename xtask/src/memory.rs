@@ -49,12 +49,12 @@ fn available_bytes(meminfo: &str) -> u64 {
     number.unwrap_or(0) << 10
 }
 
-/// Whether a container's limit is none, or high enough.
+/// True if a container's limit is none, or high enough.
 fn allows(limit: &str) -> bool {
     limit.trim().parse::<u64>().map_or(true, |bytes| bytes >= AVAILABLE_BYTES_MIN)
 }
 
-/// Whether the folder is files in memory from which programs and libraries may run: tests make some.
+/// True if the folder is files in memory from which programs and libraries may run: tests make some.
 fn may_run_programs(mounts: &str, folder: &Path) -> bool {
     let mount =
         mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).rfind(|fields| fields.get(1) == folder.to_str().as_ref());

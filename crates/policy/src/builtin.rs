@@ -4,7 +4,7 @@
 //! A name alone is no proof: a schema before `pg_catalog` in `search_path`, or a closer match of argument types, can put a
 //! function of the user's in its place. Whoever asks looks into the catalog first when there are such functions.
 
-/// Whether every function of this name in `pg_catalog` may run on a standby. For names without a schema or in `pg_catalog`.
+/// True if every function of this name in `pg_catalog` may run on a standby. For names without a schema or in `pg_catalog`.
 ///
 /// Not those that ask for the state of a server or session (`pg_is_in_recovery`, `current_setting`, `pg_stat_*`), of WAL or
 /// transactions (`pg_current_*`, `txid_*`), or that read relations which the text does not name (`table_to_xml`).
@@ -12,7 +12,7 @@ pub fn may_run_on_standby(name: &str) -> bool {
     FUNCTIONS.binary_search(&name).is_ok()
 }
 
-/// Whether a function is PostgreSQL's own and leaves nothing on the session. For names without a schema or in `pg_catalog`; those
+/// True if a function is PostgreSQL's own and leaves nothing on the session. For names without a schema or in `pg_catalog`; those
 /// that a text's facts name as leaving something are not asked for here.
 ///
 /// Not those that run a text as SQL.
@@ -21,7 +21,7 @@ pub fn leaves_nothing(name: &str) -> bool {
     may_run_on_standby(name) || FAMILIES.iter().any(|family| name.starts_with(family)) || OTHERS.contains(&name)
 }
 
-/// Whether a function of `pg_catalog` that says stable of itself hangs on settings alone (TimeZone, DateStyle, the text search
+/// True if a function of `pg_catalog` that says stable of itself hangs on settings alone (TimeZone, DateStyle, the text search
 /// configuration): under the same settings it gives the same answer whenever it is asked. Of overloads each that says stable.
 pub fn hangs_on_settings(name: &str) -> bool {
     HANGING_ON_SETTINGS.binary_search(&name).is_ok()
@@ -69,7 +69,7 @@ const HANGING_ON_SETTINGS: [&str; 38] = [
     "websearch_to_tsquery",
 ];
 
-/// Whether a function of `pg_catalog` leaves all tables as they are, beside those that may run on a standby.
+/// True if a function of `pg_catalog` leaves all tables as they are, beside those that may run on a standby.
 pub fn changes_no_table(name: &str) -> bool {
     const FAMILIES: [&str; 7] = ["pg_advisory_", "pg_try_advisory_", "txid_", "pg_current_", "pg_stat_get_", "has_", "pg_is_in_"];
     const NAMES: [&str; 14] = [
@@ -109,7 +109,7 @@ const OTHERS: [&str; 14] = [
     "version",
 ];
 
-/// Whether this operator exists in `pg_catalog` and none of the functions behind it is volatile.
+/// True if this operator exists in `pg_catalog` and none of the functions behind it is volatile.
 pub fn is_standard_operator(name: &str) -> bool {
     OPERATORS.binary_search(&name).is_ok()
 }

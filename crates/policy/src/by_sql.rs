@@ -54,7 +54,7 @@ impl BySql {
         BySql { entries: self.entries.iter().filter(|entry| entry.name.as_bytes() != name).cloned().collect() }
     }
 
-    /// Whether one of them cannot move.
+    /// True if one of them cannot move.
     pub fn is_bound(&self) -> bool {
         self.entries.iter().any(|entry| entry.is_bound)
     }

@@ -69,7 +69,7 @@ impl Names {
         &self.relations
     }
 
-    /// Whether one of its columns may be one of these, which are sorted.
+    /// True if one of its columns may be one of these, which are sorted.
     fn has_column(&self, which: &[u32]) -> bool {
         !which.is_empty() && self.columns.iter().any(|column| which.binary_search(column).is_ok())
     }
@@ -206,7 +206,7 @@ impl Catalog {
         }
     }
 
-    /// Whether all that a call may mean only reads. Arguments are not looked at: every overload in the path counts.
+    /// True if all that a call may mean only reads. Arguments are not looked at: every overload in the path counts.
     fn reads_function(&self, function: &Name, path: &Path) -> bool {
         self.worst(&self.functions, function, path) == Some(Fate::Reads)
     }

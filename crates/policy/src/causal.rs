@@ -345,7 +345,7 @@ impl Doubts {
     }
 }
 
-/// Whether it is worth to wait for a standby: it has not lacked anything for as long as one would wait.
+/// True if it is worth to wait for a standby: it has not lacked anything for as long as one would wait.
 pub fn is_hopeful(behind_since_ms: Option<u64>, now_ms: u64, wait_ms: u64) -> bool {
     behind_since_ms.is_none_or(|since| now_ms.saturating_sub(since) < wait_ms)
 }

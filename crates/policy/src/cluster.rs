@@ -133,7 +133,7 @@ impl ClusterView {
         self.nodes.get(node).is_some_and(|n| n.health == Health::Up(Role::Standby))
     }
 
-    /// Whether a node is up and has a share of the reads.
+    /// True if a node is up and has a share of the reads.
     #[inline]
     pub fn takes_reads(&self, node: NodeIndex) -> bool {
         self.nodes

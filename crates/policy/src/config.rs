@@ -154,12 +154,12 @@ impl Config {
         if limits().any(|limit_ms| limit_ms == 0) { 0 } else { limits().max().unwrap_or(0) }
     }
 
-    /// Whether reads may go to some other node than the primary.
+    /// True if reads may go to some other node than the primary.
     pub fn may_spread(&self) -> bool {
         self.routing.load_balance && self.nodes.len() > 1
     }
 
-    /// Whether nobody has given this parameter a value.
+    /// True if nobody has given this parameter a value.
     pub fn is_default(&self, name: &str) -> bool {
         self.setting(name, None).is_none_or(|setting| setting.source == Source::Default)
     }

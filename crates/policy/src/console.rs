@@ -99,7 +99,7 @@ impl Command {
         }
     }
 
-    /// Whether it only looks.
+    /// True if it only looks.
     pub fn is_show(&self) -> bool {
         matches!(self, Command::Show(_))
     }

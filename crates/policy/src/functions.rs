@@ -148,12 +148,12 @@ impl Functions {
         self.known.insert(name.to_owned(), known);
     }
 
-    /// Whether a function may leave something, when all sources have been taken in: one without is not a user's, or in C.
+    /// True if a function may leave something, when all sources have been taken in: one without is not a user's, or in C.
     pub fn leaves(&self, name: &str) -> bool {
         left_by_function(name).is_some() || (self.known.contains_key(name) && self.follow(name) == Verdict::Leaves)
     }
 
-    /// Whether a function may write something itself, or by what it calls. Those that are called without a source count as above.
+    /// True if a function may write something itself, or by what it calls. Those that are called without a source count as above.
     pub fn writes(&self, name: &str) -> bool {
         let mut seen: Vec<&str> = vec![name];
         let mut at = 0;

@@ -85,7 +85,7 @@ pub enum Method {
 pub struct Service {
     /// Name of the service: a file in `/etc/pam.d`.
     pub name: String,
-    /// Whether modules are told the name of the client's host, and not its address.
+    /// True if modules are told the name of the client's host, and not its address.
     pub uses_host_name: bool,
     /// Whether Weir logs in to servers with the password PAM took (`backend_use_passwd`).
     pub is_password_for_servers: bool,
@@ -324,7 +324,7 @@ impl Hba {
         }
     }
 
-    /// Whether some clients on other machines are believed without a proof.
+    /// True if some clients on other machines are believed without a proof.
     pub fn trusts_hosts(&self) -> bool {
         self.unasked().any(|rule| rule.admits == Admits::Anyone)
     }
@@ -337,7 +337,7 @@ impl Hba {
         })
     }
 
-    /// Whether any rule asks for the system user.
+    /// True if any rule asks for the system user.
     pub fn asks_for_system_user(&self) -> bool {
         self.rules.iter().any(|rule| rule.method == Method::Peer)
     }
@@ -347,7 +347,7 @@ impl Hba {
         self.rules.len()
     }
 
-    /// Whether there are no rules; a file without any is not taken.
+    /// True if there are no rules; a file without any is not taken.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
@@ -369,7 +369,7 @@ impl Rule {
 }
 
 impl Connection {
-    /// Whether a client of another machine can match.
+    /// True if a client of another machine can match.
     fn is_remote(self) -> bool {
         match self {
             Connection::Local | Connection::HostGss => false,

@@ -41,7 +41,7 @@ impl History {
     }
 }
 
-/// Whether a standby lags above the operator's threshold. That by time goes before that in bytes, which then means nothing.
+/// True if a standby lags above the operator's threshold. That by time goes before that in bytes, which then means nothing.
 pub fn is_too_much(check: &CheckConfig, lag_bytes: Option<u64>, lag_us: Option<u64>) -> bool {
     if check.delay_ms_max > 0 {
         return lag_us.is_some_and(|us| us > check.delay_ms_max.saturating_mul(1000));

@@ -152,7 +152,7 @@ impl Listening {
         step
     }
 
-    /// Whether a notification that came on the link is passed on. `mark`: it is one of this session's marks.
+    /// True if a notification that came on the link is passed on. `mark`: it is one of this session's marks.
     pub fn on_link(&mut self, channel: &[u8], mark: Option<Mark>) -> bool {
         if let Some(mark) = mark {
             if let Some(Move { stage: Stage::Marked { mark: awaited, seen_on_link, .. }, .. }) = &mut self.moving {

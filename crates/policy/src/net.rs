@@ -43,7 +43,7 @@ const OF_RECOVERY: [(&[u8], &[u8]); 4] = [
     (b"55000", b"LockAcquireExtended"),
 ];
 
-/// Whether only a standby says so.
+/// True if only a standby says so.
 pub fn is_of_recovery(sqlstate: &[u8], routine: &[u8]) -> bool {
     OF_RECOVERY.contains(&(sqlstate, routine))
 }

@@ -100,7 +100,7 @@ impl Secret {
         }
     }
 
-    /// Whether these are the keys of this verifier.
+    /// True if these are the keys of this verifier.
     pub fn is_of(&self, verifier: &Verifier) -> bool {
         match self {
             Secret::Keys(challenge, keys) => {
@@ -112,22 +112,22 @@ impl Secret {
         }
     }
 
-    /// Whether a server may ask for the password in clear text.
+    /// True if a server may ask for the password in clear text.
     pub fn can_answer_cleartext(&self) -> bool {
         self.refusal(Asked::Cleartext).is_none()
     }
 
-    /// Whether a server may ask for md5.
+    /// True if a server may ask for md5.
     pub fn can_answer_md5(&self) -> bool {
         self.refusal(Asked::Md5).is_none()
     }
 
-    /// Whether a server may ask for SCRAM-SHA-256.
+    /// True if a server may ask for SCRAM-SHA-256.
     pub fn can_answer_scram(&self) -> bool {
         self.refusal(Asked::Scram).is_none()
     }
 
-    /// Whether a client that sent this password in clear text may enter. A verifier costs about a millisecond.
+    /// True if a client that sent this password in clear text may enter. A verifier costs about a millisecond.
     pub fn matches(&self, user: &[u8], password: &[u8]) -> bool {
         match self {
             Secret::Plain(known) => known.ct_eq(password).into(),
@@ -249,7 +249,7 @@ impl Passwords {
         self.by_user.get(user.as_ref()).map(|known| &known.secret)
     }
 
-    /// Whether the user has a line that cannot be used. Nobody knows what was meant, so he must not count as one without a line.
+    /// True if the user has a line that cannot be used. Nobody knows what was meant, so he must not count as one without a line.
     pub fn is_spoiled(&self, user: impl AsRef<[u8]>) -> bool {
         self.spoiled.contains(user.as_ref())
     }
@@ -270,7 +270,7 @@ impl Passwords {
         self.by_user.len()
     }
 
-    /// Whether there are no users.
+    /// True if there are no users.
     pub fn is_empty(&self) -> bool {
         self.by_user.is_empty()
     }

@@ -96,7 +96,7 @@ impl Backoff {
         remembers.then_some(Backoff { times: 0, until_ms: now_ms + HOLD_FIRST_MS, asked_ms: None, ..self })
     }
 
-    /// Whether a login may ask now.
+    /// True if a login may ask now.
     pub fn may_ask(&self, now_ms: u64) -> bool {
         !self.asks(now_ms) && now_ms >= self.until_ms
     }
@@ -126,7 +126,7 @@ impl Backoff {
     }
 }
 
-/// Whether a link that comes back is one too many: a reserve nobody needs any more, or a pool made smaller meanwhile.
+/// True if a link that comes back is one too many: a reserve nobody needs any more, or a pool made smaller meanwhile.
 pub fn is_surplus(counts: Counts) -> bool {
     counts.waiting == 0 && counts.open > counts.open_max
 }
@@ -139,7 +139,7 @@ pub fn missing(open: u32, wanted: u32, open_max: u32) -> u32 {
 /// Time that a pool waits for room before others' links are closed for it although it has some of its own, or although they would have none.
 pub const ROOM_PATIENCE_MS: u64 = 50;
 
-/// Whether another pool's link is closed to make room for one that lacks a permission. `lacks_open`: links that the latter has; `waited_ms`: how long its
+/// True if another pool's link is closed to make room for one that lacks a permission. `lacks_open`: links that the latter has; `waited_ms`: how long its
 /// first session has waited; `gives_open`: links that the other has; `is_at_rest`: nobody there waits for the link.
 ///
 /// A link that is closed costs the login of another. Who has a link gets it back after a statement or two, so that limits which many

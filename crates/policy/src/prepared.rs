@@ -96,13 +96,13 @@ impl Shape {
         Shape(hash.finish() | 1 << 63)
     }
 
-    /// Whether a client that was told this may be answered by a server that would say `now`.
+    /// True if a client that was told this may be answered by a server that would say `now`.
     #[inline]
     pub fn allows(self, now: Shape) -> bool {
         !self.can_change() || self == now
     }
 
-    /// Whether there is something to be misread should it change.
+    /// True if there is something to be misread should it change.
     #[inline]
     pub fn can_change(self) -> bool {
         self != Shape::UNKNOWN && self != Shape::EMPTY

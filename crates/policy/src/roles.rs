@@ -65,7 +65,7 @@ impl Roles {
         }
     }
 
-    /// Whether it is time to look at all users again; if so, somebody does.
+    /// True if it is time to look at all users again; if so, somebody does.
     pub fn begin_look(&mut self, now_ms: u64) -> bool {
         let is_due = self.looked_at_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= LOOK_MIN_MS);
         if is_due {

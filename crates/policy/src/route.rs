@@ -78,7 +78,7 @@ fn primary_if(condition: bool) -> Option<Side> {
     condition.then_some(Side::Primary)
 }
 
-/// Whether it begins a transaction, which goes where its BEGIN wants to go.
+/// True if it begins a transaction, which goes where its BEGIN wants to go.
 fn begins(ask: &TextAsk<'_>) -> bool {
     matches!(ask.facts.transaction, Transaction::Begin(_)) && ask.facts.statements == 1
 }
@@ -107,7 +107,7 @@ fn is_catalog(relation: &Name) -> bool {
     }
 }
 
-/// Whether a comment keeps a text from being spread where `allow_sql_comments` is off. A hint that names a node says what it wants.
+/// True if a comment keeps a text from being spread where `allow_sql_comments` is off. A hint that names a node says what it wants.
 pub fn is_held_by_comment(facts: &Facts) -> bool {
     facts.is_commented && matches!(facts.hint, Hint::None | Hint::Unknown)
 }
@@ -220,7 +220,7 @@ fn favourite(ask: &Ask<'_>) -> Option<Target> {
     reach(ask, node)
 }
 
-/// Whether reads of a session may go on going to a node: it takes reads, or is the one that somebody wants.
+/// True if reads of a session may go on going to a node: it takes reads, or is the one that somebody wants.
 pub fn may_stay(view: &ClusterView, node: NodeIndex, wish: Option<Wish>) -> bool {
     let is_wanted = || match wish?.goal {
         Goal::Primary => view.primary,

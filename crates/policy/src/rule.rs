@@ -115,7 +115,7 @@ impl Rule {
         TABLE.iter().map(|(rule, _)| *rule)
     }
 
-    /// Whether it chooses among the nodes that may answer a read.
+    /// True if it chooses among the nodes that may answer a read.
     #[inline]
     pub const fn is_of_read(self) -> bool {
         self as u8 >= Rule::Read as u8

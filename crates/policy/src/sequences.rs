@@ -44,7 +44,7 @@ impl Tally {
 }
 
 impl Drawn {
-    /// Whether all that the link's server process remembers is this session's.
+    /// True if all that the link's server process remembers is this session's.
     pub fn is_own(self, tally: Tally) -> bool {
         self.is_alone && self.serial == tally.serial && self.count == tally.count
     }
@@ -96,7 +96,7 @@ impl Facts {
         self.drawn.is_some_and(|drawn| drawn.is_own(self.tally))
     }
 
-    /// Whether the link is to forget before the statement is sent.
+    /// True if the link is to forget before the statement is sent.
     pub fn forgets(&self, by: Use) -> bool {
         let may_hear_others = !self.tally.is_blank() && !self.is_own();
         may_hear_others
@@ -109,7 +109,7 @@ impl Facts {
             }
     }
 
-    /// Whether a statement may run that has had the link forget, where that is possible. A server process that knows nothing says so
+    /// True if a statement may run that has had the link forget, where that is possible. A server process that knows nothing says so
     /// itself, and of what the text itself draws.
     pub fn may_run(&self, by: Use) -> bool {
         !by.recalls() || self.is_own() || (self.tally.is_blank() && (by.draws() || self.drawn.is_none()))
@@ -174,7 +174,7 @@ mod tests {
             Some(at)
         }
 
-        /// Whether a session that asks hears what is not its own.
+        /// True if a session that asks hears what is not its own.
         fn step(&mut self, who: usize, act: Act) -> bool {
             let by = match act {
                 Act::Does(by) => by,

@@ -156,7 +156,7 @@ impl Settings {
         Settings { pairs: self.pairs.iter().filter(|(name, _)| !WHO.contains(&name.as_str())).cloned().collect() }
     }
 
-    /// Whether a reset takes something back that this startup asked for: the server does not know it.
+    /// True if a reset takes something back that this startup asked for: the server does not know it.
     pub fn is_hit_by(&self, reset: &Reset) -> bool {
         match reset {
             Reset::All | Reset::Many => !self.is_empty(),
@@ -201,7 +201,7 @@ impl Settings {
         sql
     }
 
-    /// Whether a server may refuse to bring a link that has `self` to `wanted`, for what has changed since these settings were made: rights, or
+    /// True if a server may refuse to bring a link that has `self` to `wanted`, for what has changed since these settings were made: rights, or
     /// what a value names. Names with a dot are taken from anybody as long as no extension defines them.
     pub fn may_be_refused(&self, wanted: &Settings) -> bool {
         let differs = |name: &str| self.stored(name) != wanted.stored(name);
@@ -270,7 +270,7 @@ pub const WHO: [&str; 2] = [SESSION_AUTHORIZATION, ROLE];
 /// server knows. No value of a server's holds this character.
 const RESET: &str = "\0";
 
-/// Whether an application or an extension made a parameter up.
+/// True if an application or an extension made a parameter up.
 fn is_made_up(name: &str) -> bool {
     name.contains('.')
 }
@@ -394,7 +394,7 @@ fn canonical(name: &str) -> Result<String, SettingsError> {
     if valid { Ok(name.to_ascii_lowercase()) } else { Err(SettingsError::Name(name.to_string())) }
 }
 
-/// Whether a value of `ENCODING` is UTF-8. Source: `pg_char_to_encoding` in encnames.c.
+/// True if a value of `ENCODING` is UTF-8. Source: `pg_char_to_encoding` in encnames.c.
 pub fn is_utf8(value: &str) -> bool {
     let letters = value.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase());
     letters.clone().eq(*b"utf8") || letters.eq(*b"unicode")

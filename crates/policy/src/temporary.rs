@@ -44,7 +44,7 @@ impl Temporaries {
         self.is_new = true;
     }
 
-    /// Whether the server should be asked, if the session keeps its connection.
+    /// True if the server should be asked, if the session keeps its connection.
     pub fn is_due(&self) -> bool {
         self.is_new
     }
@@ -68,13 +68,13 @@ impl Temporaries {
         }
     }
 
-    /// Whether there may be one at all.
+    /// True if there may be one at all.
     #[inline]
     pub fn may_be(&self) -> bool {
         self.is_unsure() || !self.listed.names.is_empty()
     }
 
-    /// Whether this name may mean one. One behind `pg_temp` does, and nobody takes it for another.
+    /// True if this name may mean one. One behind `pg_temp` does, and nobody takes it for another.
     pub fn hide(&self, name: &Name) -> bool {
         name.schema.is_empty() && (self.is_unsure() || self.listed.names.contains(&name.name))
     }

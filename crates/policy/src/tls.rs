@@ -91,7 +91,7 @@ pub fn suites(list: &str, known: &[&str]) -> Vec<usize> {
     chosen
 }
 
-/// Whether a suite is the named one or of the named group; `+` between words means all of them.
+/// True if a suite is the named one or of the named group; `+` between words means all of them.
 fn belongs(suite: &str, name: &str) -> bool {
     suite == name || name.split('+').all(|word| is_of_group(suite, word))
 }
@@ -112,7 +112,7 @@ fn is_of_group(suite: &str, word: &str) -> bool {
     }
 }
 
-/// Whether a name in a certificate is that of the host. A star stands for the whole first label and nothing else.
+/// True if a name in a certificate is that of the host. A star stands for the whole first label and nothing else.
 ///
 /// Source: `wildcard_certificate_match` in PostgreSQL's fe-secure-common.c.
 pub fn is_name_of(pattern: &str, host: &str) -> bool {

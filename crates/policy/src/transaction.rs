@@ -48,7 +48,7 @@ fn manner(begin: Begin, defaults: Defaults) -> (Isolation, bool) {
     (isolation, begin.read_only || (defaults.read_only && !begin.read_write))
 }
 
-/// Whether a transaction that no server knows of may be answered from memory: if each of its statements has a snapshot of its own. One that
+/// True if a transaction that no server knows of may be answered from memory: if each of its statements has a snapshot of its own. One that
 /// only reads may begin on a standby with its next statement, and must not go back in time then (`sees_on`).
 pub fn may_ask_memory(begin: Begin, defaults: Defaults, sees_on: bool) -> bool {
     let (isolation, read_only) = manner(begin, defaults);
@@ -161,7 +161,7 @@ impl OnWrite {
         }
     }
 
-    /// Whether it matters beyond the transaction that a session has written.
+    /// True if it matters beyond the transaction that a session has written.
     #[inline]
     pub fn remembers(self) -> bool {
         matches!(self, OnWrite::TransTransaction | OnWrite::Always)
@@ -190,7 +190,7 @@ impl Written {
     }
 }
 
-/// Whether a statement of this class may write by what it names, though its text only reads. `calls`: a function that may write rows, and
+/// True if a statement of this class may write by what it names, though its text only reads. `calls`: a function that may write rows, and
 /// not just one that tells of the server or the session; what is for the primary for another reason is not asked of the catalog.
 pub fn may_write(class: Class, calls: bool) -> bool {
     match class.rule {
@@ -199,7 +199,7 @@ pub fn may_write(class: Class, calls: bool) -> bool {
     }
 }
 
-/// Whether a statement for the primary is refused, or does the same, on any server within a transaction that only reads.
+/// True if a statement for the primary is refused, or does the same, on any server within a transaction that only reads.
 fn is_like_anywhere(ask: &Ask) -> bool {
     let may = match ask.class.rule {
         Rule::Write | Rule::NotKnownToRead | Rule::LocksRows => true,
@@ -210,7 +210,7 @@ fn is_like_anywhere(ask: &Ask) -> bool {
     may && !ask.stays && !ask.is_of_primary
 }
 
-/// Whether a value of a boolean parameter is on. Source: `parse_bool_with_len` in bool.c.
+/// True if a value of a boolean parameter is on. Source: `parse_bool_with_len` in bool.c.
 pub fn is_on(value: &str) -> bool {
     let value = value.trim().to_ascii_lowercase();
     let begins = |word: &str, least: usize| value.len() >= least && word.starts_with(&value);

@@ -42,7 +42,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Whether to yield until the next look, if the operator wishes it at all. `now`: what the kernel counts, if it does.
+    /// True if to yield until the next look, if the operator wishes it at all. `now`: what the kernel counts, if it does.
     pub fn yields(&mut self, wished: bool, now: Option<Ran>) -> bool {
         let before = std::mem::replace(&mut self.last, now);
         if !wished {

@@ -36,7 +36,7 @@ impl Wish {
         Wish { goal, share: u32::MAX, rule }
     }
 
-    /// Whether it is somebody's who knows this session, and not the operator's for many.
+    /// True if it is somebody's who knows this session, and not the operator's for many.
     #[inline]
     pub const fn is_own(&self) -> bool {
         matches!(self.rule, Rule::ReadHinted | Rule::ReadBySetting)

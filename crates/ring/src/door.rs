@@ -53,7 +53,7 @@ impl<M> Door<M> {
         self.file = None;
     }
 
-    /// Whether accepting goes on by itself; after a failure it begins anew only when it is asked for.
+    /// True if accepting goes on by itself; after a failure it begins anew only when it is asked for.
     pub fn goes_on(&self) -> bool {
         self.failed.is_none()
     }
@@ -70,12 +70,12 @@ impl<M> Door<M> {
         !self.came.is_empty() || self.failed.is_some()
     }
 
-    /// Whether nobody will come any more, and all who came were taken.
+    /// True if nobody will come any more, and all who came were taken.
     pub fn is_shut(&self) -> bool {
         !self.open && !self.accepting && self.came.is_empty()
     }
 
-    /// Whether the listening socket is ours no more.
+    /// True if the listening socket is ours no more.
     pub fn is_closed(&self) -> bool {
         self.file.is_none()
     }

@@ -220,7 +220,7 @@ impl<M> Ring<M> {
         came
     }
 
-    /// Whether anything is to be had from `accepted`.
+    /// True if anything is to be had from `accepted`.
     pub fn has_callers(&self, token: Token) -> bool {
         self.doors.get(token.place as usize).is_some_and(Door::has_callers)
     }
@@ -240,7 +240,7 @@ impl<M> Ring<M> {
         self.doors.iter().all(Door::is_closed)
     }
 
-    /// Whether a door that was shut will show nobody any more: the kernel has given its request up, and all who came were taken.
+    /// True if a door that was shut will show nobody any more: the kernel has given its request up, and all who came were taken.
     pub fn is_shut(&self, token: Token) -> bool {
         self.doors.get(token.place as usize).is_none_or(Door::is_shut)
     }
@@ -323,12 +323,12 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Whether anything is to be had from `take`.
+    /// True if anything is to be had from `take`.
     pub fn has_unread(&mut self, token: Token) -> bool {
         self.place(token).is_some_and(|place| !place.unread.is_empty() || place.end.is_some() || place.failed.is_some())
     }
 
-    /// Whether all that was given to `send` has left for the kernel's buffers.
+    /// True if all that was given to `send` has left for the kernel's buffers.
     pub fn is_sent(&mut self, token: Token) -> bool {
         self.place(token).is_none_or(|place| (place.next.is_none() && place.sending.is_none()) || place.failed.is_some())
     }

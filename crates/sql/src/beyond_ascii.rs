@@ -6,12 +6,12 @@
 //! database that is not in UTF-8 folds the case of names, and cuts long ones, by its own encoding. Within escapes a backslash
 //! may be the second byte of a character (SJIS, BIG5, GBK).
 
-/// Whether bytes beyond ASCII stand, or may stand, anywhere but in plain strings and comments.
+/// True if bytes beyond ASCII stand, or may stand, anywhere but in plain strings and comments.
 pub fn names_beyond_ascii(text: &[u8]) -> bool {
     (!text.is_ascii() || has_escapes(text)) && stands_in_names(text)
 }
 
-/// Whether names may be written in escapes.
+/// True if names may be written in escapes.
 fn has_escapes(text: &[u8]) -> bool {
     text.contains(&b'\\') && text.windows(2).any(|pair| pair == b"&\"")
 }

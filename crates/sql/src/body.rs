@@ -151,7 +151,7 @@ impl<'t> Words<'t> {
         self.text.get(self.at) == Some(&b'(')
     }
 
-    /// Whether the next word is `LOCAL`: then a SET ends with the transaction. Not if it changes what names mean in the rest of it.
+    /// True if the next word is `LOCAL`: then a SET ends with the transaction. Not if it changes what names mean in the rest of it.
     fn is_harmless_local_next(&mut self) -> bool {
         self.skip_blanks();
         let rest = &self.text[self.at..];

@@ -7,7 +7,7 @@ use pg_raw_parse::raw::NodeTag;
 use crate::names::is_temporary_schema;
 use crate::statement::writes;
 
-/// Whether a statement may change what others find under a name, or what new sessions begin with.
+/// True if a statement may change what others find under a name, or what new sessions begin with.
 ///
 /// Of all that writes, what only changes rows, storage or rights does not; neither do temporary tables, which only their own session
 /// sees. What procedural code does is not known from here.

@@ -74,7 +74,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Whether event triggers run with it, if there are any: not with what is only about rows.
+    /// True if event triggers run with it, if there are any: not with what is only about rows.
     pub fn fires_events(&self) -> bool {
         let is_about_rows =
             self.statements == 1 && matches!(self.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Select);

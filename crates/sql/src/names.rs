@@ -51,7 +51,7 @@ pub(crate) fn qualified<'a>(parts: impl Iterator<Item = Node<'a>>) -> (&'a str, 
     (schema, name)
 }
 
-/// Whether a schema is the session's own for temporary objects: `pg_temp` itself or `pg_temp_3`.
+/// True if a schema is the session's own for temporary objects: `pg_temp` itself or `pg_temp_3`.
 pub(crate) fn is_temporary_schema(schema: &str) -> bool {
     schema.strip_prefix("pg_temp").is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }

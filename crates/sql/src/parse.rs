@@ -87,7 +87,7 @@ fn is_slow_to_scan(text: &[u8]) -> bool {
         && !(skeleton(text, &mut without_literals) && scan_steps(&without_literals) <= SCAN_STEPS_MAX)
 }
 
-/// Whether names of a text that is not UTF-8 may be what is not. Texts of one skeleton are judged alike.
+/// True if names of a text that is not UTF-8 may be what is not. Texts of one skeleton are judged alike.
 fn has_unreadable_names(text: &[u8]) -> bool {
     let mut without_literals = Vec::new();
     match skeleton(text, &mut without_literals) {
@@ -137,7 +137,7 @@ fn look(text: &str) -> Facts {
     facts
 }
 
-/// Whether a time of day may be taken to another zone: it then becomes one of the zone that is in force today.
+/// True if a time of day may be taken to another zone: it then becomes one of the zone that is in force today.
 fn moves_a_time(functions: &[Name], casts_to_time: bool) -> bool {
     let calls = |wanted: &str| functions.iter().any(|function| function.name == wanted);
     calls("timezone") && (casts_to_time || calls("time") || calls("make_time"))

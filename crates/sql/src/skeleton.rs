@@ -116,7 +116,7 @@ fn reduce(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Whether a byte continues an identifier or a number: `ident_cont` in PostgreSQL's scan.l.
+/// True if a byte continues an identifier or a number: `ident_cont` in PostgreSQL's scan.l.
 fn is_word(byte: u8) -> bool {
     WORD[byte as usize]
 }
@@ -210,7 +210,7 @@ fn replace(text: &[u8], at: usize, copied: &mut usize, out: &mut Vec<u8>) -> Opt
     Some(end)
 }
 
-/// Whether digits are a value of PostgreSQL's `integer`, as its scanner decides between two kinds of constant.
+/// True if digits are a value of PostgreSQL's `integer`, as its scanner decides between two kinds of constant.
 fn fits_integer(digits: &[u8]) -> bool {
     if digits.len() < 10 {
         return true;
@@ -220,7 +220,7 @@ fn fits_integer(digits: &[u8]) -> bool {
     digits.len() < 10 || (digits.len() == 10 && digits <= b"2147483647")
 }
 
-/// Whether a number that comes next is the precision in `float(24)`: the only number that the grammar itself weighs.
+/// True if a number that comes next is the precision in `float(24)`: the only number that the grammar itself weighs.
 fn follows_float(before: &[u8]) -> bool {
     let Some(before) = before.trim_ascii_end().strip_suffix(b"(") else { return false };
     let before = before.trim_ascii_end();

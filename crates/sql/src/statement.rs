@@ -157,7 +157,7 @@ fn judge_explained<'a>(query: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
     }
 }
 
-/// Whether an option may be on: PostgreSQL's `defGetBoolean`, where what is no boolean is an error.
+/// True if an option may be on: PostgreSQL's `defGetBoolean`, where what is no boolean is an error.
 fn may_be_true(option: &DefElem) -> bool {
     let word = match option.arg() {
         Node::Integer(number) => return number.ival != 0,

@@ -359,7 +359,7 @@ fn kept_by(name: &str, call: &FuncCall) -> Option<Keeps> {
     (name != "set_config" || !is_local(call)).then_some(keeps)
 }
 
-/// Whether the third argument of `set_config` is the constant `true`; anything that must be computed is not.
+/// True if the third argument of `set_config` is the constant `true`; anything that must be computed is not.
 fn is_local(call: &FuncCall) -> bool {
     match call.args().get(2) {
         Some(Node::A_Const(value)) => value.val().and_then(|value| value.bool_value()) == Some(true),

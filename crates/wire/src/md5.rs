@@ -45,12 +45,12 @@ impl Md5Secret {
         md5_text(&[&self.0[3..], &salt])
     }
 
-    /// Whether a client's answer to our salt is right; `response` without the zero byte that ends it on the wire.
+    /// True if a client's answer to our salt is right; `response` without the zero byte that ends it on the wire.
     pub fn verify(&self, salt: [u8; MD5_SALT_BYTES], response: &[u8]) -> bool {
         self.response(salt).as_slice().ct_eq(response).into()
     }
 
-    /// Whether this password made the stored form; for logins in clear text.
+    /// True if this password made the stored form; for logins in clear text.
     pub fn matches(&self, password: &[u8], user: &[u8]) -> bool {
         *self == Md5Secret::from_password(password, user)
     }

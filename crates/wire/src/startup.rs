@@ -293,7 +293,7 @@ pub fn split_options(options: &str) -> Result<Vec<(String, String)>, OptionsErro
     Ok(settings)
 }
 
-/// Whether a switch stands alone; what it sets is added.
+/// True if a switch stands alone; what it sets is added.
 fn takes_none(switch: char, settings: &mut Vec<(String, String)>) -> bool {
     let found = SWITCHES.iter().find_map(|(letter, name, value)| value.filter(|_| *letter == switch).map(|value| (*name, value)));
     settings.extend(found.map(|(name, value)| (name.to_owned(), value.to_owned())));

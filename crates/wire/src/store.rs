@@ -146,17 +146,17 @@ pub fn advice(words: &str) -> &'static str {
     ADVICE.iter().find(|(sign, _)| words.contains(sign)).map_or("See the store's own log", |(_, advice)| advice)
 }
 
-/// Whether it was only that one value was too large.
+/// True if it was only that one value was too large.
 pub fn is_too_large(words: &str) -> bool {
     words.contains("too large")
 }
 
-/// Whether another node of a cluster has the key for good.
+/// True if another node of a cluster has the key for good.
 pub fn is_moved(words: &str) -> bool {
     words.starts_with("MOVED ")
 }
 
-/// Whether the key is on its way to another node: that is over soon.
+/// True if the key is on its way to another node: that is over soon.
 pub fn is_moving(words: &str) -> bool {
     ["ASK ", "TRYAGAIN "].iter().any(|sign| words.starts_with(sign))
 }

@@ -248,7 +248,7 @@ pub struct Line {
     pub must: f64,
     /// The line aimed at.
     pub aim: f64,
-    /// Whether higher is better.
+    /// True if higher is better.
     pub higher_is_better: bool,
     /// What came of it.
     pub verdict: Verdict,

@@ -210,7 +210,7 @@ impl Launcher {
         Ok(child)
     }
 
-    /// Whether prepared statements need PgBouncer's session mode.
+    /// True if prepared statements need PgBouncer's session mode.
     pub fn bouncer_lacks_prepared(&self) -> bool {
         self.programs.bouncer_version.is_none_or(|version| version < BOUNCER_WITH_PREPARED)
     }

@@ -64,7 +64,7 @@ impl Suite {
         }
     }
 
-    /// Whether a test is of a part. asyncpg: `test_pool.TestPool.test_pool_01`; pgx: `pgxpool/TestConnect`.
+    /// True if a test is of a part. asyncpg: `test_pool.TestPool.test_pool_01`; pgx: `pgxpool/TestConnect`.
     pub fn is_in_part(&self, test: &str, part: &str) -> bool {
         let of_test = match self.kind {
             Kind::Asyncpg => test.split_once('.'),

@@ -45,12 +45,12 @@ impl Entry {
         is_of_mode && self.protocol.is_none_or(|own| own == protocol)
     }
 
-    /// Whether a run in which it did not occur shows that it is not needed.
+    /// True if a run in which it did not occur shows that it is not needed.
     pub fn must_occur(&self) -> bool {
         !self.is_sometimes
     }
 
-    /// Whether the direct run still prints what the entry is about: its part, and one of the lines that only this run has. One that hangs on
+    /// True if the direct run still prints what the entry is about: its part, and one of the lines that only this run has. One that hangs on
     /// chance is found to be stale by nothing else.
     pub fn is_about(&self, direct: &str) -> bool {
         let mut own = self.lines.iter().filter_map(|line| line.strip_prefix('-')).peekable();
@@ -76,7 +76,7 @@ impl Entry {
     }
 }
 
-/// Whether a line is the one of the table; with dots at its end that one is only how it begins.
+/// True if a line is the one of the table; with dots at its end that one is only how it begins.
 fn is_line(known: &str, line: &str) -> bool {
     known.strip_suffix("...").map_or(known == line, |begin| line.starts_with(begin))
 }

@@ -156,7 +156,7 @@ fn pump_down(server: &TcpStream, mut client: &TcpStream, writer: &Mutex<TcpStrea
 const SYNC: u8 = b'S';
 const FLUSH: u8 = b'H';
 
-/// Whether a text may be a copy from the client, which PostgreSQL also lets be called `FROM STDOUT`.
+/// True if a text may be a copy from the client, which PostgreSQL also lets be called `FROM STDOUT`.
 fn is_copy_in(text: &[u8]) -> bool {
     let has = |word: &[u8]| text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word));
     has(b"copy") && (has(b"stdin") || has(b"stdout"))

@@ -23,14 +23,14 @@ impl Failure {
         self.panics.first().map_or("", String::as_str)
     }
 
-    /// Whether a wait that ran out is all that went wrong.
+    /// True if a wait that ran out is all that went wrong.
     fn ran_out_of_time(&self) -> bool {
         let mut causes = self.panics.iter().filter(|panic| !follows_another(panic)).peekable();
         causes.peek().is_some() && causes.all(|panic| is_over_time(panic))
     }
 }
 
-/// Whether a panic says that a wait ran out, in the words of `weir_demo::wait_until`, which all waits of tests end with:
+/// True if a panic says that a wait ran out, in the words of `weir_demo::wait_until`, which all waits of tests end with:
 /// `waited 60001 ms for a login, limit is 60000 ms`.
 fn is_over_time(panic: &str) -> bool {
     let Some((_, rest)) = panic.split_once("waited ") else { return false };
@@ -50,12 +50,12 @@ pub fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
 }
 
-/// Whether the next line says why a test failed.
+/// True if the next line says why a test failed.
 pub fn announces_why(line: &str) -> bool {
     line.starts_with("thread '") && line.contains("' (") && line.contains(" panicked at ")
 }
 
-/// Whether the failures are worth being looked at one by one.
+/// True if the failures are worth being looked at one by one.
 pub fn is_worth_another_look(failures: &[Failure], failed: u32) -> bool {
     let is_counted = !failures.is_empty() && failures.len() <= FAILURES_MAX && failures.len() as u32 == failed;
     is_counted && failures.iter().all(Failure::ran_out_of_time)
@@ -69,7 +69,7 @@ pub fn alone<'a>(failure: &'a Failure, programs: &[&'a str]) -> Option<Vec<&'a s
     Some(["test"].into_iter().chain(packages).chain(["--test", target, "--", "--exact", &failure.test]).collect())
 }
 
-/// Whether the command that runs the test succeeds.
+/// True if the command that runs the test succeeds.
 pub fn passes_alone(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }

@@ -50,7 +50,7 @@ impl Default for Admission {
 }
 
 impl Admission {
-    /// Whether an answer is to be stored; `key` is the hash of its key, `used` of `room` bytes are in use.
+    /// True if an answer is to be stored; `key` is the hash of its key, `used` of `room` bytes are in use.
     pub fn admits(&self, key: u64, price: Price, used: u64, room: u64) -> bool {
         let (worth, average) = (price.worth(), self.average.load(Ordering::Relaxed));
         let is_full = used.saturating_mul(8) >= room.saturating_mul(FULL_EIGHTHS);
@@ -65,7 +65,7 @@ impl Admission {
         true
     }
 
-    /// Whether it was before; it is not from now on, or else is.
+    /// True if it was before; it is not from now on, or else is.
     fn was_turned_away(&self, key: u64) -> bool {
         let (place, mark) = (key as usize % TURNED_AWAY_MAX, (key >> 32) as u32 | 1);
         let was = self.turned_away[place].load(Ordering::Relaxed) == mark;

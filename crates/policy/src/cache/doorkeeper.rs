@@ -45,7 +45,7 @@ impl Doorkeeper {
         Doorkeeper { seen, store_us: 0, server_us: None, until_sample: SAMPLE }
     }
 
-    /// Whether the store is asked, by the question's hash; remembers the question.
+    /// True if the store is asked, by the question's hash; remembers the question.
     pub fn asks(&mut self, question: u64) -> bool {
         let (place, mark) = (question as usize % SEEN_MAX, (question >> 32) as u32 | 1);
         let is_known = self.seen.0[place].swap(mark, Ordering::Relaxed) == mark;

@@ -55,7 +55,7 @@ impl Snapshot {
         Some(Snapshot { below, next, running: running.collect::<Option<Vec<u64>>>()? })
     }
 
-    /// Whether a transaction is over that is known by the lower half of its number.
+    /// True if a transaction is over that is known by the lower half of its number.
     pub fn shows(&self, xid: u32) -> bool {
         let near = (self.next & !u64::from(u32::MAX)) | u64::from(xid);
         let full = if near > self.next.saturating_add(1 << 31) {

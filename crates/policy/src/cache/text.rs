@@ -105,7 +105,7 @@ impl Text {
         }
     }
 
-    /// Whether such a one is among the relations that it names.
+    /// True if such a one is among the relations that it names.
     pub fn names_one(&self, is_one: impl Fn(&Name) -> bool) -> bool {
         self.names.relations().iter().chain(&self.written).any(is_one)
     }
@@ -142,7 +142,7 @@ fn reads(facts: &Facts, text: &str, config: &CacheConfig) -> Reads {
     }
 }
 
-/// Whether an entry of a list is about a name: `table`, or `schema.table`.
+/// True if an entry of a list is about a name: `table`, or `schema.table`.
 fn is_meant(listed: &str, name: &Name) -> bool {
     match listed.split_once('.') {
         Some((schema, table)) => table == name.name && (name.schema.is_empty() || schema == name.schema),
@@ -154,7 +154,7 @@ fn rolls_back(facts: &Facts) -> bool {
     facts.transaction == Transaction::End(Ending::Rollback)
 }
 
-/// Whether a text has a literal that means another moment whenever it is read.
+/// True if a text has a literal that means another moment whenever it is read.
 pub fn says_a_moment(text: &[u8]) -> bool {
     // Most texts have no literals but numbers. All bytes are looked at without a branch, many at a time.
     let has = |wanted: &[u8]| text.iter().fold(false, |found, byte| found | wanted.contains(byte));
@@ -166,14 +166,14 @@ pub fn says_a_moment(text: &[u8]) -> bool {
 /// Bytes looked at behind a quote for the literal's next piece.
 const GAP_BYTES_MAX: usize = 256;
 
-/// Whether a literal may go on behind the end of a line: `'to'` there and `'morrow'` here. Source: `quotecontinue` in scan.l.
+/// True if a literal may go on behind the end of a line: `'to'` there and `'morrow'` here. Source: `quotecontinue` in scan.l.
 fn has_pieces(text: &[u8]) -> bool {
     let behind = |at: usize| &text[at + 1..text.len().min(at + 1 + GAP_BYTES_MAX)];
     let mut quotes = text.iter().enumerate().filter(|(_, byte)| **byte == b'\'');
     quotes.any(|(at, _)| goes_on(behind(at)))
 }
 
-/// Whether the next thing behind a quote is another, with a line's end between; comments to the end of a line count as blanks.
+/// True if the next thing behind a quote is another, with a line's end between; comments to the end of a line count as blanks.
 fn goes_on(mut gap: &[u8]) -> bool {
     let is_cut = gap.len() == GAP_BYTES_MAX;
     let mut has_line = false;

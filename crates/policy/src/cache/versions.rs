@@ -120,7 +120,7 @@ impl Versions {
         stamped.collect::<Option<Box<[_]>>>().map(Deps)
     }
 
-    /// Whether an answer is still one that PostgreSQL would give.
+    /// True if an answer is still one that PostgreSQL would give.
     #[inline]
     pub fn is_true(&self, deps: &Deps) -> bool {
         deps.0.iter().all(|(slot, stamp)| self.place(*slot).stamp.load(Ordering::SeqCst) == *stamp)

@@ -476,7 +476,7 @@ fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {
     rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok())
 }
 
-/// Whether an operator's list names a function: by its name alone, or with its schema as in `public.f`.
+/// True if an operator's list names a function: by its name alone, or with its schema as in `public.f`.
 fn is_listed(list: &[Regex], function: &Object, text: &str, schemas: &[(u32, Box<str>)]) -> bool {
     let name = function.name(text);
     if list.iter().any(|pattern| pattern.is_match(name)) {

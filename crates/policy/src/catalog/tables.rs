@@ -114,7 +114,7 @@ pub(super) fn in_order<T: Ord>(mut list: Vec<T>) -> Box<[T]> {
     list.into()
 }
 
-/// Whether a function turns texts into rows of a type that no cast need name: `json_populate_record(t, ...)`.
+/// True if a function turns texts into rows of a type that no cast need name: `json_populate_record(t, ...)`.
 fn makes_rows(function: &Name) -> bool {
     function.name.contains("populate_record")
 }
@@ -175,12 +175,12 @@ impl Catalog {
         !self.unsteady_types.named(&self.text, kind).is_empty()
     }
 
-    /// Whether values of such types, of users by their numbers, run functions when they are read in that are not steady.
+    /// True if values of such types, of users by their numbers, run functions when they are read in that are not steady.
     pub fn checks_values(&self, types: &[u32]) -> bool {
         types.iter().any(|kind| self.checking_types.binary_search(kind).is_ok())
     }
 
-    /// Whether one of these is a materialised view: its rows change without a word of them in a stream of changes.
+    /// True if one of these is a materialised view: its rows change without a word of them in a stream of changes.
     pub fn has_materialised(&self, tables: &[u32]) -> bool {
         tables.iter().any(|oid| self.tables.materialised.binary_search(oid).is_ok())
     }
@@ -278,7 +278,7 @@ impl Catalog {
         Some(found)
     }
 
-    /// Whether all that a call or an operator may mean gives the same answer for the same arguments.
+    /// True if all that a call or an operator may mean gives the same answer for the same arguments.
     fn is_steady(&self, objects: &Objects, name: &Name, path: &Path) -> bool {
         let of_name = objects.named(&self.text, &name.name).iter();
         let schema = if name.schema.is_empty() { None } else { self.schema(&name.schema) };
@@ -302,7 +302,7 @@ impl Catalog {
         }
     }
 
-    /// Whether a name is of a view that writes, or of something that is not known; PostgreSQL's own views do not.
+    /// True if a name is of a view that writes, or of something that is not known; PostgreSQL's own views do not.
     fn writes_by_view(&self, relation: &Name, path: &Path) -> bool {
         let is_system = matches!(relation.schema.as_str(), "pg_catalog" | "information_schema");
         let is_catalog = is_system || (relation.schema.is_empty() && relation.name.starts_with("pg_"));

@@ -41,7 +41,7 @@ impl Hidden {
         Hidden(self.0 | other.0)
     }
 
-    /// Whether there is something in both.
+    /// True if there is something in both.
     pub const fn meets(self, other: Hidden) -> bool {
         self.0 & other.0 != 0
     }
@@ -160,12 +160,12 @@ impl Catalog {
         self.unseen.hidden
     }
 
-    /// Whether what defines something runs functions of users, which may write whatever they like.
+    /// True if what defines something runs functions of users, which may write whatever they like.
     pub fn has_event_triggers(&self) -> bool {
         self.unseen.has_event_triggers
     }
 
-    /// Whether a statement that writes these may leave something by what comes with them; also if it is not known what they are.
+    /// True if a statement that writes these may leave something by what comes with them; also if it is not known what they are.
     ///
     /// A name counts for all relations of that name: which of them it means hangs on a `search_path` that a transaction may have set.
     pub fn leaves_by_writing(&self, written: &[Name]) -> bool {

@@ -69,7 +69,7 @@ impl Config {
         })
     }
 
-    /// Whether clients on other machines can connect.
+    /// True if clients on other machines can connect.
     pub fn listens_to_others(&self) -> bool {
         let is_own = |address: &str| {
             address == "localhost" || address.parse::<core::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
@@ -78,7 +78,7 @@ impl Config {
     }
 }
 
-/// Whether a setting was given another value than its default, although nothing reads it yet.
+/// True if a setting was given another value than its default, although nothing reads it yet.
 fn is_idle(setting: &Setting) -> bool {
     let param = setting.param;
     param.effect == Effect::NotYet && param.kind.show(&setting.raw) != param.kind.show(param.default)

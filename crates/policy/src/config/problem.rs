@@ -41,7 +41,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Whether nothing is wrong but that no node is configured.
+    /// True if nothing is wrong but that no node is configured.
     pub fn is_no_node(&self) -> bool {
         self.message == NO_NODE
     }

@@ -41,7 +41,7 @@ fn has_node(config: &Config, id: Option<u16>) -> bool {
     config.nodes.iter().any(|node| Some(node.id) == id)
 }
 
-/// Whether two texts mean the same: `60s` and `1min` do.
+/// True if two texts mean the same: `60s` and `1min` do.
 fn is_equal(a: &Setting, b: &Setting) -> bool {
     a.param.kind.show(&a.raw) == b.param.kind.show(&b.raw)
 }

@@ -142,7 +142,7 @@ pub struct CacheConfig {
 }
 
 impl CacheConfig {
-    /// Whether answers are kept in our own memory.
+    /// True if answers are kept in our own memory.
     pub fn is_in_memory(&self) -> bool {
         self.method == Method::Memory
     }
@@ -362,7 +362,7 @@ pub struct LogConfig {
 /// Files of the log, and when a new one begins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogFileConfig {
-    /// Whether there are files, instead of stderr.
+    /// True if there are files, instead of stderr.
     pub is_used: bool,
     /// Where they are.
     pub directory: PathBuf,
@@ -553,7 +553,7 @@ impl RoutingConfig {
         if self.on_write == OnWrite::DmlAdaptiveGlobal { CausalReads::Global } else { self.causal }
     }
 
-    /// Whether a catalog made under the other configuration says the same.
+    /// True if a catalog made under the other configuration says the same.
     pub fn judges_as(&self, other: &RoutingConfig) -> bool {
         let is_same = |one: &[Regex], other: &[Regex]| one.iter().map(Regex::as_str).eq(other.iter().map(Regex::as_str));
         is_same(&self.read_only_functions, &other.read_only_functions)
@@ -681,7 +681,7 @@ impl IoMethod {
 }
 
 impl LogConfig {
-    /// Whether lines go somewhere beside stderr.
+    /// True if lines go somewhere beside stderr.
     pub fn is_kept(&self) -> bool {
         let goes = |name: &str| self.destinations.iter().any(|destination| destination == name);
         goes("syslog") || (self.file.is_used && (goes("stderr") || self.destinations.is_empty()))

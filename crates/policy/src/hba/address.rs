@@ -52,7 +52,7 @@ fn bits(address: IpAddr) -> u128 {
 }
 
 impl Address {
-    /// Whether hosts beside this one are meant.
+    /// True if hosts beside this one are meant.
     pub fn has_others(&self) -> bool {
         match self {
             Address::All | Address::SameNet => true,

@@ -60,7 +60,7 @@ fn entry(line: &Line) -> Result<Entry, String> {
 }
 
 impl IdentMaps {
-    /// Whether any line belongs to this map.
+    /// True if any line belongs to this map.
     pub fn has(&self, map: &str) -> bool {
         self.0.iter().any(|entry| entry.map == map)
     }

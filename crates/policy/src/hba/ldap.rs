@@ -11,7 +11,7 @@ pub struct Directory {
     pub servers: Vec<String>,
     /// 0: that of the scheme.
     port: u16,
-    /// Whether the connection begins with TLS (`ldaps`).
+    /// True if the connection begins with TLS (`ldaps`).
     pub is_ldaps: bool,
     /// Whether TLS is asked for before anything else (`ldaptls`).
     pub starts_tls: bool,

@@ -40,7 +40,7 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// Whether this is the keyword, which quotes would make an ordinary name.
+    /// True if this is the keyword, which quotes would make an ordinary name.
     pub fn is(&self, keyword: &str) -> bool {
         !self.is_quoted && self.text == keyword
     }

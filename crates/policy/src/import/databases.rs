@@ -90,7 +90,7 @@ impl Entry {
         None
     }
 
-    /// Whether every client uses the server connections of one user.
+    /// True if every client uses the server connections of one user.
     fn is_forced(&self) -> bool {
         self.get("user").is_some()
     }

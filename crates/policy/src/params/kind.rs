@@ -253,7 +253,7 @@ impl Kind {
         }
     }
 
-    /// Whether values are written in quotes.
+    /// True if values are written in quotes.
     pub fn is_quoted(&self) -> bool {
         match self {
             Kind::Text | Kind::List { .. } | Kind::Patterns { .. } | Kind::Words { .. } => true,

@@ -170,7 +170,7 @@ impl Hub {
         self.inboxes.borrow().is_empty()
     }
 
-    /// Whether the server has said that it listens to a channel for us.
+    /// True if the server has said that it listens to a channel for us.
     pub fn has(&self, channel: &[u8]) -> bool {
         self.listened.borrow().contains(channel)
     }

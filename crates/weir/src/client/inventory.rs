@@ -113,7 +113,7 @@ fn hidden(s: &Session) -> Hidden {
     if s.state.redefines { known.and(Hidden::CHANGED) } else { known }
 }
 
-/// Whether the catalog last read is still true for this session.
+/// True if the catalog last read is still true for this session.
 fn knows(s: &Session) -> bool {
     s.pools.known.edition() != UNKNOWN && !s.state.redefines
 }
@@ -186,7 +186,7 @@ fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, sta
     }
 }
 
-/// Whether a function that a statement calls may change what the session has, or what is not known to be harmless.
+/// True if a function that a statement calls may change what the session has, or what is not known to be harmless.
 fn may_act_unseen(s: &Session, w: &Worker, statement: &Statement) -> bool {
     if statement.executes && !s.state.by_sql.later().and(by_execute(s)).is_empty() {
         return true;
@@ -323,7 +323,7 @@ pub fn renew_if_due(s: &mut Session, w: &Worker, status: u8) {
     }
 }
 
-/// Whether a link that its session leaves must be cleaned first.
+/// True if a link that its session leaves must be cleaned first.
 pub fn leaves_something(s: &Session) -> bool {
     s.state.kept().is_some() || s.state.is_unsure() || s.state.is_link_off
 }

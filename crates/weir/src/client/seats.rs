@@ -45,7 +45,7 @@ impl Seats {
         Ok(Seat { seats: self.clone(), address, whose: None })
     }
 
-    /// Whether anyone is connected to a database of the servers, by whatever name.
+    /// True if anyone is connected to a database of the servers, by whatever name.
     pub fn has_clients_of(&self, database: &str) -> bool {
         self.0.lock().served.contains_key(database)
     }

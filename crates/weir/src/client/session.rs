@@ -221,7 +221,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Whether it is about this statement; the unnamed one has the empty name.
+    /// True if it is about this statement; the unnamed one has the empty name.
     fn is_of(&self, statement: &[u8]) -> bool {
         match self {
             Change::Named { name, .. } => **name == *statement,
@@ -332,13 +332,13 @@ impl Session {
         self.journal.push_back(Entered { segment: self.segment, change });
     }
 
-    /// Whether it is not known yet what a name stands for: a change of an earlier segment may still turn out not to have happened.
+    /// True if it is not known yet what a name stands for: a change of an earlier segment may still turn out not to have happened.
     pub fn is_in_doubt(&self, statement: &[u8]) -> bool {
         let last = self.journal.iter().rev().find(|entered| entered.change.is_of(statement));
         last.is_some_and(|entered| entered.segment != self.segment)
     }
 
-    /// Whether the link may turn out not to have a statement after all: its Parse is on its way behind something that may fail.
+    /// True if the link may turn out not to have a statement after all: its Parse is on its way behind something that may fail.
     pub fn is_parse_in_doubt(&self, id: StatementId) -> bool {
         let made = |entered: &Entered| matches!(&entered.change, Change::Named { made: Some(made), .. } if *made == id);
         self.bringing.iter().any(|(segment, brought)| *brought == id && *segment != self.segment)
@@ -438,7 +438,7 @@ impl Session {
         }
     }
 
-    /// Whether nothing is under way on the link.
+    /// True if nothing is under way on the link.
     pub fn is_at_rest(&self) -> bool {
         self.transaction == IDLE
             && self.replies.is_settled()
@@ -496,20 +496,20 @@ impl Session {
         write::bare(self.down.extra(&w.buffers), tag);
     }
 
-    /// Whether the server may read another statement than Weir's parser does. What is under way may change how it reads.
+    /// True if the server may read another statement than Weir's parser does. What is under way may change how it reads.
     #[inline]
     pub fn is_misread(&self, statement: &Statement) -> bool {
         statement.is_delicate && ((self.state.moves_ahead && !self.replies.is_only_ours()) || self.reads_otherwise())
     }
 
-    /// Whether servers read the session's texts otherwise than Weir's parser does: with backslashes as escapes, or in another encoding than
+    /// True if servers read the session's texts otherwise than Weir's parser does: with backslashes as escapes, or in another encoding than
     /// UTF-8. Such a session is on the primary and keeps its link; nothing is kept of what it hears.
     #[inline]
     pub fn reads_otherwise(&self) -> bool {
         self.state.begins_otherwise || self.escapes() || self.is_recoded()
     }
 
-    /// Whether a backslash in a string is an escape: only with `standard_conforming_strings` off.
+    /// True if a backslash in a string is an escape: only with `standard_conforming_strings` off.
     #[inline]
     fn escapes(&self) -> bool {
         let set = self.state.reading.escapes;
@@ -527,7 +527,7 @@ impl Session {
         set == Some(true) || is_other || (set.is_none() && link.begins_recoded)
     }
 
-    /// Whether something of our own may be said now: all that was asked before is answered, to its last byte.
+    /// True if something of our own may be said now: all that was asked before is answered, to its last byte.
     pub fn may_speak(&self) -> bool {
         self.replies.is_empty() && !self.down.is_mid_message()
     }

@@ -63,7 +63,7 @@ const SETTINGS_LIMIT: Duration = Duration::from_secs(60);
 /// Longest name that a server keeps whole: `NAMEDATALEN - 1`.
 const NAME_BYTES_MAX: usize = 63;
 
-/// Whether servers take an application's name as it is. Source: `GUC_IS_NAME` and `check_application_name` in guc.c and variable.c.
+/// True if servers take an application's name as it is. Source: `GUC_IS_NAME` and `check_application_name` in guc.c and variable.c.
 fn is_plain(application: &str) -> bool {
     application.len() <= NAME_BYTES_MAX && application.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }

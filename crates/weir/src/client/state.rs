@@ -259,7 +259,7 @@ impl State {
     }
 }
 
-/// Whether a complaint of a server's is about this name. The words around it may hold the same letters.
+/// True if a complaint of a server's is about this name. The words around it may hold the same letters.
 fn quotes(complaint: &[u8], name: &[u8]) -> bool {
     let quoted = [b"\"", name, b"\""].concat();
     complaint.windows(quoted.len()).any(|part| part == quoted)

@@ -428,7 +428,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     }
 }
 
-/// Whether a text may say something else in another encoding. What strings hold is only looked at where it is the value of a `SET`.
+/// True if a text may say something else in another encoding. What strings hold is only looked at where it is the value of a `SET`.
 fn hangs_on_encoding(text: &[u8], facts: &Facts) -> bool {
     names_beyond_ascii(text) || (facts.sets.is_some() && !text.is_ascii())
 }
@@ -462,20 +462,20 @@ fn leaves_nothing(function: &Name) -> bool {
     }
 }
 
-/// Whether a function of PostgreSQL's own writes: sequences, large objects, WAL; or runs a text that may.
+/// True if a function of PostgreSQL's own writes: sequences, large objects, WAL; or runs a text that may.
 fn writes_rows(function: &Name) -> bool {
     const NAMES: [&str; 3] = ["nextval", "setval", "pg_logical_emit_message"];
     let name = function.name.as_str();
     NAMES.contains(&name) || name.starts_with("lo") || runs_text(function)
 }
 
-/// Whether a function of PostgreSQL's own runs a text that it is given.
+/// True if a function of PostgreSQL's own runs a text that it is given.
 fn runs_text(function: &Name) -> bool {
     let name = function.name.as_str();
     matches!(name, "ts_stat" | "ts_rewrite") || name.contains("_to_xml")
 }
 
-/// Whether a text asks for the time of its transaction: by a function, by a word of the standard, by a constant like `'now'`. One too many
+/// True if a text asks for the time of its transaction: by a function, by a word of the standard, by a constant like `'now'`. One too many
 /// goes to the primary.
 fn asks_time(facts: &Facts, text: &str) -> bool {
     const FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "age"];
@@ -490,7 +490,7 @@ fn asks_time(facts: &Facts, text: &str) -> bool {
         || words.any(|word| WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)))
 }
 
-/// Whether a transaction that only reads may do with a text on the primary what it cannot do on a standby. PostgreSQL's own functions may
+/// True if a transaction that only reads may do with a text on the primary what it cannot do on a standby. PostgreSQL's own functions may
 /// ask for transaction numbers, WAL or notifications; those of users are refused alike.
 fn is_of_primary(facts: &Facts, text: &str) -> bool {
     const HARMLESS: [&str; 3] = ["pg_backend_pid", "pg_is_", "pg_last_"];
@@ -518,7 +518,7 @@ fn left_by_path(facts: &Facts, text: &str) -> Leaves {
     if by_function || (facts.effect != Effect::Reads && names_it()) { Leaves::of(Keeps::Temporary) } else { Leaves::NONE }
 }
 
-/// Whether some statement of a text may make a relation or the like; one too many costs a question to the server.
+/// True if some statement of a text may make a relation or the like; one too many costs a question to the server.
 fn makes(facts: &Facts, text: &str) -> bool {
     facts.effect == Effect::Writes && {
         let text = text.to_ascii_lowercase();
@@ -526,7 +526,7 @@ fn makes(facts: &Facts, text: &str) -> bool {
     }
 }
 
-/// Whether some statement of a text may define functions; one too many costs reading their sources again.
+/// True if some statement of a text may define functions; one too many costs reading their sources again.
 fn defines(facts: &Facts, text: &str) -> bool {
     const VERBS: [&str; 3] = ["create", "alter", "drop"];
     const OBJECTS: [&str; 6] = ["aggregate", "extension", "function", "procedure", "routine", "schema"];

@@ -183,7 +183,7 @@ impl Lane {
         self.unseen().get(..header.frame_bytes()).map(|frame| &frame[5..])
     }
 
-    /// Whether the first `bytes` are here; else notes that they must be.
+    /// True if the first `bytes` are here; else notes that they must be.
     #[inline]
     pub fn has_whole(&mut self, bytes: usize) -> bool {
         let here = self.end - self.seen >= bytes;

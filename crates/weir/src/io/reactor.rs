@@ -57,7 +57,7 @@ impl Slot {
         Slot { task: AtomicU32::new(task), ready: AtomicU8::new(WRITE), released: AtomicBool::new(false) }
     }
 
-    /// Whether the ring it was in has let go of it.
+    /// True if the ring it was in has let go of it.
     pub fn is_released(&self) -> bool {
         self.released.load(Ordering::Acquire)
     }

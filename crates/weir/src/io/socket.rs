@@ -183,13 +183,13 @@ impl Socket {
         Socket::adopt(reactor, Stream::Unix(stream))
     }
 
-    /// Whether a ring receives and sends for it what we read and write. With TLS a ring moves ciphertext, and we call.
+    /// True if a ring receives and sends for it what we read and write. With TLS a ring moves ciphertext, and we call.
     #[inline]
     pub fn is_ringed(&self) -> bool {
         self.token.is_some() && self.tls.is_none()
     }
 
-    /// Whether it is encrypted.
+    /// True if it is encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
@@ -225,7 +225,7 @@ impl Socket {
         }
     }
 
-    /// Whether nothing given to `send` is still on its way into the kernel's buffers. If something is, the task is woken at its end.
+    /// True if nothing given to `send` is still on its way into the kernel's buffers. If something is, the task is woken at its end.
     pub fn is_sent(&self, reactor: &Reactor) -> bool {
         let Some(token) = self.token else { return true };
         reactor.with_ring(true, |ring| {
@@ -360,7 +360,7 @@ impl Socket {
         self.slot.ready() & CLOSED != 0
     }
 
-    /// Whether the peer can hear no more: it was reset, or has closed a unix socket. One that has only ended its sending still listens, and
+    /// True if the peer can hear no more: it was reset, or has closed a unix socket. One that has only ended its sending still listens, and
     /// from the end of a TCP connection's sending it cannot be told whether anybody does: as with PostgreSQL, what was asked is answered.
     pub fn is_hung_up(&self) -> bool {
         self.is_closed() && self.is_gone()

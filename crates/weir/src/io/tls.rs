@@ -96,7 +96,7 @@ impl Tls {
         self.connection.peer_certificates().and_then(<[_]>::first)
     }
 
-    /// Whether both sides agreed on our protocol's name.
+    /// True if both sides agreed on our protocol's name.
     pub fn has_alpn(&self) -> bool {
         self.connection.alpn_protocol() == Some(ALPN)
     }

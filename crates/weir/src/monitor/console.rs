@@ -49,7 +49,7 @@ pub enum Right {
     Change,
 }
 
-/// Whether a database is the console.
+/// True if a database is the console.
 pub fn is_console(w: &Worker, database: &str) -> bool {
     let config = w.peek_config();
     !config.admin.database.is_empty() && config.admin.database == database
@@ -66,7 +66,7 @@ fn right_of(w: &Worker, socket: &Socket, user: &str) -> Option<Right> {
     }
 }
 
-/// Whether the connection itself proves who is there: a unix socket, and a process of the user we run as.
+/// True if the connection itself proves who is there: a unix socket, and a process of the user we run as.
 pub fn is_proven(socket: &Socket) -> bool {
     socket.peer_uid().is_some_and(|uid| uid == rustix::process::geteuid().as_raw())
 }

@@ -29,7 +29,7 @@ impl Gates {
         self.state.lock().databases.get(database).copied().unwrap_or_default()
     }
 
-    /// Whether nobody gets a server connection to a database.
+    /// True if nobody gets a server connection to a database.
     pub fn is_paused(&self, database: &str) -> bool {
         let state = self.state.lock();
         state.all_paused || state.databases.get(database).is_some_and(|gate| gate.paused)

@@ -119,7 +119,7 @@ impl Log {
         drop(writer);
     }
 
-    /// Whether a line of this level would be written: ask before building a costly one.
+    /// True if a line of this level would be written: ask before building a costly one.
     pub fn is_on(&self, level: Level) -> bool {
         level as u8 >= self.least.load(Ordering::Relaxed)
     }

@@ -399,7 +399,7 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
     }
 }
 
-/// Whether a process runs. One that ended and was not yet collected by its parent can still be signalled, but is gone.
+/// True if a process runs. One that ended and was not yet collected by its parent can still be signalled, but is gone.
 fn lives(pid: Pid) -> bool {
     if test_kill_process(pid).is_err() {
         return false;

@@ -74,7 +74,7 @@ fn retire_links(w: &Worker) {
     }
 }
 
-/// Whether a node is at another address now.
+/// True if a node is at another address now.
 fn is_elsewhere(view: &ClusterView, address: &Address) -> bool {
     let now = view.nodes.iter().find(|node| node.id == address.node);
     now.is_some_and(|node| (&node.hostname, node.port) != (&address.hostname, address.port))

@@ -267,7 +267,7 @@ impl Watched {
         }
     }
 
-    /// Whether nobody comes any more.
+    /// True if nobody comes any more.
     pub fn is_shut(&self, reactor: &Reactor) -> bool {
         self.token.is_none_or(|token| reactor.with_ring(true, |ring| ring.is_shut(token)))
     }

@@ -77,7 +77,7 @@ fn keep<F: Future<Output = ()> + 'static>(
     w.house.keep(&w.reactor, name, begin, move || mend(&worker, &theirs));
 }
 
-/// Whether clients are left, be they another worker's: the first does for all what one does, and any may have a link that another's
+/// True if clients are left, be they another worker's: the first does for all what one does, and any may have a link that another's
 /// client is given.
 fn is_needed(w: &Worker) -> bool {
     w.shared.mailboxes.iter().any(|mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0)

@@ -220,7 +220,7 @@ pub struct Worker {
 const HANDSHAKES_MAX: u32 = 4;
 
 impl Worker {
-    /// Whether a TLS handshake may begin in this round.
+    /// True if a TLS handshake may begin in this round.
     pub fn takes_handshake(&self) -> bool {
         let now = self.reactor.now();
         let (round, begun) = self.handshakes.get();
@@ -435,7 +435,7 @@ impl Worker {
         at.saturating_duration_since(self.shared.begun).as_micros() as u64
     }
 
-    /// Whether some node but the primary may take reads: only then catalogs are asked.
+    /// True if some node but the primary may take reads: only then catalogs are asked.
     #[inline]
     pub fn has_readers(&self) -> bool {
         self.has_readers.get()
@@ -528,7 +528,7 @@ impl Worker {
         view.primary.and_then(|at| view.nodes.get(at)).map(|primary| primary.id)
     }
 
-    /// Whether the primary is at this address.
+    /// True if the primary is at this address.
     pub fn is_primary_at(&self, address: &Address) -> bool {
         let view = self.view();
         let primary = view.primary.and_then(|at| view.nodes.get(at));

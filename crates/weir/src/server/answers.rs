@@ -221,7 +221,7 @@ impl Answers {
         Some(Flight { answers: self.clone(), hash, is_over: false })
     }
 
-    /// Whether somebody waits for the answer to a question under way, as he has said.
+    /// True if somebody waits for the answer to a question under way, as he has said.
     pub fn is_awaited(&self, key: &[u8], waiter: Waiter) -> bool {
         let hash = self.hasher.hash_one(key);
         self.board_of(hash).lock().get(&hash).is_some_and(|waiters| waiters.contains(&waiter))
@@ -369,12 +369,12 @@ impl Caching {
         place != 0 && self.unseen_write.get() == place
     }
 
-    /// Whether it did so at any place.
+    /// True if it did so at any place.
     pub fn has_written_unseen(&self) -> bool {
         self.unseen_write.get() != 0
     }
 
-    /// Whether it is known to be of no interest to the cache at a place; 0 is none.
+    /// True if it is known to be of no interest to the cache at a place; 0 is none.
     #[inline]
     pub fn is_indifferent(&self, place: u64) -> bool {
         place != 0 && self.indifferent.get() == place

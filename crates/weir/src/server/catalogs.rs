@@ -135,7 +135,7 @@ impl Database {
         Hidden::of_bits(self.hidden.load(Ordering::Acquire))
     }
 
-    /// Whether something may ask for what was drawn from sequences (`currval`, `lastval`), as far as is known or nobody can know yet.
+    /// True if something may ask for what was drawn from sequences (`currval`, `lastval`), as far as is known or nobody can know yet.
     #[inline]
     pub fn recalls(&self) -> bool {
         let has_asked = self.recalls.load(Ordering::Relaxed) || self.hidden().meets(Hidden::RECALLS);
@@ -164,7 +164,7 @@ impl Database {
         }
     }
 
-    /// Whether nobody has tried to read it yet; if so, `waiter` is woken when somebody has (see `tried`).
+    /// True if nobody has tried to read it yet; if so, `waiter` is woken when somebody has (see `tried`).
     pub fn is_untried(&self, waiter: Waiter) -> bool {
         if !self.untried.load(Ordering::Acquire) {
             return false;
@@ -251,12 +251,12 @@ impl Database {
         self.watched.store(false, Ordering::SeqCst);
     }
 
-    /// Whether somebody looks after it from now on who did not before.
+    /// True if somebody looks after it from now on who did not before.
     pub fn open(&self) -> bool {
         !self.watched.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether somebody looks after it.
+    /// True if somebody looks after it.
     pub fn is_watched(&self) -> bool {
         self.watched.load(Ordering::SeqCst)
     }

@@ -95,7 +95,7 @@ struct Round {
 }
 
 impl Round {
-    /// Whether everybody asked in this round has said something.
+    /// True if everybody asked in this round has said something.
     fn is_whole(&self, places: &[Rc<Place>]) -> bool {
         !places.iter().zip(&self.asked).any(|(place, asked)| *asked && place.is_under_way())
     }
@@ -229,7 +229,7 @@ fn give_up(w: &Worker, config: &Config, view: &ClusterView, answers: &[Answered]
     }
 }
 
-/// Whether the next round is due; if not, the task is woken when it may be.
+/// True if the next round is due; if not, the task is woken when it may be.
 fn is_due(w: &Worker, config: &Config, view: &ClusterView, started: Instant) -> bool {
     let has_down = (0..view.nodes.len()).any(|at| !view.is_up(at));
     let period = match (view.primary.is_some(), config.check.period_ms) {

@@ -111,7 +111,7 @@ impl Follow {
         Covered { round: self.round.load(Ordering::SeqCst), asked_ms: self.asked_ms.load(Ordering::SeqCst) }
     }
 
-    /// Whether a wait for a round is worth it: it follows, and has not lagged for longer than that.
+    /// True if a wait for a round is worth it: it follows, and has not lagged for longer than that.
     pub fn is_hopeful(&self, now_ms: u64, wait_ms: u64) -> bool {
         let since = self.behind_since_ms.load(Ordering::Relaxed);
         let is_late = since != NOT_BEHIND && now_ms.saturating_sub(since) >= wait_ms;

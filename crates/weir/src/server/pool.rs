@@ -174,7 +174,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Whether links of other pools stand in the way, so that one of theirs can make room.
+    /// True if links of other pools stand in the way, so that one of theirs can make room.
     fn is_of_many_pools(&self) -> bool {
         match self {
             Limit::Database(_) | Limit::User(_) | Limit::Node(_) | Limit::All(_) => true,
@@ -206,7 +206,7 @@ impl Ceilings {
         Ceilings { node: config.links_per_node_max(), all }
     }
 
-    /// Whether links of one node can stand in the way of another's.
+    /// True if links of one node can stand in the way of another's.
     fn joins_nodes(self) -> bool {
         self.all != u32::MAX
     }
@@ -310,7 +310,7 @@ impl Pool {
         cards
     }
 
-    /// Whether its links come back from their clients.
+    /// True if its links come back from their clients.
     pub fn is_shared(&self) -> bool {
         self.key.purpose == Purpose::Statements
     }
@@ -676,7 +676,7 @@ impl Pool {
         gone.into_iter().for_each(|link| w.close_link(link));
     }
 
-    /// Whether a link waits to be closed.
+    /// True if a link waits to be closed.
     pub fn has_doomed(&self) -> bool {
         self.inner.lock().cards.values().any(|card| card.doomed.load(Ordering::Relaxed))
     }
@@ -722,7 +722,7 @@ impl Inner {
         }
     }
 
-    /// Whether the server refuses logins, and it is not for this one to ask again.
+    /// True if the server refuses logins, and it is not for this one to ask again.
     fn is_held(&self, w: &Worker) -> bool {
         self.backoff.as_ref().is_some_and(|(backoff, _)| !backoff.may_ask(w.now_ms()))
     }

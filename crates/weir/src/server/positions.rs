@@ -175,7 +175,7 @@ impl Positions {
         (life, Covers { primary, standbys })
     }
 
-    /// Whether a wait for this standby is worth it.
+    /// True if a wait for this standby is worth it.
     pub fn is_hopeful(&self, node: u16, now_ms: u64, wait_ms: u64) -> bool {
         is_hopeful_since(self.place(node).behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
     }
@@ -186,18 +186,18 @@ impl Positions {
         self.primary_shows.store(shows.round, Ordering::Release);
     }
 
-    /// Whether the primary shows what standbys had said before this round.
+    /// True if the primary shows what standbys had said before this round.
     #[inline]
     pub fn primary_shows(&self, round: u64) -> bool {
         round == 0 || self.primary_shows.load(Ordering::Acquire) >= round
     }
 
-    /// Whether a commit waits that standbys may show already.
+    /// True if a commit waits that standbys may show already.
     pub fn is_primary_behind(&self) -> bool {
         self.primary_behind_since.load(Ordering::Relaxed) != NOT_BEHIND
     }
 
-    /// Whether a wait for the primary to show what standbys said is worth it.
+    /// True if a wait for the primary to show what standbys said is worth it.
     pub fn is_primary_hopeful(&self, now_ms: u64, wait_ms: u64) -> bool {
         is_hopeful_since(self.primary_behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
     }

@@ -293,7 +293,7 @@ impl Scout {
         Duration::from_millis(self.w.peek_config().routing.causal_period_ms.max(1))
     }
 
-    /// Whether anybody makes use of the primary's position.
+    /// True if anybody makes use of the primary's position.
     fn is_of_use(&self) -> bool {
         self.may_read_standbys() || self.w.shared.positions.is_followed()
     }
@@ -304,7 +304,7 @@ impl Scout {
         (0..view.nodes.len()).any(|at| view.is_standby(at) && is_wanted(at))
     }
 
-    /// Whether this standby lacks something of what is known, or nobody knows yet who it is, or somebody must know that it still is.
+    /// True if this standby lacks something of what is known, or nobody knows yet who it is, or somebody must know that it still is.
     fn is_behind(&self) -> bool {
         let board = self.desk.board.borrow();
         let positions = &self.w.shared.positions;

@@ -90,7 +90,7 @@ impl Common {
         Arc::new(Common { instance, seen: Arc::default(), hasher: RandomState::default(), logged, full })
     }
 
-    /// Whether the log has yet to be told that a host is out of reach, or back.
+    /// True if the log has yet to be told that a host is out of reach, or back.
     pub fn is_news(&self, host: usize, is_up: bool) -> bool {
         let bit = 1 << (host % u64::BITS as usize);
         if is_up && self.logged.load(Ordering::Relaxed) & bit == 0 {
@@ -105,7 +105,7 @@ impl Common {
         is_news
     }
 
-    /// Whether the log has yet to be told that a host takes no answers: once, until it was out of reach and is back.
+    /// True if the log has yet to be told that a host takes no answers: once, until it was out of reach and is back.
     pub fn is_news_that_full(&self, host: usize) -> bool {
         let bit = 1 << (host % u64::BITS as usize);
         self.full.fetch_or(bit, Ordering::SeqCst) & bit == 0

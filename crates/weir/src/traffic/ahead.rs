@@ -125,7 +125,7 @@ impl Run {
         Ok(statement)
     }
 
-    /// Whether a statement of this name is prepared by one of these messages: most by the last Parse.
+    /// True if a statement of this name is prepared by one of these messages: most by the last Parse.
     fn has_parsed(&self, here: &[u8], name: &[u8]) -> bool {
         let Some(last) = self.parsed_at else { return false };
         parses(&here[last..], name) || {
@@ -140,7 +140,7 @@ impl Run {
     }
 }
 
-/// Whether the first of these messages, which are all here, is a Parse of this name.
+/// True if the first of these messages, which are all here, is a Parse of this name.
 fn parses(messages: &[u8], name: &[u8]) -> bool {
     messages.first() == Some(&front::PARSE)
         && messages.get(HEADER_BYTES..).and_then(split_cstr).is_some_and(|(parsed, _)| key(parsed) == key(name))

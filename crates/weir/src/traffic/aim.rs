@@ -136,7 +136,7 @@ fn fit_of(s: &Session, w: &Worker, link: &Link) -> Fit {
     }
 }
 
-/// Whether a statement may follow what is under way on the session's link; `begins`: with the transaction that waits for it, if one does.
+/// True if a statement may follow what is under way on the session's link; `begins`: with the transaction that waits for it, if one does.
 #[inline]
 fn is_free(s: &Session, begins: bool) -> bool {
     match (s.begun.is_open(), begins) {
@@ -474,7 +474,7 @@ async fn lease(s: &mut Session, w: &Rc<Worker>, class: Class, node: u16, since: 
     leased.map(|leased| leased.map_or_else(Leased::Failed, Leased::Link))
 }
 
-/// Whether a statement may still run on the node that was chosen for it: the view may have changed while it waited.
+/// True if a statement may still run on the node that was chosen for it: the view may have changed while it waited.
 fn may_serve(w: &Worker, class: Class, node: u16) -> bool {
     let view = w.view();
     let is_up = || view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at));
@@ -534,7 +534,7 @@ pub async fn at_rest(w: &Worker, pool: &Pool) -> Option<Box<Link>> {
     None
 }
 
-/// Whether a link that was at rest can be used; one that cannot is closed.
+/// True if a link that was at rest can be used; one that cannot is closed.
 fn is_usable(w: &Worker, link: &Link) -> bool {
     if !link.is_of_these_passwords(w) {
         return false;

@@ -179,7 +179,7 @@ fn split_words(bytes: &[u8]) -> Option<(Vec<u16>, &[u8])> {
     Some((words, &rest[count * 2..]))
 }
 
-/// Whether it is not known yet whose a `DEALLOCATE` is: an earlier message may turn out not to have prepared its statement.
+/// True if it is not known yet whose a `DEALLOCATE` is: an earlier message may turn out not to have prepared its statement.
 pub fn is_in_doubt(s: &Session, statement: &Statement) -> bool {
     matches!(&statement.local, Some(Local::Deallocate(name)) if s.is_in_doubt(name.as_bytes()))
 }

@@ -39,7 +39,7 @@ const READS: &str = "SELECT 1";
 /// State that a transaction may leave on any server, since it moves with its session.
 pub const MOVES: Leaves = Leaves::of(Keeps::Setting).with(Keeps::Prepare);
 
-/// Whether a BEGIN may wait. Not in a transaction, and not behind what a link has still to do. What a session listens to is told to
+/// True if a BEGIN may wait. Not in a transaction, and not behind what a link has still to do. What a session listens to is told to
 /// its link by the BEGIN. One that is refused is not answered.
 #[inline]
 pub fn may_hold(s: &Session) -> bool {
@@ -149,7 +149,7 @@ pub fn goal(s: &Session) -> Option<Goal> {
 /// Messages of a segment that are looked at for what comes.
 const AHEAD_MAX: usize = 64;
 
-/// Whether the messages up to the next Sync are not all here, or make a portal that may be asked for after it. Outside of a transaction such a
+/// True if the messages up to the next Sync are not all here, or make a portal that may be asked for after it. Outside of a transaction such a
 /// one would be gone.
 fn is_in_pieces(here: &[u8]) -> bool {
     let (mut at, mut is_bound) = (0, false);

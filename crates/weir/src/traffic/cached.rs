@@ -42,7 +42,7 @@ const FLIGHT_WAIT: Duration = Duration::from_millis(200);
 /// Tables of an answer. One of more is not kept: each is looked at whenever it is given out.
 const TABLES_MAX: usize = 64;
 
-/// Whether a statement that wants databases for itself waits until their logs are not followed any more.
+/// True if a statement that wants databases for itself waits until their logs are not followed any more.
 #[inline]
 pub fn must_let_go(s: &mut Session, w: &Worker, statement: &Statement) -> bool {
     !statement.vacates.is_empty() && fresh::must_let_go(s, w, &statement.vacates)
@@ -126,7 +126,7 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
     }
 }
 
-/// Whether a read of a pipeline may have its snapshot in common with what stands behind it, or that may need the transaction that both share.
+/// True if a read of a pipeline may have its snapshot in common with what stands behind it, or that may need the transaction that both share.
 /// That one was not begun by its client.
 fn shares_snapshot(s: &mut Session, w: &Worker) -> bool {
     let reads_committed = transaction::may_ask_memory(Begin::default(), judging::defaults(s, w), true);
@@ -223,7 +223,7 @@ fn may_ask(s: &mut Session, w: &Worker) -> bool {
         && may_ask_here(s, w)
 }
 
-/// Whether the session is outside of transactions, or in one that no server knows of and that has no snapshot of its own.
+/// True if the session is outside of transactions, or in one that no server knows of and that has no snapshot of its own.
 #[inline]
 fn may_ask_here(s: &mut Session, w: &Worker) -> bool {
     match (&s.begun, s.transaction) {
@@ -357,7 +357,7 @@ fn prepare(
     None
 }
 
-/// Whether the answer that a session waits for is still on its way to another: it may have been woken for whatever reason. If that one has
+/// True if the answer that a session waits for is still on its way to another: it may have been woken for whatever reason. If that one has
 /// come and is not kept, those who waited ask all at once.
 fn still_waits(w: &Worker, answers: &Answers, key: &[u8], until: Instant) -> bool {
     let goes_on = w.reactor.now() < until && answers.is_awaited(key, (w.id, w.reactor.current_task()));
@@ -495,7 +495,7 @@ pub fn watch(s: &mut Session, w: &Worker, header: Header) -> bool {
     if s.cached.capture.is_none() || s.replies.is_our_turn() { true } else { copy(s, w, header) }
 }
 
-/// Whether the messages of an answer are looked at one by one.
+/// True if the messages of an answer are looked at one by one.
 #[inline]
 pub fn is_watching(s: &Session) -> bool {
     s.cached.capture.is_some()

@@ -165,7 +165,7 @@ pub fn shown_by(s: &Session, w: &Worker, link: &Link) -> Shown {
     }
 }
 
-/// Whether what comes over this link to a standby covers a round for certain.
+/// True if what comes over this link to a standby covers a round for certain.
 pub fn covers(w: &Worker, link: &Link, round: u64) -> bool {
     let Standing { covers, is_proven, .. } = standing(w, link);
     is_proven && covers.primary >= round

@@ -432,7 +432,7 @@ fn analysed_now(s: &mut Session, w: &Worker, prepared: Rc<Prepared>) -> Rc<Prepa
     made
 }
 
-/// Whether a name we do not know may be of a statement on the link itself: one prepared by SQL, or by a Parse too long to be kept
+/// True if a name we do not know may be of a statement on the link itself: one prepared by SQL, or by a Parse too long to be kept
 /// here. On a link that has nothing of this session's it would be another client's.
 fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
     if name.is_empty() {
@@ -513,7 +513,7 @@ fn is_command(local: &Local) -> bool {
     matches!(local, Local::Begin(_) | Local::End(_))
 }
 
-/// Whether a Bind is one to the unnamed portal, without parameters, and its Execute comes next: nothing then happens in between, and
+/// True if a Bind is one to the unnamed portal, without parameters, and its Execute comes next: nothing then happens in between, and
 /// nobody asks for the portal afterwards. What is not here yet counts as something else.
 fn runs_at_once(s: &Session, header: Header) -> bool {
     let here = s.up.unseen();

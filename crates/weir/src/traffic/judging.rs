@@ -17,7 +17,7 @@ use weir_policy::rule::Rule;
 use weir_policy::transaction::Defaults;
 use weir_sql::facts::{Hint, Transaction};
 
-/// Whether the catalog is asked about a text: a read, also one that names nothing, since an operator or cast of a user's may stand behind
+/// True if the catalog is asked about a text: a read, also one that names nothing, since an operator or cast of a user's may stand behind
 /// what the text does not show (`1 + 2`).
 #[inline]
 fn is_judged(statement: &Statement) -> bool {
@@ -67,7 +67,7 @@ fn runs_now(s: &Session, w: &Worker, statement: &Statement) -> Option<Rc<Stateme
     is_settled.then(|| w.statements.borrow_mut().of_text(query.as_bytes()))
 }
 
-/// Whether a text reads, and nothing else is to be known of it than that, under whatever settings it was prepared.
+/// True if a text reads, and nothing else is to be known of it than that, under whatever settings it was prepared.
 fn is_plain_read(prepared: &Statement) -> bool {
     prepared.class.side == Side::Reader
         && prepared.is_read
@@ -114,7 +114,7 @@ pub fn place_anywhere(s: &mut Session, w: &Worker) -> u64 {
     w.places.borrow_mut().number(s.place.edition, Path::Any)
 }
 
-/// Whether the values of a statement's parameters run functions of users when they are read in.
+/// True if the values of a statement's parameters run functions of users when they are read in.
 #[inline]
 pub fn checks_values(s: &Session, prepared: &Prepared) -> bool {
     !prepared.user_types.is_empty() && s.pools.known.catalog().is_none_or(|catalog| catalog.checks_values(&prepared.user_types))

@@ -24,7 +24,7 @@ const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 /// Of one that is gone a firewall may keep the word, and a statement may take hours: others wait for its link no longer than this.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Whether a client that has left has waited long enough for a server that says nothing. The server carries out what it was sent.
+/// True if a client that has left has waited long enough for a server that says nothing. The server carries out what it was sent.
 pub fn is_in_vain(s: &mut Session, w: &Worker) -> bool {
     if s.replies.is_empty() {
         return false;

@@ -32,7 +32,7 @@ pub struct Mark {
     is_kept: bool,
 }
 
-/// Whether messages are looked at for what may be sent again.
+/// True if messages are looked at for what may be sent again.
 #[inline]
 pub fn is_there(s: &Session, w: &Worker) -> bool {
     w.has_readers() || s.begun.is_open() || s.net.began.is_some()
@@ -78,7 +78,7 @@ pub fn kept(s: &mut Session, header: Header, mark: &Mark, is_done: bool) {
     }
 }
 
-/// Whether a message fits into groups that each bring one ReadyForQuery. A Query behind messages without a Sync does not: after an error
+/// True if a message fits into groups that each bring one ReadyForQuery. A Query behind messages without a Sync does not: after an error
 /// of theirs the server passes it over.
 fn belongs(net: &Net, tag: u8) -> bool {
     match tag {
@@ -105,7 +105,7 @@ pub fn group_done(s: &mut Session) {
     }
 }
 
-/// Whether the next message of the server must not go its way: more must arrive first, or it is gone.
+/// True if the next message of the server must not go its way: more must arrive first, or it is gone.
 #[inline]
 pub fn holds_back(s: &mut Session, w: &Rc<Worker>) -> bool {
     s.net.waits() && !s.replies.is_our_turn() && look(s, w) != Look::Go
@@ -136,7 +136,7 @@ fn look(s: &mut Session, w: &Rc<Worker>) -> Look {
     look
 }
 
-/// Whether the server will say more by itself.
+/// True if the server will say more by itself.
 fn may_wait(s: &Session) -> bool {
     !s.flushed && s.net.groups.front().is_some_and(|group| group.is_whole && !group.is_flushed)
 }
@@ -236,12 +236,12 @@ fn note_error(s: &Session, w: &Worker, at: usize, header: Header) -> bool {
     report.sqlstate == b"25006" || judge(report.severity, report.sqlstate) == Verdict::Lost
 }
 
-/// Whether what is under way on a standby may be sent again.
+/// True if what is under way on a standby may be sent again.
 fn may_again(s: &Session) -> bool {
     s.net.waits() && is_movable(s)
 }
 
-/// Whether what is kept may be sent again, as far as the session goes: nothing but it is on the link.
+/// True if what is kept may be sent again, as far as the session goes: nothing but it is on the link.
 fn is_movable(s: &Session) -> bool {
     let is_outside = s.transaction == IDLE && !matches!(s.begun, Begun::Sent(_));
     (is_outside || s.net.began.is_some())
@@ -254,7 +254,7 @@ fn is_movable(s: &Session) -> bool {
         && s.state.asking.is_none()
 }
 
-/// Whether a BEGIN went ahead and nothing of its client's has followed it over the link: the transaction is as it was before.
+/// True if a BEGIN went ahead and nothing of its client's has followed it over the link: the transaction is as it was before.
 fn is_untouched(s: &Session) -> bool {
     s.net.began.is_some() && s.net.state == State::Idle && s.net.groups.is_empty() && is_movable(s)
 }

@@ -160,7 +160,7 @@ fn notify(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
     Ok(said)
 }
 
-/// Whether another round can move something: bytes have arrived since, or what waited for replies may go on.
+/// True if another round can move something: bytes have arrived since, or what waited for replies may go on.
 fn has_more(s: &Session, from_server: bool) -> bool {
     if s.down.has_pending() {
         return false;
@@ -404,7 +404,7 @@ fn check_small(header: Header) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether messages wait: for a command on the whole session to end, for replies to come in, or for a cancel request to be over. A
+/// True if messages wait: for a command on the whole session to end, for replies to come in, or for a cancel request to be over. A
 /// server sends the signal for it more than once, so that the next statement could be hit; who asks a server itself waits as well
 /// (`PQcancel` returns when the server has closed the connection).
 fn must_hold(s: &mut Session) -> bool {

@@ -113,13 +113,13 @@ fn facts(s: &Session, w: &Worker, statement: &Statement) -> Option<Facts> {
     Some(Facts { drawn: s.state.drawn, tally: link.draws, is_asked: !link.draws.is_blank() && is_asked() })
 }
 
-/// Whether a query of ours may stand before the statement. It drops the unnamed statement: between what brings that to the link and its
+/// True if a query of ours may stand before the statement. It drops the unnamed statement: between what brings that to the link and its
 /// Bind there is no place for it, nor where the link alone has it.
 fn may_ask(s: &Session) -> bool {
     s.replies.is_only_ours() && s.asked.is_none() && !s.unnamed_on_link && s.transaction != FAILED && !s.up.is_mid_message()
 }
 
-/// Whether the statement waits until all before it is answered, so that its link can forget what others drew.
+/// True if the statement waits until all before it is answered, so that its link can forget what others drew.
 #[inline]
 pub fn must_settle(s: &Session, w: &Worker, statement: &Statement) -> bool {
     if s.replies.is_only_ours() || s.state.by_mode {

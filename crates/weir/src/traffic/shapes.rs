@@ -24,7 +24,7 @@ pub fn changed() -> Fault {
     Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type").routine("RevalidateCachedQuery")
 }
 
-/// Whether the next message is the client's own Describe of this statement: then no other one is needed.
+/// True if the next message is the client's own Describe of this statement: then no other one is needed.
 pub fn is_described_next(s: &Session, own: &[u8]) -> bool {
     let next = s.up.unseen();
     let body = next.get(HEADER_BYTES..).and_then(|body| body.split_first());

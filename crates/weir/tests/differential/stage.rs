@@ -204,7 +204,7 @@ fn configuration(setup: &Setup, cluster: &Cluster, port: u16, folder: &str) -> S
     text
 }
 
-/// Whether a script leaves the databases as they are.
+/// True if a script leaves the databases as they are.
 fn only_reads(units: &[Unit]) -> bool {
     let texts = format!("{units:?}");
     let writes = [texts::WRITES, texts::DEFINITIONS].concat();

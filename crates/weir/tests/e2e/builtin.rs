@@ -118,7 +118,7 @@ fn what_may_run_on_a_standby_writes_nothing_and_says_the_same_there() {
 /// The transaction's number, if it has one.
 const NUMBER: &str = "select pg_current_xact_id_if_assigned()";
 
-/// Whether the last row, which is the answer to `NUMBER` and is taken off, shows a number.
+/// True if the last row, which is the answer to `NUMBER` and is taken off, shows a number.
 fn takes_a_number(answer: &mut Answer) -> bool {
     answer.as_mut().is_ok_and(|rows| rows.pop() != Some(vec![None]))
 }

@@ -24,7 +24,7 @@ pub(super) fn warm(proxy: &Proxy, client: &mut Raw, text: &str) -> Vec<Vec<Strin
     rows
 }
 
-/// Whether the answer comes from memory now.
+/// True if the answer comes from memory now.
 pub(super) fn is_hit(proxy: &Proxy, client: &mut Raw, text: &str) -> bool {
     let before = hits(proxy);
     client.rows(text);

@@ -83,7 +83,7 @@ impl Drop for Started {
     }
 }
 
-/// Whether a file is there that these tests need; says so if not.
+/// True if a file is there that these tests need; says so if not.
 fn is_there(path: &str) -> bool {
     let is_there = Path::new(path).exists();
     if !is_there {
@@ -168,7 +168,7 @@ fn attempts() -> Vec<Attempt> {
     attempts
 }
 
-/// Whether the attempt gets in.
+/// True if the attempt gets in.
 fn gets_in(attempt: Attempt, files: &Path, sockets: &Path, port: u16, database: &str) -> bool {
     let Attempt { way, user, password, .. } = attempt;
     let database = if attempt.database == "DB" { database } else { attempt.database };

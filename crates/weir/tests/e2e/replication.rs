@@ -18,7 +18,7 @@ fn program(server: &Server, proxy: &Proxy, name: &str, arguments: &[&str]) -> Co
     command
 }
 
-/// Whether a program is there; a server's programs alone may be. Says what is left out.
+/// True if a program is there; a server's programs alone may be. Says what is left out.
 fn has(server: &Server, name: &str) -> bool {
     let is_there = server.programs().bin().join(name).exists();
     if !is_there {

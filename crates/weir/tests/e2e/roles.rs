@@ -18,7 +18,7 @@ fn try_client(proxy: &Proxy) -> Option<Raw> {
     Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).ok()
 }
 
-/// Whether a new client can write, and which server took it.
+/// True if a new client can write, and which server took it.
 fn writes_to(proxy: &Proxy, server: &Server) -> bool {
     let text = "insert into t values (1) returning inet_server_port()";
     try_client(proxy).and_then(|mut client| client.try_value(text).ok()) == Some(server.port().to_string())

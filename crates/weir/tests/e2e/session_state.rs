@@ -37,7 +37,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Whether the server connections of this database are all free of state now.
+/// True if the server connections of this database are all free of state now.
 fn is_all_free(ground: &Ground, proxy: &Proxy) -> bool {
     let mut console = proxy.console();
     let (databases, states) = (show(&mut console, "pool_pools", "database"), show(&mut console, "pool_pools", "status"));

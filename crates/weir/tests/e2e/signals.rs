@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a new client gets no session: its connection is refused, or ended, or told why.
+/// True if a new client gets no session: its connection is refused, or ended, or told why.
 pub(super) fn refuses_new_clients(proxy: &Proxy) -> bool {
     let Some(mut client) = Raw::try_tcp(proxy.port()) else { return true };
     // What is sent to a connection that is being reset is lost; the answer tells.

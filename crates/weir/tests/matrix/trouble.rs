@@ -46,7 +46,7 @@ impl Trouble {
         }
     }
 
-    /// Whether all clients go on while it lasts.
+    /// True if all clients go on while it lasts.
     pub fn is_bearable(self) -> bool {
         !matches!(self, Trouble::Restarted | Trouble::Promoted)
     }

@@ -362,7 +362,7 @@ impl Raw {
         self.stream.tcp().expect("a TCP connection")
     }
 
-    /// Whether nothing comes for `limit`. A check that something is absent needs a time.
+    /// True if nothing comes for `limit`. A check that something is absent needs a time.
     pub fn is_silent_for(&mut self, limit: Duration) -> bool {
         self.stream.limit(Some(limit)).unwrap();
         let result = self.try_read();

@@ -24,7 +24,7 @@ pub fn check_never(what: &str, looked_for: Duration, happens: impl FnMut() -> bo
     assert!(!happens_within(looked_for, happens), "{what}, and must not");
 }
 
-/// Whether something happens within a time. The time is the test's own to say: nobody else ends it.
+/// True if something happens within a time. The time is the test's own to say: nobody else ends it.
 pub fn happens_within(limit: Duration, mut happens: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     loop {

@@ -143,7 +143,7 @@ impl Verifier {
         Zeroizing::new(format!("SCRAM-SHA-256${iterations}:{salt}${}:{}", self.stored_key.base64(), self.server_key.base64()))
     }
 
-    /// Whether this password made the verifier; for logins in clear text. Blocks like `SaltedKeys::derive`.
+    /// True if this password made the verifier; for logins in clear text. Blocks like `SaltedKeys::derive`.
     pub fn matches(&self, password: &[u8]) -> bool {
         SaltedKeys::derive(password, &self.salt, self.iterations).stored_key == self.stored_key
     }

@@ -273,7 +273,7 @@ impl World {
         step == 2 && Versions::of(&self.places).is_true(&Deps::of(&deps))
     }
 
-    /// Whether it lacks what was visible when the last covered round was asked for, and would be given out all the same.
+    /// True if it lacks what was visible when the last covered round was asked for, and would be given out all the same.
     fn is_wrong(&self, without: Without) -> bool {
         let covered = self.covered(without);
         let visible = (covered.round as usize).checked_sub(1).and_then(|at| self.visible_then.get(at));

@@ -156,7 +156,7 @@ pub fn takes(s: &mut Session, w: &Worker, header: Header) -> bool {
     is_own
 }
 
-/// Whether the client has yet to be told that its transaction is over.
+/// True if the client has yet to be told that its transaction is over.
 #[inline]
 pub fn is_holding(s: &Session) -> bool {
     s.state.listening.as_ref().is_some_and(|subscription| subscription.rules.is_closing())

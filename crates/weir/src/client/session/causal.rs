@@ -38,12 +38,12 @@ impl Causal {
         self.own.unwrap_or(w.peek_config().routing.causal_reads())
     }
 
-    /// Whether its reads go on seeing what it has seen, wherever they run.
+    /// True if its reads go on seeing what it has seen, wherever they run.
     pub fn sees_on(&self, w: &Worker) -> bool {
         self.mode(w) != CausalReads::Off
     }
 
-    /// Whether any server may answer.
+    /// True if any server may answer.
     pub fn is_free(&self) -> bool {
         self.must_show.is_empty()
     }

@@ -126,7 +126,7 @@ impl Net {
         self.state == State::Keeping && !self.is_told && self.is_on_reader
     }
 
-    /// Whether what goes over the link is kept.
+    /// True if what goes over the link is kept.
     #[inline]
     pub fn is_wanted(&self) -> bool {
         self.is_on_reader || self.began.is_some()

@@ -65,7 +65,7 @@ pub struct Logged {
 }
 
 impl Own {
-    /// Whether a switch is on.
+    /// True if a switch is on.
     #[inline]
     pub fn get(&self, item: Item, config: &Config) -> bool {
         let own = self.0[item as usize].as_ref();
@@ -84,7 +84,7 @@ impl Own {
         }
     }
 
-    /// Whether every message of the client is logged.
+    /// True if every message of the client is logged.
     #[inline]
     pub fn logs_messages(&self, config: &Config) -> bool {
         self.get(Item::ClientMessages, config)

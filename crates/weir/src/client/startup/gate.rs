@@ -564,7 +564,7 @@ pub(super) fn wrong_password(user: &str) -> Fault {
     Fault::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
 }
 
-/// Whether a fault counts as a wrong guess.
+/// True if a fault counts as a wrong guess.
 fn is_refusal(fault: &Fault) -> bool {
     fault.sqlstate == sqlstate::INVALID_PASSWORD || fault.sqlstate == sqlstate::INVALID_AUTHORIZATION
 }

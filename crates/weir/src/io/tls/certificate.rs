@@ -160,7 +160,7 @@ fn pss_hash(signature: &AlgorithmIdentifierOwned) -> Option<ObjectIdentifier> {
     Some(found.ok()?.map_or(SHA1, |hash| hash.value.oid))
 }
 
-/// Whether a host's name is the common name of a certificate that names no hosts in the place for it.
+/// True if a host's name is the common name of a certificate that names no hosts in the place for it.
 ///
 /// PostgreSQL's own instructions make such certificates. Source: `pq_verify_peer_name_matches_certificate` in fe-secure-common.c.
 pub fn is_common_name(der: &CertificateDer<'_>, host: &str) -> bool {
@@ -173,7 +173,7 @@ pub fn is_common_name(der: &CertificateDer<'_>, host: &str) -> bool {
     !names_hosts && subject(der).common_name.is_some_and(|name| weir_policy::tls::is_name_of(&name, host))
 }
 
-/// Whether a certificate is in force at a time.
+/// True if a certificate is in force at a time.
 pub fn is_in_force(der: &CertificateDer<'_>, now: SystemTime) -> bool {
     Certificate::from_der(der).is_ok_and(|certificate| {
         let validity = &certificate.tbs_certificate.validity;

@@ -350,7 +350,7 @@ fn database_names(w: &Worker, config: &Config) -> BTreeSet<Arc<str>> {
     used.chain(asked).chain(named).chain(w.shared.gates.closed()).chain([console]).collect()
 }
 
-/// Whether somebody uses a database, or a list names it.
+/// True if somebody uses a database, or a list names it.
 pub fn is_known(w: &Worker, name: &str) -> bool {
     database_names(w, &w.config()).contains(name)
 }

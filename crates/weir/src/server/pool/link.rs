@@ -238,7 +238,7 @@ impl Link {
         (ms(self.opened_at), ms(self.rested_at.get()))
     }
 
-    /// Whether it was opened with the passwords in force.
+    /// True if it was opened with the passwords in force.
     pub fn is_of_these_passwords(&self, w: &Worker) -> bool {
         self.passwords_generation == w.shared.access.generation()
     }
@@ -247,7 +247,7 @@ impl Link {
         self.jitter
     }
 
-    /// Whether a session has drawn on it from sequences and let go of it a moment ago: it may ask for that soon.
+    /// True if a session has drawn on it from sequences and let go of it a moment ago: it may ask for that soon.
     #[inline]
     pub fn has_fresh_draws(&self, now: Instant) -> bool {
         !self.draws.is_blank() && now.saturating_duration_since(self.rested_at.get()) < FRESH_DRAWS
@@ -261,7 +261,7 @@ impl Link {
         self.socket.set_idle();
     }
 
-    /// Whether the link may still be used after its rest: nothing arrived and the server is there.
+    /// True if the link may still be used after its rest: nothing arrived and the server is there.
     ///
     /// After a short rest what the event loop saw is enough; after a longer one the kernel is asked, because events may be waiting
     /// unseen behind the ones being worked on.
@@ -273,7 +273,7 @@ impl Link {
         now.saturating_duration_since(self.rested_at.get()) < TRUSTED || !self.socket.peek()
     }
 
-    /// Whether it has rested for so long.
+    /// True if it has rested for so long.
     pub fn has_rested(&self, now: Instant, ms: u64) -> bool {
         now.saturating_duration_since(self.rested_at.get()).as_millis() >= u128::from(ms)
     }
@@ -283,7 +283,7 @@ impl Link {
         value_of(&self.reported, name)
     }
 
-    /// Whether what the server says is in UTF-8, and what it is told by its bytes.
+    /// True if what the server says is in UTF-8, and what it is told by its bytes.
     pub fn tells_utf8(&self) -> bool {
         self.reported(ENCODING) == UTF8 && matches!(self.reported("server_encoding"), UTF8 | "SQL_ASCII")
     }
@@ -375,12 +375,12 @@ fn value_of<'r>(reported: &'r [(String, String)], name: &str) -> &'r str {
     reported.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
 }
 
-/// Whether a backslash in a string is an escape to a server that reports this.
+/// True if a backslash in a string is an escape to a server that reports this.
 fn escapes(reported: &[(String, String)]) -> bool {
     value_of(reported, ESCAPES_UNLESS) == "off"
 }
 
-/// Whether such a one reads texts in another encoding than UTF-8, or keeps them in one.
+/// True if such a one reads texts in another encoding than UTF-8, or keeps them in one.
 fn is_recoded(reported: &[(String, String)]) -> bool {
     value_of(reported, ENCODING) != UTF8 || value_of(reported, "server_encoding") != UTF8
 }

@@ -62,7 +62,7 @@ impl Pool {
         lacking
     }
 
-    /// Whether a link of the other one that is closed can make room under this limit of ours.
+    /// True if a link of the other one that is closed can make room under this limit of ours.
     fn shares(&self, limit: &Limit, other: &Pool) -> bool {
         match limit {
             Limit::Database(_) => Arc::ptr_eq(&self.of_database, &other.of_database),
@@ -80,7 +80,7 @@ impl Pool {
         (inner.open, waited.map_or(0, |waited| waited.as_millis() as u64))
     }
 
-    /// Whether a pool that lacks only a permission has waited longer than anyone here.
+    /// True if a pool that lacks only a permission has waited longer than anyone here.
     pub(super) fn yields_to_starved(&self, w: &Worker) -> bool {
         let pools = &w.shared.pools;
         if pools.starved.load(Ordering::Relaxed) == 0 {

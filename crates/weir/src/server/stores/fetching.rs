@@ -52,7 +52,7 @@ impl Fetch {
         }
     }
 
-    /// Whether it is for this key.
+    /// True if it is for this key.
     pub fn is_for(&self, key: &[u8]) -> bool {
         *self.key == *key
     }
@@ -145,7 +145,7 @@ impl Stores {
 }
 
 impl Shelf {
-    /// Whether it can be asked for answers, and be given some.
+    /// True if it can be asked for answers, and be given some.
     pub(super) fn can_take(&self) -> bool {
         let is_busy = |lane: &Lane| lane.sent.borrow().len() >= UNDER_WAY_MAX;
         self.is_up.get() && self.wanted.borrow().len() < UNDER_WAY_MAX && !self.lanes.borrow().iter().any(is_busy)

@@ -45,7 +45,7 @@ impl Shelf {
         self.shards.borrow().as_ref().map_or(0, |shards| shards.master_of(key))
     }
 
-    /// Whether keys lie at several masters, so that each is asked for alone.
+    /// True if keys lie at several masters, so that each is asked for alone.
     pub fn is_cluster(&self) -> bool {
         self.shards.borrow().is_some()
     }

@@ -18,7 +18,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time between two looks whether it has.
 const LEAVE_PERIOD: Duration = Duration::from_millis(5);
 
-/// Whether the log of the session's database was taken in as far as the session must see.
+/// True if the log of the session's database was taken in as far as the session must see.
 #[inline]
 pub fn is_fresh(s: &Session, w: &Worker) -> bool {
     let cache = &w.peek_config().cache;

@@ -14,7 +14,7 @@ use weir_policy::catalog::{Path, Touched};
 use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{Keeps, Leaves};
 
-/// Whether it is not certain what names without a schema mean, to a statement that is about to be sent. Once something that may change
+/// True if it is not certain what names without a schema mean, to a statement that is about to be sent. Once something that may change
 /// that was sent it is not, until all is at rest and the server was asked: a rollback, also to a savepoint, may take it back again.
 fn is_adrift(s: &Session, statement: &Statement) -> bool {
     // Neither is it where the server's answer could not be read.
@@ -33,14 +33,14 @@ pub(super) fn note_rest(s: &mut Session, status: u8) {
     }
 }
 
-/// Whether a statement may change what names without a schema mean. What functions may do is due to be asked, where anybody asks.
+/// True if a statement may change what names without a schema mean. What functions may do is due to be asked, where anybody asks.
 #[inline]
 pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
     const SETS: Leaves = Leaves::of(Keeps::Setting).with(Keeps::Unknown).with(Keeps::Unread).with(Keeps::Library);
     statement.moves || ((statement.is_many || s.state.by_mode) && !statement.may_change.common(SETS).is_empty())
 }
 
-/// Whether a name of a statement's may mean a temporary relation. What that one runs no catalog says, nor what several statements make of
+/// True if a name of a statement's may mean a temporary relation. What that one runs no catalog says, nor what several statements make of
 /// which one is temporary.
 #[inline]
 fn is_hidden(s: &Session, statement: &Statement) -> bool {
@@ -137,7 +137,7 @@ fn with_what_changed(s: &Session, answers: &Answers, slots: Rc<[Slot]>) -> Rc<[S
     slots.iter().copied().chain([answers.versions.of_database(&s.pools.database)]).collect()
 }
 
-/// Whether what the open transaction writes was found in another catalog than the one of now.
+/// True if what the open transaction writes was found in another catalog than the one of now.
 fn is_redefined(s: &Session) -> bool {
     s.cached.edition == UNKNOWN || s.pools.known.edition() != s.cached.edition
 }

@@ -85,7 +85,7 @@ fn read_more(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
     }
 }
 
-/// Whether a message of the server is looked into.
+/// True if a message of the server is looked into.
 #[inline]
 fn must_look(s: &Session, header: Header) -> bool {
     match header.tag {
@@ -376,7 +376,7 @@ fn in_place_of(report: &Report<'_>, state: &State, named: &HashMap<Box<[u8]>, Ow
     }
 }
 
-/// Whether the server goes with it.
+/// True if the server goes with it.
 fn is_end(report: &Report<'_>) -> bool {
     matches!(report.severity, b"FATAL" | b"PANIC")
 }
