@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Time over which the console's averages are taken.", ..ROW },
     Param { name: "metrics_listen_addresses", kind: Kind::List { separator: ',' }, default: "localhost", applies: Applies::AtStart,
         set: |c, _, v| c.admin.metrics_addresses = v.list(),
-        help: "Addresses on which metrics are served over HTTP, with commas between them. * stands for all. Whoever reaches them may read.", ..ROW },
+        help: "Addresses on which metrics are served over HTTP, with commas between them. * stands for all. Anybody who reaches them may read.", ..ROW },
     Param { name: "metrics_port", kind: Kind::Int { min: 0, max: 65535 }, default: "0", applies: Applies::AtStart,
         set: |c, _, v| c.admin.metrics_port = v.port(),
         help: "Port of that: /metrics for Prometheus, /healthz and /readyz. 0: not served.", ..ROW },

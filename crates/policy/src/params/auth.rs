@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "User who asks servers about other users: runs auth_query, and looks up groups for pool_hba.conf. Empty: there is no auth_query, and sr_check_user looks up groups.", ..BUILT },
     Param { name: "auth_query", kind: Kind::Text, default: "SELECT rolname, rolpassword FROM pg_authid WHERE rolname = $1", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ask_query = v.text(),
-        help: "What auth_user runs to get name and verifier (md5 or SCRAM-SHA-256) of a user who has no entry in pool_passwd; $1 is the name. Only pg_catalog is searched. VALID UNTIL and NOLOGIN count whatever the query says.", ..BUILT },
+        help: "Query that auth_user runs to get name and verifier (md5 or SCRAM-SHA-256) of a user who has no entry in pool_passwd; $1 is the name. Only pg_catalog is searched. VALID UNTIL and NOLOGIN count in any case.", ..BUILT },
     Param { name: "auth_dbname", kind: Kind::Text, default: "postgres", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ask_database = v.text(),
         help: "Database in which servers are asked about users.", ..BUILT },

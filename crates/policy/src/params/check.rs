@@ -58,7 +58,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Time to wait for a server to let Weir in, and to answer the check of roles. 0: no limit (10 s for the check).", ..BUILT },
     Param { name: "tcp_keepalive", kind: Kind::Bool, default: "on", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.tcp.keepalive = v.bool(),
-        help: "Whether the system asks a server that says nothing if it is still there. This and the next four count for new connections to servers.", ..BUILT },
+        help: "Has the system ask a silent server if it is still there. This and the next four count for new connections to servers.", ..BUILT },
     Param { name: "tcp_keepidle", kind: Kind::Seconds { min: 0, max: 32_767 }, default: "0", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.tcp.keepidle_ms = v.millis(),
         help: "Time without a word after which it is asked first. 0: as the system is set, often 2 hours.", ..BUILT },

@@ -70,7 +70,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "File of its private key.", ..OURS },
     Param { name: "backend_channel_binding", kind: Kind::Enum { values: &["prefer", "disable", "require"], also: &[] }, default: "prefer", applies: Applies::OnReload,
         set: |c, _, v| c.tls.binding = ChannelBinding::from_word(v.word()),
-        help: "Whether logins to servers by SCRAM are bound to the server's certificate. require: a server is not used unless it proves over TLS that it knows the user's keys.", ..OURS },
+        help: "Binds logins to servers by SCRAM to the server's certificate. require: a server is not used unless it proves over TLS that it knows the user's keys.", ..OURS },
     Param { name: "memqcache_sslmode", kind: Kind::Enum { values: &["disable", "require", "verify-ca", "verify-full"], also: &[] }, default: "disable", applies: Applies::AtStart,
         set: |c, _, v| c.tls.store_mode = SslMode::from_word(v.word()),
         help: "Encryption of connections to memcached or Redis, in libpq's words; all hosts of the store must have it then. require: as verify-ca if there are authorities. Unix sockets are never encrypted.", ..OURS },

@@ -76,13 +76,13 @@ pub const VIEWS: &[View] = &[
         columns: &["position", "rule", "statements"],
         rows: pool_rules,
     },
-    View { name: "pool_catalogs", help: "What is known of the databases in use.", columns: POOL_CATALOGS, rows: pool_catalogs },
     View {
-        name: "pool_cache",
-        help: "What the query cache has done, and how full it is.",
-        columns: cache::POOL_CACHE,
-        rows: cache::pool_cache,
+        name: "pool_catalogs",
+        help: "Catalogs of the databases in use, and how far they are known.",
+        columns: POOL_CATALOGS,
+        rows: pool_catalogs,
     },
+    View { name: "pool_cache", help: "Work and fill of the query cache.", columns: cache::POOL_CACHE, rows: cache::pool_cache },
     View {
         name: "pool_cache_entries",
         help: "Answers kept of this database: what for, how often given out, what that saved.",

@@ -105,7 +105,7 @@ impl Follow {
         self.watched.store(false, Ordering::SeqCst);
     }
 
-    /// What is covered now. To be asked before an answer's stamps are looked at: a change is raised before it counts as covered.
+    /// What is covered now. To be asked before the versions of an answer are looked at: a change is raised before it counts as covered.
     #[inline]
     pub fn covered(&self) -> Covered {
         Covered { round: self.round.load(Ordering::SeqCst), asked_ms: self.asked_ms.load(Ordering::SeqCst) }

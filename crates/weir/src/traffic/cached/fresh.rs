@@ -75,7 +75,7 @@ pub fn must_wait(s: &mut Session, w: &Worker) -> bool {
     true
 }
 
-/// An answer of the session's database would be kept: from now on its log is followed, if it is to be. To be called before stamps are noted.
+/// An answer of the session's database would be kept: from now on its log is followed, if it is to be. To be called before versions are noted.
 pub fn follow(s: &Session, w: &Worker, answers: &Answers) {
     if w.peek_config().cache.follows_wal && !s.pools.known.follow.is_watched() {
         follower::begin(w, &s.pools.known, answers);
