@@ -269,12 +269,17 @@ fn note_unseen(state: &mut state::State, statement: &Statement) {
 fn note_executed(state: &mut state::State, later: Leaves, text: &[u8]) {
     // What it asks for of sequences is `sequences`' affair.
     let leaves = state.by_sql.later().and(later).without(Leaves::of(Keeps::Sequence));
+    // One that the session does not know of yet may do anything.
+    let leaves = if state.young.is_some() { leaves.and(Leaves::of(Keeps::Unknown)) } else { leaves };
     if leaves.is_empty() || state.by_mode {
         return;
     }
     state.due.any_setting = true;
     let by_sql = state.by_sql.clone();
     by_sql.texts().for_each(|text| state.due.add_custom_names(text.as_bytes()));
+    if let Some(young) = &state.young {
+        state.due.names.extend(young.names.iter().cloned());
+    }
     state.note(leaves, &[], text, &[]);
 }
 
@@ -411,6 +416,9 @@ pub fn on_answer(s: &mut Session, w: &Rc<Worker>) {
         s.state.temporaries.told((!answer.is_torn).then(|| answer.temporary.clone()));
     }
     let statements_are_whole = !told.has(Keeps::Prepare) || take_statements(s, w, answer.prepared.clone());
+    if told.has(Keeps::Prepare) && !answer.is_torn && !s.state.due.kinds.has(Keeps::Prepare) {
+        s.state.young = None;
+    }
     if answer.is_torn || !statements_are_whole {
         s.state.found.add(Keeps::Unknown);
         if had_foreign {

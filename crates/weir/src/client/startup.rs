@@ -545,7 +545,7 @@ async fn greeter(
         let link = any_link(w, client, pools).await?;
         match instruct(w, link, settings, standing).await {
             Ok(link) => return Ok(link),
-            Err(error) if error.passes().is_some() && tries < GREETERS_MAX => {
+            Err(error) if error.passes().is_some() && !error.is_silent() && tries < GREETERS_MAX && !client.is_closed() => {
                 tries += 1;
                 w.shared.nudge_prober();
             }

@@ -60,6 +60,9 @@ pub struct State {
     /// Number of the settings that shape what a statement means.
     pub meaning: u64,
     pub by_sql: Arc<BySql>,
+    /// Texts that may have prepared statements by SQL were sent, and the server has not said yet what is there: the names of made-up parameters
+    /// in them.
+    pub young: Option<Box<Ask>>,
     /// What may have been left on the link since it was last asked.
     pub due: Ask,
     pub asking: Option<Box<Asking>>,
@@ -114,6 +117,7 @@ impl State {
             startup,
             meaning,
             by_sql,
+            young: None,
             due: Ask::default(),
             asking: None,
             found: Leaves::NONE,
@@ -193,6 +197,9 @@ impl State {
         }
         // Which of its settings a session may not make itself is told with all of them.
         self.due.any_setting |= leaves.has(Keeps::Setting) && self.found.has(Keeps::ForeignSetting);
+        if leaves.has(Keeps::Prepare) {
+            self.young.get_or_insert_default().add_custom_names(text);
+        }
         if leaves.has(Keeps::Unknown) || self.due.any_setting {
             self.due.add_custom_names(text);
             self.due.add_custom_names(values);

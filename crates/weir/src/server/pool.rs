@@ -76,6 +76,8 @@ pub struct Pool {
     /// What it shares with the other pools of its database on this node, and with those of its user.
     of_database: Arc<Budget>,
     of_user: Arc<Budget>,
+    /// Its entries in the queues of starved pools: no more than sessions wait.
+    starving: AtomicU32,
     inner: Mutex<Inner>,
 }
 
@@ -239,7 +241,8 @@ impl Pools {
             cards: HashMap::default(),
         };
         let [of_database, of_user] = room::budgets_of(&key, &pools);
-        let pool = Arc::new(Pool { key: key.clone(), of_database, of_user, inner: Mutex::new(inner) });
+        let pool =
+            Arc::new(Pool { key: key.clone(), of_database, of_user, starving: AtomicU32::new(0), inner: Mutex::new(inner) });
         pools.insert(key, pool.clone());
         pool
     }

@@ -101,7 +101,8 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             count(s, w, need, node);
             settle_in(s, w, link);
             if !was_otherwise && s.is_misread(statement) {
-                // What sessions begin with has changed, and only this link tells.
+                // What sessions begin with has changed, and only this link tells: from now on the session is on the primary.
+                s.state.begins_otherwise = true;
                 return Ok(Some(again(w)));
             }
             Ok(begin_on(s, w, statement, begins))
@@ -517,6 +518,9 @@ pub async fn lease_link(
                 if let Some(link) = fit(w, link).await {
                     return Ok(Ok(link));
                 }
+                if give_up() {
+                    return Err(wait_fault(w, pool, Refusal::GaveUp));
+                }
             }
             // Boxed: who waits for a link that others have does not pay for the room of a login.
             Lease::Permit => return Ok(Box::pin(open(w, pool, node, parameters)).await),
@@ -589,9 +593,15 @@ async fn ask_first(w: &Worker, link: Box<Link>) -> Option<Box<Link>> {
     let Err(error) = answer else { return Some(link) };
     w.count(Metric::LinksLost);
     w.log_link(&link.card.address, format_args!("closed, since server_check_query failed: {error}"));
+    let pool = link.pool.clone();
     if error.is_silent() {
         w.shared.suspects.suspect(link.card.address.node);
         w.shared.nudge_prober();
+        // Those that have rested as long are likely to be as dead: nobody shall wait for each of them in turn.
+        let rested_ms = check_after_ms(w).unwrap_or(0);
+        for other in pool.retire(|other, _| other.has_rested(w.reactor.now(), rested_ms)) {
+            w.close_link(other);
+        }
     }
     w.close_link(link);
     None

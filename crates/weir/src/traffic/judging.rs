@@ -71,6 +71,8 @@ fn runs_now(s: &Session, w: &Worker, statement: &Statement) -> Option<Rc<Stateme
 fn is_plain_read(prepared: &Statement) -> bool {
     prepared.class.side == Side::Reader
         && prepared.is_read
+        // What such functions set may stand in the text that was prepared, which nobody looks at again.
+        && prepared.functions.is_empty()
         && prepared.transaction == Transaction::None
         && !prepared.is_many
         && !prepared.executes

@@ -433,6 +433,24 @@ fn an_execute_goes_where_the_text_may_go_that_it_was_prepared_with() {
     client.run("rollback");
 }
 
+/// The name of the parameter stands in neither the EXECUTE nor the function.
+#[test]
+fn what_an_execute_sets_through_a_function_is_no_other_clients() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create function set_tenant(name text, value text) returns void language plpgsql as
+         $$ begin perform set_config(name, value, false); end $$",
+    );
+    let proxy = ground.primary_proxy("pool_size = 1\nworker_threads = 1");
+    let (mut owner, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    wait_for_catalog(&mut owner, &ground.database);
+    owner.run("prepare p (text) as select set_tenant('app.tenant', $1)");
+    owner.run("execute p ('5')");
+    let tenant = "select coalesce(current_setting('app.tenant', true), '')";
+    assert_eq!(other.value(tenant), "", "another client's");
+    assert_eq!(owner.value(tenant), "5");
+}
+
 #[test]
 fn an_execute_on_a_standby_shows_what_its_session_wrote() {
     let ground = Ground::new();

@@ -162,11 +162,15 @@ impl Pools {
         let limits = pool.limits();
         let lacking = self.lacking(pool, &limits, ceilings);
         let queue = lacking.map_or(self.budget(pool.key.node), |limit| self.queue_of(pool, &limit));
-        self.enqueue(queue, pool, count);
+        // One entry for each waiter: those that were served otherwise leave theirs to others of the pool.
+        let waiters = pool.inner.lock().waiters.len();
+        let entries = pool.starving.load(Ordering::Relaxed) as usize;
+        self.enqueue(queue, pool, count.min(waiters.saturating_sub(entries)));
     }
 
     fn enqueue(&self, queue: &Budget, pool: &Arc<Pool>, count: usize) {
         queue.starved.lock().extend(std::iter::repeat_n(pool, count).cloned());
+        pool.starving.fetch_add(count as u32, Ordering::Relaxed);
         queue.starved_count.fetch_add(count as u32, Ordering::Relaxed);
         self.starved.fetch_add(count as u32, Ordering::Relaxed);
     }
@@ -202,6 +206,9 @@ impl Pools {
             };
             let lacks = giver.and_then(|(giver, ceilings)| self.lacks_beyond(giver, &pool, &limits, ceilings));
             let Some(lacks) = lacks else { return Some((pool, since)) };
+            if std::ptr::eq(&raw const **self.queue_of(&pool, &lacks), queue) {
+                return None;
+            }
             self.move_starved(queue, &pool, &lacks);
         }
     }
@@ -209,8 +216,11 @@ impl Pools {
     /// What of its database's or user's a starved pool lacks, although a link of another pool be closed for it.
     fn lacks_beyond(&self, giver: &Pool, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Option<Limit> {
         let [of_database, of_user, ..] = self.bounds(pool, limits, ceilings);
-        let is_lacking =
-            |(open, limit, max): &(&AtomicU32, Limit, u32)| open.load(Ordering::Relaxed) >= *max && !pool.shares(limit, giver);
+        let is_lacking = |(open, limit, max): &(&AtomicU32, Limit, u32)| {
+            // A link of one that shares the limit is one less; the maximum of the other may be higher.
+            let after = open.load(Ordering::Relaxed).saturating_sub(u32::from(pool.shares(limit, giver)));
+            after >= *max
+        };
         [of_database, of_user].into_iter().find(is_lacking).map(|(_, limit, _)| limit)
     }
 
@@ -227,6 +237,7 @@ impl Pools {
         let is_first = starved.front().is_some_and(|front| Arc::ptr_eq(front, pool));
         if is_first {
             starved.pop_front();
+            pool.starving.fetch_sub(1, Ordering::Relaxed);
             queue.starved_count.fetch_sub(1, Ordering::Relaxed);
             self.starved.fetch_sub(1, Ordering::Relaxed);
         }
