@@ -52,12 +52,17 @@ pub fn prepare_named<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     if length == 0 { text.get(start..) } else { text.get(start..start + length) }
 }
 
-/// Where the last `PREPARE` of this name stands; a length of 0 is up to the end.
+/// Where the `PREPARE` of this name stands; a length of 0 is up to the end. Of two the second fails, and which of them was carried out does not
+/// show.
 fn place_of_prepare(text: &str, name: &str) -> Option<(usize, usize)> {
     let tree = pg_raw_parse::parse(text).ok()?;
     let is_it = |raw: &&RawStmt| matches!(raw.stmt(), Node::PrepareStmt(prepare) if prepare.name() == Some(name));
     let place = |raw: &RawStmt| (raw.stmt_location.max(0) as usize, raw.stmt_len.max(0) as usize);
-    let found = tree.iter().rfind(is_it).map(place);
+    let mut all = tree.iter().filter(is_it).map(place);
+    let found = all.next();
+    if all.next().is_some() {
+        return None;
+    }
     if tree.iter().nth(1).is_none() { found.map(|_| (0, 0)) } else { found }
 }
 
@@ -195,6 +200,11 @@ mod tests {
         assert_eq!(prepare_named(text, "a"), Some("prepare a as select 1"));
         assert_eq!(prepare_named(text, "B"), Some("prepare \"B\" (int) as select $1 "));
         assert_eq!(prepare_named(text, "b"), None);
+        assert_eq!(
+            prepare_named("prepare a as insert into t values (1); prepare a as select 1", "a"),
+            None,
+            "which one stands is not told"
+        );
         assert_eq!(prepare_named("prepare a as select 1; select 2", "a"), Some("prepare a as select 1"));
         assert_eq!(prepare_named(" prepare a as select 1;", "a"), Some(" prepare a as select 1;"), "as a server lists it");
         assert_eq!(prepare_named("prepare a as selec", "a"), None);

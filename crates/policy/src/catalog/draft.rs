@@ -110,6 +110,9 @@ impl Draft {
             if word(cells, 3)? == "m" {
                 self.tables.materialised.push(numbered.oid);
             }
+            if fate == Fate::Unlogged {
+                self.tables.unlogged.push(numbered.oid);
+            }
             self.relations.push(numbered);
         }
         Ok(())

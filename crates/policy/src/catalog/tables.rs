@@ -32,6 +32,8 @@ pub(super) struct TablesDraft {
     /// Those with a column of type `time`.
     pub(super) with_time: Vec<u32>,
     pub(super) materialised: Vec<u32>,
+    /// Foreign ones among them.
+    pub(super) unlogged: Vec<u32>,
     pub(super) may_be_serializable: bool,
     /// Stable functions in C.
     pub(super) stable_in_c: HashSet<u32>,
@@ -54,6 +56,8 @@ pub(super) struct Tables {
     with_time: Box<[u32]>,
     /// Materialised views; sorted.
     materialised: Box<[u32]>,
+    /// Unlogged and foreign tables; sorted.
+    unlogged: Box<[u32]>,
     /// Transactions may be serializable without saying so.
     may_be_serializable: bool,
 }
@@ -96,6 +100,7 @@ impl Tables {
             fleeting: in_order(draft.fleeting),
             with_time: in_order(draft.with_time),
             materialised: in_order(draft.materialised),
+            unlogged: in_order(draft.unlogged),
             may_be_serializable: draft.may_be_serializable,
         };
         (objects, tables)
@@ -103,7 +108,7 @@ impl Tables {
 
     pub(super) fn bytes(&self) -> usize {
         let pairs = self.read_with.len() + self.written_with.len();
-        let others = self.wild.len() + self.fleeting.len() + self.with_time.len() + self.materialised.len();
+        let others = self.wild.len() + self.fleeting.len() + self.with_time.len() + self.materialised.len() + self.unlogged.len();
         pairs * size_of::<(u32, u32)>() + (self.oids.len() + others) * size_of::<u32>()
     }
 }
@@ -178,6 +183,11 @@ impl Catalog {
     /// True if values of such types, of users by their numbers, run functions when they are read in that are not steady.
     pub fn checks_values(&self, types: &[u32]) -> bool {
         types.iter().any(|kind| self.checking_types.binary_search(kind).is_ok())
+    }
+
+    /// True if one of these is an unlogged or a foreign table: the log says nothing of its rows.
+    pub fn has_unlogged(&self, tables: &[u32]) -> bool {
+        tables.iter().any(|oid| self.tables.unlogged.binary_search(oid).is_ok())
     }
 
     /// True if one of these is a materialised view: its rows change without a word of them in a stream of changes.

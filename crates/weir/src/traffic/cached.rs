@@ -408,7 +408,11 @@ fn slots_read(s: &Session, w: &Worker, answers: &Answers, caching: &Caching, pla
     let catalog = s.pools.known.catalog()?;
     let never = &w.peek_config().cache.unsafe_tables;
     let tables = caching.text.tables_read(&catalog, &judging::path_in(s, &catalog), never);
-    let is_told = |tables: &Vec<u32>| !(answers.follows_wal && catalog.has_materialised(tables));
+    // In a store that others fill only the log says what they may not know of.
+    let is_shared = w.stores.as_ref().is_some_and(|stores| stores.is_shared);
+    let is_told = |tables: &Vec<u32>| {
+        !(answers.follows_wal && catalog.has_materialised(tables)) && !(is_shared && catalog.has_unlogged(tables))
+    };
     let slots = tables.filter(|tables| tables.len() <= TABLES_MAX && is_told(tables)).map(|tables| {
         let versions = &answers.versions;
         let shared = [versions.of_all(), versions.of_database(&s.pools.database)];

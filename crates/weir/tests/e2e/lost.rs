@@ -155,17 +155,6 @@ fn a_standby_that_goes_down_in_the_first_statement_of_a_transaction_is_not_notic
     client.run("commit");
 }
 
-/// Source: `TCP_ESTABLISHED` in Linux' tcp_states.h.
-const ESTABLISHED: &str = "01";
-
-/// Sockets of this machine that are connected to a port, as the system sees them.
-fn connections_to(port: u16) -> usize {
-    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
-    let remote = format!(":{port:04X}");
-    let is_one = |fields: &[&str]| fields.len() > 3 && fields[2].ends_with(&remote) && fields[3] == ESTABLISHED;
-    table.lines().filter(|line| is_one(&line.split_whitespace().collect::<Vec<_>>())).count()
-}
-
 /// Weir finds out by sending the second read, of which no event tells any more: it must not wait for one.
 #[test]
 fn a_read_sent_over_a_connection_that_has_just_broken_is_answered_elsewhere() {
@@ -175,7 +164,7 @@ fn a_read_sent_over_a_connection_that_has_just_broken_is_answered_elsewhere() {
         for turn in 0..5 {
             wait_until("reads on the standby", || {
                 client.run("select count(*) from t");
-                connections_to(stage.network.port()) > 0
+                stage.network.connections() > 0
             });
             stage.network.stall_present(&[Toward::Client]);
             client.send(&wire::query("select count(*) from t"));
@@ -187,7 +176,7 @@ fn a_read_sent_over_a_connection_that_has_just_broken_is_answered_elsewhere() {
             wait_until("the connection to be reset", || {
                 // A probe's connection may be made just now.
                 stage.network.cut();
-                connections_to(stage.network.port()) == 0
+                stage.network.connections() == 0
             });
             client.send(&wire::query("select count(*) + 1 from t"));
             stage.network.go_on();

@@ -158,7 +158,8 @@ fn wait_until_server_waits(ground: &Ground) {
 
 #[track_caller]
 fn check_growth(proxy: &Proxy, before_kb: u64) {
-    let growth = proxy.peak_kb() - before_kb;
+    // The system counts a thread's pages with some delay: it may have been less.
+    let growth = proxy.peak_kb().saturating_sub(before_kb);
     assert!(growth <= GROWTH_MAX_KB, "the proxy grew by {growth} kB, limit is {GROWTH_MAX_KB} kB");
 }
 

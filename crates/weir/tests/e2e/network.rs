@@ -19,7 +19,7 @@ fn behind(ground: &Ground, more: &str) -> (Network, Proxy) {
 #[test]
 fn a_connection_that_was_forgotten_while_it_rested_is_found_by_a_question_and_another_one_is_taken() {
     let ground = Ground::new();
-    let (network, proxy) = behind(&ground, "server_check_query = 'SELECT 1'\nserver_check_delay = 0\nconnect_timeout = 500");
+    let (network, proxy) = behind(&ground, "server_check_query = 'SELECT 1'\nserver_check_delay = 0\nconnect_timeout = 2s");
     let mut client = ground.client(&proxy);
     let first = client.value("select pg_backend_pid()");
     assert_eq!(client.value("select pg_backend_pid()"), first, "one that answers is used");
@@ -152,8 +152,10 @@ fn an_idle_connection_that_is_cut_or_closed_is_never_given_to_a_client() {
     for round in 0..20 {
         assert_eq!(client.value("select 1"), "1");
         let before = ground.server_connections();
-        network.cut();
-        wait_until("the server to see the cut", || !ground.server_connections().contains(&before[0]));
+        wait_until("both ends to see the cut", || {
+            network.cut();
+            network.connections() == 0 && !ground.server_connections().contains(&before[0])
+        });
         assert_eq!(client.try_value("select 2").as_deref(), Ok("2"), "round {round}");
     }
 }

@@ -77,7 +77,8 @@ fn a_restart_of_the_server_ends_no_session_and_fails_only_what_ran() {
         assert!(ended.is_empty(), "{mode:?}: sessions ended: {ended:?}");
         let of_the_loss = |failure: &Failure| ["57P01", "57P02", "08006"].contains(&failure.sqlstate.as_str());
         assert!(failures.iter().all(|(failure, _)| of_the_loss(failure)), "{mode:?}: {failures:?}");
-        assert!(failures.len() <= 16, "{mode:?}: one statement of each was under way: {failures:?}");
+        // Server processes end one after the other: the next statement may meet one that ends a moment later.
+        assert!(failures.len() <= 2 * 16, "{mode:?}: one statement of each was under way, or two: {failures:?}");
     }
 }
 

@@ -94,8 +94,10 @@ impl Cluster {
 
     /// Has the replica of the first master take its place.
     fn fail_over(&self) {
-        let replica = [0, 3].into_iter().find(|at| self.nodes[*at].section("replication").contains("role:slave"));
-        let replica = replica.map(|at| &self.nodes[at]).expect("no replica of the first master is found");
+        let find = || [0, 3].into_iter().find(|at| self.nodes[*at].section("replication").contains("role:slave"));
+        // The one that was master before may still be about to follow.
+        wait_until("a replica of the first master to be found", || find().is_some());
+        let replica = &self.nodes[find().expect("it was there a moment ago")];
         wait_until("it to follow its master", || replica.section("replication").contains("master_link_status:up"));
         let before = replica.bulk("CLUSTER FAILOVER");
         assert!(before.starts_with("+OK"), "{before}");

@@ -9,6 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+/// Source: `TCP_ESTABLISHED` in Linux' tcp_states.h.
+const ESTABLISHED: &str = "01";
+
 /// One of the two directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Toward {
@@ -126,6 +129,14 @@ impl Network {
     /// What was held up goes on.
     pub fn go_on(&self) {
         *lock(&self.plan.stalled) = (0..0, Vec::new());
+    }
+
+    /// Connections of this machine's to it, as the system sees them.
+    pub fn connections(&self) -> usize {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let remote = format!(":{:04X}", self.port);
+        let is_one = |fields: &[&str]| fields.len() > 3 && fields[2].ends_with(&remote) && fields[3] == ESTABLISHED;
+        table.lines().filter(|line| is_one(&line.split_whitespace().collect::<Vec<_>>())).count()
     }
 
     /// Resets all connections.

@@ -4,11 +4,15 @@
 use super::{Digest, Stores, UNSENT_BYTES_MAX};
 use crate::server::answers::Flight;
 use crate::server::catalogs::Database;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use weir_policy::cache::{Deps, Kept, Proving, Why};
 
 /// Longest wait for a proof. The log is not taken in as it should be then, and nothing is served.
 const PROOF_WAIT_MS: u64 = 2000;
+
+/// Longest time that others wait for an answer which its server has given already: then they ask the server themselves.
+const OTHERS_WAIT_MS: u64 = 20;
 
 /// An answer that waits.
 pub struct Pending {
@@ -52,14 +56,18 @@ impl Stores {
         !self.pending.borrow().is_empty()
     }
 
-    /// Stores what is proven by now, in order; drops what will not be, or waits for too long. `primary`: the node that is it now. Calls `over`
+    /// Stores what is proven by now; drops what will not be, or waits for too long. `primary`: the node that is it now. Calls `over`
     /// for each, with whether it is on its way.
     pub fn put_proven(&self, primary: Option<u16>, now_ms: u64, mut over: impl FnMut(Option<Flight>, bool)) {
-        while let Some(pending) = self
-            .pending
-            .borrow_mut()
-            .pop_front_if(|pending| pending.verdict(primary) != Proving::Waits || now_ms > pending.at_ms + PROOF_WAIT_MS)
-        {
+        let mut waiting = VecDeque::new();
+        for mut pending in self.pending.take() {
+            if pending.verdict(primary) == Proving::Waits && now_ms <= pending.at_ms + PROOF_WAIT_MS {
+                if now_ms > pending.at_ms + OTHERS_WAIT_MS && pending.flight.is_some() {
+                    over(pending.flight.take(), false);
+                }
+                waiting.push_back(pending);
+                continue;
+            }
             self.pending_bytes.set(self.pending_bytes.get().saturating_sub(pending.held_bytes()));
             let is_stored = match pending.verdict(primary) {
                 Proving::Proven(proof) => {
@@ -71,5 +79,7 @@ impl Stores {
             };
             over(pending.flight, is_stored);
         }
+        waiting.append(&mut self.pending.borrow_mut());
+        self.pending.replace(waiting);
     }
 }
