@@ -226,4 +226,6 @@ fn a_text_with_a_backslash_is_answered_after_its_database_was_told_to_read_it_ot
         assert_eq!(messages.last().unwrap().tag, b'Z', "{messages:?}");
     }
     assert_eq!(before.value("select 1"), "1");
+    // The database is another test's next.
+    ground.prepare(&format!("alter database {} reset standard_conforming_strings", ground.database));
 }
