@@ -411,7 +411,8 @@ fn slots_read(s: &Session, w: &Worker, answers: &Answers, caching: &Caching, pla
     // In a store that others fill only the log says what they may not know of.
     let is_shared = w.stores.as_ref().is_some_and(|stores| stores.is_shared);
     let is_told = |tables: &Vec<u32>| {
-        !(answers.follows_wal && catalog.has_materialised(tables)) && !(is_shared && catalog.has_unlogged(tables))
+        let is_silent = (answers.follows_wal && catalog.has_materialised(tables)) || (is_shared && catalog.has_unlogged(tables));
+        !is_silent
     };
     let slots = tables.filter(|tables| tables.len() <= TABLES_MAX && is_told(tables)).map(|tables| {
         let versions = &answers.versions;
