@@ -195,37 +195,3 @@ fn values_of_a_startup_packet_are_bytes_to_a_database_in_another_encoding() {
         ground.cluster.primary().query(&format!("drop database {}_{encoding} with (force)", ground.database)).unwrap();
     }
 }
-
-/// A session that was let in before its database had escapes in strings finds out by a connection that was opened later.
-#[test]
-fn a_text_with_a_backslash_is_answered_after_its_database_was_told_to_read_it_otherwise() {
-    let ground = Ground::new();
-    let proxy = ground.proxy("worker_threads = 1");
-    let mut before = ground.client(&proxy);
-    wait_for_catalog(&mut before, &ground.database);
-    let text = r"select 'a\\b'";
-    assert_eq!(before.value(text), r"a\\b");
-    ground.prepare(&format!("alter database {} set standard_conforming_strings = off", ground.database));
-    let standby = &ground.cluster.standbys()[0];
-    let is_off = format!(
-        "select count(*) from pg_db_role_setting s join pg_database d on d.oid = s.setdatabase where d.datname = '{}'",
-        ground.database
-    );
-    wait_until("the standby to know", || standby.value(&is_off).unwrap() == "1");
-    wait_until("connections of before to end", || {
-        let end = format!("select pg_terminate_backend(pid) from pg_stat_activity where datname = '{}'", ground.database);
-        ground.cluster.servers().iter().all(|server| server.query(&end).unwrap().is_empty())
-    });
-    let mut after = ground.client(&proxy);
-    wait_until("reads over a new connection to the standby", || {
-        after.value("select inet_server_port()") == standby.port().to_string()
-    });
-    for text in [text, text] {
-        // What it means hangs on the connection; that it is answered does not.
-        let messages = before.query(text);
-        assert_eq!(messages.last().unwrap().tag, b'Z', "{messages:?}");
-    }
-    assert_eq!(before.value("select 1"), "1");
-    // The database is another test's next.
-    ground.prepare(&format!("alter database {} reset standard_conforming_strings", ground.database));
-}
