@@ -1,4 +1,4 @@
-//! What a worker's new clients are told without a server: it was told one like them before.
+//! Greetings that a worker gives to new clients without a server: a client like them was told the same before.
 
 use foldhash::fast::RandomState;
 use quick_cache::UnitWeighter;
@@ -16,7 +16,7 @@ const WELCOMES_MAX: usize = 256;
 /// By user, database and settings.
 pub type Key = (Arc<str>, Arc<str>, Arc<Settings>);
 
-/// What clients of one user, database and settings are told.
+/// The greeting for clients of one user, database and settings.
 pub struct Welcome {
     /// A ParameterStatus for each parameter that is the same for all of them.
     pub statuses: Box<[u8]>,
@@ -43,7 +43,7 @@ impl Welcome {
 /// The only reported parameter that differs among the clients of one welcome.
 pub const APPLICATION_NAME: &str = "application_name";
 
-/// What a startup packet asks for.
+/// Settings that a startup packet asks for.
 pub struct Wishes {
     pub settings: Arc<Settings>,
     /// Number of their meaning: see `Settings::meaning`.

@@ -1,4 +1,4 @@
-//! What a worker sees to once a second: connections at rest that are to go, its turns on a busy processor, its sign of life.
+//! The work of each second on a worker: it closes connections at rest that are to go, takes its turns on a busy processor, and gives a sign of life.
 
 use crate::monitor::log::Level;
 use crate::process::worker::Worker;

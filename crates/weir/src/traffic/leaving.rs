@@ -20,7 +20,7 @@ use weir_wire::frame::Header;
 /// Time a client has to take the rest of what it is told when it is sent away.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(1);
 
-/// Time a server may say nothing when its client has left; then the link is closed. Who only ended his sending hears an answer that begins by then.
+/// Time a server may say nothing when its client has left; then the link is closed. A client that only ended its sending hears an answer that begins by then.
 /// Of one that is gone a firewall may keep the word, and a statement may take hours: others wait for its link no longer than this.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 

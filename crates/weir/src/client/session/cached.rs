@@ -1,4 +1,4 @@
-//! A session's side of the cache of answers. `traffic::cached` does with it.
+//! A session's side of the cache of answers. `traffic::cached` works with it.
 
 use crate::server::answers::{Flight, Key, Raised, WHO_BYTES};
 use crate::server::stores::Fetch;
@@ -11,7 +11,7 @@ use weir_policy::settings::Settings;
 /// A session's side of it.
 #[derive(Default)]
 pub struct Cached {
-    /// Who asks, as a key begins with it, and the settings it was made for. None: the session goes without.
+    /// User and settings, as a key begins with them, and the settings it was made for. None: the session goes without.
     pub who: Option<(Arc<Settings>, Option<[u8; WHO_BYTES]>)>,
     /// Slots of what the open transaction wrote; its commit was not sent yet.
     pub wrote: Vec<Slot>,

@@ -1,4 +1,4 @@
-//! What a session has seen, as its task keeps it. `traffic::causal` does with it.
+//! Positions that a session has seen, as its task keeps them. `traffic::causal` works with them.
 
 use crate::process::shared::Shared;
 use crate::process::worker::Worker;
@@ -11,10 +11,10 @@ pub const SETTING: &str = "weir.causal_reads";
 /// A session's side of it.
 #[derive(Debug, Default)]
 pub struct Causal {
-    /// What the session chose for itself.
+    /// The session's own choice.
     pub own: Option<CausalReads>,
     pub seen: Seen,
-    /// What the answer to the statement under way must show.
+    /// Positions that the answer to the statement under way must show.
     pub must_show: Seen,
     /// The dice of the statement under way: who waits does not throw again.
     pub dice: u32,

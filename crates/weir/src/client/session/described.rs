@@ -1,4 +1,4 @@
-//! Descriptions of prepared statements on their way. `traffic::shapes` does with them.
+//! Descriptions of prepared statements on their way. `traffic::shapes` works with them.
 
 use crate::client::statements::Prepared;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! What a session keeps of its messages, so that a read may run again elsewhere. `traffic::net` does with it.
+//! Messages that a session keeps, so that a read may run again elsewhere. `traffic::net` works with them.
 
 use crate::client::session::{Begun, IDLE};
 use std::collections::VecDeque;
@@ -51,7 +51,7 @@ impl Refused {
     }
 }
 
-/// What a session keeps.
+/// Messages kept, and how far their answers are.
 #[derive(Default)]
 pub struct Net {
     pub kept: Vec<u8>,

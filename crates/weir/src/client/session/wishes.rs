@@ -1,4 +1,4 @@
-//! Where a session's reads shall go, and what it has set for itself with `PGPOOL SET`. `traffic::wishes` does with it.
+//! Where a session's reads shall go, and what it has set for itself with `PGPOOL SET`. `traffic::wishes` works with it.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Set {
 /// The value a configuration has; of a switch 0 or 1.
 type Of = fn(&Config) -> u64;
 
-/// What can be set so, and what holds for those who have not.
+/// Parameters that can be set so, and the value that holds without.
 pub const OWN: [(&str, Of); 7] = [
     ("allow_sql_comments", |config| config.routing.allow_comments.into()),
     ("log_statement", |config| config.log.statement.into()),
