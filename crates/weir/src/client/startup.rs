@@ -194,7 +194,7 @@ impl Door<'_> {
             survey::begin(w, &admitted.pools.known);
         }
         let mut session = Box::new(Session::new(self.socket, admitted.pools, admitted.state, admitted.entry));
-        session.causal.set(&w.shared, &session.state.settings);
+        session.reads.causal.set(&w.shared, &session.state.settings);
         session.up.preload(&self.buffer, &w.buffers);
         session
     }

@@ -5,6 +5,7 @@ use crate::client::local::ViewOf;
 use crate::client::seats::Seat;
 use crate::client::session_card::{Card, Doing, Number};
 use crate::client::statements::Statements;
+use crate::client::upstream::Upstream;
 use crate::client::welcomes::Welcomes;
 use crate::io::buffers::Buffers;
 use crate::io::reactor::{NO_TASK, Reactor, TaskId};
@@ -175,6 +176,8 @@ pub struct Worker {
     pub reactor: Reactor,
     pub buffers: Rc<Buffers>,
     pub statements: RefCell<Statements>,
+    /// Parts of sessions that server connections come with, at rest.
+    pub upstreams: RefCell<Vec<Box<Upstream>>>,
     /// Sessions by the process id their clients were told.
     pub entries: RefCell<HashMap<u32, Rc<Entry>>>,
     pub welcomes: RefCell<Welcomes>,
@@ -238,6 +241,7 @@ impl Worker {
             stores,
             buffers: reactor.buffers.clone(),
             statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48, view_of)),
+            upstreams: RefCell::default(),
             entries: RefCell::default(),
             welcomes: RefCell::new(Welcomes::default()),
             round: Cell::new((shared.begun, 0)),

@@ -243,6 +243,14 @@ impl Link {
         self.passwords_generation == w.shared.access.generation()
     }
 
+    /// A statement may not be on the server after all.
+    pub fn forget(&mut self, id: StatementId) {
+        self.known.forget(id);
+        if self.unnamed.is_some_and(|(unnamed, _)| unnamed == id) {
+            self.unnamed = None;
+        }
+    }
+
     pub fn jitter(&self) -> u8 {
         self.jitter
     }
