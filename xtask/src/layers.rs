@@ -46,6 +46,7 @@ const fn row(layer: u8, name: &'static str, except: &'static [(&'static str, &'s
 /// is handed.
 /// is handed.
 const MODULES: &[Module] = &[
+    row(22, "main", &[]),
     row(21, "cli", &[]),
     row(20, "demo", &[]),
     row(19, "supervisor", &[]),
@@ -132,7 +133,6 @@ const MODULES: &[Module] = &[
     row(0, "inherit", &[]),
     row(0, "local", &[]),
     row(0, "log", &[]),
-    row(0, "main", &[]),
     row(0, "pid_file", &[]),
     row(0, "seats", &[]),
     row(0, "session_card", &[]),

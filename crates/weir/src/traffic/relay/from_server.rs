@@ -319,8 +319,10 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         }
     }
     if asked_alone && s.net.on_refused_ahead(is_on_standby, report.severity, report.sqlstate) {
-        // The link goes as soon as it has said that it is ready.
-        unclaim(&mut s.server);
+        // The connection goes as soon as it has said that it is ready.
+        if let Some(Server { upstream, .. }) = &mut s.server {
+            upstream.brought.claim = Claim::No;
+        }
         s.intake.skip = skip_before;
         s.down.eat(header);
         return;
@@ -348,17 +350,24 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         shapes::tell_parameters(s, w, parameters);
         return s.down.pass(header, &w.buffers);
     }
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
-    upstream.final_error = Some(last_word(&report));
+    note_final_error(s, last_word(&report), asked_alone, dropped);
     if asked_alone {
-        // Only ours was under way: what waits for it takes its way again when the link is gone, as after a bare end of file.
-        upstream.brought.claim = Claim::No;
         s.intake.skip = skip_before;
-    } else if dropped.skips || dropped.discard {
-        // The client hears of it when the link is gone.
-        upstream.replies.unskip();
     }
     s.down.eat(header);
+}
+
+/// The server goes. `asked_alone`: only a question of ours was under way, so what waits for it takes its way again when the connection is gone,
+/// as after a bare end of file.
+fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, dropped: Dropped) {
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    upstream.final_error = Some(fault);
+    if asked_alone {
+        upstream.brought.claim = Claim::No;
+    } else if dropped.skips || dropped.discard {
+        // The client hears of it when the connection is gone.
+        upstream.replies.unskip();
+    }
 }
 
 /// What the client is told in place of an error. Refusals that come too late are dropped.
@@ -368,13 +377,6 @@ fn next_refusal(refusals: &mut VecDeque<Refusal>, dropped: Dropped) -> Option<Re
         refusals.pop_front();
     }
     refused
-}
-
-/// No statement waits for what the server is asked.
-fn unclaim(server: &mut Option<Server>) {
-    if let Some(Server { upstream, .. }) = server {
-        upstream.brought.claim = Claim::No;
-    }
 }
 
 /// What the client hears of its statements in place of what a server says.
