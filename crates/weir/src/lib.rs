@@ -3,7 +3,6 @@
 //! Layers, each using only those below it (checked by `cargo xtask layers`): see `xtask/src/layers.rs`, and ARCHITECTURE.md for the folders.
 
 pub mod client;
-pub mod io;
 pub mod monitor;
 pub mod process;
 pub mod server;

@@ -1,7 +1,7 @@
 //! The files an operator writes: where they are, and how they are read. What they mean is `weir_policy`'s.
 
 use crate::client::access::AccessFiles;
-use crate::io::tls::files::{self as tls_files, TlsFileError, TlsFiles};
+use crate::process::tls_files::{self as tls_files, TlsFileError, TlsFiles};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,6 @@
 //! Builds what threads share, starts them, and obeys signals until all is over.
 
 use crate::counted;
-use crate::io::buffers::Buffers;
-use crate::io::reactor::Reactor;
 use crate::monitor::http;
 use crate::monitor::log::{Level, Log};
 use crate::monitor::views;
@@ -27,6 +25,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_io::buffers::Buffers;
+use weir_io::reactor::Reactor;
 use weir_policy::config::{self, Config, IoMethod, Problem, Severity};
 
 /// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.

@@ -4,7 +4,6 @@
 //! were when its question was sent: so a write costs as much as it has tables, whatever is kept, and what became untrue goes when it is
 //! met or when room is needed. Memory is bounded by `memqcache_total_size`, keys, slots and an allowance for the table included.
 
-use crate::io::reactor::TaskId;
 use crate::server::stores::{Common, Stores};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -16,6 +15,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_io::reactor::TaskId;
 use weir_policy::cache::{Admission, Deps, Outcome, Price, Reads, Slot, Text, Versions};
 use weir_policy::config::CacheConfig;
 

@@ -80,7 +80,7 @@ impl Default for Positions {
             wanted: AtomicU64::new(1),
             is_urgent: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            task: AtomicU32::new(crate::io::reactor::NO_TASK),
+            task: AtomicU32::new(weir_io::reactor::NO_TASK),
             waiters: Mutex::default(),
             waiting: AtomicU32::new(0),
             published: AtomicU64::new(0),

@@ -5,7 +5,6 @@
 //! for work every `causal_sample_period`; after a while without any they set no timer, and are woken. A question costs no allocation.
 //! Decisions are `policy::causal`'s.
 
-use crate::io::reactor::{TaskId, parked};
 use crate::monitor::log::Level;
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
@@ -17,6 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use weir_io::reactor::{TaskId, parked};
 use weir_policy::cache::{History, Round, Snapshot};
 use weir_policy::causal::waiting::{Shows, Waiting};
 use weir_policy::causal::{Board, Covers, Doubts, Era, Life, Replayed, Word, end_of_record, read_position};

@@ -12,7 +12,6 @@ pub use fetching::{Fetch, digest_of};
 pub use lanes::Lane;
 pub use proving::Pending;
 
-use crate::io::reactor::{NO_TASK, TaskId};
 use foldhash::fast::RandomState;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,6 +19,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_io::reactor::{NO_TASK, TaskId};
 use weir_policy::cache::{Doorkeeper, Host, Kept, Ring, Seen, Shards, hosts};
 use weir_policy::config::{CacheConfig, Method, StoreConfig};
 use weir_wire::store::{Ask, Dialect, Expect, Told, is_moved, is_moving};

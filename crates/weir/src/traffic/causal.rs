@@ -4,11 +4,11 @@
 use crate::client::session::Session;
 use crate::client::session::causal::Causal;
 pub use crate::client::session::causal::SETTING;
-use crate::io::reactor::parked;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::pool::link::Link;
 use std::time::Instant;
+use weir_io::reactor::parked;
 use weir_policy::causal::{CausalReads, Covers, Life, Nodes, Seen, Throw};
 use weir_policy::cluster::ClusterView;
 

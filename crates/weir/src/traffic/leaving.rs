@@ -2,7 +2,6 @@
 
 use crate::client::inventory;
 use crate::client::session::{IDLE, Session};
-use crate::io::reactor::parked;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
@@ -15,6 +14,7 @@ use crate::traffic::timing;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use weir_io::reactor::parked;
 use weir_wire::frame::Header;
 
 /// Time a client has to take the rest of what it is told when it is sent away.

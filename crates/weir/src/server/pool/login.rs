@@ -1,7 +1,7 @@
 //! Weir logs in to a server.
 
 use crate::client::forge;
-use crate::io::tls::certificate::end_point;
+use crate::process::tls_files::certificate::end_point;
 use crate::process::worker::Worker;
 use crate::server::pool::link::{Address, Login, OpenError, Talk};
 use weir_policy::config::ChannelBinding;

@@ -1,18 +1,11 @@
-//! TLS: one connection's state, between plain bytes and those on the wire. Sockets are `socket`'s; what files say is `tls::files`'s.
+//! TLS: one connection's state, between plain bytes and those on the wire. Sockets are `socket`'s; keys and whom to trust come with the configuration of rustls.
 //!
 //! rustls does the protocol. Here stands how much is taken at once, and what a handshake has shown of the peer.
 
-pub mod certificate;
-pub mod check;
-pub mod files;
-
-use files::ClientSide;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{CertificateError, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
+use rustls::{CertificateError, ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
 use std::io::{self, Read, Write};
-use std::net::IpAddr;
 use std::sync::Arc;
-use weir_policy::tls::Check;
 
 /// The name of our protocol in TLS. Source: PostgreSQL manual, "Protocol Flow", `ALPN`.
 pub const ALPN: &[u8] = b"postgresql";
@@ -65,16 +58,8 @@ impl Tls {
     }
 
     /// Our side of a session in which we are the client of a host.
-    pub fn towards(side: &ClientSide, check: Check, host: &str) -> io::Result<Tls> {
-        let name = match ServerName::try_from(host.to_owned()) {
-            Ok(name) => name,
-            Err(_) if check == Check::HostName => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate can have that name"));
-            }
-            // Nobody compares it.
-            Err(_) => ServerName::from(IpAddr::from([0, 0, 0, 0])),
-        };
-        ClientConnection::new(side.config(check), name).map(|connection| Tls::new(connection.into())).map_err(io::Error::other)
+    pub fn towards(config: Arc<ClientConfig>, host: ServerName<'static>) -> io::Result<Tls> {
+        ClientConnection::new(config, host).map(|connection| Tls::new(connection.into())).map_err(io::Error::other)
     }
 
     fn new(mut connection: Connection) -> Tls {

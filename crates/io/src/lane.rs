@@ -9,9 +9,9 @@
 //! Invariant: while `extra` holds something, nothing is added before it (`mark` stands still), so order is kept.
 //! An idle lane holds no memory: both buffers go back to the worker's `Buffers`.
 
-use crate::io::buffers::Buffers;
-use crate::io::reactor::Reactor;
-use crate::io::socket::{Got, Socket};
+use crate::buffers::Buffers;
+use crate::reactor::Reactor;
+use crate::socket::{Got, Socket};
 use std::io;
 use weir_ring::{Bytes, Chunk, Piece};
 use weir_wire::frame::{Header, WireError, read_header, run_bytes};

@@ -10,7 +10,7 @@
 //! gave it, and brings what arrived. Doors, the waker and connections being made stay with epoll, which the ring watches. Without
 //! io_uring all of it is epoll.
 
-use crate::io::buffers::Buffers;
+use crate::buffers::Buffers;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

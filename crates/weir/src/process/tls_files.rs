@@ -1,22 +1,25 @@
 //! What the operator's files say about TLS: keys, certificates, authorities, revocation lists. Read at start and at every reload.
 
-use super::ALPN;
-use super::certificate;
-use super::check::{Authorities, Checker};
+pub mod certificate;
+mod check;
+
+use check::{Authorities, Checker};
 use pkcs8::EncryptedPrivateKeyInfo;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{CipherSuite, ClientConfig, Error, InconsistentKeys, RootCertStore, ServerConfig, SupportedProtocolVersion};
-use std::io::Read;
+use std::io::{self, Read};
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use weir_io::tls::{ALPN, Tls};
 use weir_policy::config::{Config, PeerFiles, SslMode, TlsConfig, TlsVersion};
 use weir_policy::tls::{Attempt, Check, plan, suites};
 use zeroize::Zeroizing;
@@ -73,7 +76,20 @@ pub struct ClientSide {
 }
 
 impl ClientSide {
-    pub fn config(&self, check: Check) -> Arc<ClientConfig> {
+    /// Our side of a session in which we are the client of a host.
+    pub fn towards(&self, check: Check, host: &str) -> io::Result<Tls> {
+        let name = match ServerName::try_from(host.to_owned()) {
+            Ok(name) => name,
+            Err(_) if check == Check::HostName => {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate can have that name"));
+            }
+            // Nobody compares it.
+            Err(_) => ServerName::from(IpAddr::from([0, 0, 0, 0])),
+        };
+        Tls::towards(self.config(check), name)
+    }
+
+    fn config(&self, check: Check) -> Arc<ClientConfig> {
         match check {
             Check::Nothing => self.unchecked.clone(),
             Check::Authority => self.by_authority.clone(),

@@ -1,7 +1,7 @@
 //! A connection's socket: TCP or unix, never blocking, watched by a worker's event loop.
 
-use crate::io::reactor::{CLOSED, NO_TASK, READ, Reactor, Slot, TaskId, WRITE, parked};
-use crate::io::tls::{Plain, Tls};
+use crate::reactor::{CLOSED, NO_TASK, READ, Reactor, Slot, TaskId, WRITE, parked};
+use crate::tls::{Plain, Tls};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use weir_policy::config::TcpConfig;
 use weir_ring::{Bytes, Chunk, Piece, Token};
 use zeroize::Zeroize;
 
@@ -50,8 +49,23 @@ pub struct Socket {
     tls: Option<Box<RefCell<Tls>>>,
 }
 
+/// How the system finds out that a peer's machine is gone. 0: as the system is set.
+#[derive(Debug, Clone, Default)]
+pub struct TcpOptions {
+    /// Ask a peer that says nothing whether it is there.
+    pub keepalive: bool,
+    /// Time of silence before the first question.
+    pub keepidle_ms: u64,
+    /// Time between two questions.
+    pub keepintvl_ms: u64,
+    /// Questions without an answer after which the connection is broken.
+    pub keepcnt: u32,
+    /// Time after which it is broken if what was sent is not acknowledged.
+    pub user_timeout_ms: u64,
+}
+
 /// Has the system find out that a peer is gone.
-fn set_tcp(socket: &socket2::Socket, tcp: &TcpConfig) -> io::Result<()> {
+fn set_tcp(socket: &socket2::Socket, tcp: &TcpOptions) -> io::Result<()> {
     if tcp.user_timeout_ms > 0 {
         socket.set_tcp_user_timeout(Some(Duration::from_millis(tcp.user_timeout_ms)))?;
     }
@@ -145,7 +159,7 @@ impl Socket {
     pub async fn connect_tcp(
         reactor: &Reactor,
         address: std::net::SocketAddr,
-        tcp: &TcpConfig,
+        tcp: &TcpOptions,
         deadline: Instant,
     ) -> io::Result<Socket> {
         let mut stream = mio::net::TcpStream::connect(address)?;
@@ -658,18 +672,18 @@ mod tests {
     fn a_connection_to_a_server_has_what_is_configured_and_else_what_the_system_has() {
         let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let (system, plain, tuned) = (socket(), socket(), socket());
-        set_tcp(&plain, &TcpConfig { keepalive: true, ..TcpConfig::default() }).unwrap();
+        set_tcp(&plain, &TcpOptions { keepalive: true, ..TcpOptions::default() }).unwrap();
         assert!(plain.keepalive().unwrap());
         assert_eq!(plain.tcp_keepalive_time().unwrap(), system.tcp_keepalive_time().unwrap());
         assert_eq!(plain.tcp_user_timeout().unwrap(), None);
-        let tcp = TcpConfig { keepalive: true, keepidle_ms: 7_000, keepintvl_ms: 2_000, keepcnt: 3, user_timeout_ms: 1_500 };
+        let tcp = TcpOptions { keepalive: true, keepidle_ms: 7_000, keepintvl_ms: 2_000, keepcnt: 3, user_timeout_ms: 1_500 };
         set_tcp(&tuned, &tcp).unwrap();
         assert_eq!(tuned.tcp_keepalive_time().unwrap(), Duration::from_secs(7));
         assert_eq!(tuned.tcp_keepalive_interval().unwrap(), Duration::from_secs(2));
         assert_eq!(tuned.tcp_keepalive_retries().unwrap(), 3);
         assert_eq!(tuned.tcp_user_timeout().unwrap(), Some(Duration::from_millis(1_500)));
         let off = socket();
-        set_tcp(&off, &TcpConfig::default()).unwrap();
+        set_tcp(&off, &TcpOptions::default()).unwrap();
         assert!(!off.keepalive().unwrap());
     }
 }
