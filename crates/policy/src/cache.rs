@@ -20,7 +20,7 @@ pub use doorkeeper::{Doorkeeper, Seen};
 pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
 pub use kept::{Kept, Why};
 pub use proof::{Proof, Proving};
-pub use ring::{Host, Ring, hosts};
+pub use ring::Ring;
 pub use shards::Shards;
 pub use text::{Reads, Text, bind_holds_a_moment, says_a_moment};
 pub use versions::{Deps, Outcome, Slot, Versions};

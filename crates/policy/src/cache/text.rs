@@ -1,7 +1,7 @@
 //! What a text says about the cache, before anybody looks into the catalog.
 
 use crate::catalog::{Catalog, Names, Path, Touched};
-use crate::config::CacheConfig;
+use weir_config::CacheConfig;
 use weir_sql::facts::{Changes, Effect, Ending, Facts, Name, SessionVerb, Transaction};
 
 /// A text's author asks for its answer to be kept, or not. They stand at the very begin, as in Pgpool-II.

@@ -4,10 +4,10 @@ use super::path::Defaults;
 use super::tables::{Tables, TablesDraft, in_order};
 use super::{Catalog, FIRST_USER_OID, Fate, Object, Objects, PARTS};
 use crate::builtin;
-use crate::config::RoutingConfig;
 use crate::transaction::OF_TRANSACTIONS;
 use regex::Regex;
 use std::collections::HashSet;
+use weir_config::RoutingConfig;
 use weir_sql::facts::hash_of_column;
 
 /// Objects of one database that are remembered. Beyond, nothing is known of it, and what names something goes to the primary.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::RoutingConfig;
+use weir_config::RoutingConfig;
 
 /// Rows as a server gives them: the part's number, then its values, `-` for none.
 const ROWS: &str = "
@@ -70,7 +70,7 @@ fn draft(rows: &str) -> Draft {
 }
 
 fn routing() -> RoutingConfig {
-    crate::config::Config::default().routing
+    weir_config::Config::default().routing
 }
 
 /// A line is `statement -> rule`; `read` for none.
@@ -215,7 +215,7 @@ fn what_types_run_is_not_kept_and_where_that_may_write_nothing_is() {
         "0 11 pg_catalog\n0 2200 public\n1 20020 2200 same i\n1 20021 2200 of_type i\n2 20100 2200 t r p\n2 20101 2200 typed r p
         2 20110 2200 v v p\n6 20110 relid~20100,resulttype~30000\n9 postgres public
         12 c 30000 checked\n12 c 30001 _checked\n12 f 20101\n12 p 20021\n13 f";
-    let config = crate::config::CacheConfig::default();
+    let config = weir_config::CacheConfig::default();
     for (more, at_all) in [("", true), ("\n12 v 0", false)] {
         let catalog = draft(&format!("{rows}{more}")).finish(&routing());
         let path = path_of(&catalog, "postgres", None);
@@ -308,7 +308,7 @@ fn the_tables_behind_a_statement_are_known() {
     rows.sort_by_key(|row| row.trim().split(' ').next().unwrap().parse::<u32>().unwrap());
     let catalog = draft(&rows.join("\n").replace("    4 2200 risky 20011 e", "")).finish(&routing());
     let path = path_of(&catalog, "postgres", None);
-    let config = crate::config::CacheConfig::default();
+    let config = weir_config::CacheConfig::default();
     let shown = |mut oids: Vec<u32>| {
         oids.sort_unstable();
         oids.iter().map(|oid| (oid % 1000).to_string()).collect::<Vec<_>>().join(",")
@@ -371,7 +371,7 @@ fn of_overloads_the_least_steady_counts_in_whatever_order_they_come() {
             .finish(&routing());
         let path = path_of(&catalog, "postgres", None);
         let facts = weir_sql::facts(text.as_bytes());
-        let text = crate::cache::Text::of(&facts, text, &crate::config::CacheConfig::default());
+        let text = crate::cache::Text::of(&facts, text, &weir_config::CacheConfig::default());
         text.tables_read(&catalog, &path, &[]).is_some()
     };
     assert!(is_kept("1 20010 2200 f i\n1 20011 2200 f i"));
@@ -391,7 +391,7 @@ fn a_view_is_as_steady_as_its_operators() {
         let catalog = draft(&rows).finish(&routing());
         let text = "select a from v";
         let facts = weir_sql::facts(text.as_bytes());
-        let text = crate::cache::Text::of(&facts, text, &crate::config::CacheConfig::default());
+        let text = crate::cache::Text::of(&facts, text, &weir_config::CacheConfig::default());
         text.tables_read(&catalog, &path_of(&catalog, "postgres", None), &[]).is_some()
     };
     for (uses, expected) in [
@@ -419,7 +419,7 @@ fn a_refresh_that_calls_what_writes_may_change_anything() {
     let path = path_of(&catalog, "postgres", Some("public"));
     for (view, expected) in [("m_plain", false), ("m_writes", true), ("m_behind", true)] {
         let sql = format!("refresh materialized view {view}");
-        let text = crate::cache::Text::of(&weir_sql::facts(sql.as_bytes()), &sql, &crate::config::CacheConfig::default());
+        let text = crate::cache::Text::of(&weir_sql::facts(sql.as_bytes()), &sql, &weir_config::CacheConfig::default());
         assert_eq!(text.touches(Some((&catalog, &path))) == Touched::All, expected, "{view}");
     }
 }
@@ -430,7 +430,7 @@ fn a_column_may_be_a_function_of_a_row() {
         1 1317 11 length i f\n2 20100 2200 t r p\n9 postgres public\n13 f";
     let catalog = draft(rows).finish(&routing());
     let path = path_of(&catalog, "postgres", None);
-    let config = crate::config::CacheConfig::default();
+    let config = weir_config::CacheConfig::default();
     for (sql, is_read, is_kept) in [
         ("select t.a from t", true, true),
         ("select t.fine from t", true, true),

@@ -208,7 +208,7 @@ mod tests {
             let cells: Vec<Option<&[u8]>> = cells.iter().map(|cell| Some(cell.as_bytes())).collect();
             draft.row(*part, &cells).unwrap();
         }
-        draft.finish(&crate::config::Config::default().routing)
+        draft.finish(&weir_config::Config::default().routing)
     }
 
     fn name(name: &str) -> Name {

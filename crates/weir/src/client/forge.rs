@@ -11,8 +11,8 @@ use std::hash::Hash;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_config::hba::{Directory, Service};
 use weir_io::reactor::parked;
-use weir_policy::hba::{Directory, Service};
 use weir_wire::scram::{Challenge, SaltedKeys, fingerprint};
 use zeroize::Zeroizing;
 

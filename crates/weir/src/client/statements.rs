@@ -6,14 +6,14 @@ use quick_cache::unsync::Cache;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use weir_config::Config;
+use weir_config::redirect::Goal;
 use weir_policy::cache::Text;
 use weir_policy::catalog::{Hidden, Names};
-use weir_policy::config::Config;
 use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class, Side};
 use weir_policy::rule::Rule;
 use weir_policy::signals::Call;
-use weir_policy::wish::Goal;
 use weir_sql::beyond_ascii::names_beyond_ascii;
 use weir_sql::facts::{Effect, Facts, Hint, Keeps, Leaves, Name, Reset, SessionVerb, Transaction, Verb};
 

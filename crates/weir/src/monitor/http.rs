@@ -14,9 +14,9 @@ use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_config::Config;
 use weir_io::reactor::parked;
 use weir_io::socket::Socket;
-use weir_policy::config::Config;
 
 /// Connections at once; more are closed as they come.
 const CONNECTIONS_MAX: u32 = 32;

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_config::Config;
 use weir_io::reactor::{READ, Reactor, Slot, parked};
 use weir_io::socket::Socket;
-use weir_policy::config::Config;
 use weir_ring::Token;
 
 /// Largest backlog asked of the kernel, which cuts it at `net.core.somaxconn` anyway.

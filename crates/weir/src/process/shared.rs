@@ -25,11 +25,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
+use weir_config::Config;
 use weir_io::reactor::TaskId;
 use weir_io::socket::Ticket;
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
-use weir_policy::config::Config;
 use weir_policy::roles::Roles;
 use weir_policy::settings::Settings;
 

@@ -25,9 +25,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_config::{self as config, Config, IoMethod, Problem, Severity};
 use weir_io::buffers::Buffers;
 use weir_io::reactor::Reactor;
-use weir_policy::config::{self, Config, IoMethod, Problem, Severity};
 
 /// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.
 const WORKER_STACK_BYTES: usize = 16 << 20;

@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use weir_config::{Config, PeerFiles, SslMode, TlsConfig, TlsVersion};
 use weir_io::tls::{ALPN, Tls};
-use weir_policy::config::{Config, PeerFiles, SslMode, TlsConfig, TlsVersion};
 use weir_policy::tls::{Attempt, Check, plan, suites};
 use zeroize::Zeroizing;
 

@@ -14,9 +14,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
+use weir_config::{ClusteringMode, Config, LogDelay, NodeConfig};
 use weir_io::reactor::parked;
 use weir_policy::cluster::{ClusterView, Health, NodeView, Probe, Role};
-use weir_policy::config::{ClusteringMode, Config, LogDelay, NodeConfig};
 use weir_policy::lag::{self, History};
 
 /// Longest time until a node that is down is asked again.

@@ -24,8 +24,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use weir_policy::config::Config;
-use weir_policy::limits::{self, Limits};
+use weir_config::Config;
+use weir_config::limits::{self, Limits};
 use weir_policy::pool::{Backoff, Counts, Fit, Grant, ROOM_PATIENCE_MS, Refused, grant, is_surplus, missing};
 
 use crate::monitor::metrics::NODES_MAX;

@@ -8,8 +8,9 @@ use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::pool::link::Link;
 use std::time::Instant;
+use weir_config::CausalReads;
 use weir_io::reactor::parked;
-use weir_policy::causal::{CausalReads, Covers, Life, Nodes, Seen, Throw};
+use weir_policy::causal::{Covers, Life, Nodes, Seen, Throw};
 use weir_policy::cluster::ClusterView;
 
 /// The server of the session's link has said something, which is about to reach the client.

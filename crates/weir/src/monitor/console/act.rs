@@ -9,8 +9,8 @@ use crate::process::worker::Worker;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_config::SetError;
 use weir_io::reactor::parked;
-use weir_policy::config::SetError;
 use weir_policy::console::{Command, Shutdown, Wish, wish};
 
 /// Time between two looks at whether what a command waits for has happened.

@@ -193,7 +193,7 @@ fn check_overrides(findings: &mut Findings<'_>) {
 fn check_redirects(findings: &mut Findings<'_>) {
     for name in ["user_redirect_preference_list", "database_redirect_preference_list", "app_name_redirect_preference_list"] {
         let text = findings.config.setting(name, None).map(|setting| setting.raw.clone()).unwrap_or_default();
-        if let Err(error) = crate::wish::check_nodes(&text, findings.config) {
+        if let Err(error) = crate::redirect::check_nodes(&text, |id| findings.config.nodes.iter().any(|node| node.id == id)) {
             findings.add(Severity::Error, name, None, format!("\"{name}\": {error}"));
         }
     }
@@ -203,7 +203,7 @@ fn check_redirects(findings: &mut Findings<'_>) {
 fn check_stores(findings: &mut Findings<'_>) {
     let cache = &findings.config.cache;
     let (Some(store), method) = (cache.store(), cache.method) else { return };
-    if let Err(message) = crate::cache::hosts(&store.hosts, store.port) {
+    if let Err(message) = crate::hosts::hosts(&store.hosts, store.port) {
         let name = if method == super::Method::Redis { "memqcache_redis_host" } else { "memqcache_memcached_host" };
         findings.add(Severity::Error, name, None, format!("\"{name}\": {message}"));
     }

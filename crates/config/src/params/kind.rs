@@ -2,12 +2,8 @@
 //!
 //! Why our own number reader: PostgreSQL accepts `0x1F`, `010` (octal), `1.5h`, and rounds a fraction to a whole number
 //! of the next smaller unit first (guc.c, `parse_int` and `convert_to_base_unit`).
-use regex::{Regex, RegexBuilder};
-
 use super::{Value, ValueError};
-
-/// Memory one compiled pattern may take; a longer one is refused instead of eating memory.
-const PATTERN_BYTES_MAX: usize = 1 << 20;
+use crate::pattern::whole_pattern;
 
 /// The form of a parameter's values. Limits are in the unit of the parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -387,15 +383,4 @@ fn read_patterns(name: &str, text: &str, separator: char) -> Result<Value, Value
         patterns.push(whole_pattern(&pattern).map_err(wrong)?);
     }
     Ok(Value::Patterns(patterns))
-}
-
-/// Compiles a pattern that must match a text from its first to its last character, small and capital letters alike.
-pub(crate) fn whole_pattern(pattern: &str) -> Result<Regex, regex::Error> {
-    // Alone first: "a)|(b" must not become valid by the parentheses put around it.
-    RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build()?;
-    RegexBuilder::new(&format!("^(?:{pattern})$"))
-        .case_insensitive(true)
-        .dot_matches_new_line(true)
-        .size_limit(PATTERN_BYTES_MAX)
-        .build()
 }

@@ -1,6 +1,6 @@
 //! Parameters that Pgpool-II does not have.
-use crate::causal::CausalReads;
-use crate::config::{IoMethod, PoolMode, SequenceSessions};
+use crate::CausalReads;
+use crate::{IoMethod, PoolMode, SequenceSessions};
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 

@@ -1,5 +1,5 @@
 //! How the nodes are watched.
-use crate::config::LogDelay;
+use crate::LogDelay;
 
 use super::{Applies, Effect, Group, INT_MAX, Indexed, Kind, Param};
 

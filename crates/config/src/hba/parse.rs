@@ -4,7 +4,7 @@ use super::address::{self, Address, Network};
 use super::ldap::Directory;
 use super::tokens::{self, Line, Loader, Token};
 use super::{Admits, Certificate, CertificateName, Connection, Method, Rule, Word, problem};
-use crate::config::{Problem, Severity};
+use crate::{Problem, Severity};
 use regex::{Regex, RegexBuilder};
 use std::path::Path;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ pub use address::Network;
 pub use ldap::{Directory, Scope, Steps};
 pub use tokens::{LoadError, Loader};
 
-use crate::config::{Problem, Severity};
+use crate::{Problem, Severity};
 use address::Address;
 use core::net::IpAddr;
 use ident::IdentMaps;

@@ -2,8 +2,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use weir_policy::config::{self, ClusteringMode, Config, LogLevel, Outcome, PoolMode, Severity, Source};
-use weir_policy::params::{self, Applies, Effect, Indexed};
+use weir_config::params::{self, Applies, Effect, Indexed};
+use weir_config::{self as config, ClusteringMode, Config, LogLevel, Outcome, PoolMode, Severity, Source};
 
 /// One case of `config_cases.txt`.
 struct Case {

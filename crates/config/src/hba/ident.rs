@@ -3,7 +3,7 @@
 use super::parse::{pattern, user};
 use super::tokens::{self, Line, Loader};
 use super::{Fit, Visit, Word, problem};
-use crate::config::Problem;
+use crate::Problem;
 use regex::Regex;
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The configuration: what `pgpool.conf` and the command line say, as typed fields.
+//! The configuration: what `pgpool.conf`, the command line and the files beside it say, as typed fields.
 //!
 //! In: bytes of files, through a closure of the caller. Out: a [`Config`], or every problem found. No IO.
 //! Why `settings` beside the typed fields: reload, SHOW and error messages need the text and where it came from.
@@ -7,18 +7,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::params::{self, Indexed, Param};
+use crate::params::{Indexed, Param};
 
 mod check;
+pub mod databases;
 mod encryption;
+pub mod hba;
+pub mod hosts;
+pub mod import;
+pub mod limits;
 mod lines;
 mod notices;
 mod page;
+pub mod params;
+pub mod passwd;
+mod pattern;
 mod problem;
 mod read;
+pub mod redirect;
 mod reload;
+mod routing;
 mod show;
 mod types;
+pub mod unasked;
+mod value;
 
 pub use check::unnamed_role_user;
 pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
@@ -26,10 +38,11 @@ pub use page::{reference_page, sample_file};
 pub use problem::{Outcome, Problem, Severity};
 pub use read::{read, read_with};
 pub use reload::{SetError, reload};
+pub use routing::{CausalReads, OnWrite};
 pub use show::{ShowError, Shown, show_all, show_one};
 pub use types::{
     AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
-    LogLevel, Method, NodeConfig, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig, TcpConfig,
+    LogLevel, Method, NodeConfig, Override, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig, TcpConfig,
 };
 
 /// Everything the proxy is told by its operator.

@@ -1,7 +1,7 @@
 //! Which statement goes to which node.
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param, Value};
-use crate::transaction::OnWrite;
-use crate::wish::{Redirect, read_redirects};
+use crate::OnWrite;
+use crate::redirect::{Redirect, read_redirects};
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Route, ..super::ROW };

@@ -1,6 +1,6 @@
 //! Cache of query results.
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
-use crate::config::Method;
+use crate::Method;
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Cache, ..super::ROW };

@@ -4,7 +4,7 @@
 //! `pgbouncer.ini`: `name = dbname=shop user=app password='secret' pool_mode=session pool_size=20 connect_query='SET ...'`.
 //! Source: PgBouncer's manual, "Section [databases]", and `parse_database` in its loader.c.
 
-use crate::config::PoolMode;
+use crate::PoolMode;
 use crate::passwd::Secret;
 use std::collections::BTreeMap;
 use std::sync::Arc;

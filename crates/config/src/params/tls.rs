@@ -2,7 +2,7 @@
 use std::path::PathBuf;
 
 use super::{Applies, Effect, Group, Indexed, Kind, Param, Value};
-use crate::config::{ChannelBinding, SslMode, TlsVersion};
+use crate::{ChannelBinding, SslMode, TlsVersion};
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Tls, ..super::ROW };

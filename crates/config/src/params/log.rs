@@ -1,7 +1,7 @@
 //! Logging and files.
 use std::path::PathBuf;
 
-use crate::config::LogLevel;
+use crate::LogLevel;
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 

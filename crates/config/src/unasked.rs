@@ -3,8 +3,8 @@
 //! In: the configuration, the rules, the number of users with a password. Out: warnings. No IO.
 //! Whether servers let this machine in without a password is another matter: they must be asked.
 
-use crate::config::{Config, Problem, Severity};
 use crate::hba::{Admits, Hba};
+use crate::{Config, Problem, Severity};
 
 /// A warning for each way in. `rules` are those in force, `users` the lines of `pool_passwd` that can be used.
 pub fn warnings(config: &Config, rules: Option<&Hba>, users: usize) -> Vec<Problem> {
@@ -42,14 +42,13 @@ fn without_rules(config: &Config, users: usize) -> Option<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
     use crate::hba::{LoadError, Loader};
     use std::path::Path;
 
     /// The warnings of a configuration (`;` for line ends) with these rules, and this many users.
     fn check(conf: &str, rules: &str, users: usize, expected: &str) {
         let conf = format!("backend_hostname0 = 'a'\n{}", conf.replace(';', "\n"));
-        let outcome = config::read(Path::new("c"), &mut |_| Ok(conf.clone().into_bytes()));
+        let outcome = crate::read(Path::new("c"), &mut |_| Ok(conf.clone().into_bytes()));
         let config = outcome.config.unwrap_or_else(|| panic!("{:?}", outcome.problems));
         let mut file = |_: &Path| Ok(rules.replace(';', "\n").into_bytes());
         let mut folder = |_: &Path| Err(LoadError::NotFound);

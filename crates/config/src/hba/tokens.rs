@@ -4,7 +4,7 @@
 //! closed on its line is an error here, PostgreSQL closes it silently.
 
 use super::problem;
-use crate::config::Problem;
+use crate::Problem;
 use std::path::{Path, PathBuf};
 
 /// Includes inside includes, as in PostgreSQL (`CONF_FILE_MAX_DEPTH`).

@@ -1,5 +1,5 @@
 //! The PostgreSQL servers and how they are kept equal.
-use crate::config::ClusteringMode;
+use crate::ClusteringMode;
 
 use super::{Applies, Effect, Group, Indexed, Kind, Param};
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use regex::Regex;
 
 use super::encryption::SslMode;
-use crate::causal::CausalReads;
-use crate::transaction::OnWrite;
-use crate::wish::Redirect;
+use crate::redirect::Redirect;
+use crate::routing::{CausalReads, OnWrite};
+use crate::value::Value;
 
 /// One PostgreSQL server.
 #[derive(Debug, Clone, PartialEq)]
@@ -273,7 +273,15 @@ pub struct LimitConfig {
     /// Time a client may do nothing within a transaction.
     pub idle_transaction_ms: u64,
     /// What is different for some users and databases.
-    pub overrides: Vec<crate::limits::Override>,
+    pub overrides: Vec<Override>,
+}
+
+/// One entry of `limit_override_list`.
+#[derive(Clone, Debug)]
+pub struct Override {
+    pub(crate) user: Option<String>,
+    pub(crate) database: Option<String>,
+    pub(crate) values: Vec<(&'static str, Value)>,
 }
 
 /// The administration console and what monitoring reads.

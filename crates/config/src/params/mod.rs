@@ -4,7 +4,7 @@
 //! these rows, so a new parameter is one row here and one field in `Config`.
 //! Numbered ports have the documented value as default (5432, 9000, 9999, 9694): Pgpool-II's built-in 0 means "not set"
 //! there and is outside of its own range.
-use crate::config::Config;
+use crate::Config;
 
 mod admin;
 mod auth;
@@ -20,13 +20,11 @@ mod pool;
 mod recovery;
 mod route;
 mod tls;
-mod value;
 mod watchdog;
 mod weir;
 
+pub use crate::value::{Value, ValueError};
 pub use kind::Kind;
-pub(crate) use kind::whole_pattern;
-pub use value::{Value, ValueError};
 
 /// Largest value of a 32-bit integer parameter, where Pgpool-II names no smaller one.
 pub const INT_MAX: i64 = 2_147_483_647;

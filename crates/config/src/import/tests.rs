@@ -1,6 +1,6 @@
 use super::*;
 use crate::hba::{Hba, LoadError, Loader};
-use crate::{config, params};
+use crate::params;
 use std::path::Path;
 
 fn run(text: &str) -> Import {
@@ -8,8 +8,8 @@ fn run(text: &str) -> Import {
 }
 
 /// The configuration that comes of it, which must be one without problems.
-fn config_of(import: &Import) -> config::Config {
-    let outcome = config::read(Path::new("pgpool.conf"), &mut |_| Ok(import.conf.clone().into_bytes()));
+fn config_of(import: &Import) -> crate::Config {
+    let outcome = crate::read(Path::new("pgpool.conf"), &mut |_| Ok(import.conf.clone().into_bytes()));
     assert!(outcome.problems.is_empty(), "{:?}\n{}", outcome.problems, import.conf);
     outcome.config.expect("there are no problems")
 }
@@ -68,7 +68,7 @@ fn a_setup_becomes_a_configuration_that_says_the_same() {
     assert!(config.log.file.is_used && !config.routing.load_balance && config.auth.use_hba);
     let of = |user: &str, database: &str| crate::limits::of(&config, user, database);
     assert_eq!((of("ann", "shop").pool_size, of("joe", "x").query_ms), (50, 2500));
-    assert_eq!(of("joe", "x").mode, config::PoolMode::Session);
+    assert_eq!(of("joe", "x").mode, crate::PoolMode::Session);
     let connections = |user: &str, database: &str| (of(user, database).links_per_database, of(user, database).links_per_user);
     assert_eq!([connections("ann", "x"), connections("ann", "shop"), connections("joe", "x")], [(100, 7), (60, 7), (100, 3)]);
 }
@@ -87,11 +87,11 @@ fn what_has_no_equal_is_named_with_its_line() {
 fn an_empty_file_means_what_pgbouncer_does_by_default() {
     let import = run("[databases]\na = host=h\n[pgbouncer]\nlisten_addr = 127.0.0.1\n");
     let config = config_of(&import);
-    assert_eq!((config.pool.mode, config.pool.size, config.port), (config::PoolMode::Session, 20, 6432));
+    assert_eq!((config.pool.mode, config.pool.size, config.port), (crate::PoolMode::Session, 20, 6432));
     assert_eq!(config.pool.connection_life_time_ms, 3_600_000);
     assert!(config.log.connections && config.log.disconnections);
     assert_eq!((config.pool.check_query.as_str(), config.pool.check_after_ms), (";", 30_000));
-    assert_eq!(config.nodes[0].ssl_mode, config::SslMode::Prefer);
+    assert_eq!(config.nodes[0].ssl_mode, crate::SslMode::Prefer);
     assert_eq!(import.notes, []);
     assert_eq!(rules_of(&import), ["local \"a\",\"pgbouncer\" all md5", "host \"a\",\"pgbouncer\" all all md5"]);
 }
@@ -208,8 +208,8 @@ fn several_hosts_of_a_database_are_one_cluster_that_needs_a_user() {
     assert_eq!(config.nodes.iter().map(|node| node.port).collect::<Vec<_>>(), [5432, 5433]);
     assert!(!import.conf.lines().any(|line| line.starts_with("sr_check_user")), "{}", import.conf);
     assert!(notes_of(&import)[0].contains("Set sr_check_user"));
-    assert!(config::unnamed_role_user(&config).is_some(), "check says so, too");
-    assert_eq!(config::unnamed_role_user(&config_of(&run("[databases]\n* = host=h1\n[pgbouncer]\n"))), None);
+    assert!(crate::unnamed_role_user(&config).is_some(), "check says so, too");
+    assert_eq!(crate::unnamed_role_user(&config_of(&run("[databases]\n* = host=h1\n[pgbouncer]\n"))), None);
 }
 
 #[test]
