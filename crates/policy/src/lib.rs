@@ -1,12 +1,8 @@
 //! Every decision Weir takes, as pure functions of facts, time and dice. No IO, no clock, no randomness.
-pub mod builtin;
 pub mod by_sql;
-pub mod cache;
-pub mod catalog;
 pub mod causal;
 pub mod cluster;
 pub mod console;
-pub mod functions;
 pub mod inventory;
 pub mod lag;
 pub mod listening;
@@ -19,7 +15,6 @@ pub mod prepared;
 pub mod replies;
 pub mod roles;
 pub mod route;
-pub mod rule;
 pub mod sequences;
 pub mod settings;
 pub mod signals;

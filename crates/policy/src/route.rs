@@ -6,8 +6,8 @@
 use crate::causal::Nodes;
 use crate::cluster::{ClusterView, NodeIndex};
 use crate::pick::pick_reader;
-use crate::rule::Rule;
 use crate::wish::Wish;
+use weir_catalog::rule::Rule;
 use weir_config::Config;
 use weir_config::redirect::Goal;
 use weir_sql::facts::{Begin, Effect, Facts, Hint, Isolation, Name, Transaction};

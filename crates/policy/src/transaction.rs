@@ -8,13 +8,10 @@
 //! reads: what a standby refuses and the primary does not can then still go there.
 
 use crate::route::{Class, Side};
-use crate::rule::Rule;
+use weir_catalog::OF_TRANSACTIONS;
+use weir_catalog::rule::Rule;
 use weir_config::OnWrite;
 use weir_sql::facts::{Begin, Isolation};
-
-/// Parameters that shape transactions of which no server knows yet, and of which the catalog says what sessions begin with.
-pub const OF_TRANSACTIONS: [&str; 3] =
-    ["default_transaction_isolation", "idle_in_transaction_session_timeout", "transaction_timeout"];
 
 /// What a session begins its transactions with, if they do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! In: texts. Out: a wish, or none. `route` obeys it where it can.
 
-use crate::rule::Rule;
+use weir_catalog::rule::Rule;
 use weir_config::RoutingConfig;
 use weir_config::redirect::{Goal, Redirect};
 use weir_sql::facts::Hint;

@@ -25,13 +25,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use weir_catalog::functions::Books;
+use weir_catalog::rule::Rule;
 use weir_config::limits::{self, Limits};
 use weir_config::{Config, SslMode};
 use weir_io::buffers::Buffers;
 use weir_io::reactor::{NO_TASK, Reactor, TaskId};
 use weir_policy::cluster::ClusterView;
-use weir_policy::functions::Books;
-use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
 use weir_policy::transaction::HeldLimits;
 

@@ -15,9 +15,9 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_cache::{Admission, Deps, Outcome, Price, Reads, Slot, Text, Versions};
 use weir_config::CacheConfig;
 use weir_io::reactor::TaskId;
-use weir_policy::cache::{Admission, Deps, Outcome, Price, Reads, Slot, Text, Versions};
 
 /// Slots of tables: 256 KB. Tables beyond share them, and make each other's answers untrue.
 const SLOTS: usize = 16 << 10;

@@ -4,7 +4,7 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use weir_policy::cache::{Covered, Deps, FollowError, Follower, History, Proof, Proving, Round, Slot, Standing, Versions};
+use weir_cache::{Covered, Deps, FollowError, Follower, History, Proof, Proving, Round, Slot, Standing, Versions};
 
 /// `behind_since` of one that has taken in all that is known of.
 const NOT_BEHIND: u64 = u64::MAX;
@@ -217,7 +217,7 @@ fn follows(follower: &Follower, primary: Option<u16>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_policy::cache::Snapshot;
+    use weir_cache::Snapshot;
 
     #[test]
     fn one_that_is_forgotten_and_made_anew_keeps_nothing_out_for_ever() {

@@ -19,10 +19,10 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_cache::{Doorkeeper, Kept, Ring, Seen, Shards};
 use weir_config::hosts::{Host, hosts};
 use weir_config::{CacheConfig, Method, StoreConfig};
 use weir_io::reactor::{NO_TASK, TaskId};
-use weir_policy::cache::{Doorkeeper, Kept, Ring, Seen, Shards};
 use weir_wire::store::{Ask, Dialect, Expect, Told, is_moved, is_moving};
 
 /// Longest value that is read. Answers that come near it are not stored.
@@ -305,7 +305,7 @@ impl Stores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_policy::cache::{Deps, Why};
+    use weir_cache::{Deps, Why};
 
     /// With one host, which is there.
     fn stores(answer_bytes_max: usize, follows_wal: bool) -> Rc<Stores> {

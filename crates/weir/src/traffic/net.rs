@@ -14,10 +14,10 @@ use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::traffic::judging;
 use std::rc::Rc;
+use weir_catalog::rule::Rule;
 use weir_policy::net::{Verdict, judge};
 use weir_policy::replies::Replies;
 use weir_policy::route::{Class, Side};
-use weir_policy::rule::Rule;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};
 
 /// Bytes of messages that are kept for one session. Beyond, its reads under way have no net.

@@ -10,11 +10,11 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use weir_cache::Shards;
 use weir_config::SslMode;
 use weir_config::hosts::Host;
 use weir_io::socket::Socket;
 use weir_io::tls::explain;
-use weir_policy::cache::Shards;
 use weir_policy::tls::plan;
 use weir_wire::store::{Ask, Dialect, Expect, Told};
 

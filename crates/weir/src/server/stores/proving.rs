@@ -6,7 +6,7 @@ use crate::server::answers::Flight;
 use crate::server::catalogs::Database;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use weir_policy::cache::{Deps, Kept, Proving, Why};
+use weir_cache::{Deps, Kept, Proving, Why};
 
 /// Longest wait for a proof. The log is not taken in as it should be then, and nothing is served.
 const PROOF_WAIT_MS: u64 = 2000;

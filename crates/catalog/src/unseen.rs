@@ -8,10 +8,13 @@ use super::draft::{Cells, Draft, DraftError, number, word};
 use super::tables::closure;
 use super::{Catalog, Names};
 use crate::functions::Functions;
-use crate::inventory::NAMES_MAX;
+
 use regex::Regex;
 use std::collections::BTreeSet;
 use weir_sql::facts::Name;
+
+/// Names of parameters asked for at once.
+pub const NAMES_MAX: usize = 256;
 
 /// By which ways of using a database something may be left that no text shows; also what of them a statement does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,7 +200,7 @@ impl Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::PARTS;
+    use crate::PARTS;
 
     const SOURCES: usize = PARTS.len() - 2;
     const HIDDEN: usize = PARTS.len() - 1;

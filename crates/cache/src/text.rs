@@ -1,6 +1,6 @@
 //! What a text says about the cache, before anybody looks into the catalog.
 
-use crate::catalog::{Catalog, Names, Path, Touched};
+use weir_catalog::{Catalog, Names, Path, Touched};
 use weir_config::CacheConfig;
 use weir_sql::facts::{Changes, Effect, Ending, Facts, Name, SessionVerb, Transaction};
 

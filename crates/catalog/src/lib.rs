@@ -6,9 +6,12 @@
 //! Compact, since there is one for each database in use: an object takes 12 bytes and its name. What a view reads and calls is worked
 //! out once, when the catalog is made; a view is then one byte like a table.
 
+pub mod builtin;
 mod draft;
+pub mod functions;
 mod path;
 mod query;
+pub mod rule;
 mod tables;
 mod unseen;
 
@@ -16,12 +19,14 @@ pub use draft::{Draft, DraftError};
 pub use path::{Path, Who};
 pub use query::{ANSWERS_FINGERPRINT, DEFAULTS_FINGERPRINT, FINGERPRINT, PARTS, Part};
 pub use tables::Touched;
-pub use unseen::Hidden;
+pub use unseen::{Hidden, NAMES_MAX};
 
-use crate::builtin;
 use crate::rule::Rule;
-use crate::transaction::OF_TRANSACTIONS;
 use weir_sql::facts::{Facts, Name};
+
+/// Parameters that shape transactions of which no server knows yet, and of which the catalog says what sessions begin with.
+pub const OF_TRANSACTIONS: [&str; 3] =
+    ["default_transaction_isolation", "idle_in_transaction_session_timeout", "transaction_timeout"];
 
 /// First number of an object that a user made. Source: `FirstNormalObjectId` in transam.h.
 pub const FIRST_USER_OID: u32 = 16_384;

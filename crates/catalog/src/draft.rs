@@ -3,8 +3,8 @@
 use super::path::Defaults;
 use super::tables::{Tables, TablesDraft, in_order};
 use super::{Catalog, FIRST_USER_OID, Fate, Object, Objects, PARTS};
+use crate::OF_TRANSACTIONS;
 use crate::builtin;
-use crate::transaction::OF_TRANSACTIONS;
 use regex::Regex;
 use std::collections::HashSet;
 use weir_config::RoutingConfig;
