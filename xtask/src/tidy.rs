@@ -72,6 +72,7 @@ const TESTS: &[&str] = &[
     "crates/wire/tests",
     "crates/sql/tests",
     "crates/config/tests",
+    "crates/cache/tests",
     "crates/ring/tests",
     "crates/demo/tests",
     "crates/weir/tests",

@@ -1,4 +1,4 @@
-//! Every decision Weir takes, as pure functions of facts, time and dice. No IO, no clock, no randomness.
+//! Decisions about sessions, their statements and server connections, as pure functions of facts, time and dice. No IO, no clock, no randomness.
 pub mod by_sql;
 pub mod causal;
 pub mod cluster;

@@ -2,7 +2,7 @@
 //! caching need to know, and the tree is dropped.
 //!
 //! Invariants: no text panics, aborts or overflows a stack (`walk` keeps its own); nothing here decides anything;
-//! `facts` and `skeleton` build without the C parser, so that `policy` compiles in seconds.
+//! `facts` and `skeleton` build without the C parser, so that the crates of decisions compile in seconds.
 //!
 //! What the parser assumes and the caller must know: the names in the text are UTF-8 as a database in UTF-8 has them, and
 //! `standard_conforming_strings` is on. In a session where the one is untrue, names beyond ASCII are others than they are here

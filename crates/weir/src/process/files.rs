@@ -1,4 +1,4 @@
-//! The files an operator writes: where they are, and how they are read. What they mean is `weir_policy`'s.
+//! The files an operator writes: where they are, and how they are read. What they mean is `weir_config`'s.
 
 use crate::client::access::AccessFiles;
 use crate::process::tls_files::{self as tls_files, TlsFileError, TlsFiles};

@@ -126,7 +126,7 @@ pub struct PoolSet {
     /// Who the clients are, and their name for the database.
     pub client_user: Arc<str>,
     pub client_database: Arc<str>,
-    /// What the servers know: `policy::databases` says for whom they differ.
+    /// What the servers know: `config::databases` says for whom they differ.
     pub user: Arc<str>,
     pub database: Arc<str>,
     /// What new server connections ran first; empty: nothing. Answers may show it.

@@ -1,4 +1,4 @@
-//! Answers kept for all sessions, and what makes them untrue. Decisions are `policy::cache`'s.
+//! Answers kept for all sessions, and what makes them untrue. Decisions are `weir_cache`'s.
 //!
 //! An answer is the bytes to send. It is found by a key that holds all that shapes it, and given out only while its tables are as they
 //! were when its question was sent: so a write costs as much as it has tables, whatever is kept, and what became untrue goes when it is

@@ -1,5 +1,5 @@
 //! How far the log of a database was taken in, for all threads. Written by the task in `follower` and by `sampler`, on the first worker;
-//! read whenever an answer may come from memory. Decisions are `policy::cache`'s.
+//! read whenever an answer may come from memory. Decisions are `weir_cache`'s.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -192,7 +192,7 @@ impl Follow {
         Some(result)
     }
 
-    /// What an answer is proven for that came before this round began; see `policy::cache::Proof`. Void if another node than the one that is
+    /// What an answer is proven for that came before this round began; see `cache::Proof`. Void if another node than the one that is
     /// followed is the primary by now.
     pub fn prove(&self, primary: Option<u16>, deps: &Deps, round: u64) -> Proving {
         let machine = self.machine.lock();

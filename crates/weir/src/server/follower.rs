@@ -2,7 +2,7 @@
 //!
 //! One task of the first worker for each database whose answers somebody wants to keep, with one connection and one slot, which is
 //! temporary: it goes with the connection, and keeps nothing back on the primary after it. What arrives is taken in at once and kept
-//! nowhere, so that there is nothing that could fill up. Decisions are `policy::cache`'s (`Follower`), what is known lies in `follow`.
+//! nowhere, so that there is nothing that could fill up. Decisions are `weir_cache`'s (`Follower`), what is known lies in `follow`.
 
 use crate::monitor::fault::sqlstate;
 use crate::monitor::log::{Level, Who};

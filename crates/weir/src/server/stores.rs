@@ -1,5 +1,5 @@
 //! A worker's side of the stores answers are kept in: memcached or Redis. A store holds bytes under keys, and nothing else: Weirs do not
-//! coordinate through it, and what it gives is believed only as far as it proves itself (`policy::cache::Kept`). The bytes are moved by
+//! coordinate through it, and what it gives is believed only as far as it proves itself (`cache::Kept`). The bytes are moved by
 //! `shelf`, a task for each host.
 //!
 //! A key is at one host (`Ring`). A host that is gone, slow or full costs misses.

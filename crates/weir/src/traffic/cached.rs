@@ -1,5 +1,5 @@
 //! A session and the cache of answers: what it is answered from memory, what of its answers is stored, and what its writes make untrue.
-//! The protocol is `policy::cache`'s, what is kept lies in `answers`.
+//! The protocol is `weir_cache`'s, what is kept lies in `answers`.
 //!
 //! Only with nothing under way: then one of our answers stands where one of the server's would, and a session's own writes are settled. In
 //! transactions only while no server knows of them (`begun`). Without a cache all of this is one look at a pointer.

@@ -1,4 +1,4 @@
-//! Ends statements, transactions and sessions that take longer than they may. `policy::limits` decides; this obeys.
+//! Ends statements, transactions and sessions that take longer than they may. `policy::overtime` decides; this obeys.
 
 use crate::client::session_card::Doing;
 use crate::monitor::fault::{Fault, sqlstate};

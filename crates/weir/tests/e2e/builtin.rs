@@ -1,4 +1,4 @@
-//! The lists of what PostgreSQL itself brings (`policy/src/builtin.rs`), held against the server under test.
+//! The lists of what PostgreSQL itself brings (`catalog/src/builtin.rs`), held against the server under test.
 
 use crate::support::Ground;
 use crate::support::raw::Failure;

@@ -1,5 +1,5 @@
 //! Answers on their way to a store that Weirs share. Each waits here until the primary's log proves it for a position
-//! (`policy::cache::Proof`): a few milliseconds, in which its client has its answer already.
+//! (`cache::Proof`): a few milliseconds, in which its client has its answer already.
 
 use super::{Digest, Stores, UNSENT_BYTES_MAX};
 use crate::server::answers::Flight;
