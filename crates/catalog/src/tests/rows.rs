@@ -60,7 +60,7 @@ pub fn draft(rows: &str) -> Draft {
     let mut draft = Draft::default();
     for row in rows.lines().map(str::trim).filter(|row| !row.is_empty()) {
         let mut words = row.split(' ');
-        let part: usize = words.next().unwrap().parse().unwrap();
+        let part: usize = words.next().and_then(|part| part.parse().ok()).expect("a row begins with its part");
         let mut cells: Vec<String> = words.map(|word| word.replace('~', " ")).collect();
         if part == 8 {
             cells[1] = if cells[1] == "t" { "t" } else { "f" }.into();
