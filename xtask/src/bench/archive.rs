@@ -104,4 +104,16 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(names, expected);
     }
+
+    #[test]
+    fn the_kept_files_are_of_the_same_peers() {
+        let archive = Archive::read(crate::root()).expect("kept results");
+        for program in ["PostgreSQL", "pgbouncer", "pgpool"] {
+            let mut versions = FILES.map(|file| archive.fact(file, program)).to_vec();
+            // A file that needs no PgBouncer was measured without.
+            versions.retain(|version| !version.contains(crate::bench::programs::UNASKED));
+            versions.dedup();
+            assert_eq!(versions.len(), 1, "one table shows several versions of {program}: {versions:?}; measure all files again");
+        }
+    }
 }
