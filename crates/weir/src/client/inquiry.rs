@@ -4,7 +4,6 @@
 //! was said is believed for `auth_cache_time`. Nothing a client sends shapes the connection: it has its own login and settings, the
 //! user's name travels as a value, and only `pg_catalog` is searched.
 
-use crate::io::reactor::parked;
 use crate::process::worker::Worker;
 use crate::server::pool::link::inquiry::Line;
 use crate::server::pool::link::{Address, Login, OpenError, Talk};
@@ -12,7 +11,8 @@ use crate::server::pool::login;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_policy::passwd::Secret;
+use weir_config::passwd::Secret;
+use weir_io::reactor::parked;
 use weir_wire::back as server;
 use weir_wire::frame::{back, front};
 use weir_wire::write;

@@ -21,9 +21,9 @@ pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, take
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_catalog::Hidden;
+use weir_catalog::functions::Verdict;
 use weir_policy::by_sql::{Change, Entry};
-use weir_policy::catalog::Hidden;
-use weir_policy::functions::Verdict;
 use weir_policy::inventory::{Answer, MadeUp, SOURCES_MAX, settings_after, told_by};
 use weir_policy::replies::Expect;
 use weir_policy::settings::Settings;

@@ -13,7 +13,7 @@ use changes::{Brought, Entered};
 use left::{Left, Resetting};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use weir_policy::cache::Slot;
+use weir_cache::Slot;
 use weir_policy::replies::Replies;
 
 /// Transaction status of a server connection at rest. Source: PostgreSQL manual, `ReadyForQuery`.

@@ -1,8 +1,6 @@
 //! A very small HTTP server: metrics for Prometheus, and two questions an orchestrator asks. No request has a body, each connection
 //! serves one; time, size and number of connections are bounded, so that whoever dawdles holds nobody up.
 
-use crate::io::reactor::parked;
-use crate::io::socket::Socket;
 use crate::monitor::exposition;
 use crate::monitor::log::Level;
 use crate::process::inherit::Inherited;
@@ -16,7 +14,9 @@ use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_policy::config::Config;
+use weir_config::Config;
+use weir_io::reactor::parked;
+use weir_io::socket::Socket;
 
 /// Connections at once; more are closed as they come.
 const CONNECTIONS_MAX: u32 = 32;

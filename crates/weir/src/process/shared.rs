@@ -3,14 +3,12 @@
 use crate::client::access::{Access, AccessFiles};
 use crate::client::seats::Seats;
 use crate::client::session_card::Cards;
-use crate::io::reactor::TaskId;
-use crate::io::socket::Ticket;
-use crate::io::tls::files::TlsFiles;
 use crate::monitor::gates::Gates;
 use crate::monitor::log::{Level, Log};
 use crate::monitor::metrics::Counters;
 use crate::monitor::probes::Probes;
 use crate::monitor::stats::Table;
+use crate::process::tls_files::TlsFiles;
 use crate::server::answers::Answers;
 use crate::server::catalogs::{Catalogs, Database};
 use crate::server::pool::Pools;
@@ -27,9 +25,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
+use weir_config::Config;
+use weir_io::reactor::TaskId;
+use weir_io::socket::Ticket;
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
-use weir_policy::config::Config;
 use weir_policy::roles::Roles;
 use weir_policy::settings::Settings;
 
@@ -240,7 +240,7 @@ impl Shared {
             settings_sweep_at: AtomicUsize::new(SETTINGS_SWEEP_MIN),
             settings_made: AtomicU64::new(0),
             nudged: AtomicBool::new(false),
-            prober: AtomicU32::new(crate::io::reactor::NO_TASK),
+            prober: AtomicU32::new(weir_io::reactor::NO_TASK),
             reader: OnceLock::new(),
         }
     }

@@ -1,8 +1,6 @@
 //! Builds what threads share, starts them, and obeys signals until all is over.
 
 use crate::counted;
-use crate::io::buffers::Buffers;
-use crate::io::reactor::Reactor;
 use crate::monitor::http;
 use crate::monitor::log::{Level, Log};
 use crate::monitor::views;
@@ -27,7 +25,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_policy::config::{self, Config, IoMethod, Problem, Severity};
+use weir_config::{self as config, Config, IoMethod, Problem, Severity};
+use weir_io::buffers::Buffers;
+use weir_io::reactor::Reactor;
 
 /// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.
 const WORKER_STACK_BYTES: usize = 16 << 20;

@@ -11,7 +11,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
-use weir_policy::catalog::{Catalog, Hidden};
+use weir_catalog::{Catalog, Hidden};
 
 /// Number of what is known of a database.
 pub type Edition = u64;
@@ -108,11 +108,11 @@ impl Database {
             sessions: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             wanted_empty: AtomicBool::new(false),
-            task: AtomicU32::new(crate::io::reactor::NO_TASK),
+            task: AtomicU32::new(weir_io::reactor::NO_TASK),
             user: Mutex::default(),
             report: Mutex::default(),
             follow: Follow::default(),
-            follow_task: AtomicU32::new(crate::io::reactor::NO_TASK),
+            follow_task: AtomicU32::new(weir_io::reactor::NO_TASK),
             marks: Default::default(),
             print: AtomicU64::new(0),
         }
@@ -247,7 +247,7 @@ impl Database {
         self.wanted_empty.store(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
         self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
-        self.task.store(crate::io::reactor::NO_TASK, Ordering::SeqCst);
+        self.task.store(weir_io::reactor::NO_TASK, Ordering::SeqCst);
         self.watched.store(false, Ordering::SeqCst);
     }
 

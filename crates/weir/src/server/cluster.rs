@@ -4,7 +4,6 @@
 //! (`Shared::nudge_prober`: a connection that broke, a write that was refused). Each node's answer counts when it comes. Decisions are
 //! `policy::cluster`'s.
 
-use crate::io::reactor::parked;
 use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, seconds};
 use crate::process::worker::Worker;
@@ -15,8 +14,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
+use weir_config::{ClusteringMode, Config, LogDelay, NodeConfig};
+use weir_io::reactor::parked;
 use weir_policy::cluster::{ClusterView, Health, NodeView, Probe, Role};
-use weir_policy::config::{ClusteringMode, Config, LogDelay, NodeConfig};
 use weir_policy::lag::{self, History};
 
 /// Longest time until a node that is down is asked again.

@@ -2,9 +2,8 @@
 //!
 //! One task of the first worker for each database whose answers somebody wants to keep, with one connection and one slot, which is
 //! temporary: it goes with the connection, and keeps nothing back on the primary after it. What arrives is taken in at once and kept
-//! nowhere, so that there is nothing that could fill up. Decisions are `policy::cache`'s (`Follower`), what is known lies in `follow`.
+//! nowhere, so that there is nothing that could fill up. Decisions are `weir_cache`'s (`Follower`), what is known lies in `follow`.
 
-use crate::io::reactor::parked;
 use crate::monitor::fault::sqlstate;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
@@ -20,7 +19,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use weir_policy::cache::{FollowError, History, Slot};
+use weir_cache::{FollowError, History, Slot};
+use weir_io::reactor::parked;
 use weir_policy::causal::read_position;
 use weir_wire::frame::{WireError, back, front};
 use weir_wire::stream::{COPY_BOTH, Change, Piece, Plugin, Stream, Table, read_change, status};
@@ -103,7 +103,7 @@ struct Duty {
 
 impl Drop for Duty {
     fn drop(&mut self) {
-        self.database.follow_task.store(crate::io::reactor::NO_TASK, Ordering::SeqCst);
+        self.database.follow_task.store(weir_io::reactor::NO_TASK, Ordering::SeqCst);
         self.database.follow.close(self.w.shared.positions.next_round());
     }
 }

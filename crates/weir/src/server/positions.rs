@@ -5,8 +5,9 @@
 use crate::monitor::metrics::NODES_MAX;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use weir_config::CausalReads;
 use weir_policy::causal::waiting::{ALL_ROUNDS, Shows};
-use weir_policy::causal::{CausalReads, Covers, Lag, Life, Mark, Seen, is_hopeful};
+use weir_policy::causal::{Covers, Lag, Life, Mark, Seen, is_hopeful};
 
 /// `behind_since` of a standby that has replayed all that is known of.
 const NOT_BEHIND: u64 = 0;
@@ -80,7 +81,7 @@ impl Default for Positions {
             wanted: AtomicU64::new(1),
             is_urgent: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            task: AtomicU32::new(crate::io::reactor::NO_TASK),
+            task: AtomicU32::new(weir_io::reactor::NO_TASK),
             waiters: Mutex::default(),
             waiting: AtomicU32::new(0),
             published: AtomicU64::new(0),

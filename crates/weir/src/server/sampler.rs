@@ -5,7 +5,6 @@
 //! for work every `causal_sample_period`; after a while without any they set no timer, and are woken. A question costs no allocation.
 //! Decisions are `policy::causal`'s.
 
-use crate::io::reactor::{TaskId, parked};
 use crate::monitor::log::Level;
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
@@ -17,11 +16,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_policy::cache::{History, Round, Snapshot};
+use weir_cache::{History, Round, Snapshot};
+use weir_config::Config;
+use weir_io::reactor::{TaskId, parked};
 use weir_policy::causal::waiting::{Shows, Waiting};
 use weir_policy::causal::{Board, Covers, Doubts, Era, Life, Replayed, Word, end_of_record, read_position};
 use weir_policy::cluster::{Health, Role};
-use weir_policy::config::Config;
 use weir_wire::back::read_columns;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::write;
@@ -592,7 +592,7 @@ fn read_said(row: &[u8]) -> Option<Answer<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_policy::config::SslMode;
+    use weir_config::SslMode;
 
     fn address() -> Address {
         Address { node: 1, hostname: "h".into(), port: 1, connect_timeout_ms: 0, ssl_mode: SslMode::Auto }

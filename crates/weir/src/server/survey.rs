@@ -6,7 +6,6 @@
 //! look finds a change all is read. Rows are taken in a few at a time, and the rest of the work is a thread's, so that other sessions go
 //! on meanwhile.
 
-use crate::io::reactor::parked;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, Stop};
@@ -19,8 +18,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_policy::catalog::{ANSWERS_FINGERPRINT, Catalog, DEFAULTS_FINGERPRINT, Draft, DraftError, FINGERPRINT, PARTS};
-use weir_policy::config::Config;
+use weir_catalog::{ANSWERS_FINGERPRINT, Catalog, DEFAULTS_FINGERPRINT, Draft, DraftError, FINGERPRINT, PARTS};
+use weir_config::Config;
+use weir_io::reactor::parked;
 use weir_policy::roles;
 use weir_wire::frame::back;
 use weir_wire::write;

@@ -19,12 +19,12 @@ use crate::traffic::net;
 use crate::traffic::unit::{Concern, Ended, Unit};
 use crate::traffic::wishes;
 use std::rc::Rc;
-use weir_policy::config::PoolMode;
+use weir_catalog::rule::Rule;
+use weir_config::PoolMode;
+use weir_config::redirect::Goal;
 use weir_policy::replies::Expect;
 use weir_policy::route::{Class, Side};
-use weir_policy::rule::Rule;
 use weir_policy::transaction::{self, Ask, HeldLimits, Way};
-use weir_policy::wish::Goal;
 use weir_sql::facts::{Begin, Ending, Hint, Keeps, Leaves, Transaction, Verb};
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header};
 

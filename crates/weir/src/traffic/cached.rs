@@ -1,5 +1,5 @@
 //! A session and the cache of answers: what it is answered from memory, what of its answers is stored, and what its writes make untrue.
-//! The protocol is `policy::cache`'s, what is kept lies in `answers`.
+//! The protocol is `weir_cache`'s, what is kept lies in `answers`.
 //!
 //! Only with nothing under way: then one of our answers stands where one of the server's would, and a session's own writes are settled. In
 //! transactions only while no server knows of them (`begun`). Without a cache all of this is one look at a pointer.
@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stored::Look;
-use weir_policy::cache::{Deps, Reads, Slot, bind_holds_a_moment, says_a_moment};
-use weir_policy::config::PoolMode;
+use weir_cache::{Deps, Reads, Slot, bind_holds_a_moment, says_a_moment};
+use weir_config::PoolMode;
 use weir_policy::prepared::{self, Shape};
 use weir_policy::transaction;
 use weir_sql::facts::Begin;

@@ -4,12 +4,13 @@
 use crate::client::session::Session;
 use crate::client::session::causal::Causal;
 pub use crate::client::session::causal::SETTING;
-use crate::io::reactor::parked;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::pool::link::Link;
 use std::time::Instant;
-use weir_policy::causal::{CausalReads, Covers, Life, Nodes, Seen, Throw};
+use weir_config::CausalReads;
+use weir_io::reactor::parked;
+use weir_policy::causal::{Covers, Life, Nodes, Seen, Throw};
 use weir_policy::cluster::ClusterView;
 
 /// The server of the session's link has said something, which is about to reach the client.

@@ -11,9 +11,9 @@ use crate::server::catalogs::{Edition, UNKNOWN};
 use crate::server::places::Place;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_policy::catalog::{Catalog, Names, Path, Who};
+use weir_catalog::rule::Rule;
+use weir_catalog::{Catalog, Names, Path, Who};
 use weir_policy::route::{Class, Side};
-use weir_policy::rule::Rule;
 use weir_policy::transaction::Defaults;
 use weir_sql::facts::{Hint, Transaction};
 

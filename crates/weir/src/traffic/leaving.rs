@@ -3,7 +3,6 @@
 use crate::client::inventory;
 use crate::client::session::{Begun, Fate, IDLE, Presence, Server, Session};
 use crate::client::upstream::left::Telling;
-use crate::io::reactor::parked;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
@@ -15,6 +14,7 @@ use crate::traffic::net;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use weir_io::reactor::parked;
 use weir_policy::replies::Owed;
 use weir_wire::frame::Header;
 

@@ -16,9 +16,9 @@ use crate::server::pool::link::Link;
 use crate::traffic::judging;
 use crate::traffic::unit::{Concern, Ended, Unit};
 use std::rc::Rc;
+use weir_catalog::rule::Rule;
 use weir_policy::net::{Verdict, judge};
 use weir_policy::route::{Class, Side};
-use weir_policy::rule::Rule;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};
 
 /// Bytes of messages that are kept for one session. Beyond, its reads under way have no net.

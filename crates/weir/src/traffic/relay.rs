@@ -11,8 +11,6 @@ use crate::client::session::{Change, IDLE, Presence, Refusal, Server, Session, S
 use crate::client::statements::{self, Statement};
 use crate::client::upstream::Gate;
 use crate::client::upstream::changes::Claim;
-use crate::io::reactor::parked;
-use crate::io::socket::Got;
 use crate::monitor::fault::{Fault, Severity, garbled, sqlstate};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
@@ -32,6 +30,8 @@ use crate::traffic::timing;
 use crate::traffic::unit::Unit;
 use from_server::{pump_server, show_doing};
 use std::rc::Rc;
+use weir_io::reactor::parked;
+use weir_io::socket::Got;
 use weir_policy::replies::Expect;
 use weir_wire::frame::{Header, front};
 use weir_wire::write;

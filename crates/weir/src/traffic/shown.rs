@@ -10,11 +10,12 @@ use crate::traffic::judging;
 use crate::traffic::wishes;
 use std::borrow::Cow;
 use std::rc::Rc;
+use weir_catalog::rule::Rule;
+use weir_config as config;
+use weir_config::redirect::Goal;
 use weir_policy::cluster::ClusterView;
-use weir_policy::config;
 use weir_policy::route::{self, Side};
-use weir_policy::rule::Rule;
-use weir_policy::wish::{Goal, Wish};
+use weir_policy::wish::Wish;
 use weir_sql::facts::{Hint, Name};
 
 const ROUTE: &[&str] = &["goes_to", "node_id", "rule", "facts"];

@@ -10,12 +10,13 @@ use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::worker::Worker;
 use crate::traffic::causal;
 use std::sync::Arc;
-use weir_policy::causal::CausalReads;
-use weir_policy::config::{self, SetError};
+use weir_catalog::rule::Rule;
+use weir_config::CausalReads;
+use weir_config::redirect::Goal;
+use weir_config::{self as config, SetError};
 use weir_policy::route::{Class, Side};
-use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
-use weir_policy::wish::{Asker, Goal, SETTING, Wish, of_session};
+use weir_policy::wish::{Asker, SETTING, Wish, of_session};
 use weir_sql::facts::Hint;
 
 /// A parameter that servers know as a made-up one, set by SET as well.
@@ -154,7 +155,7 @@ fn refused(error: &SetError) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_policy::config::Config;
+    use weir_config::Config;
 
     #[test]
     fn every_item_stands_at_its_place() {

@@ -5,7 +5,7 @@ use crate::server::stores::Fetch;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_policy::cache::Deps;
+use weir_cache::Deps;
 use weir_policy::settings::Settings;
 
 /// A session's side of it.

@@ -7,7 +7,7 @@ use crate::server::shelf;
 use crate::server::stores::{Pending, Stores, digest_of};
 use crate::traffic::causal;
 use std::rc::Rc;
-use weir_policy::cache::{Deps, Kept, Slot, Why};
+use weir_cache::{Deps, Kept, Slot, Why};
 
 /// What came of asking the store.
 pub(super) enum Look {

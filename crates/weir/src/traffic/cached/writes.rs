@@ -10,8 +10,8 @@ use crate::server::catalogs::UNKNOWN;
 use crate::traffic::judging;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_policy::cache::{Outcome, Slot};
-use weir_policy::catalog::{Path, Touched};
+use weir_cache::{Outcome, Slot};
+use weir_catalog::{Path, Touched};
 use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{Keeps, Leaves};
 

@@ -7,7 +7,6 @@ use crate::client::session_card::Doing;
 use crate::client::upstream::Upstream;
 use crate::client::upstream::changes::Claim;
 use crate::client::upstream::left::Telling;
-use crate::io::socket::Got;
 use crate::monitor::fault::Fault;
 use crate::monitor::stats::Stat;
 use crate::process::worker::Worker;
@@ -23,6 +22,7 @@ use crate::traffic::timing;
 use crate::traffic::unit::Ended;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use weir_io::socket::Got;
 use weir_policy::net::is_of_recovery;
 use weir_policy::replies::{Dropped, Reply, Whose};
 use weir_wire::back::{Report, read_report};
@@ -350,7 +350,8 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         shapes::tell_parameters(s, w, parameters);
         return s.down.pass(header, &w.buffers);
     }
-    note_final_error(s, last_word(&report), asked_alone, dropped);
+    let fault = last_word(&report);
+    note_final_error(s, fault, asked_alone, dropped);
     if asked_alone {
         s.intake.skip = skip_before;
     }
