@@ -6,9 +6,9 @@
 //! or, where several Weirs share the store, a position of the primary's log (`Proof`).
 
 mod admission;
-mod doorkeeper;
 mod follow;
 mod kept;
+mod lookup_policy;
 mod proof;
 mod ring;
 mod shards;
@@ -16,9 +16,9 @@ mod text;
 mod versions;
 
 pub use admission::{Admission, Price};
-pub use doorkeeper::{Doorkeeper, Seen};
 pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
 pub use kept::{Kept, Why};
+pub use lookup_policy::{LookupPolicy, Seen};
 pub use proof::{Proof, Proving};
 pub use ring::Ring;
 pub use shards::Shards;

@@ -1,20 +1,20 @@
 //! A client, from its first packet to its session: who it is, what it may, what it has set.
 
 pub mod access;
+pub mod blocking_jobs;
+pub mod client_limits;
 pub mod directory;
-pub mod errand;
 pub mod flow;
-pub mod forge;
-pub mod hub;
+pub mod greetings;
 pub mod inquiry;
-pub mod inventory;
+pub mod key_derivation;
+pub mod listen_hub;
 pub mod local;
 pub mod pam;
-pub mod seats;
 pub mod session;
-pub mod session_card;
+pub mod session_state;
+pub mod session_status;
 pub mod startup;
 pub mod state;
 pub mod statements;
 pub mod upstream;
-pub mod welcomes;

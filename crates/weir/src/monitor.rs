@@ -3,11 +3,11 @@
 pub mod console;
 pub mod exposition;
 pub mod fault;
-pub mod gates;
 pub mod histogram;
 pub mod http;
 pub mod log;
 pub mod metrics;
+pub mod pause_state;
 pub mod probes;
 pub mod statement_log;
 pub mod stats;

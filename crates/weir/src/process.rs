@@ -1,16 +1,16 @@
 //! The process: command line, start, reload, restart, threads and what they share.
 
+pub mod acceptor;
 pub mod cli;
 pub mod demo;
 pub mod docs;
 pub mod files;
-pub mod house;
 pub mod housekeeping;
 pub mod inherit;
-pub mod listen;
 pub mod notify;
 pub mod pid_file;
 pub mod shared;
+pub mod supervised;
 pub mod supervisor;
 pub mod takeover;
 pub mod tasks;

@@ -5,9 +5,9 @@
 //! user's name travels as a value, and only `pg_catalog` is searched.
 
 use crate::process::worker::Worker;
-use crate::server::pool::link::inquiry::Line;
-use crate::server::pool::link::{Address, Login, OpenError, Talk};
 use crate::server::pool::login;
+use crate::server::pool::server_conn::inquiry::Line;
+use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -176,7 +176,7 @@ impl<'a> Turn<'a> {
         self.keep(line, answer)
     }
 
-    /// Keeps the connection unless it failed. A statement's error leaves it whole.
+    /// StateKind the connection unless it failed. A statement's error leaves it whole.
     fn keep(&self, line: Line, answer: Result<Vec<Vec<Row>>, OpenError>) -> Result<Vec<Vec<Row>>, InquiryError> {
         if matches!(answer, Ok(_) | Err(OpenError::Refused { .. })) {
             *self.0.inquiry.line.borrow_mut() = Some(line);

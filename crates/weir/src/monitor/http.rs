@@ -3,8 +3,8 @@
 
 use crate::monitor::exposition;
 use crate::monitor::log::Level;
+use crate::process::acceptor::{self, Caller, Door, Watched};
 use crate::process::inherit::Inherited;
-use crate::process::listen::{self, Caller, Door, Watched};
 use crate::process::shared::{Message, Shared, Stop};
 use crate::process::worker::Worker;
 use parking_lot::Mutex;
@@ -35,7 +35,7 @@ pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<Tc
     if admin.metrics_port == 0 {
         return Ok(Vec::new());
     }
-    listen::open_all(&admin.metrics_addresses, admin.metrics_port, BACKLOG, "metrics_listen_addresses", inherited)
+    acceptor::open_all(&admin.metrics_addresses, admin.metrics_port, BACKLOG, "metrics_listen_addresses", inherited)
 }
 
 /// Serves one listening socket until the proxy has stopped. Runs as a task of the first worker.

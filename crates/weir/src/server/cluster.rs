@@ -8,7 +8,7 @@ use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, seconds};
 use crate::process::worker::Worker;
 use crate::server::pool::Pool;
-use crate::server::pool::link::{Address, OpenError, Talk};
+use crate::server::pool::server_conn::{Address, OpenError, Talk};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -299,7 +299,8 @@ async fn ask(w: &Worker, config: &Config, address: &Address, line: &Line) -> Res
     let files = w.shared.access.files();
     let (user, secret) = files.checker(check);
     let secret = secret.as_deref();
-    let login = crate::server::pool::link::Login { user, database: &check.database, secret, generation: 0, parameters: &[] };
+    let login =
+        crate::server::pool::server_conn::Login { user, database: &check.database, secret, generation: 0, parameters: &[] };
     let mut talk = Talk::log_in(w, address, &login, deadline).await?;
     let answer = question(w, address, &mut talk).await?;
     *line.borrow_mut() = Some(talk);

@@ -9,10 +9,10 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, Stop};
 use crate::process::worker::Worker;
-use crate::server::answers::Answers;
+use crate::server::cached_results::CachedResults;
 use crate::server::catalogs::Database;
-use crate::server::pool::link::{Address, Login, OpenError, Talk, cancel_process};
 use crate::server::pool::login::{Greeting, protocol, refused};
+use crate::server::pool::server_conn::{Address, Login, OpenError, Talk, cancel_process};
 use crate::traffic::causal;
 use std::io;
 use std::rc::Rc;
@@ -84,7 +84,7 @@ enum FollowerError {
 }
 
 /// Has a database followed; the first worker does it.
-pub fn begin(w: &Worker, database: &Arc<Database>, answers: &Answers) {
+pub fn begin(w: &Worker, database: &Arc<Database>, answers: &CachedResults) {
     if database.follow.want(answers.versions.of_database(&database.name), &answers.versions)
         && let Some(mailbox) = w.shared.mailboxes.first()
     {

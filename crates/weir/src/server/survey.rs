@@ -10,9 +10,9 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, Stop};
 use crate::process::worker::{Entry, Worker};
-use crate::server::answers::{Answers, Doubt};
+use crate::server::cached_results::{CachedResults, Doubt};
 use crate::server::catalogs::{Database, Edition, Mark, UNKNOWN};
-use crate::server::pool::link::{Address, Login, OpenError, Talk};
+use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
 use parking_lot::Mutex;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -298,7 +298,7 @@ async fn renew(w: &Worker, database: &Database, line: &mut Line) -> Result<(), S
     let rows = line.query(w, DEFAULTS_FINGERPRINT).await?;
     let mark = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     if database.is_another(Mark::Defaults, &mark) {
-        w.renew_links(Some(&database.name));
+        w.renew_conns(Some(&database.name));
     }
     Ok(())
 }
@@ -347,7 +347,7 @@ fn doubt(w: &Worker, database: &Database) {
 }
 
 /// Looks whether the server processes of writers have ended whose end nobody heard of. Cancel safe.
-async fn dispel(w: &Worker, database: &Database, answers: &Answers, line: &mut Line) -> Result<(), SurveyError> {
+async fn dispel(w: &Worker, database: &Database, answers: &CachedResults, line: &mut Line) -> Result<(), SurveyError> {
     let doubts = answers.doubts(&database.name);
     // A standby does not know what the primary of before and after still does.
     if doubts.is_empty() || !w.is_primary(line.address.node) {

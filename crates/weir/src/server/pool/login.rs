@@ -1,9 +1,9 @@
 //! Weir logs in to a server.
 
-use crate::client::forge;
+use crate::client::key_derivation;
 use crate::process::tls_files::certificate::end_point;
 use crate::process::worker::Worker;
-use crate::server::pool::link::{Address, Login, OpenError, Talk};
+use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
 use weir_config::ChannelBinding;
 use weir_config::passwd::{Asked, Secret};
 use weir_wire::back::{self as server, Auth};
@@ -42,7 +42,7 @@ pub struct Notices {
 /// Notices of one login that are kept; more are dropped.
 const NOTICES_BYTES_MAX: usize = 16 << 10;
 
-/// Keeps a notice, by its body.
+/// StateKind a notice, by its body.
 pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
     if kept.len() + body.len() <= NOTICES_BYTES_MAX {
         write::message(kept, back::NOTICE, |out| out.extend_from_slice(body));
@@ -225,7 +225,7 @@ impl Proof<'_> {
         let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
         match self.secret(Asked::Scram, "scram-sha-256")? {
             Secret::Plain(password) => {
-                let keys = forge::keys(self.w, password, challenge, Some(talk.deadline())).await;
+                let keys = key_derivation::keys(self.w, password, challenge, Some(talk.deadline())).await;
                 client
                     .use_keys(keys.map_err(|e| self.cannot(format!("no keys of the password of \"{}\": {e}", self.login.user)))?);
             }
