@@ -9,6 +9,7 @@ pub mod empty_database;
 pub mod extended;
 pub mod lazy_begin;
 pub mod pipeline;
+pub mod plan;
 pub mod query_cache;
 pub mod read_preference;
 pub mod read_retry;

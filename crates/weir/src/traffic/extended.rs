@@ -15,10 +15,9 @@ use crate::monitor::stats::Stat;
 use crate::process::worker::Worker;
 use crate::traffic::answer;
 use crate::traffic::checkout::{self, hold, refusal};
-use crate::traffic::concern;
+use crate::traffic::plan::{self, Planned};
 use crate::traffic::query_cache;
 use crate::traffic::result_shape;
-use crate::traffic::sequences;
 use crate::traffic::signals;
 use crate::traffic::timing;
 use crate::traffic::unit::Unit;
@@ -112,7 +111,7 @@ fn already_exists(name: &[u8]) -> Fault {
 }
 
 fn parse_unnamed(s: &mut Session, w: &Rc<Worker>, header: Header, prepared: Rc<Prepared>) {
-    concern::sent(s, w, header, Unit::Parse(&prepared));
+    plan::note(s, w, header, Unit::Parse(&prepared));
     if let Some(conn) = s.conn_mut() {
         conn.unnamed = Some((prepared.id, Shape::UNKNOWN));
     }
@@ -127,7 +126,7 @@ fn parse_unnamed(s: &mut Session, w: &Rc<Worker>, header: Header, prepared: Rc<P
 /// forgotten that the server connection knows the statement.
 fn parse_named(s: &mut Session, w: &Rc<Worker>, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
     s.pools.stats.add(Stat::ClientParses, 1);
-    concern::sent(s, w, header, Unit::Parse(&prepared));
+    plan::note(s, w, header, Unit::Parse(&prepared));
     let id = prepared.id;
     let before = s.statements.named.insert(name.clone(), Own::new(prepared.clone()));
     s.up.eat(header);
@@ -276,18 +275,15 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if ours(s, &prepared).is_some_and(|local| !is_command(local) || runs_at_once(s, header)) {
         return bind_local(s, w, header, prepared);
     }
-    if query_cache::must_let_go(s, w, &prepared.statement) {
-        return Ok(Flow::Hold);
-    }
     let is_misread = s.is_misread(&prepared.statement);
     let unknown = is_misread.then(|| Rc::new(statements::unknown()));
-    if let Some(flow) = checkout::try_now(s, w, unknown.as_ref().unwrap_or(&prepared.statement))? {
-        return Ok(flow);
+    let statement: &Statement = unknown.as_ref().unwrap_or(&prepared.statement);
+    match plan::plan(s, w, Unit::Bind { prepared: &prepared, statement })? {
+        Planned::Ready => {}
+        Planned::Later(flow) => return Ok(flow),
+        Planned::Refused(fault) => return refuse(s, w, header, fault),
     }
     s.statements.portal = s.statements.portal.take().filter(|_| portal_bytes > 0);
-    if let Some(fault) = checkout::misplaced(s, w, &prepared.statement) {
-        return refuse(s, w, header, fault);
-    }
     if prepared.statement.signals && !s.up.has_whole(header.frame_bytes()) {
         return Ok(Flow::More);
     }
@@ -340,7 +336,7 @@ fn too_long(what: &str, limit: usize) -> Fault {
 
 /// A Bind is about to be sent. `statement`: what is known of it, which may be nothing.
 fn note_bound(s: &mut Session, w: &Rc<Worker>, prepared: &Rc<Prepared>, statement: &Statement, header: Header) {
-    concern::sent(s, w, header, Unit::Bind { prepared, statement });
+    plan::note(s, w, header, Unit::Bind { prepared, statement });
     s.statements.bound = Some(prepared.clone());
     s.expect_more(Expect::Bind);
 }
@@ -486,7 +482,7 @@ fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect)
         }
     }
     if expect == Expect::Execute {
-        concern::sent(s, w, header, Unit::Execute);
+        plan::note(s, w, header, Unit::Execute);
     }
     s.expect_more(expect);
     s.up.pass(header, &w.buffers);
@@ -497,14 +493,14 @@ fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect)
 #[cold]
 fn begin_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, is_bind: bool) -> Result<Option<Flow>, Fault> {
     let statement = statements::unknown();
-    if let Some(flow) = checkout::try_now(s, w, &statement)? {
-        return Ok(Some(flow));
+    if !is_bind {
+        return checkout::try_now(s, w, &statement);
     }
-    if is_bind {
-        if let Some(fault) = sequences::refusal(s, w, &statement) {
-            return refuse(s, w, header, fault).map(Some);
-        }
-        concern::sent(s, w, header, Unit::BindUnknown(&statement));
+    let unit = Unit::BindUnknown(&statement);
+    match plan::plan(s, w, unit)? {
+        Planned::Ready => plan::note(s, w, header, unit),
+        Planned::Later(flow) => return Ok(Some(flow)),
+        Planned::Refused(fault) => return refuse(s, w, header, fault).map(Some),
     }
     Ok(None)
 }

@@ -52,9 +52,6 @@ pub fn must_let_go(s: &mut Session, w: &Worker, statement: &Statement) -> bool {
 /// Answers a Query from memory, has it wait for another's answer, or notes that its own may be stored. `None`: it takes its way.
 #[inline]
 pub fn on_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: Header) -> Option<Flow> {
-    if must_let_go(s, w, statement) {
-        return Some(Flow::Hold);
-    }
     let caching = statement.caching.as_deref()?;
     // What is on its way is not stored if more comes before it is here; what did not get on its way comes by again.
     let before = s.cache.capture.take();

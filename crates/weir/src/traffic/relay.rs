@@ -20,8 +20,8 @@ use crate::process::worker::Worker;
 use crate::traffic::answer;
 use crate::traffic::checkout;
 use crate::traffic::classify;
-use crate::traffic::concern;
 use crate::traffic::extended;
+use crate::traffic::plan::{self, Planned};
 use crate::traffic::query_cache;
 use crate::traffic::read_retry;
 use crate::traffic::signals;
@@ -527,13 +527,12 @@ fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Sta
         return Ok(flow);
     }
     let statement = classify::stands_for(s, w, statement);
-    if let Some(flow) = checkout::try_now(s, w, &statement)? {
-        return Ok(flow);
+    let unit = Unit::Query(&statement);
+    match plan::plan(s, w, unit)? {
+        Planned::Ready => plan::note(s, w, header, unit),
+        Planned::Later(flow) => return Ok(flow),
+        Planned::Refused(fault) => return Ok(refuse_query(s, w, header, fault)),
     }
-    if let Some(fault) = checkout::misplaced(s, w, &statement) {
-        return Ok(refuse_query(s, w, header, fault));
-    }
-    concern::sent(s, w, header, Unit::Query(&statement));
     w.count(Metric::StatementsSimple);
     if s.replies().is_settled() {
         s.expect(Expect::Query);
@@ -578,7 +577,7 @@ fn refuse_garbled(s: &mut Session, w: &Rc<Worker>, header: Header, text: &str) -
     if !s.has_server() || (s.transaction() == IDLE && !s.replies().is_unsynced()) {
         return refuse_query(s, w, header, Fault::garbled(text));
     }
-    concern::sent(s, w, header, Unit::Garbled);
+    plan::note(s, w, header, Unit::Garbled);
     s.expect(Expect::Query);
     s.up.pass(header, &w.buffers);
     Flow::Next
@@ -609,10 +608,12 @@ fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Fl
 /// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
 fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let statement = statements::unknown();
-    if let Some(flow) = checkout::try_now(s, w, &statement)? {
-        return Ok(flow);
+    let unit = Unit::Call(&statement);
+    match plan::plan(s, w, unit)? {
+        Planned::Ready => plan::note(s, w, header, unit),
+        Planned::Later(flow) => return Ok(flow),
+        Planned::Refused(fault) => return Ok(refuse_query(s, w, header, fault)),
     }
-    concern::sent(s, w, header, Unit::Call(&statement));
     s.expect(Expect::FunctionCall);
     s.up.pass(header, &w.buffers);
     Ok(Flow::Next)

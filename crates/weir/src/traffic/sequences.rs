@@ -160,6 +160,11 @@ pub fn must_settle(s: &Session, w: &Worker, statement: &Statement) -> bool {
     will_rest && facts(s, w, statement).is_some_and(|facts| facts.forgets(use_of(s, statement)))
 }
 
+/// The same as `refusal`, for `plan`.
+pub fn refusal_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Fault> {
+    refusal(s, w, statement)
+}
+
 /// Why a statement that asks for values cannot be answered: the server connection they are on is gone, or others have drawn on it.
 pub fn refusal(s: &Session, w: &Worker, statement: &Statement) -> Option<Fault> {
     let by = use_of(s, statement);
