@@ -87,7 +87,11 @@ const MODULES: &[Module] = &[
     row(6, "timeouts", &[]),
     row(6, "views", &[]),
     row(5, "key_derivation", &[("shared", "is woken by mail"), ("worker", "the context")]),
-    row(5, "pool", &[]),
+    row(
+        5,
+        "pool",
+        &[("key_derivation", "has keys derived at a login"), ("shared", "mails connections home"), ("worker", "the context")],
+    ),
     row(5, "shared", &[("pool", "all pools are shared by all threads")]),
     row(5, "worker", &[("pool", "finds a session's pools, closes connections"), ("shared", "a thread sees what all share")]),
     row(4, "upstream", &[]),
