@@ -20,20 +20,24 @@ pub struct Buffers {
 }
 
 impl Buffers {
+    #[inline]
     pub fn new(buffer_bytes: usize) -> Buffers {
         let (bulk, extra) = (RefCell::new(Vec::with_capacity(KEPT_MAX)), RefCell::new(Vec::with_capacity(KEPT_MAX)));
         Buffers { bulk, extra, buffer_bytes }
     }
 
     /// Buffers at rest.
+    #[inline]
     pub fn kept(&self) -> usize {
         self.bulk.borrow().len()
     }
 
+    #[inline]
     pub fn take_bulk(&self) -> Box<[u8]> {
         self.bulk.borrow_mut().pop().unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice())
     }
 
+    #[inline]
     pub fn put_bulk(&self, buffer: Box<[u8]>) {
         let mut bulk = self.bulk.borrow_mut();
         if buffer.len() == self.buffer_bytes && bulk.len() < KEPT_MAX {
@@ -41,10 +45,12 @@ impl Buffers {
         }
     }
 
+    #[inline]
     pub fn take_extra(&self) -> Vec<u8> {
         self.extra.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(EXTRA_BYTES))
     }
 
+    #[inline]
     pub fn put_extra(&self, mut buffer: Vec<u8>) {
         let mut extra = self.extra.borrow_mut();
         if buffer.capacity() <= EXTRA_KEPT_BYTES_MAX && extra.len() < KEPT_MAX {
@@ -54,6 +60,7 @@ impl Buffers {
     }
 
     /// Takes back memory of either kind.
+    #[inline]
     pub fn put(&self, bytes: Bytes) {
         match bytes {
             Bytes::Buffer(buffer) => self.put_bulk(buffer),

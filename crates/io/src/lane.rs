@@ -40,6 +40,7 @@ pub struct Lane {
 }
 
 impl Default for Lane {
+    #[inline]
     fn default() -> Lane {
         Lane {
             buffer: None,
@@ -64,11 +65,13 @@ impl Lane {
     }
 
     /// Bytes wait to be looked at.
+    #[inline]
     pub fn has_unseen(&self) -> bool {
         self.seen < self.end
     }
 
     /// The last message is not all here, or not yet moved on: nothing may be inserted now.
+    #[inline]
     pub fn is_mid_message(&self) -> bool {
         self.rest_bytes > 0
     }
@@ -98,6 +101,7 @@ impl Lane {
     }
 
     /// Takes what the ring has received. An empty lane takes the buffer itself; else the bytes are added to what is here.
+    #[inline]
     fn adopt(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<Got> {
         let Some(mut chunk) = socket.take(reactor)? else { return Ok(Got::Nothing) };
         let here = chunk.end - chunk.start;
@@ -120,6 +124,7 @@ impl Lane {
         Ok(if taken > 0 { Got::Bytes(taken) } else { Got::Nothing })
     }
 
+    #[inline]
     fn make_room(&mut self, buffers: &Buffers) {
         let buffer = self.buffer.get_or_insert_with(|| buffers.take_bulk());
         if self.start == self.mark && self.seen > 0 && (self.end == buffer.len() || self.want > buffer.len() - self.seen) {
@@ -135,6 +140,7 @@ impl Lane {
     }
 
     /// Gives bytes to the lane as if they had been read: what a handshake read too far.
+    #[inline]
     pub fn preload(&mut self, bytes: &[u8], buffers: &Buffers) {
         if bytes.is_empty() {
             return;
@@ -192,6 +198,7 @@ impl Lane {
     }
 
     /// Changes one byte of what was not looked at, counted from its beginning, which must be here.
+    #[inline]
     pub fn change(&mut self, at: usize, byte: u8) {
         let at = self.seen + at;
         if let Some(place) = self.buffer.as_mut().and_then(|buffer| buffer[..self.end].get_mut(at)) {
@@ -222,6 +229,7 @@ impl Lane {
     }
 
     /// Drops the next message.
+    #[inline]
     pub fn eat(&mut self, header: Header) {
         self.want = 0;
         let total = header.frame_bytes();
@@ -232,6 +240,7 @@ impl Lane {
     }
 
     /// Replaces the first `head_bytes` of the next message by what `write` says; the rest is sent on as it is.
+    #[inline]
     pub fn pass_with_head(
         &mut self,
         header: Header,
@@ -270,6 +279,7 @@ impl Lane {
     }
 
     /// Where to write what we say ourselves, after all that was decided on so far.
+    #[inline]
     pub fn extra(&mut self, buffers: &Buffers) -> &mut Vec<u8> {
         self.extra.get_or_insert_with(|| buffers.take_extra())
     }
@@ -305,6 +315,7 @@ impl Lane {
     }
 
     /// Moves what is to be sent into the ring, which owns it until the kernel has it.
+    #[inline]
     fn give(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<bool> {
         if self.start < self.mark {
             if !socket.can_send(reactor)? {
@@ -327,6 +338,7 @@ impl Lane {
     }
 
     /// Takes what is to be sent as it is out of the buffer. Of that and of what is still to be looked at, the smaller one is copied.
+    #[inline]
     fn cut(&mut self, buffers: &Buffers) -> Option<Piece> {
         let (start, end) = (self.start, self.mark);
         let left = self.end - self.seen;
@@ -352,6 +364,7 @@ impl Lane {
     }
 
     /// Drops what waits to be sent: there is nobody to send it to any more.
+    #[inline]
     pub fn forget_pending(&mut self, buffers: &Buffers) {
         self.start = self.mark;
         self.extra_sent = 0;
@@ -361,6 +374,7 @@ impl Lane {
     }
 
     /// Drops what was read and not looked at.
+    #[inline]
     pub fn drop_unseen(&mut self) {
         self.end = self.seen;
         self.rest_bytes = 0;
@@ -369,6 +383,7 @@ impl Lane {
 
     /// Puts messages back before those that were not looked at, as if they came only now. Nothing may wait to be sent, and no message be
     /// under way.
+    #[inline]
     pub fn unread(&mut self, bytes: &[u8], buffers: &Buffers) {
         let here = self.end - self.seen;
         let mut buffer = buffers.take_bulk();
@@ -386,6 +401,7 @@ impl Lane {
     }
 
     /// Gives the buffer back when it holds nothing.
+    #[inline]
     pub fn rest_if_empty(&mut self, buffers: &Buffers) {
         if self.start == self.mark && self.seen == self.end && self.extra.is_none() {
             (self.start, self.mark, self.seen, self.end) = (0, 0, 0, 0);
@@ -396,6 +412,7 @@ impl Lane {
     }
 
     /// Bytes of memory held now.
+    #[inline]
     pub fn held_bytes(&self) -> usize {
         self.buffer.as_ref().map_or(0, |b| b.len()) + self.extra.as_ref().map_or(0, Vec::capacity)
     }

@@ -53,11 +53,13 @@ pub struct Slot {
 }
 
 impl Slot {
+    #[inline]
     fn new(task: TaskId) -> Slot {
         Slot { task: AtomicU32::new(task), ready: AtomicU8::new(WRITE), released: AtomicBool::new(false) }
     }
 
     /// True if the ring it was in has let go of it.
+    #[inline]
     pub fn is_released(&self) -> bool {
         self.released.load(Ordering::Acquire)
     }
@@ -71,10 +73,12 @@ impl Slot {
         self.ready.store(self.ready() & !bits, Ordering::Relaxed);
     }
     /// Notes something that no event will tell of.
+    #[inline]
     pub fn raise(&self, bits: u8) {
         self.ready.store(self.ready() | bits, Ordering::Relaxed);
     }
     /// Names the task to wake when the socket becomes ready.
+    #[inline]
     pub fn set_task(&self, task: TaskId) {
         self.task.store(task, Ordering::Relaxed);
     }
@@ -108,6 +112,7 @@ pub struct Reactor {
 impl Reactor {
     /// What an event loop is made of, for the thread that makes the others: the kernel's side, and the waker by which other threads
     /// reach it.
+    #[inline]
     pub fn parts() -> io::Result<(mio::Poll, mio::Waker)> {
         let poll = mio::Poll::new()?;
         let waker = mio::Waker::new(poll.registry(), WAKE)?;
@@ -141,15 +146,18 @@ impl Reactor {
         })
     }
 
+    #[inline]
     pub fn registry(&self) -> &mio::Registry {
         &self.registry
     }
 
     /// The time at which the current batch of events was taken; cheap.
+    #[inline]
     pub fn now(&self) -> Instant {
         self.now.get()
     }
 
+    #[inline]
     pub fn current_task(&self) -> TaskId {
         self.current.get()
     }
@@ -187,6 +195,7 @@ impl Reactor {
 
     /// Wakes the current task at `at` or before. To be asked again before every wait: a task has one timer, its earliest, so that
     /// waits that end early leave nothing behind.
+    #[inline]
     pub fn wake_at(&self, at: Instant) {
         let id = self.current.get();
         let mut tasks = self.tasks.borrow_mut();
@@ -210,6 +219,7 @@ impl Reactor {
     }
 
     /// Watches a socket for the current task. Readiness to write is assumed until a write says otherwise.
+    #[inline]
     pub fn register(&self, source: &mut dyn mio::event::Source) -> io::Result<Arc<Slot>> {
         let slot = Arc::new(Slot::new(self.current.get()));
         let token = match self.free_slots.borrow_mut().pop() {
@@ -227,6 +237,7 @@ impl Reactor {
 
     /// Frees the places of sockets that were closed or are watched elsewhere now: nobody else holds their slots. Called now and
     /// then, so that closing a socket is dropping it. Late events of an old socket only wake in vain.
+    #[inline]
     pub fn sweep(&self) {
         let mut free = self.free_slots.borrow_mut();
         for (token, place) in self.slots.borrow_mut().iter_mut().enumerate() {
@@ -241,11 +252,13 @@ impl Reactor {
         }
     }
 
+    #[inline]
     pub fn has_ring(&self) -> bool {
         self.ring.is_some()
     }
 
     /// Watches a connected socket for the current task: in the ring, by its token, or with epoll.
+    #[inline]
     pub fn receive<S: AsFd + Send + Sync + 'static>(&self, stream: Arc<S>) -> io::Result<(Arc<Slot>, Option<Token>)> {
         let Some(ring) = &self.ring else {
             let fd = stream.as_fd().as_raw_fd();
@@ -257,6 +270,7 @@ impl Reactor {
     }
 
     /// Accepts at a listening socket for the current task: in the ring, by its token, or with epoll, which only tells when to.
+    #[inline]
     pub fn listen<S: AsFd + Send + Sync + 'static>(&self, door: Arc<S>) -> io::Result<(Arc<Slot>, Option<Token>)> {
         // The ring waits only for sockets that may be waited for.
         rustix::io::ioctl_fionbio(&door, !self.has_ring())?;
@@ -270,11 +284,13 @@ impl Reactor {
     }
 
     /// Has the current task look at a socket again though nothing new was told of it.
+    #[inline]
     pub fn retry(&self, slot: &Slot) {
         self.raise(slot, READ);
     }
 
     /// Who came in at a door of the ring.
+    #[inline]
     pub fn accepted(&self, door: Token, slot: &Slot) -> io::Result<Option<OwnedFd>> {
         self.with_ring(Ok(None), |ring| {
             let came = ring.accepted(door);
@@ -307,23 +323,27 @@ impl Reactor {
     }
 
     /// Gives back what was not used of a chunk.
+    #[inline]
     pub fn put_back(&self, token: Token, slot: &Slot, chunk: Chunk) {
         slot.ready.store(slot.ready() | READ, Ordering::Relaxed);
         self.with_ring((), |ring| ring.put_back(token, chunk));
     }
 
     /// Closes a socket of the ring; what was given to it to send is tried once.
+    #[inline]
     pub fn close(&self, token: Token) {
         self.with_ring((), |ring| ring.close(token, self));
     }
 
     /// Lets go of a socket that epoll watches. It was registered, so only a closed epoll could refuse.
+    #[inline]
     pub fn forget(&self, stream: &impl AsRawFd, slot: &Slot) {
         let _ = self.registry.deregister(&mut mio::unix::SourceFd(&stream.as_raw_fd()));
         slot.released.store(true, Ordering::Release);
     }
 
     /// Lets go of a socket of the ring: see `Slot::is_released`.
+    #[inline]
     pub fn release(&self, token: Token) {
         self.with_ring((), |ring| ring.release(token, self));
     }
@@ -331,6 +351,7 @@ impl Reactor {
     /// Runs what is runnable, then waits for events (at most until the next timer) and notes them.
     ///
     /// Returns true when another thread used the waker.
+    #[inline]
     pub fn turn(&self) -> io::Result<bool> {
         self.run_tasks();
         // After a fault there is something to be done at once.
@@ -342,10 +363,12 @@ impl Reactor {
     }
 
     /// Sends what is still to be sent.
+    #[inline]
     pub fn last_turn(&self) -> io::Result<()> {
         self.collect(Wait::Not)
     }
 
+    #[inline]
     fn run_tasks(&self) {
         for _ in 0..PASSES_MAX {
             let round = self.runnable.borrow().len();
@@ -383,10 +406,12 @@ impl Reactor {
     }
 
     /// Tasks that panicked since this was asked last.
+    #[inline]
     pub fn take_panicked(&self) -> Vec<TaskId> {
         self.panicked.take()
     }
 
+    #[inline]
     fn until_next_timer(&self) -> Wait {
         let mut timers = self.timers.borrow_mut();
         let tasks = self.tasks.borrow();
@@ -400,6 +425,7 @@ impl Reactor {
         Wait::Ever
     }
 
+    #[inline]
     fn collect(&self, wait: Wait) -> io::Result<()> {
         let Some(ring) = &self.ring else { return self.collect_epoll(wait) };
         if ring.borrow_mut().turn(wait, self)? {
@@ -485,15 +511,19 @@ impl Reactor {
 
 impl Host for Reactor {
     type Mark = Arc<Slot>;
+    #[inline]
     fn buffer(&self) -> Box<[u8]> {
         self.buffers.take_bulk()
     }
+    #[inline]
     fn spent(&self, bytes: Bytes) {
         self.buffers.put(bytes);
     }
+    #[inline]
     fn ready(&self, slot: &Arc<Slot>, bits: u8) {
         self.raise(slot, bits);
     }
+    #[inline]
     fn released(&self, slot: Arc<Slot>) {
         slot.released.store(true, Ordering::Release);
         self.raise(&slot, 0);

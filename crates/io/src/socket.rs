@@ -32,6 +32,7 @@ impl Stream {
 }
 
 impl AsFd for Stream {
+    #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd()
     }
@@ -92,6 +93,7 @@ pub struct Breaker(Weak<Stream>);
 
 impl Breaker {
     /// Ends the connection for both sides: whoever waits for it sees its end. Nothing happens if it is closed already.
+    #[inline]
     pub fn shut(&self) {
         if let Some(stream) = self.0.upgrade() {
             // It fails only if the peer was faster.
@@ -101,6 +103,7 @@ impl Breaker {
 }
 
 impl std::fmt::Debug for Breaker {
+    #[inline]
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Breaker")
     }
@@ -122,17 +125,20 @@ const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 impl Socket {
     /// Watches an accepted TCP connection. It has its options from the listening socket.
+    #[inline]
     pub fn accepted_tcp(reactor: &Reactor, stream: std::net::TcpStream) -> io::Result<Socket> {
         Socket::adopt(reactor, Stream::Tcp(mio::net::TcpStream::from_std(stream)))
     }
 
     /// Watches an accepted unix connection.
+    #[inline]
     pub fn accepted_unix(reactor: &Reactor, stream: std::os::unix::net::UnixStream) -> io::Result<Socket> {
         Socket::adopt(reactor, Stream::Unix(mio::net::UnixStream::from_std(stream)))
     }
 
     /// Watches a connected socket. In blocking mode, as those accepted are: the ring waits only for sockets that may be waited for, and
     /// our own calls say that they do not wait.
+    #[inline]
     fn adopt(reactor: &Reactor, stream: Stream) -> io::Result<Socket> {
         let stream = Arc::new(stream);
         let (slot, token) = reactor.receive(stream.clone())?;
@@ -140,6 +146,7 @@ impl Socket {
     }
 
     /// The system user at the other end of a unix socket.
+    #[inline]
     pub fn peer_uid(&self) -> Option<u32> {
         match &*self.stream {
             Stream::Tcp(_) => None,
@@ -148,6 +155,7 @@ impl Socket {
     }
 
     /// The address at which the peer reached us; none for a unix socket.
+    #[inline]
     pub fn local_ip(&self) -> Option<std::net::IpAddr> {
         match &*self.stream {
             Stream::Tcp(stream) => stream.local_addr().ok().map(|address| address.ip()),
@@ -191,6 +199,7 @@ impl Socket {
     }
 
     /// Connects over a unix socket: done or failed at once.
+    #[inline]
     pub fn connect_unix(reactor: &Reactor, path: &Path) -> io::Result<Socket> {
         let stream = mio::net::UnixStream::connect(path)?;
         rustix::io::ioctl_fionbio(&stream, false)?;
@@ -204,6 +213,7 @@ impl Socket {
     }
 
     /// True if it is encrypted.
+    #[inline]
     pub fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
@@ -218,6 +228,7 @@ impl Socket {
     }
 
     /// Gives back what was not used of a chunk.
+    #[inline]
     pub fn put_back(&self, reactor: &Reactor, chunk: Chunk) {
         match self.token {
             Some(token) if chunk.start < chunk.end => reactor.put_back(token, &self.slot, chunk),
@@ -240,6 +251,7 @@ impl Socket {
     }
 
     /// True if nothing given to `send` is still on its way into the kernel's buffers. If something is, the task is woken at its end.
+    #[inline]
     pub fn is_sent(&self, reactor: &Reactor) -> bool {
         let Some(token) = self.token else { return true };
         reactor.with_ring(true, |ring| {
@@ -356,31 +368,37 @@ impl Socket {
     }
 
     /// Names the task that is woken by this socket.
+    #[inline]
     pub fn set_task(&self, task: TaskId) {
         self.slot.set_task(task);
     }
 
     /// Wakes nobody: a link at rest.
+    #[inline]
     pub fn set_idle(&self) {
         self.slot.set_task(NO_TASK);
     }
 
     /// Something arrived or the peer is gone, as far as the event loop saw.
+    #[inline]
     pub fn is_readable(&self) -> bool {
         self.slot.ready() & READ != 0
     }
 
+    #[inline]
     pub fn is_closed(&self) -> bool {
         self.slot.ready() & CLOSED != 0
     }
 
     /// True if the peer can hear no more: it was reset, or has closed a unix socket. One that has only ended its sending still listens, and
     /// from the end of a TCP connection's sending it cannot be told whether anybody does: as with PostgreSQL, what was asked is answered.
+    #[inline]
     pub fn is_hung_up(&self) -> bool {
         self.is_closed() && self.is_gone()
     }
 
     /// The same of a socket that is not read from, of which the event loop may not know.
+    #[inline]
     pub fn is_gone(&self) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.stream.fd(), PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -389,33 +407,39 @@ impl Socket {
     }
 
     /// Asks the kernel whether anything arrived or the peer is gone, whatever the event loop saw so far.
+    #[inline]
     pub fn peek(&self) -> bool {
         let mut byte = [0u8; 1];
         !matches!(rustix::net::recv(self.stream.fd(), &mut byte, RECEIVE | RecvFlags::PEEK), Err(Errno::AGAIN))
     }
 
     /// What the event loop it is in needs to let go of it.
+    #[inline]
     pub fn ticket(&self) -> Ticket {
         Ticket { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token }
     }
 
     /// What can break it while another thread or task has it.
+    #[inline]
     pub fn breaker(&self) -> Breaker {
         Breaker(Arc::downgrade(&self.stream))
     }
 
     /// Its ticket was released: it is in no event loop, and its place in the ring may be another socket's by now.
+    #[inline]
     pub fn leave(&mut self) {
         self.token = None;
     }
 
     /// Puts the socket into another event loop, after it has left the one before. What is already here is reported there.
+    #[inline]
     pub fn join(&mut self, reactor: &Reactor) -> io::Result<()> {
         (self.slot, self.token) = reactor.receive(self.stream.clone())?;
         Ok(())
     }
 
     /// Closes it at once. A drop does, too, but a ring then learns of it only at its next sweep, and a peer that uses TLS is not told.
+    #[inline]
     pub fn close(mut self, reactor: &Reactor) {
         if let Some(tls) = &self.tls {
             let mut tls = tls.borrow_mut();
@@ -523,6 +547,7 @@ impl Socket {
     }
 
     /// What the TLS session shows of the peer; `None` without one.
+    #[inline]
     pub fn look_at_tls<T>(&self, look: impl FnOnce(&Tls) -> T) -> Option<T> {
         self.tls.as_ref().map(|tls| look(&tls.borrow()))
     }
@@ -552,6 +577,7 @@ impl Socket {
     }
 
     /// Takes plain bytes only while there is room for their ciphertext, so that a peer that does not read makes nobody keep it.
+    #[inline]
     fn encrypt(&self, tls: &mut Tls, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
         if self.token.is_none() {
             let written = tls.write_through(&mut Wire { socket: self, reactor }, first, second);
@@ -594,6 +620,7 @@ struct Wire<'a> {
 }
 
 impl Read for Wire<'_> {
+    #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.socket.receive(self.reactor, buffer)? {
             Got::Bytes(bytes) => Ok(bytes),
@@ -604,6 +631,7 @@ impl Read for Wire<'_> {
 }
 
 impl Write for Wire<'_> {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.socket.transmit(self.reactor, bytes, &[])? {
             0 if !bytes.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
@@ -611,6 +639,7 @@ impl Write for Wire<'_> {
         }
     }
 
+    #[inline]
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -637,6 +666,7 @@ pub struct Ticket {
 
 impl Ticket {
     /// For whoever waits on another thread.
+    #[inline]
     pub fn watch(&self) -> Arc<Slot> {
         self.slot.clone()
     }
@@ -656,6 +686,7 @@ impl Ticket {
 
 impl Drop for Socket {
     /// The ring still has the socket open: its peer must learn now that it is over.
+    #[inline]
     fn drop(&mut self) {
         if self.token.is_some() {
             let _ = rustix::net::shutdown(self.stream.fd(), rustix::net::Shutdown::Both);

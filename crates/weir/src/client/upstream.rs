@@ -221,6 +221,10 @@ impl Upstream {
         writes.ending = Ending::No;
         brought.come_to_rest();
         left.come_to_rest();
+        if resetting.bound.is_some() {
+            // It was never executed.
+            resetting.bound = None;
+        }
         *final_error = None;
         (self.is_flushed, self.is_copied_ahead, self.is_command_bound) = (false, false, false);
     }
