@@ -46,10 +46,11 @@ const fn row(layer: u8, name: &'static str, except: &'static [(&'static str, &'s
 /// is handed.
 /// is handed.
 const MODULES: &[Module] = &[
-    row(20, "main", &[]),
-    row(19, "cli", &[]),
-    row(18, "demo", &[]),
-    row(17, "supervisor", &[]),
+    row(21, "main", &[]),
+    row(20, "cli", &[]),
+    row(19, "demo", &[]),
+    row(18, "supervisor", &[]),
+    row(17, "thread", &[]),
     row(16, "http", &[]),
     row(16, "tasks", &[]),
     row(15, "listen", &[]),
@@ -70,26 +71,29 @@ const MODULES: &[Module] = &[
     row(9, "shown", &[]),
     row(9, "statement_log", &[]),
     row(8, "ahead", &[]),
-    row(8, "follower", &[]),
     row(8, "net", &[]),
+    row(8, "node_monitor", &[]),
     row(8, "notify", &[]),
     row(8, "sequences", &[]),
     row(8, "wishes", &[]),
+    row(7, "catalog_watch", &[]),
     row(7, "causal", &[]),
     row(7, "docs", &[]),
     row(7, "exposition", &[]),
     row(7, "inventory", &[]),
     row(7, "judging", &[]),
     row(7, "signals", &[]),
+    row(7, "supervised", &[]),
+    row(7, "wal_follower", &[]),
     row(6, "census", &[]),
-    row(6, "cluster", &[]),
+    row(6, "conn", &[]),
+    row(6, "context", &[]),
+    row(6, "first_look", &[]),
     row(6, "housekeeping", &[]),
     row(6, "inquiry", &[]),
     row(6, "overtime", &[]),
-    row(6, "sampler", &[]),
     row(6, "session", &[]),
     row(6, "shelf", &[]),
-    row(6, "survey", &[]),
     row(6, "takeover", &[]),
     row(6, "vacate", &[]),
     row(6, "views", &[]),
@@ -101,6 +105,7 @@ const MODULES: &[Module] = &[
     row(3, "answers", &[("stores", "holds what lies in a store, too")]),
     row(3, "files", &[]),
     row(3, "lane", &[]),
+    row(3, "mail", &[]),
     row(3, "places", &[]),
     row(3, "state", &[]),
     row(3, "stores", &[("answers", "a fill ends when its result is proven")]),
@@ -118,6 +123,7 @@ const MODULES: &[Module] = &[
     row(1, "probes", &[]),
     row(1, "reactor", &[]),
     row(1, "stats", &[]),
+    row(0, "alarm", &[]),
     row(0, "batch", &[]),
     row(0, "buffers", &[]),
     row(0, "directory", &[]),
@@ -151,7 +157,7 @@ struct Limits {
 const MODULES_FOLDER: &str = "crates/weir/src";
 
 /// Folders in it that only group modules by what they are about. Layers do not care: a name is a module's wherever it lies.
-const GROUPS: &[&str] = &["client", "io", "monitor", "process", "server", "traffic"];
+const GROUPS: &[&str] = &["client", "control", "io", "monitor", "process", "server", "traffic"];
 
 /// Checks both tables and the limits, and names the largest circle.
 pub fn run(root: &Path) -> Result<()> {

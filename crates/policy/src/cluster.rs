@@ -1,6 +1,6 @@
 //! Nodes and their roles, as last asked.
 //!
-//! In: what a probe found. Out: the next view. No IO: the probes of `weir::cluster` ask the servers.
+//! In: what a probe found. Out: the next view. No IO: `weir::node_monitor` asks the servers.
 
 use crate::config::Config;
 
@@ -42,6 +42,8 @@ pub struct NodeView {
     pub lags: bool,
     /// `pg_stat_replication` of the primary, when known: state, sync state.
     pub replication: Option<(String, String)>,
+    /// The timeline it writes, or streams, when known.
+    pub timeline: Option<u32>,
     /// Seconds since 1970 of the last change of `health`.
     pub changed_at_s: u64,
 }
@@ -84,6 +86,7 @@ impl ClusterView {
                     lag_us: known.and_then(|n| n.lag_us),
                     lags: known.is_some_and(|n| n.lags),
                     replication: known.and_then(|n| n.replication.clone()),
+                    timeline: known.and_then(|n| n.timeline),
                     changed_at_s: known.map_or(now_s, |n| n.changed_at_s),
                 }
             })
@@ -127,6 +130,18 @@ impl ClusterView {
     pub fn causes(&self) -> String {
         let causes = self.nodes.iter().filter_map(|node| Some(format!("node {}: {}", node.id, node.cause.as_ref()?)));
         causes.collect::<Vec<_>>().join("; ")
+    }
+
+    /// The number of the node that is the primary.
+    #[inline]
+    pub fn primary_id(&self) -> Option<u16> {
+        self.primary.and_then(|at| self.nodes.get(at)).map(|node| node.id)
+    }
+
+    /// True if the node with this number is the primary. The one place where that is asked.
+    #[inline]
+    pub fn is_primary(&self, id: u16) -> bool {
+        self.primary_id() == Some(id)
     }
 
     pub fn is_standby(&self, node: NodeIndex) -> bool {
@@ -180,6 +195,7 @@ pub(crate) mod tests {
                 lag_us: None,
                 lags: false,
                 replication: None,
+                timeline: None,
                 changed_at_s: 0,
             })
             .collect();

@@ -15,6 +15,7 @@ pub mod inventory;
 pub mod lag;
 pub mod limits;
 pub mod listening;
+pub mod looks;
 pub mod net;
 pub mod notices;
 pub mod params;

@@ -5,7 +5,6 @@ pub mod exposition;
 pub mod fault;
 pub mod gates;
 pub mod histogram;
-pub mod http;
 pub mod log;
 pub mod metrics;
 pub mod probes;

@@ -58,6 +58,18 @@ pub fn explain(cause: &io::Error) -> String {
     }
 }
 
+/// A host's name as TLS has it.
+pub fn server_name(check: Check, host: &str) -> io::Result<ServerName<'static>> {
+    match ServerName::try_from(host.to_owned()) {
+        Ok(name) => Ok(name),
+        Err(_) if check == Check::HostName => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate can have that name"))
+        }
+        // Nobody compares it.
+        Err(_) => Ok(ServerName::from(IpAddr::from([0, 0, 0, 0]))),
+    }
+}
+
 impl Tls {
     /// Our side of a session in which we are the server.
     pub fn server(config: Arc<ServerConfig>) -> io::Result<Tls> {
@@ -66,14 +78,7 @@ impl Tls {
 
     /// Our side of a session in which we are the client of a host.
     pub fn towards(side: &ClientSide, check: Check, host: &str) -> io::Result<Tls> {
-        let name = match ServerName::try_from(host.to_owned()) {
-            Ok(name) => name,
-            Err(_) if check == Check::HostName => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate can have that name"));
-            }
-            // Nobody compares it.
-            Err(_) => ServerName::from(IpAddr::from([0, 0, 0, 0])),
-        };
+        let name = server_name(check, host)?;
         ClientConnection::new(side.config(check), name).map(|connection| Tls::new(connection.into())).map_err(io::Error::other)
     }
 

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use weir_policy::cluster::ClusterView;
-use weir_policy::config::{Config, SslMode};
+use weir_policy::config::Config;
 use weir_policy::functions::Books;
 use weir_policy::limits::{self, Limits};
 use weir_policy::rule::Rule;
@@ -517,15 +517,15 @@ impl Worker {
         self.hubs.borrow_mut().remove(&hub.key);
     }
 
+    /// True if the node with this number is the primary, as far as this worker knows.
+    #[inline]
     pub fn is_primary(&self, node: u16) -> bool {
-        let view = self.view();
-        view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
+        self.view().is_primary(node)
     }
 
     /// The number of the node that is the primary now.
     pub fn primary_node(&self) -> Option<u16> {
-        let view = self.view();
-        view.primary.and_then(|at| view.nodes.get(at)).map(|primary| primary.id)
+        self.view().primary_id()
     }
 
     /// True if the primary is at this address.
@@ -537,17 +537,7 @@ impl Worker {
 
     /// Where a node of the view is.
     pub fn address_of(&self, node: usize) -> Option<Address> {
-        let view = self.view();
-        let node = view.nodes.get(node)?;
-        let config = self.peek_config();
-        let known = config.nodes.iter().find(|n| n.id == node.id);
-        Some(Address {
-            node: node.id,
-            hostname: node.hostname.clone(),
-            port: node.port,
-            connect_timeout_ms: known.map_or(10_000, |n| n.connect_timeout_ms),
-            ssl_mode: known.map_or(SslMode::Auto, |n| n.ssl_mode),
-        })
+        Address::of(&self.view(), &self.peek_config(), node)
     }
 
     /// Closes a link and gives its place to whoever waits.

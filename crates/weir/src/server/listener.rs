@@ -2,6 +2,7 @@
 
 use crate::client::flow::Kept;
 use crate::client::hub::Hub;
+use crate::control::mail::Nudge;
 use crate::io::reactor::parked;
 use crate::io::socket::Got;
 use crate::monitor::log::{Level, Who};
@@ -61,7 +62,7 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
             hub.lose();
             hub.tasks().into_iter().for_each(|task| w.reactor.wake(task));
             w.count(Metric::ListenersLost);
-            w.shared.nudge_prober();
+            w.shared.nudge_prober(Nudge::ConnectionLost);
             let (user, database, _) = &hub.key;
             let text = format_args!(
                 "the listening connection to {node} was lost: {cause}; notifications sent until it is open again are lost"
@@ -97,7 +98,7 @@ async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<Box<Link>> {
             Some(link)
         }
         Ok(Err(_)) => {
-            w.shared.nudge_prober();
+            w.shared.nudge_prober(Nudge::LoginFailed);
             None
         }
         Err(fault) => {

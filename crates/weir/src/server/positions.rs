@@ -1,6 +1,6 @@
 //! What all threads know of WAL positions: the rounds in which the primary is asked, and which of them each standby covers.
 //!
-//! Written by the task in `sampler`, read by every read that is routed. Decisions are `policy::causal`'s.
+//! Written by `node_monitor`, read by every read that is routed. Decisions are `policy::causal`'s.
 
 use crate::monitor::metrics::NODES_MAX;
 use parking_lot::Mutex;
@@ -39,10 +39,8 @@ pub struct Positions {
     wanted: AtomicU64,
     /// The round that is wanted is wanted at once.
     is_urgent: AtomicBool,
-    /// The sampler sets no timer: it must be woken.
+    /// The node monitor sets no timer: it must be woken.
     asleep: AtomicBool,
-    /// The sampler's task on the first worker.
-    pub task: AtomicU32,
     waiters: Mutex<Vec<Waiter>>,
     waiting: AtomicU32,
     /// Moves when something has become known.
@@ -80,7 +78,6 @@ impl Default for Positions {
             wanted: AtomicU64::new(1),
             is_urgent: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            task: AtomicU32::new(crate::io::reactor::NO_TASK),
             waiters: Mutex::default(),
             waiting: AtomicU32::new(0),
             published: AtomicU64::new(0),
@@ -131,7 +128,7 @@ impl Positions {
         self.answered_round.load(Ordering::Acquire)
     }
 
-    /// Somebody needs a round. True: the sampler must be woken.
+    /// Somebody needs a round. True: the node monitor must be woken.
     #[inline]
     pub fn want(&self, round: u64) -> bool {
         if self.wanted.load(Ordering::Relaxed) >= round {
@@ -141,7 +138,7 @@ impl Positions {
         self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst)
     }
 
-    /// Somebody needs the next round, and soon. The sampler must be woken.
+    /// Somebody needs the next round, and soon. The node monitor must be woken.
     pub fn hurry(&self) {
         self.wanted.fetch_max(self.next_round(), Ordering::SeqCst);
         self.is_urgent.store(true, Ordering::SeqCst);
@@ -155,7 +152,7 @@ impl Positions {
         self.wanted.load(Ordering::SeqCst)
     }
 
-    /// The sampler will not look by itself any more. False: somebody has come meanwhile.
+    /// The node monitor will not look by itself any more. False: somebody has come meanwhile.
     pub fn fall_asleep(&self, known: u64) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let sleeps = self.wanted() <= known && !self.has_waiters();
@@ -297,7 +294,7 @@ impl Positions {
         }
     }
 
-    /// From the first who names a node on, standbys without weight are asked too. True: it is the first, and the sampler must be woken.
+    /// From the first who names a node on, standbys without weight are asked too. True: it is the first, and the node monitor must be woken.
     #[inline]
     pub fn wish(&self) -> bool {
         !self.is_wished.load(Ordering::Relaxed) && !self.is_wished.swap(true, Ordering::Relaxed)

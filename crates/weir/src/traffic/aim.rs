@@ -5,6 +5,7 @@ use crate::client::inventory;
 use crate::client::session::{FAILED, IDLE, Session};
 use crate::client::session_card::Doing;
 use crate::client::statements::Statement;
+use crate::control::mail::Nudge;
 use crate::io::reactor::parked;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
@@ -320,7 +321,7 @@ async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Ins
             }
             Leased::Moved => {}
             Leased::Failed(error) => {
-                w.shared.nudge_prober();
+                w.shared.nudge_prober(Nudge::LoginFailed);
                 if class.side != Side::Reader || w.view().primary == Some(at) {
                     // Nothing was sent: who waits until the server lets somebody in, or another is the primary, loses nothing.
                     if error.passes().is_some() {
@@ -431,7 +432,7 @@ async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule)
     if s.client.is_hung_up() || s.entry.farewell.borrow().is_some() {
         return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
     }
-    w.shared.nudge_prober();
+    w.shared.nudge_prober(Nudge::NodeAwaited);
     w.wake_at_new_view();
     w.reactor.wake_at(Instant::now() + Duration::from_millis(250));
     parked().await;
@@ -596,7 +597,7 @@ async fn ask_first(w: &Worker, link: Box<Link>) -> Option<Box<Link>> {
     let pool = link.pool.clone();
     if error.is_silent() {
         w.shared.suspects.suspect(link.card.address.node);
-        w.shared.nudge_prober();
+        w.shared.nudge_prober(Nudge::ConnectionLost);
         // Those that have rested as long are likely to be as dead: nobody shall wait for each of them in turn.
         let rested_ms = check_after_ms(w).unwrap_or(0);
         for other in pool.retire(|other, _| other.has_rested(w.reactor.now(), rested_ms)) {
@@ -665,7 +666,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
             if error.is_silent() {
                 // Others shall not pay the same time before the check of roles has found out.
                 w.shared.suspects.suspect(node);
-                w.shared.nudge_prober();
+                w.shared.nudge_prober(Nudge::LoginFailed);
             }
             if let Some(why) = error.passes() {
                 pool.note_refused(w, why, error.to_string());

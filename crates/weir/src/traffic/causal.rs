@@ -4,8 +4,8 @@
 use crate::client::session::Session;
 use crate::client::session::causal::Causal;
 pub use crate::client::session::causal::SETTING;
+use crate::control::mail::Order;
 use crate::io::reactor::parked;
-use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::pool::link::Link;
 use std::time::Instant;
@@ -240,8 +240,5 @@ impl Replay {
 
 #[cold]
 pub fn wake_sampler(w: &Worker) {
-    let task = w.shared.positions.task.load(std::sync::atomic::Ordering::SeqCst);
-    if let Some(mailbox) = w.shared.mailboxes.first() {
-        mailbox.send(Message::Wake(task));
-    }
+    w.shared.control.send(Order::Sample);
 }

@@ -2,6 +2,7 @@
 
 use crate::client::inventory;
 use crate::client::session::{IDLE, Session};
+use crate::control::mail::Nudge;
 use crate::io::reactor::parked;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
@@ -110,7 +111,7 @@ pub fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fau
     let address = link.card.address.clone();
     let cause = if link.card.given_up.load(Ordering::Relaxed) { "the server does not answer any more" } else { cause };
     w.log_link(&address, format_args!("lost: {cause}"));
-    w.shared.nudge_prober();
+    w.shared.nudge_prober(Nudge::ConnectionLost);
     w.close_link(link);
     let was_on_reader = s.net.is_on_reader;
     if w.shared.stop_mode() < Stop::Fast && net::on_loss(s, w) {

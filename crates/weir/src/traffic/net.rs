@@ -8,6 +8,7 @@
 use crate::client::session::net::{AGAIN_MAX, Group, Net, Refused, State};
 use crate::client::session::{Begun, IDLE, Session};
 use crate::client::statements::Statement;
+use crate::control::mail::Nudge;
 use crate::monitor::log::Level;
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
@@ -203,7 +204,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look 
     let is_ready = rest.len() == ready_bytes && rest[0] == back::READY && rest[HEADER_BYTES] == IDLE;
     let stays = is_alone && is_ready && s.state.due.is_empty() && !s.state.is_link_off;
     if note_error(s, w, at, header) {
-        w.shared.nudge_prober();
+        w.shared.nudge_prober(Nudge::StatementRefused);
     }
     s.down.drop_unseen();
     s.undo_for_again();
@@ -279,7 +280,7 @@ pub fn on_refused_ahead(s: &mut Session, w: &Worker, header: Header, is_lost: bo
         return false;
     }
     note_error(s, w, 0, header);
-    w.shared.nudge_prober();
+    w.shared.nudge_prober(Nudge::StatementRefused);
     s.down.drop_unseen();
     s.undo_for_again();
     if let Some(link) = s.link.take() {

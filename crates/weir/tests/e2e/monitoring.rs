@@ -29,7 +29,7 @@ fn ask(port: u16, request: &str) -> String {
 
 /// Status and body of a GET.
 fn get(port: u16, path: &str) -> (u16, String) {
-    let answer = ask(port, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"));
+    let answer = ask(port, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nConnection: close\r\n\r\n"));
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head ends with an empty line");
     let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");
     assert_eq!(length.parse::<usize>().unwrap(), body.len());
@@ -238,12 +238,12 @@ fn what_is_asked_otherwise_gets_its_status() {
     assert_eq!(get(port, "/readyz?verbose"), (200, "ok\n".into()));
     assert_eq!(get(port, "/").0, 200);
     assert_eq!(get(port, "/nothing").0, 404);
-    let head = ask(port, "HEAD /metrics HTTP/1.1\r\n\r\n");
+    let head = ask(port, "HEAD /metrics HTTP/1.1\r\nConnection: close\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
     for (request, status) in [
-        ("POST /metrics HTTP/1.1\r\n\r\n".to_string(), "405"),
+        ("POST /metrics HTTP/1.1\r\nConnection: close\r\n\r\n".to_string(), "405"),
         ("nonsense\r\n\r\n".to_string(), "400"),
-        ("\n\n".to_string(), "400"),
+        ("GET /metrics HTTP/2\r\n\r\n".to_string(), "400"),
     ] {
         let answer = ask(port, &request);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
@@ -279,7 +279,7 @@ fn readers_who_dawdle_hold_nobody_up_for_long() {
     wait_until("a place to be free", || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let mut answer = String::new();
-        stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").is_ok()
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n").is_ok()
             && stream.read_to_string(&mut answer).is_ok()
             && answer.contains("200 OK")
     });

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use weir_policy::by_sql::BySql;
-use weir_policy::config::SslMode;
+use weir_policy::cluster::ClusterView;
+use weir_policy::config::{Config, SslMode};
 use weir_policy::passwd::Secret;
 use weir_policy::pool::Refused;
 use weir_policy::prepared::{Known, Shape, StatementId};
@@ -39,7 +40,7 @@ const FRESH_DRAWS: Duration = Duration::from_secs(1);
 const RESET_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest message read outside of a session's relay: login, reset, probes.
-const MESSAGE_BYTES_MAX: usize = 1 << 20;
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// What a server is called and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,21 @@ pub struct Address {
     pub port: u16,
     pub connect_timeout_ms: u64,
     pub ssl_mode: SslMode,
+}
+
+impl Address {
+    /// Where a node of the view is, by its place.
+    pub fn of(view: &ClusterView, config: &Config, at: usize) -> Option<Address> {
+        let node = view.nodes.get(at)?;
+        let known = config.nodes.iter().find(|known| known.id == node.id);
+        Some(Address {
+            node: node.id,
+            hostname: node.hostname.clone(),
+            port: node.port,
+            connect_timeout_ms: known.map_or(10_000, |known| known.connect_timeout_ms),
+            ssl_mode: known.map_or(SslMode::Auto, |known| known.ssl_mode),
+        })
+    }
 }
 
 impl std::fmt::Display for Address {
@@ -519,10 +535,7 @@ impl Talk {
                 Ok((talk, greeting))
             };
             match entered.await {
-                // Only what another kind of connection could change.
-                Err(OpenError::Refused { sqlstate, .. })
-                    if sqlstate == sqlstate::INVALID_AUTHORIZATION && attempts.peek().is_some() => {}
-                Err(OpenError::Tls { .. }) if attempts.peek().is_some() => {}
+                Err(error) if attempts.peek().is_some() && is_worth_another(&error) => {}
                 outcome => return outcome,
             }
         }
@@ -593,6 +606,20 @@ impl Talk {
                 _ => {}
             }
         }
+    }
+}
+
+/// True if another kind of connection, encrypted or not, could change the outcome.
+pub fn is_worth_another(error: &OpenError) -> bool {
+    match error {
+        OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::INVALID_AUTHORIZATION,
+        OpenError::Tls { .. } => true,
+        OpenError::Connect { .. }
+        | OpenError::Broke { .. }
+        | OpenError::Secret { .. }
+        | OpenError::Held { .. }
+        | OpenError::Gone { .. }
+        | OpenError::Protocol { .. } => false,
     }
 }
 

@@ -5,6 +5,7 @@ use crate::client::inventory;
 use crate::client::session::{Begun, FAILED, IDLE, Own, Refusal, Session, WITHIN};
 use crate::client::session_card::Doing;
 use crate::client::state::{Claim, State};
+use crate::control::mail::Nudge;
 use crate::io::socket::Got;
 use crate::monitor::fault::Fault;
 use crate::monitor::stats::Stat;
@@ -291,7 +292,7 @@ fn note_report(w: &Worker, node: Option<u16>, report: &Report<'_>) {
     w.counters().count_error(report.sqlstate);
     if report.sqlstate == b"25006" {
         // Someone else may be the primary by now.
-        w.shared.nudge_prober();
+        w.shared.nudge_prober(Nudge::StatementRefused);
     }
     if let Some(node) = node {
         w.counters().count_severity(node, report.severity);

@@ -1,0 +1,94 @@
+//! The control thread: it begins its tasks, reads its mail, and ends when no worker is left.
+
+use crate::control::context::{Control, Subject};
+use crate::control::mail::Order;
+use crate::control::supervised::keep;
+use crate::control::{catalog_watch, http, node_monitor, wal_follower};
+use crate::monitor::log::Level;
+use crate::process::shared::Shared;
+use anyhow::Context as _;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::task::{LocalSet, spawn_local};
+
+/// Name of the thread.
+const NAME: &str = "weir-control";
+
+/// Threads for what blocks: names of hosts, keys of passwords, pages. Each waits for others of this limit at worst.
+const BLOCKING_MAX: usize = 32;
+
+/// Time between two signs of life.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Starts the thread. `readers` are the listening sockets of `metrics_port`.
+pub fn start(shared: &Arc<Shared>, readers: Vec<TcpListener>) -> anyhow::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_MAX)
+        .build()
+        .context("cannot create the event loop of the control thread")?;
+    let shared = shared.clone();
+    let thread = std::thread::Builder::new().name(NAME.into());
+    thread.spawn(move || run(runtime, shared, readers)).context("cannot start the control thread")
+}
+
+fn run(runtime: Runtime, shared: Arc<Shared>, readers: Vec<TcpListener>) {
+    // Unlike a worker it goes ahead of whoever runs on its processor: busy sessions must not make nodes look silent.
+    if let Err(cause) = weir_ring::yield_when_woken(false) {
+        shared.log.say(Level::Debug1, format_args!("the control thread keeps its scheduling: {cause}"));
+    }
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, attend(Control::new(shared), readers));
+    // Connections close with their tasks.
+    drop(tasks);
+    // Somebody may still wait for a name server.
+    runtime.shutdown_background();
+}
+
+/// Begins all tasks and obeys orders until the last one.
+async fn attend(c: Rc<Control>, readers: Vec<TcpListener>) {
+    let own = c.clone();
+    keep(&c, "the nodes".into(), move || node_monitor::watch(own.clone()), || {}).forget();
+    for reader in readers {
+        begin_http(&c, reader);
+    }
+    loop {
+        // Nothing is lost if the time is over first: orders stay where they are.
+        let _ = tokio::time::timeout(BEAT, c.shared.control.arrived()).await;
+        c.shared.control.beat_ms.store(c.millis(Instant::now()), Ordering::Relaxed);
+        for order in c.shared.control.take() {
+            match order {
+                Order::Look(why) => c.nudge(why),
+                Order::Sample => c.ring(&Subject::Positions),
+                Order::Watch(database) => {
+                    spawn_local(catalog_watch::watch(c.clone(), database));
+                }
+                Order::Follow(database) => {
+                    spawn_local(wal_follower::watch(c.clone(), database));
+                }
+                Order::Changed(database) => c.ring(&Subject::Database(database.name.clone())),
+                Order::CloseDoors => c.ring(&Subject::Doors),
+                Order::End => return,
+            }
+        }
+        if c.shared.stop_mode() != crate::process::shared::Stop::No {
+            c.ring_all();
+        }
+    }
+}
+
+fn begin_http(c: &Rc<Control>, reader: TcpListener) {
+    let watched = reader.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(reader));
+    match watched {
+        Ok(listener) => {
+            let (own, listener) = (c.clone(), Rc::new(listener));
+            keep(c, "pages over HTTP".into(), move || http::serve(own.clone(), listener.clone()), || {}).forget();
+        }
+        Err(cause) => c.shared.log.say(Level::Error, format_args!("cannot watch the socket of metrics_port: {cause}")),
+    }
+}
