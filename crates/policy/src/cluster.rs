@@ -54,6 +54,8 @@ pub struct ClusterView {
     pub generation: u64,
     pub nodes: Vec<NodeView>,
     pub primary: Option<NodeIndex>,
+    /// The generation since which the primary is the one it is, or there is none.
+    pub primary_since: u64,
 }
 
 /// What a probe of one node found.
@@ -92,7 +94,12 @@ impl ClusterView {
             })
             .collect();
         let primary = find_primary(&nodes, None);
-        ClusterView { generation: before.map_or(1, |view| view.generation + 1), nodes, primary }
+        let generation = before.map_or(1, |view| view.generation + 1);
+        let mut view = ClusterView { generation, nodes, primary, primary_since: generation };
+        if let Some(before) = before.filter(|before| before.primary_place() == view.primary_place()) {
+            view.primary_since = before.primary_since;
+        }
+        view
     }
 
     /// The view after one probe; `None` when nothing that routing looks at changed. Lag is updated either way.
@@ -112,8 +119,12 @@ impl ClusterView {
         }
         view.health = health;
         view.changed_at_s = now_s;
-        self.primary = find_primary(&self.nodes, self.primary);
+        let before = self.primary;
+        self.primary = find_primary(&self.nodes, before);
         self.generation += 1;
+        if self.primary != before {
+            self.primary_since = self.generation;
+        }
         true
     }
 
@@ -136,6 +147,12 @@ impl ClusterView {
     #[inline]
     pub fn primary_id(&self) -> Option<u16> {
         self.primary.and_then(|at| self.nodes.get(at)).map(|node| node.id)
+    }
+
+    /// Where the primary is.
+    fn primary_place(&self) -> Option<(u16, &str, u16)> {
+        let node = self.nodes.get(self.primary?)?;
+        Some((node.id, &node.hostname, node.port))
     }
 
     /// True if the node with this number is the primary. The one place where that is asked.
@@ -200,7 +217,7 @@ pub(crate) mod tests {
             })
             .collect();
         let primary = find_primary(&nodes, None);
-        ClusterView { generation: 1, nodes, primary }
+        ClusterView { generation: 1, nodes, primary, primary_since: 1 }
     }
 
     #[test]
@@ -225,9 +242,10 @@ pub(crate) mod tests {
         let answered = |in_recovery| Probe::Answered { in_recovery, lag_bytes: None };
         assert_eq!(v.primary, Some(1));
         assert!(v.step(0, &answered(false), 5));
-        assert_eq!(v.primary, Some(1));
+        assert_eq!((v.primary, v.generation, v.primary_since), (Some(1), 2, 1));
         assert!(v.step(1, &Probe::Unreachable, 6));
-        assert_eq!((v.primary, v.generation), (Some(0), 3));
+        assert_eq!((v.primary, v.generation, v.primary_since), (Some(0), 3, 3));
+        assert!(v.is_primary(0) && !v.is_primary(1));
         assert!(!v.step(1, &Probe::Unreachable, 7));
     }
 }

@@ -278,7 +278,7 @@ mod tests {
             timeline: None,
             changed_at_s: 0,
         };
-        ClusterView { generation: 1, nodes: (0..3).map(node).collect(), primary: Some(0) }
+        ClusterView { generation: 1, nodes: (0..3).map(node).collect(), primary: Some(0), primary_since: 1 }
     }
 
     fn nodes(list: &[usize]) -> Nodes {

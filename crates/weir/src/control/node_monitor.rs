@@ -102,7 +102,7 @@ impl Nodes {
         let tasks = (0..config.nodes.len()).map(|at| {
             let (own, theirs) = (desk.clone(), desk.clone());
             let name = format!("node {}", config.nodes[at].id);
-            keep(c, name, move || node::attend(own.clone(), at), move || theirs.lose(at))
+            keep(c, name, move || node::attend(own.clone(), at), move || theirs.mend(at))
         });
         let tasks = tasks.collect();
         Nodes { config, desk, _tasks: tasks }

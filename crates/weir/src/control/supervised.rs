@@ -1,4 +1,4 @@
-//! Tasks of the control thread that live as long as it does. One that panics ends alone, and is begun again.
+//! Tasks of the control thread. One that panics ends alone, and is begun again.
 
 use crate::control::context::Control;
 use crate::monitor::log::Level;
@@ -13,13 +13,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[must_use = "the task ends at once"]
 pub struct Kept(JoinHandle<()>);
 
-impl Kept {
-    /// Lets the task live until the thread ends.
-    pub fn forget(self) {
-        std::mem::forget(self);
-    }
-}
-
 impl Drop for Kept {
     fn drop(&mut self) {
         self.0.abort();
@@ -33,13 +26,29 @@ pub fn keep<F: Future<Output = ()> + 'static>(
     begin: impl Fn() -> F + 'static,
     mend: impl Fn() + 'static,
 ) -> Kept {
-    let shared = c.shared.clone();
+    let own = c.clone();
     let fault = move || {
-        let text = format_args!("the task for {name} ended by a fault in the proxy; it is begun again");
-        shared.log.say(Level::Error, text);
+        tell(&own, &name);
         mend();
     };
     Kept(spawn_local(survive(begin, fault)))
+}
+
+/// Begins a task that ends by itself. After a fault, and a pause, `order` has another one begun if one is still wanted.
+pub fn run<F: Future<Output = ()> + 'static>(c: &Rc<Control>, name: String, task: F, order: impl FnOnce() + 'static) {
+    let own = c.clone();
+    spawn_local(async move {
+        let mut task = Kept(spawn_local(task));
+        if (&mut task.0).await.is_err_and(|error| error.is_panic()) {
+            tell(&own, &name);
+            tokio::time::sleep(PAUSE).await;
+            order();
+        }
+    });
+}
+
+fn tell(c: &Control, name: &str) {
+    c.shared.log.say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
 }
 
 /// Runs a task until it ends by itself. `fault` is called after each panic.

@@ -2,10 +2,11 @@
 
 use crate::control::context::{Control, Subject};
 use crate::control::mail::Order;
-use crate::control::supervised::keep;
+use crate::control::supervised::{Kept, keep, run};
 use crate::control::{catalog_watch, http, node_monitor, wal_follower};
 use crate::monitor::log::Level;
-use crate::process::shared::Shared;
+use crate::process::shared::{Shared, Stop};
+use crate::server::catalogs::Database;
 use anyhow::Context as _;
 use std::net::TcpListener;
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::LocalSet;
 
 /// Name of the thread.
 const NAME: &str = "weir-control";
@@ -34,10 +35,10 @@ pub fn start(shared: &Arc<Shared>, readers: Vec<TcpListener>) -> anyhow::Result<
         .context("cannot create the event loop of the control thread")?;
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name(NAME.into());
-    thread.spawn(move || run(runtime, shared, readers)).context("cannot start the control thread")
+    thread.spawn(move || serve(runtime, shared, readers)).context("cannot start the control thread")
 }
 
-fn run(runtime: Runtime, shared: Arc<Shared>, readers: Vec<TcpListener>) {
+fn serve(runtime: Runtime, shared: Arc<Shared>, readers: Vec<TcpListener>) {
     // Unlike a worker it goes ahead of whoever runs on its processor: busy sessions must not make nodes look silent.
     if let Err(cause) = weir_ring::yield_when_woken(false) {
         shared.log.say(Level::Debug1, format_args!("the control thread keeps its scheduling: {cause}"));
@@ -53,10 +54,8 @@ fn run(runtime: Runtime, shared: Arc<Shared>, readers: Vec<TcpListener>) {
 /// Begins all tasks and obeys orders until the last one.
 async fn attend(c: Rc<Control>, readers: Vec<TcpListener>) {
     let own = c.clone();
-    keep(&c, "the nodes".into(), move || node_monitor::watch(own.clone()), || {}).forget();
-    for reader in readers {
-        begin_http(&c, reader);
-    }
+    let mut tasks = vec![keep(&c, "the nodes".into(), move || node_monitor::watch(own.clone()), || {})];
+    tasks.extend(readers.into_iter().filter_map(|reader| begin_http(&c, reader)));
     loop {
         // Nothing is lost if the time is over first: orders stay where they are.
         let _ = tokio::time::timeout(BEAT, c.shared.control.arrived()).await;
@@ -65,30 +64,45 @@ async fn attend(c: Rc<Control>, readers: Vec<TcpListener>) {
             match order {
                 Order::Look(why) => c.nudge(why),
                 Order::Sample => c.ring(&Subject::Positions),
-                Order::Watch(database) => {
-                    spawn_local(catalog_watch::watch(c.clone(), database));
-                }
-                Order::Follow(database) => {
-                    spawn_local(wal_follower::watch(c.clone(), database));
-                }
+                Order::Watch(database) => watch(&c, database),
+                Order::Follow(database) => follow(&c, database),
                 Order::Changed(database) => c.ring(&Subject::Database(database.name.clone())),
                 Order::CloseDoors => c.ring(&Subject::Doors),
                 Order::End => return,
             }
         }
-        if c.shared.stop_mode() != crate::process::shared::Stop::No {
+        if c.shared.stop_mode() != Stop::No {
             c.ring_all();
         }
     }
 }
 
-fn begin_http(c: &Rc<Control>, reader: TcpListener) {
+fn watch(c: &Rc<Control>, database: Arc<Database>) {
+    let (name, own, again) = (format!("the catalog of \"{}\"", database.name), c.clone(), database.clone());
+    let order = move || {
+        if again.has_sessions() {
+            own.shared.watch_catalog(&again);
+        }
+    };
+    run(c, name, catalog_watch::watch(c.clone(), database), order);
+}
+
+/// The next session whose answer would be kept has the log followed again after a fault.
+fn follow(c: &Rc<Control>, database: Arc<Database>) {
+    let name = format!("the log of \"{}\"", database.name);
+    run(c, name, wal_follower::watch(c.clone(), database), || {});
+}
+
+fn begin_http(c: &Rc<Control>, reader: TcpListener) -> Option<Kept> {
     let watched = reader.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(reader));
     match watched {
         Ok(listener) => {
             let (own, listener) = (c.clone(), Rc::new(listener));
-            keep(c, "pages over HTTP".into(), move || http::serve(own.clone(), listener.clone()), || {}).forget();
+            Some(keep(c, "pages over HTTP".into(), move || http::serve(own.clone(), listener.clone()), || {}))
         }
-        Err(cause) => c.shared.log.say(Level::Error, format_args!("cannot watch the socket of metrics_port: {cause}")),
+        Err(cause) => {
+            c.shared.log.say(Level::Error, format_args!("cannot watch the socket of metrics_port: {cause}"));
+            None
+        }
     }
 }

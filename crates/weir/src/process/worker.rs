@@ -528,13 +528,6 @@ impl Worker {
         self.view().primary_id()
     }
 
-    /// True if the primary is at this address.
-    pub fn is_primary_at(&self, address: &Address) -> bool {
-        let view = self.view();
-        let primary = view.primary.and_then(|at| view.nodes.get(at));
-        primary.is_some_and(|node| (node.id, &node.hostname, node.port) == (address.node, &address.hostname, address.port))
-    }
-
     /// Where a node of the view is.
     pub fn address_of(&self, node: usize) -> Option<Address> {
         Address::of(&self.view(), &self.peek_config(), node)

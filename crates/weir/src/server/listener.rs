@@ -86,7 +86,7 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
 async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<Box<Link>> {
     let node = {
         let view = w.view();
-        view.primary.filter(|&at| view.is_up(at)).and_then(|at| view.nodes.get(at)).map(|node| node.id)?
+        view.primary_id()?
     };
     let pool = pools.apart(w, node, Purpose::Listening);
     let gives_up = || hub.is_unused() || w.shared.stop_mode() > Stop::Smart;

@@ -212,7 +212,7 @@ fn shown_by(s: &Session, w: &Worker, class: Class, at: NodeIndex, link: &Link) -
 }
 
 fn is_primary(w: &Worker, link: &Link) -> bool {
-    is_primary_node(w, link.card.address.node)
+    link.is_to_primary(w)
 }
 
 /// A pipeline began on a standby and goes on with what only the primary may do: what was sent is brought to its end here first.
@@ -484,8 +484,7 @@ fn may_serve(w: &Worker, class: Class, node: u16) -> bool {
 }
 
 fn is_primary_node(w: &Worker, node: u16) -> bool {
-    let view = w.view();
-    view.primary.is_some_and(|at| view.nodes[at].id == node)
+    w.is_primary(node)
 }
 
 /// The very link a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. Not

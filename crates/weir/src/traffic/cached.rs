@@ -478,13 +478,8 @@ pub fn unread(s: &mut Session, w: &Worker) {
 /// The question of an answer that may be stored is about to be sent: a standby must show what the last change of its tables needs.
 fn expect(s: &mut Session, w: &Worker, answers: &Answers) {
     let (Some(link), Some(capture)) = (&s.link, &mut s.cached.capture) else { return };
-    let node = link.card.address.node;
-    let is_primary = {
-        let view = w.view();
-        view.primary.is_some_and(|at| view.nodes[at].id == node)
-    };
     let needed = answers.versions.round_needed(&capture.deps);
-    if is_primary || causal::covers(w, link, needed) {
+    if link.is_to_primary(w) || causal::covers(w, link, needed) {
         capture.since = Some(w.reactor.now());
     } else {
         causal::verify(w, link);

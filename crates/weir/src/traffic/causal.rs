@@ -24,9 +24,7 @@ pub fn heard(s: &mut Session, w: &Worker) {
     }
     let next = positions.next_round();
     let node = link.card.address.node;
-    let view = w.view();
-    let is_primary = view.primary.is_some_and(|at| view.nodes[at].id == node);
-    if is_primary {
+    if link.is_to_primary(w) {
         s.causal.seen.heard_primary(next);
         if positions.is_global() {
             positions.tell_primary(next);
@@ -41,7 +39,6 @@ pub fn heard(s: &mut Session, w: &Worker) {
             positions.tell_standby(standby, covers, next);
         }
     }
-    drop(view);
     if positions.want(next) {
         wake_sampler(w);
     }

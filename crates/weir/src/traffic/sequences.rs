@@ -33,7 +33,7 @@ pub fn note(s: &mut Session, w: &Worker, statement: &Statement) {
     if !use_of(s, statement).draws() {
         return;
     }
-    if let Some(link) = s.link.as_mut().filter(|link| w.is_primary(link.card.address.node)) {
+    if let Some(link) = s.link.as_mut().filter(|link| link.is_to_primary(w)) {
         let (draws, drawn) = link.draws.draw(s.state.drawn);
         (link.draws, s.state.drawn) = (draws, Some(drawn));
     }
@@ -105,7 +105,7 @@ fn is_pinned(s: &Session) -> bool {
 /// Before a statement of its session is sent. `None`: not to the primary. A standby gives out no values.
 #[inline]
 fn facts(s: &Session, w: &Worker, statement: &Statement) -> Option<Facts> {
-    let link = s.link.as_ref().filter(|link| w.is_primary(link.card.address.node))?;
+    let link = s.link.as_ref().filter(|link| link.is_to_primary(w))?;
     let is_asked = || {
         let may_be_unknown = statement.recalls == Recalls::Unread || s.state.redefines;
         may_be_unknown || s.pools.known.recalls() || is_pinned(s)

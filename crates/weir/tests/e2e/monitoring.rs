@@ -262,6 +262,48 @@ fn what_is_asked_otherwise_gets_its_status() {
     drop(proxy);
 }
 
+/// Reads one answer with a body, and leaves what comes behind it.
+fn read_answer(stream: &mut TcpStream) -> (String, String) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");
+    let mut body = vec![0; length.parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+#[test]
+fn a_connection_is_kept_for_more_requests_and_ends_with_a_bad_one() {
+    let ground = Ground::new();
+    let (port, lines) = metrics_port();
+    let proxy = ground.primary_proxy(&lines);
+    let mut stream = TcpStream::connect(("127.0.0.1", port.number())).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    for path in ["/healthz", "/readyz", "/nothing", "/healthz"] {
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        let (head, body) = read_answer(&mut stream);
+        assert_eq!(body == "ok\n", path != "/nothing", "{path}: {head}{body}");
+    }
+    // Both at once: answers come in the order of their questions.
+    stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(read_answer(&mut stream).1, "ok\n");
+    Samples::read(&read_answer(&mut stream).1);
+    stream.write_all(b"POST /healthz HTTP/1.1\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let (head, body) = read_answer(&mut stream);
+    assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("Allow: GET"), "{head}");
+    assert_eq!(body, "only GET and HEAD\n");
+    stream.write_all(b"nonsense\r\n\r\n").unwrap();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.starts_with("HTTP/1.1 400 "), "{rest}");
+    assert_eq!(get(port.number(), "/healthz").0, 200, "others are served");
+    drop(proxy);
+}
+
 #[test]
 fn readers_who_dawdle_hold_nobody_up_for_long() {
     let ground = Ground::new();

@@ -84,7 +84,7 @@ pub fn unlistened(s: &mut Session, w: &Worker) {
 pub fn prepare(s: &mut Session, w: &Worker, statement: &Statement) {
     const LOOKS: Leaves = Leaves::of(Keeps::Listen).with(Keeps::Unknown).with(Keeps::Unread);
     let is_before = s.transaction == IDLE && s.replies.is_only_ours() && !s.up.is_mid_message();
-    let is_primary = s.link.as_ref().is_some_and(|link| w.is_primary(link.card.address.node));
+    let is_primary = s.link.as_ref().is_some_and(|link| link.is_to_primary(w));
     let acts_unseen = is_before && super::may_act_unseen(s, w, statement);
     let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
     let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);

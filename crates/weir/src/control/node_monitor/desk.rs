@@ -159,6 +159,12 @@ impl Desk {
         }
     }
 
+    /// The task of a node ended by a fault: it owes nothing, and knows nothing.
+    pub fn mend(&self, at: usize) {
+        self.looks[at].replace(Look::Rest);
+        self.lose(at);
+    }
+
     /// Nothing is known of the primary's commits that wait, so that they keep nobody off.
     fn forget_waiting(&self) {
         self.waiting.replace(Default::default());

@@ -82,6 +82,8 @@ pub struct LinkCard {
     /// Key for CancelRequest.
     pub key: Box<[u8]>,
     pub opened_at: SystemTime,
+    /// The generation of the cluster's view under which it was opened.
+    pub generation: u64,
     /// The session that uses it; 0: at rest.
     pub session: AtomicU32,
     /// Sessions that used it.
@@ -248,6 +250,12 @@ pub struct Login<'a> {
 pub const UTF8: &str = "UTF8";
 
 impl Link {
+    /// True if it leads to the primary, as far as the worker knows. The one place where that is asked of a connection.
+    #[inline]
+    pub fn is_to_primary(&self, w: &Worker) -> bool {
+        w.is_primary(self.card.address.node)
+    }
+
     /// Milliseconds since it was opened, and since its last use.
     pub fn ages_ms(&self, now: Instant) -> (u64, u64) {
         let ms = |since: Instant| now.saturating_duration_since(since).as_millis() as u64;
@@ -329,6 +337,8 @@ pub async fn open(
     let deadline = Instant::now()
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let renewals = pool.renewals();
+    // Of before it: whatever changes meanwhile is newer than the connection.
+    let generation = w.view().generation;
     let (mut talk, mut greeting) = Talk::enter(w, address, login, deadline).await?;
     if !first.is_empty() {
         if let Err(error) = talk.query(w, address, first).await {
@@ -344,6 +354,7 @@ pub async fn open(
         pid: greeting.pid,
         key: greeting.key.into(),
         opened_at: SystemTime::now(),
+        generation,
         session: AtomicU32::new(0),
         uses: AtomicU64::new(0),
         kept: AtomicU8::new(0),
