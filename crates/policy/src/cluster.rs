@@ -161,6 +161,11 @@ impl ClusterView {
         self.primary_id() == Some(id)
     }
 
+    /// True if the primary has this number and is at this place.
+    pub fn is_primary_at(&self, id: u16, hostname: &str, port: u16) -> bool {
+        self.primary_place() == Some((id, hostname, port))
+    }
+
     pub fn is_standby(&self, node: NodeIndex) -> bool {
         self.nodes.get(node).is_some_and(|n| n.health == Health::Up(Role::Standby))
     }

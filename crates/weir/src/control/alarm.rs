@@ -27,10 +27,9 @@ impl Alarm {
         loop {
             let mut ready = self.0.readable().await?;
             let mut count = [0; 8];
-            match ready.try_io(|timer| Ok(rustix::io::read(timer, &mut count)?)) {
-                Ok(read) => return read.map(drop),
-                // Of a wait that was dropped, and set anew before it was over.
-                Err(_) => {}
+            // An error is of a wait that was dropped, and set anew before it was over.
+            if let Ok(read) = ready.try_io(|timer| Ok(rustix::io::read(timer, &mut count)?)) {
+                return read.map(drop);
             }
         }
     }

@@ -268,6 +268,7 @@ fn note_role(c: &Control, user: &Arc<str>, oid: &str) {
 }
 
 /// Has the connections closed that began with other defaults than those of now, perhaps set past us. To be done before answers are kept again.
+/// Not cancel safe.
 async fn renew(c: &Control, database: &Database, line: &mut Conn) -> Result<(), SurveyError> {
     let rows = line.query(DEFAULTS_FINGERPRINT).await?;
     let mark = rows.into_iter().flatten().flatten().next().unwrap_or_default();
@@ -279,7 +280,7 @@ async fn renew(c: &Control, database: &Database, line: &mut Conn) -> Result<(), 
     Ok(())
 }
 
-/// The connection to the server to be asked, a new one if need be.
+/// The connection to the server to be asked, a new one if need be. Cancel safe.
 async fn line_to_server<'l>(c: &Control, database: &Database, line: &'l mut Option<Conn>) -> Result<&'l mut Conn, SurveyError> {
     let address = server(c).ok_or(SurveyError::NoServer)?;
     if line.as_ref().is_some_and(|line| line.address != address) {
@@ -292,6 +293,7 @@ async fn line_to_server<'l>(c: &Control, database: &Database, line: &'l mut Opti
 }
 
 /// Looks at what answers hang on beside the catalog, if it is time to. If that is another than before, they are not true any more.
+/// Not cancel safe.
 async fn look_beside(
     c: &Control,
     database: &Database,
@@ -322,7 +324,7 @@ fn doubt(c: &Control, database: &Database) {
     }
 }
 
-/// Looks whether the server processes of writers have ended whose end nobody heard of. Cancel safe.
+/// Looks whether the server processes of writers have ended whose end nobody heard of. Not cancel safe.
 async fn dispel(c: &Control, database: &Database, answers: &Answers, line: &mut Conn) -> Result<(), SurveyError> {
     let doubts = answers.doubts(&database.name);
     // A standby does not know what the primary of before and after still does.
@@ -355,6 +357,7 @@ fn report(c: &Control, database: &Database, catalog: &Catalog, took: Duration) {
     report.read_ms = took.as_millis() as u64;
 }
 
+/// Logs in as a user of the database. Cancel safe.
 async fn open(c: &Control, database: &Database, address: Address) -> Result<Conn, SurveyError> {
     let user = database.user().unwrap_or_else(|| "postgres".into());
     let generation = c.shared.access.generation();

@@ -74,7 +74,7 @@ pub struct Conn {
     deadline: Instant,
 }
 
-/// The outcome of something that must be over by a time.
+/// The outcome of something that must be over by a time. As cancel safe as that is.
 async fn within<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout_at(deadline, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
@@ -107,7 +107,7 @@ impl Conn {
         }
     }
 
-    /// Connects, and begins TLS if the attempt is for that.
+    /// Connects, and begins TLS if the attempt is for that. Cancel safe: the connection is closed.
     async fn connect(
         shared: &Arc<Shared>,
         address: &Address,
@@ -129,6 +129,7 @@ impl Conn {
         }
     }
 
+    /// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
     async fn prove(&mut self, shared: &Arc<Shared>, login: &Login<'_>) -> Result<Greeting, OpenError> {
         let address = self.address.clone();
         let wish = shared.config.load().tls.binding;
@@ -236,7 +237,7 @@ impl Conn {
     }
 
     /// Sends a CancelRequest to a process with its key, over a connection as this one's, and waits until the server has closed that. Errors
-    /// are the log's.
+    /// are the log's. Cancel safe: the request may not be sent.
     pub async fn cancel(shared: Arc<Shared>, address: Address, is_encrypted: bool, (pid, key): (u32, Vec<u8>)) {
         let deadline = Instant::now() + CANCEL_TIMEOUT;
         let has_authorities = shared.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
@@ -266,7 +267,7 @@ pub fn read_row(address: &Address, body: &[u8]) -> Result<Vec<Option<String>>, O
     Ok(row.into_iter().map(|cell| cell.map(|cell| String::from_utf8_lossy(cell).into_owned())).collect())
 }
 
-/// Tries each address of a name in turn. A name is asked of the system on another thread, since that blocks.
+/// Tries each address of a name in turn. A name is asked of the system on another thread, since that blocks. Cancel safe.
 async fn connect_any(shared: &Shared, address: &Address, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let places: Vec<SocketAddr> = tokio::net::lookup_host((address.hostname.as_str(), address.port)).await?.collect();
@@ -283,7 +284,7 @@ async fn connect_any(shared: &Shared, address: &Address, deadline: Instant) -> i
     Err(last)
 }
 
-/// Asks for TLS and begins it.
+/// Asks for TLS and begins it. Cancel safe: the connection is closed.
 async fn encrypt(
     shared: &Shared,
     mut stream: TcpStream,
@@ -322,7 +323,7 @@ async fn encrypt(
     Ok(Stream::Tls(Box::new(stream)))
 }
 
-/// The keys of a password under a salt: known, or derived on another thread.
+/// The keys of a password under a salt: known, or derived on another thread. Cancel safe.
 async fn derive(
     shared: &Arc<Shared>,
     password: Zeroizing<Vec<u8>>,

@@ -85,6 +85,7 @@ pub async fn serve(c: Rc<Control>, listener: Rc<tokio::net::TcpListener>) {
 }
 
 /// Answers the requests of one connection. Its reader may be gone at any time; there is nobody else to tell.
+/// Cancel safe: the connection is closed.
 async fn converse(c: &Control, stream: TcpStream, pages: Router) {
     let (bell, answered, pages) = (c.bell(Subject::Doors), Rc::new(Cell::new(0_u64)), TowerToHyperService::new(pages));
     let count = answered.clone();
@@ -136,6 +137,7 @@ fn said(outcome: Result<(), String>) -> (StatusCode, String) {
 }
 
 /// Makes the page on another thread: with many pools it takes longer than nodes should wait for their questions.
+/// Cancel safe.
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     match tokio::task::spawn_blocking(move || exposition::page(&shared)).await {
         Ok(page) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),

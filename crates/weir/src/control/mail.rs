@@ -75,7 +75,7 @@ pub struct ControlMail {
     /// An order that one of these meets is not added, so that there are at most a few for each database.
     orders: Mutex<Vec<Order>>,
     bell: Notify,
-    /// When the thread last read its mail, in milliseconds since the start of the proxy: one that is stuck does not.
+    /// When the thread last gave a sign of life, in milliseconds since the start of the proxy: one that is stuck does not.
     pub beat_ms: AtomicU64,
 }
 

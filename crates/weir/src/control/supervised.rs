@@ -51,7 +51,7 @@ fn tell(c: &Control, name: &str) {
     c.shared.log.say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
 }
 
-/// Runs a task until it ends by itself. `fault` is called after each panic.
+/// Runs a task until it ends by itself. `fault` is called after each panic. Cancel safe: the task ends, too.
 async fn survive<F: Future<Output = ()> + 'static>(begin: impl Fn() -> F, fault: impl Fn()) {
     loop {
         // A task of its own, since a panic ends the one it happens in.

@@ -20,10 +20,10 @@ use tokio::task::LocalSet;
 /// Name of the thread.
 const NAME: &str = "weir-control";
 
-/// Threads for what blocks: names of hosts, keys of passwords, pages. Each waits for others of this limit at worst.
-const BLOCKING_MAX: usize = 32;
+/// Threads for what blocks: names of hosts, keys of passwords, pages. A name server that does not answer holds a few for each node.
+const BLOCKING_MAX: usize = 128;
 
-/// Time between two signs of life.
+/// Time between two signs of life, and between two looks at whether a period of averages is over.
 const BEAT: Duration = Duration::from_secs(1);
 
 /// Starts the thread. `readers` are the listening sockets of `metrics_port`.
@@ -51,15 +51,19 @@ fn serve(runtime: Runtime, shared: Arc<Shared>, readers: Vec<TcpListener>) {
     runtime.shutdown_background();
 }
 
-/// Begins all tasks and obeys orders until the last one.
+/// Begins all tasks and obeys orders until the last one. Cancel safe: all tasks end.
 async fn attend(c: Rc<Control>, readers: Vec<TcpListener>) {
     let own = c.clone();
     let mut tasks = vec![keep(&c, "the nodes".into(), move || node_monitor::watch(own.clone()), || {})];
     tasks.extend(readers.into_iter().filter_map(|reader| begin_http(&c, reader)));
+    let mut beat_at = Instant::now();
     loop {
         // Nothing is lost if the time is over first: orders stay where they are.
         let _ = tokio::time::timeout(BEAT, c.shared.control.arrived()).await;
-        c.shared.control.beat_ms.store(c.millis(Instant::now()), Ordering::Relaxed);
+        if beat_at.elapsed() >= BEAT {
+            beat_at = Instant::now();
+            beat(&c, beat_at);
+        }
         for order in c.shared.control.take() {
             match order {
                 Order::Look(why) => c.nudge(why),
@@ -75,6 +79,11 @@ async fn attend(c: Rc<Control>, readers: Vec<TcpListener>) {
             c.ring_all();
         }
     }
+}
+
+fn beat(c: &Control, now: Instant) {
+    c.shared.control.beat_ms.store(c.millis(now), Ordering::Relaxed);
+    c.shared.stats.roll(now, c.shared.config.load().admin.stats_period_ms);
 }
 
 fn watch(c: &Rc<Control>, database: Arc<Database>) {

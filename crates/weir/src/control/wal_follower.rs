@@ -92,7 +92,7 @@ impl Drop for Duty {
     }
 }
 
-/// Follows one database until it has had no sessions for a while. Runs as a task of its own.
+/// Follows one database until it has had no sessions for a while. Cancel safe: the stream ends, and with it the slot.
 pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
     let _duty = Duty { c: c.clone(), database: database.clone() };
     let bell = c.bell(Subject::Database(database.name.clone()));
@@ -181,6 +181,7 @@ fn primary(c: &Control) -> Option<Address> {
     view.primary.and_then(|at| Address::of(&view, &c.shared.config.load(), at))
 }
 
+/// Opens a connection for a stream. Cancel safe.
 async fn log_in(c: &Control, database: &Database, address: &Address) -> Result<(Conn, Greeting), FollowerError> {
     database.follow.report.lock().step = "connecting";
     let config = c.shared.config.load_full();
@@ -203,7 +204,7 @@ fn is_refused(error: &OpenError, by: &str) -> bool {
 }
 
 impl Source<'_> {
-    /// Makes the slot and begins the stream.
+    /// Makes the slot and begins the stream. Not cancel safe.
     async fn begin(&mut self, used_at: &mut Instant) -> Result<(), FollowerError> {
         let (c, database) = (self.c.clone(), self.database.clone());
         let history = self.identify().await?;
@@ -240,6 +241,7 @@ impl Source<'_> {
         Ok(())
     }
 
+    /// Asks whose history the stream will be of. Not cancel safe.
     async fn identify(&mut self) -> Result<History, FollowerError> {
         let rows = self.conn.query("IDENTIFY_SYSTEM").await?;
         let cell = |at: usize| rows.first()?.get(at)?.as_deref();
@@ -251,7 +253,7 @@ impl Source<'_> {
         }
     }
 
-    /// Whether the server writes enough to its log, and the publication tells of all of it.
+    /// Checks that the server writes enough to its log, and that the publication tells of all of it. Not cancel safe.
     async fn check_server(&mut self) -> Result<(), FollowerError> {
         const LEVEL: &str = "SELECT pg_catalog.current_setting('wal_level')";
         let rows = self.conn.query(LEVEL).await?;
@@ -279,7 +281,7 @@ impl Source<'_> {
         }
     }
 
-    /// Asks something that may take as long as others' transactions do.
+    /// Asks something that may take as long as others' transactions do. Not cancel safe.
     async fn ask_with_patience(&mut self, text: &str, used_at: &mut Instant) -> Result<Vec<Vec<Option<String>>>, FollowerError> {
         self.conn.renew((Instant::now() + ANSWER_TIMEOUT).into());
         self.conn.ask(text).await?;
@@ -310,6 +312,7 @@ impl Source<'_> {
         tokio::task::spawn_local(Conn::cancel(shared, address, self.conn.is_encrypted(), self.process.clone()));
     }
 
+    /// Begins the stream. Not cancel safe.
     async fn start_stream(&mut self, slot: &str) -> Result<(), FollowerError> {
         let options = match self.plugin {
             Plugin::Pgoutput => {
@@ -406,7 +409,7 @@ impl Source<'_> {
         self.c.shared.log.write(Level::Warning, &who, format_args!("the log of database \"{name}\" is followed again"));
     }
 
-    /// Says how far the stream was taken in: the server keeps its log until then, and has not to keep it longer.
+    /// Says how far the stream was taken in: the server keeps its log until then, and has not to keep it longer. Not cancel safe.
     async fn say(&mut self, wants_reply: bool) -> Result<(), FollowerError> {
         let position = self.database.follow.standing().map_or(0, |(_, position, _)| position);
         let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);

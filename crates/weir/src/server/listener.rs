@@ -172,9 +172,8 @@ impl<'a> Line<'a> {
         }
         let view = self.w.view();
         let ours = &self.link.card.address;
-        let primary = view.primary.and_then(|at| view.nodes.get(at));
-        (primary.is_some_and(|node| (node.id, &node.hostname, node.port) != (ours.node, &ours.hostname, ours.port)))
-            .then(|| End::Broken("another server is the primary now".into()))
+        let is_another = view.primary.is_some() && !view.is_primary_at(ours.node, &ours.hostname, ours.port);
+        is_another.then(|| End::Broken("another server is the primary now".into()))
     }
 
     /// Says what is to be listened to from now on, or asks for a sign of life.

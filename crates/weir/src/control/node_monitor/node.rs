@@ -75,7 +75,7 @@ pub async fn attend(desk: Rc<Desk>, at: usize) {
     desk.lose(at);
 }
 
-/// Waits for so long, and no less where the system has no timers to give.
+/// Waits for so long, and no less where the system has no timers to give. Cancel safe.
 async fn pause(alarm: &io::Result<Alarm>, wait: Duration) {
     let is_over = match alarm {
         Ok(alarm) => alarm.after(wait).await.is_ok(),
@@ -172,7 +172,7 @@ impl Node {
         self.desk.said(self.at, said.map_err(|error| failure(&error)));
     }
 
-    /// Asks over the connection kept, or a new one.
+    /// Asks over the connection kept, or a new one. Cancel safe: the connection is closed.
     async fn find_role(&mut self, since: Instant) -> Result<Said, OpenError> {
         let limit = self.look_limit();
         if let Some(mut line) = self.line.take() {
@@ -190,6 +190,7 @@ impl Node {
         Ok(said)
     }
 
+    /// Opens a connection. Cancel safe.
     async fn open(&self, deadline: Instant) -> Result<Conn, OpenError> {
         let check = &self.desk.config.check;
         let files = self.desk.c.shared.access.files();
@@ -199,6 +200,7 @@ impl Node {
     }
 
     /// Asks for the position. The question for the role, if it comes meanwhile, waits no longer than for a connection that is gone.
+    /// Not cancel safe.
     async fn ask(&mut self, role: Role, bell: &Bell) {
         let (desk, at, limit) = (self.desk.clone(), self.at, self.look_limit() / 2);
         let outcome = tokio::select! {
@@ -237,6 +239,7 @@ impl Node {
         outcome
     }
 
+    /// Not cancel safe: the connection is of no use afterwards.
     async fn find_position_over(&mut self, role: Role, line: &mut Line, c: &Control) -> Result<Timeline, OpenError> {
         let period_us = self.period_us();
         let ready = match line.ready {
