@@ -115,3 +115,74 @@ fn begin_http(c: &Rc<Control>, reader: TcpListener) -> Option<Kept> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::access::AccessFiles;
+    use crate::io::tls::files::TlsFiles;
+    use crate::monitor::log::Log;
+    use std::cell::Cell;
+    use std::net::SocketAddr;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
+    use tokio::task::spawn_local;
+    use weir_policy::config::Config;
+
+    fn shared() -> Arc<Shared> {
+        let mut config = Config::default();
+        config.nodes.clear();
+        let log = Log::new(&config.log).unwrap();
+        Arc::new(Shared::new(config, None, AccessFiles::default(), TlsFiles::default(), Vec::new(), [7; 32], log))
+    }
+
+    async fn status(place: SocketAddr) -> String {
+        let mut stream = tokio::net::TcpStream::connect(place).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.lines().next().unwrap_or_default().to_string()
+    }
+
+    #[test]
+    fn a_fault_in_one_task_leaves_all_others_alive_and_it_is_begun_again() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let (c, reader) = (Control::new(shared()), TcpListener::bind("127.0.0.1:0").unwrap());
+            let place = reader.local_addr().unwrap();
+            let attends = spawn_local(attend(c.clone(), vec![reader]));
+            let (times, again) = (Rc::new(Cell::new(0)), Rc::new(Notify::new()));
+            let (count, is_back) = (times.clone(), again.clone());
+            let begin = move || {
+                let (count, is_back) = (count.clone(), is_back.clone());
+                async move {
+                    count.set(count.get() + 1);
+                    assert!(count.get() > 1, "a fault, as it is meant to be");
+                    is_back.notify_one();
+                }
+            };
+            let _kept = keep(&c, "a test".into(), begin, || {});
+            let ordered = Rc::new(Notify::new());
+            let is_ordered = ordered.clone();
+            run(&c, "another test".into(), async { panic!("a fault, as it is meant to be") }, move || is_ordered.notify_one());
+            while times.get() == 0 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(status(place).await, "HTTP/1.1 200 OK", "while the task is not begun again");
+            again.notified().await;
+            ordered.notified().await;
+            assert_eq!(status(place).await, "HTTP/1.1 200 OK");
+            c.shared.control.send(Order::End);
+            attends.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn the_thread_ends_with_the_last_order() {
+        let shared = shared();
+        let thread = start(&shared, Vec::new()).unwrap();
+        shared.control.send(Order::Sample);
+        shared.control.send(Order::End);
+        thread.join().unwrap();
+    }
+}
