@@ -1,4 +1,4 @@
-//! A worker's life: the tasks it begins, the mail it reads, and its end. The only module that knows all tasks.
+//! A worker's life: the tasks it begins, the mail it reads, and its end. The only module that knows all its tasks.
 
 use crate::client::session_card::Doing;
 use crate::io::reactor::{NO_TASK, TaskId};

@@ -177,10 +177,10 @@ impl Positions {
         is_hopeful_since(self.place(node).behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
     }
 
-    /// What the primary shows of what standbys said.
-    pub fn publish_primary(&self, shows: Shows) {
+    /// What the primary shows of what standbys said. True: it is another round than before.
+    pub fn publish_primary(&self, shows: Shows) -> bool {
         self.primary_behind_since.store(shows.behind_since_ms.map_or(NOT_BEHIND, |since_ms| since_ms + 1), Ordering::Relaxed);
-        self.primary_shows.store(shows.round, Ordering::Release);
+        self.primary_shows.swap(shows.round, Ordering::AcqRel) != shows.round
     }
 
     /// True if the primary shows what standbys had said before this round.
@@ -240,8 +240,8 @@ impl Positions {
         self.place(node).behind_since.store(now_ms + 1, Ordering::Relaxed);
     }
 
-    /// What the board says of a standby.
-    pub fn publish(&self, node: u16, mark: Mark, now_ms: u64) {
+    /// What the board says of a standby. True: it covers other rounds than before.
+    pub fn publish(&self, node: u16, mark: Mark, now_ms: u64) -> bool {
         let place = self.place(node);
         let before = place.behind_since.load(Ordering::Relaxed);
         let behind = match mark.lag {
@@ -252,8 +252,9 @@ impl Positions {
             Lag::Unknown => before,
         };
         place.behind_since.store(behind, Ordering::Relaxed);
-        place.covers.store(mark.covers.primary, Ordering::Release);
-        place.covers_standbys.store(mark.covers.standbys, Ordering::Release);
+        let primary = place.covers.swap(mark.covers.primary, Ordering::AcqRel);
+        let standbys = place.covers_standbys.swap(mark.covers.standbys, Ordering::AcqRel);
+        (Covers { primary, standbys }) != mark.covers
     }
 
     /// Notes a task that waits until more is known: until a standby has replayed more, or was asked after a link was opened.

@@ -181,6 +181,7 @@ impl Desk {
             (Word::Contradicts, ..) => {
                 self.board.borrow_mut().lost(node);
                 self.publish();
+                self.c.wake_waiters();
                 self.c.nudge(Nudge::RoleContradicted);
                 Taken::Contradicts
             }
@@ -200,6 +201,8 @@ impl Desk {
                 let (after, round) = (board.mark(node), board.round());
                 drop(board);
                 self.publish();
+                // Also if it has replayed no more: that it was asked may be all that somebody waits for.
+                self.c.wake_waiters();
                 let is_done = after.covers.reach(Covers { primary: round, standbys: round });
                 Taken::Standby { is_done, advances: after.covers != before.covers }
             }
@@ -210,31 +213,35 @@ impl Desk {
         let flushed = said.flushed.unwrap_or(position);
         self.board.borrow_mut().primary_said(era, round, position, flushed, asked_ms);
         // Standbys may show a commit that waits, which the snapshot does not: the log must have been taken in up to there.
-        let is_waiting = self.note_waiting(era.primary.0, (round, asked_ms), said);
+        let shows = self.note_waiting(era.primary.0, (round, asked_ms), said);
+        let shows_other = self.c.shared.positions.publish_primary(shows);
+        let is_waiting = shows.behind_since_ms.is_some();
         let shown = if is_waiting { position.max(flushed) } else { position };
         self.c.shared.positions.answer_round(round);
         let history = History { node: era.primary.0, system: era.system, timeline: era.timeline };
         self.tell_followers(history, (round, asked_ms), shown, said.snapshot);
-        self.publish();
+        let covers_other = self.publish();
+        // Mostly the standbys must be asked first, and sessions would look in vain.
+        if covers_other || shows_other || self.c.shared.positions.is_followed() {
+            self.c.wake_waiters();
+        }
         self.c.ring(&Subject::Positions);
     }
 
-    /// Takes in which commits wait for standbys. True: some do.
-    fn note_waiting(&self, node: u16, (round, asked_ms): (u64, u64), said: &Position<'_>) -> bool {
+    /// Takes in which commits wait for standbys.
+    fn note_waiting(&self, node: u16, (round, asked_ms): (u64, u64), said: &Position<'_>) -> Shows {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.0 != node {
             *waiting = (node, Waiting::default());
         }
         let snapshot = || std::str::from_utf8(said.snapshot).ok().and_then(Snapshot::parse);
-        let shows = match said.waiting {
+        match said.waiting {
             None => waiting.1.found(round, None, |_| true, asked_ms),
             Some(list) => match snapshot() {
                 Some(snapshot) => waiting.1.found(round, Some(list), |xid| snapshot.shows(xid), asked_ms),
                 None => Shows::ALL,
             },
-        };
-        self.c.shared.positions.publish_primary(shows);
-        shows.behind_since_ms.is_some()
+        }
     }
 
     /// Tells those who take in databases' logs.
@@ -254,12 +261,13 @@ impl Desk {
         }
     }
 
-    /// Tells everybody what is known now.
-    fn publish(&self) {
+    /// Tells everybody what is known now. True: some standby covers other rounds than before.
+    fn publish(&self) -> bool {
         let (board, now_ms) = (self.board.borrow(), self.c.millis(Instant::now()));
+        let mut is_other = false;
         for node in &self.view.borrow().nodes {
-            self.c.shared.positions.publish(node.id, board.mark(node.id), now_ms);
+            is_other |= self.c.shared.positions.publish(node.id, board.mark(node.id), now_ms);
         }
-        self.c.wake_waiters();
+        is_other
     }
 }
