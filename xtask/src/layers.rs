@@ -397,7 +397,7 @@ mod tests {
     fn groups_are_looked_through() {
         let lane = "crates/weir/src/io/lane.rs";
         check_lines(lane, "use crate::io::socket::Socket;\nuse crate::process::worker::Worker;\n", &[2]);
-        check_lines(lane, "use crate::{\n    monitor::log,\n    server::{pool::Pool, survey},\n};\n", &[3, 3]);
+        check_lines(lane, "use crate::{\n    monitor::log,\n    server::{pool::Pool, warm},\n};\n", &[3, 3]);
         check_lines("crates/weir/src/io/surprise.rs", "", &[1]);
         check_lines("crates/weir/src/io.rs", "pub mod lane;\n", &[]);
     }
