@@ -3,7 +3,7 @@
 //! Input: files separated by lines that hold only `%%`. The first is read; the others are called `1`, `2` and so on.
 
 use std::path::Path;
-use weir_policy::config::{Outcome, Severity, read, reload, show_all, show_one};
+use weir_config::{Outcome, Severity, read, reload, show_all, show_one};
 
 /// Reads the files, and turns what was read over in every way that an operator can.
 pub fn run(bytes: &[u8]) {

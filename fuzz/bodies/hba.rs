@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use weir_policy::hba::{Hba, Known, LoadError, Loader, Origin, Replication, Tls, Verdict, Visit};
+use weir_config::hba::{Hba, Known, LoadError, Loader, Origin, Replication, Tls, Verdict, Visit};
 
 /// Reads the bytes as rules, as maps and as whatever they include, and lets some clients in.
 pub fn run(bytes: &[u8]) {

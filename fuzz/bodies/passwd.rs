@@ -1,6 +1,6 @@
 //! The `pool_passwd` file.
 
-use weir_policy::passwd::{Passwords, PoolKey, Secret};
+use weir_config::passwd::{Passwords, PoolKey, Secret};
 
 /// Reads the bytes as a file, and as one credential.
 pub fn run(bytes: &[u8]) {

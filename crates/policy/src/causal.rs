@@ -16,29 +16,6 @@ pub mod waiting;
 use crate::cluster::Role;
 use std::collections::VecDeque;
 
-/// Whose reads never go back in time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CausalReads {
-    /// Nobody's.
-    Off,
-    /// A session's own: what it wrote and what it read.
-    #[default]
-    Session,
-    /// What anybody was told is seen by all who ask later.
-    Global,
-}
-
-impl CausalReads {
-    pub const WORDS: [&'static str; 3] = ["off", "session", "global"];
-
-    /// The mode a word names, in any case.
-    pub fn of_word(word: &str) -> Option<CausalReads> {
-        let all = [CausalReads::Off, CausalReads::Session, CausalReads::Global];
-        let at = CausalReads::WORDS.iter().position(|known| known.eq_ignore_ascii_case(word.trim()))?;
-        all.get(at).copied()
-    }
-}
-
 /// One uninterrupted connection to a server: while it lasts, so does the server's process. Never 0.
 pub type Life = u64;
 

@@ -2,7 +2,7 @@
 //!
 //! In: what a probe found. Out: the next view. No IO: `weir::node_monitor` asks the servers.
 
-use crate::config::Config;
+use weir_config::Config;
 
 /// Index of a node in the view and in the configuration's list; `backend_hostname` numbers are `NodeView::id`.
 pub type NodeIndex = usize;

@@ -2,8 +2,8 @@
 //!
 //! In: a text. Out: a `Command`, or what is wrong with it. What a command does is done elsewhere.
 
-use crate::import::{self, Meaning};
-use crate::params::{self, Kind, Param};
+use weir_config::import::{self, Meaning};
+use weir_config::params::{self, Kind, Param};
 
 /// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,7 +154,7 @@ fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, quote: char) -> 
     }
 }
 
-/// Settings of PgBouncer's beside those that `import` brings over as they are: see [`crate::import::meaning_of`].
+/// Settings of PgBouncer's beside those that `import` brings over as they are: see [`weir_config::import::meaning_of`].
 const MORE_SETTINGS: [(&str, &str); 2] =
     [("max_prepared_statements", "prepared_statements_max"), ("pkt_buf", "memory_buffer_size")];
 

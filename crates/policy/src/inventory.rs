@@ -8,6 +8,7 @@
 use crate::settings::{Settings, WHO};
 use crate::temporary::Listed;
 use std::collections::BTreeSet;
+use weir_catalog::NAMES_MAX;
 use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::write::literal;
 
@@ -39,9 +40,6 @@ pub enum MadeUp {
     ByRecent,
     ByAny,
 }
-
-/// Names of parameters asked for at once.
-pub const NAMES_MAX: usize = 256;
 
 /// Sources asked for at once; the others come next time.
 pub const SOURCES_MAX: usize = 64;

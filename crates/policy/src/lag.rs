@@ -3,8 +3,8 @@
 //! In: positions in the WAL and when the servers were asked. Out: a lag. No clock of a server is asked: a standby that has not replayed what
 //! the primary had written ten seconds ago lags by ten seconds.
 
-use crate::config::CheckConfig;
 use std::collections::VecDeque;
+use weir_config::CheckConfig;
 
 /// Positions remembered. When there are more, every second one of the older half is dropped: a lag is then known less exactly.
 const ENTRIES_MAX: usize = 256;
@@ -52,7 +52,7 @@ pub fn is_too_much(check: &CheckConfig, lag_bytes: Option<u64>, lag_us: Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
+    use weir_config::Config;
 
     #[test]
     fn a_standby_lags_since_the_first_thing_it_lacks_was_written() {

@@ -3,8 +3,8 @@
 //! In: the view, what nodes said, the time. Out: the next view, and what the log is to be told. No IO: `weir::node_monitor` asks.
 
 use crate::cluster::{ClusterView, Health, NodeIndex, Probe, Role};
-use crate::config::{ClusteringMode, Config, LogDelay, NodeConfig};
 use crate::lag::{self, History};
+use weir_config::{ClusteringMode, Config, LogDelay, NodeConfig};
 
 /// Longest time until a node that is down is asked again.
 const DOWN_PERIOD_MS: u64 = 10_000;

@@ -194,6 +194,11 @@ pub struct Replies {
 pub const REPLIES_MAX: usize = 4096;
 
 impl Replies {
+    /// Nothing is due.
+    pub const fn new() -> Replies {
+        Replies { ring: VecDeque::new(), unsynced: false, skipping: false, copying_in: false }
+    }
+
     /// Notes that a message was sent.
     pub fn push(&mut self, expect: Expect) {
         match expect {

@@ -5,10 +5,11 @@
 
 use crate::causal::Nodes;
 use crate::cluster::{ClusterView, NodeIndex};
-use crate::config::Config;
 use crate::pick::pick_reader;
-use crate::rule::Rule;
-use crate::wish::{Goal, Wish};
+use crate::wish::Wish;
+use weir_catalog::rule::Rule;
+use weir_config::Config;
+use weir_config::redirect::Goal;
 use weir_sql::facts::{Begin, Effect, Facts, Hint, Isolation, Name, Transaction};
 
 /// Where a text may run, whatever the session.

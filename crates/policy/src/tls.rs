@@ -2,7 +2,7 @@
 //!
 //! In: words of the configuration and of certificates. Out: plain values. Keys, files and handshakes are the caller's.
 
-use crate::config::SslMode;
+use weir_config::SslMode;
 
 /// One way to open a server connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

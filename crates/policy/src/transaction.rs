@@ -8,12 +8,10 @@
 //! reads: what a standby refuses and the primary does not can then still go there.
 
 use crate::route::{Class, Side};
-use crate::rule::Rule;
+use weir_catalog::OF_TRANSACTIONS;
+use weir_catalog::rule::Rule;
+use weir_config::OnWrite;
 use weir_sql::facts::{Begin, Isolation};
-
-/// Parameters that shape transactions of which no server knows yet, and of which the catalog says what sessions begin with.
-pub const OF_TRANSACTIONS: [&str; 3] =
-    ["default_transaction_isolation", "idle_in_transaction_session_timeout", "transaction_timeout"];
 
 /// What a session begins its transactions with, if they do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,44 +125,6 @@ pub fn way(ask: &Ask) -> Way {
             (None, false, true) => primary(Rule::TransactionPortal),
             (None, false, false) => Way::Outside(ask.class),
         },
-    }
-}
-
-/// How long reads stay on the primary after a write (`disable_load_balance_on_write`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnWrite {
-    /// To the end of the transaction: after its first write it is on the primary as a whole, and nowhere else would its reads see what it wrote.
-    #[default]
-    Transaction,
-    /// The same, for the same reason.
-    Off,
-    /// The same: only the transaction's own server has what it wrote, and a session has one at a time.
-    DmlAdaptive,
-    /// In all later transactions of the session as well.
-    TransTransaction,
-    /// To the end of the session.
-    Always,
-    /// What anybody has written is seen by all: positions in the WAL know when a standby has it (`RoutingConfig::causal_reads`).
-    DmlAdaptiveGlobal,
-}
-
-impl OnWrite {
-    /// The mode a word of the configuration names.
-    pub fn of_word(word: &str) -> OnWrite {
-        match word {
-            "trans_transaction" => OnWrite::TransTransaction,
-            "always" => OnWrite::Always,
-            "off" => OnWrite::Off,
-            "dml_adaptive" => OnWrite::DmlAdaptive,
-            "dml_adaptive_global" => OnWrite::DmlAdaptiveGlobal,
-            _ => OnWrite::Transaction,
-        }
-    }
-
-    /// True if it matters beyond the transaction that a session has written.
-    #[inline]
-    pub fn remembers(self) -> bool {
-        matches!(self, OnWrite::TransTransaction | OnWrite::Always)
     }
 }
 

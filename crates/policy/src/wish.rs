@@ -2,24 +2,13 @@
 //!
 //! In: texts. Out: a wish, or none. `route` obeys it where it can.
 
-use crate::config::{Config, RoutingConfig};
-use crate::params::whole_pattern;
-use crate::rule::Rule;
-use regex::Regex;
+use weir_catalog::rule::Rule;
+use weir_config::RoutingConfig;
+use weir_config::redirect::{Goal, Redirect};
 use weir_sql::facts::Hint;
 
 /// The parameter by which a session chooses for itself.
 pub const SETTING: &str = "weir.route";
-
-/// What is wished for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goal {
-    Primary,
-    /// Any standby that takes reads.
-    Standby,
-    /// The node with this number.
-    Node(u16),
-}
 
 /// Where reads shall go, and whose wish that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,95 +30,6 @@ impl Wish {
     pub const fn is_own(&self) -> bool {
         matches!(self.rule, Rule::ReadHinted | Rule::ReadBySetting)
     }
-}
-
-impl Goal {
-    /// What a hint asks for; `None`: nothing that can be done.
-    pub fn of_hint(hint: Hint) -> Option<Goal> {
-        match hint {
-            Hint::None | Hint::Unknown => None,
-            Hint::Primary => Some(Goal::Primary),
-            Hint::Standby => Some(Goal::Standby),
-            Hint::Node(node) => Some(Goal::Node(node)),
-        }
-    }
-}
-
-/// An entry of a list: who prefers which node.
-#[derive(Clone, Debug)]
-pub struct Redirect {
-    pattern: Regex,
-    pub goal: Goal,
-    share: u32,
-}
-
-/// What is wrong with a list; always the operator's fault.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RedirectError {
-    #[error("entry \"{0}\" has no colon between its pattern and its node")]
-    NoColon(String),
-    #[error("entry \"{entry}\": \"{node}\" is neither a node's number nor primary nor standby")]
-    BadNode { entry: String, node: String },
-    #[error("entry \"{entry}\": ratio \"{ratio}\" is no number from 0 to 1")]
-    BadRatio { entry: String, ratio: String },
-    #[error("entry \"{entry}\": invalid regular expression: {cause}")]
-    BadPattern { entry: String, cause: String },
-    #[error("entry \"{entry}\": there is no node {node}")]
-    NoNode { entry: String, node: u16 },
-}
-
-/// Reads `pattern:node(ratio)` with commas between entries; `\,` is a comma of a pattern.
-pub fn read_redirects(text: &str) -> Result<Vec<Redirect>, RedirectError> {
-    entries(text).iter().map(|entry| read_redirect(entry)).collect()
-}
-
-/// The first entry that names a node that is not there.
-pub fn check_nodes(text: &str, config: &Config) -> Result<(), RedirectError> {
-    for entry in entries(text) {
-        if let Goal::Node(node) = read_redirect(&entry)?.goal
-            && config.nodes.iter().all(|known| known.id != node)
-        {
-            return Err(RedirectError::NoNode { entry, node });
-        }
-    }
-    Ok(())
-}
-
-fn entries(text: &str) -> Vec<String> {
-    const ESCAPED: &str = "\u{0}";
-    let split = text.replace("\\,", ESCAPED);
-    let entries = split.split(',').map(|entry| entry.trim().replace(ESCAPED, ","));
-    entries.filter(|entry| !entry.is_empty()).collect()
-}
-
-fn read_redirect(entry: &str) -> Result<Redirect, RedirectError> {
-    // The last one: a pattern may hold others.
-    let (pattern, place) = entry.rsplit_once(':').ok_or_else(|| RedirectError::NoColon(entry.into()))?;
-    let (node, ratio) = match place.split_once('(') {
-        Some((node, ratio)) => (node.trim(), Some(ratio.trim())),
-        None => (place.trim(), None),
-    };
-    let goal = match node {
-        word if word.eq_ignore_ascii_case("primary") => Goal::Primary,
-        word if word.eq_ignore_ascii_case("standby") => Goal::Standby,
-        number => {
-            number.parse().map(Goal::Node).map_err(|_| RedirectError::BadNode { entry: entry.into(), node: number.into() })?
-        }
-    };
-    let bad_ratio = |ratio: &str| RedirectError::BadRatio { entry: entry.into(), ratio: ratio.trim_end_matches(')').into() };
-    let share = match ratio {
-        None => 1.0,
-        Some(text) => {
-            let number = text.strip_suffix(')').and_then(|number| number.trim().parse::<f64>().ok());
-            number.filter(|number| (0.0..=1.0).contains(number)).ok_or_else(|| bad_ratio(text))?
-        }
-    };
-    let wrong = |cause: regex::Error| RedirectError::BadPattern {
-        entry: entry.into(),
-        cause: cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").into(),
-    };
-    // Between 0 and 2^32 - 1, so that the cast is exact enough.
-    Ok(Redirect { pattern: whole_pattern(pattern.trim()).map_err(wrong)?, goal, share: (share * f64::from(u32::MAX)) as u32 })
 }
 
 /// Whose session it is.
@@ -161,6 +61,8 @@ fn find<'a>(list: &'a [Redirect], name: &str) -> Option<&'a Redirect> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_config::Config;
+    use weir_config::redirect::read_redirects;
 
     fn goal(list: &str, name: &str) -> Option<(Goal, u32)> {
         find(&read_redirects(list).unwrap(), name).map(|entry| (entry.goal, entry.share))
@@ -178,22 +80,6 @@ mod tests {
         assert_eq!(goal("a:b:3", "a:b"), Some((Goal::Node(3), ALL)));
         assert_eq!(goal("x:1(0)", "x"), Some((Goal::Node(1), 0)));
         assert_eq!(goal("", "x"), None);
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_list_is_said_with_its_entry() {
-        for (list, expected) in [
-            ("a:1,b", "entry \"b\" has no colon between its pattern and its node"),
-            ("a:first", "entry \"a:first\": \"first\" is neither a node's number nor primary nor standby"),
-            ("a:-1", "entry \"a:-1\": \"-1\" is neither a node's number nor primary nor standby"),
-            ("a:", "entry \"a:\": \"\" is neither a node's number nor primary nor standby"),
-            ("a:1(1.5)", "entry \"a:1(1.5)\": ratio \"1.5\" is no number from 0 to 1"),
-            ("a:1(0.5", "entry \"a:1(0.5\": ratio \"0.5\" is no number from 0 to 1"),
-            ("a:1(x)", "entry \"a:1(x)\": ratio \"x\" is no number from 0 to 1"),
-            ("a(:1", "entry \"a(:1\": invalid regular expression: unclosed group"),
-        ] {
-            assert_eq!(read_redirects(list).unwrap_err().to_string(), expected, "{list}");
-        }
     }
 
     #[test]

@@ -1,48 +1,32 @@
 //! Text to facts: PostgreSQL's own parser reads a query string, a walk over its tree notes what routing, pooling and
 //! caching need to know, and the tree is dropped.
 //!
-//! Invariants: no text panics, aborts or overflows a stack (`walk` keeps its own); nothing here decides anything;
-//! `facts` and `skeleton` build without the C parser, so that `policy` compiles in seconds.
+//! Invariants: no text panics, aborts or overflows a stack (`walk` keeps its own); nothing here decides anything.
 //!
 //! What the parser assumes and the caller must know: the names in the text are UTF-8 as a database in UTF-8 has them, and
 //! `standard_conforming_strings` is on. In a session where the one is untrue, names beyond ASCII are others than they are here
 //! (`beyond_ascii`); where the other is, plain strings that hold a backslash may end elsewhere.
 pub mod beyond_ascii;
 pub mod body;
-#[cfg(feature = "parser")]
 mod executed;
 pub mod facts;
 pub mod leaves;
 pub mod skeleton;
 
-#[cfg(feature = "parser")]
 mod changes;
-#[cfg(feature = "parser")]
 mod children;
-#[cfg(feature = "parser")]
 mod defines;
-#[cfg(feature = "parser")]
 mod hint;
-#[cfg(feature = "parser")]
 mod names;
-#[cfg(feature = "parser")]
 mod parse;
-#[cfg(feature = "parser")]
 mod refused;
-#[cfg(feature = "parser")]
 mod settings;
-#[cfg(feature = "parser")]
 mod statement;
-#[cfg(feature = "parser")]
 mod verb;
-#[cfg(feature = "parser")]
 mod walk;
 
-#[cfg(feature = "parser")]
 pub use executed::prepared_query;
-#[cfg(feature = "parser")]
 pub use parse::{facts, prepare_named};
-#[cfg(feature = "parser")]
 pub use settings::{Names, names_set};
 
 /// The longest text that is parsed, in bytes; a longer one is `Refused` and `Unknown`.

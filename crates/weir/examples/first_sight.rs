@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 use weir::client::statements::Statements;
-use weir_policy::catalog::{Catalog, Draft, DraftError, Who};
-use weir_policy::config::{Config, RoutingConfig};
+use weir_catalog::{Catalog, Draft, DraftError, Who};
+use weir_config::{Config, RoutingConfig};
 
 /// Texts of one round; each is another choice of capitals in the table's name.
 const TEXTS: usize = 2_000;

@@ -16,4 +16,5 @@ pub mod session_card;
 pub mod startup;
 pub mod state;
 pub mod statements;
+pub mod upstream;
 pub mod welcomes;

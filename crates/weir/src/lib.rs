@@ -1,10 +1,10 @@
-//! Weir: a proxy for clusters of PostgreSQL. Sockets, time, files and threads; what is decided is decided in `weir_policy`.
+//! Weir: a proxy for clusters of PostgreSQL. Time, files and threads; decisions are those of `weir_config`, `weir_catalog`, `weir_policy` and
+//! `weir_cache`.
 //!
 //! Layers, each using only those below it (checked by `cargo xtask layers`): see `xtask/src/layers.rs`, and ARCHITECTURE.md for the folders.
 
 pub mod client;
 pub mod control;
-pub mod io;
 pub mod monitor;
 pub mod process;
 pub mod server;

@@ -14,5 +14,6 @@ pub mod shared;
 pub mod supervisor;
 pub mod takeover;
 pub mod tasks;
+pub mod tls_files;
 pub mod trust;
 pub mod worker;

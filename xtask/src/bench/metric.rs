@@ -17,8 +17,10 @@ pub enum Metric {
     P50Micros,
     /// All but one in a hundred transactions were faster.
     P99Micros,
-    /// Growth of the proxy's resident memory per idle client.
+    /// Growth of the proxy's memory per idle client.
     IdleBytes,
+    /// The proxy's whole memory while clients are idle; what its processes share counts once.
+    MemoryBytes,
     /// Processor seconds of the proxy per 10^9 bytes of result.
     CpuPerGigabyte,
     /// Of a hundred reads, those that a standby answered.
@@ -61,6 +63,7 @@ pub const METRICS: &[MetricRow] = &[
     row(Metric::P50Micros, "p50_us", "p50 us", 0),
     row(Metric::P99Micros, "p99_us", "p99 us", 0),
     row(Metric::IdleBytes, "idle_client_bytes", "bytes/idle", 0),
+    row(Metric::MemoryBytes, "proxy_memory_bytes", "bytes", 0),
     row(Metric::CpuPerGigabyte, "proxy_cpu_s_per_gb", "CPU s/GB", 3),
     row(Metric::OnStandbysPercent, "reads_on_standbys_percent", "on standbys %", 1),
     row(Metric::FirstSightMicros, "first_sight_us", "first sight us", 2),

@@ -3,18 +3,25 @@
 //! Rounds of all workloads on all systems before the same PostgreSQL; within a round the systems take turns in a
 //! shuffled order, so that what else the machine does meets all of them, and ratios are taken within a round.
 //!
-//! Map: `workload`, `system`, `metric`, `goals` are tables · `server` PostgreSQL · `programs` finds and builds · `conf`
-//! their files · `run` one run · `pgbench`, `client`, `catalog`, `kept`, `redis` make the load · `proc`, `counters` measure the proxy · `stats`,
-//! `results`, `report` do the sums.
+//! Map: `workload`, `system`, `metric`, `goals`, `file` are tables · `plan` chooses · `server` PostgreSQL · `programs` finds and builds ·
+//! `conf` their files · `schedule` the order, `run` one run · `pgbench`, `client`, `rush`, `catalog`, `kept`, `redis` make the load · `proc`,
+//! `counters` measure the proxy · `stats`, `results`, `report` do the sums · `archive` reads the kept files, `figure` says what is drawn of
+//! them, `draw` draws, `pages` writes the tables of the documents.
 
+mod archive;
 mod catalog;
 mod client;
 mod conf;
 mod counters;
+mod draw;
+mod figure;
+mod file;
 mod goals;
 mod kept;
 mod metric;
+mod pages;
 mod pgbench;
+mod plan;
 mod proc;
 mod programs;
 mod redis;
@@ -30,24 +37,27 @@ mod system;
 mod workload;
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use weir_demo::Cluster;
 
 use self::counters::Instructions;
+use self::file::File;
+use self::plan::Part;
 use self::programs::version;
 use self::report::{About, Report};
 use self::schedule::Schedule;
 use self::secrets::Secrets;
-use self::system::{Launcher, SYSTEMS, System};
-use self::workload::{Kind, Runs, Stage, WORKLOADS, Workload};
+use self::system::{Launcher, System};
+use self::workload::{Stage, Workload};
 use crate::process::Account;
 
 /// Files for 10,000 clients on one of their ends (each process holds one), and some more.
 const OPEN_FILES: u64 = 12_000;
-/// `--quick`: enough to see that everything works, not enough to believe a number.
-const QUICK_ROUNDS: u32 = 2;
-const QUICK_SECONDS: u32 = 1;
+/// Clients that every limit of open files has room for.
+const CLIENTS_OF_ANY_LIMIT: u32 = 500;
 
 /// What to measure, and how long.
 #[derive(Debug, clap::Args)]
@@ -61,15 +71,19 @@ pub struct Arguments {
     /// Only these systems: direct, weir, pgbouncer, pgpool, relay, answers, redis
     #[arg(long, value_delimiter = ',')]
     systems: Vec<String>,
-    /// Rounds (default 5)
+    /// Rounds (default 5; with --keep 9, for the cache 5)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Seconds of one run (default 3)
+    /// Seconds of one run (default 3; with --keep 1)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: Option<u32>,
-    /// Write bench/results/<date>.json
+    /// Measure what bench/results keeps, write its files (all, or some: --keep=cache,clients), the figures and the tables of the documents
+    #[arg(long, value_delimiter = ',', num_args = 0..=3, require_equals = true, default_missing_values = ["table", "cache", "clients"])]
+    #[arg(conflicts_with_all = ["quick", "only", "systems"])]
+    keep: Vec<File>,
+    /// Measure nothing: draw the figures and write the tables again from bench/results
     #[arg(long)]
-    keep: bool,
+    draw: bool,
     /// Use this binary of Weir instead of building one
     #[arg(long, value_name = "PATH")]
     weir: Option<PathBuf>,
@@ -89,76 +103,106 @@ pub struct Arguments {
 
 /// Runs the benchmark and prints its report.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let workloads = choose_workloads(arguments)?;
-    let systems = choose_systems(&arguments.systems)?;
-    let files = raise_open_files(&workloads)?;
-    let account = Account::find()?;
-    let folder = Folder::make(account)?;
-    let programs = programs::prepare(&systems, &workloads, arguments.weir.as_deref(), &folder.0, account);
-    let cluster = server::start(arguments.scale)?;
-    let is_spread =
-        workloads.iter().any(|workload| !matches!(workload.stage, Stage::One | Stage::Cached | Stage::Hoard | Stage::Shelved));
-    let spread = is_spread.then(|| server::start_spread(arguments.scale)).transpose()?;
-    let busy = workloads.iter().filter(|workload| !matches!(workload.kind, Kind::Idle { .. }));
-    let launcher = Launcher {
-        folder: folder.0.clone(),
-        account,
-        server_port: cluster.primary().port(),
-        spread_ports: spread.iter().flat_map(|cluster| cluster.servers()).map(|server| server.port()).collect(),
-        clients_max: busy.map(|workload| workload.clients).max().unwrap_or(1),
-        pool_size: arguments.pool_size,
-        programs,
-        secrets: Secrets::make(&cluster)?,
-    };
-    let instructions = if arguments.no_counters { Instructions::Nothing } else { Instructions::find() };
-    let rounds = arguments.rounds.unwrap_or(if arguments.quick { QUICK_ROUNDS } else { 5 });
-    let seconds = arguments.seconds.unwrap_or(if arguments.quick { QUICK_SECONDS } else { 3 });
-    let mut about = describe(arguments, &launcher, &cluster, instructions, rounds, seconds);
-    about.notes.extend(files);
-    let mut schedule = Schedule::new(&launcher, &workloads, &systems, arguments.seed);
-    for round in 1..=rounds {
-        eprintln!("round {round} of {rounds}, load {}", proc::load_average());
-        schedule.round(seconds);
+    if arguments.draw {
+        return pages::write(crate::root());
     }
-    if !arguments.no_counters {
-        eprintln!("counting system calls and instructions");
-        schedule.count(instructions);
+    let parts = plan::parts(arguments)?;
+    let mut bench = Bench::start(arguments, &parts)?;
+    for part in &parts {
+        bench.measure(part)?;
     }
-    about.facts.push(("load at the end", proc::load_average()));
-    let results = schedule.finish();
-    let report = Report { about: &about, workloads: &workloads, systems: &systems, results: &results };
-    println!("{}", report.text());
-    if arguments.keep {
-        println!("kept in {}", report.keep(&crate::root().join("bench/results"))?.display());
-    }
-    Ok(())
+    if arguments.keep.is_empty() { Ok(()) } else { pages::write(crate::root()) }
 }
 
-fn choose_workloads(arguments: &Arguments) -> Result<Vec<&'static Workload>> {
-    for word in &arguments.only {
-        let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
-        ensure!(names.iter().any(|name| name.starts_with(word)), "no workload {word}; there are {}", names.join(", "));
-    }
-    let chosen = WORKLOADS.iter().filter(|workload| match arguments.only.as_slice() {
-        [] => workload.runs == Runs::Quick || (workload.runs == Runs::Full && !arguments.quick),
-        words => words.iter().any(|word| workload.name.starts_with(word)),
-    });
-    Ok(chosen.collect())
+/// Everything that stands while parts are measured.
+struct Bench<'a> {
+    arguments: &'a Arguments,
+    launcher: Launcher,
+    cluster: Cluster,
+    /// A primary and two standbys. Held, because its drop ends them.
+    #[allow(dead_code)]
+    spread: Option<Cluster>,
+    instructions: Instructions,
+    /// When everything stood.
+    begin: Instant,
+    /// What is to be said about the limit of open files.
+    limit_note: Option<String>,
+    /// The last to be dropped: the others' files are in it.
+    #[allow(dead_code)]
+    folder: Folder,
 }
 
-fn choose_systems(words: &[String]) -> Result<Vec<System>> {
-    for word in words {
-        let names = SYSTEMS.map(System::name);
-        if !names.contains(&word.as_str()) {
-            bail!("no system {word}; there are {}", names.join(", "));
+impl<'a> Bench<'a> {
+    fn start(arguments: &'a Arguments, parts: &[Part]) -> Result<Self> {
+        let workloads: Vec<&Workload> = parts.iter().flat_map(|part| part.workloads.iter().copied()).collect();
+        let is_taken = |system: &System| parts.iter().any(|part| part.systems.contains(system));
+        let systems: Vec<System> = system::SYSTEMS.into_iter().filter(is_taken).collect();
+        let limit_note = raise_open_files(&workloads)?;
+        let account = Account::find()?;
+        let folder = Folder::make(account)?;
+        if !arguments.keep.is_empty() {
+            programs::build_peers()?;
         }
+        let programs = programs::prepare(&systems, &workloads, arguments.weir.as_deref(), &folder.0, account);
+        if !arguments.keep.is_empty() {
+            check_peers(&programs)?;
+        }
+        let cluster = server::start(arguments.scale)?;
+        let one = [Stage::One, Stage::Cached, Stage::Hoard, Stage::Shelved];
+        let is_spread = workloads.iter().any(|workload| !one.contains(&workload.stage));
+        let spread = is_spread.then(|| server::start_spread(arguments.scale)).transpose()?;
+        let launcher = Launcher {
+            folder: folder.0.clone(),
+            account,
+            server_port: cluster.primary().port(),
+            spread_ports: spread.iter().flat_map(|cluster| cluster.servers()).map(|server| server.port()).collect(),
+            clients_max: 1,
+            pool_size: arguments.pool_size,
+            programs,
+            secrets: Secrets::make(&cluster)?,
+        };
+        let instructions = if arguments.no_counters { Instructions::Nothing } else { Instructions::find() };
+        Ok(Self { arguments, launcher, cluster, spread, instructions, begin: Instant::now(), limit_note, folder })
     }
-    Ok(SYSTEMS.into_iter().filter(|system| words.is_empty() || words.iter().any(|w| w == system.name())).collect())
+
+    fn measure(&mut self, part: &Part) -> Result<()> {
+        self.launcher.clients_max = part.clients_max();
+        let mut about = describe(self.arguments, &self.launcher, &self.cluster, self.instructions, part);
+        about.notes.extend(self.limit_note.clone());
+        let mut schedule = Schedule::new(&self.launcher, part, self.arguments.seed);
+        for round in 1..=part.rounds {
+            let name = part.file.map_or("report", File::name);
+            let so_far = self.begin.elapsed().as_secs();
+            eprintln!("{name}: round {round} of {} after {so_far} s, load {}", part.rounds, proc::load_average());
+            schedule.round(round);
+        }
+        if !self.arguments.no_counters {
+            eprintln!("counting system calls and instructions");
+            schedule.count(self.instructions);
+        }
+        about.facts.push(("load at the end", proc::load_average()));
+        let results = schedule.finish();
+        let report = Report { about: &about, workloads: &part.workloads, systems: &part.systems, results: &results };
+        println!("{}", report.text());
+        if let Some(file) = part.file {
+            report.keep(&crate::root().join(archive::FOLDER).join(file.name()))?;
+        }
+        Ok(())
+    }
+}
+
+/// A kept result without one of its peers would be drawn without it.
+fn check_peers(programs: &system::Programs) -> Result<()> {
+    let all = [&programs.weir, &programs.bouncer, &programs.pgpool, &programs.relay, &programs.answers, &programs.redis];
+    let missing = all.into_iter().filter_map(|program| program.as_ref().err().filter(|reason| *reason != programs::UNASKED));
+    let missing: Vec<&str> = missing.map(String::as_str).collect();
+    ensure!(missing.is_empty(), "kept results need all systems: {}", missing.join("; "));
+    Ok(())
 }
 
 /// Raises the limit of open files for us and what we start; returns a note if that was not possible.
 fn raise_open_files(workloads: &[&Workload]) -> Result<Option<String>> {
-    if !workloads.iter().any(|workload| matches!(workload.kind, Kind::Idle { .. })) {
+    if workloads.iter().all(|workload| workload.clients <= CLIENTS_OF_ANY_LIMIT) {
         return Ok(None);
     }
     let limit = getrlimit(Resource::Nofile);
@@ -172,14 +216,7 @@ fn raise_open_files(workloads: &[&Workload]) -> Result<Option<String>> {
     Ok(Some(format!("open files are limited to {:?}", limit.maximum)))
 }
 
-fn describe(
-    arguments: &Arguments,
-    launcher: &Launcher,
-    cluster: &weir_demo::Cluster,
-    instructions: Instructions,
-    rounds: u32,
-    seconds: u32,
-) -> About {
+fn describe(arguments: &Arguments, launcher: &Launcher, cluster: &Cluster, instructions: Instructions, part: &Part) -> About {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let of = |program: &system::Program| match program {
@@ -202,7 +239,7 @@ fn describe(
         ("pgbouncer", of(&launcher.programs.bouncer)),
         ("pgpool", of(&launcher.programs.pgpool)),
         ("redis", of(&launcher.programs.redis)),
-        ("rounds", format!("{rounds} of {seconds} s, order shuffled with seed {}", arguments.seed)),
+        ("rounds", format!("{} of {} s, order shuffled with seed {}", part.rounds, part.seconds, arguments.seed)),
         ("system calls", if arguments.no_counters { "could not measure: not asked for" } else { "counted by strace" }.to_owned()),
         ("instructions", instructions.describe().to_owned()),
     ];

@@ -18,17 +18,35 @@ const VERSION_LIMIT: Duration = Duration::from_secs(10);
 /// Servers' programs are not in an ordinary user's PATH.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
+/// Where peers are built, below the folder of what cargo builds.
+const PEERS: &str = "peers";
+
+/// Builds the newest PgBouncer that Debian's archives have, if that is not done yet. Where it cannot be built, the installed one counts.
+pub fn build_peers() -> Result<()> {
+    let mut script = Command::new(crate::root().join("scripts/build-pgbouncer.sh"));
+    let output = process::run(script.arg(crate::target_folder()?.join(PEERS)), BUILD_LIMIT)?;
+    ensure!(output.status.success(), "scripts/build-pgbouncer.sh: {}", output.stderr.trim());
+    eprint!("{}{}", output.stdout, output.stderr);
+    Ok(())
+}
+
+/// Why a program is missing that no system needs.
+pub const UNASKED: &str = "not asked for";
+
 /// Finds or builds what `systems` and `workloads` need; `weir` is a binary to use instead of building one.
 pub fn prepare(systems: &[System], workloads: &[&Workload], weir: Option<&Path>, folder: &Path, account: Account) -> Programs {
     let sees_texts = workloads.iter().any(|workload| workload.kind == Kind::FirstSight);
     let wanted = |system: System, make: &dyn Fn() -> Result<PathBuf>| -> Program {
         if !systems.contains(&system) {
-            return Err("not asked for".to_owned());
+            return Err(UNASKED.to_owned());
         }
         make().map_err(|error| format!("{error:#}"))
     };
     let copied = |path: &Path| copy(path, folder, account);
-    let bouncer = wanted(System::Bouncer, &|| find("pgbouncer", "pgbouncer"));
+    let bouncer = wanted(System::Bouncer, &|| {
+        let built = crate::target_folder()?.join(PEERS).join("pgbouncer");
+        if built.is_file() { copied(&built) } else { find("pgbouncer", "pgbouncer") }
+    });
     Programs {
         weir: wanted(System::Weir, &|| match weir {
             Some(path) => copied(path),
@@ -41,7 +59,7 @@ pub fn prepare(systems: &[System], workloads: &[&Workload], weir: Option<&Path>,
         redis: wanted(System::Redis, &|| find("redis-server", "redis-server")),
         relay: wanted(System::Relay, &|| copied(&build(&["-p", "xtask", "--bin", "relay"], "relay")?)),
         first_sight: wanted(System::Weir, &|| {
-            ensure!(sees_texts, "not asked for");
+            ensure!(sees_texts, "{UNASKED}");
             match weir.and_then(Path::parent) {
                 // It was built with the binary to use.
                 Some(folder) => copied(&folder.join("examples/first_sight")),

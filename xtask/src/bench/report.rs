@@ -1,7 +1,7 @@
 //! Writes results as tables for people and as JSON for later comparison.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -12,7 +12,6 @@ use super::results::Results;
 use super::stats::Spread;
 use super::system::System;
 use super::workload::Workload;
-use crate::date;
 
 /// The systems others are compared with, by their columns' titles.
 const REFERENCES: [System; 2] = [System::Bouncer, System::Relay];
@@ -57,8 +56,11 @@ impl Report<'_> {
 
     /// The goals of the workloads that were asked for.
     fn goals(&self) -> Vec<Line> {
-        let was_asked_for = |line: &Line| self.workloads.iter().any(|workload| workload.name == line.workload);
-        goals::judge(self.results).into_iter().filter(was_asked_for).collect()
+        let is_there = |name: &str, system| {
+            let workload = self.workloads.iter().find(|workload| workload.name == name);
+            workload.is_some_and(|workload| self.results.cell(workload.name, system).is_some())
+        };
+        goals::judge(self.results, is_there)
     }
 
     fn workload_text(&self, workload: &Workload) -> String {
@@ -68,7 +70,7 @@ impl Report<'_> {
         head.extend(columns.iter().map(|row| row.title.to_owned()));
         head.extend(ratios.iter().map(|(row, other)| format!("{}/{}", row.title, other.name())));
         let mut lines = vec![head];
-        for &system in self.systems {
+        for &system in self.systems.iter().filter(|&&system| self.results.cell(workload.name, system).is_some()) {
             let mut line = vec![system.name().to_owned()];
             line.extend(
                 columns
@@ -109,8 +111,9 @@ impl Report<'_> {
     /// The JSON document.
     pub fn json(&self) -> Value {
         let about: Map<String, Value> = self.about.facts.iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
-        let rows =
-            self.workloads.iter().flat_map(|workload| self.systems.iter().map(move |&system| self.cell_json(workload, system)));
+        let all = self.workloads.iter().flat_map(|workload| self.systems.iter().map(move |&system| (workload, system)));
+        let ran = all.filter(|(workload, system)| self.results.cell(workload.name, *system).is_some());
+        let rows = ran.map(|(workload, system)| self.cell_json(workload, system));
         let goals: Vec<Value> = self.goals().iter().map(goal_json).collect();
         json!({
             "about": about,
@@ -144,18 +147,9 @@ impl Report<'_> {
         })
     }
 
-    /// Writes `bench/results/<date>.json`, with a number after the date if there is one of today already.
-    pub fn keep(&self, folder: &Path) -> Result<PathBuf> {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        let today = date::today();
-        let mut path = folder.join(format!("{today}.json"));
-        let mut count = 1;
-        while path.exists() {
-            count += 1;
-            path = folder.join(format!("{today}-{count}.json"));
-        }
-        fs::write(&path, lines_of(&self.json())).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
+    /// Writes one of the files of `bench/results`.
+    pub fn keep(&self, path: &Path) -> Result<()> {
+        fs::write(path, lines_of(&self.json())).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 

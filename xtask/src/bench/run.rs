@@ -188,11 +188,12 @@ fn measure_idle(workload: &Workload, system: &Running, statements: u32) -> Resul
     };
     // The first client pays for what is shared by all, a server connection above all.
     let mut clients = vec![login()?];
-    let before = proc::resident_bytes(pid)?;
+    let before = proc::proportional_bytes(pid)?;
     for index in 0..workload.clients {
         clients.push(login().with_context(|| format!("client {index}"))?);
     }
-    let after = proc::resident_bytes(pid)?;
-    let growth = u32::try_from(after.saturating_sub(before) / 1024).map(f64::from)? * 1024.0;
-    Ok(vec![(Metric::IdleBytes, growth / f64::from(workload.clients))])
+    let after = proc::proportional_bytes(pid)?;
+    let bytes = |value: u64| u32::try_from(value / 1024).map(|kilobytes| f64::from(kilobytes) * 1024.0);
+    let growth = bytes(after.saturating_sub(before))?;
+    Ok(vec![(Metric::IdleBytes, growth / f64::from(workload.clients)), (Metric::MemoryBytes, bytes(after)?)])
 }

@@ -6,6 +6,7 @@ use anyhow::{Error, Result, anyhow, bail};
 
 use super::counters::{self, Instructions};
 use super::metric::Sample;
+use super::plan::Part;
 use super::results::Results;
 use super::run;
 use super::stats::Dice;
@@ -18,8 +19,7 @@ const FAILURES_MAX: usize = 2;
 /// Runs rounds and collects their results.
 pub struct Schedule<'a> {
     launcher: &'a Launcher,
-    workloads: &'a [&'static Workload],
-    systems: Vec<System>,
+    part: &'a Part,
     dice: Dice,
     up: BTreeMap<(System, Door, Stage), Running>,
     results: Results,
@@ -27,18 +27,18 @@ pub struct Schedule<'a> {
 
 impl<'a> Schedule<'a> {
     /// Nothing is started yet.
-    pub fn new(launcher: &'a Launcher, workloads: &'a [&'static Workload], systems: &[System], seed: u64) -> Self {
-        let (systems, dice) = (systems.to_vec(), Dice::new(seed));
-        Self { launcher, workloads, systems, dice, up: BTreeMap::new(), results: Results::default() }
+    pub fn new(launcher: &'a Launcher, part: &'a Part, seed: u64) -> Self {
+        Self { launcher, part, dice: Dice::new(seed), up: BTreeMap::new(), results: Results::default() }
     }
 
     /// Runs every workload once on every system.
-    pub fn round(&mut self, seconds: u32) {
-        for &workload in self.workloads {
-            let mut order = self.systems.clone();
+    pub fn round(&mut self, round: u32) {
+        let part = self.part;
+        for &workload in part.workloads.iter().filter(|workload| part.has_round(workload, round)) {
+            let mut order: Vec<System> = part.systems.iter().copied().filter(|&system| part.takes(workload, system)).collect();
             self.dice.shuffle(&mut order);
             for system in order {
-                let result = self.run_one(workload, system, seconds).map_err(|error| format!("{error:#}"));
+                let result = self.run_one(workload, system, part.seconds(workload)).map_err(|error| format!("{error:#}"));
                 let is_first = self.results.cell(workload.name, system).is_none_or(|cell| cell.rounds.is_empty());
                 if let Err(reason) = &result
                     && is_first
@@ -88,11 +88,13 @@ impl<'a> Schedule<'a> {
 
     /// Counts system calls and instructions for all that worked in the rounds.
     pub fn count(&mut self, source: Instructions) {
-        for &workload in self.workloads {
-            for system in self.systems.clone() {
+        let part = self.part;
+        for &workload in &part.workloads {
+            for &system in &part.systems {
                 let works = self.results.cell(workload.name, system).is_some_and(|c| c.rounds.iter().any(Result::is_ok));
                 if system == System::Direct
                     || !works
+                    || !part.counts(workload, system)
                     || matches!(workload.kind, Kind::FirstSight | Kind::Catalog | Kind::Invalidate { .. })
                     || system == System::Redis
                 {

@@ -15,7 +15,7 @@ const SETTINGS: [(&str, &str); 8] = [
     ("synchronous_commit", "off"),
     ("full_page_writes", "off"),
     ("shared_buffers", "512MB"),
-    ("max_connections", "1000"),
+    ("max_connections", "1300"),
     ("max_wal_size", "4GB"),
     ("autovacuum", "off"),
     ("jit", "off"),

@@ -28,6 +28,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// First version of PgBouncer that renames prepared statements in transaction mode.
 const BOUNCER_WITH_PREPARED: (u32, u32) = (1, 21);
 
+/// Clients for each of which a system may have a process, or a connection of the server's.
+const PROCESSES_MAX: u32 = 1_000;
+
 /// What stands between the client and PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum System {
@@ -35,7 +38,7 @@ pub enum System {
     Direct,
     /// This project.
     Weir,
-    /// Debian's PgBouncer.
+    /// PgBouncer: what `scripts/build-pgbouncer.sh` built, else the one that is installed.
     Bouncer,
     /// Debian's Pgpool-II.
     Pgpool,
@@ -98,7 +101,13 @@ impl System {
             (_, Kind::Invalidate { .. }) => Some("what is measured is that ours does not grow"),
             (System::Direct, Kind::Idle { .. }) => Some("no proxy; an idle client is a whole server process"),
             (System::Relay, Kind::Idle { .. }) => Some("opens a server connection for each client"),
-            (System::Pgpool, Kind::Idle { .. }) => Some("needs a process for each client"),
+            (System::Pgpool, Kind::Idle { .. }) if workload.clients > PROCESSES_MAX => Some("needs a process for each client"),
+            (System::Pgpool, Kind::Select(_)) if workload.clients >= PROCESSES_MAX => {
+                Some("its processes for so many clients would be in the way of all other runs")
+            }
+            (System::Direct | System::Relay, Kind::Select(_)) if workload.clients >= PROCESSES_MAX => {
+                Some("takes a server connection for each client")
+            }
             _ => None,
         }
     }
@@ -119,7 +128,7 @@ pub type Program = Result<PathBuf, String>;
 pub struct Programs {
     /// The release binary.
     pub weir: Program,
-    /// Debian's, or one in PATH.
+    /// What `scripts/build-pgbouncer.sh` built, else Debian's, or one in PATH.
     pub bouncer: Program,
     /// Its version, to know what it can do.
     pub bouncer_version: Option<(u32, u32)>,
@@ -225,7 +234,10 @@ impl Launcher {
             third_port: ports[2],
             server_ports: self.server_ports(workload.stage),
             stage: workload.stage,
-            clients_max: self.clients_max,
+            clients_max: match workload.kind {
+                Kind::Idle { .. } => workload.clients,
+                _ => self.clients_max,
+            },
             pool_size: self.pool_size,
             bouncer_renames: !self.bouncer_lacks_prepared(),
             door,

@@ -13,9 +13,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use weir_policy::config::CheckConfig;
-use weir_policy::hba::{Hba, Network};
-use weir_policy::passwd::{Passwords, PoolKey, Secret};
+use weir_config::CheckConfig;
+use weir_config::hba::{Hba, Network};
+use weir_config::passwd::{Passwords, PoolKey, Secret};
 use weir_policy::throttle::{Throttle, Visitor};
 use weir_wire::scram::{Challenge, SaltedKeys};
 

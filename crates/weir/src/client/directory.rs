@@ -9,7 +9,7 @@ use rustls::{ClientConfig, RootCertStore};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_policy::hba::{Directory, Scope, Steps};
+use weir_config::hba::{Directory, Scope, Steps};
 
 /// Entries a search may return: two are too many already.
 const ENTRIES_MAX: i32 = 2;

@@ -5,14 +5,14 @@ use crate::client::access::Salted;
 use crate::client::directory::{self, Claim, Outcome};
 use crate::client::errand::{Errands, Promise, State, Waiter};
 use crate::client::pam;
-use crate::io::reactor::parked;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use std::hash::Hash;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_policy::hba::{Directory, Service};
+use weir_config::hba::{Directory, Service};
+use weir_io::reactor::parked;
 use weir_wire::scram::{Challenge, SaltedKeys, fingerprint};
 use zeroize::Zeroizing;
 

@@ -5,7 +5,6 @@
 //! user's name travels as a value, and only `pg_catalog` is searched.
 
 use crate::control::mail::Nudge;
-use crate::io::reactor::parked;
 use crate::process::worker::Worker;
 use crate::server::pool::link::inquiry::Line;
 use crate::server::pool::link::{Address, Login, OpenError, Talk};
@@ -13,7 +12,8 @@ use crate::server::pool::login;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_policy::passwd::Secret;
+use weir_config::passwd::Secret;
+use weir_io::reactor::parked;
 use weir_wire::back as server;
 use weir_wire::frame::{back, front};
 use weir_wire::write;

@@ -4,44 +4,91 @@
 mod listening;
 
 use crate::client::flow::Kept;
-use crate::client::session::{FAILED, IDLE, Session};
-use crate::client::state::{Asking, Claim, Plain};
-use crate::client::statements::Statement;
+use crate::client::session::{FAILED, IDLE, Server, Session};
+use crate::client::state::{Plain, State};
+use crate::client::statements::{Prepared, Statement};
+use crate::client::upstream::Gate;
+use crate::client::upstream::changes::Claim;
+use crate::client::upstream::left::{Asking, Left, Telling};
 use crate::monitor::fault::Fault;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::worker::Worker;
 use crate::server::catalogs::UNKNOWN;
-use crate::{client::state, server::pool::link, traffic::vacate};
+use crate::traffic::unit::{Concern, Ended, Unit};
+use crate::{server::pool::link, traffic::vacate};
 pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_catalog::Hidden;
+use weir_catalog::functions::Verdict;
 use weir_policy::by_sql::{Change, Entry};
-use weir_policy::catalog::Hidden;
-use weir_policy::functions::Verdict;
-use weir_policy::inventory::{MadeUp, SOURCES_MAX, settings_after, told_by};
+use weir_policy::inventory::{Answer, MadeUp, SOURCES_MAX, settings_after, told_by};
 use weir_policy::replies::Expect;
 use weir_policy::settings::Settings;
 use weir_sql::facts::{Keeps, Leaves, Reset, Transaction};
 use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
 use weir_wire::write;
 
+/// The concern of this module.
+pub struct SessionState;
+
+impl Concern for SessionState {
+    #[inline]
+    fn sent(s: &mut Session, w: &Rc<Worker>, header: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(statement) => note_query(s, w, statement, header),
+            Unit::Bind { prepared, statement } => note_bind(s, w, prepared, statement, header),
+            Unit::BindUnknown(_) => note_bound_by_sql(s),
+            Unit::Execute => note_execute(s),
+            Unit::Call(_) => note_call(s, header),
+            Unit::Parse(_) | Unit::Garbled => {}
+        }
+    }
+
+    #[inline]
+    fn ready(s: &mut Session, w: &Rc<Worker>, ended: Ended) {
+        if ended.status() != IDLE {
+            return;
+        }
+        if s.state.effects.redefines {
+            s.tell_change(w);
+        }
+        if std::mem::take(&mut s.state.effects.renews) {
+            // Connections begin otherwise from now on. Of whom the defaults were is not looked at: they are changed rarely.
+            w.renew_links(None);
+        }
+    }
+
+    fn lost(s: &mut Session, w: &Rc<Worker>) {
+        if s.state.effects.redefines {
+            // It may have been carried out.
+            s.tell_change(w);
+        }
+    }
+}
+
 /// Notes what a Query may leave; it is about to be sent.
 #[inline]
-pub fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: Header) {
-    s.state.moves_ahead |= statement.moves;
+fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: Header) {
+    note_moves(s, statement.moves);
+    if statement.is_barrier {
+        s.shut_gate();
+    }
     if is_harmless(s, statement) {
         return;
     }
     // Whether a reset ends what keeps the link only the server tells.
-    let has_foreign = s.state.found.has(Keeps::ForeignSetting);
-    let is_alone = s.transaction == IDLE && s.replies.is_only_ours() && !s.state.by_mode && !has_foreign;
+    let has_foreign = s.has_found(Keeps::ForeignSetting);
+    let is_alone = s.transaction() == IDLE && s.replies().is_only_ours() && !s.state.by_mode && !has_foreign;
     if let (Some(plain), true) = (&statement.plain, is_alone) {
-        s.state.plain = Some(plain.clone());
-        s.state.resetting.clone_from(&statement.resets);
-        // Its effect is told by its own answer, if nothing stands behind it.
-        s.barrier = true;
+        if let Some(upstream) = s.upstream_mut() {
+            upstream.resetting.plain = Some(plain.clone());
+            upstream.resetting.under_way.clone_from(&statement.resets);
+            // Its effect is told by its own answer, if nothing stands behind it.
+            upstream.gate = Gate::Barrier;
+        }
         return;
     }
     let may_change = left_unseen(s, statement).and(judged(s, w, statement));
@@ -49,46 +96,73 @@ pub fn note_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header
     // A text too long to be looked at passes in parts: nothing of it is known, and nothing is waited for.
     let body = s.up.whole_if_here(header).unwrap_or_default();
     let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
-    note(&mut s.state, statement, may_change, by_execute, text, &[]);
-    note_unseen(&mut s.state, statement);
-    s.state.resetting.clone_from(&statement.resets);
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    note(&s.state, &mut upstream.left, statement, may_change, by_execute, text, &[]);
+    note_unseen(&s.state, &mut upstream.left, statement);
+    upstream.resetting.under_way.clone_from(&statement.resets);
 }
 
 /// Notes what the execution of a portal may leave; its Bind is about to be sent.
 #[inline]
-pub fn note_bind(s: &mut Session, w: &Rc<Worker>, statement: &Statement, tail: &[u8], header: Header) {
-    s.state.moves_ahead |= statement.moves;
+fn note_bind(s: &mut Session, w: &Rc<Worker>, prepared: &Prepared, statement: &Statement, header: Header) {
+    note_moves(s, statement.moves);
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.is_command_bound |= prepared.statement.is_barrier;
+    }
     if is_harmless(s, statement) {
         return;
     }
-    let text = split_cstr(tail).map_or(&[][..], |(text, _)| text);
+    let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
     let may_change = left_unseen(s, statement).and(judged(s, w, statement));
     let by_execute = before_note(s, statement, may_change);
     let here = s.up.unseen();
     let values = &here[..here.len().min(header.frame_bytes())];
-    note(&mut s.state, statement, may_change, by_execute, text, values);
-    note_unseen(&mut s.state, statement);
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    note(&s.state, &mut upstream.left, statement, may_change, by_execute, text, values);
+    note_unseen(&s.state, &mut upstream.left, statement);
     if statement.resets.is_some() {
-        s.state.bound_reset.clone_from(&statement.resets);
+        upstream.resetting.bound.clone_from(&statement.resets);
+    }
+}
+
+/// A command on the whole session that was bound runs now.
+#[inline]
+fn note_execute(s: &mut Session) {
+    if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.is_command_bound) {
+        upstream.gate = Gate::Barrier;
+        upstream.resetting.under_way = upstream.resetting.bound.take();
     }
 }
 
 /// Notes what a function called by its number may leave; the call is about to be sent.
-pub fn note_call(s: &mut Session, header: Header) {
+fn note_call(s: &mut Session, header: Header) {
     name_made_up(s);
-    s.state.temporaries.may_have_changed();
-    s.state.moves_ahead = true;
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let left = &mut upstream.left;
+    left.temporaries.may_have_changed();
+    left.moves_ahead = true;
+    if s.state.by_mode {
+        return;
+    }
     let here = s.up.unseen();
     let body = &here[..here.len().min(header.frame_bytes())];
     let unknown = Leaves::of(Keeps::Unknown);
-    s.state.note(unknown, &[], &[], &[]);
+    left.note(unknown, &[], &[], &[]);
     weir_wire::call::arguments(body.get(HEADER_BYTES..).unwrap_or_default())
-        .for_each(|argument| s.state.note(unknown, &[], &[], argument));
+        .for_each(|argument| left.note(unknown, &[], &[], argument));
+}
+
+/// What is about to be sent may change how the server reads texts.
+#[inline]
+fn note_moves(s: &mut Session, moves: bool) {
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.left.moves_ahead |= moves;
+    }
 }
 
 #[inline]
 fn is_harmless(s: &Session, statement: &Statement) -> bool {
-    let makes_temporary = statement.makes && s.state.may_make_temporary();
+    let makes_temporary = statement.makes && s.may_make_temporary();
     statement.may_change.is_empty()
         && !makes_temporary
         && !statement.makes_brief
@@ -99,7 +173,7 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.alters_defaults
         && statement.vacates.is_empty()
         && statement.unseats.is_empty()
-        && statement.frees.common(s.state.may_have()).is_empty()
+        && statement.frees.common(s.may_have()).is_empty()
         && !statement.touches.meets(hidden(s))
 }
 
@@ -110,12 +184,12 @@ fn hidden(s: &Session) -> Hidden {
         return Hidden::NONE;
     }
     let known = s.pools.known.hidden();
-    if s.state.redefines { known.and(Hidden::CHANGED) } else { known }
+    if s.state.effects.redefines { known.and(Hidden::CHANGED) } else { known }
 }
 
 /// True if the catalog last read is still true for this session.
 fn knows(s: &Session) -> bool {
-    s.pools.known.edition() != UNKNOWN && !s.state.redefines
+    s.pools.known.edition() != UNKNOWN && !s.state.effects.redefines
 }
 
 /// What a statement may leave by triggers, rules and views, which its text does not show.
@@ -140,29 +214,33 @@ fn name_made_up(s: &mut Session) {
         return;
     }
     let catalog = s.pools.known.catalog();
-    s.state.due.made_up = s.state.due.made_up.max(match (&catalog, knows(s)) {
+    let made_up = match (&catalog, knows(s)) {
         (None, _) => MadeUp::ByAny,
         (Some(_), false) => MadeUp::ByRecent,
         (Some(_), true) => MadeUp::Known,
-    });
+    };
+    let Some(upstream) = s.upstream_mut() else { return };
+    let due = &mut upstream.left.due;
+    due.made_up = due.made_up.max(made_up);
     if let Some(catalog) = catalog {
-        s.state.due.names.extend(catalog.made_up().iter().cloned());
+        due.names.extend(catalog.made_up().iter().cloned());
     }
 }
 
 /// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
 fn judged(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Leaves {
     let hidden = hidden(s);
-    let (state, database) = (&mut s.state, &s.pools.database);
-    state.renews |= statement.alters_defaults;
-    state.redefines |= statement.redefines;
+    let made = if statement.makes && s.may_make_temporary() { Leaves::of(Keeps::Temporary) } else { Leaves::NONE };
+    let effects = &mut s.state.effects;
+    effects.renews |= statement.alters_defaults;
+    effects.redefines |= statement.redefines;
     vacate::begin(w, &statement.vacates);
-    state.unseats.extend_from_slice(&statement.unseats);
-    let made = if statement.makes && state.may_make_temporary() { Leaves::of(Keeps::Temporary) } else { Leaves::NONE };
-    judged_by_text(state, w, database, statement, hidden).and(made)
+    effects.unseats.extend_from_slice(&statement.unseats);
+    let Some(Server { upstream, .. }) = &mut s.server else { return statement.may_change.and(made) };
+    judged_by_text(&mut upstream.left, w, &s.pools.database, statement, hidden).and(made)
 }
 
-fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, statement: &Statement, hidden: Hidden) -> Leaves {
+fn judged_by_text(left: &mut Left, w: &Worker, database: &Arc<str>, statement: &Statement, hidden: Hidden) -> Leaves {
     if statement.defines {
         w.shared.definitions.fetch_add(1, Ordering::Relaxed);
     }
@@ -179,8 +257,8 @@ fn judged_by_text(state: &mut state::State, w: &Worker, database: &Arc<str>, sta
         Verdict::Writes if !hidden.meets(Hidden::ALL) => statement.leaves,
         Verdict::Harmless | Verdict::Writes | Verdict::Leaves => statement.may_change,
         Verdict::Unknown(missing) => {
-            let room = SOURCES_MAX.saturating_sub(state.due.sources.len());
-            state.due.sources.extend(missing.into_iter().take(room));
+            let room = SOURCES_MAX.saturating_sub(left.due.sources.len());
+            left.due.sources.extend(missing.into_iter().take(room));
             statement.may_change
         }
     }
@@ -220,96 +298,104 @@ fn before_note(s: &mut Session, statement: &Statement, may_change: Leaves) -> Le
     by_execute
 }
 
-fn note(state: &mut state::State, statement: &Statement, may_change: Leaves, by_execute: Leaves, text: &[u8], values: &[u8]) {
+fn note(
+    state: &State,
+    left: &mut Left,
+    statement: &Statement,
+    may_change: Leaves,
+    by_execute: Leaves,
+    text: &[u8],
+    values: &[u8],
+) {
     if statement.executes {
         // What this text prepares may be executed before it is known to the session.
-        note_executed(state, statement.later.and(by_execute), text);
+        note_executed(state, left, statement.later.and(by_execute), text);
     }
-    let leaves = may_change.and(statement.frees.common(state.may_have()));
+    let leaves = may_change.and(statement.frees.common(left.may_have()));
     // DISCARD ALL is told by its own answer.
-    if !leaves.is_empty() {
-        state.note(leaves, &statement.functions, text, values);
+    if !leaves.is_empty() && !state.by_mode {
+        left.note(leaves, &statement.functions, text, values);
     }
     if statement.transaction == Transaction::Many {
-        state.due.add_rollback();
+        left.due.add_rollback();
     }
 }
 
 /// Notes what a statement prepared by SQL may leave, which a client binds by its name.
-pub fn note_bound_by_sql(s: &mut Session) {
+fn note_bound_by_sql(s: &mut Session) {
     let by_execute = by_execute(s);
     name_made_up(s);
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
     // Nobody has looked at its text, perhaps.
-    s.state.temporaries.may_have_changed();
-    s.state.moves_ahead = true;
-    note_executed(&mut s.state, by_execute, &[]);
+    upstream.left.temporaries.may_have_changed();
+    upstream.left.moves_ahead = true;
+    note_executed(&s.state, &mut upstream.left, by_execute, &[]);
 }
 
 /// Notes that a statement may have made a temporary relation, or given one another name, or changed how texts are read. To be called when all
 /// else is noted.
-fn note_unseen(state: &mut state::State, statement: &Statement) {
+fn note_unseen(state: &State, left: &mut Left, statement: &Statement) {
     const UNSEEN: Leaves = Leaves::of(Keeps::Unknown).with(Keeps::Unread);
     const SETS: Leaves = UNSEEN.with(Keeps::Setting).with(Keeps::Library);
-    let may_set = state.due.kinds.and(if state.by_mode { statement.may_change } else { Leaves::NONE });
+    let may_set = left.due.kinds.and(if state.by_mode { statement.may_change } else { Leaves::NONE });
     // Nobody asks in a session that keeps its link whatever it leaves.
-    state.moves_ahead |= !may_set.common(SETS).is_empty() || (state.by_mode && (statement.executes || statement.writes));
-    let has_some = state.found.has(Keeps::Temporary) || state.temporaries.may_be();
+    left.moves_ahead |= !may_set.common(SETS).is_empty() || (state.by_mode && (statement.executes || statement.writes));
+    let has_some = left.found.has(Keeps::Temporary) || left.temporaries.may_be();
     // Behind a `search_path` that leads there, a definition is temporary although it does not say so.
-    let by_path = state.may_make_temporary() || state.by_mode;
-    let by_function = !state.due.kinds.common(UNSEEN).is_empty()
+    let by_path = state.makes_temporary || left.may_make_temporary() || state.by_mode;
+    let by_function = !left.due.kinds.common(UNSEEN).is_empty()
         || (has_some && !statement.functions.is_empty())
         || (state.by_mode && (statement.executes || !statement.may_change.common(UNSEEN).is_empty()));
     let by_text = statement.makes_brief || statement.leaves.has(Keeps::Temporary);
     if by_text || by_function || (statement.redefines && (by_path || has_some)) {
-        state.temporaries.may_have_changed();
+        left.temporaries.may_have_changed();
     }
 }
 
 /// Notes what statements prepared by SQL may leave, one of which may be executed now. What they set stands in their texts.
-fn note_executed(state: &mut state::State, later: Leaves, text: &[u8]) {
+fn note_executed(state: &State, left: &mut Left, later: Leaves, text: &[u8]) {
     // What it asks for of sequences is `sequences`' affair.
     let leaves = state.by_sql.later().and(later).without(Leaves::of(Keeps::Sequence));
     // One that the session does not know of yet may do anything.
-    let leaves = if state.young.is_some() { leaves.and(Leaves::of(Keeps::Unknown)) } else { leaves };
+    let leaves = if left.young.is_some() { leaves.and(Leaves::of(Keeps::Unknown)) } else { leaves };
     if leaves.is_empty() || state.by_mode {
         return;
     }
-    state.due.any_setting = true;
-    let by_sql = state.by_sql.clone();
-    by_sql.texts().for_each(|text| state.due.add_custom_names(text.as_bytes()));
-    if let Some(young) = &state.young {
-        state.due.names.extend(young.names.iter().cloned());
+    left.due.any_setting = true;
+    state.by_sql.texts().for_each(|text| left.due.add_custom_names(text.as_bytes()));
+    if let Some(young) = &left.young {
+        left.due.names.extend(young.names.iter().cloned());
     }
-    state.note(leaves, &[], text, &[]);
+    left.note(leaves, &[], text, &[]);
 }
 
 /// Looks at a session whose link has nothing to do: what it may have left is asked, and a link that nothing keeps goes to whoever
 /// needs it.
 #[inline]
 pub fn settle(s: &mut Session, w: &Rc<Worker>) {
-    if s.link.is_none() || !s.is_at_rest() || s.entry.cancels.get() > 0 || s.state.claim != Claim::No {
+    if !s.is_at_rest() || s.entry.cancels.get() > 0 {
         return;
     }
-    if let Some(link) = s.link.as_ref().filter(|_| !s.state.due.reported.is_empty()) {
-        s.state.due.weigh_reports(|name| link.reported(name));
+    let Some(Server { link, upstream }) = &mut s.server else { return };
+    if upstream.brought.claim != Claim::No {
+        return;
     }
-    if !s.state.due.is_empty() {
+    if !upstream.left.due.reported.is_empty() {
+        upstream.left.due.weigh_reports(|name| link.reported(name));
+    }
+    if !upstream.left.due.is_empty() {
         return ask(s, w);
     }
     if s.state.listening.is_some() && listening::advance(s, w) {
         return;
     }
-    if s.state.kept().is_some() {
-        if s.state.temporaries.is_due() && !s.state.by_mode {
-            s.state.due.kinds.add(Keeps::Temporary);
-            ask(s, w);
-        }
+    if s.kept().is_some() {
+        ask_for_temporaries(s, w);
         return;
     }
-    let Some(link) = s.link.take() else { return };
-    s.state.temporaries.gone();
-    s.detach();
-    if std::mem::take(&mut s.state.is_link_off) {
+    let must_clean = s.upstream().is_some_and(|upstream| upstream.left.must_clean);
+    let Some(link) = s.release(w) else { return };
+    if must_clean {
         w.reactor.spawn(link::reset(w.clone(), link));
         return;
     }
@@ -317,55 +403,58 @@ pub fn settle(s: &mut Session, w: &Rc<Worker>) {
     pool.give_back(w, link);
 }
 
-/// The session's transaction is over: has connections renewed if it changed what new ones begin with. To be called before its writes are
-/// settled for the cache: from then on answers are stored again, which must not be those of connections that began otherwise.
-#[inline]
-pub fn renew_if_due(s: &mut Session, w: &Worker, status: u8) {
-    if s.state.renews && status == IDLE {
-        s.state.renews = false;
-        // Of whom the defaults were is not looked at: they are changed rarely.
-        w.renew_links(None);
+/// A session that stays pinned has the server asked for its temporary relations, if these may be others by now.
+fn ask_for_temporaries(s: &mut Session, w: &Worker) {
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    if upstream.left.temporaries.is_due() && !s.state.by_mode {
+        upstream.left.due.kinds.add(Keeps::Temporary);
+        ask(s, w);
     }
 }
 
 /// True if a link that its session leaves must be cleaned first.
 pub fn leaves_something(s: &Session) -> bool {
-    s.state.kept().is_some() || s.state.is_unsure() || s.state.is_link_off
+    s.kept().is_some() || s.is_unsure() || s.upstream().is_some_and(|upstream| upstream.left.must_clean)
 }
 
 /// Asks what is due. Its answer may come behind statements that the client sends meanwhile: they have their own due.
 #[cold]
 fn ask(s: &mut Session, w: &Worker) {
-    let mut ask = std::mem::take(&mut s.state.due);
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let mut ask = std::mem::take(&mut upstream.left.due);
     if s.state.by_mode {
         return;
     }
     ask.add_own(&s.state.settings);
     w.count(Metric::Inventories);
     if told_by(&ask).has(Keeps::Temporary) {
-        s.state.temporaries.asked();
+        upstream.left.temporaries.asked();
     }
-    send(s, w, &ask.question(), Expect::InventoryOurs);
-    // If a function has reset what the startup packet asked for, the next statement must not run without it.
-    s.barrier |= ask.is_about_all() && !s.state.startup.is_empty();
-    s.state.asking = Some(Box::new(Asking { ask, ..Asking::default() }));
+    if ask.is_about_all() && !s.state.startup.is_empty() {
+        // If a function has reset what the startup packet asked for, the next statement must not run without it.
+        upstream.gate = Gate::Barrier;
+    }
+    let question = ask.question();
+    upstream.left.asking = Some(Box::new(Asking { ask, ..Asking::default() }));
+    send(s, w, &question, Expect::InventoryOurs);
 }
 
 /// Writes a simple query of ours.
 pub fn send(s: &mut Session, w: &Worker, sql: &str, expect: Expect) {
     write::query(s.up.extra(&w.buffers), sql);
-    s.replies.push(expect);
+    s.expect(expect);
     s.entry.is_ours.set(true);
     // A simple query drops the unnamed statement.
-    if let Some(link) = &mut s.link {
+    if let Some(link) = s.link_mut() {
         link.unnamed = None;
     }
 }
 
 /// A row of the answer; `None` when it is too long to be looked at.
 pub fn on_row(s: &mut Session, body: Option<&[u8]>) {
-    let Some(asking) = &mut s.state.asking else { return };
-    let is_utf8 = s.link.as_ref().is_some_and(|link| link.tells_utf8());
+    let Some(Server { link, upstream }) = &mut s.server else { return };
+    let Some(asking) = &mut upstream.left.asking else { return };
+    let is_utf8 = link.tells_utf8();
     // A function's source is looked through for words of ASCII only.
     let reads = |cells: &Vec<Option<&[u8]>>| {
         is_utf8 || cells.first() == Some(&Some(b"f")) || cells.iter().flatten().all(|cell| cell.is_ascii())
@@ -378,18 +467,19 @@ pub fn on_row(s: &mut Session, body: Option<&[u8]>) {
 
 /// The server refused a question, or a statement that it had taken on another link. `header`: of the error, which is whole.
 pub fn on_refused(s: &mut Session, header: Header) {
-    if s.replies.is_bringing_statement() {
-        s.state.is_link_off = true;
-        if let (Some(Some(entry)), Some(body)) = (s.state.preparing.front(), s.down.whole(header)) {
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    if upstream.replies.is_bringing_statement() {
+        upstream.left.must_clean = true;
+        if let (Some(Some(entry)), Some(body)) = (upstream.brought.by_sql.front(), s.down.whole(header)) {
             let fault = Fault::of_report(&weir_wire::back::read_report(body));
-            s.state.refused.push((entry.clone(), fault));
+            upstream.brought.refused.push((entry.clone(), fault));
         }
         return;
     }
-    match &mut s.state.asking {
+    match &mut upstream.left.asking {
         Some(asking) => asking.answer.is_torn = true,
         None => {
-            s.state.is_link_off = true;
+            upstream.left.must_clean = true;
             // It may have been a mark.
             if let Some(subscription) = &s.state.listening {
                 subscription.inbox.lose();
@@ -400,7 +490,7 @@ pub fn on_refused(s: &mut Session, header: Header) {
 
 /// The answer is whole.
 pub fn on_answer(s: &mut Session, w: &Rc<Worker>) {
-    let Some(asking) = s.state.asking.take() else { return };
+    let Some(asking) = s.upstream_mut().and_then(|upstream| upstream.left.asking.take()) else { return };
     let Asking { ask, answer } = *asking;
     if !ask.sources.is_empty() && !answer.is_torn {
         let edition = w.shared.definitions.load(Ordering::Relaxed);
@@ -408,47 +498,61 @@ pub fn on_answer(s: &mut Session, w: &Rc<Worker>) {
         let functions = books.of(&s.pools.database, w.now_ms(), edition);
         functions.learn(ask.sources.iter(), &answer.sources);
     }
-    let had = s.state.kept();
-    let had_foreign = s.state.found.has(Keeps::ForeignSetting);
+    let had = s.kept();
     let told = told_by(&ask);
-    s.state.found = s.state.found.without(told).and(answer.found);
-    if told.has(Keeps::Temporary) {
-        s.state.temporaries.told((!answer.is_torn).then(|| answer.temporary.clone()));
-    }
+    let had_foreign = note_found(s, told, &answer);
     let statements_are_whole = !told.has(Keeps::Prepare) || take_statements(s, w, answer.prepared.clone());
-    if told.has(Keeps::Prepare) && !answer.is_torn && !s.state.due.kinds.has(Keeps::Prepare) {
-        s.state.young = None;
+    let Some(Server { link, upstream }) = &mut s.server else { return };
+    let left = &mut upstream.left;
+    if told.has(Keeps::Prepare) && !answer.is_torn && !left.due.kinds.has(Keeps::Prepare) {
+        left.young = None;
     }
     if answer.is_torn || !statements_are_whole {
-        s.state.found.add(Keeps::Unknown);
+        left.found.add(Keeps::Unknown);
         if had_foreign {
-            s.state.found.add(Keeps::ForeignSetting);
+            left.found.add(Keeps::ForeignSetting);
         }
     } else {
-        s.state.found = s.state.found.without(Leaves::of(Keeps::Unknown));
+        left.found = left.found.without(Leaves::of(Keeps::Unknown));
         if told.has(Keeps::Setting) {
             let outcome = settings_after(&ask, &answer, &s.state.settings, &s.state.startup, &s.pools.user);
             if outcome.has_new_foreign || (had_foreign && !answer.foreign.is_empty()) {
-                s.state.found.add(Keeps::ForeignSetting);
+                left.found.add(Keeps::ForeignSetting);
             }
-            let of_link = w.shared.intern_settings(outcome.of_link).0;
+            link.settings = w.shared.intern_settings(outcome.of_link).0;
             set_settings(s, w, outcome.of_session);
-            if let Some(link) = &mut s.link {
-                link.settings = of_link;
-            }
         }
     }
     if told.has(Keeps::Listen) && !answer.is_torn {
         listening::on_answer(s, w, answer.channels);
     }
     show_kept(s, w, had);
+    bring_back(s, w);
+}
+
+/// Takes in what the server says that it has. True: it had a setting that the session may not make itself.
+fn note_found(s: &mut Session, told: Leaves, answer: &Answer) -> bool {
+    let Some(Server { upstream, .. }) = &mut s.server else { return false };
+    let left = &mut upstream.left;
+    let had_foreign = left.found.has(Keeps::ForeignSetting);
+    left.found = left.found.without(told).and(answer.found);
+    if told.has(Keeps::Temporary) {
+        left.temporaries.told((!answer.is_torn).then(|| answer.temporary.clone()));
+    }
+    had_foreign
+}
+
+/// A function has reset what the startup packet asked for. The client has heard of that, and must hear that it is not so.
+fn bring_back(s: &mut Session, w: &Worker) {
     let lacks = |link: &link::Link| !Arc::ptr_eq(&link.settings, &s.state.settings);
-    if s.link.as_deref().is_some_and(lacks) && s.replies.is_settled() && !s.up.is_mid_message() {
-        // A function reset what the startup packet asked for. The client has heard of that, and must hear that it is not so.
-        bring_settings(s, w);
+    if !s.link().is_some_and(lacks) || !s.replies().is_settled() || s.up.is_mid_message() {
+        return;
+    }
+    bring_settings(s, w);
+    if let Some(upstream) = s.upstream_mut() {
         // No statement waits for that: the link may go when it has answered, also if the client says nothing more.
-        s.state.claim = Claim::No;
-        s.state.telling = true;
+        upstream.brought.claim = Claim::No;
+        upstream.resetting.telling = Telling::Silent;
     }
 }
 
@@ -468,7 +572,7 @@ fn set_settings(s: &mut Session, w: &Worker, settings: Settings) {
     }
     s.state.meaning = w.shared.intern_settings(settings.meaning()).1;
     s.state.makes_temporary = settings.makes_temporary();
-    s.causal.set(&w.shared, &settings);
+    s.reads.causal.set(&w.shared, &settings);
     s.state.reading = settings.reading();
     s.state.settings = w.shared.intern_settings(settings).0;
 }
@@ -483,7 +587,7 @@ fn take_statements(s: &mut Session, w: &Worker, listed: Vec<(String, String)>) -
     }
     let settings = s.state.settings.clone();
     // What it names may be gone when it would be made elsewhere, and then the client would lose it.
-    let is_bound = s.state.found.has(Keeps::Temporary) || settings.has_role();
+    let is_bound = s.has_found(Keeps::Temporary) || settings.has_role();
     let make = |name: String, text: String| {
         let later = statements.of_text(text.as_bytes()).later;
         let query = weir_sql::prepared_query(&text).map(Box::from);
@@ -493,10 +597,10 @@ fn take_statements(s: &mut Session, w: &Worker, listed: Vec<(String, String)>) -
     if now != *s.state.by_sql {
         s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
     }
-    if s.state.by_sql.is_bound() {
-        s.state.found.add(Keeps::Prepare);
-    }
-    if let Some(link) = &mut s.link {
+    if let Some(Server { link, upstream }) = &mut s.server {
+        if s.state.by_sql.is_bound() {
+            upstream.left.found.add(Keeps::Prepare);
+        }
         link.by_sql = s.state.by_sql.clone();
     }
     true
@@ -506,13 +610,15 @@ fn take_statements(s: &mut Session, w: &Worker, listed: Vec<(String, String)>) -
 pub fn deallocate(s: &mut Session, w: &Worker, name: &str) {
     let now = s.state.by_sql.without(name.as_bytes());
     s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
-    s.state.refused.retain(|(entry, _)| entry.name != name);
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.brought.refused.retain(|(entry, _)| entry.name != name);
+    }
 }
 
 /// Shows operators that a link is kept, or is no longer.
 fn show_kept(s: &Session, w: &Worker, had: Option<Kept>) {
-    let kept = s.state.kept();
-    let Some(link) = &s.link else { return };
+    let kept = s.kept();
+    let Some(link) = s.link() else { return };
     link.set_kept(kept);
     let (None, Some(kept)) = (had, kept) else { return };
     if kept == Kept::State(Keeps::Listen) && s.state.listening.is_some() {
@@ -535,9 +641,9 @@ fn show_kept(s: &Session, w: &Worker, had: Option<Kept>) {
 
 /// Notes state of which it is known at once that it keeps the link.
 pub fn keep(s: &mut Session, w: &Worker, kind: Option<Keeps>) {
-    let had = s.state.kept();
+    let had = s.kept();
     match kind {
-        Some(kind) => s.state.stuck.add(kind),
+        Some(kind) => s.upstream_mut().into_iter().for_each(|upstream| upstream.left.stuck.add(kind)),
         None => s.state.by_mode = true,
     }
     show_kept(s, w, had);
@@ -546,15 +652,15 @@ pub fn keep(s: &mut Session, w: &Worker, kind: Option<Keeps>) {
 /// Brings the link to what the session has, in the same write as the statement that follows.
 #[inline]
 pub fn bring(s: &mut Session, w: &Worker) {
-    let Some(link) = &s.link else { return };
+    let Some(link) = s.link() else { return };
     if !Arc::ptr_eq(&link.settings, &s.state.settings) {
         bring_settings(s, w);
     }
-    if s.state.claim != Claim::No {
+    let Some(Server { link, upstream }) = &s.server else { return };
+    if upstream.brought.claim != Claim::No {
         // Statements are prepared under the session's settings, which the link may still refuse.
         return;
     }
-    let Some(link) = &s.link else { return };
     if !Arc::ptr_eq(&link.by_sql, &s.state.by_sql) {
         bring_statements(s, w);
     }
@@ -562,32 +668,32 @@ pub fn bring(s: &mut Session, w: &Worker) {
 
 #[cold]
 fn bring_settings(s: &mut Session, w: &Worker) {
-    let Some(link) = &mut s.link else { return };
+    let Some(Server { link, .. }) = &mut s.server else { return };
     let sql = link.settings.change_to(&s.state.settings);
     // Nothing may run as somebody else, or under settings of others: what may be refused must be certain first.
     let needs_answer = link.settings.may_be_refused(&s.state.settings);
     link.settings = s.state.settings.clone();
     send_settings(s, w, &sql);
-    if needs_answer && !s.replies.is_empty() {
-        s.barrier = true;
-        s.state.claim = Claim::Bringing;
+    let Some(upstream) = s.upstream_mut() else { return };
+    if needs_answer && !upstream.replies.is_empty() {
+        upstream.gate = Gate::Barrier;
+        upstream.brought.claim = Claim::Bringing;
     }
 }
 
 /// The link refuses to be brought to the session's settings from those it has. True: all are taken back first, and it is asked once more;
 /// none of the session's statements has been sent.
 pub fn cleans(s: &mut Session, w: &Worker, why: &str) -> bool {
-    let is_first = s.state.claim == Claim::Bringing && s.replies.is_last() && !s.state.telling;
-    if !is_first {
+    let Some(Server { link, upstream }) = &mut s.server else { return false };
+    let is_bringing = upstream.brought.claim == Claim::Bringing && upstream.resetting.telling == Telling::No;
+    if !is_bringing || !upstream.replies.is_last() {
         return false;
     }
-    if let Some(link) = &s.link {
-        w.log_link(
-            &link.card.address,
-            format_args!("all settings are taken back, since those of the next session were refused: {why}"),
-        );
-    }
-    s.state.claim = Claim::Cleaning;
+    w.log_link(
+        &link.card.address,
+        format_args!("all settings are taken back, since those of the next session were refused: {why}"),
+    );
+    upstream.brought.claim = Claim::Cleaning;
     let sql = Settings::default().change_to(&s.state.settings);
     send_settings(s, w, &format!("RESET SESSION AUTHORIZATION; SET ROLE NONE; RESET ALL; {sql}"));
     true
@@ -602,81 +708,88 @@ fn send_settings(s: &mut Session, w: &Worker, sql: &str) {
 
 #[cold]
 fn bring_statements(s: &mut Session, w: &Worker) {
-    let Some(link) = &mut s.link else { return };
+    let Some(Server { link, .. }) = &mut s.server else { return };
     let had = std::mem::replace(&mut link.by_sql, s.state.by_sql.clone());
     for change in had.change_to(&s.state.by_sql, &s.state.settings) {
         match change {
             Change::Settings(sql) => send_settings(s, w, &sql),
             Change::Deallocate(sql) => {
-                s.state.preparing.push_back(None);
+                note_brought(s, None);
                 send(s, w, &sql, Expect::StatementOurs);
             }
             Change::Prepare(entry) => {
                 w.count(Metric::ParsesAdded);
                 send(s, w, &entry.text, Expect::StatementOurs);
-                s.state.preparing.push_back(Some(entry));
+                note_brought(s, Some(entry));
             }
         }
     }
 }
 
+/// A statement prepared by SQL is brought, or one is taken away.
+fn note_brought(s: &mut Session, entry: Option<Arc<Entry>>) {
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.brought.by_sql.push_back(entry);
+    }
+}
+
 /// A reset is over: the server knows its own defaults only, so what the startup packet asked for is set again before the client hears
-/// that it is over. True: its ReadyForQuery waits.
-pub fn restores(s: &mut Session, w: &Worker) -> bool {
+/// that it is over. True: its ReadyForQuery waits, if there is one (`telling`).
+pub fn restores(s: &mut Session, w: &Worker, telling: Telling) -> bool {
+    let Some(Server { link, upstream }) = &mut s.server else { return false };
     // Until all is answered this is about something that was sent before the reset.
-    if s.state.resetting.is_none() || !s.replies.is_settled() {
+    if upstream.resetting.under_way.is_none() || !upstream.replies.is_settled() {
         return false;
     }
-    let Some(reset) = s.state.resetting.take() else { return false };
-    if s.transaction == FAILED || s.up.is_mid_message() {
+    let Some(reset) = upstream.resetting.under_way.take() else { return false };
+    if upstream.txn.status == FAILED || s.up.is_mid_message() {
         return false;
     }
-    let Some(link) = &mut s.link else { return false };
-    let sql = if s.state.was_discarded {
+    let sql = if std::mem::take(&mut upstream.resetting.was_discarded) {
         // The link has nothing any more.
         let had = std::mem::replace(&mut link.settings, s.state.settings.clone());
         had.change_to(&s.state.settings)
     } else {
         s.state.startup.again(&reset)
     };
-    s.state.was_discarded = false;
     if sql.is_empty() {
         return false;
     }
+    (upstream.resetting.telling, upstream.gate) = (telling, Gate::Barrier);
     send_settings(s, w, &sql);
-    (s.state.telling, s.state.owes_ready) = (true, true);
-    s.barrier = true;
     true
 }
 
 /// The startup's values are there again. True: a ReadyForQuery waited for that.
 pub fn restored(s: &mut Session, w: &Worker) -> bool {
-    if !std::mem::take(&mut s.state.telling) {
-        return false;
+    let Some(upstream) = s.upstream_mut() else { return false };
+    let telling = std::mem::take(&mut upstream.resetting.telling);
+    if telling != Telling::No {
+        before_ready(s, w);
     }
-    before_ready(s, w);
-    std::mem::take(&mut s.state.owes_ready)
+    telling == Telling::OwesReady
 }
 
 /// A ReadyForQuery of the client's is about to be said: what a statement known from its text did to the settings is so now, and
 /// reports that were held back are made.
 #[inline]
 pub fn before_ready(s: &mut Session, w: &Worker) {
-    if s.state.moves_ahead && s.replies.is_only_ours() {
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    if upstream.left.moves_ahead && upstream.replies.is_only_ours() {
         // What was changed has been reported.
-        s.state.moves_ahead = false;
+        upstream.left.moves_ahead = false;
     }
-    if let Some(plain) = s.state.plain.take() {
+    if let Some(plain) = upstream.resetting.plain.take() {
         let settings = match &plain {
             Plain::Set { name, value } => s.state.settings.with(name, value),
             Plain::Reset(reset) => s.state.settings.after(reset, &s.state.startup),
         };
         set_settings(s, w, settings);
-        if let Some(link) = &mut s.link {
+        if let Some(Server { link, .. }) = &mut s.server {
             link.settings = s.state.settings.clone();
         }
     }
-    if !s.state.untold.is_empty() {
+    if s.upstream().is_some_and(|upstream| !upstream.resetting.untold.is_empty()) {
         tell(s, w);
     }
 }
@@ -684,8 +797,8 @@ pub fn before_ready(s: &mut Session, w: &Worker) {
 /// Reports the parameters that are not what the client knows.
 #[cold]
 fn tell(s: &mut Session, w: &Worker) {
-    let Some(link) = &s.link else { return };
-    let mut untold = std::mem::take(&mut s.state.untold);
+    let Some(Server { link, upstream }) = &mut s.server else { return };
+    let mut untold = std::mem::take(&mut upstream.resetting.untold);
     // In the order of a server up to version 15.
     untold.sort_by_key(|(name, _)| name.to_ascii_lowercase());
     for (name, before) in untold {
@@ -698,33 +811,33 @@ fn tell(s: &mut Session, w: &Worker) {
 
 /// A parameter's report. True: it waits until a reset is over.
 pub fn on_report(s: &mut Session, name: &str) -> bool {
-    let is_resetting = s.state.telling || (s.state.resetting.is_some() && s.replies.is_last());
-    if is_resetting {
-        if let Some(link) = &s.link
-            && !s.state.untold.iter().any(|(known, _)| known == name)
-        {
-            s.state.untold.push((name.to_owned(), link.reported(name).to_owned()));
+    let Some(Server { link, upstream }) = &mut s.server else { return false };
+    let resetting = &mut upstream.resetting;
+    if resetting.telling != Telling::No || (resetting.under_way.is_some() && upstream.replies.is_last()) {
+        if !resetting.untold.iter().any(|(known, _)| known == name) {
+            resetting.untold.push((name.to_owned(), link.reported(name).to_owned()));
         }
         return true;
     }
-    if !s.replies.is_our_turn() {
-        let before = s.link.as_ref().map_or("", |link| link.reported(name));
-        s.state.note_report(name, before);
+    let is_plain = matches!(&resetting.plain, Some(Plain::Set { name: set, .. }) if set.eq_ignore_ascii_case(name));
+    if !upstream.replies.is_our_turn() && !s.state.by_mode && !is_plain {
+        upstream.left.note_report(name, link.reported(name));
     }
     false
 }
 
 /// The server dropped everything of the session's but the statement without a name. Source: `DropAllPreparedStatements` in prepare.c.
 pub fn discarded(s: &mut Session, w: &Worker) {
-    let had = s.state.kept();
+    let had = s.kept();
     s.deallocated(w);
-    s.portal = None;
+    s.statements.portal = None;
     s.state.discarded(w.shared.no_statements.clone());
     // What it made up is empty from now on, and not unknown; what an extension defines has its default.
     set_settings(s, w, s.state.settings.after(&Reset::All, &s.state.startup).without_who());
-    if let Some(link) = &mut s.link {
+    if let Some(Server { link, upstream }) = &mut s.server {
         link.settings = w.no_settings();
+        upstream.resetting.was_discarded = true;
+        upstream.left.discarded();
     }
-    s.state.was_discarded = true;
     show_kept(s, w, had);
 }

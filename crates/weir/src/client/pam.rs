@@ -20,7 +20,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_policy::hba::Service;
+use weir_config::hba::Service;
 use zeroize::Zeroizing;
 
 /// The command of the program that is the other side.

@@ -1,16 +1,18 @@
-//! One client's session: its socket, its two lanes, its link while it has one, and what it has prepared.
+//! One client's session: its socket, its two lanes, its server connection while it has one, and what it has prepared.
 
 pub mod cached;
 pub mod causal;
-pub mod described;
 pub mod net;
 pub mod wishes;
 
+use crate::client::flow::Kept;
 use crate::client::session_card::Doing;
 use crate::client::state::State;
-use crate::client::statements::{Prepared, Statement};
-use crate::io::lane::Lane;
-use crate::io::socket::Socket;
+use crate::client::statements::Statement;
+pub use crate::client::upstream::changes::{Change, Described, Entered, Own, Portal, Refusal};
+use crate::client::upstream::changes::{OwnStatements, last_of};
+pub use crate::client::upstream::{Begun, FAILED, IDLE, WITHIN};
+use crate::client::upstream::{Gate, TakenFor, Upstream};
 use crate::monitor::fault::Fault;
 use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::catalogs::Visit;
@@ -18,26 +20,20 @@ use crate::server::places::Place;
 use crate::server::pool::link::Link;
 use cached::Cached;
 use causal::Causal;
-use described::Described;
 use net::Net;
-use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use weir_cache::Outcome;
+use weir_io::lane::Lane;
+use weir_io::socket::Socket;
 use weir_policy::cluster::NodeIndex;
-use weir_policy::prepared::{Shape, StatementId};
-use weir_policy::replies::{Dropped, Replies};
+use weir_policy::prepared::StatementId;
+use weir_policy::replies::{Dropped, Expect, Owed, Replies};
 use weir_policy::transaction::Written;
 use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::write;
 use wishes::Wishes;
-
-/// Transaction status of a link at rest. Source: PostgreSQL manual, `ReadyForQuery`.
-pub const IDLE: u8 = b'I';
-/// Status inside a failed transaction.
-pub const FAILED: u8 = b'E';
-/// Status inside a transaction.
-pub const WITHIN: u8 = b'T';
 
 /// One client's session, owned by its task.
 pub struct Session {
@@ -46,35 +42,42 @@ pub struct Session {
     pub up: Lane,
     /// From the server to the client.
     pub down: Lane,
-    pub link: Option<Box<Link>>,
-    pub replies: Replies,
-    /// Transaction status of the link, after the last ReadyForQuery.
-    pub transaction: u8,
+    pub server: Option<Server>,
     /// A transaction that no server knows of yet.
     pub begun: Begun,
-    /// What it has written so far, if that keeps its reads on the primary.
-    pub written: Written,
+    pub wrote: Wrote,
     pub pools: Rc<PoolSet>,
-    /// What it has set and prepared by SQL, and what it has left on its link.
+    /// What it has set and prepared by SQL.
     pub state: State,
     pub entry: Rc<Entry>,
-    /// The client's prepared statements, by its names.
-    pub named: HashMap<Box<[u8]>, Own>,
-    pub unnamed: Option<Own>,
-    /// Parses and Closes of the client's whose answer is due, in order, to be undone if they do not happen.
-    pub journal: VecDeque<Entered>,
-    /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
-    pub segment: u32,
-    /// Statements brought along whose ParseComplete is due, in order.
-    pub bringing: VecDeque<(u32, StatementId)>,
-    /// Descriptions that are looked at when they come, in order.
-    pub described: VecDeque<Described>,
-    /// A statement that the link was asked about for the message that waits: its answer decides.
-    pub asked: Option<StatementId>,
-    /// That message is a Describe: the parameters it was told, which it hears again should the answer be an error.
-    pub asked_to_describe: Option<Rc<[u8]>>,
-    /// What to say in place of the errors of Parses made to fail, in order.
-    pub refusals: VecDeque<Refusal>,
+    pub statements: OwnStatements,
+    pub reads: Reads,
+    /// What is under way on a standby, to be sent again should it refuse.
+    pub net: Net,
+    /// What it is answered from memory, and what its writes make untrue.
+    pub cached: Cached,
+    pub intake: Intake,
+    /// Counts it among the sessions of its database.
+    pub visit: Visit,
+}
+
+/// A server connection in use, and its part of the session.
+pub struct Server {
+    pub link: Box<Link>,
+    pub upstream: Box<Upstream>,
+}
+
+/// What keeps a session's statements on the primary.
+#[derive(Default)]
+pub struct Wrote {
+    /// What it has written so far, if that keeps its reads on the primary.
+    pub written: Written,
+    /// A transaction of its wanted on a standby what only the primary does: those of one snapshot begin on the primary.
+    pub shuns_standbys: bool,
+}
+
+/// Where a session's reads go.
+pub struct Reads {
     /// The node its reads go to.
     pub favourite: Option<NodeIndex>,
     /// Where its reads shall go, and what it has set for itself.
@@ -83,356 +86,329 @@ pub struct Session {
     pub causal: Causal,
     /// Where its names are looked up.
     pub place: Place,
-    /// What is under way on a standby, to be sent again should it refuse.
-    pub net: Net,
-    /// What it is answered from memory, and what its writes make untrue.
-    pub cached: Cached,
-    /// Counts it among the sessions of its database.
-    pub visit: Visit,
-    /// A command on the whole session is on its way: what follows it waits until it is over.
-    pub barrier: bool,
     /// All that comes up to the next Sync was seen, and only reads.
     pub only_reads: bool,
-    /// Such a command was bound and not executed yet.
-    pub verb_bound: bool,
-    /// The client said goodbye or closed its side: what it sent before is still carried out.
-    pub leaving: bool,
-    /// When it has left, it ends by then, unless the server says something.
-    pub leaves_by: Option<Instant>,
-    /// Too many replies were due, and half of them still are.
-    pub filling: bool,
-    /// The unnamed statement was too long to be kept here: it is on the link only.
-    pub unnamed_on_link: bool,
-    /// An error was told that the server does not know of: all is dropped until the client's Sync.
-    pub discarding: bool,
+}
+
+/// What is taken from the client next.
+#[derive(Default)]
+pub struct Intake {
+    pub skip: Skip,
+    pub presence: Presence,
     /// The message that is next has been logged.
     pub is_message_logged: bool,
-    /// A Flush was sent for the replies waited for.
-    pub flushed: bool,
     /// The last message is one of a copy, for which no reply is counted.
     pub in_copy_message: bool,
-    /// CopyData was sent on before the server said that it reads any.
-    pub copied_ahead: bool,
-    /// The statement bound last: what an Execute runs, for the log.
-    pub bound: Option<Rc<Prepared>>,
-    /// A statement of Weir's own that the unnamed portal stands for.
-    pub portal: Option<Portal>,
-    /// FATAL of the server, until its end of file follows.
-    pub farewell: Option<Fault>,
-    /// Something was sent over the link that begins or ends a transaction: if the link is lost, only the server knows what became of it.
-    pub transacts: bool,
-    /// A transaction of its wanted on a standby what only the primary does: those of one snapshot begin on the primary.
-    pub shuns_standbys: bool,
 }
 
-/// A transaction whose BEGIN was answered by Weir. It is sent in front of the first statement, which says where.
-#[derive(Debug, Default)]
-pub enum Begun {
-    /// There is none.
+/// Messages that are thrown away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Skip {
     #[default]
     No,
-    /// No server knows of it.
-    Held(Rc<Statement>),
-    /// The same, and it has read outside of it.
-    Reading(Rc<Statement>),
-    /// It has failed, and no server knows of it.
-    Failed(Rc<Statement>),
-    /// It is on its way, and its answer due.
-    Sent(Rc<Statement>),
+    /// An error was told that the server does not know of: all is dropped until the client's Sync.
+    ToSync,
 }
 
-impl Begun {
-    /// No server knows of it.
+impl Skip {
+    /// All is dropped if it was or is to be.
+    pub fn or_if(self, skips: bool) -> Skip {
+        if skips { Skip::ToSync } else { self }
+    }
+}
+
+/// A client at its side of the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    #[default]
+    Here,
+    /// It said goodbye or closed its side: what it sent before is still carried out.
+    Left,
+    /// The same; the session ends by then, unless the server says something.
+    LeftUntil(Instant),
+}
+
+impl Presence {
     #[inline]
-    pub fn is_open(&self) -> bool {
-        matches!(self, Begun::Held(_) | Begun::Reading(_) | Begun::Failed(_))
-    }
-
-    /// The BEGIN of one that no server knows of.
-    pub fn statement(&self) -> Option<&Rc<Statement>> {
-        match self {
-            Begun::Held(statement) | Begun::Reading(statement) | Begun::Failed(statement) => Some(statement),
-            Begun::No | Begun::Sent(_) => None,
-        }
-    }
-
-    /// It fails, if no server knows of it; a server knows by itself.
-    pub fn fail(&mut self) {
-        *self = match std::mem::take(self) {
-            Begun::Held(statement) | Begun::Reading(statement) => Begun::Failed(statement),
-            other @ (Begun::No | Begun::Failed(_) | Begun::Sent(_)) => other,
-        };
-    }
-
-    /// A statement of it reads outside of it.
-    #[inline]
-    pub fn read(&mut self) {
-        if matches!(self, Begun::Held(_)) {
-            *self = match std::mem::take(self) {
-                Begun::Held(statement) => Begun::Reading(statement),
-                other => other,
-            };
-        }
+    pub fn has_left(self) -> bool {
+        self != Presence::Here
     }
 }
 
-/// A statement the client has prepared.
-#[derive(Clone)]
-pub struct Own {
-    pub prepared: Rc<Prepared>,
-    /// What a server said of it then; the client goes by that.
-    pub told: Shape,
-    /// Its parameters as the server described them, which a server says once more before it refuses to describe the rest.
-    pub parameters: Option<Rc<[u8]>>,
+/// What became of messages whose answers nobody will look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// They have changed nothing, and are sent again.
+    Undone,
+    /// They may still be carried out.
+    Unknown,
 }
 
-impl Own {
-    pub fn new(prepared: Rc<Prepared>) -> Own {
-        Own { prepared, told: Shape::UNKNOWN, parameters: None }
-    }
-
-    /// What a message that uses the statement goes by.
-    #[inline]
-    pub fn used(&self) -> (Rc<Prepared>, Shape) {
-        (self.prepared.clone(), self.told)
-    }
-}
-
-/// What a client is told in place of a server's error.
-pub struct Refusal {
-    /// The body of a ParameterDescription that comes before it.
-    pub parameters: Option<Rc<[u8]>>,
-    pub fault: Fault,
-}
-
-/// What a Parse or Close of the client's changed, to be taken back when an error before it made the server skip it.
-pub enum Change {
-    /// `made`: the statement a Parse prepared.
-    Named {
-        name: Box<[u8]>,
-        before: Option<Own>,
-        made: Option<StatementId>,
-    },
-    Unnamed {
-        before: Option<Own>,
-    },
-    /// Close of a portal.
-    Nothing,
-}
-
-impl Change {
-    /// True if it is about this statement; the unnamed one has the empty name.
-    fn is_of(&self, statement: &[u8]) -> bool {
-        match self {
-            Change::Named { name, .. } => **name == *statement,
-            Change::Unnamed { .. } => statement.is_empty(),
-            Change::Nothing => false,
-        }
-    }
-
-    /// What the name was before, and is again if this is undone.
-    pub fn before(&mut self) -> Option<&mut Own> {
-        match self {
-            Change::Named { before, .. } | Change::Unnamed { before } => before.as_mut(),
-            Change::Nothing => None,
-        }
-    }
-}
-
-/// A change and the segment of the client's stream it came in.
-pub struct Entered {
-    pub segment: u32,
-    pub change: Change,
-}
-
-/// A bound statement that Weir answers itself.
-pub struct Portal {
-    pub prepared: Rc<Prepared>,
-    pub formats: Vec<u16>,
-    /// It has been executed to its end.
-    pub done: bool,
-}
+/// No connection, nothing owed.
+static NOTHING_OWED: Replies = Replies::new();
 
 impl Session {
     pub fn new(client: Socket, pools: Rc<PoolSet>, state: State, entry: Rc<Entry>) -> Session {
         let place = Place::none(state.settings.clone());
         let visit = Visit::begin(&pools.known, &pools.user);
+        let (wishes, causal) = (Wishes::default(), Causal::default());
         Session {
             client,
             up: Lane::default(),
             down: Lane::default(),
-            link: None,
-            replies: Replies::default(),
-            transaction: IDLE,
+            server: None,
             begun: Begun::No,
-            written: Written::default(),
+            wrote: Wrote::default(),
             pools,
             state,
             entry,
-            named: HashMap::new(),
-            unnamed: None,
-            journal: VecDeque::new(),
-            segment: 0,
-            bringing: VecDeque::new(),
-            described: VecDeque::new(),
-            asked: None,
-            asked_to_describe: None,
-            refusals: VecDeque::new(),
-            favourite: None,
-            wishes: Wishes::default(),
-            causal: Causal::default(),
-            place,
+            statements: OwnStatements::default(),
+            reads: Reads { favourite: None, wishes, causal, place, only_reads: false },
             net: Net::default(),
             cached: Cached::default(),
+            intake: Intake::default(),
             visit,
-            barrier: false,
-            only_reads: false,
-            verb_bound: false,
-            leaving: false,
-            leaves_by: None,
-            filling: false,
-            unnamed_on_link: false,
-            discarding: false,
-            is_message_logged: false,
-            flushed: false,
-            in_copy_message: false,
-            copied_ahead: false,
-            bound: None,
-            portal: None,
-            farewell: None,
-            transacts: false,
-            shuns_standbys: false,
         }
+    }
+
+    #[inline]
+    pub fn has_server(&self) -> bool {
+        self.server.is_some()
+    }
+
+    #[inline]
+    pub fn link(&self) -> Option<&Link> {
+        self.server.as_ref().map(|server| &*server.link)
+    }
+
+    #[inline]
+    pub fn link_mut(&mut self) -> Option<&mut Link> {
+        self.server.as_mut().map(|server| &mut *server.link)
+    }
+
+    #[inline]
+    pub fn upstream(&self) -> Option<&Upstream> {
+        self.server.as_ref().map(|server| &*server.upstream)
+    }
+
+    #[inline]
+    pub fn upstream_mut(&mut self) -> Option<&mut Upstream> {
+        self.server.as_mut().map(|server| &mut *server.upstream)
+    }
+
+    /// Replies that the server owes.
+    #[inline]
+    pub fn replies(&self) -> &Replies {
+        self.upstream().map_or(&NOTHING_OWED, |upstream| &upstream.replies)
+    }
+
+    /// A message is sent that is answered.
+    #[inline]
+    pub fn expect(&mut self, expect: Expect) {
+        if let Some(upstream) = self.upstream_mut() {
+            upstream.replies.push(expect);
+        }
+    }
+
+    /// The same, of the client's: what a Flush before it brought in is not all any more.
+    #[inline]
+    pub fn expect_more(&mut self, expect: Expect) {
+        if let Some(upstream) = self.upstream_mut() {
+            upstream.replies.push(expect);
+            upstream.is_flushed = false;
+        }
+    }
+
+    /// What follows waits until all that was sent is answered.
+    #[inline]
+    pub fn shut_gate(&mut self) {
+        if let Some(upstream) = self.upstream_mut() {
+            upstream.gate = Gate::Barrier;
+        }
+    }
+
+    #[inline]
+    pub fn is_gate_shut(&self) -> bool {
+        self.upstream().is_some_and(|upstream| upstream.gate == Gate::Barrier)
+    }
+
+    /// Transaction status of the server connection.
+    #[inline]
+    pub fn transaction(&self) -> u8 {
+        self.upstream().map_or(IDLE, |upstream| upstream.txn.status)
+    }
+
+    /// True if the connection is a standby's, so that reads under way may run again elsewhere.
+    #[inline]
+    pub fn is_on_standby(&self) -> bool {
+        self.upstream().is_some_and(Upstream::is_on_standby)
+    }
+
+    /// A deferred BEGIN went in front of what is under way.
+    #[inline]
+    pub fn has_begun_ahead(&self) -> bool {
+        self.upstream().is_some_and(|upstream| upstream.txn.began.is_some())
+    }
+
+    /// Why the session is pinned to its server connection, as far as is known.
+    #[inline]
+    pub fn kept(&self) -> Option<Kept> {
+        if self.state.by_mode {
+            return Some(Kept::Mode);
+        }
+        self.upstream()?.left.pinning().kinds().next().map(Kept::State)
+    }
+
+    /// The server may have more of the session's than is known.
+    #[inline]
+    pub fn is_unsure(&self) -> bool {
+        self.upstream().is_some_and(|upstream| upstream.left.is_unsure())
+    }
+
+    /// State that was found, or is still asked for.
+    #[inline]
+    pub fn may_have(&self) -> Leaves {
+        self.upstream().map_or(Leaves::NONE, |upstream| upstream.left.may_have())
+    }
+
+    /// State that was found when the server was last asked.
+    #[inline]
+    pub fn has_found(&self, kind: Keeps) -> bool {
+        self.upstream().is_some_and(|upstream| upstream.left.found.has(kind))
+    }
+
+    /// State of which no server can tell whether it is still there.
+    #[inline]
+    pub fn stuck(&self) -> Leaves {
+        self.upstream().map_or(Leaves::NONE, |upstream| upstream.left.stuck)
+    }
+
+    /// What it makes without naming a schema is or may be temporary: where its `search_path` leads to is perhaps still asked.
+    pub fn may_make_temporary(&self) -> bool {
+        self.state.makes_temporary || self.upstream().is_some_and(|upstream| upstream.left.may_make_temporary())
+    }
+
+    /// Statements analysed now may mean something else than for other sessions of the same settings.
+    pub fn is_own(&self) -> bool {
+        !self.state.by_mode && self.upstream().is_some_and(|upstream| upstream.left.shapes_meaning())
     }
 
     /// Takes back what an error kept from happening.
     pub fn undo(&mut self, dropped: Dropped) {
-        let count = (dropped.changes as usize).min(self.journal.len());
+        let Some(Server { link, upstream }) = &mut self.server else { return };
+        let Upstream { journal, brought, .. } = &mut **upstream;
+        let count = (dropped.changes as usize).min(journal.len());
         for at in (0..count).rev() {
-            let Some(entered) = self.journal.remove(at) else { continue };
+            let Some(entered) = journal.remove(at) else { continue };
             // A Parse that the server refused has dropped the unnamed statement all the same.
             let refused = dropped.parse && at == 0;
-            self.take_back(at, entered.change, refused);
+            entered.change.made().into_iter().for_each(|id| link.forget(id));
+            self.statements.take_back(journal, at, entered.change, refused);
         }
         for _ in 0..dropped.ours {
-            if let Some((_, id)) = self.bringing.pop_front() {
-                self.forget_on_link(id);
+            if let Some((_, id)) = brought.parses.pop_front() {
+                link.forget(id);
             }
         }
-        self.described.drain(..(dropped.described as usize).min(self.described.len()));
-        self.asked = None;
+        brought.described.drain(..(dropped.described as usize).min(brought.described.len()));
+        brought.asked = None;
         // Whether the link's unnamed statement came before or after the failed message is not known: it is sent again when used.
-        if let Some(link) = &mut self.link {
-            link.unnamed = None;
-        }
+        link.unnamed = None;
     }
 
     /// Notes a change that is on its way.
     pub fn enter(&mut self, change: Change) {
-        self.journal.push_back(Entered { segment: self.segment, change });
+        let segment = self.statements.segment;
+        if let Some(upstream) = self.upstream_mut() {
+            upstream.journal.push_back(Entered { segment, change });
+        }
     }
 
     /// True if it is not known yet what a name stands for: a change of an earlier segment may still turn out not to have happened.
+    #[inline]
     pub fn is_in_doubt(&self, statement: &[u8]) -> bool {
-        let last = self.journal.iter().rev().find(|entered| entered.change.is_of(statement));
-        last.is_some_and(|entered| entered.segment != self.segment)
+        let last = self.upstream().and_then(|upstream| last_of(&upstream.journal, statement));
+        last.is_some_and(|entered| entered.segment != self.statements.segment)
     }
 
     /// True if the link may turn out not to have a statement after all: its Parse is on its way behind something that may fail.
     pub fn is_parse_in_doubt(&self, id: StatementId) -> bool {
-        let made = |entered: &Entered| matches!(&entered.change, Change::Named { made: Some(made), .. } if *made == id);
-        self.bringing.iter().any(|(segment, brought)| *brought == id && *segment != self.segment)
-            || self.journal.iter().any(|entered| entered.segment != self.segment && made(entered))
-    }
-
-    /// Undoes the change that stood at `at` in the journal. If the name was changed again since, that change is what now began from
-    /// the state before.
-    fn take_back(&mut self, at: usize, change: Change, refused: bool) {
-        match change {
-            Change::Named { name, before, made } => {
-                if let Some(id) = made {
-                    self.forget_on_link(id);
-                }
-                let later = self.journal.iter_mut().skip(at).find(|entered| entered.change.is_of(&name));
-                match (later.map(|entered| &mut entered.change), before) {
-                    (Some(Change::Named { before: later, .. }), before) => *later = before,
-                    (_, Some(before)) => {
-                        self.named.insert(name, before);
-                    }
-                    (_, None) => {
-                        self.named.remove(&name);
-                    }
-                }
-            }
-            Change::Unnamed { before } => {
-                let restored = if refused { None } else { before };
-                let later = self.journal.iter_mut().skip(at).find(|entered| entered.change.is_of(b""));
-                match later.map(|entered| &mut entered.change) {
-                    Some(Change::Unnamed { before: later }) => *later = restored,
-                    _ => self.unnamed = restored,
-                }
-            }
-            Change::Nothing => {}
-        }
-    }
-
-    fn forget_on_link(&mut self, id: StatementId) {
-        if let Some(link) = &mut self.link {
-            link.known.forget(id);
-            if link.unnamed.is_some_and(|(unnamed, _)| unnamed == id) {
-                link.unnamed = None;
-            }
-        }
-    }
-
-    /// The link is gone with Parses and Closes under way: none of them happened.
-    pub fn undo_all(&mut self) {
-        while let Some(entered) = self.journal.pop_back() {
-            self.take_back(self.journal.len(), entered.change, false);
-        }
-        self.bringing.clear();
-        self.described.clear();
-        self.refusals.clear();
-    }
-
-    /// Takes back what messages changed whose answers nobody has looked at: they are to be sent again.
-    pub fn undo_for_again(&mut self) {
-        while let Some((_, id)) = self.bringing.pop_front() {
-            self.forget_on_link(id);
-        }
-        self.undo_all();
-        if let Some(link) = &mut self.link {
-            link.unnamed = None;
-        }
+        let Some(Upstream { journal, brought, .. }) = self.upstream() else { return false };
+        let now = self.statements.segment;
+        brought.parses.iter().any(|(segment, brought)| *brought == id && *segment != now)
+            || journal.iter().any(|entered| entered.segment != now && entered.change.made() == Some(id))
     }
 
     /// The server dropped all prepared statements of the link, whoever's they were.
     pub fn deallocated(&mut self, w: &Worker) {
-        self.named.clear();
+        self.statements.named.clear();
         self.state.by_sql = w.shared.no_statements.clone();
-        self.state.found = self.state.found.without(Leaves::of(Keeps::Prepare));
-        if let Some(link) = &mut self.link {
+        if let Some(Server { link, upstream }) = &mut self.server {
+            upstream.left.found = upstream.left.found.without(Leaves::of(Keeps::Prepare));
             link.known.clear();
             link.by_sql = w.shared.no_statements.clone();
         }
     }
 
     /// Takes a link into use.
-    pub fn take(&mut self, w: &Worker, link: Box<Link>) {
+    pub fn take(&mut self, w: &Worker, link: Box<Link>, role: TakenFor) {
         let card = &link.card;
         card.session.store(self.entry.card.pid, Ordering::Relaxed);
         card.uses.store(card.uses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         *self.entry.link.borrow_mut() = Some(card.clone());
         link.socket.set_task(w.reactor.current_task());
         self.entry.card.set_doing(Doing::Executing);
-        self.link = Some(link);
+        let mut upstream = w.upstreams.borrow_mut().pop().unwrap_or_default();
+        upstream.role = role;
+        self.server = Some(Server { link, upstream });
+    }
+
+    /// Parts with a server connection at rest, on which nothing of the session's is.
+    pub fn release(&mut self, w: &Worker) -> Option<Box<Link>> {
+        let Server { link, mut upstream } = self.server.take()?;
+        upstream.come_to_rest();
+        w.upstreams.borrow_mut().push(upstream);
+        self.note_parted();
+        Some(link)
+    }
+
+    /// Parts with a server connection that is lost, or over which something is under way whose answers nobody will look at. Nothing of that has
+    /// happened, as far as what the session has prepared goes. Also says what the client still waits for.
+    #[cold]
+    pub fn lose(&mut self, w: &Worker, fate: Fate) -> Option<(Box<Link>, Owed)> {
+        self.down.drop_unseen();
+        self.up.forget_pending(&w.buffers);
+        let Server { mut link, mut upstream } = self.server.take()?;
+        let Upstream { journal, brought, writes, .. } = &mut *upstream;
+        while let Some(entered) = journal.pop_back() {
+            entered.change.made().into_iter().for_each(|id| link.forget(id));
+            self.statements.take_back(journal, journal.len(), entered.change, false);
+        }
+        brought.parses.drain(..).for_each(|(_, id)| link.forget(id));
+        link.unnamed = None;
+        if fate == Fate::Undone
+            && let Some(raised) = writes.raised.take()
+        {
+            raised.settle(Outcome::RolledBack);
+        }
+        self.state.link_lost();
+        self.note_parted();
+        Some((link, upstream.replies.owed()))
+    }
+
+    fn note_parted(&mut self) {
+        self.net.clear();
+        *self.entry.link.borrow_mut() = None;
+        self.entry.is_ours.set(false);
+        self.entry.cancel_waits.set(false);
+        self.entry.card.set_doing(if self.begun.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
     }
 
     /// Transaction status as the client knows it.
     #[inline]
     pub fn status(&self) -> u8 {
         match self.begun {
-            Begun::No | Begun::Sent(_) => self.transaction,
+            Begun::No | Begun::Sent(_) => self.transaction(),
             Begun::Held(_) | Begun::Reading(_) => WITHIN,
             Begun::Failed(_) => FAILED,
         }
@@ -440,8 +416,7 @@ impl Session {
 
     /// True if nothing is under way on the link.
     pub fn is_at_rest(&self) -> bool {
-        self.transaction == IDLE
-            && self.replies.is_settled()
+        self.upstream().is_none_or(|upstream| upstream.txn.status == IDLE && upstream.replies.is_settled())
             && !self.up.has_pending()
             && !self.up.is_mid_message()
             && !self.down.has_unseen()
@@ -451,30 +426,19 @@ impl Session {
     /// Nothing is there to be moved from the client or to it.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        !self.client.is_readable() && !self.up.has_unseen() && !self.up.has_pending() && !self.down.has_pending() && !self.leaving
-    }
-
-    /// Forgets the link's side of the session.
-    pub fn detach(&mut self) {
-        *self.entry.link.borrow_mut() = None;
-        self.entry.is_ours.set(false);
-        self.entry.cancel_waits.set(false);
-        self.entry.card.set_doing(if self.begun.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
-        self.net.reset();
-        // That its server process ends concerns whoever gets it next.
-        self.farewell = None;
-        self.transacts = false;
-        (self.asked, self.asked_to_describe) = (None, None);
-        self.state.refused.clear();
-        self.flushed = false;
+        !self.client.is_readable()
+            && !self.up.has_unseen()
+            && !self.up.has_pending()
+            && !self.down.has_pending()
+            && !self.intake.presence.has_left()
     }
 
     /// What names stand for may have changed: nobody who hears of it may rely on what was known before.
     #[cold]
     pub fn tell_change(&mut self, w: &Worker) {
-        self.state.redefines = false;
+        self.state.effects.redefines = false;
         w.shared.note_change(&self.pools.known);
-        std::mem::take(&mut self.state.unseats).iter().for_each(|user| w.unseat(user));
+        std::mem::take(&mut self.state.effects.unseats).iter().for_each(|user| w.unseat(user));
     }
 
     /// Appends an error for the client. Must not be called in the middle of a server's message.
@@ -484,7 +448,7 @@ impl Session {
     }
 
     pub fn say_ready(&mut self, w: &Worker) {
-        if self.replies.is_empty() {
+        if self.replies().is_empty() {
             self.entry.clock.asked_since.set(None);
         }
         let status = self.status();
@@ -499,7 +463,12 @@ impl Session {
     /// True if the server may read another statement than Weir's parser does. What is under way may change how it reads.
     #[inline]
     pub fn is_misread(&self, statement: &Statement) -> bool {
-        statement.is_delicate && ((self.state.moves_ahead && !self.replies.is_only_ours()) || self.reads_otherwise())
+        statement.is_delicate && (self.may_move_ahead() || self.reads_otherwise())
+    }
+
+    #[inline]
+    fn may_move_ahead(&self) -> bool {
+        self.upstream().is_some_and(|upstream| upstream.left.moves_ahead && !upstream.replies.is_only_ours())
     }
 
     /// True if servers read the session's texts otherwise than Weir's parser does: with backslashes as escapes, or in another encoding than
@@ -513,22 +482,22 @@ impl Session {
     #[inline]
     fn escapes(&self) -> bool {
         let set = self.state.reading.escapes;
-        let Some(link) = &self.link else { return set == Some(true) };
+        let Some(Server { link, upstream }) = &self.server else { return set == Some(true) };
         // What the server said last is so, unless it is told otherwise right now.
-        let is_off = link.escapes && !self.replies.is_setting();
+        let is_off = link.escapes && !upstream.replies.is_setting();
         set == Some(true) || is_off || (set.is_none() && link.begins_with_escapes)
     }
 
     #[inline]
     fn is_recoded(&self) -> bool {
         let set = self.state.reading.recoded;
-        let Some(link) = &self.link else { return set == Some(true) };
-        let is_other = link.is_recoded && !self.replies.is_setting();
+        let Some(Server { link, upstream }) = &self.server else { return set == Some(true) };
+        let is_other = link.is_recoded && !upstream.replies.is_setting();
         set == Some(true) || is_other || (set.is_none() && link.begins_recoded)
     }
 
     /// True if something of our own may be said now: all that was asked before is answered, to its last byte.
     pub fn may_speak(&self) -> bool {
-        self.replies.is_empty() && !self.down.is_mid_message()
+        self.replies().is_empty() && !self.down.is_mid_message()
     }
 }

@@ -36,7 +36,7 @@ pub struct Card {
     /// Number of the worker that serves it.
     pub worker: u8,
     pub user: Arc<str>,
-    /// As the client called it: see `policy::databases`.
+    /// As the client called it: see `config::databases`.
     pub database: Arc<str>,
     /// Whose server connections it uses.
     pub server_user: Arc<str>,

@@ -14,15 +14,13 @@ use crate::client::session_card::{Card, Ends, Whose};
 use crate::client::state::State;
 use crate::client::welcomes::{APPLICATION_NAME, Welcome, Wishes};
 use crate::control::mail::Nudge;
-use crate::io::reactor::parked;
-use crate::io::socket::Socket;
-use crate::io::tls::certificate::Subject;
 use crate::monitor::console;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
 use crate::process::shared::{Shared, Stop, seconds};
+use crate::process::tls_files::certificate::Subject;
 use crate::process::worker::{Clock, Entry, PoolSet, Worker};
 use crate::server::first_look;
 use crate::server::pool::link::{self, Link, OpenError};
@@ -36,8 +34,10 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use weir_policy::config::PoolMode;
-use weir_policy::hba::Replication;
+use weir_config::PoolMode;
+use weir_config::hba::Replication;
+use weir_io::reactor::parked;
+use weir_io::socket::Socket;
 use weir_policy::notices;
 use weir_policy::pool::Refused;
 use weir_policy::roles::{self, Standing};
@@ -195,7 +195,7 @@ impl Door<'_> {
             w.shared.watch_catalog(&admitted.pools.known);
         }
         let mut session = Box::new(Session::new(self.socket, admitted.pools, admitted.state, admitted.entry));
-        session.causal.set(&w.shared, &session.state.settings);
+        session.reads.causal.set(&w.shared, &session.state.settings);
         session.up.preload(&self.buffer, &w.buffers);
         session
     }

@@ -6,14 +6,14 @@ use quick_cache::unsync::Cache;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_policy::cache::Text;
-use weir_policy::catalog::{Hidden, Names};
-use weir_policy::config::Config;
+use weir_cache::Text;
+use weir_catalog::rule::Rule;
+use weir_catalog::{Hidden, Names};
+use weir_config::Config;
+use weir_config::redirect::Goal;
 use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class, Side};
-use weir_policy::rule::Rule;
 use weir_policy::signals::Call;
-use weir_policy::wish::Goal;
 use weir_sql::beyond_ascii::names_beyond_ascii;
 use weir_sql::facts::{Effect, Facts, Hint, Keeps, Leaves, Name, Reset, SessionVerb, Transaction, Verb};
 
@@ -306,7 +306,7 @@ impl Statements {
 fn user_types(types: &[u8]) -> Box<[u32]> {
     let numbers =
         types.get(2..).unwrap_or_default().chunks_exact(4).map(|four| u32::from_be_bytes([four[0], four[1], four[2], four[3]]));
-    numbers.filter(|number| *number >= weir_policy::catalog::FIRST_USER_OID).collect()
+    numbers.filter(|number| *number >= weir_catalog::FIRST_USER_OID).collect()
 }
 
 /// A text too long to be looked at: it may do anything.
@@ -457,7 +457,7 @@ impl Statement {
 
 fn leaves_nothing(function: &Name) -> bool {
     match function.schema.as_str() {
-        "" | "pg_catalog" => weir_policy::builtin::leaves_nothing(&function.name),
+        "" | "pg_catalog" => weir_catalog::builtin::leaves_nothing(&function.name),
         schema => schema == "information_schema",
     }
 }

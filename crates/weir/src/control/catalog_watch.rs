@@ -16,8 +16,8 @@ use crate::server::pool::link::{Address, Login, OpenError};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_policy::catalog::{ANSWERS_FINGERPRINT, Catalog, DEFAULTS_FINGERPRINT, Draft, DraftError, FINGERPRINT, PARTS};
-use weir_policy::config::Config;
+use weir_catalog::{ANSWERS_FINGERPRINT, Catalog, DEFAULTS_FINGERPRINT, Draft, DraftError, FINGERPRINT, PARTS};
+use weir_config::Config;
 use weir_policy::roles;
 use weir_wire::frame::back;
 

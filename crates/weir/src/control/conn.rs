@@ -5,10 +5,10 @@
 
 use crate::client::access::Salted;
 use crate::client::forge::Unanswered;
-use crate::io::socket::set_tcp;
-use crate::io::tls::certificate::end_point;
-use crate::io::tls::{explain, server_name};
 use crate::process::shared::Shared;
+use crate::process::tls_files::certificate::end_point;
+use crate::process::tls_files::server_name;
+use crate::server::pool::link::tcp_options;
 use crate::server::pool::link::{Address, Login, MESSAGE_BYTES_MAX, OpenError, Rows, is_worth_another};
 use crate::server::pool::login::{Channel, Greeting, Handshake, Step, protocol, refused};
 use std::io;
@@ -21,6 +21,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use weir_io::socket::set_tcp;
+use weir_io::tls::explain;
 use weir_policy::tls::{Attempt, Check, plan};
 use weir_wire::back as server;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
@@ -275,7 +277,7 @@ async fn connect_any(shared: &Shared, address: &Address, deadline: Instant) -> i
         match within(deadline, TcpStream::connect(place)).await {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                set_tcp(&socket2::SockRef::from(&stream), &shared.config.load().tcp)?;
+                set_tcp(&socket2::SockRef::from(&stream), &tcp_options(&shared.config.load().tcp))?;
                 return Ok(stream);
             }
             Err(cause) => last = cause,

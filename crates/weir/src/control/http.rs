@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use weir_policy::config::Config;
+use weir_config::Config;
 
 /// Connections at once; more are closed as they come.
 const CONNECTIONS_MAX: usize = 32;

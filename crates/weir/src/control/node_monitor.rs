@@ -18,8 +18,8 @@ use desk::Desk;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use weir_config::Config;
 use weir_policy::cluster::{ClusterView, NodeView};
-use weir_policy::config::Config;
 use weir_policy::lag::History;
 use weir_policy::looks::{self, Answer, News, Next, Weight};
 

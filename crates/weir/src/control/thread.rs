@@ -120,14 +120,14 @@ fn begin_http(c: &Rc<Control>, reader: TcpListener) -> Option<Kept> {
 mod tests {
     use super::*;
     use crate::client::access::AccessFiles;
-    use crate::io::tls::files::TlsFiles;
     use crate::monitor::log::Log;
+    use crate::process::tls_files::TlsFiles;
     use std::cell::Cell;
     use std::net::SocketAddr;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::Notify;
     use tokio::task::spawn_local;
-    use weir_policy::config::Config;
+    use weir_config::Config;
 
     fn shared() -> Arc<Shared> {
         let mut config = Config::default();

@@ -2,7 +2,7 @@
 //!
 //! One task for each database whose answers somebody wants to keep, with one connection and one slot, which is
 //! temporary: it goes with the connection, and keeps nothing back on the primary after it. What arrives is taken in at once and kept
-//! nowhere, so that there is nothing that could fill up. Decisions are `policy::cache`'s (`Follower`), what is known lies in `follow`.
+//! nowhere, so that there is nothing that could fill up. Decisions are `weir_cache`'s (`Follower`), what is known lies in `follow`.
 
 use crate::control::conn::{Conn, read_row};
 use crate::control::context::{Bell, Control, Subject};
@@ -17,7 +17,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use weir_policy::cache::{FollowError, History, Slot};
+use weir_cache::{FollowError, History, Slot};
 use weir_policy::causal::read_position;
 use weir_wire::frame::{WireError, back, front};
 use weir_wire::stream::{COPY_BOTH, Change, Piece, Plugin, Stream, Table, read_change, status};

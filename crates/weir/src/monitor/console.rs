@@ -8,8 +8,6 @@ mod act;
 mod show;
 mod table;
 
-use crate::io::reactor::parked;
-use crate::io::socket::{Got, Socket};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::shared::Stop;
 use crate::process::worker::{Entry, Worker};
@@ -18,6 +16,8 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use table::Table;
+use weir_io::reactor::parked;
+use weir_io::socket::{Got, Socket};
 use weir_policy::console::Command;
 use weir_wire::frame::{HEADER_BYTES, back, front, read_header, split_cstr};
 use weir_wire::write::{self, Report};

@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-use weir_policy::config::LogConfig;
+use weir_config::LogConfig;
 use writer::Writer;
 
-pub use weir_policy::config::LogLevel as Level;
+pub use weir_config::LogLevel as Level;
 
 fn name(level: Level) -> &'static str {
     match level {

@@ -2,7 +2,7 @@
 
 use crate::monitor::histogram::{Counted, Histogram, add};
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_policy::rule::Rule;
+use weir_catalog::rule::Rule;
 use weir_sql::facts::Verb;
 
 /// Highest node number plus one. Source: Pgpool-II `MAX_NUM_BACKENDS`.

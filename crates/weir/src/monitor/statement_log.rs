@@ -4,27 +4,63 @@ use crate::client::session::Session;
 use crate::client::statements::Prepared;
 use crate::monitor::log::{Field, Level, Who};
 use crate::process::worker::{Clock, Worker};
+use crate::traffic::unit::{Concern, Ended, Unit};
 use crate::traffic::wishes::Logged;
 use std::borrow::Cow;
+use std::rc::Rc;
 use weir_wire::frame::{HEADER_BYTES, Header, front, split_cstr};
 use weir_wire::write::{self, Report};
 
 /// Longest part of a statement that is kept until its end, in case it takes long.
 const KEPT_BYTES_MAX: usize = 4 << 10;
 
+/// The concern of this module.
+pub struct StatementLog;
+
+impl Concern for StatementLog {
+    #[inline]
+    fn sent(s: &mut Session, w: &Rc<Worker>, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(_) => tell(s, w, Source::Query),
+            Unit::Parse(prepared) => tell(s, w, Source::Message("Parse: ", prepared)),
+            Unit::Bind { prepared, .. } => tell(s, w, Source::Message("Bind: ", prepared)),
+            Unit::Execute => {
+                if let Some(bound) = s.statements.bound.take() {
+                    tell(s, w, Source::Message("Execute: ", &bound));
+                    s.statements.bound = Some(bound);
+                }
+            }
+            Unit::Garbled => answered(s, w),
+            // Their texts are not here.
+            Unit::BindUnknown(_) | Unit::Call(_) => {}
+        }
+    }
+
+    #[inline]
+    fn ready(_: &mut Session, _: &Rc<Worker>, _: Ended) {}
+
+    fn lost(_: &mut Session, _: &Rc<Worker>) {}
+}
+
 /// Where a statement's text is.
 #[derive(Clone, Copy)]
-pub enum Source<'a> {
+enum Source<'a> {
     /// The message at the front of the client's lane: a simple query.
     Query,
     /// A message of the extended protocol about a prepared statement.
     Message(&'static str, &'a Prepared),
 }
 
+/// An answer from memory takes the place of what an Execute runs.
+#[inline]
+pub fn answered_by_cache(s: &mut Session, w: &Worker, prepared: &Prepared) {
+    tell(s, w, Source::Message("Execute: ", prepared));
+}
+
 /// Says what there is to say about a statement that goes to the session's link now.
 #[inline]
-pub fn sent(s: &mut Session, w: &Worker, source: Source<'_>) {
-    let logged = s.wishes.own.logged(&w.peek_config());
+fn tell(s: &mut Session, w: &Worker, source: Source<'_>) {
+    let logged = s.reads.wishes.own.logged(&w.peek_config());
     if logged.statement || logged.per_node || logged.notice || logged.slow {
         say(s, w, source, logged);
     }
@@ -45,7 +81,7 @@ fn say(s: &mut Session, w: &Worker, source: Source<'_>, logged: Logged) {
     if plain && is_run {
         w.shared.log.write(Level::Log, &who, format_args!("statement: {text}"));
     }
-    let Some(card) = s.link.as_ref().map(|link| link.card.clone()) else { return };
+    let Some(card) = s.link().map(|link| link.card.clone()) else { return };
     let (id, pid) = (card.address.node, card.pid);
     if node {
         let fields = [("node", Field::Number(id.into())), ("backend_pid", Field::Number(pid.into()))];
@@ -67,7 +103,7 @@ fn say(s: &mut Session, w: &Worker, source: Source<'_>, logged: Logged) {
 
 /// A statement Weir answers itself, or refuses.
 pub fn answered(s: &mut Session, w: &Worker) {
-    if s.wishes.own.logged(&w.peek_config()).statement {
+    if s.reads.wishes.own.logged(&w.peek_config()).statement {
         let text = query_text(s).into_owned();
         let client = s.entry.card.client_host();
         w.shared.log.write(Level::Log, &who(s, &client), format_args!("statement: {text}"));
@@ -77,7 +113,7 @@ pub fn answered(s: &mut Session, w: &Worker) {
 /// Says what message a client has sent, before it is looked at. Texts of Pgpool-II.
 #[inline]
 pub fn came(s: &mut Session, w: &Worker, header: Header) {
-    if s.wishes.own.logs_messages(&w.peek_config()) && !s.is_message_logged {
+    if s.reads.wishes.own.logs_messages(&w.peek_config()) && !s.intake.is_message_logged {
         say_message(s, w, header);
     }
 }
@@ -85,7 +121,7 @@ pub fn came(s: &mut Session, w: &Worker, header: Header) {
 /// The same of a message that is taken without a look at it on its own: one of a run that is answered from memory, or skipped after an error.
 #[inline]
 pub fn passed(s: &Session, w: &Worker, header: Header) {
-    if s.wishes.own.logs_messages(&w.peek_config()) {
+    if s.reads.wishes.own.logs_messages(&w.peek_config()) {
         write_message(s, w, header);
     }
 }
@@ -97,7 +133,7 @@ fn say_message(s: &mut Session, w: &Worker, header: Header) {
         // The rest is on its way; it comes by again then.
         return;
     }
-    s.is_message_logged = true;
+    s.intake.is_message_logged = true;
     write_message(s, w, header);
 }
 
@@ -154,7 +190,7 @@ fn say_slow(s: &Session, w: &Worker, us: u64, waited_us: u64) {
     let text = clock.text.borrow();
     let (server, waited) = (us as f64 / 1000.0, waited_us as f64 / 1000.0);
     let total = server + waited;
-    let (node, pid) = s.link.as_ref().map_or((0, 0), |link| (link.card.address.node, link.card.pid));
+    let (node, pid) = s.link().map_or((0, 0), |link| (link.card.address.node, link.card.pid));
     let rule = clock.rule.get().name();
     let fields = [
         ("duration_ms", Field::Number(total)),

@@ -18,9 +18,9 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weir_catalog::rule::Rule;
+use weir_config as config;
 use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
-use weir_policy::config;
-use weir_policy::rule::Rule;
 
 /// Lines of text values.
 type Rows = Vec<Vec<String>>;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use weir_policy::config::{self, Config, Severity};
+use weir_config::{self as config, Config, Severity};
 
 /// Time a daemon gets until clients can connect.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -253,14 +253,14 @@ fn import(options: &Import) -> anyhow::Result<ExitCode> {
     let beside = |name: &str| path.parent().unwrap_or(Path::new("")).join(name);
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut include = |name: &str| std::fs::read(beside(name)).map_err(|cause| cause.to_string());
-    let import = weir_policy::import::import(&bytes, &mut include);
+    let import = weir_config::import::import(&bytes, &mut include);
     note(path, &import.notes);
     let mut passwd = None;
     if let Some(file) = &import.auth_file {
         let file = beside(file);
         match std::fs::read(&file) {
             Ok(bytes) => {
-                let (text, notes) = weir_policy::import::read_users(&bytes);
+                let (text, notes) = weir_config::import::read_users(&bytes);
                 note(&file, &notes);
                 passwd = Some(text);
             }
@@ -282,7 +282,7 @@ fn import(options: &Import) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn note(path: &Path, notes: &[weir_policy::import::Note]) {
+fn note(path: &Path, notes: &[weir_config::import::Note]) {
     for note in notes {
         let place = if note.line == 0 { path.display().to_string() } else { format!("{}:{}", path.display(), note.line) };
         complain(&format!("{place}: {}", note.text));
@@ -311,7 +311,7 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
             complain(&problem.to_string());
         }
         if let Some(access) = &access {
-            let warnings = weir_policy::unasked::warnings(config, access.hba.as_deref(), access.passwords.len());
+            let warnings = weir_config::unasked::warnings(config, access.hba.as_deref(), access.passwords.len());
             warnings.iter().for_each(|warning| complain(&warning.to_string()));
         }
         errors += problems.iter().filter(|p| p.severity == Severity::Error).count();

@@ -6,7 +6,7 @@ use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use weir_policy::config;
+use weir_config as config;
 
 /// Name and content of every generated document.
 fn documents() -> [(&'static str, String); 4] {

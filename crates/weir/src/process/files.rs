@@ -1,14 +1,14 @@
-//! The files an operator writes: where they are, and how they are read. What they mean is `weir_policy`'s.
+//! The files an operator writes: where they are, and how they are read. What they mean is `weir_config`'s.
 
 use crate::client::access::AccessFiles;
-use crate::io::tls::files::{self as tls_files, TlsFileError, TlsFiles};
+use crate::process::tls_files::{self as tls_files, TlsFileError, TlsFiles};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weir_policy::config::{self, Config, Outcome, Problem, Severity};
-use weir_policy::hba::{Hba, LoadError, Loader, Network};
-use weir_policy::passwd::{Passwords, PoolKey};
+use weir_config::hba::{Hba, LoadError, Loader, Network};
+use weir_config::passwd::{Passwords, PoolKey};
+use weir_config::{self as config, Config, Outcome, Problem, Severity};
 
 /// Name of the rules' file beside the configuration.
 const HBA_FILE: &str = "pool_hba.conf";

@@ -1,9 +1,9 @@
 //! Tasks that others of a worker wait for. One that ends by a fault in the proxy is begun again: who waits for it would wait for ever.
 
-use crate::io::reactor::{Reactor, TaskId};
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::time::Duration;
+use weir_io::reactor::{Reactor, TaskId};
 
 /// Time before a task is begun again: one whose fault comes at once must not keep its thread busy.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -51,10 +51,10 @@ impl House {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::buffers::Buffers;
-    use crate::io::reactor::parked;
     use std::cell::Cell;
     use std::rc::Rc;
+    use weir_io::buffers::Buffers;
+    use weir_io::reactor::parked;
 
     #[test]
     fn a_task_with_a_fault_is_mended_and_begun_again_and_others_are_not() {

@@ -1,8 +1,6 @@
 //! The doors: TCP and unix sockets, watched by the first worker, which hands new clients to the worker with the fewest.
 
 use crate::client::startup;
-use crate::io::reactor::{READ, Reactor, Slot, parked};
-use crate::io::socket::Socket;
 use crate::monitor::log::Level;
 use crate::process::inherit::Inherited;
 use crate::process::shared::{Message, Shared, Stop};
@@ -19,7 +17,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_policy::config::Config;
+use weir_config::Config;
+use weir_io::reactor::{READ, Reactor, Slot, parked};
+use weir_io::socket::Socket;
 use weir_ring::Token;
 
 /// Largest backlog asked of the kernel, which cuts it at `net.core.somaxconn` anyway.

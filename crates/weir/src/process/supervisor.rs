@@ -3,8 +3,6 @@
 use crate::control::mail::Order;
 use crate::control::{http, thread};
 use crate::counted;
-use crate::io::buffers::Buffers;
-use crate::io::reactor::Reactor;
 use crate::monitor::log::{Level, Log};
 use crate::monitor::views;
 use crate::process::files::Files;
@@ -29,7 +27,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use weir_policy::config::{self, Config, IoMethod, Problem, Severity};
+use weir_config::{self as config, Config, IoMethod, Problem, Severity};
+use weir_io::buffers::Buffers;
+use weir_io::reactor::Reactor;
 
 /// Stack of a worker. The parser recurses in C as deep as a statement nests, up to its own limit; virtual memory only.
 const WORKER_STACK_BYTES: usize = 16 << 20;

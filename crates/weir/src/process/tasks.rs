@@ -1,7 +1,6 @@
 //! A worker's life: the tasks it begins, the mail it reads, and its end. The only module that knows all its tasks.
 
 use crate::client::session_card::Doing;
-use crate::io::reactor::{NO_TASK, TaskId};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, Victim};
@@ -16,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
+use weir_io::reactor::{NO_TASK, TaskId};
 
 /// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
 const LAST_TURNS_MAX: u32 = 16;

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use weir_policy::config::{Config, NodeConfig};
+use weir_config::{Config, NodeConfig};
 use weir_wire::startup::Version;
 use weir_wire::write;
 

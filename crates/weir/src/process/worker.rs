@@ -5,9 +5,8 @@ use crate::client::local::ViewOf;
 use crate::client::seats::Seat;
 use crate::client::session_card::{Card, Doing, Number};
 use crate::client::statements::Statements;
+use crate::client::upstream::Upstream;
 use crate::client::welcomes::Welcomes;
-use crate::io::buffers::Buffers;
-use crate::io::reactor::{NO_TASK, Reactor, TaskId};
 use crate::monitor::fault::Fault;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::{Counters, Metric};
@@ -27,11 +26,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+use weir_catalog::functions::Books;
+use weir_catalog::rule::Rule;
+use weir_config::Config;
+use weir_config::limits::{self, Limits};
+use weir_io::buffers::Buffers;
+use weir_io::reactor::{NO_TASK, Reactor, TaskId};
 use weir_policy::cluster::ClusterView;
-use weir_policy::config::Config;
-use weir_policy::functions::Books;
-use weir_policy::limits::{self, Limits};
-use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
 use weir_policy::transaction::HeldLimits;
 
@@ -126,7 +127,7 @@ pub struct PoolSet {
     /// Who the clients are, and their name for the database.
     pub client_user: Arc<str>,
     pub client_database: Arc<str>,
-    /// What the servers know: `policy::databases` says for whom they differ.
+    /// What the servers know: `config::databases` says for whom they differ.
     pub user: Arc<str>,
     pub database: Arc<str>,
     /// What new server connections ran first; empty: nothing. Answers may show it.
@@ -175,6 +176,8 @@ pub struct Worker {
     pub reactor: Reactor,
     pub buffers: Rc<Buffers>,
     pub statements: RefCell<Statements>,
+    /// Parts of sessions that server connections come with, at rest.
+    pub upstreams: RefCell<Vec<Box<Upstream>>>,
     /// Sessions by the process id their clients were told.
     pub entries: RefCell<HashMap<u32, Rc<Entry>>>,
     pub welcomes: RefCell<Welcomes>,
@@ -238,6 +241,7 @@ impl Worker {
             stores,
             buffers: reactor.buffers.clone(),
             statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48, view_of)),
+            upstreams: RefCell::default(),
             entries: RefCell::default(),
             welcomes: RefCell::new(Welcomes::default()),
             round: Cell::new((shared.begun, 0)),

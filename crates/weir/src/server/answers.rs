@@ -1,10 +1,9 @@
-//! Answers kept for all sessions, and what makes them untrue. Decisions are `policy::cache`'s.
+//! Answers kept for all sessions, and what makes them untrue. Decisions are `weir_cache`'s.
 //!
 //! An answer is the bytes to send. It is found by a key that holds all that shapes it, and given out only while its tables are as they
 //! were when its question was sent: so a write costs as much as it has tables, whatever is kept, and what became untrue goes when it is
 //! met or when room is needed. Memory is bounded by `memqcache_total_size`, keys, slots and an allowance for the table included.
 
-use crate::io::reactor::TaskId;
 use crate::server::stores::{Common, Stores};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -16,8 +15,9 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_policy::cache::{Admission, Deps, Outcome, Price, Reads, Slot, Text, Versions};
-use weir_policy::config::CacheConfig;
+use weir_cache::{Admission, Deps, Outcome, Price, Reads, Slot, Text, Versions};
+use weir_config::CacheConfig;
+use weir_io::reactor::TaskId;
 
 /// Slots of tables: 256 KB. Tables beyond share them, and make each other's answers untrue.
 const SLOTS: usize = 16 << 10;

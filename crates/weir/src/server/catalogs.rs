@@ -11,7 +11,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
-use weir_policy::catalog::{Catalog, Hidden};
+use weir_catalog::{Catalog, Hidden};
 
 /// Number of what is known of a database.
 pub type Edition = u64;

@@ -1,9 +1,9 @@
 //! Sessions of a database that has just come into use wait until its catalog is known.
 
-use crate::io::reactor::parked;
 use crate::process::worker::{Entry, Worker};
 use crate::server::catalogs::Database;
 use std::time::Duration;
+use weir_io::reactor::parked;
 
 /// Sessions wait for so long from when their database was first named until it is known.
 const LIMIT: Duration = Duration::from_secs(1);

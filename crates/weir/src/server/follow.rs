@@ -1,10 +1,10 @@
 //! How far the log of a database was taken in, for all threads. Written by `wal_follower` and `node_monitor`, on the control thread;
-//! read whenever an answer may come from memory. Decisions are `policy::cache`'s.
+//! read whenever an answer may come from memory. Decisions are `weir_cache`'s.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use weir_policy::cache::{Covered, Deps, FollowError, Follower, History, Proof, Proving, Round, Slot, Standing, Versions};
+use weir_cache::{Covered, Deps, FollowError, Follower, History, Proof, Proving, Round, Slot, Standing, Versions};
 
 /// `behind_since` of one that has taken in all that is known of.
 const NOT_BEHIND: u64 = u64::MAX;
@@ -192,7 +192,7 @@ impl Follow {
         Some(result)
     }
 
-    /// What an answer is proven for that came before this round began; see `policy::cache::Proof`. Void if another node than the one that is
+    /// What an answer is proven for that came before this round began; see `cache::Proof`. Void if another node than the one that is
     /// followed is the primary by now.
     pub fn prove(&self, primary: Option<u16>, deps: &Deps, round: u64) -> Proving {
         let machine = self.machine.lock();
@@ -217,7 +217,7 @@ fn follows(follower: &Follower, primary: Option<u16>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_policy::cache::Snapshot;
+    use weir_cache::Snapshot;
 
     #[test]
     fn one_that_is_forgotten_and_made_anew_keeps_nothing_out_for_ever() {

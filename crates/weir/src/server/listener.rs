@@ -3,8 +3,6 @@
 use crate::client::flow::Kept;
 use crate::client::hub::Hub;
 use crate::control::mail::Nudge;
-use crate::io::reactor::parked;
-use crate::io::socket::Got;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
@@ -15,6 +13,8 @@ use crate::traffic::aim;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use weir_io::reactor::parked;
+use weir_io::socket::Got;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::write;
 

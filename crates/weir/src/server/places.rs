@@ -3,7 +3,7 @@
 use crate::server::catalogs::{Edition, UNKNOWN};
 use std::collections::HashMap;
 use std::sync::Arc;
-use weir_policy::catalog::Path;
+use weir_catalog::Path;
 use weir_policy::settings::Settings;
 use weir_policy::transaction::Defaults;
 

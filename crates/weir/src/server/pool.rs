@@ -24,12 +24,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use weir_policy::config::Config;
-use weir_policy::limits::{self, Limits};
+use weir_config::Config;
+use weir_config::limits::{self, Limits};
 use weir_policy::pool::{Backoff, Counts, Fit, Grant, ROOM_PATIENCE_MS, Refused, grant, is_surplus, missing};
 
-use crate::io::reactor::{TaskId, parked};
 use crate::monitor::metrics::NODES_MAX;
+use weir_io::reactor::{TaskId, parked};
 
 const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 

@@ -5,8 +5,9 @@
 use crate::monitor::metrics::NODES_MAX;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use weir_config::CausalReads;
 use weir_policy::causal::waiting::{ALL_ROUNDS, Shows};
-use weir_policy::causal::{CausalReads, Covers, Lag, Life, Mark, Seen, is_hopeful};
+use weir_policy::causal::{Covers, Lag, Life, Mark, Seen, is_hopeful};
 
 /// `behind_since` of a standby that has replayed all that is known of.
 const NOT_BEHIND: u64 = 0;

@@ -1,5 +1,5 @@
 //! A worker's side of the stores answers are kept in: memcached or Redis. A store holds bytes under keys, and nothing else: Weirs do not
-//! coordinate through it, and what it gives is believed only as far as it proves itself (`policy::cache::Kept`). The bytes are moved by
+//! coordinate through it, and what it gives is believed only as far as it proves itself (`cache::Kept`). The bytes are moved by
 //! `shelf`, a task for each host.
 //!
 //! A key is at one host (`Ring`). A host that is gone, slow or full costs misses.
@@ -12,7 +12,6 @@ pub use fetching::{Fetch, digest_of};
 pub use lanes::Lane;
 pub use proving::Pending;
 
-use crate::io::reactor::{NO_TASK, TaskId};
 use foldhash::fast::RandomState;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,8 +19,10 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_policy::cache::{Doorkeeper, Host, Kept, Ring, Seen, Shards, hosts};
-use weir_policy::config::{CacheConfig, Method, StoreConfig};
+use weir_cache::{Doorkeeper, Kept, Ring, Seen, Shards};
+use weir_config::hosts::{Host, hosts};
+use weir_config::{CacheConfig, Method, StoreConfig};
+use weir_io::reactor::{NO_TASK, TaskId};
 use weir_wire::store::{Ask, Dialect, Expect, Told, is_moved, is_moving};
 
 /// Longest value that is read. Answers that come near it are not stored.
@@ -304,7 +305,7 @@ impl Stores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_policy::cache::{Deps, Why};
+    use weir_cache::{Deps, Why};
 
     /// With one host, which is there.
     fn stores(answer_bytes_max: usize, follows_wal: bool) -> Rc<Stores> {

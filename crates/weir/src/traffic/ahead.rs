@@ -49,7 +49,7 @@ pub fn look(s: &mut Session, w: &Worker) -> Ahead {
     let here = s.up.unseen();
     let is_extended = matches!(here.first(), Some(&(front::PARSE | front::BIND | front::DESCRIBE)));
     // Most pipelines are of one statement.
-    if !is_extended || s.only_reads || Batch::read(here).is_some_and(|batch| batch.is_synced) {
+    if !is_extended || s.reads.only_reads || Batch::read(here).is_some_and(|batch| batch.is_synced) {
         return Ahead::Reads;
     }
     look_far(s, w)
@@ -66,7 +66,7 @@ fn look_far(s: &mut Session, w: &Worker) -> Ahead {
             break End::Other;
         }
     };
-    s.only_reads = end == End::Sync;
+    s.reads.only_reads = end == End::Sync;
     match end {
         End::Sync | End::Open { executes: false } => Ahead::Reads,
         End::Partial { bytes } if bytes <= AHEAD_BYTES_MAX => {
@@ -112,7 +112,7 @@ impl Run {
             front::BIND => {
                 let (name, _) = split_cstr(body).and_then(|(_, rest)| split_cstr(rest)).ok_or(End::Other)?;
                 if !self.has_parsed(here, name) {
-                    let own = if name.is_empty() { s.unnamed.as_ref() } else { s.named.get(key(name)) };
+                    let own = if name.is_empty() { s.statements.unnamed.as_ref() } else { s.statements.named.get(key(name)) };
                     statement = Some(own.ok_or(End::Other)?.prepared.clone());
                 }
             }

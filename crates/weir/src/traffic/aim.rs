@@ -2,11 +2,11 @@
 
 use crate::client::flow::{Flow, Need};
 use crate::client::inventory;
-use crate::client::session::{FAILED, IDLE, Session};
+use crate::client::session::{FAILED, IDLE, Server, Session};
 use crate::client::session_card::Doing;
 use crate::client::statements::Statement;
+use crate::client::upstream::TakenFor;
 use crate::control::mail::Nudge;
-use crate::io::reactor::parked;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
@@ -25,13 +25,14 @@ use crate::traffic::wishes;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_catalog::rule::Rule;
+use weir_config::PoolMode;
+use weir_io::reactor::parked;
 use weir_policy::causal::Nodes;
 use weir_policy::cluster::NodeIndex;
-use weir_policy::config::PoolMode;
 use weir_policy::pool::{Fit, Refused};
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
-use weir_policy::rule::Rule;
 use weir_policy::transaction::Way;
 use weir_sql::facts::{Keeps, Transaction};
 use weir_wire::frame::front;
@@ -48,8 +49,8 @@ const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
 pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
     let way = begun::way_of(s, w, statement);
     let begins = matches!(way, Some(Way::Begins(_)));
-    if let Some(link) = &s.link {
-        let stays = s.transaction != IDLE || s.state.kept().is_some();
+    if let Some(link) = s.link() {
+        let stays = s.transaction() != IDLE || s.kept().is_some();
         let is_primary = is_primary(w, link);
         let is_free = is_free(s, begins || is_primary);
         let fits = stays || is_primary || {
@@ -66,7 +67,7 @@ pub fn at(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Opti
             return Ok(flow);
         }
         leave_reader(s, w);
-        if s.link.is_some() {
+        if s.has_server() {
             return Ok(Some(Flow::Hold));
         }
     }
@@ -118,7 +119,7 @@ fn begin_on(s: &mut Session, w: &Rc<Worker>, statement: &Statement, begins: bool
     if s.state.listening.is_some() {
         inventory::prepare(s, w, statement);
     }
-    if s.barrier {
+    if s.is_gate_shut() {
         return Some(Flow::Hold);
     }
     sequences::prepare(s, w, statement);
@@ -144,9 +145,9 @@ fn is_free(s: &Session, begins: bool) -> bool {
     match (s.begun.is_open(), begins) {
         (false, _) => true,
         // A BEGIN waits until nothing is under way.
-        (true, true) => s.replies.is_only_ours(),
+        (true, true) => s.replies().is_only_ours(),
         // So does a read of a transaction: an error of what is under way is one of the transaction.
-        (true, false) => s.replies.is_only_ours() || s.replies.is_unsynced(),
+        (true, false) => s.replies().is_only_ours() || s.replies().is_unsynced(),
     }
 }
 
@@ -154,7 +155,7 @@ fn is_free(s: &Session, begins: bool) -> bool {
 #[inline]
 fn class_in_pipeline(s: &mut Session, w: &Worker, statement: &Statement, way: Option<Way>) -> Option<Class> {
     let class = class_at(s, w, statement, way);
-    if class.side != Side::Reader || way.is_some() || s.transaction != IDLE || !w.has_readers() {
+    if class.side != Side::Reader || way.is_some() || s.transaction() != IDLE || !w.has_readers() {
         return Some(class);
     }
     match ahead::look(s, w) {
@@ -185,7 +186,7 @@ fn begin_here(s: &mut Session, w: &Worker, statement: &Statement, begins: bool) 
     if !s.begun.is_open() {
         return;
     }
-    if begins || s.link.as_ref().is_some_and(|link| is_primary(w, link)) {
+    if begins || s.link().is_some_and(|link| is_primary(w, link)) {
         begun::send(s, w, statement);
     } else {
         s.begun.read();
@@ -219,19 +220,19 @@ fn is_primary(w: &Worker, link: &Link) -> bool {
 ///
 /// Nothing was executed so far, or what was seen of the pipeline to its Sync reads no more: something was defined meanwhile.
 fn leave_reader(s: &mut Session, w: &Rc<Worker>) {
-    if s.replies.is_unsynced() && !s.replies.is_skipping() {
-        s.replies.push(Expect::SyncOurs);
+    if s.replies().is_unsynced() && !s.replies().is_skipping() {
+        s.expect(Expect::SyncOurs);
         write::bare(s.up.extra(&w.buffers), front::SYNC);
         // Nothing may follow it before its answer: an error may still change what the held message means.
-        s.barrier = true;
-    } else if s.replies.is_settled() {
+        s.shut_gate();
+    } else if s.replies().is_settled() {
         inventory::settle(s, w);
     }
 }
 
 /// Why a statement that only means something on the primary cannot run where the session's transaction is, if it is elsewhere.
 pub fn misplaced(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Fault> {
-    if s.transaction == FAILED {
+    if s.transaction() == FAILED {
         // Any server says what a failed transaction says.
         return None;
     }
@@ -239,16 +240,19 @@ pub fn misplaced(s: &mut Session, w: &Worker, statement: &Statement) -> Option<F
         return Some(fault);
     }
     let stays = statement.locks || !statement.leaves.without(begun::MOVES).is_empty();
-    let link = s.link.as_ref().filter(|_| stays)?;
+    let link = s.link().filter(|_| stays)?;
     let is_misplaced = !is_primary(w, link) && w.view().primary.is_some();
-    is_misplaced.then(|| begun::cannot_stay(&mut s.shuns_standbys, "the statement leaves session state or takes a lock"))
+    is_misplaced.then(|| begun::cannot_stay(&mut s.wrote.shuns_standbys, "the statement leaves session state or takes a lock"))
 }
 
 /// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
 pub fn hold(s: &mut Session, w: &Worker) -> Flow {
-    if s.replies.is_unsynced() && !s.flushed && s.link.is_some() {
+    if let Some(Server { upstream, .. }) = &mut s.server
+        && upstream.replies.is_unsynced()
+        && !upstream.is_flushed
+    {
         weir_wire::write::bare(s.up.extra(&w.buffers), front::FLUSH);
-        s.flushed = true;
+        upstream.is_flushed = true;
     }
     Flow::Hold
 }
@@ -339,13 +343,14 @@ async fn acquire_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Ins
 
 /// Uses a link: brings it to the session's settings first if it has others. They travel with the statement in one write.
 fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) {
-    s.net.took(!is_primary(w, &link));
+    let role = if is_primary(w, &link) { TakenFor::Primary } else { TakenFor::Standby };
+    s.net.again = None;
     s.pools.stats.add(Stat::Assignments, 1);
-    s.take(w, link);
+    s.take(w, link, role);
     inventory::bring(s, w);
     if s.pools.limits.get().mode == PoolMode::Session {
         inventory::keep(s, w, None);
-    } else if !s.net.is_on_reader && s.reads_otherwise() {
+    } else if !s.is_on_standby() && s.reads_otherwise() {
         inventory::keep(s, w, Some(Keeps::Unread));
     }
 }
@@ -353,14 +358,14 @@ fn settle_in(s: &mut Session, w: &Worker, link: Box<Link>) {
 /// A link that the session still has may lack something: a function reset what the session's start had asked for.
 #[inline]
 fn bring_again(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Flow> {
-    let is_before = s.transaction == IDLE && s.replies.is_settled();
+    let is_before = s.transaction() == IDLE && s.replies().is_settled();
     if is_before {
         inventory::bring(s, w);
     }
     if s.state.listening.is_some() {
         inventory::prepare(s, w, statement);
     }
-    s.barrier.then_some(Flow::Hold)
+    s.is_gate_shut().then_some(Flow::Hold)
 }
 
 /// What a statement gets.
@@ -379,7 +384,7 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
     let (statement_level, prefers_lower_delay) = (config.routing.statement_level, config.check.prefers_lower_delay);
     let (mut fit, mut hopeful) = (Nodes::ALL, Nodes::NONE);
     // The primary shows all that was ever told: without another node to read from nothing is to be compared.
-    if class.side == Side::Reader && w.has_readers() && !s.causal.is_free() {
+    if class.side == Side::Reader && w.has_readers() && !s.reads.causal.is_free() {
         fit = causal::fit(s, w, &view);
         if may_wait {
             hopeful = causal::hopeful(s, w, &view);
@@ -389,11 +394,11 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
         fit = w.shared.suspects.spared(&view, fit);
         hopeful = w.shared.suspects.spared(&view, hopeful);
     }
-    let dice = s.causal.dice;
+    let dice = s.reads.causal.dice;
     // Writes, and reads where only the primary takes them, have no choice.
     let shares = (class.side == Side::Reader && w.has_readers()).then(|| w.loads.shares(&view, w.now_ms()));
     let shares = shares.as_ref().map_or(&[][..], |shares| shares.as_slice());
-    let (view, favourite) = (&**view, s.favourite);
+    let (view, favourite) = (&**view, s.reads.favourite);
     let route =
         route::choose(&Ask { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful });
     s.entry.clock.rule.set(route.rule);
@@ -405,10 +410,10 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
     let id = view.nodes[at].id;
     if class.side == Side::Reader {
         // A favourite that only lags now stays the favourite, and who names a node for one read keeps his.
-        let has_favourite = s.favourite.is_some_and(|favourite| route::may_stay(view, favourite, wish));
+        let has_favourite = s.reads.favourite.is_some_and(|favourite| route::may_stay(view, favourite, wish));
         let is_own = matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed);
-        if !statement_level && !is_own && !has_favourite && s.favourite != Some(at) {
-            s.favourite = Some(at);
+        if !statement_level && !is_own && !has_favourite && s.reads.favourite != Some(at) {
+            s.reads.favourite = Some(at);
             s.entry.card.favourite.store(u32::from(id), std::sync::atomic::Ordering::Relaxed);
         }
     }

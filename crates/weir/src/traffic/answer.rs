@@ -2,7 +2,7 @@
 
 use crate::client::inventory;
 use crate::client::local::{Change, Local};
-use crate::client::session::{FAILED, IDLE, Session};
+use crate::client::session::{FAILED, IDLE, Session, Skip};
 use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, garbled, sqlstate};
 use crate::monitor::metrics::Metric;
@@ -76,11 +76,11 @@ fn delete_cache(s: &mut Session, w: &Worker, query: Option<&str>) -> &'static st
 }
 
 fn deallocate(s: &mut Session, w: &Worker, name: &str) -> &'static str {
-    if s.named.remove(name.as_bytes()).is_none() {
+    if s.statements.named.remove(name.as_bytes()).is_none() {
         inventory::deallocate(s, w, name);
     }
-    if s.portal.is_none() {
-        s.unnamed = None;
+    if s.statements.portal.is_none() {
+        s.statements.unnamed = None;
     }
     "DEALLOCATE"
 }
@@ -122,7 +122,7 @@ pub fn describe(s: &mut Session, w: &Rc<Worker>, local: &Local, formats: &[u16])
         }
         Err(fault) => {
             s.say_error(w, &fault);
-            s.discarding = true;
+            s.intake.skip = Skip::ToSync;
         }
     }
 }
@@ -195,13 +195,9 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
             let name = name.as_bytes();
             // Who has one by SQL may be asked by no server: one whose table is gone is not on the link.
             let is_by_sql = || {
-                s.status() == IDLE
-                    && !s.state.is_unsure()
-                    && !s.state.by_mode
-                    && s.state.by_sql.has(name)
-                    && !s.state.by_sql.is_bound()
+                s.status() == IDLE && !s.is_unsure() && !s.state.by_mode && s.state.by_sql.has(name) && !s.state.by_sql.is_bound()
             };
-            (s.status() != FAILED && (s.named.contains_key(name) || is_by_sql())).then_some(local)
+            (s.status() != FAILED && (s.statements.named.contains_key(name) || is_by_sql())).then_some(local)
         }
         Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::DeleteCache(_) | Local::Set(..) | Local::Unknown(_) => {
             Some(local)

@@ -16,16 +16,17 @@ use crate::monitor::stats::Stat;
 use crate::process::worker::Worker;
 use crate::traffic::judging;
 use crate::traffic::net;
+use crate::traffic::unit::{Concern, Ended, Unit};
 use crate::traffic::wishes;
 use std::rc::Rc;
-use weir_policy::config::PoolMode;
+use weir_catalog::rule::Rule;
+use weir_config::PoolMode;
+use weir_config::redirect::Goal;
 use weir_policy::replies::Expect;
 use weir_policy::route::{Class, Side};
-use weir_policy::rule::Rule;
 use weir_policy::transaction::{self, Ask, HeldLimits, Way};
-use weir_policy::wish::Goal;
 use weir_sql::facts::{Begin, Ending, Hint, Keeps, Leaves, Transaction, Verb};
-use weir_wire::frame::{HEADER_BYTES, front, read_header};
+use weir_wire::frame::{HEADER_BYTES, Header, front, read_header};
 
 /// Begins a transaction on every server.
 const PLAIN: &str = "BEGIN";
@@ -43,8 +44,8 @@ pub const MOVES: Leaves = Leaves::of(Keeps::Setting).with(Keeps::Prepare);
 /// its link by the BEGIN. One that is refused is not answered.
 #[inline]
 pub fn may_hold(s: &Session) -> bool {
-    s.link.is_none()
-        && s.transaction == IDLE
+    !s.has_server()
+        && s.transaction() == IDLE
         && !s.begun.is_open()
         && s.state.listening.is_none()
         && s.pools.limits.get().mode != PoolMode::Statement
@@ -119,13 +120,13 @@ pub fn way_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Way>
         class,
         stays: statement.locks || !statement.leaves.without(MOVES).is_empty(),
         is_of_primary: statement.is_of_primary,
-        stay: s.written.stay_within(w.peek_config().routing.on_write).or(asked),
+        stay: s.wrote.written.stay_within(w.peek_config().routing.on_write).or(asked),
         asks_time: statement.asks_time,
         in_pieces: is_in_pieces(s.up.unseen()),
-        sees_on: s.causal.sees_on(w),
+        sees_on: s.reads.causal.sees_on(w),
     });
     match way {
-        Way::Begins(Class { side: Side::Reader, .. }) if s.shuns_standbys => {
+        Way::Begins(Class { side: Side::Reader, .. }) if s.wrote.shuns_standbys => {
             Some(Way::Begins(Class::primary(Rule::StandbyRefused)))
         }
         way => Some(way),
@@ -171,27 +172,56 @@ fn is_in_pieces(here: &[u8]) -> bool {
     true
 }
 
+/// The concern of this module.
+pub struct DeferredBegin;
+
+impl Concern for DeferredBegin {
+    #[inline]
+    fn sent(s: &mut Session, w: &Rc<Worker>, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(statement) | Unit::Bind { statement, .. } | Unit::BindUnknown(statement) | Unit::Call(statement) => {
+                note_write(s, w, statement);
+            }
+            Unit::Parse(_) | Unit::Execute | Unit::Garbled => {}
+        }
+    }
+
+    #[inline]
+    fn ready(_: &mut Session, _: &Rc<Worker>, _: Ended) {}
+
+    /// A transaction of which the server has said nothing yet has failed.
+    fn lost(s: &mut Session, w: &Rc<Worker>) {
+        if let Begun::Sent(statement) = &s.begun {
+            s.begun = Begun::Failed(statement.clone());
+            s.entry.card.set_doing(Doing::IdleInTransaction);
+            judging::watch(s, w);
+        }
+    }
+}
+
 /// Notes that a statement that is about to be sent may write, for as long as that keeps reads on the primary, and whether it may begin or
 /// end a transaction.
 #[inline]
-pub fn note_write(s: &mut Session, w: &Worker, statement: &Statement) {
+fn note_write(s: &mut Session, w: &Worker, statement: &Statement) {
     let transacts = statement.transaction != Transaction::None;
-    s.transacts |= transacts || statement.class.rule == Rule::TooLong;
-    if transacts && matches!(statement.transaction, Transaction::End(Ending::Rollback) | Transaction::Within) {
-        s.state.due.add_rollback();
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.txn.is_unsure |= transacts || statement.class.rule == Rule::TooLong;
+        if transacts && matches!(statement.transaction, Transaction::End(Ending::Rollback) | Transaction::Within) {
+            upstream.left.due.add_rollback();
+        }
     }
     let mode = w.peek_config().routing.on_write;
     if mode.remembers() {
         let writes = statement.writes || transaction::may_write(judging::class_of(s, w, statement), statement.calls);
-        s.written.at_all |= writes;
-        s.written.in_transaction |= writes && (s.transaction != IDLE || statement.transaction == Transaction::Many);
+        s.wrote.written.at_all |= writes;
+        s.wrote.written.in_transaction |= writes && (s.transaction() != IDLE || statement.transaction == Transaction::Many);
     }
 }
 
 /// Where a statement runs outside of transactions, after what its session has written.
 #[inline]
 pub fn class_after_writes(s: &Session, w: &Worker, class: Class) -> Class {
-    match s.written.stay(w.peek_config().routing.on_write) {
+    match s.wrote.written.stay(w.peek_config().routing.on_write) {
         Some(rule) if class.side == Side::Reader => Class::primary(rule),
         Some(_) | None => class,
     }
@@ -217,15 +247,17 @@ pub fn send(s: &mut Session, w: &Worker, first: &Statement) {
         Begun::Failed(statement) => (statement.clone(), true),
         Begun::No | Begun::Sent(_) => return,
     };
-    s.net.begins(std::mem::take(&mut s.begun));
+    let before = std::mem::take(&mut s.begun);
+    let Some(upstream) = s.upstream_mut() else { return };
+    upstream.txn.began = Some(before);
     s.entry.clock.held.set(HeldLimits::default());
     if let Some(Local::Begin(text)) = &statement.local {
         // A standby may refuse what it asks for, which means nothing any more.
-        let is_plain = has_failed && s.net.is_on_reader;
+        let is_plain = has_failed && s.is_on_standby();
         let text = if is_plain { PLAIN } else { text.as_str() };
         inventory::send(s, w, text, Expect::BeginOurs);
-        s.transaction = WITHIN;
-        if let Some(link) = &s.link {
+        set_status(s, WITHIN);
+        if let Some(link) = s.link() {
             w.counters().count_statement(link.card.address.node, Verb::Other);
         }
     }
@@ -234,24 +266,13 @@ pub fn send(s: &mut Session, w: &Worker, first: &Statement) {
     }
     if has_failed {
         inventory::send(s, w, FAILING, Expect::FailOurs);
-        s.transaction = FAILED;
+        set_status(s, FAILED);
     }
     s.begun = Begun::Sent(statement);
 }
 
-/// The link is lost. True: with it only a transaction of which the server has said nothing yet, and that nothing sent may have ended; it has
-/// failed.
-pub fn lost(s: &mut Session, w: &Worker) -> bool {
-    match std::mem::take(&mut s.begun) {
-        Begun::Sent(statement) => {
-            s.begun = Begun::Failed(statement);
-            s.transaction = IDLE;
-            judging::watch(s, w);
-            true
-        }
-        other => {
-            s.begun = other;
-            false
-        }
+fn set_status(s: &mut Session, status: u8) {
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.txn.status = status;
     }
 }

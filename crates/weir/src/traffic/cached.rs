@@ -1,5 +1,5 @@
 //! A session and the cache of answers: what it is answered from memory, what of its answers is stored, and what its writes make untrue.
-//! The protocol is `policy::cache`'s, what is kept lies in `answers`.
+//! The protocol is `weir_cache`'s, what is kept lies in `answers`.
 //!
 //! Only with nothing under way: then one of our answers stands where one of the server's would, and a session's own writes are settled. In
 //! transactions only while no server knows of them (`begun`). Without a cache all of this is one look at a pointer.
@@ -10,14 +10,15 @@ mod writes;
 
 use crate::client::flow::Flow;
 use crate::client::session::cached::{Capture, Fetched};
-use crate::client::session::{Begun, FAILED, IDLE, Own, Session};
-use crate::client::statements::{self, Prepared, Statement};
+use crate::client::session::{Begun, FAILED, IDLE, Own, Server, Session};
+use crate::client::statements::{Prepared, Statement};
 use crate::monitor::metrics::Metric;
-use crate::monitor::statement_log::{self, Source};
+use crate::monitor::statement_log;
 use crate::process::worker::Worker;
 use crate::server::answers::{Answer, Answers, Caching, Key, WHO_BYTES};
 use crate::traffic::ahead::{self, Ahead};
 use crate::traffic::batch::Batch;
+use crate::traffic::unit::{Concern, Ended, Unit};
 use crate::traffic::{begun, causal, judging};
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
@@ -25,8 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stored::Look;
-use weir_policy::cache::{Deps, Outcome, Reads, Slot, bind_holds_a_moment, says_a_moment};
-use weir_policy::config::PoolMode;
+use weir_cache::{Deps, Reads, Slot, bind_holds_a_moment, says_a_moment};
+use weir_config::PoolMode;
 use weir_policy::prepared::{self, Shape};
 use weir_policy::transaction;
 use weir_sql::facts::Begin;
@@ -68,7 +69,7 @@ pub fn on_query(s: &mut Session, w: &Rc<Worker>, statement: &Statement, header: 
 #[inline]
 pub fn on_batch(s: &mut Session, w: &Rc<Worker>) -> Option<Flow> {
     // Within a run the answer to which is expected, nothing changes.
-    if w.shared.answers.is_none() || !s.replies.is_settled() {
+    if w.shared.answers.is_none() || !s.replies().is_settled() {
         return None;
     }
     let before = s.cached.capture.take();
@@ -130,7 +131,7 @@ fn ask_batch(s: &mut Session, w: &Rc<Worker>, before: Option<Box<Capture>>) -> O
 /// That one was not begun by its client.
 fn shares_snapshot(s: &mut Session, w: &Worker) -> bool {
     let reads_committed = transaction::may_ask_memory(Begin::default(), judging::defaults(s, w), true);
-    !reads_committed || (!s.begun.is_open() && s.transaction == IDLE && ahead::look(s, w) != Ahead::Reads)
+    !reads_committed || (!s.begun.is_open() && s.transaction() == IDLE && ahead::look(s, w) != Ahead::Reads)
 }
 
 /// What came of looking further for an answer that our memory does not have.
@@ -153,7 +154,7 @@ fn seek(
     let before = before.filter(|before| before.key == key);
     let deps = match (&w.stores, &before) {
         // In this order: who publishes another catalog changes the database's slot after it.
-        (None, _) => answers.versions.begin(slots).filter(|_| s.pools.known.edition() == s.place.edition()),
+        (None, _) => answers.versions.begin(slots).filter(|_| s.pools.known.edition() == s.reads.place.edition()),
         // The store was asked, and the message has not left since.
         (Some(_), Some(before)) => Some(before.deps.clone()),
         (Some(stores), None) => match stored::look(s, w, answers, stores, &key, slots) {
@@ -176,7 +177,11 @@ fn prepared_for(s: &Session, w: &Worker, batch: &Batch<'_>) -> Option<(Rc<Prepar
         Some(_) => return None,
         // Nobody knows whether an answer is what was told.
         None => {
-            let own = if batch.name.is_empty() { s.unnamed.as_ref()? } else { s.named.get(prepared::key(batch.name))? };
+            let own = if batch.name.is_empty() {
+                s.statements.unnamed.as_ref()?
+            } else {
+                s.statements.named.get(prepared::key(batch.name))?
+            };
             (own.told != Shape::UNKNOWN && own.told != Shape::VAST).then(|| (own.prepared.clone(), own.told))?
         }
     };
@@ -191,16 +196,16 @@ fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8],
     s.begun.read();
     causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
-    statement_log::sent(s, w, Source::Message("Execute: ", &prepared));
-    s.portal = None;
+    statement_log::answered_by_cache(s, w, &prepared);
+    s.statements.portal = None;
     if has_parse {
-        (s.unnamed, s.unnamed_on_link) = (Some(Own::new(prepared)), false);
+        (s.statements.unnamed, s.statements.is_unnamed_on_server) = (Some(Own::new(prepared)), false);
         s.say_bare(w, back::PARSE_COMPLETE);
     }
     s.say_bare(w, back::BIND_COMPLETE);
     s.down.extra(&w.buffers).extend_from_slice(bytes);
     if is_synced {
-        s.only_reads = false;
+        s.reads.only_reads = false;
         s.say_ready(w);
     }
     for (at, header) in headers[..count].iter().enumerate() {
@@ -214,10 +219,10 @@ fn give_batch(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, bytes: &[u8],
 
 #[inline]
 fn may_ask(s: &mut Session, w: &Worker) -> bool {
-    s.replies.is_settled()
+    s.replies().is_settled()
         && s.may_speak()
-        && !s.state.is_unsure()
-        && s.state.kept().is_none()
+        && !s.is_unsure()
+        && s.kept().is_none()
         && s.pools.limits.get().mode != PoolMode::Session
         && !s.reads_otherwise()
         && may_ask_here(s, w)
@@ -226,11 +231,11 @@ fn may_ask(s: &mut Session, w: &Worker) -> bool {
 /// True if the session is outside of transactions, or in one that no server knows of and that has no snapshot of its own.
 #[inline]
 fn may_ask_here(s: &mut Session, w: &Worker) -> bool {
-    match (&s.begun, s.transaction) {
+    match (&s.begun, s.transaction()) {
         (Begun::No, IDLE) => true,
         (Begun::Held(begin) | Begun::Reading(begin), _) => {
             let begin = begun::options_of(begin);
-            transaction::may_ask_memory(begin, judging::defaults(s, w), s.causal.sees_on(w))
+            transaction::may_ask_memory(begin, judging::defaults(s, w), s.reads.causal.sees_on(w))
         }
         (Begun::No | Begun::Failed(_) | Begun::Sent(_), _) => false,
     }
@@ -276,7 +281,7 @@ fn give(s: &mut Session, w: &Worker, header: Header, bytes: &[u8], round: u64) -
     causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
     statement_log::answered(s, w);
-    (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
+    (s.statements.unnamed, s.statements.is_unnamed_on_server, s.statements.portal) = (None, false, None);
     s.down.extra(&w.buffers).extend_from_slice(bytes);
     s.say_ready(w);
     s.up.eat(header);
@@ -301,7 +306,7 @@ fn find(s: &mut Session, w: &Worker, answers: &Answers, key: &[u8]) -> Found {
     let is_fresh = fresh::is_fresh(s, w);
     match answers.get(key, w.now_ms()) {
         // Who has a link by now has waited.
-        Some(_) if !is_fresh && s.link.is_none() && fresh::must_wait(s, w) => return Found::Unproven,
+        Some(_) if !is_fresh && !s.has_server() && fresh::must_wait(s, w) => return Found::Unproven,
         Some(answer) if is_fresh => {
             s.cached.wait = None;
             return Found::Answer(answer);
@@ -342,7 +347,7 @@ fn prepare(
         return None;
     };
     // After the stamps: with another catalog by now it may be made of other tables.
-    if s.pools.known.edition() != s.place.edition() {
+    if s.pools.known.edition() != s.reads.place.edition() {
         return None;
     }
     s.cached.capture = Some(Box::new(Capture {
@@ -419,15 +424,42 @@ fn slots_read(s: &Session, w: &Worker, answers: &Answers, caching: &Caching, pla
         let shared = [versions.of_all(), versions.of_database(&s.pools.database)];
         shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid))).collect::<Rc<[Slot]>>()
     });
-    if s.pools.known.edition() == s.place.edition() {
+    if s.pools.known.edition() == s.reads.place.edition() {
         caching.reads.note(place, slots.clone());
     }
     slots
 }
 
+/// The concern of this module.
+pub struct QueryCache;
+
+impl Concern for QueryCache {
+    #[inline]
+    fn sent(s: &mut Session, w: &Rc<Worker>, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(statement) => sent(s, w, statement),
+            Unit::Bind { statement, .. } | Unit::BindUnknown(statement) | Unit::Call(statement) => bound(s, w, statement),
+            Unit::Garbled => refused(s, w),
+            Unit::Parse(_) | Unit::Execute => {}
+        }
+    }
+
+    #[inline]
+    fn ready(s: &mut Session, w: &Rc<Worker>, ended: Ended) {
+        match ended {
+            Ended::ForClient(status) => ready(s, w, status),
+            Ended::BySync(status) => synced(s, w, status),
+        }
+    }
+
+    fn lost(s: &mut Session, w: &Rc<Worker>) {
+        lost(s, w);
+    }
+}
+
 /// A statement is about to be sent over the session's link: what it may change is noted, and an answer that may be stored is expected.
 #[inline]
-pub fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
+fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
     let Some(answers) = &w.shared.answers else { return };
     if statement.caching.is_none() {
         // By its text an answer was expected; by now nothing is known of it.
@@ -452,7 +484,7 @@ fn forget_waits(s: &mut Session) {
 
 /// What executes a statement later is about to be sent: a Bind.
 #[inline]
-pub fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
+fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
     let Some(answers) = &w.shared.answers else { return };
     if statement.caching.is_none() {
         give_up(s, w);
@@ -467,17 +499,9 @@ pub fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
     }
 }
 
-/// Something of which nothing is known is about to be sent: it may write anything.
-#[inline]
-pub fn unread(s: &mut Session, w: &Worker) {
-    if w.shared.answers.is_some() {
-        bound(s, w, &statements::unknown());
-    }
-}
-
 /// The question of an answer that may be stored is about to be sent: a standby must show what the last change of its tables needs.
 fn expect(s: &mut Session, w: &Worker, answers: &Answers) {
-    let (Some(link), Some(capture)) = (&s.link, &mut s.cached.capture) else { return };
+    let (Some(Server { link, .. }), Some(capture)) = (&s.server, &mut s.cached.capture) else { return };
     let needed = answers.versions.round_needed(&capture.deps);
     if link.is_to_primary(w) || causal::covers(w, link, needed) {
         capture.since = Some(w.reactor.now());
@@ -492,7 +516,7 @@ fn expect(s: &mut Session, w: &Worker, answers: &Answers) {
 /// Copies a message of the server's that belongs to an answer to be stored. False: more of it must arrive first.
 #[inline]
 pub fn watch(s: &mut Session, w: &Worker, header: Header) -> bool {
-    if s.cached.capture.is_none() || s.replies.is_our_turn() { true } else { copy(s, w, header) }
+    if s.cached.capture.is_none() || s.replies().is_our_turn() { true } else { copy(s, w, header) }
 }
 
 /// True if the messages of an answer are looked at one by one.
@@ -527,9 +551,9 @@ fn copy(s: &mut Session, w: &Worker, header: Header) -> bool {
 
 /// A client's statement is over, before it hears of it: the answer is stored, and writes are settled.
 #[inline]
-pub fn ready(s: &mut Session, w: &Worker, status: u8) {
+fn ready(s: &mut Session, w: &Worker, status: u8) {
     note_rest(s, status);
-    let has_something = s.cached.capture.is_some() || s.cached.ending || !s.cached.wrote.is_empty() || s.cached.raised.is_some();
+    let has_something = s.cached.capture.is_some() || s.upstream().is_some_and(|upstream| !upstream.writes.is_empty());
     if has_something || s.cached.spared_at.is_some() {
         close(s, w, status);
     }
@@ -552,9 +576,9 @@ fn store(s: &Session, w: &Worker, capture: Capture, status: u8) {
     let Capture { key, deps, mut flight, bytes, since, is_whole, bytes_max: _ } = capture;
     let Some(answers) = &w.shared.answers else { return };
     // Other sessions begin with other settings than this link did: `ALTER ROLE ... SET`.
-    let is_of_before = s.link.as_ref().is_some_and(|link| link.card.doomed.load(Ordering::SeqCst));
+    let is_of_before = s.link().is_some_and(|link| link.card.doomed.load(Ordering::SeqCst));
     // Within a transaction it is what that began with: no other read is asked for there.
-    let is_fine = is_whole && status != FAILED && !s.state.is_unsure() && !is_of_before;
+    let is_fine = is_whole && status != FAILED && !s.is_unsure() && !is_of_before;
     if let Some(since) = since.filter(|_| is_fine) {
         let took_us = w.reactor.now().saturating_duration_since(since).as_micros() as u64;
         let (database, user) = (s.pools.database.clone(), s.pools.user.clone());
@@ -599,30 +623,18 @@ pub fn skipped(s: &mut Session) {
 }
 
 /// A Sync of ours has ended an implicit transaction, whose last messages wait for none of the client's.
-pub fn synced(s: &mut Session, w: &Worker, status: u8) {
+fn synced(s: &mut Session, w: &Worker, status: u8) {
     note_rest(s, status);
-    let has_something = s.cached.ending || !s.cached.wrote.is_empty() || s.cached.raised.is_some();
+    let has_something = s.upstream().is_some_and(|upstream| !upstream.writes.is_empty());
     if has_something && status == IDLE {
         settle(s, w);
     }
 }
 
-/// What was under way has changed nothing, and is sent again elsewhere.
-pub fn undone(s: &mut Session) {
-    s.cached.wrote.clear();
-    (s.cached.ending, s.cached.rolls_back) = (false, false);
-    if let Some(raised) = s.cached.raised.take() {
-        s.cached.room = raised.settle(Outcome::RolledBack);
-    }
-}
-
-/// The link is gone. What was under way may still be carried out (`Raised` is dropped unsettled); what was only written is not.
+/// The server connection is gone, and with it what was written over it: that may still be carried out (`Raised` is dropped unsettled).
 pub fn lost(s: &mut Session, w: &Worker) {
     let Some(answers) = &w.shared.answers else { return };
-    s.cached.wrote.clear();
-    s.cached.raised = None;
     refused(s, w);
-    (s.cached.ending, s.cached.rolls_back) = (false, false);
     // A server that went down may have lost what it had not flushed.
     answers.doubt_all(w.shared.positions.next_round());
 }

@@ -5,27 +5,28 @@ use crate::client::session::Session;
 use crate::client::session::causal::Causal;
 pub use crate::client::session::causal::SETTING;
 use crate::control::mail::Order;
-use crate::io::reactor::parked;
 use crate::process::worker::Worker;
 use crate::server::pool::link::Link;
 use std::time::Instant;
-use weir_policy::causal::{CausalReads, Covers, Life, Nodes, Seen, Throw};
+use weir_config::CausalReads;
+use weir_io::reactor::parked;
+use weir_policy::causal::{Covers, Life, Nodes, Seen, Throw};
 use weir_policy::cluster::ClusterView;
 
 /// The server of the session's link has said something, which is about to reach the client.
 #[inline]
 pub fn heard(s: &mut Session, w: &Worker) {
     let positions = &w.shared.positions;
-    let is_off = s.causal.mode(w) == CausalReads::Off;
-    s.causal.missed |= is_off;
-    let Some(link) = &s.link else { return };
+    let is_off = s.reads.causal.mode(w) == CausalReads::Off;
+    s.reads.causal.missed |= is_off;
+    let Some(link) = s.link() else { return };
     if is_off && !positions.is_global() {
         return;
     }
     let next = positions.next_round();
     let node = link.card.address.node;
     if link.is_to_primary(w) {
-        s.causal.seen.heard_primary(next);
+        s.reads.causal.seen.heard_primary(next);
         if positions.is_global() {
             positions.tell_primary(next);
         }
@@ -34,7 +35,7 @@ pub fn heard(s: &mut Session, w: &Worker) {
         let (life, covers) = positions.standing(node);
         // Another life's word is nobody's, and neither is that of a link whose life is not known.
         let covers = if life == standby.1 { covers.standbys } else { 0 };
-        s.causal.seen.heard_standby(standby, covers, next);
+        s.reads.causal.seen.heard_standby(standby, covers, next);
         if positions.is_global() {
             positions.tell_standby(standby, covers, next);
         }
@@ -48,12 +49,12 @@ pub fn heard(s: &mut Session, w: &Worker) {
 #[inline]
 pub fn heard_from_memory(s: &mut Session, w: &Worker, round: u64) {
     let positions = &w.shared.positions;
-    let is_off = s.causal.mode(w) == CausalReads::Off;
-    s.causal.missed |= is_off;
+    let is_off = s.reads.causal.mode(w) == CausalReads::Off;
+    s.reads.causal.missed |= is_off;
     if is_off && !positions.is_global() {
         return;
     }
-    s.causal.seen.heard_primary(round);
+    s.reads.causal.seen.heard_primary(round);
     if positions.is_global() {
         positions.tell_primary(round);
     }
@@ -65,32 +66,32 @@ pub fn heard_from_memory(s: &mut Session, w: &Worker, round: u64) {
 /// A statement that a standby may answer is about to be routed: notes what its answer must show.
 #[inline]
 pub fn begin_read(s: &mut Session, w: &Worker) {
-    let mode = s.causal.mode(w);
-    s.causal.is_careful = mode != CausalReads::Off;
-    s.causal.must_show = match mode {
+    let mode = s.reads.causal.mode(w);
+    s.reads.causal.is_careful = mode != CausalReads::Off;
+    s.reads.causal.must_show = match mode {
         CausalReads::Off => Seen::default(),
         mode => {
-            if std::mem::take(&mut s.causal.missed) {
-                s.causal.seen.heard_primary(w.shared.positions.next_round());
+            if std::mem::take(&mut s.reads.causal.missed) {
+                s.reads.causal.seen.heard_primary(w.shared.positions.next_round());
             }
-            if mode == CausalReads::Global { w.shared.positions.told() } else { s.causal.seen }
+            if mode == CausalReads::Global { w.shared.positions.told() } else { s.reads.causal.seen }
         }
     };
-    let Causal { stint, seen, must_show, .. } = &mut s.causal;
+    let Causal { stint, seen, must_show, .. } = &mut s.reads.causal;
     if must_show.is_empty() {
-        s.causal.dice = w.dice();
+        s.reads.causal.dice = w.dice();
     } else if stint.read(seen, w.shared.positions.answered_round()) == Throw::New {
-        s.causal.dice = w.even_dice();
+        s.reads.causal.dice = w.even_dice();
     }
 }
 
 /// The round that an answer from memory must show all of that was visible then.
 #[inline]
 pub fn round_to_show(s: &Session, w: &Worker) -> u64 {
-    match s.causal.mode(w) {
+    match s.reads.causal.mode(w) {
         CausalReads::Off => 0,
-        CausalReads::Session if s.causal.missed => w.shared.positions.next_round(),
-        CausalReads::Session => s.causal.seen.round(),
+        CausalReads::Session if s.reads.causal.missed => w.shared.positions.next_round(),
+        CausalReads::Session => s.reads.causal.seen.round(),
         CausalReads::Global => w.shared.positions.told().round(),
     }
 }
@@ -98,13 +99,13 @@ pub fn round_to_show(s: &Session, w: &Worker) -> u64 {
 /// The nodes that show what the statement must show.
 #[inline]
 pub fn fit(s: &Session, w: &Worker, view: &ClusterView) -> Nodes {
-    if s.causal.is_free() {
+    if s.reads.causal.is_free() {
         return Nodes::ALL;
     }
     let mut fit = Nodes::NONE;
     for (at, node) in view.nodes.iter().enumerate() {
         let (life, covers) = w.shared.positions.standing(node.id);
-        let need = s.causal.must_show.need((node.id, life));
+        let need = s.reads.causal.must_show.need((node.id, life));
         // The primary shows all that it said, but a commit that waits for a standby others show first.
         let is_fit = if view.primary == Some(at) { w.shared.positions.primary_shows(need.standbys) } else { covers.reach(need) };
         if is_fit {
@@ -118,7 +119,7 @@ pub fn fit(s: &Session, w: &Worker, view: &ClusterView) -> Nodes {
 pub fn hopeful(s: &Session, w: &Worker, view: &ClusterView) -> Nodes {
     let wait_ms = w.peek_config().routing.causal_wait_ms;
     let mut hopeful = Nodes::NONE;
-    if wait_ms == 0 || s.causal.is_free() {
+    if wait_ms == 0 || s.reads.causal.is_free() {
         return hopeful;
     }
     let now_ms = w.millis(w.reactor.now());
@@ -148,11 +149,11 @@ pub enum Shown {
 /// Whether this link to a standby shows what the statement must show.
 #[inline]
 pub fn shown_by(s: &Session, w: &Worker, link: &Link) -> Shown {
-    if !s.causal.is_careful {
+    if !s.reads.causal.is_careful {
         return Shown::All;
     }
     let Standing { life, covers, is_proven } = standing(w, link);
-    let need = s.causal.must_show.need((link.card.address.node, life));
+    let need = s.reads.causal.must_show.need((link.card.address.node, life));
     match is_proven {
         true if covers.reach(need) => Shown::All,
         false if need == Covers::default() && life != 0 => Shown::Unproven,

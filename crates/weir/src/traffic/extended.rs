@@ -6,27 +6,28 @@
 use crate::client::flow::Flow;
 use crate::client::inventory;
 use crate::client::local::Local;
-use crate::client::session::{Change, Own, Portal, Refusal, Session};
+use crate::client::session::{Change, Own, Portal, Refusal, Server, Session, Skip};
 use crate::client::statements::{self, Prepared, Statement};
+use crate::client::upstream::Gate;
 use crate::monitor::fault::{Fault, garbled, sqlstate};
 use crate::monitor::metrics::Metric;
-use crate::monitor::statement_log::{self, Source};
 use crate::monitor::stats::Stat;
 use crate::process::worker::Worker;
 use crate::traffic::aim::{self, hold, refusal};
 use crate::traffic::answer;
-use crate::traffic::begun;
 use crate::traffic::cached;
+use crate::traffic::concern;
 use crate::traffic::sequences;
 use crate::traffic::shapes;
 use crate::traffic::signals;
 use crate::traffic::timing;
+use crate::traffic::unit::Unit;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name};
 use weir_policy::replies::Expect;
-use weir_sql::facts::{Keeps, Leaves, Verb};
+use weir_sql::facts::{Keeps, Leaves};
 use weir_wire::back::Report;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
 use weir_wire::write;
@@ -56,11 +57,11 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     if is_named && s.is_in_doubt(key) {
         return Ok(Flow::Hold);
     }
-    let is_taken = is_named && (s.named.contains_key(key) || s.state.by_sql.has(key));
+    let is_taken = is_named && (s.statements.named.contains_key(key) || s.state.by_sql.has(key));
     let name: Option<Box<[u8]>> = is_named.then(|| key.into());
     let mut statements = w.statements.borrow_mut();
     // While it is not known what a session has set, no statement analysed for others means the same to it.
-    let prepared = if s.state.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning) };
+    let prepared = if s.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning) };
     drop(statements);
     let Some(prepared) = prepared else {
         return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
@@ -100,8 +101,7 @@ fn parse_taken(s: &mut Session, w: &Rc<Worker>, header: Header, prepared: &Rc<Pr
             return Ok(flow);
         }
         prepare_on_link(s, w, prepared);
-        s.bringing.push_back((s.segment, prepared.id));
-        s.replies.push(Expect::ParseOurs);
+        expect_brought(s, prepared.id);
     }
     refuse(s, w, header, fault)
 }
@@ -111,40 +111,47 @@ fn already_exists(name: &[u8]) -> Fault {
     Fault::error(sqlstate::DUPLICATE_STATEMENT, text)
 }
 
-fn parse_unnamed(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared>) {
-    statement_log::sent(s, w, Source::Message("Parse: ", &prepared));
-    if let Some(link) = &mut s.link {
+fn parse_unnamed(s: &mut Session, w: &Rc<Worker>, header: Header, prepared: Rc<Prepared>) {
+    concern::sent(s, w, header, Unit::Parse(&prepared));
+    if let Some(link) = s.link_mut() {
         link.unnamed = Some((prepared.id, Shape::UNKNOWN));
     }
-    s.unnamed_on_link = false;
-    let before = s.unnamed.replace(Own::new(prepared));
+    s.statements.is_unnamed_on_server = false;
+    let before = s.statements.unnamed.replace(Own::new(prepared));
     s.enter(Change::Unnamed { before });
-    s.replies.push(Expect::Parse);
-    s.flushed = false;
+    s.expect_more(Expect::Parse);
     s.up.pass(header, &w.buffers);
 }
 
 /// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
 /// forgotten that the link knows the statement.
-fn parse_named(s: &mut Session, w: &Worker, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
+fn parse_named(s: &mut Session, w: &Rc<Worker>, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
     s.pools.stats.add(Stat::ClientParses, 1);
-    statement_log::sent(s, w, Source::Message("Parse: ", &prepared));
+    concern::sent(s, w, header, Unit::Parse(&prepared));
     let id = prepared.id;
-    let before = s.named.insert(name.clone(), Own::new(prepared.clone()));
+    let before = s.statements.named.insert(name.clone(), Own::new(prepared.clone()));
     s.up.eat(header);
     prepare_on_link(s, w, &prepared);
     let is_described = shapes::is_described_next(s, &name);
     s.enter(Change::Named { name, before, made: Some(id) });
-    s.replies.push(Expect::Parse);
+    s.expect_more(Expect::Parse);
     if !is_described {
         shapes::ask(s, w, &prepared, false);
     }
-    s.flushed = false;
+}
+
+/// A Parse of ours is on its way.
+fn expect_brought(s: &mut Session, id: StatementId) {
+    let segment = s.statements.segment;
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.brought.parses.push_back((segment, id));
+        upstream.replies.push(Expect::ParseOurs);
+    }
 }
 
 /// Writes Close and Parse of a statement, and Close of the one that makes room for it. The caller notes what the Parse is.
 fn prepare_on_link(s: &mut Session, w: &Worker, prepared: &Prepared) {
-    let Some(link) = &mut s.link else { return };
+    let Some(Server { link, upstream }) = &mut s.server else { return };
     s.pools.stats.add(Stat::ServerParses, 1);
     let max = w.peek_config().pool.prepared_max as usize;
     let need = link.known.touch(prepared.id, max);
@@ -153,10 +160,10 @@ fn prepare_on_link(s: &mut Session, w: &Worker, prepared: &Prepared) {
         && evict != prepared.id
     {
         write_close(extra, evict);
-        s.replies.push(Expect::CloseOurs);
+        upstream.replies.push(Expect::CloseOurs);
     }
     write_close(extra, prepared.id);
-    s.replies.push(Expect::CloseOurs);
+    upstream.replies.push(Expect::CloseOurs);
     write_parse(extra, prepared.id, &prepared.tail);
 }
 
@@ -182,7 +189,7 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
     let Some((name, _)) = split_cstr(body_here) else {
         return without_names(s, w, header, body_here.len());
     };
-    if s.named.contains_key(key(name)) || name.starts_with(NAME_PREFIX) {
+    if s.statements.named.contains_key(key(name)) || name.starts_with(NAME_PREFIX) {
         let fault = already_exists(name);
         return refuse(s, w, header, fault);
     }
@@ -192,17 +199,16 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
     }
     inventory::keep(s, w, Some(Keeps::Unread));
     if is_unnamed {
-        let before = s.unnamed.take();
+        let before = s.statements.unnamed.take();
         s.enter(Change::Unnamed { before });
-        s.unnamed_on_link = true;
-        if let Some(link) = &mut s.link {
+        s.statements.is_unnamed_on_server = true;
+        if let Some(link) = s.link_mut() {
             link.unnamed = None;
         }
     } else {
         s.enter(Change::Nothing);
     }
-    s.replies.push(Expect::Parse);
-    s.flushed = false;
+    s.expect_more(Expect::Parse);
     s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
 }
@@ -216,16 +222,16 @@ pub fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Resu
 fn refuse_behind(s: &mut Session, w: &Worker, header: Header, parameters: Option<Rc<[u8]>>, fault: Fault) -> Result<Flow, Fault> {
     s.up.eat(header);
     cached::refused(s, w);
-    if s.link.is_some() {
+    if let Some(Server { upstream, .. }) = &mut s.server {
         // Under a name: a Parse without one would drop the unnamed statement before it fails.
         write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
-        s.replies.push(Expect::Refused);
-        s.flushed = false;
-        s.refusals.push_back(Refusal { parameters, fault });
+        upstream.replies.push(Expect::Refused);
+        upstream.is_flushed = false;
+        upstream.brought.refusals.push_back(Refusal { parameters, fault });
     } else {
         shapes::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
-        s.discarding = true;
+        s.intake.skip = Skip::ToSync;
     }
     Ok(Flow::Next)
 }
@@ -236,9 +242,9 @@ fn parse_local(s: &mut Session, w: &Worker, header: Header, name: Option<Box<[u8
     }
     match name {
         Some(name) => {
-            s.named.insert(name, Own::new(prepared));
+            s.statements.named.insert(name, Own::new(prepared));
         }
-        None => s.unnamed = Some(Own::new(prepared)),
+        None => s.statements.unnamed = Some(Own::new(prepared)),
     }
     s.up.eat(header);
     s.say_bare(w, back::PARSE_COMPLETE);
@@ -256,10 +262,9 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         return Ok(Flow::Hold);
     }
     let is_unnamed = name.is_empty();
-    let own = if is_unnamed { s.unnamed.as_ref() } else { s.named.get(key) };
+    let own = if is_unnamed { s.statements.unnamed.as_ref() } else { s.statements.named.get(key) };
     let Some((prepared, told)) = own.map(Own::used) else {
         if is_on_link_only(s, name) {
-            inventory::note_bound_by_sql(s);
             return pass_unknown(s, w, header, Expect::Bind);
         }
         let fault = no_such_statement(name);
@@ -279,7 +284,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if let Some(flow) = aim::at(s, w, unknown.as_ref().unwrap_or(&prepared.statement))? {
         return Ok(flow);
     }
-    s.portal = s.portal.take().filter(|_| portal_bytes > 0);
+    s.statements.portal = s.statements.portal.take().filter(|_| portal_bytes > 0);
     if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
@@ -287,7 +292,7 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
         return Ok(Flow::More);
     }
     let (hit, prepared) = signals::of_bind(s, w, prepared, header);
-    let prepared = match bring(s, w, prepared, told, is_unnamed) {
+    let prepared = match bring(s, w, prepared, told, is_unnamed, None) {
         Brought::Here(prepared) => prepared,
         Brought::Soon => return Ok(hold(s, w)),
         Brought::Changed => return refuse(s, w, header, shapes::changed()),
@@ -335,15 +340,9 @@ fn too_long(what: &str, limit: usize) -> Fault {
 
 /// A Bind is about to be sent. `statement`: what is known of it, which may be nothing.
 fn note_bound(s: &mut Session, w: &Rc<Worker>, prepared: &Rc<Prepared>, statement: &Statement, header: Header) {
-    cached::bound(s, w, statement);
-    begun::note_write(s, w, statement);
-    sequences::note(s, w, statement);
-    inventory::note_bind(s, w, statement, &prepared.tail, header);
-    s.verb_bound |= prepared.statement.is_barrier;
-    statement_log::sent(s, w, Source::Message("Bind: ", prepared));
-    s.bound = Some(prepared.clone());
-    s.replies.push(Expect::Bind);
-    s.flushed = false;
+    concern::sent(s, w, header, Unit::Bind { prepared, statement });
+    s.statements.bound = Some(prepared.clone());
+    s.expect_more(Expect::Bind);
 }
 
 /// The head of a Bind under the statement's name on the servers.
@@ -376,14 +375,21 @@ enum Brought {
     Behind,
 }
 
-/// Prepares a statement on the link if the link lacks it as the client was `told` of it.
-fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, told: Shape, is_unnamed: bool) -> Brought {
+/// Prepares a statement on the link if the link lacks it as the client was `told` of it. `parameters`: of a statement that is described, which
+/// its client hears again if it is refused.
+fn bring(
+    s: &mut Session,
+    w: &Worker,
+    prepared: Rc<Prepared>,
+    told: Shape,
+    is_unnamed: bool,
+    parameters: Option<Rc<[u8]>>,
+) -> Brought {
     let id = prepared.id;
     let is_doubtful = s.is_parse_in_doubt(id);
-    let was_asked = s.asked.take() == Some(id);
-    s.asked_to_describe = None;
-    let is_alone = s.replies.is_only_ours();
-    let Some(link) = &mut s.link else { return Brought::Here(prepared) };
+    let Some(Server { link, upstream }) = &mut s.server else { return Brought::Here(prepared) };
+    let was_asked = upstream.brought.asked.take().is_some_and(|asked| asked.id == id);
+    let is_alone = upstream.replies.is_only_ours();
     let is_there = match link.unnamed {
         Some((unnamed, shape)) if is_unnamed => unnamed == id && told.allows(shape),
         _ => !is_unnamed && link.known.use_if_known(id, told),
@@ -392,11 +398,12 @@ fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, told: Shape, is_un
         return Brought::Here(prepared);
     }
     if was_asked {
-        return if s.net.on_changed(s.transaction) { Brought::Behind } else { Brought::Changed };
+        let is_behind = s.net.on_changed(upstream.is_on_standby(), upstream.txn.status);
+        return if is_behind { Brought::Behind } else { Brought::Changed };
     }
     let prepared = analysed_now(s, w, prepared);
     if is_unnamed {
-        if let Some(link) = &mut s.link {
+        if let Some(link) = s.link_mut() {
             link.unnamed = Some((prepared.id, Shape::UNKNOWN));
         }
         write::parse(s.up.extra(&w.buffers), b"", &prepared.tail);
@@ -404,13 +411,12 @@ fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, told: Shape, is_un
         prepare_on_link(s, w, &prepared);
     }
     w.count(Metric::ParsesAdded);
-    s.bringing.push_back((s.segment, prepared.id));
-    s.replies.push(Expect::ParseOurs);
+    expect_brought(s, prepared.id);
     if !told.can_change() {
         return Brought::Here(prepared);
     }
     shapes::ask(s, w, &prepared, is_unnamed);
-    shapes::wait(s, w, prepared.id, is_alone);
+    shapes::wait(s, w, prepared.id, is_alone, parameters);
     Brought::Soon
 }
 
@@ -418,14 +424,14 @@ fn bring(s: &mut Session, w: &Worker, prepared: Rc<Prepared>, told: Shape, is_un
 /// it goes on under another number.
 fn analysed_now(s: &mut Session, w: &Worker, prepared: Rc<Prepared>) -> Rc<Prepared> {
     let Some(meaning) = prepared.meaning else { return prepared };
-    let is_own = s.state.is_own();
+    let is_own = s.is_own();
     if meaning == s.state.meaning && !is_own {
         return prepared;
     }
     let mut statements = w.statements.borrow_mut();
     let made = if is_own { statements.fresh_parse(&prepared.tail) } else { statements.of_parse(&prepared.tail, s.state.meaning) };
     let Some(made) = made else { return prepared };
-    let named = s.named.values_mut().chain(s.unnamed.iter_mut());
+    let named = s.statements.named.values_mut().chain(s.statements.unnamed.iter_mut());
     for own in named.filter(|own| Rc::ptr_eq(&own.prepared, &prepared)) {
         own.prepared = made.clone();
     }
@@ -436,9 +442,9 @@ fn analysed_now(s: &mut Session, w: &Worker, prepared: Rc<Prepared>) -> Rc<Prepa
 /// here. On a link that has nothing of this session's it would be another client's.
 fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
     if name.is_empty() {
-        return s.unnamed_on_link;
+        return s.statements.is_unnamed_on_server;
     }
-    let may_be = s.state.by_sql.has(key(name)) || s.state.is_unsure() || !s.state.stuck.is_empty();
+    let may_be = s.state.by_sql.has(key(name)) || s.is_unsure() || !s.stuck().is_empty();
     may_be && !name.starts_with(NAME_PREFIX)
 }
 
@@ -469,18 +475,20 @@ pub fn in_words_of_client(named: &HashMap<Box<[u8]>, Own>, report: &Report<'_>) 
 
 /// Sends a message about something we do not know: to the link in use, else to the primary.
 fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect) -> Result<Flow, Fault> {
-    let waits_for_begin = s.begun.is_open() && !s.replies.is_unsynced();
+    let waits_for_begin = s.begun.is_open() && !s.replies().is_unsynced();
     // A link that was brought to the session's settings first has its statements yet to get.
-    let lacks = s.link.as_ref().is_some_and(|link| !Arc::ptr_eq(&link.by_sql, &s.state.by_sql));
+    let lacks = s.link().is_some_and(|link| !Arc::ptr_eq(&link.by_sql, &s.state.by_sql));
     let is_bind = expect == Expect::Bind;
-    if s.link.is_none() || waits_for_begin || is_bind || lacks {
+    if !s.has_server() || waits_for_begin || is_bind || lacks {
         let held = begin_unknown(s, w, header, is_bind)?;
         if let Some(flow) = held {
             return Ok(flow);
         }
     }
-    s.replies.push(expect);
-    s.flushed = false;
+    if expect == Expect::Execute {
+        concern::sent(s, w, header, Unit::Execute);
+    }
+    s.expect_more(expect);
     s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
 }
@@ -496,9 +504,7 @@ fn begin_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, is_bind: bool)
         if let Some(fault) = sequences::refusal(s, w, &statement) {
             return refuse(s, w, header, fault).map(Some);
         }
-        cached::unread(s, w);
-        begun::note_write(s, w, &statement);
-        sequences::note(s, w, &statement);
+        concern::sent(s, w, header, Unit::BindUnknown(&statement));
     }
     Ok(None)
 }
@@ -547,7 +553,7 @@ fn bind_local(s: &mut Session, w: &Worker, header: Header, prepared: Rc<Prepared
         Ok(formats) => formats,
         Err(text) => return refuse(s, w, header, Fault::garbled(text)),
     };
-    s.portal = Some(Portal { prepared, formats, done: false });
+    s.statements.portal = Some(Portal { prepared, formats, done: false });
     s.up.eat(header);
     s.say_bare(w, back::BIND_COMPLETE);
     Ok(Flow::Next)
@@ -563,7 +569,7 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         Err(fault) => return refuse(s, w, header, fault),
     };
     if kind == b'P' {
-        if name.is_empty() && s.portal.is_some() {
+        if name.is_empty() && s.statements.portal.is_some() {
             return Ok(describe_local(s, w, header));
         }
         return pass_unknown(s, w, header, Expect::Describe);
@@ -573,7 +579,7 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         return Ok(Flow::Hold);
     }
     let is_unnamed = name.is_empty();
-    let own = if is_unnamed { s.unnamed.clone() } else { s.named.get(key).cloned() };
+    let own = if is_unnamed { s.statements.unnamed.clone() } else { s.statements.named.get(key).cloned() };
     let Some(Own { prepared, told, parameters }) = own else {
         if is_on_link_only(s, name) {
             return pass_unknown(s, w, header, Expect::Describe);
@@ -593,17 +599,13 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
     if let Some(flow) = aim::at(s, w, &prepared.statement)? {
         return Ok(flow);
     }
-    let prepared = match bring(s, w, prepared, told, is_unnamed) {
+    let prepared = match bring(s, w, prepared, told, is_unnamed, parameters.clone()) {
         Brought::Here(prepared) => prepared,
-        Brought::Soon => {
-            s.asked_to_describe = parameters;
-            return Ok(hold(s, w));
-        }
+        Brought::Soon => return Ok(hold(s, w)),
         Brought::Changed => return refuse_behind(s, w, header, parameters, shapes::changed()),
         Brought::Behind => return Ok(aim::again(w)),
     };
     shapes::expect(s, prepared.clone(), told, is_unnamed);
-    s.flushed = false;
     if is_unnamed {
         s.up.pass(header, &w.buffers);
     } else {
@@ -621,11 +623,11 @@ fn describe_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
     if !s.may_speak() {
         return hold(s, w);
     }
-    if let Some(portal) = s.portal.take() {
+    if let Some(portal) = s.statements.portal.take() {
         if let Some(local) = &portal.prepared.statement.local {
             answer::describe(s, w, local, &portal.formats);
         }
-        s.portal = Some(portal);
+        s.statements.portal = Some(portal);
     }
     s.up.eat(header);
     Flow::Next
@@ -646,7 +648,7 @@ fn read_kind(header: Header, body: &[u8]) -> Result<(u8, &[u8]), Fault> {
 }
 
 pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
-    if s.portal.is_some() {
+    if s.statements.portal.is_some() {
         let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
         let Some((name, limit)) = split_cstr(body) else {
             return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
@@ -659,17 +661,7 @@ pub fn on_execute(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flo
         }
     }
     let flow = pass_unknown(s, w, header, Expect::Execute);
-    if s.verb_bound && flow == Ok(Flow::Next) {
-        s.barrier = true;
-        s.state.resetting = s.state.bound_reset.take();
-    }
     if flow == Ok(Flow::Next) {
-        let verb = s.bound.as_ref().map_or(Verb::Other, |bound| bound.statement.verb);
-        timing::sent(s, w, verb);
-        if let Some(prepared) = s.bound.take() {
-            statement_log::sent(s, w, Source::Message("Execute: ", &prepared));
-            s.bound = Some(prepared);
-        }
         w.count(Metric::StatementsExtended);
     }
     flow
@@ -680,12 +672,12 @@ fn execute_local(s: &mut Session, w: &Rc<Worker>, header: Header) -> Flow {
         return hold(s, w);
     }
     s.up.eat(header);
-    if let Some(mut portal) = s.portal.take() {
+    if let Some(mut portal) = s.statements.portal.take() {
         if answer::execute(s, w, &portal.prepared.statement, portal.done).is_err() {
-            s.discarding = true;
+            s.intake.skip = Skip::ToSync;
         }
         portal.done = true;
-        s.portal = Some(portal);
+        s.statements.portal = Some(portal);
     }
     Flow::Next
 }
@@ -703,35 +695,34 @@ pub fn on_close(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     let mut passes = kind == b'P';
     let mut change = Change::Nothing;
     // One that was prepared by SQL is on whatever link the session gets.
-    let is_by_sql = kind == b'S' && !name.is_empty() && !s.named.contains_key(name) && is_on_link_only(s, name);
+    let is_by_sql = kind == b'S' && !name.is_empty() && !s.statements.named.contains_key(name) && is_on_link_only(s, name);
     if is_by_sql
-        && s.link.is_none()
+        && !s.has_server()
         && let Some(flow) = aim::at(s, w, &statements::unknown())?
     {
         return Ok(flow);
     }
     if kind == b'S' && name.is_empty() {
-        change = Change::Unnamed { before: s.unnamed.take() };
-        passes = s.unnamed_on_link;
-        s.unnamed_on_link = false;
+        change = Change::Unnamed { before: s.statements.unnamed.take() };
+        passes = s.statements.is_unnamed_on_server;
+        s.statements.is_unnamed_on_server = false;
     } else if kind == b'S' {
-        let before = s.named.remove(name);
+        let before = s.statements.named.remove(name);
         passes = is_by_sql;
         if passes {
-            s.state.note(Leaves::of(Keeps::Prepare), &[], &[], &[]);
+            note_by_sql(s);
         }
         change = Change::Named { name: name.into(), before, made: None };
     } else if name.is_empty() {
-        s.portal = None;
+        s.statements.portal = None;
     }
-    if s.link.is_none() {
+    if !s.has_server() {
         s.up.eat(header);
         s.say_bare(w, back::CLOSE_COMPLETE);
         return Ok(Flow::Next);
     }
     s.enter(change);
-    s.replies.push(Expect::Close);
-    s.flushed = false;
+    s.expect_more(Expect::Close);
     if passes {
         s.up.pass(header, &w.buffers);
     } else {
@@ -742,11 +733,20 @@ pub fn on_close(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     Ok(Flow::Next)
 }
 
+/// A statement prepared by SQL may be gone.
+fn note_by_sql(s: &mut Session) {
+    if let Some(Server { upstream, .. }) = &mut s.server
+        && !s.state.by_mode
+    {
+        upstream.left.note(Leaves::of(Keeps::Prepare), &[], &[], &[]);
+    }
+}
+
 pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
-    (s.portal, s.only_reads) = (None, false);
+    (s.statements.portal, s.reads.only_reads) = (None, false);
     let is_garbled = header.body_bytes > 0;
-    if s.link.is_none() {
-        s.discarding = false;
+    if !s.has_server() {
+        s.intake.skip = Skip::No;
         s.up.eat(header);
         if is_garbled {
             s.say_error(w, &Fault::garbled(garbled::MORE_THAN_MEANT));
@@ -754,15 +754,19 @@ pub fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
         s.say_ready(w);
         return Flow::Next;
     }
-    if s.discarding && !s.replies.is_empty() {
+    if s.intake.skip == Skip::ToSync && !s.replies().is_empty() {
         // A Sync of ours is on its way, and its answer ends what the error began.
         return Flow::Hold;
     }
-    s.discarding = false;
+    s.intake.skip = Skip::No;
     // The startup's values come again before anything that follows a RESET.
-    s.barrier |= s.state.resetting.is_some();
-    s.segment = s.segment.wrapping_add(1);
-    s.replies.push(if is_garbled { Expect::SyncGarbled } else { Expect::Sync });
+    s.statements.segment = s.statements.segment.wrapping_add(1);
+    if let Some(upstream) = s.upstream_mut() {
+        if upstream.resetting.under_way.is_some() {
+            upstream.gate = Gate::Barrier;
+        }
+        upstream.replies.push(if is_garbled { Expect::SyncGarbled } else { Expect::Sync });
+    }
     timing::asked(s, w);
     s.up.pass(header, &w.buffers);
     Flow::Next

@@ -11,9 +11,9 @@ use crate::server::catalogs::{Edition, UNKNOWN};
 use crate::server::places::Place;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_policy::catalog::{Catalog, Names, Path, Who};
+use weir_catalog::rule::Rule;
+use weir_catalog::{Catalog, Names, Path, Who};
 use weir_policy::route::{Class, Side};
-use weir_policy::rule::Rule;
 use weir_policy::transaction::Defaults;
 use weir_sql::facts::{Hint, Transaction};
 
@@ -34,12 +34,12 @@ pub fn class_of(s: &mut Session, w: &Worker, statement: &Statement) -> Class {
         return statement.class;
     }
     place_of(s, w);
-    let edition = s.place.edition;
+    let edition = s.reads.place.edition;
     if edition == UNKNOWN {
         let is_careful = statement.names.is_some() && w.view().primary.is_some();
         return if is_careful { Class::primary(Rule::CatalogUnknown) } else { statement.class };
     }
-    match statement.judged.at(s.place.number) {
+    match statement.judged.at(s.reads.place.number) {
         Some(class) => class,
         None => judge(s, statement),
     }
@@ -63,7 +63,7 @@ fn run_by(s: &Session, w: &Worker, statement: Rc<Statement>) -> Rc<Statement> {
 /// What an `EXECUTE` runs, while nothing is under way that may change it.
 fn runs_now(s: &Session, w: &Worker, statement: &Statement) -> Option<Rc<Statement>> {
     let query = s.state.by_sql.query_of(statement.runs.as_deref()?)?;
-    let is_settled = !s.state.is_unsure() && s.state.stuck.is_empty();
+    let is_settled = !s.is_unsure() && s.stuck().is_empty();
     is_settled.then(|| w.statements.borrow_mut().of_text(query.as_bytes()))
 }
 
@@ -83,7 +83,7 @@ fn is_plain_read(prepared: &Statement) -> bool {
 /// What the session begins its transactions with, if they do not say.
 pub fn defaults(s: &mut Session, w: &Worker) -> Defaults {
     place_of(s, w);
-    s.place.defaults
+    s.reads.place.defaults
 }
 
 /// No server watches over the time of the session's transaction: Weir does.
@@ -102,10 +102,10 @@ fn defaults_in(s: &Session, edition: Edition) -> Defaults {
 #[inline]
 pub fn place_of(s: &mut Session, w: &Worker) -> u64 {
     let edition = s.pools.known.edition();
-    if edition != s.place.edition || !Arc::ptr_eq(&s.place.settings, &s.state.settings) {
+    if edition != s.reads.place.edition || !Arc::ptr_eq(&s.reads.place.settings, &s.state.settings) {
         find_place(s, w, edition);
     }
-    s.place.number
+    s.reads.place.number
 }
 
 /// The number of a place where a name may mean whatever has that name in any schema; 0: nothing is known of the database.
@@ -113,7 +113,7 @@ pub fn place_anywhere(s: &mut Session, w: &Worker) -> u64 {
     if place_of(s, w) == 0 {
         return 0;
     }
-    w.places.borrow_mut().number(s.place.edition, Path::Any)
+    w.places.borrow_mut().number(s.reads.place.edition, Path::Any)
 }
 
 /// True if the values of a statement's parameters run functions of users when they are read in.
@@ -136,18 +136,18 @@ fn find_place(s: &mut Session, w: &Worker, edition: Edition) {
         let path = path_in(s, &catalog);
         w.places.borrow_mut().number(edition, path)
     });
-    s.place = Place { edition, settings: s.state.settings.clone(), number, defaults: defaults_in(s, edition) };
+    s.reads.place = Place { edition, settings: s.state.settings.clone(), number, defaults: defaults_in(s, edition) };
 }
 
 /// The same without keeping anything, for those who ask why.
 pub fn class_for(s: &Session, w: &Worker, statement: &Statement) -> Class {
-    let is_same = Arc::ptr_eq(&s.place.settings, &s.state.settings);
+    let is_same = Arc::ptr_eq(&s.reads.place.settings, &s.state.settings);
     match s.pools.known.edition() {
         _ if !is_judged(statement) || !w.has_readers() => statement.class,
         UNKNOWN if statement.names.is_none() || w.view().primary.is_none() => statement.class,
         UNKNOWN => Class::primary(Rule::CatalogUnknown),
-        edition if edition == s.place.edition && is_same => {
-            statement.judged.at(s.place.number).unwrap_or_else(|| said(s, statement))
+        edition if edition == s.reads.place.edition && is_same => {
+            statement.judged.at(s.reads.place.number).unwrap_or_else(|| said(s, statement))
         }
         _ => said(s, statement),
     }
@@ -167,8 +167,8 @@ fn judge(s: &Session, statement: &Statement) -> Class {
     let known = &s.pools.known;
     let class = said(s, statement);
     // A newer catalog may have come meanwhile: its judgement is not for the older one's number.
-    if known.edition() == s.place.edition {
-        statement.judged.note(s.place.number, class);
+    if known.edition() == s.reads.place.edition {
+        statement.judged.note(s.reads.place.number, class);
     }
     class
 }
@@ -176,10 +176,10 @@ fn judge(s: &Session, statement: &Statement) -> Class {
 /// A standby refused this text: as long as the catalog stays, it is the primary's.
 /// `writes`: for what it does, whatever its text and the catalog say.
 pub fn note_refused(s: &Session, statement: &Statement, writes: bool) {
-    if s.place.number != 0 {
-        statement.judged.note(s.place.number, Class::primary(Rule::StandbyRefused));
+    if s.reads.place.number != 0 {
+        statement.judged.note(s.reads.place.number, Class::primary(Rule::StandbyRefused));
         if let Some(caching) = statement.caching.as_deref().filter(|_| writes) {
-            caching.note_unseen_write(s.place.number);
+            caching.note_unseen_write(s.reads.place.number);
         }
     }
 }

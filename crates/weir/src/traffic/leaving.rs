@@ -1,21 +1,22 @@
 //! The end of a session: what becomes of its link, and what its client is still told; and what becomes of a session whose link ends.
 
 use crate::client::inventory;
-use crate::client::session::{IDLE, Session};
+use crate::client::session::{Begun, Fate, IDLE, Presence, Server, Session};
+use crate::client::upstream::left::Telling;
 use crate::control::mail::Nudge;
-use crate::io::reactor::parked;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::server::pool::link;
-use crate::traffic::begun;
 use crate::traffic::cached;
+use crate::traffic::concern;
 use crate::traffic::net;
-use crate::traffic::timing;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use weir_io::reactor::parked;
+use weir_policy::replies::Owed;
 use weir_wire::frame::Header;
 
 /// Time a client has to take the rest of what it is told when it is sent away.
@@ -27,13 +28,17 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// True if a client that has left has waited long enough for a server that says nothing. The server carries out what it was sent.
 pub fn is_in_vain(s: &mut Session, w: &Worker) -> bool {
-    if s.replies.is_empty() {
+    if s.replies().is_empty() {
         return false;
     }
-    let deadline = *s.leaves_by.get_or_insert(w.reactor.now() + SILENCE_LIMIT);
+    let deadline = match s.intake.presence {
+        Presence::LeftUntil(deadline) => deadline,
+        Presence::Here | Presence::Left => w.reactor.now() + SILENCE_LIMIT,
+    };
+    s.intake.presence = Presence::LeftUntil(deadline);
     w.reactor.wake_at(deadline);
     // What we ask for ourselves is worth the wait: the link may be another's then.
-    w.reactor.now() >= deadline || (!s.replies.is_only_ours() && s.client.is_gone())
+    w.reactor.now() >= deadline || (!s.replies().is_only_ours() && s.client.is_gone())
 }
 
 /// Sends what the client is still to be told. The link is not held meanwhile, and neither is a proxy that stops.
@@ -45,27 +50,27 @@ pub async fn tell_all(s: &mut Session, w: &Rc<Worker>) {
     }
 }
 
-/// What the session left on its link is cleaned, or the link is closed.
+/// What the session left on its server connection is cleaned, or the connection is closed.
 pub fn let_go(s: &mut Session, w: &Rc<Worker>) {
-    let must_reset = inventory::leaves_something(s);
-    if let Some(link) = s.link.take() {
-        let cancelled = s.entry.cancels.get() > 0;
-        let clean = s.is_at_rest() && !cancelled;
-        s.detach();
-        if !clean {
-            w.close_link(link);
-        } else if must_reset {
-            w.reactor.spawn(link::reset(w.clone(), link));
-        } else {
+    let leaves_something = inventory::leaves_something(s);
+    let is_clean = s.is_at_rest() && s.entry.cancels.get() == 0;
+    if is_clean && !leaves_something {
+        if let Some(link) = s.release(w) {
             let pool = link.pool.clone();
             pool.give_back(w, link);
+        }
+    } else if let Some((link, _)) = s.lose(w, Fate::Unknown) {
+        if is_clean {
+            w.reactor.spawn(link::reset(w.clone(), link));
+        } else {
+            w.close_link(link);
         }
     }
 }
 
 /// Ends a session that has no link any more.
 pub fn dismiss(mut s: Session, w: &Worker) {
-    if s.state.redefines {
+    if s.state.effects.redefines {
         s.tell_change(w);
     }
     s.client.close(&w.reactor);
@@ -87,80 +92,77 @@ pub fn refused_ahead(s: &mut Session, w: &Worker, header: Header, looks: bool, w
     let is_lost = matches!(report.severity, b"FATAL" | b"PANIC");
     let text = String::from_utf8_lossy(report.message).into_owned();
     let code = String::from_utf8_lossy(report.sqlstate).into_owned();
-    if looks && !is_lost && s.replies.is_setting() && inventory::cleans(s, w, &text) {
+    if looks && !is_lost && s.replies().is_setting() && inventory::cleans(s, w, &text) {
         s.down.eat(header);
         return Ok(true);
     }
     if looks && net::on_refused_ahead(s, w, header, is_lost) {
-        cached::undone(s);
         cached::lost(s, w);
         return Ok(false);
     }
     s.down.eat(header);
     if is_lost {
-        s.farewell = Some(Fault::error(&code, text));
+        if let Some(upstream) = s.upstream_mut() {
+            upstream.final_error = Some(Fault::error(&code, text));
+        }
         return Ok(true);
     }
     Err(Fault::fatal(&code, format!("{what}: {text}")))
 }
 
-/// The link is gone. A session that had nothing on it goes on: each statement under way gets its error. Else it ends.
+/// The server connection is gone. A session that had nothing on it goes on: each statement under way gets its error. Else it ends.
 pub fn link_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fault> {
-    let Some(link) = s.link.take() else { return Ok(()) };
+    let Some(link) = s.link() else { return Ok(()) };
     w.count(Metric::LinksLost);
     let address = link.card.address.clone();
     let cause = if link.card.given_up.load(Ordering::Relaxed) { "the server does not answer any more" } else { cause };
     w.log_link(&address, format_args!("lost: {cause}"));
     w.shared.nudge_prober(Nudge::ConnectionLost);
-    w.close_link(link);
-    let was_on_reader = s.net.is_on_reader;
+    let was_on_standby = s.is_on_standby();
     if w.shared.stop_mode() < Stop::Fast && net::on_loss(s, w) {
-        cached::undone(s);
-        if !was_on_reader {
+        if !was_on_standby {
             // A primary that went down may have lost what it had not flushed.
             cached::lost(s, w);
         }
         return Ok(());
     }
-    // Whether a transaction that may have ended was committed only the server knows; what the client sends next may count on it.
-    let lost_transaction = (!begun::lost(s, w) && s.transaction != IDLE) || s.transacts;
-    let lost_state = lost_transaction || inventory::leaves_something(s) || s.down.is_mid_message();
-    s.down.drop_unseen();
-    s.up.forget_pending(&w.buffers);
-    let fault = s.farewell.take().unwrap_or_else(|| {
+    let lost_state = loses_something(s);
+    let said = s.upstream_mut().and_then(|upstream| upstream.final_error.take());
+    let fault = said.unwrap_or_else(|| {
         Fault::error(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost: {cause}"))
             .hint("The statement may or may not have taken effect.")
     });
-    s.detach();
-    if s.state.redefines {
-        // It may have been carried out.
-        s.tell_change(w);
-    }
-    timing::lost(s, w);
-    cached::lost(s, w);
-    (s.barrier, s.verb_bound) = (false, false);
-    let was_telling = s.state.owes_ready;
-    s.state.link_lost();
-    let replies = std::mem::take(&mut s.replies);
+    let owes_ready = s.upstream().is_some_and(|upstream| upstream.resetting.telling == Telling::OwesReady);
+    let Some((link, owed)) = s.lose(w, Fate::Unknown) else { return Ok(()) };
+    w.close_link(link);
+    concern::lost(s, w);
     if lost_state || s.up.is_mid_message() {
         return Err(fault.as_fatal());
     }
-    s.undo_all();
-    if was_telling {
+    if owes_ready {
         s.say_ready(w);
     }
-    let owed = replies.owed();
+    tell_owed(s, w, owed, &fault);
+    if w.shared.stop_mode() == Stop::Fast { Err(fault.as_fatal()) } else { Ok(()) }
+}
+
+/// True if the session cannot go on without its server connection. Whether a transaction that may have ended was committed only the server
+/// knows; what the client sends next may count on it.
+fn loses_something(s: &Session) -> bool {
+    let Some(Server { upstream, .. }) = &s.server else { return false };
+    // Of a transaction whose BEGIN is not answered yet nothing else was sent.
+    let is_within = upstream.txn.status != IDLE && !matches!(s.begun, Begun::Sent(_));
+    is_within || upstream.txn.is_unsure || inventory::leaves_something(s) || s.down.is_mid_message()
+}
+
+/// Each statement that was under way gets its error.
+fn tell_owed(s: &mut Session, w: &Worker, owed: Owed, fault: &Fault) {
     for _ in 0..owed.readies {
-        s.say_error(w, &fault);
+        s.say_error(w, fault);
         s.say_ready(w);
     }
     if owed.unsynced {
-        s.say_error(w, &fault);
-        s.discarding = true;
+        s.say_error(w, fault);
     }
-    s.discarding |= owed.skipping;
-    if w.shared.stop_mode() == Stop::Fast {
-        return Err(fault.as_fatal());
-    }
-    Ok(())
+    s.intake.skip = s.intake.skip.or_if(owed.unsynced || owed.skipping);
 }

@@ -6,19 +6,20 @@
 //! the session is taken back, and they take their way again, to the primary. Once the client has seen something, errors are its own.
 
 use crate::client::session::net::{AGAIN_MAX, Group, Net, Refused, State};
-use crate::client::session::{Begun, IDLE, Session};
+use crate::client::session::{Begun, Fate, IDLE, Session, Skip};
 use crate::client::statements::Statement;
 use crate::control::mail::Nudge;
 use crate::monitor::log::Level;
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
+use crate::server::pool::link::Link;
 use crate::traffic::judging;
+use crate::traffic::unit::{Concern, Ended, Unit};
 use std::rc::Rc;
+use weir_catalog::rule::Rule;
 use weir_policy::net::{Verdict, judge};
-use weir_policy::replies::Replies;
 use weir_policy::route::{Class, Side};
-use weir_policy::rule::Rule;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};
 
 /// Bytes of messages that are kept for one session. Beyond, its reads under way have no net.
@@ -36,15 +37,15 @@ pub struct Mark {
 /// True if messages are looked at for what may be sent again.
 #[inline]
 pub fn is_there(s: &Session, w: &Worker) -> bool {
-    w.has_readers() || s.begun.is_open() || s.net.began.is_some()
+    w.has_readers() || s.begun.is_open() || s.has_begun_ahead()
 }
 
 /// Keeps the next message, in case it goes to a standby, or a BEGIN in front of it.
 #[inline]
 pub fn keep(s: &mut Session, header: Header) -> Mark {
     let mut mark = Mark { bytes: s.net.kept.len(), is_kept: false };
-    let is_first = s.transaction == IDLE || s.net.began.is_some();
-    let may_go = is_first && s.net.state != State::Spoiled && (s.link.is_none() || s.net.is_wanted());
+    let is_first = s.transaction() == IDLE || s.has_begun_ahead();
+    let may_go = is_first && s.net.state != State::Spoiled && (!s.has_server() || is_wanted(s));
     if may_go
         && mark.bytes + header.frame_bytes() <= KEPT_BYTES_MAX
         && let Some(message) = s.up.unseen().get(..header.frame_bytes())
@@ -58,7 +59,7 @@ pub fn keep(s: &mut Session, header: Header) -> Mark {
 /// The message was handled, or not (`is_done`).
 #[inline]
 pub fn kept(s: &mut Session, header: Header, mark: &Mark, is_done: bool) {
-    if !is_done || s.link.is_none() || !s.net.is_wanted() || s.replies.is_empty() {
+    if !is_done || !is_wanted(s) || s.replies().is_empty() {
         // It will come by again, is on the primary, or was answered without a server.
         s.net.kept.truncate(mark.bytes);
         return;
@@ -89,13 +90,40 @@ fn belongs(net: &Net, tag: u8) -> bool {
     }
 }
 
+/// The concern of this module.
+pub struct ReadRetry;
+
+impl Concern for ReadRetry {
+    /// Messages are kept in front of all (`keep`), since it is not known yet where they go.
+    #[inline]
+    fn sent(_: &mut Session, _: &Rc<Worker>, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(_) | Unit::Parse(_) | Unit::Bind { .. } | Unit::BindUnknown(_) => {}
+            Unit::Execute | Unit::Call(_) | Unit::Garbled => {}
+        }
+    }
+
+    #[inline]
+    fn ready(s: &mut Session, _: &Rc<Worker>, ended: Ended) {
+        match ended {
+            Ended::ForClient(_) => group_done(s),
+            Ended::BySync(_) => {}
+        }
+    }
+
+    /// What was under way was not sent again, and what was kept of it went with the connection.
+    fn lost(_: &mut Session, _: &Rc<Worker>) {}
+}
+
 /// The server is done with a group.
 #[inline]
-pub fn group_done(s: &mut Session) {
+fn group_done(s: &mut Session) {
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.txn.began = None;
+    }
     let net = &mut s.net;
     net.times = 0;
     net.is_told = false;
-    net.began = None;
     match net.groups.pop_front() {
         Some(group) if !net.groups.is_empty() => drop(net.kept.drain(..group.bytes)),
         Some(_) => {
@@ -109,7 +137,7 @@ pub fn group_done(s: &mut Session) {
 /// True if the next message of the server must not go its way: more must arrive first, or it is gone.
 #[inline]
 pub fn holds_back(s: &mut Session, w: &Rc<Worker>) -> bool {
-    s.net.waits() && !s.replies.is_our_turn() && look(s, w) != Look::Go
+    s.net.is_unseen() && s.is_on_standby() && !s.replies().is_our_turn() && look(s, w) != Look::Go
 }
 
 /// What is to be done with the next message of the server.
@@ -139,7 +167,8 @@ fn look(s: &mut Session, w: &Rc<Worker>) -> Look {
 
 /// True if the server will say more by itself.
 fn may_wait(s: &Session) -> bool {
-    !s.flushed && s.net.groups.front().is_some_and(|group| group.is_whole && !group.is_flushed)
+    s.upstream().is_none_or(|upstream| !upstream.is_flushed)
+        && s.net.groups.front().is_some_and(|group| group.is_whole && !group.is_flushed)
 }
 
 enum Found {
@@ -187,7 +216,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look 
     let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
     let report = weir_wire::back::read_report(body);
     // A standby that is behind may not have been able to prepare what an EXECUTE runs.
-    let is_lacking = report.sqlstate == b"26000" && s.state.why_refused(report.message).is_some();
+    let is_lacking = report.sqlstate == b"26000" && brought_refused(s, report.message);
     let verdict = if is_lacking { Verdict::Passing } else { judge(report.severity, report.sqlstate) };
     if verdict == Verdict::Stands || !may_again(s) {
         return Look::Go;
@@ -202,13 +231,11 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look 
     }
     let rest = s.down.unseen().get(end..).unwrap_or_default();
     let is_ready = rest.len() == ready_bytes && rest[0] == back::READY && rest[HEADER_BYTES] == IDLE;
-    let stays = is_alone && is_ready && s.state.due.is_empty() && !s.state.is_link_off;
+    let stays = is_alone && is_ready && s.upstream().is_some_and(|up| up.left.due.is_empty() && !up.left.must_clean);
     if note_error(s, w, at, header) {
         w.shared.nudge_prober(Nudge::StatementRefused);
     }
-    s.down.drop_unseen();
-    s.undo_for_again();
-    if let Some(link) = s.link.take() {
+    if let Some(link) = again(s, w, (verdict != Verdict::Lost).then_some(refused)) {
         if stays {
             let pool = link.pool.clone();
             pool.give_back(w, link);
@@ -216,7 +243,6 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look 
             w.close_link(link);
         }
     }
-    again(s, w, (verdict != Verdict::Lost).then_some(refused));
     Look::Again
 }
 
@@ -226,10 +252,10 @@ fn note_error(s: &Session, w: &Worker, at: usize, header: Header) -> bool {
     let report = weir_wire::back::read_report(body);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     w.counters().count_error(report.sqlstate);
-    if let Some(link) = &s.link {
+    if let Some(link) = s.link() {
         w.counters().count_severity(link.card.address.node, report.severity);
     }
-    if let Some(link) = &s.link {
+    if let Some(link) = s.link() {
         let (code, message) = (text(report.sqlstate), text(report.message));
         let line = format_args!("server connection to {}: a read failed and runs again: {code}: {message}", link.card.address);
         w.shared.log.say(Level::Debug1, line);
@@ -239,75 +265,67 @@ fn note_error(s: &Session, w: &Worker, at: usize, header: Header) -> bool {
 
 /// True if what is under way on a standby may be sent again.
 fn may_again(s: &Session) -> bool {
-    s.net.waits() && is_movable(s)
+    s.net.is_unseen() && s.is_on_standby() && is_movable(s)
 }
 
 /// True if what is kept may be sent again, as far as the session goes: nothing but it is on the link.
 fn is_movable(s: &Session) -> bool {
-    let is_outside = s.transaction == IDLE && !matches!(s.begun, Begun::Sent(_));
-    (is_outside || s.net.began.is_some())
+    let is_outside = s.transaction() == IDLE && !matches!(s.begun, Begun::Sent(_));
+    (is_outside || s.has_begun_ahead())
         && s.net.times < AGAIN_MAX
         && s.entry.cancels.get() == 0
         && !s.entry.cancel_waits.get()
         && !s.up.is_mid_message()
         && !s.down.is_mid_message()
-        && s.state.kept().is_none()
-        && s.state.asking.is_none()
+        && s.kept().is_none()
+        && s.upstream().is_none_or(|upstream| upstream.left.asking.is_none())
 }
 
 /// True if a BEGIN went ahead and nothing of its client's has followed it over the link: the transaction is as it was before.
 fn is_untouched(s: &Session) -> bool {
-    s.net.began.is_some() && s.net.state == State::Idle && s.net.groups.is_empty() && is_movable(s)
+    s.has_begun_ahead() && s.net.state == State::Idle && s.net.groups.is_empty() && is_movable(s)
 }
 
-/// The link is lost. True: what was under way is sent again, and the session goes on; the link has been taken out of it.
+/// The server connection is lost. True: what was under way is sent again, and the session goes on without the connection.
 pub fn on_loss(s: &mut Session, w: &Worker) -> bool {
     if !may_again(s) && !is_untouched(s) {
         return false;
     }
-    s.down.drop_unseen();
-    s.farewell = None;
-    s.undo_for_again();
-    again(s, w, None);
+    if let Some(link) = again(s, w, None) {
+        w.close_link(link);
+    }
     true
 }
 
 /// What Weir sends ahead of the client's messages was refused, so that none of them has run: what is kept takes its way again, whatever it
 /// does. After an ERROR of a standby to the primary, after a FATAL to whom it may. True: the link is gone.
 pub fn on_refused_ahead(s: &mut Session, w: &Worker, header: Header, is_lost: bool) -> bool {
-    let is_kept = (s.net.state == State::Keeping && !s.net.is_told && is_movable(s)) || is_untouched(s);
-    if !(is_kept && (is_lost || s.net.is_on_reader)) || w.shared.stop_mode() >= Stop::Fast {
+    let is_kept = (s.net.is_unseen() && is_movable(s)) || is_untouched(s);
+    if !(is_kept && (is_lost || s.is_on_standby())) || w.shared.stop_mode() >= Stop::Fast {
         return false;
     }
     note_error(s, w, 0, header);
     w.shared.nudge_prober(Nudge::StatementRefused);
-    s.down.drop_unseen();
-    s.undo_for_again();
-    if let Some(link) = s.link.take() {
+    if let Some(link) = again(s, w, (!is_lost).then_some(Refused::Passing)) {
         w.count(Metric::LinksLost);
         w.close_link(link);
     }
-    again(s, w, (!is_lost).then_some(Refused::Passing));
     true
 }
 
-/// Puts back what was under way.
-fn again(s: &mut Session, w: &Worker, on_primary: Option<Refused>) {
+/// Puts back what was under way, and parts with the server connection.
+fn again(s: &mut Session, w: &Worker, on_primary: Option<Refused>) -> Option<Box<Link>> {
     if !s.net.groups.is_empty() {
         w.count(Metric::ReadsRepeated);
     }
-    if let Some(before) = s.net.began.take() {
+    if let Some(before) = s.upstream_mut().and_then(|upstream| upstream.txn.began.take()) {
         s.begun = before;
-        s.transaction = IDLE;
         judging::watch(s, w);
     }
     let mut kept = std::mem::take(&mut s.net.kept);
-    s.up.forget_pending(&w.buffers);
-    s.replies = Replies::default();
-    s.detach();
-    (s.barrier, s.verb_bound, s.filling, s.discarding) = (false, false, false, false);
-    s.portal = None;
-    s.state.link_lost();
+    let lost = s.lose(w, Fate::Undone);
+    s.intake.skip = Skip::No;
+    s.statements.portal = None;
     s.up.unread(&kept, &w.buffers);
     kept.clear();
     s.net.kept = kept;
@@ -315,6 +333,18 @@ fn again(s: &mut Session, w: &Worker, on_primary: Option<Refused>) {
     // Links of a standby that was killed end one after the other: the last try is not made there.
     let is_last = s.net.times >= AGAIN_MAX && w.view().primary.is_some();
     s.net.again = on_primary.or(is_last.then_some(Refused::Passing));
+    lost.map(|(link, _)| link)
+}
+
+/// True if what goes over the session's server connection is kept.
+#[inline]
+fn is_wanted(s: &Session) -> bool {
+    s.upstream().is_some_and(|upstream| upstream.is_on_standby() || upstream.txn.began.is_some())
+}
+
+/// True if a complaint is about a statement prepared by SQL that the server could not be brought.
+fn brought_refused(s: &Session, complaint: &[u8]) -> bool {
+    s.upstream().is_some_and(|upstream| upstream.brought.why_refused(complaint).is_some())
 }
 
 /// Where a statement goes that a standby refused a moment ago.

@@ -1,4 +1,4 @@
-//! Ends statements, transactions and sessions that take longer than they may. `policy::limits` decides; this obeys.
+//! Ends statements, transactions and sessions that take longer than they may. `policy::overtime` decides; this obeys.
 
 use crate::client::session_card::Doing;
 use crate::monitor::fault::{Fault, sqlstate};
@@ -7,7 +7,7 @@ use crate::process::shared::Stop;
 use crate::process::worker::{Entry, Overdue, Worker};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weir_policy::limits::{Overtime, Spent, look_period_ms, overtime};
+use weir_policy::overtime::{Overtime, Spent, look_period_ms, overtime};
 use weir_policy::transaction::{HeldTooLong, held_too_long};
 
 /// Time a server gets to carry out a cancel request; then the session ends with the statement.

@@ -7,30 +7,31 @@ mod from_server;
 
 use crate::client::flow::{Flow, Need};
 use crate::client::inventory;
-use crate::client::session::{Change, IDLE, Refusal, Session};
-use crate::client::state::Claim;
+use crate::client::session::{Change, IDLE, Presence, Refusal, Server, Session, Skip};
 use crate::client::statements::{self, Statement};
-use crate::io::reactor::parked;
-use crate::io::socket::Got;
+use crate::client::upstream::Gate;
+use crate::client::upstream::changes::Claim;
 use crate::monitor::fault::{Fault, Severity, garbled, sqlstate};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
-use crate::monitor::statement_log::{self, Source};
+use crate::monitor::statement_log;
 use crate::monitor::stats::Stat;
 use crate::process::worker::Worker;
 use crate::traffic::aim;
 use crate::traffic::answer;
-use crate::traffic::begun;
 use crate::traffic::cached;
+use crate::traffic::concern;
 use crate::traffic::extended;
 use crate::traffic::judging;
 use crate::traffic::leaving;
 use crate::traffic::net;
-use crate::traffic::sequences;
 use crate::traffic::signals;
 use crate::traffic::timing;
+use crate::traffic::unit::Unit;
 use from_server::{pump_server, show_doing};
 use std::rc::Rc;
+use weir_io::reactor::parked;
+use weir_io::socket::Got;
 use weir_policy::replies::Expect;
 use weir_wire::frame::{Header, front};
 use weir_wire::write;
@@ -101,7 +102,7 @@ fn fail_next(s: &mut Session, w: &Worker, fault: &Fault) -> Result<(), Fault> {
     if matches!(header.tag, front::QUERY | front::FUNCTION_CALL) {
         s.say_ready(w);
     } else {
-        s.discarding = true;
+        s.intake.skip = Skip::ToSync;
     }
     Ok(())
 }
@@ -123,7 +124,7 @@ fn step_on(s: &mut Session, w: &Rc<Worker>) -> Step {
         if let Err(fault) = notify(s, w) {
             return Step::End(End::Fault(fault));
         }
-        let had_link = s.link.is_some();
+        let had_server = s.has_server();
         let from_client = match pump_client(s, w) {
             Ok(Pumped::Moved) => true,
             Ok(Pumped::Nothing) => false,
@@ -132,7 +133,7 @@ fn step_on(s: &mut Session, w: &Rc<Worker>) -> Step {
             Err(fault) => return Step::End(End::Fault(fault)),
         };
         // A link that broke while something was sent over it may have left messages of the client's to be sent again. No event tells of them.
-        let is_lost = had_link && s.link.is_none();
+        let is_lost = had_server && !s.has_server();
         match pump_server(s, w) {
             Ok(from_server) if (from_client || from_server || is_lost) && has_more(s, from_server || is_lost) => {}
             Ok(_) => match notify(s, w) {
@@ -165,9 +166,9 @@ fn has_more(s: &Session, from_server: bool) -> bool {
     if s.down.has_pending() {
         return false;
     }
-    let server_spoke = s.link.as_ref().is_some_and(|link| link.socket.is_readable());
-    let client_spoke = !s.leaving && s.client.is_readable();
-    server_spoke || (!s.up.has_pending() && (client_spoke || s.leaving || (from_server && s.up.has_unseen())))
+    let server_spoke = s.link().is_some_and(|link| link.socket.is_readable());
+    let client_spoke = !s.intake.presence.has_left() && s.client.is_readable();
+    server_spoke || (!s.up.has_pending() && (client_spoke || s.intake.presence.has_left() || (from_server && s.up.has_unseen())))
 }
 
 /// What became of the client's bytes.
@@ -193,7 +194,7 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
         return Ok(Pumped::Nothing);
     }
     let mut progressed = fill_up(s, w);
-    if !s.leaving && !progressed && !s.up.has_unseen() {
+    if !s.intake.presence.has_left() && !progressed && !s.up.has_unseen() {
         settle(s, w)?;
         return Ok(Pumped::Nothing);
     }
@@ -211,7 +212,7 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
             Flow::Next => progressed = true,
             Flow::More => break,
             Flow::Hold => {
-                if s.barrier {
+                if s.is_gate_shut() {
                     // What it waits for is ours, but it is the client that waits.
                     timing::asked(s, w);
                 }
@@ -229,12 +230,18 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     drain_down(s, w)?;
     // What a client sent before it left is carried out, and answered, since it may only have ended its own sending; a message it
     // never finished is not.
-    let unfinished = usize::from(s.up.is_mid_message() && !s.in_copy_message);
-    let waits = (held && !s.replies.is_copying_in()) || s.replies.will_answer(unfinished) || inventory::is_holding(s);
+    let unfinished = usize::from(s.up.is_mid_message() && !s.intake.in_copy_message);
+    let waits = (held && !s.replies().is_copying_in()) || s.replies().will_answer(unfinished) || inventory::is_holding(s);
     // What is held must reach the server, whoever hears of it.
-    let may_end = s.replies.is_only_ours() || (is_sent && !held);
-    let waits = waits && !(s.leaving && may_end && leaving::is_in_vain(s, w));
-    if s.leaving && is_sent && !waits && need.is_none() && !s.down.has_pending() && s.client.is_sent(&w.reactor) {
+    let may_end = s.replies().is_only_ours() || (is_sent && !held);
+    let waits = waits && !(s.intake.presence.has_left() && may_end && leaving::is_in_vain(s, w));
+    if s.intake.presence.has_left()
+        && is_sent
+        && !waits
+        && need.is_none()
+        && !s.down.has_pending()
+        && s.client.is_sent(&w.reactor)
+    {
         return Ok(Pumped::Left);
     }
     settle(s, w)?;
@@ -253,7 +260,7 @@ fn settle(s: &mut Session, w: &Rc<Worker>) -> Result<(), Fault> {
 
 /// Reads from the client. True when something came.
 fn fill_up(s: &mut Session, w: &Worker) -> bool {
-    if s.leaving {
+    if s.intake.presence.has_left() {
         return false;
     }
     match s.up.fill(&s.client, &w.reactor) {
@@ -264,7 +271,7 @@ fn fill_up(s: &mut Session, w: &Worker) -> bool {
         }
         Ok(Got::Nothing) => false,
         Ok(Got::End) | Err(_) => {
-            s.leaving = true;
+            s.intake.presence = Presence::Left;
             false
         }
     }
@@ -274,8 +281,8 @@ fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
     if !s.up.has_pending() {
         return Ok(true);
     }
-    let sent = match &s.link {
-        Some(link) => s.up.drain(&link.socket, &w.reactor),
+    let sent = match &s.server {
+        Some(server) => s.up.drain(&server.link.socket, &w.reactor),
         None => return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "no server connection for what was to be sent")),
     };
     match sent {
@@ -284,7 +291,7 @@ fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
         Err(_) => {
             s.up.forget_pending(&w.buffers);
             pump_server(s, w)?;
-            if s.link.is_some() {
+            if s.has_server() {
                 leaving::link_lost(s, w, "the connection broke")?;
             }
             Ok(true)
@@ -299,7 +306,7 @@ fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
 
 /// Decides on one message of the client.
 fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
-    if (s.discarding || s.replies.is_skipping()) && is_skippable(header.tag) {
+    if (s.intake.skip == Skip::ToSync || s.replies().is_skipping()) && is_skippable(header.tag) {
         // It may have waited.
         cached::skipped(s);
         statement_log::passed(s, w, header);
@@ -307,12 +314,12 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
         return Ok(Flow::Next);
     }
     let is_copy = matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL);
-    s.in_copy_message = is_copy;
-    if s.replies.is_copying_in() && !is_copy && !matches!(header.tag, front::FLUSH | front::SYNC | front::TERMINATE) {
+    s.intake.in_copy_message = is_copy;
+    if s.replies().is_copying_in() && !is_copy && !matches!(header.tag, front::FLUSH | front::SYNC | front::TERMINATE) {
         return Err(misplaced(s, w, header.tag));
     }
     // Outside of a copy such messages wait like others: in the middle of one nothing of ours could be sent.
-    if !(is_copy && s.replies.is_copying_in()) && must_hold(s) {
+    if !(is_copy && s.replies().is_copying_in()) && must_hold(s) {
         return Ok(aim::hold(s, w));
     }
     statement_log::came(s, w, header);
@@ -322,7 +329,7 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
     if let Some(mark) = mark {
         net::kept(s, header, &mark, is_done);
     }
-    s.is_message_logged &= !is_done;
+    s.intake.is_message_logged &= !is_done;
     flow
 }
 
@@ -339,23 +346,25 @@ fn decide(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault
         front::SYNC if header.body_bytes > 0 => on_garbled_sync(s, w, header),
         front::SYNC => Ok(on_sync(s, w, header)),
         front::COPY_DATA => {
-            s.copied_ahead |= !s.replies.is_copying_in() && !s.replies.is_empty();
+            note_copied_ahead(s);
             let flow = pass_if_linked(s, w, header);
-            if s.link.is_some() {
+            if s.has_server() {
                 s.up.pass_run(front::COPY_DATA, &w.buffers);
             }
             Ok(flow)
         }
         front::COPY_DONE | front::COPY_FAIL => {
-            s.copied_ahead = false;
-            s.replies.push(Expect::CopyEnd);
+            if let Some(upstream) = s.upstream_mut() {
+                upstream.is_copied_ahead = false;
+                upstream.replies.push(Expect::CopyEnd);
+            }
             Ok(pass_if_linked(s, w, header))
         }
         front::FUNCTION_CALL => on_function_call(s, w, header),
         front::TERMINATE => {
             s.up.eat(header);
             s.up.drop_unseen();
-            s.leaving = true;
+            s.intake.presence = Presence::Left;
             Ok(Flow::Next)
         }
         other => Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {other}"))),
@@ -408,33 +417,32 @@ fn check_small(header: Header) -> Result<(), Fault> {
 /// server sends the signal for it more than once, so that the next statement could be hit; who asks a server itself waits as well
 /// (`PQcancel` returns when the server has closed the connection).
 fn must_hold(s: &mut Session) -> bool {
-    if s.barrier {
-        s.barrier = !s.replies.is_empty();
-        s.verb_bound &= s.barrier;
-        if !s.barrier {
-            s.state.claim = Claim::No;
-        }
+    let Some(Server { upstream, .. }) = &mut s.server else { return inventory::is_holding(s) };
+    let before = upstream.gate;
+    upstream.gate = before.after(&upstream.replies);
+    if before == Gate::Barrier && upstream.gate == Gate::Open {
+        (upstream.is_command_bound, upstream.brought.claim) = (false, Claim::No);
     }
-    s.filling = s.replies.is_full(s.filling);
-    let is_cancelling = s.entry.cancels.get() > 0 && s.replies.is_empty() && s.link.is_some();
-    // A server that reads a copy's data ends nothing before it has it all: what stands between must not wait.
+    let is_cancelling = s.entry.cancels.get() > 0 && upstream.replies.is_empty();
     // To a server that has said that it goes nothing more is sent.
-    let is_ending = s.farewell.is_some();
-    (s.barrier && !s.replies.is_copying_in()) || s.filling || is_cancelling || is_ending || inventory::is_holding(s)
+    let is_ending = upstream.final_error.is_some();
+    upstream.gate.is_shut(&upstream.replies) || is_cancelling || is_ending || inventory::is_holding(s)
 }
 
 /// A server that reads a copy's data ignores a Sync, but answers one if the copy has failed by then, which only it knows. So none gets there
 /// in the middle of a copy's data: an answer that we did not count on would be taken for another one, and the rest for another client's.
 fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
-    if s.replies.is_copying_in() {
+    if s.replies().is_copying_in() {
         s.up.eat(header);
         return Flow::Next;
     }
-    if s.copied_ahead && !s.replies.is_empty() {
+    if s.upstream().is_some_and(|upstream| upstream.is_copied_ahead && !upstream.replies.is_empty()) {
         // Whether there is a copy is not known yet.
         return aim::hold(s, w);
     }
-    s.copied_ahead = false;
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.is_copied_ahead = false;
+    }
     extended::on_sync(s, w, header)
 }
 
@@ -449,20 +457,28 @@ fn on_garbled_sync(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, 
 #[cold]
 fn on_garbled_flush(s: &mut Session, w: &Worker, header: Header) -> Result<Flow, Fault> {
     let Some(_) = s.up.whole(header) else { return check_small(header).map(|()| Flow::More) };
-    if s.replies.is_copying_in() {
+    if s.replies().is_copying_in() {
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if s.link.is_some() && !s.replies.is_empty() {
+    if s.has_server() && !s.replies().is_empty() {
         // Whether there is a copy is not known yet.
         return Ok(aim::hold(s, w));
     }
     extended::refuse(s, w, header, Fault::garbled(garbled::MORE_THAN_MEANT))
 }
 
+/// CopyData comes before the server has said whether it reads any.
+#[inline]
+fn note_copied_ahead(s: &mut Session) {
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.is_copied_ahead |= !upstream.replies.is_copying_in() && !upstream.replies.is_empty();
+    }
+}
+
 /// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.
 fn pass_if_linked(s: &mut Session, w: &Worker, header: Header) -> Flow {
-    if s.link.is_some() {
+    if s.has_server() {
         s.up.pass(header, &w.buffers);
     } else {
         s.up.eat(header);
@@ -494,11 +510,11 @@ fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Sta
         return Ok(Flow::Hold);
     }
     if let Some(local) = answer::is_ours(s, &statement) {
-        if !s.may_speak() || s.replies.is_unsynced() {
+        if !s.may_speak() || s.replies().is_unsynced() {
             return Ok(settle_first(s, w));
         }
         // As after any simple query.
-        (s.unnamed, s.unnamed_on_link, s.portal) = (None, false, None);
+        s.statements.drop_unnamed();
         statement_log::answered(s, w);
         answer::simple(s, w, &statement, local);
         s.up.eat(header);
@@ -517,26 +533,20 @@ fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Sta
     if let Some(fault) = aim::misplaced(s, w, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
-    cached::sent(s, w, &statement);
-    timing::sent(s, w, statement.verb);
-    statement_log::sent(s, w, Source::Query);
+    concern::sent(s, w, header, Unit::Query(&statement));
     w.count(Metric::StatementsSimple);
-    s.barrier = statement.is_barrier;
-    begun::note_write(s, w, &statement);
-    sequences::note(s, w, &statement);
-    inventory::note_query(s, w, &statement, header);
-    if s.replies.is_settled() {
-        s.replies.push(Expect::Query);
-        s.unnamed = None;
+    if s.replies().is_settled() {
+        s.expect(Expect::Query);
+        s.statements.unnamed = None;
     } else {
         // An error of what was sent before may undo that it drops the unnamed statement, or keep it from running at all.
-        s.replies.push(Expect::QueryChange);
-        let before = s.unnamed.take();
+        s.expect(Expect::QueryChange);
+        let before = s.statements.unnamed.take();
         s.enter(Change::Unnamed { before });
     }
-    s.unnamed_on_link = false;
-    s.portal = None;
-    if let Some(link) = &mut s.link {
+    s.statements.is_unnamed_on_server = false;
+    s.statements.portal = None;
+    if let Some(link) = s.link_mut() {
         link.unnamed = None;
     }
     match signals::of_query(s, w, &statement, header) {
@@ -552,11 +562,11 @@ fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Sta
 
 /// A simple query ends the implicit transaction of a pipeline; one that never reaches the server must see to that by a Sync of ours.
 fn settle_first(s: &mut Session, w: &Worker) -> Flow {
-    if s.replies.is_unsynced() && !s.replies.is_skipping() && s.link.is_some() {
-        s.replies.push(Expect::SyncOurs);
+    if s.replies().is_unsynced() && !s.replies().is_skipping() && s.has_server() {
+        s.expect(Expect::SyncOurs);
         weir_wire::write::bare(s.up.extra(&w.buffers), front::SYNC);
         // Nothing may follow it before its answer: an error may still change what the held message means.
-        s.barrier = true;
+        s.shut_gate();
     }
     Flow::Hold
 }
@@ -564,29 +574,27 @@ fn settle_first(s: &mut Session, w: &Worker) -> Flow {
 /// Fails a query that is none. A server that has something to undo then, what a pipeline did before it without a Sync or a transaction,
 /// is sent it as it is: unlike other queries it drops no unnamed statement.
 #[cold]
-fn refuse_garbled(s: &mut Session, w: &Worker, header: Header, text: &str) -> Flow {
-    if s.link.is_none() || (s.transaction == IDLE && !s.replies.is_unsynced()) {
+fn refuse_garbled(s: &mut Session, w: &Rc<Worker>, header: Header, text: &str) -> Flow {
+    if !s.has_server() || (s.transaction() == IDLE && !s.replies().is_unsynced()) {
         return refuse_query(s, w, header, Fault::garbled(text));
     }
-    cached::refused(s, w);
-    statement_log::answered(s, w);
-    timing::asked(s, w);
-    s.replies.push(Expect::Query);
+    concern::sent(s, w, header, Unit::Garbled);
+    s.expect(Expect::Query);
     s.up.pass(header, &w.buffers);
     Flow::Next
 }
 
 /// Fails a simple query. In a transaction the server is made to fail, so that the transaction fails too.
 fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Flow {
-    if s.link.is_some() && s.transaction != IDLE {
+    if s.has_server() && s.transaction() != IDLE {
         weir_wire::write::query(s.up.extra(&w.buffers), "refused by the proxy");
-        s.replies.push(Expect::QueryRefused);
-        s.refusals.push_back(Refusal { parameters: None, fault });
-        // Any simple query drops the unnamed statement, whatever becomes of it.
-        if let Some(link) = &mut s.link {
+        s.expect(Expect::QueryRefused);
+        if let Some(Server { link, upstream }) = &mut s.server {
+            upstream.brought.refusals.push_back(Refusal { parameters: None, fault });
+            // Any simple query drops the unnamed statement, whatever becomes of it.
             link.unnamed = None;
         }
-    } else if !s.may_speak() || s.replies.is_unsynced() {
+    } else if !s.may_speak() || s.replies().is_unsynced() {
         return settle_first(s, w);
     } else {
         s.say_error(w, &fault);
@@ -604,12 +612,8 @@ fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<F
     if let Some(flow) = aim::at(s, w, &statement)? {
         return Ok(flow);
     }
-    cached::unread(s, w);
-    begun::note_write(s, w, &statement);
-    timing::sent(s, w, statement.verb);
-    sequences::note(s, w, &statement);
-    inventory::note_call(s, header);
-    s.replies.push(Expect::FunctionCall);
+    concern::sent(s, w, header, Unit::Call(&statement));
+    s.expect(Expect::FunctionCall);
     s.up.pass(header, &w.buffers);
     Ok(Flow::Next)
 }

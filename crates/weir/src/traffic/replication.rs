@@ -7,9 +7,6 @@
 use crate::client::flow::Kept;
 use crate::client::session_card::Doing;
 use crate::control::mail::Nudge;
-use crate::io::lane::Lane;
-use crate::io::reactor::parked;
-use crate::io::socket::{Got, Socket};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
@@ -21,6 +18,9 @@ use crate::traffic::aim;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use weir_io::lane::Lane;
+use weir_io::reactor::parked;
+use weir_io::socket::{Got, Socket};
 use weir_wire::frame::front;
 
 /// Rounds of moving before others get their turn.

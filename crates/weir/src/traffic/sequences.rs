@@ -7,17 +7,20 @@
 //! seldom refused.
 
 use crate::client::inventory;
-use crate::client::session::{FAILED, Session};
+use crate::client::session::{FAILED, Server, Session};
 use crate::client::statements::{Recalls, Statement};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::worker::Worker;
 use crate::server::pool::link::Link;
-use weir_policy::catalog::Hidden;
-use weir_policy::config::SequenceSessions;
+use crate::traffic::unit::{Concern, Ended, Unit};
+use std::rc::Rc;
+use weir_catalog::Hidden;
+use weir_config::SequenceSessions;
 use weir_policy::pool::Fit;
 use weir_policy::replies::Expect;
 use weir_policy::sequences::{Facts, Use};
 use weir_sql::facts::Keeps;
+use weir_wire::frame::Header;
 
 /// What a statement does with sequences, also by executing what was prepared, or by a view.
 #[inline]
@@ -27,13 +30,36 @@ fn use_of(s: &Session, statement: &Statement) -> Use {
     Use::of(statement.draws || by_view(), statement.recalls == Recalls::Shown || by_execute())
 }
 
+/// The concern of this module.
+pub struct Sequences;
+
+impl Concern for Sequences {
+    #[inline]
+    fn sent(s: &mut Session, w: &Rc<Worker>, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(statement) | Unit::Bind { statement, .. } | Unit::BindUnknown(statement) | Unit::Call(statement) => {
+                note(s, w, statement);
+            }
+            Unit::Parse(_) | Unit::Execute | Unit::Garbled => {}
+        }
+    }
+
+    #[inline]
+    fn ready(_: &mut Session, _: &Rc<Worker>, _: Ended) {}
+
+    /// The values were on the connection, and `drawn` still names it: who asks is told that they are lost.
+    fn lost(_: &mut Session, _: &Rc<Worker>) {}
+}
+
 /// Notes that the statement about to be sent may draw.
 #[inline]
-pub fn note(s: &mut Session, w: &Worker, statement: &Statement) {
+fn note(s: &mut Session, w: &Worker, statement: &Statement) {
     if !use_of(s, statement).draws() {
         return;
     }
-    if let Some(link) = s.link.as_mut().filter(|link| link.is_to_primary(w)) {
+    if let Some(Server { link, .. }) = &mut s.server
+        && link.is_to_primary(w)
+    {
         let (draws, drawn) = link.draws.draw(s.state.drawn);
         (link.draws, s.state.drawn) = (draws, Some(drawn));
     }
@@ -84,14 +110,14 @@ pub fn prepare(s: &mut Session, w: &Worker, statement: &Statement) {
     if facts(s, w, statement).is_some_and(|facts| facts.forgets(by)) && may_ask(s) {
         forget(s, w);
     }
-    if by.draws() && is_pinned(s) && !s.state.stuck.has(Keeps::Sequence) {
+    if by.draws() && is_pinned(s) && !s.stuck().has(Keeps::Sequence) {
         inventory::keep(s, w, Some(Keeps::Sequence));
     }
 }
 
 #[cold]
 fn forget(s: &mut Session, w: &Worker) {
-    let Some(link) = &mut s.link else { return };
+    let Some(link) = s.link_mut() else { return };
     link.draws = link.draws.forget();
     s.pools.known.note_forgotten();
     inventory::send(s, w, "DISCARD SEQUENCES", Expect::PrepareOurs);
@@ -105,9 +131,9 @@ fn is_pinned(s: &Session) -> bool {
 /// Before a statement of its session is sent. `None`: not to the primary. A standby gives out no values.
 #[inline]
 fn facts(s: &Session, w: &Worker, statement: &Statement) -> Option<Facts> {
-    let link = s.link.as_ref().filter(|link| link.is_to_primary(w))?;
+    let link = s.link().filter(|link| link.is_to_primary(w))?;
     let is_asked = || {
-        let may_be_unknown = statement.recalls == Recalls::Unread || s.state.redefines;
+        let may_be_unknown = statement.recalls == Recalls::Unread || s.state.effects.redefines;
         may_be_unknown || s.pools.known.recalls() || is_pinned(s)
     };
     Some(Facts { drawn: s.state.drawn, tally: link.draws, is_asked: !link.draws.is_blank() && is_asked() })
@@ -116,16 +142,21 @@ fn facts(s: &Session, w: &Worker, statement: &Statement) -> Option<Facts> {
 /// True if a query of ours may stand before the statement. It drops the unnamed statement: between what brings that to the link and its
 /// Bind there is no place for it, nor where the link alone has it.
 fn may_ask(s: &Session) -> bool {
-    s.replies.is_only_ours() && s.asked.is_none() && !s.unnamed_on_link && s.transaction != FAILED && !s.up.is_mid_message()
+    s.replies().is_only_ours()
+        && s.upstream().is_none_or(|upstream| upstream.brought.asked.is_none())
+        && !s.statements.is_unnamed_on_server
+        && s.transaction() != FAILED
+        && !s.up.is_mid_message()
 }
 
 /// True if the statement waits until all before it is answered, so that its link can forget what others drew.
 #[inline]
 pub fn must_settle(s: &Session, w: &Worker, statement: &Statement) -> bool {
-    if s.replies.is_only_ours() || s.state.by_mode {
+    if s.replies().is_only_ours() || s.state.by_mode {
         return false;
     }
-    let will_rest = !s.replies.is_unsynced() && !s.replies.is_skipping() && !s.replies.is_copying_in() && s.transaction != FAILED;
+    let will_rest =
+        !s.replies().is_unsynced() && !s.replies().is_skipping() && !s.replies().is_copying_in() && s.transaction() != FAILED;
     will_rest && facts(s, w, statement).is_some_and(|facts| facts.forgets(use_of(s, statement)))
 }
 

@@ -5,10 +5,10 @@
 //! followed by a Describe of ours; a link where the statement is not known to be what the client was told is asked first, and what has
 //! changed is refused in PostgreSQL's own words. A link that has the statement already is asked nothing.
 
-use crate::client::session::described::Described;
-use crate::client::session::{IDLE, Session};
-use crate::client::state::Claim;
+use crate::client::session::{Described, IDLE, Server, Session};
 use crate::client::statements::Prepared;
+use crate::client::upstream::Gate;
+use crate::client::upstream::changes::{Asked, Claim};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::worker::Worker;
 use crate::traffic::timing;
@@ -35,12 +35,9 @@ pub fn is_described_next(s: &Session, own: &[u8]) -> bool {
 /// Notes that the client's own Describe is about to be sent. What it is told first is what it goes by.
 pub fn expect(s: &mut Session, prepared: Rc<Prepared>, told: Shape, is_unnamed: bool) {
     if told != Shape::UNKNOWN {
-        return s.replies.push(Expect::Describe);
+        return s.expect_more(Expect::Describe);
     }
-    s.replies.push(Expect::DescribeTold);
-    if !s.replies.is_skipping() {
-        s.described.push_back(Described::new(prepared, is_unnamed));
-    }
+    await_description(s, Expect::DescribeTold, prepared, is_unnamed);
 }
 
 /// Writes a Describe of ours behind a Parse.
@@ -53,30 +50,40 @@ pub fn ask(s: &mut Session, w: &Worker, prepared: &Rc<Prepared>, is_unnamed: boo
         }
         out.push(0);
     });
-    s.replies.push(Expect::DescribeOurs);
-    if !s.replies.is_skipping() {
-        s.described.push_back(Described::new(prepared.clone(), is_unnamed));
+    await_description(s, Expect::DescribeOurs, prepared.clone(), is_unnamed);
+}
+
+fn await_description(s: &mut Session, expect: Expect, prepared: Rc<Prepared>, is_unnamed: bool) {
+    let Some(upstream) = s.upstream_mut() else { return };
+    upstream.replies.push(expect);
+    upstream.is_flushed = false;
+    if !upstream.replies.is_skipping() {
+        upstream.brought.described.push_back(Described::new(prepared, is_unnamed));
     }
 }
 
 /// Has the next message wait for the answer to a Describe of ours. By itself it gets a Sync, so that an error of it harms nothing else;
 /// in a transaction, where an error is the client's, a Flush follows while it waits.
-pub fn wait(s: &mut Session, w: &Worker, id: StatementId, is_alone: bool) {
-    if is_alone && s.transaction == IDLE {
+/// `parameters`: what the client was told of them, if the message is a Describe.
+pub fn wait(s: &mut Session, w: &Worker, id: StatementId, is_alone: bool, parameters: Option<Rc<[u8]>>) {
+    if is_alone && s.transaction() == IDLE {
         write::bare(s.up.extra(&w.buffers), front::SYNC);
-        s.replies.push(Expect::SyncOurs);
+        s.expect(Expect::SyncOurs);
     }
-    s.asked = Some(id);
-    s.flushed = false;
-    s.barrier = true;
-    s.state.claim = Claim::Describing;
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.brought.asked = Some(Asked { id, parameters });
+        upstream.brought.claim = Claim::Describing;
+        upstream.is_flushed = false;
+        upstream.gate = Gate::Barrier;
+    }
     timing::asked(s, w);
 }
 
 /// A part of a description came. `is_here`: it is short enough to be looked at, and whole.
 pub fn on_description(s: &mut Session, header: Header, is_here: bool) {
     let body = if is_here { s.down.whole(header) } else { None };
-    let Some(described) = s.described.front_mut() else { return };
+    let Some(Server { link, upstream }) = &mut s.server else { return };
+    let Some(described) = upstream.brought.described.front_mut() else { return };
     match header.tag {
         back::PARAMETER_DESCRIPTION => {
             described.shape = body.map_or(Shape::VAST, Shape::of_parameters);
@@ -86,17 +93,15 @@ pub fn on_description(s: &mut Session, header: Header, is_here: bool) {
         back::ROW_DESCRIPTION => described.shape = body.map_or(Shape::VAST, |body| described.shape.with_columns(body)),
         _ => {}
     }
-    let Some(Described { prepared, is_unnamed, shape, parameters }) = s.described.pop_front() else { return };
-    if let Some(link) = &mut s.link {
-        match &mut link.unnamed {
-            Some((id, known)) if is_unnamed && *id == prepared.id => *known = shape,
-            _ if is_unnamed => {}
-            _ => link.known.describe(prepared.id, shape),
-        }
+    let Some(Described { prepared, is_unnamed, shape, parameters }) = upstream.brought.described.pop_front() else { return };
+    match &mut link.unnamed {
+        Some((id, known)) if is_unnamed && *id == prepared.id => *known = shape,
+        _ if is_unnamed => {}
+        _ => link.known.describe(prepared.id, shape),
     }
     // Also what was closed since: behind an error that close has not happened.
-    let closed = s.journal.iter_mut().filter_map(|entered| entered.change.before());
-    for own in s.named.values_mut().chain(s.unnamed.iter_mut()).chain(closed) {
+    let closed = upstream.journal.iter_mut().filter_map(|entered| entered.change.before());
+    for own in s.statements.named.values_mut().chain(s.statements.unnamed.iter_mut()).chain(closed) {
         if own.told == Shape::UNKNOWN && Rc::ptr_eq(&own.prepared, &prepared) {
             own.told = shape;
             own.parameters.clone_from(&parameters);

@@ -10,11 +10,12 @@ use crate::traffic::judging;
 use crate::traffic::wishes;
 use std::borrow::Cow;
 use std::rc::Rc;
+use weir_catalog::rule::Rule;
+use weir_config as config;
+use weir_config::redirect::Goal;
 use weir_policy::cluster::ClusterView;
-use weir_policy::config;
 use weir_policy::route::{self, Side};
-use weir_policy::rule::Rule;
-use weir_policy::wish::{Goal, Wish};
+use weir_policy::wish::Wish;
 use weir_sql::facts::{Hint, Name};
 
 const ROUTE: &[&str] = &["goes_to", "node_id", "rule", "facts"];
@@ -34,7 +35,9 @@ pub fn columns_of(session: &Session, w: &Worker, local: &Local) -> Result<Vec<Co
 /// The whole answer.
 pub fn table_of(session: &Session, w: &Rc<Worker>, local: &Local) -> Result<Table, Fault> {
     match local {
-        Local::View(at) => Ok(views::table_of(&VIEWS[*at], &Asker { favourite: session.favourite, pools: &session.pools, w })),
+        Local::View(at) => {
+            Ok(views::table_of(&VIEWS[*at], &Asker { favourite: session.reads.favourite, pools: &session.pools, w }))
+        }
         Local::Parameter(name) => parameter(session, w, name),
         Local::Route(text) => {
             let columns = ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect();
@@ -62,10 +65,10 @@ fn parameter(session: &Session, w: &Worker, name: &str) -> Result<Table, Fault> 
     if let [only] = shown.as_slice()
         && only.name == name
     {
-        let value = session.wishes.own.shown(name).unwrap_or(&only.value).to_string();
+        let value = session.reads.wishes.own.shown(name).unwrap_or(&only.value).to_string();
         return Ok(Table { columns: vec![Cow::Owned(only.name.clone())], rows: vec![vec![value]] });
     }
-    let own = |name: &str| session.wishes.own.shown(name).map(str::to_string);
+    let own = |name: &str| session.reads.wishes.own.shown(name).map(str::to_string);
     let rows = shown.into_iter().map(|s| {
         let value = own(&s.name).unwrap_or(s.value);
         vec![s.name, value, s.description.to_string()]
@@ -93,7 +96,7 @@ fn readers(session: &Session, w: &Rc<Worker>, statement: &Statement, of_text: Ru
     let view = w.view();
     let takes_reads: Vec<usize> = (0..view.nodes.len()).filter(|at| view.takes_reads(*at)).collect();
     let wish = wishes::for_show(session, w, statement);
-    let stays = session.favourite.filter(|favourite| route::may_stay(&view, *favourite, wish));
+    let stays = session.reads.favourite.filter(|favourite| route::may_stay(&view, *favourite, wish));
     let (nodes, rule) = match (wish, stays) {
         (Some(wish), None) => (wanted(&view, wish, &takes_reads), wish.rule),
         (Some(wish), Some(_)) if wish.is_own() => (wanted(&view, wish, &takes_reads), wish.rule),

@@ -73,7 +73,7 @@ fn find_in_bind(s: &Session, w: &Worker, prepared: &Prepared, header: Header) ->
 
 /// The session that a call is for, if there is one that this one may end.
 fn hit(s: &Session, w: &Worker, call: &Call, called: &Rc<Statement>, bind: Option<&[u8]>) -> Option<Hit> {
-    if s.transaction == FAILED || s.state.settings.has_role() || s.is_misread(called) {
+    if s.transaction() == FAILED || s.state.settings.has_role() || s.is_misread(called) {
         return None;
     }
     let card = w.shared.cards.get(call.pid(bind)?)?;

@@ -9,13 +9,57 @@ use crate::monitor::histogram::add;
 use crate::monitor::statement_log;
 use crate::monitor::stats::Stat;
 use crate::process::worker::{Entry, Overdue, Worker};
+use crate::traffic::unit::{Concern, Ended, Unit};
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use weir_sql::facts::Verb;
+use weir_wire::frame::Header;
+
+/// The concern of this module.
+pub struct Timing;
+
+impl Concern for Timing {
+    #[inline]
+    fn sent(s: &mut Session, w: &Rc<Worker>, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(statement) | Unit::Call(statement) => began(s, w, statement.verb),
+            Unit::Execute => {
+                let verb = s.statements.bound.as_ref().map_or(Verb::Other, |bound| bound.statement.verb);
+                began(s, w, verb);
+            }
+            Unit::Garbled => asked(s, w),
+            Unit::Parse(_) | Unit::Bind { .. } | Unit::BindUnknown(_) => {}
+        }
+    }
+
+    #[inline]
+    fn ready(s: &mut Session, w: &Rc<Worker>, ended: Ended) {
+        match ended {
+            Ended::ForClient(_) => over(s, w, s.status()),
+            Ended::BySync(_) if s.entry.clock.busy_since.get().is_some() => {
+                over(s, w, s.status());
+                // What it sent next still waits.
+                asked(s, w);
+            }
+            Ended::BySync(_) => {}
+        }
+    }
+
+    fn lost(s: &mut Session, w: &Rc<Worker>) {
+        landed(s, w);
+        s.entry.clock.busy_since.set(None);
+        s.entry.clock.asked_since.set(None);
+        if !s.begun.is_open() {
+            s.entry.clock.transaction_since.set(None);
+        }
+        *s.entry.overdue.borrow_mut() = Overdue::No;
+    }
+}
 
 /// A statement was sent to the server of the session's link.
 #[inline]
-pub fn sent(s: &mut Session, w: &Worker, verb: Verb) {
+fn began(s: &mut Session, w: &Worker, verb: Verb) {
     let now = w.reactor.now();
     let clock = &s.entry.clock;
     if clock.busy_since.get().is_none() {
@@ -28,9 +72,9 @@ pub fn sent(s: &mut Session, w: &Worker, verb: Verb) {
     let card = &s.entry.card;
     add(&card.statements, 1);
     card.active_ms.store(w.now_ms(), Ordering::Relaxed);
-    card.prepared.store(s.named.len() as u32, Ordering::Relaxed);
+    card.prepared.store(s.statements.named.len() as u32, Ordering::Relaxed);
     s.pools.stats.add(Stat::Statements, 1);
-    if let Some(link) = &s.link {
+    if let Some(link) = s.link() {
         let node = link.card.address.node;
         w.counters().count_statement(node, verb);
         if clock.rule.get().is_of_read() && clock.flight.get().is_none() {
@@ -53,10 +97,10 @@ pub fn asked(s: &Session, w: &Worker) {
 
 /// The server is ready for the next statement, with this transaction status.
 #[inline]
-pub fn ready(s: &mut Session, w: &Worker, status: u8) {
+fn over(s: &mut Session, w: &Worker, status: u8) {
     let now = w.reactor.now();
     // A question of ours is nothing the client waits for.
-    let has_more = !s.replies.is_only_ours();
+    let has_more = !s.replies().is_only_ours();
     let clock = &s.entry.clock;
     if !matches!(*s.entry.overdue.borrow(), Overdue::No) {
         *s.entry.overdue.borrow_mut() = Overdue::No;
@@ -75,7 +119,7 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
     stats.add(Stat::StatementUs, us);
     stats.statements.note(us);
     statement_log::ended(s, w, us);
-    if let Some(link) = &s.link {
+    if let Some(link) = s.link() {
         w.counters().note_time(link.card.address.node, us);
     }
     if let Some(node) = clock.flight.get() {
@@ -90,17 +134,6 @@ pub fn ready(s: &mut Session, w: &Worker, status: u8) {
         stats.add(Stat::Transactions, 1);
         stats.add(Stat::TransactionUs, if began == since { us } else { micros(began, now) });
     }
-}
-
-/// The link is gone, and with it what ran on it.
-pub fn lost(s: &Session, w: &Worker) {
-    landed(s, w);
-    s.entry.clock.busy_since.set(None);
-    s.entry.clock.asked_since.set(None);
-    if !s.begun.is_open() {
-        s.entry.clock.transaction_since.set(None);
-    }
-    *s.entry.overdue.borrow_mut() = Overdue::No;
 }
 
 /// No read of the session's is under way any more.

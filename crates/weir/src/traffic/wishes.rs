@@ -10,12 +10,13 @@ use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::worker::Worker;
 use crate::traffic::causal;
 use std::sync::Arc;
-use weir_policy::causal::CausalReads;
-use weir_policy::config::{self, SetError};
+use weir_catalog::rule::Rule;
+use weir_config::CausalReads;
+use weir_config::redirect::Goal;
+use weir_config::{self as config, SetError};
 use weir_policy::route::{Class, Side};
-use weir_policy::rule::Rule;
 use weir_policy::settings::Settings;
-use weir_policy::wish::{Asker, Goal, SETTING, Wish, of_session};
+use weir_policy::wish::{Asker, SETTING, Wish, of_session};
 use weir_sql::facts::Hint;
 
 /// A parameter that servers know as a made-up one, set by SET as well.
@@ -45,10 +46,10 @@ pub fn of(s: &mut Session, w: &Worker, hinted: Option<Goal>) -> Option<Wish> {
     }
     let is_known =
         |(edition, settings): &(u64, Arc<Settings>)| *edition == w.config_edition() && Arc::ptr_eq(settings, &s.state.settings);
-    if !s.wishes.known.as_ref().is_some_and(is_known) {
+    if !s.reads.wishes.known.as_ref().is_some_and(is_known) {
         find(s, w);
     }
-    s.wishes.wish
+    s.reads.wishes.wish
 }
 
 /// The node that is wanted may be one that takes no reads by weight.
@@ -65,12 +66,12 @@ fn find(s: &mut Session, w: &Worker) {
     if wish.is_some() {
         note_wish(w);
     }
-    if wish != s.wishes.wish {
+    if wish != s.reads.wishes.wish {
         // The node it went to was another one's choice.
-        s.favourite = None;
+        s.reads.favourite = None;
     }
-    s.wishes.wish = wish;
-    s.wishes.known = Some((w.config_edition(), s.state.settings.clone()));
+    s.reads.wishes.wish = wish;
+    s.reads.wishes.known = Some((w.config_edition(), s.state.settings.clone()));
 }
 
 fn work_out(s: &Session, w: &Worker) -> Option<Wish> {
@@ -92,7 +93,7 @@ pub fn for_show(s: &Session, w: &Worker, statement: &Statement) -> Option<Wish> 
 /// Where a statement may run, with regard to the comment it begins with.
 #[inline]
 pub fn class_of(s: &Session, w: &Worker, statement: &Statement, class: Class) -> Class {
-    let class = if class.rule == Rule::UnloggedTable && !s.wishes.own.get(Item::CheckUnlogged, &w.peek_config()) {
+    let class = if class.rule == Rule::UnloggedTable && !s.reads.wishes.own.get(Item::CheckUnlogged, &w.peek_config()) {
         statement.class
     } else {
         class
@@ -100,7 +101,7 @@ pub fn class_of(s: &Session, w: &Worker, statement: &Statement, class: Class) ->
     let is_held = statement.is_commented
         && class.side == Side::Reader
         && w.has_readers()
-        && !s.wishes.own.get(Item::AllowComments, &w.peek_config());
+        && !s.reads.wishes.own.get(Item::AllowComments, &w.peek_config());
     if is_held { Class::primary(Rule::Comment) } else { class }
 }
 
@@ -109,7 +110,7 @@ pub fn set(s: &mut Session, w: &Worker, name: &str, value: &str) -> Result<(), F
     let checked = w.config().set_for_session(name, value).map_err(|error| refused(&error))?;
     let at = place(name)?;
     let shown = config::show_one(&checked, OWN[at].0).unwrap_or_default().pop().map(|row| row.value).unwrap_or_default();
-    s.wishes.own.0[at] = Some(Set { value: (OWN[at].1)(&checked), shown: shown.into() });
+    s.reads.wishes.own.0[at] = Some(Set { value: (OWN[at].1)(&checked), shown: shown.into() });
     note_idle_limit(s);
     Ok(())
 }
@@ -119,10 +120,10 @@ pub fn reset(s: &mut Session, w: &Worker, name: &str) -> Result<(), Fault> {
     let config = w.config();
     config.reset_for_session(name, &config).map_err(|error| refused(&error))?;
     if name.eq_ignore_ascii_case("all") {
-        s.wishes.own = Own::default();
+        s.reads.wishes.own = Own::default();
         SETTINGS.iter().for_each(|setting| inventory::set_own(s, w, setting.name, None));
     } else {
-        s.wishes.own.0[place(name)?] = None;
+        s.reads.wishes.own.0[place(name)?] = None;
     }
     note_idle_limit(s);
     Ok(())
@@ -130,7 +131,7 @@ pub fn reset(s: &mut Session, w: &Worker, name: &str) -> Result<(), Fault> {
 
 /// Limits on time are looked at by a task that does not see the session.
 fn note_idle_limit(s: &Session) {
-    let own = s.wishes.own.0[Item::IdleLimit as usize].as_ref();
+    let own = s.reads.wishes.own.0[Item::IdleLimit as usize].as_ref();
     s.entry.clock.idle_ms.set(own.map(|set| set.value));
 }
 
@@ -154,7 +155,7 @@ fn refused(error: &SetError) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_policy::config::Config;
+    use weir_config::Config;
 
     #[test]
     fn every_item_stands_at_its_place() {

@@ -29,6 +29,9 @@ fn a_verifier_is_enough_for_clients_and_servers() {
     assert_eq!(current_user(&proxy, "anna", "secret of ünï"), Err(refused.into()));
     // The link is gone: the next is opened with the keys of a client that left long ago, for one that proves itself now.
     primary.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'anna'").unwrap();
+    wait_until("the server process to end", || {
+        primary.value("select count(*) from pg_stat_activity where usename = 'anna'").unwrap() == "0"
+    });
     assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
 }
 

@@ -46,7 +46,8 @@ fn tell_hub(s: &mut Session, w: &Worker) {
 pub(super) fn advance(s: &mut Session, w: &Worker) -> bool {
     let Some(Subscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return false };
     // Names and payloads come in the encoding of the connection.
-    let is_alike = s.link.as_ref().is_some_and(|link| link.reported("client_encoding") == *hub.encoding.borrow());
+    let encoding = s.server.as_ref().map(|server| server.link.reported("client_encoding"));
+    let is_alike = encoding.is_some_and(|encoding| encoding == *hub.encoding.borrow());
     match rules.step(|channel| is_alike && hub.has(channel)) {
         Step::Nothing => return false,
         Step::Unlisten => {}
@@ -69,11 +70,13 @@ fn notify(hub: &Hub, inbox: &Inbox, mark: Mark) -> String {
 
 /// The link listens to nothing any more.
 pub fn unlistened(s: &mut Session, w: &Worker) {
-    let had = s.state.kept();
+    let had = s.kept();
     if let Some(subscription) = &mut s.state.listening {
         subscription.rules.link_done();
     }
-    s.state.found = s.state.found.without(Leaves::of(Keeps::Listen));
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.left.found = upstream.left.found.without(Leaves::of(Keeps::Listen));
+    }
     super::show_kept(s, w, had);
     tell_hub(s, w);
 }
@@ -83,16 +86,17 @@ pub fn unlistened(s: &mut Session, w: &Worker) {
 #[cold]
 pub fn prepare(s: &mut Session, w: &Worker, statement: &Statement) {
     const LOOKS: Leaves = Leaves::of(Keeps::Listen).with(Keeps::Unknown).with(Keeps::Unread);
-    let is_before = s.transaction == IDLE && s.replies.is_only_ours() && !s.up.is_mid_message();
-    let is_primary = s.link.as_ref().is_some_and(|link| link.is_to_primary(w));
+    let is_before = s.transaction() == IDLE && s.replies().is_only_ours() && !s.up.is_mid_message();
+    let is_primary = s.link().is_some_and(|link| link.is_to_primary(w));
+    let is_asking = s.upstream().is_some_and(|upstream| upstream.left.asking.is_some());
     let acts_unseen = is_before && super::may_act_unseen(s, w, statement);
     let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
     let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
     let looks =
         begins || acts_unseen || statement.shows_channels || !statement.leaves.and(statement.frees).common(LOOKS).is_empty();
-    if is_primary && is_before && looks && s.state.asking.is_some() {
+    if is_primary && is_before && looks && is_asking {
         // What is brought now would be missed in the answer to what was asked before.
-        s.barrier = true;
+        s.shut_gate();
         return;
     }
     if is_primary
@@ -102,7 +106,7 @@ pub fn prepare(s: &mut Session, w: &Worker, statement: &Statement) {
     {
         let mut sql = String::new();
         channels.iter().for_each(|channel| push_statement(&mut sql, "LISTEN ", channel));
-        s.state.due.kinds.add(Keeps::Listen);
+        s.upstream_mut().into_iter().for_each(|upstream| upstream.left.due.kinds.add(Keeps::Listen));
         send(s, w, &sql, Expect::PrepareOurs);
     }
     if !(is_primary && statement.notifies) {
@@ -120,11 +124,11 @@ pub fn prepare(s: &mut Session, w: &Worker, statement: &Statement) {
 #[cold]
 pub fn holds_ready(s: &mut Session, w: &Worker) -> bool {
     // What was sent behind it is answered before any mark of ours could come.
-    let may_mark = s.replies.is_settled() && !s.up.is_mid_message() && s.link.is_some();
+    let may_mark = s.replies().is_settled() && !s.up.is_mid_message() && s.has_server();
     let Some(subscription) = &mut s.state.listening else { return false };
     let may_mark = if may_mark && subscription.hub.has(subscription.hub.marks.as_bytes()) { MayMark::Yes } else { MayMark::No };
     let Some(mark) = subscription.rules.close_fence(may_mark) else { return false };
-    subscription.pid = s.link.as_ref().map_or(0, |link| link.card.pid);
+    subscription.pid = s.server.as_ref().map_or(0, |server| server.link.card.pid);
     let sql = notify(&subscription.hub, &subscription.inbox, mark);
     send(s, w, &sql, Expect::PrepareOurs);
     true
@@ -144,7 +148,7 @@ pub fn takes(s: &mut Session, w: &Worker, header: Header) -> bool {
             return true;
         }
     }
-    let is_own = s.link.as_ref().is_some_and(|link| link.card.pid == notification.pid);
+    let is_own = s.server.as_ref().is_some_and(|server| server.link.card.pid == notification.pid);
     if is_own {
         // The client knows the session's number as its process id.
         let pid = s.entry.card.pid;
@@ -167,8 +171,8 @@ pub fn is_holding(s: &Session) -> bool {
 #[cold]
 pub fn deliver(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
     // What a statement did to the channels must be known before anything is told of them.
-    let is_known = s.state.due.is_empty();
-    let is_quiet = s.transaction == IDLE && s.replies.is_settled() && !s.down.is_mid_message() && !s.down.has_pending();
+    let is_known = s.upstream().is_none_or(|upstream| upstream.left.due.is_empty());
+    let is_quiet = s.transaction() == IDLE && s.replies().is_settled() && !s.down.is_mid_message() && !s.down.has_pending();
     let may_speak = is_known && is_quiet;
     if may_speak { deliver_now(s, w) } else { check_room(s).map(|()| false) }
 }

@@ -1,11 +1,11 @@
 //! A session's side of the cache of answers. `traffic::cached` works with it.
 
-use crate::server::answers::{Flight, Key, Raised, WHO_BYTES};
+use crate::server::answers::{Flight, Key, WHO_BYTES};
 use crate::server::stores::Fetch;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_policy::cache::{Deps, Slot};
+use weir_cache::Deps;
 use weir_policy::settings::Settings;
 
 /// A session's side of it.
@@ -13,19 +13,8 @@ use weir_policy::settings::Settings;
 pub struct Cached {
     /// User and settings, as a key begins with them, and the settings it was made for. None: the session goes without.
     pub who: Option<(Arc<Settings>, Option<[u8; WHO_BYTES]>)>,
-    /// Slots of what the open transaction wrote; its commit was not sent yet.
-    pub wrote: Vec<Slot>,
-    pub raised: Option<Raised>,
-    /// An empty list that had slots before: what is raised next takes its room.
-    pub room: Vec<Slot>,
-    /// The catalog's number when the first of `wrote` and `raised` was found.
-    pub edition: u64,
     /// What names without a schema mean may have changed since the session's settings were certain.
     pub is_adrift: bool,
-    /// Something was sent that may end the transaction.
-    pub ending: bool,
-    /// It was a plain ROLLBACK.
-    pub rolls_back: bool,
     pub capture: Option<Box<Capture>>,
     /// Its statement waits for another's answer, until then at most.
     pub waits_until: Option<Instant>,

@@ -2,7 +2,8 @@
 
 use crate::process::shared::Shared;
 use crate::process::worker::Worker;
-use weir_policy::causal::{CausalReads, Seen, Stint};
+use weir_config::CausalReads;
+use weir_policy::causal::{Seen, Stint};
 use weir_policy::settings::Settings;
 
 /// The parameter by which a session chooses for itself.

@@ -1,6 +1,6 @@
 //! Messages that a session keeps, so that a read may run again elsewhere. `traffic::net` works with them.
 
-use crate::client::session::{Begun, IDLE};
+use crate::client::session::IDLE;
 use std::collections::VecDeque;
 use weir_policy::net::{Verdict, judge};
 
@@ -57,30 +57,14 @@ pub struct Net {
     pub kept: Vec<u8>,
     pub groups: VecDeque<Group>,
     pub state: State,
-    /// The link in use was taken for reads, and is not the primary's.
-    pub is_on_reader: bool,
     /// The client has seen something of the first group's answer.
     pub is_told: bool,
     /// The next statement is one that a standby refused.
     pub again: Option<Refused>,
     pub times: u8,
-    /// A BEGIN went in front of the first group; the transaction as it was before.
-    pub began: Option<Begun>,
 }
 
 impl Net {
-    /// The link is gone.
-    pub fn reset(&mut self) {
-        self.clear();
-        self.is_on_reader = false;
-        self.began = None;
-    }
-
-    /// A BEGIN is sent in front of the next message, of a transaction that no server knew of.
-    pub fn begins(&mut self, before: Begun) {
-        self.began = Some(before);
-    }
-
     pub fn clear(&mut self) {
         self.kept.clear();
         if self.kept.capacity() > ROOM_BYTES_MAX {
@@ -91,16 +75,10 @@ impl Net {
         self.is_told = false;
     }
 
-    /// A link was taken into use.
-    pub fn took(&mut self, is_on_reader: bool) {
-        self.is_on_reader = is_on_reader;
-        self.again = None;
-    }
-
     /// A standby refused what was sent ahead of a statement, by itself. True: the statement takes its way again, to the primary.
-    pub fn on_refused_ahead(&mut self, severity: &[u8], sqlstate: &[u8]) -> bool {
+    pub fn on_refused_ahead(&mut self, is_on_standby: bool, severity: &[u8], sqlstate: &[u8]) -> bool {
         let verdict = judge(severity, sqlstate);
-        let may_again = self.is_on_reader && self.times < AGAIN_MAX;
+        let may_again = is_on_standby && self.times < AGAIN_MAX;
         if !may_again || matches!(verdict, Verdict::Stands | Verdict::Lost) {
             return false;
         }
@@ -111,8 +89,8 @@ impl Net {
 
     /// The standby's link shows the next statement something else than its client was told of. True: the statement goes to the primary, and
     /// what was read before it has been said.
-    pub fn on_changed(&mut self, transaction: u8) -> bool {
-        if !self.is_on_reader || transaction != IDLE || self.times >= AGAIN_MAX {
+    pub fn on_changed(&mut self, is_on_standby: bool, transaction: u8) -> bool {
+        if !is_on_standby || transaction != IDLE || self.times >= AGAIN_MAX {
             return false;
         }
         self.times += 1;
@@ -120,15 +98,9 @@ impl Net {
         true
     }
 
-    /// Something is under way on a standby of which the client has seen nothing.
+    /// All that is under way is kept, and the client has seen nothing of the answer.
     #[inline]
-    pub fn waits(&self) -> bool {
-        self.state == State::Keeping && !self.is_told && self.is_on_reader
-    }
-
-    /// True if what goes over the link is kept.
-    #[inline]
-    pub fn is_wanted(&self) -> bool {
-        self.is_on_reader || self.began.is_some()
+    pub fn is_unseen(&self) -> bool {
+        self.state == State::Keeping && !self.is_told
     }
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_policy::config::{Config, LogConfig};
+use weir_config::{Config, LogConfig};
 use weir_policy::settings::Settings;
 use weir_policy::wish::Wish;
 

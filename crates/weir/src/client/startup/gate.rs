@@ -17,9 +17,9 @@ use crate::server::pool::link::{Login, OpenError, Talk};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_policy::databases::Entry;
-use weir_policy::hba::{Admits, Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
-use weir_policy::passwd::{Secret, Usual};
+use weir_config::databases::Entry;
+use weir_config::hba::{Admits, Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
+use weir_config::passwd::{Secret, Usual};
 use weir_policy::throttle::{Pass, Visitor};
 use weir_wire::scram::{Challenge, ITERATIONS_DEFAULT, ServerSecret, Verifier, steady_salt};
 use weir_wire::write;
@@ -145,7 +145,7 @@ impl Door<'_> {
     /// The rule of `pool_hba.conf` for this client, whose name outside, if one is asked for, is the right one.
     async fn find_rule<'h>(
         &mut self,
-        hba: &'h weir_policy::hba::Hba,
+        hba: &'h weir_config::hba::Hba,
         files: &AccessFiles,
         caller: Caller<'_>,
     ) -> Result<&'h Rule, Fault> {

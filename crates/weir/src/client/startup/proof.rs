@@ -1,11 +1,11 @@
 //! Asks a client for a proof: md5, SCRAM, or the password itself.
 
 use super::{Door, broke};
-use crate::io::socket::Got;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::shared::Stop;
 use std::io;
 use std::time::{Duration, Instant};
+use weir_io::socket::Got;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 use weir_wire::md5::Md5Secret;
 use weir_wire::scram::{Accepted, Binding, MECHANISM, MECHANISM_PLUS, Nonce, ScramError, Server, ServerSecret};

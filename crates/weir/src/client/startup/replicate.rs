@@ -5,7 +5,7 @@ use super::{Door, login_fault, whose};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::stats::Stat;
 use crate::traffic::replication;
-use weir_policy::hba::Replication;
+use weir_config::hba::Replication;
 use weir_wire::startup::Startup;
 use weir_wire::write;
 

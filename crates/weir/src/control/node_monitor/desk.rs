@@ -7,12 +7,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_policy::cache::{History, Round, Snapshot};
+use weir_cache::{History, Round, Snapshot};
+use weir_config::Config;
 use weir_policy::causal::asking;
 use weir_policy::causal::waiting::{Shows, Waiting};
 use weir_policy::causal::{Board, Covers, Doubts, Era, Replayed, Word};
 use weir_policy::cluster::{ClusterView, Role};
-use weir_policy::config::Config;
 use weir_policy::looks::{Answer, Failure, Said};
 
 /// How a node stands with the question for its role.

@@ -211,7 +211,7 @@ fn read_said(row: &[u8]) -> Option<Row<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_policy::config::SslMode;
+    use weir_config::SslMode;
     use weir_wire::frame::HEADER_BYTES;
     use weir_wire::write;
 

@@ -2,7 +2,6 @@
 
 use super::{Console, Outcome, Right, show};
 use crate::client::session_card::Doing;
-use crate::io::reactor::parked;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, Victim};
@@ -10,7 +9,8 @@ use crate::process::worker::Worker;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_policy::config::SetError;
+use weir_config::SetError;
+use weir_io::reactor::parked;
 use weir_policy::console::{Command, Shutdown, Wish, wish};
 
 /// Time between two looks at whether what a command waits for has happened.

@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weir_policy::config::{self, Config, PoolMode};
+use weir_config::limits;
+use weir_config::params::Applies;
+use weir_config::{self as config, Config, PoolMode};
 use weir_policy::console::{Command, settings, shown};
-use weir_policy::limits;
-use weir_policy::params::Applies;
 
 /// One SHOW command.
 struct View {

@@ -5,7 +5,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
-use weir_policy::config::LogFileConfig;
+use weir_config::LogFileConfig;
 
 /// Permissions of the folder, if it has to be made.
 const FOLDER_MODE: u32 = 0o700;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use weir_policy::config::LogConfig;
+use weir_config::LogConfig;
 
 /// Lines that wait to be written; more are counted and left out.
 const LINES_MAX: usize = 16 << 10;
@@ -152,7 +152,7 @@ fn severity(level: Level) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_policy::config::Config;
+    use weir_config::Config;
 
     #[test]
     fn syslog_gets_priority_and_name() {

@@ -5,7 +5,7 @@ use crate::monitor::metrics::{Metric, NODES_MAX};
 use crate::server::answers::{Answer, Key};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_policy::cache::Standing;
+use weir_cache::Standing;
 
 pub(super) const POOL_CACHE: &[&str] = &[
     "num_cache_hits",

@@ -3,8 +3,8 @@
 use super::Worker;
 use crate::server::pool::Pool;
 use std::sync::Arc;
-use weir_policy::config::Config;
-use weir_policy::passwd::Secret;
+use weir_config::Config;
+use weir_config::passwd::Secret;
 
 impl Worker {
     /// Lets nobody have a server connection to a database, or to any. Closes the gate first, then the pools: a pool that is made in between

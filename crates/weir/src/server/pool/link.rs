@@ -3,8 +3,6 @@
 pub mod inquiry;
 
 use crate::client::flow::Kept;
-use crate::io::socket::{Breaker, Socket};
-use crate::io::tls::{Tls, explain};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::shared::WorkerId;
 use crate::process::worker::Worker;
@@ -18,10 +16,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use weir_config::passwd::Secret;
+use weir_config::{Config, SslMode, TcpConfig};
+use weir_io::socket::{Breaker, Socket, TcpOptions};
+use weir_io::tls::explain;
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
-use weir_policy::config::{Config, SslMode};
-use weir_policy::passwd::Secret;
 use weir_policy::pool::Refused;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
@@ -267,6 +267,14 @@ impl Link {
         self.passwords_generation == w.shared.access.generation()
     }
 
+    /// A statement may not be on the server after all.
+    pub fn forget(&mut self, id: StatementId) {
+        self.known.forget(id);
+        if self.unnamed.is_some_and(|(unnamed, _)| unnamed == id) {
+            self.unnamed = None;
+        }
+    }
+
     pub fn jitter(&self) -> u8 {
         self.jitter
     }
@@ -504,7 +512,7 @@ impl Talk {
         let Some(side) = w.shared.tls.load().client.clone() else {
             return Err(refused("the configuration has just been changed".into()));
         };
-        let tls = Tls::towards(&side, check, &address.hostname).map_err(|cause| refused(cause.to_string()))?;
+        let tls = side.towards(check, &address.hostname).map_err(|cause| refused(cause.to_string()))?;
         let begun = self.socket.begin_tls(&w.reactor, tls, &[], Some(self.deadline)).await;
         begun.map_err(|cause| match cause.kind() {
             // The server went away, which says nothing of TLS.
@@ -634,10 +642,16 @@ pub fn is_worth_another(error: &OpenError) -> bool {
     }
 }
 
+/// The same in the words of `weir_io`.
+pub fn tcp_options(tcp: &TcpConfig) -> TcpOptions {
+    let TcpConfig { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms } = *tcp;
+    TcpOptions { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms }
+}
+
 /// Tries each address of a name in turn.
 pub async fn connect_any(w: &Worker, hostname: &str, port: u16, deadline: Instant) -> io::Result<Socket> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let tcp = w.peek_config().tcp.clone();
+    let tcp = tcp_options(&w.peek_config().tcp);
     for ip in resolve(w, hostname, deadline).await? {
         match Socket::connect_tcp(&w.reactor, SocketAddr::new(ip, port), &tcp, deadline).await {
             Ok(socket) => return Ok(socket),
@@ -668,7 +682,7 @@ async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Ve
         if Instant::now() >= deadline {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        crate::io::reactor::parked().await;
+        weir_io::reactor::parked().await;
     }
     answer.lock().take().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
 }

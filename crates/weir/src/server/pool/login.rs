@@ -1,11 +1,11 @@
 //! Weir logs in to a server.
 
 use crate::client::forge::{self, Unanswered};
-use crate::io::tls::certificate::end_point;
+use crate::process::tls_files::certificate::end_point;
 use crate::process::worker::Worker;
 use crate::server::pool::link::{Address, Login, OpenError, Talk};
-use weir_policy::config::ChannelBinding;
-use weir_policy::passwd::{Asked, Secret};
+use weir_config::ChannelBinding;
+use weir_config::passwd::{Asked, Secret};
 use weir_wire::back::{self as server, Auth};
 use weir_wire::frame::{back, front};
 use weir_wire::md5::Md5Secret;

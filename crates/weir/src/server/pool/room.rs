@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
-use weir_policy::limits::Limits;
+use weir_config::limits::Limits;
 use weir_policy::pool::makes_room;
 
 /// What several pools share: the links of a node, or those of one database or user on a node.

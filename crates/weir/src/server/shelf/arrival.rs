@@ -3,8 +3,6 @@
 //! A map of a cluster that is out of date costs misses only: who has other keys by now says so (`MOVED`), and it is asked for anew.
 
 use super::Cause;
-use crate::io::socket::Socket;
-use crate::io::tls::{Tls, explain};
 use crate::process::worker::Worker;
 use crate::server::pool::link;
 use crate::server::stores::{Stores, VALUE_BYTES_MAX};
@@ -12,8 +10,11 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use weir_policy::cache::{Host, Shards};
-use weir_policy::config::SslMode;
+use weir_cache::Shards;
+use weir_config::SslMode;
+use weir_config::hosts::Host;
+use weir_io::socket::Socket;
+use weir_io::tls::explain;
 use weir_policy::tls::plan;
 use weir_wire::store::{Ask, Dialect, Expect, Told};
 
@@ -72,7 +73,7 @@ async fn encrypt(w: &Worker, name: &str, mut socket: Socket, deadline: Instant) 
     }
     // Both are read at the start, of which the mode is a setting.
     let Some(side) = w.shared.tls.load().store.clone() else { return Err(ErrorKind::InvalidData.into()) };
-    let begun = match Tls::towards(&side, plan(mode, false, side.has_authorities, false).check, name) {
+    let begun = match side.towards(plan(mode, false, side.has_authorities, false).check, name) {
         Ok(tls) => socket.begin_tls(&w.reactor, tls, &[], Some(deadline)).await,
         Err(cause) => Err(cause),
     };

@@ -2,10 +2,10 @@
 //! While a question is under way, those that come wait for its reply and then go together; for `memqcache_timeout` at most.
 
 use super::{Digest, Lane, Purpose, Shelf, Stores, UNDER_WAY_MAX};
-use crate::io::reactor::TaskId;
 use sha2::{Digest as _, Sha256};
 use std::cell::RefCell;
 use std::rc::Rc;
+use weir_io::reactor::TaskId;
 use weir_wire::store::{Ask, Expect};
 
 /// Answers asked for in one question.

@@ -4,7 +4,7 @@ use super::{Sent, Shelf, Stores, UNSENT_MS};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use weir_policy::cache::Shards;
+use weir_cache::Shards;
 
 /// One connection.
 #[derive(Default)]

@@ -1,12 +1,12 @@
 //! Answers on their way to a store that Weirs share. Each waits here until the primary's log proves it for a position
-//! (`policy::cache::Proof`): a few milliseconds, in which its client has its answer already.
+//! (`cache::Proof`): a few milliseconds, in which its client has its answer already.
 
 use super::{Digest, Stores, UNSENT_BYTES_MAX};
 use crate::server::answers::Flight;
 use crate::server::catalogs::Database;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use weir_policy::cache::{Deps, Kept, Proving, Why};
+use weir_cache::{Deps, Kept, Proving, Why};
 
 /// Longest wait for a proof. The log is not taken in as it should be then, and nothing is served.
 const PROOF_WAIT_MS: u64 = 2000;

@@ -7,7 +7,7 @@ use crate::server::shelf;
 use crate::server::stores::{Pending, Stores, digest_of};
 use crate::traffic::causal;
 use std::rc::Rc;
-use weir_policy::cache::{Deps, Kept, Slot, Why};
+use weir_cache::{Deps, Kept, Slot, Why};
 
 /// What came of asking the store.
 pub(super) enum Look {
@@ -50,7 +50,7 @@ pub(super) fn look(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<S
 
 fn ask(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<Stores>, key: &[u8]) -> Look {
     // Who has a link by now has asked before: others would have it meanwhile, and he would ask for ever.
-    if s.link.is_some() {
+    if s.has_server() {
         return Look::Off;
     }
     let is_let_in = std::mem::take(&mut s.cached.is_let_in) || stores.doorkeeper.borrow_mut().asks(stores.hash_of(key));
@@ -79,7 +79,7 @@ fn ask(s: &mut Session, w: &Worker, answers: &Answers, stores: &Rc<Stores>, key:
 
 /// What an answer that is asked for now hangs on. In this order: who publishes another catalog changes the database's slot after it.
 fn miss(s: &Session, answers: &Answers, slots: &[Slot]) -> Look {
-    let deps = answers.versions.begin(slots).filter(|_| s.pools.known.edition() == s.place.edition());
+    let deps = answers.versions.begin(slots).filter(|_| s.pools.known.edition() == s.reads.place.edition());
     deps.map_or(Look::Off, Look::Miss)
 }
 

@@ -2,15 +2,16 @@
 //! it is answered.
 
 use super::{Answers, Session, Worker};
-use crate::client::session::{FAILED, IDLE};
+use crate::client::session::{FAILED, IDLE, Server};
 use crate::client::statements::Statement;
+use crate::client::upstream::{Ending, Upstream, Writes};
 use crate::server::answers::Raised;
 use crate::server::catalogs::UNKNOWN;
 use crate::traffic::judging;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_policy::cache::{Outcome, Slot};
-use weir_policy::catalog::{Path, Touched};
+use weir_cache::{Outcome, Slot};
+use weir_catalog::{Path, Touched};
 use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{Keeps, Leaves};
 
@@ -18,7 +19,7 @@ use weir_sql::facts::{Keeps, Leaves};
 /// that was sent it is not, until all is at rest and the server was asked: a rollback, also to a savepoint, may take it back again.
 fn is_adrift(s: &Session, statement: &Statement) -> bool {
     // Neither is it where the server's answer could not be read.
-    let is_untold = s.state.is_unsure() || s.state.found.has(Keeps::Unknown);
+    let is_untold = s.is_unsure() || s.has_found(Keeps::Unknown);
     if is_untold || (statement.is_many && moves(s, statement)) {
         return true;
     }
@@ -28,7 +29,7 @@ fn is_adrift(s: &Session, statement: &Statement) -> bool {
 /// All is at rest: what names mean is known, or about to be asked (`is_unsure`).
 pub(super) fn note_rest(s: &mut Session, status: u8) {
     // With `pool_mode = session` nobody asks.
-    if s.cached.is_adrift && status == IDLE && s.replies.is_only_ours() && !s.state.by_mode {
+    if s.cached.is_adrift && status == IDLE && s.replies().is_only_ours() && !s.state.by_mode {
         s.cached.is_adrift = false;
     }
 }
@@ -44,9 +45,9 @@ pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
 /// which one is temporary.
 #[inline]
 fn is_hidden(s: &Session, statement: &Statement) -> bool {
-    let temporaries = &s.state.temporaries;
     let makes_one = statement.is_many && (statement.makes_brief || statement.leaves.has(Keeps::Temporary));
-    makes_one || (temporaries.may_be() && names_one(statement, temporaries))
+    let temporaries = s.upstream().map(|upstream| &upstream.left.temporaries);
+    makes_one || temporaries.is_some_and(|temporaries| temporaries.may_be() && names_one(statement, temporaries))
 }
 
 fn names_one(statement: &Statement, temporaries: &Temporaries) -> bool {
@@ -91,7 +92,7 @@ fn slots_touched(s: &mut Session, w: &Worker, answers: &Answers, statement: &Sta
         Touched::All => Rc::new([versions.of_database(&s.pools.database)]),
         Touched::Tables(tables) => tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid)).collect(),
     };
-    if place != 0 && s.pools.known.edition() == s.place.edition() {
+    if place != 0 && s.pools.known.edition() == s.reads.place.edition() {
         caching.touches.note(place, slots.clone());
     }
     slots
@@ -112,34 +113,35 @@ fn plan(s: &mut Session, w: &Worker, answers: &Answers, statement: &Statement) -
     let text = statement.caching.as_deref().map(|caching| &caching.text);
     let ends = text.is_none_or(|text| text.ends);
     let slots = slots_touched(s, w, answers, statement);
-    if slots.is_empty() && (!ends || s.cached.wrote.is_empty()) {
+    let Some(Upstream { writes, txn, .. }) = s.upstream() else { return Plan::Nothing };
+    if slots.is_empty() && (!ends || writes.wrote.is_empty()) {
         return Plan::Nothing;
     }
-    let in_block = s.transaction != IDLE && !s.cached.ending;
+    let in_block = txn.status != IDLE && writes.ending == Ending::No;
     if in_block && !ends {
         return Plan::Note(slots);
     }
-    let is_rollback = in_block && (s.transaction == FAILED || text.is_some_and(|text| text.rolls_back));
-    if is_rollback && slots.is_empty() && s.cached.raised.is_none() {
+    let is_rollback = in_block && (txn.status == FAILED || text.is_some_and(|text| text.rolls_back));
+    if is_rollback && slots.is_empty() && writes.raised.is_none() {
         Plan::RollBack
     } else {
-        Plan::Raise(with_what_changed(s, answers, slots))
+        Plan::Raise(with_what_changed(s, writes, answers, slots))
     }
 }
 
 /// What is about to commit may have written more than was known, if something was defined since it was found: a trigger, say, for whose
 /// maker's lock the write waited. That must be known before the commit leaves, since who waits for its answer may be told late.
-fn with_what_changed(s: &Session, answers: &Answers, slots: Rc<[Slot]>) -> Rc<[Slot]> {
-    let has_more = !s.cached.wrote.is_empty() || s.cached.raised.is_some();
-    if !has_more || !is_redefined(s) {
+fn with_what_changed(s: &Session, writes: &Writes, answers: &Answers, slots: Rc<[Slot]>) -> Rc<[Slot]> {
+    let has_more = !writes.wrote.is_empty() || writes.raised.is_some();
+    if !has_more || !is_redefined(s, writes) {
         return slots;
     }
     slots.iter().copied().chain([answers.versions.of_database(&s.pools.database)]).collect()
 }
 
 /// True if what the open transaction writes was found in another catalog than the one of now.
-fn is_redefined(s: &Session) -> bool {
-    s.cached.edition == UNKNOWN || s.pools.known.edition() != s.cached.edition
+fn is_redefined(s: &Session, writes: &Writes) -> bool {
+    writes.edition == UNKNOWN || s.pools.known.edition() != writes.edition
 }
 
 pub(super) fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, statement: &Statement) {
@@ -157,8 +159,10 @@ pub(super) fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, st
         }
         return;
     }
-    if s.cached.wrote.is_empty() && s.cached.raised.is_none() {
-        s.cached.edition = s.place.edition();
+    let Some(Server { link, upstream }) = &mut s.server else { return };
+    let Upstream { writes, left, .. } = &mut **upstream;
+    if writes.wrote.is_empty() && writes.raised.is_none() {
+        writes.edition = s.reads.place.edition();
     }
     if let (true, Plan::Note(slots) | Plan::Raise(slots)) = (s.state.by_mode, &plan) {
         // What may do anything may have changed the path or made what is temporary, and nobody will ask.
@@ -166,69 +170,60 @@ pub(super) fn note_write(s: &mut Session, w: &Worker, answers: &Arc<Answers>, st
         let is_wide = slots.iter().any(|slot| wide.contains(slot));
         s.cached.is_adrift |= is_wide;
         if is_wide && !(statement.is_read && statement.functions.is_empty()) {
-            s.state.temporaries.may_have_changed();
+            left.temporaries.may_have_changed();
         }
     }
-    if is_hidden && s.state.temporaries.have_views() {
-        s.state.temporaries.may_have_changed();
+    if is_hidden && left.temporaries.have_views() {
+        left.temporaries.may_have_changed();
     }
     match plan {
         Plan::Nothing => {}
         Plan::Note(slots) => {
             for slot in slots.iter() {
-                if !s.cached.wrote.contains(slot) {
-                    s.cached.wrote.push(*slot);
+                if !writes.wrote.contains(slot) {
+                    writes.wrote.push(*slot);
                 }
             }
         }
-        Plan::RollBack => (s.cached.ending, s.cached.rolls_back) = (true, true),
+        Plan::RollBack => writes.ending = Ending::RollsBack,
         Plan::Raise(slots) => {
-            s.cached.ending |= statement.caching.as_deref().is_none_or(|caching| caching.text.ends);
-            let mut wrote = std::mem::take(&mut s.cached.wrote);
-            if let Some(raised) = raised(s, answers) {
-                raised.add(&wrote);
-                raised.add(&slots);
-            }
-            wrote.clear();
-            s.cached.wrote = wrote;
+            let ends = statement.caching.as_deref().is_none_or(|caching| caching.text.ends);
+            writes.ending = writes.ending.with(ends);
+            let raised = writes.raised.get_or_insert_with(|| {
+                let card = &link.card;
+                let none = Raised::none(answers.clone(), s.pools.database.clone(), card.address.node, card.pid);
+                none.in_room(std::mem::take(&mut writes.room))
+            });
+            raised.add(&writes.wrote);
+            raised.add(&slots);
+            writes.wrote.clear();
         }
     }
 }
 
-/// What the session has raised on its link so far.
-fn raised<'s>(s: &'s mut Session, answers: &Arc<Answers>) -> Option<&'s mut Raised> {
-    let card = &s.link.as_ref()?.card;
-    let none = || {
-        let none = Raised::none(answers.clone(), s.pools.database.clone(), card.address.node, card.pid);
-        none.in_room(std::mem::take(&mut s.cached.room))
-    };
-    Some(s.cached.raised.get_or_insert_with(none))
-}
-
-/// No transaction is open on the link: what was written is so now, if nothing more is under way.
+/// No transaction is open on the server connection: what was written is so now, if nothing more is under way.
 pub(super) fn settle(s: &mut Session, w: &Worker) {
-    let is_over = s.replies.is_only_ours();
     let round = w.shared.positions.next_round();
     let Some(answers) = &w.shared.answers else { return };
-    let is_redefined = is_redefined(s);
-    // What a transaction wrote that has ended without our knowing how.
-    if !s.cached.wrote.is_empty() && is_over {
-        let mut wrote = std::mem::take(&mut s.cached.wrote);
-        if !s.cached.rolls_back {
-            answers.versions.change(&wrote, round);
-        }
-        wrote.clear();
-        s.cached.wrote = wrote;
-    }
-    if !is_over {
+    let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    if !upstream.replies.is_only_ours() {
         return;
     }
-    (s.cached.ending, s.cached.rolls_back) = (false, false);
-    if let Some(mut raised) = s.cached.raised.take() {
+    let writes = &mut upstream.writes;
+    // What a transaction wrote that has ended without our knowing how.
+    if !writes.wrote.is_empty() {
+        if writes.ending != Ending::RollsBack {
+            answers.versions.change(&writes.wrote, round);
+        }
+        writes.wrote.clear();
+    }
+    writes.ending = Ending::No;
+    if let Some(mut raised) = writes.raised.take() {
         if is_redefined {
             // Another definition has come meanwhile: it may have written more than was known.
             raised.add(&[answers.versions.of_database(&s.pools.database)]);
         }
-        s.cached.room = raised.settle(Outcome::Committed { round });
+        writes.room = raised.settle(Outcome::Committed { round });
     }
 }

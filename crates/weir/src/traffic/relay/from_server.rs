@@ -2,24 +2,28 @@
 
 use super::{drain_down, misplaced, settle};
 use crate::client::inventory;
-use crate::client::session::{Begun, FAILED, IDLE, Own, Refusal, Session, WITHIN};
+use crate::client::session::{Begun, FAILED, IDLE, Own, Presence, Refusal, Server, Session, WITHIN};
 use crate::client::session_card::Doing;
-use crate::client::state::{Claim, State};
+use crate::client::upstream::Upstream;
+use crate::client::upstream::changes::Claim;
+use crate::client::upstream::left::Telling;
 use crate::control::mail::Nudge;
-use crate::io::socket::Got;
 use crate::monitor::fault::Fault;
 use crate::monitor::stats::Stat;
 use crate::process::worker::Worker;
 use crate::traffic::begun;
 use crate::traffic::cached;
 use crate::traffic::causal;
+use crate::traffic::concern;
 use crate::traffic::extended;
 use crate::traffic::leaving;
 use crate::traffic::net;
 use crate::traffic::shapes;
 use crate::traffic::timing;
-use std::collections::HashMap;
+use crate::traffic::unit::Ended;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use weir_io::socket::Got;
 use weir_policy::net::is_of_recovery;
 use weir_policy::replies::{Dropped, Reply, Whose};
 use weir_wire::back::{Report, read_report};
@@ -39,7 +43,7 @@ pub(super) fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault
     if !read_more(s, w)? {
         return Ok(false);
     }
-    if s.link.is_none() {
+    if !s.has_server() {
         drain_down(s, w)?;
         return Ok(true);
     }
@@ -53,13 +57,7 @@ pub(super) fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault
                 break;
             }
         };
-        if net::holds_back(s, w) {
-            if s.link.is_none() {
-                cached::undone(s);
-            }
-            break;
-        }
-        if !on_server(s, w, header)? {
+        if net::holds_back(s, w) || !on_server(s, w, header)? {
             break;
         }
     }
@@ -72,11 +70,13 @@ pub(super) fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault
 /// Reads from the server. False: nothing came. A link that is lost is gone then.
 #[inline]
 fn read_more(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
-    let Some(link) = &s.link else { return Ok(false) };
+    let Some(Server { link, .. }) = &s.server else { return Ok(false) };
     match s.down.fill(&link.socket, &w.reactor) {
         Ok(Got::Bytes(bytes)) => {
             s.pools.stats.add(Stat::Sent, bytes as u64);
-            s.leaves_by = None;
+            if let Presence::LeftUntil(_) = s.intake.presence {
+                s.intake.presence = Presence::Left;
+            }
             causal::heard(s, w);
             Ok(true)
         }
@@ -88,14 +88,16 @@ fn read_more(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
 
 /// True if a message of the server is looked into.
 #[inline]
-fn must_look(s: &Session, header: Header) -> bool {
+fn must_look(upstream: &Upstream, header: Header) -> bool {
     match header.tag {
         back::READY => true,
         back::ERROR | back::PARAMETER_STATUS => header.frame_bytes() <= LOOK_BYTES_MAX,
-        back::PARAMETER_DESCRIPTION | back::ROW_DESCRIPTION => !s.described.is_empty() && header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::PARAMETER_DESCRIPTION | back::ROW_DESCRIPTION => {
+            !upstream.brought.described.is_empty() && header.frame_bytes() <= LOOK_BYTES_MAX
+        }
         back::COMMAND_COMPLETE => SESSION_TAG_BYTES.contains(&header.body_bytes),
         back::NOTIFICATION => header.frame_bytes() <= LOOK_BYTES_MAX,
-        back::DATA_ROW => s.state.asking.is_some() && header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::DATA_ROW => upstream.left.asking.is_some() && header.frame_bytes() <= LOOK_BYTES_MAX,
         _ => false,
     }
 }
@@ -103,22 +105,24 @@ fn must_look(s: &Session, header: Header) -> bool {
 /// Decides on one message of the server. False: more of it must arrive first, or the link is gone.
 #[inline]
 fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fault> {
-    let looks = must_look(s, header);
+    let Some(upstream) = s.upstream() else { return Ok(false) };
+    let looks = must_look(upstream, header);
     if (looks && !s.down.has_whole(header.frame_bytes())) || !cached::watch(s, w, header) {
         return Ok(false);
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
-    match s.replies.on_server(header.tag, first) {
+    let Some(upstream) = s.upstream_mut() else { return Ok(false) };
+    match upstream.replies.on_server(header.tag, first) {
         Reply::Pass => on_pass(s, w, header, looks),
         Reply::PassChange => {
-            s.journal.pop_front();
+            upstream.journal.pop_front();
             s.down.pass(header, &w.buffers);
         }
         Reply::Eat => {
             if header.tag == back::PARAMETER_STATUS && looks {
                 on_parameter(s, header);
             } else if header.tag == back::PARSE_COMPLETE {
-                s.bringing.pop_front();
+                upstream.brought.parses.pop_front();
             }
             s.down.eat(header);
         }
@@ -135,7 +139,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
             if looks {
                 inventory::on_refused(s, header);
             } else {
-                s.state.is_link_off = true;
+                upstream.left.must_clean = true;
             }
             s.down.eat(header);
         }
@@ -189,7 +193,7 @@ fn on_parameter(s: &mut Session, header: Header) -> bool {
     let Some(body) = s.down.whole(header).map(<[u8]>::to_vec) else { return false };
     let name = weir_wire::back::read_parameter(&body).map(|(name, _)| String::from_utf8_lossy(name).into_owned());
     let waits = inventory::on_report(s, &name.unwrap_or_default());
-    if let Some(link) = &mut s.link {
+    if let Some(link) = s.link_mut() {
         link.report(&body);
     }
     waits
@@ -197,27 +201,22 @@ fn on_parameter(s: &mut Session, header: Header) -> bool {
 
 fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: Whose) -> Result<(), Fault> {
     // What was sent ahead of a BEGIN tells nothing of the transaction, which is the client's already.
+    let Some(Server { upstream, .. }) = &mut s.server else { return Ok(()) };
     if whose == Whose::Begin || !matches!(s.begun, Begun::Sent(_)) {
-        s.transaction = status;
+        upstream.txn.status = status;
     }
-    s.flushed = false;
+    upstream.is_flushed = false;
     match whose {
         Whose::Client => {}
-        Whose::ClientChange => drop(s.journal.pop_front()),
+        Whose::ClientChange => drop(upstream.journal.pop_front()),
         Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Statement | Whose::Begin | Whose::Unlisten => {
             s.down.eat(header);
             on_our_ready(s, w, whose, status);
             return Ok(());
         }
     }
-    timing::ready(s, w, s.status());
-    net::group_done(s);
-    if s.state.redefines && status == IDLE {
-        s.tell_change(w);
-    }
-    inventory::renew_if_due(s, w, status);
-    cached::ready(s, w, status);
-    if inventory::restores(s, w) {
+    concern::ready(s, w, Ended::ForClient(status));
+    if inventory::restores(s, w, Telling::OwesReady) {
         s.down.eat(header);
         return Ok(());
     }
@@ -244,14 +243,14 @@ fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose, status: u8) {
         Whose::Inventory => inventory::on_answer(s, w),
         Whose::Unlisten => inventory::unlistened(s, w),
         Whose::Begin => s.begun = Begun::No,
-        Whose::Statement => drop(s.state.preparing.pop_front()),
+        Whose::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
         Whose::Sync => on_our_sync(s, w, status),
         Whose::Client | Whose::ClientChange | Whose::Settings | Whose::Prepare => {}
     }
-    if !s.replies.is_our_turn() {
+    if !s.replies().is_our_turn() {
         s.entry.is_ours.set(false);
         // What the client wanted to cancel runs only now; nothing is there to be cancelled if it sent nothing.
-        if s.entry.cancel_waits.take() && !s.replies.is_settled() {
+        if s.entry.cancel_waits.take() && !s.replies().is_settled() {
             w.forward_cancel(&s.entry);
         }
     }
@@ -263,18 +262,9 @@ fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose, status: u8) {
 
 /// A Sync of ours has ended what the client sent without one: all of it counts as at a ReadyForQuery of the client's, who hears of none.
 fn on_our_sync(s: &mut Session, w: &Rc<Worker>, status: u8) {
-    if s.entry.clock.busy_since.get().is_some() {
-        timing::ready(s, w, s.status());
-        // What it sent next still waits.
-        timing::asked(s, w);
-    }
-    if s.state.redefines && status == IDLE {
-        s.tell_change(w);
-    }
-    inventory::renew_if_due(s, w, status);
-    cached::synced(s, w, status);
-    if inventory::restores(s, w) {
-        s.state.owes_ready = false;
+    concern::ready(s, w, Ended::BySync(status));
+    if inventory::restores(s, w, Telling::Silent) {
+        // The client hears of no ReadyForQuery.
     } else {
         inventory::before_ready(s, w);
     }
@@ -282,7 +272,7 @@ fn on_our_sync(s: &mut Session, w: &Rc<Worker>, status: u8) {
 
 pub(super) fn show_doing(s: &Session) {
     s.entry.card.set_doing(match s.status() {
-        IDLE if s.replies.is_settled() => Doing::Idle,
+        IDLE if s.replies().is_settled() => Doing::Idle,
         IDLE => Doing::Executing,
         _ => Doing::IdleInTransaction,
     });
@@ -300,38 +290,41 @@ fn note_report(w: &Worker, node: Option<u16>, report: &Report<'_>) {
 }
 
 fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, looks: bool) {
-    if !s.replies.has_work_behind_error() {
-        s.state.will_not_reset();
+    let Some(upstream) = s.upstream_mut() else { return };
+    if !upstream.replies.has_work_behind_error() {
+        upstream.resetting.will_not_happen();
     }
-    s.state.due.add_rollback();
-    let asked_alone = s.asked.is_some() && dropped.discard;
-    let parameters = s.asked_to_describe.take().filter(|_| dropped.is_question && s.transaction != FAILED);
+    upstream.left.due.add_rollback();
+    let asked = upstream.brought.asked.take();
+    let asked_alone = asked.is_some() && dropped.discard;
+    let may_tell = dropped.is_question && upstream.txn.status != FAILED;
+    let parameters = asked.and_then(|asked| asked.parameters).filter(|_| may_tell);
+    let refused = next_refusal(&mut upstream.brought.refusals, dropped);
     s.undo(dropped);
-    let was_discarding = s.discarding;
-    s.discarding |= dropped.discard;
-    let refused = if dropped.exchange { s.refusals.pop_front() } else { None };
-    for _ in u32::from(dropped.exchange)..dropped.refused {
-        s.refusals.pop_front();
-    }
+    let skip_before = s.intake.skip;
+    s.intake.skip = skip_before.or_if(dropped.discard);
     if let Some(Refusal { parameters, fault }) = refused {
         s.down.eat(header);
         shapes::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
         return;
     }
-    let node = s.link.as_ref().map(|link| link.card.address.node);
+    let node = s.link().map(|link| link.card.address.node);
+    let (is_on_standby, status) = (s.is_on_standby(), s.transaction());
     let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
     note_report(w, node, &report);
     if matches!(report.sqlstate, b"0A000" | b"26000") {
         // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
-        if let Some(link) = &mut s.link {
+        if let Some(Server { link, .. }) = &mut s.server {
             link.known.stale_all();
         }
     }
-    if asked_alone && s.net.on_refused_ahead(report.severity, report.sqlstate) {
-        // The link goes as soon as it has said that it is ready.
-        s.state.claim = Claim::No;
-        s.discarding = was_discarding;
+    if asked_alone && s.net.on_refused_ahead(is_on_standby, report.severity, report.sqlstate) {
+        // The connection goes as soon as it has said that it is ready.
+        if let Some(Server { upstream, .. }) = &mut s.server {
+            upstream.brought.claim = Claim::No;
+        }
+        s.intake.skip = skip_before;
         s.down.eat(header);
         return;
     }
@@ -340,13 +333,15 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     if !is_end {
         s.begun.fail();
     }
-    if s.net.is_on_reader && s.transaction == WITHIN && is_of_recovery(report.sqlstate, report.routine) {
-        let fault = begun::cannot_stay(&mut s.shuns_standbys, &String::from_utf8_lossy(report.message));
+    if is_on_standby && status == WITHIN && is_of_recovery(report.sqlstate, report.routine) {
+        let fault = begun::cannot_stay(&mut s.wrote.shuns_standbys, &String::from_utf8_lossy(report.message));
         s.down.eat(header);
         s.say_error(w, &fault);
         return;
     }
-    if let Some(fault) = in_place_of(&report, &s.state, &s.named).or_else(|| timing::overdue(&s.entry, report.sqlstate)) {
+    if let Some(fault) =
+        in_place_of(&report, s.server.as_ref(), &s.statements.named).or_else(|| timing::overdue(&s.entry, report.sqlstate))
+    {
         s.down.eat(header);
         shapes::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
@@ -356,22 +351,41 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         shapes::tell_parameters(s, w, parameters);
         return s.down.pass(header, &w.buffers);
     }
-    s.farewell = Some(last_word(&report));
+    let fault = last_word(&report);
+    note_final_error(s, fault, asked_alone, dropped);
     if asked_alone {
-        // Only ours was under way: what waits for it takes its way again when the link is gone, as after a bare end of file.
-        (s.state.claim, s.discarding) = (Claim::No, was_discarding);
-    } else if dropped.skips || dropped.discard {
-        // The client hears of it when the link is gone.
-        s.replies.unskip();
+        s.intake.skip = skip_before;
     }
     s.down.eat(header);
 }
 
+/// The server goes. `asked_alone`: only a question of ours was under way, so what waits for it takes its way again when the connection is gone,
+/// as after a bare end of file.
+fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, dropped: Dropped) {
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    upstream.final_error = Some(fault);
+    if asked_alone {
+        upstream.brought.claim = Claim::No;
+    } else if dropped.skips || dropped.discard {
+        // The client hears of it when the connection is gone.
+        upstream.replies.unskip();
+    }
+}
+
+/// What the client is told in place of an error. Refusals that come too late are dropped.
+fn next_refusal(refusals: &mut VecDeque<Refusal>, dropped: Dropped) -> Option<Refusal> {
+    let refused = if dropped.exchange { refusals.pop_front() } else { None };
+    for _ in u32::from(dropped.exchange)..dropped.refused {
+        refusals.pop_front();
+    }
+    refused
+}
+
 /// What the client hears of its statements in place of what a server says.
-fn in_place_of(report: &Report<'_>, state: &State, named: &HashMap<Box<[u8]>, Own>) -> Option<Fault> {
+fn in_place_of(report: &Report<'_>, server: Option<&Server>, named: &HashMap<Box<[u8]>, Own>) -> Option<Fault> {
     match report.sqlstate {
         // The session has it, but its table is gone, and so this server could not prepare it.
-        b"26000" => state.why_refused(report.message).cloned(),
+        b"26000" => server?.upstream.brought.why_refused(report.message).cloned(),
         b"08P01" => extended::in_words_of_client(named, report),
         _ => None,
     }

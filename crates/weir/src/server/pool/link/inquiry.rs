@@ -1,9 +1,9 @@
 //! A worker's connection for questions about users, as it is kept between them. `client::inquiry` asks.
 
 use super::{Address, Talk};
-use crate::io::reactor::TaskId;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use weir_io::reactor::TaskId;
 
 /// A worker's connection for questions.
 #[derive(Default)]

@@ -1,0 +1,63 @@
+//! Which host of a store a key is at.
+//!
+//! Each host has many points on a ring of numbers, and a key is at the host of the next point: with a host more, only the keys it gets
+//! move. All Weirs that share stores must find the same. A host that is gone moves nothing: its keys are missing until it is back.
+
+use super::versions::fnv;
+use weir_config::hosts::Host;
+
+/// Points of a host on the ring. With so many, shares differ by a few per cent.
+const POINTS: u32 = 160;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    /// Points and numbers of hosts, in order.
+    points: Box<[(u64, usize)]>,
+}
+
+impl Ring {
+    pub fn new(hosts: &[Host]) -> Ring {
+        let points = hosts
+            .iter()
+            .enumerate()
+            .flat_map(|(at, host)| (0..POINTS).map(move |number| (point(&format!("{host}-{number}")), at)));
+        let mut points: Vec<(u64, usize)> = points.collect();
+        points.sort_unstable();
+        Ring { points: points.into() }
+    }
+
+    /// The host of a key; the first if there is only one.
+    pub fn host_of(&self, key: &[u8]) -> usize {
+        let hash = fnv(key.iter().copied());
+        let next = self.points.partition_point(|(point, _)| *point < hash);
+        self.points.get(next).or(self.points.first()).map_or(0, |(_, host)| *host)
+    }
+}
+
+fn point(text: &str) -> u64 {
+    fnv(text.bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_config::hosts::hosts;
+
+    #[test]
+    fn keys_are_spread_and_few_move_when_a_host_comes() {
+        let list = |names: &str| hosts(names, 9).unwrap();
+        let (three, four) = (Ring::new(&list("a,b,c")), Ring::new(&list("a,b,c,d")));
+        let mut counts = [0; 4];
+        let mut moved = 0;
+        for key in 0..10_000_u32 {
+            let key = format!("weir:s:{key}");
+            let (before, after) = (three.host_of(key.as_bytes()), four.host_of(key.as_bytes()));
+            counts[after] += 1;
+            assert!(after == before || after == 3, "a key went to a host that was there before");
+            moved += usize::from(after != before);
+        }
+        assert!(counts.iter().all(|count| (1700..3300).contains(count)), "{counts:?}");
+        assert_eq!(moved, counts[3]);
+    }
+}

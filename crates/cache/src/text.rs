@@ -1,0 +1,325 @@
+//! What a text says about the cache, before anybody looks into the catalog.
+
+use weir_catalog::{Catalog, Names, Path, Touched};
+use weir_config::CacheConfig;
+use weir_sql::facts::{Changes, Effect, Ending, Facts, Name, SessionVerb, Transaction};
+
+/// A text's author asks for its answer to be kept, or not. They stand at the very begin, as in Pgpool-II.
+const FORCE: &str = "/*FORCE QUERY CACHE*/";
+const NEVER: &str = "/*NO QUERY CACHE*/";
+
+/// Words in literals that mean another moment whenever they are read. Source: `datetktbl` in datetime.c.
+const MOMENTS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
+
+/// Whether the answer to a text may be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    Never,
+    /// If the catalog says that it hangs on known tables alone.
+    Judged,
+    /// Its author says so.
+    Forced,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Text {
+    pub reads: Reads,
+    names: Names,
+    /// What the operator answers for of what it reads; `strict` are the names without these.
+    vouched: Box<[Name]>,
+    strict: Names,
+    written: Box<[Name]>,
+    changes: Changes,
+    /// It runs event triggers, if there are any: also where it changes no table itself (`COMMENT`, `CREATE INDEX`, `REFRESH`).
+    is_event: bool,
+    /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`. Not so `SELECT 1 + 2`: the plus sign may be a user's.
+    pub is_idle: bool,
+    /// It may end the transaction it runs in, or several.
+    pub ends: bool,
+    /// It is a plain `ROLLBACK`.
+    pub rolls_back: bool,
+}
+
+impl Text {
+    pub fn of(facts: &Facts, text: &str, config: &CacheConfig) -> Text {
+        let names = Names::of(facts).unwrap_or_default();
+        let is_listed = |relation: &Name| config.safe_tables.iter().any(|listed| is_meant(listed, relation));
+        let (strict, vouched) = names.clone().without(is_listed);
+        let is_refused = facts.effect == Effect::Refused;
+        Text {
+            reads: reads(facts, text, config),
+            is_event: facts.fires_events(),
+            is_idle: facts.changes == Changes::Nothing
+                && !facts.fires_events()
+                && names == Names::default()
+                && !is_refused
+                && facts.effect != Effect::Reads,
+            names,
+            vouched,
+            strict,
+            written: facts.written.as_slice().into(),
+            changes: facts.changes,
+            ends: is_refused || !matches!(facts.transaction, Transaction::None | Transaction::Begin(_)),
+            rolls_back: rolls_back(facts),
+        }
+    }
+
+    /// A text that nobody has looked at: it may do anything.
+    pub fn unread() -> Text {
+        Text {
+            reads: Reads::Never,
+            names: Names::default(),
+            vouched: Box::default(),
+            strict: Names::default(),
+            written: Box::default(),
+            changes: Changes::Cluster,
+            is_event: true,
+            is_idle: false,
+            ends: true,
+            rolls_back: false,
+        }
+    }
+
+    /// The tables its answer is made of, if it may be kept.
+    /// Tables of the list `never` count also behind views and parents.
+    pub fn tables_read(&self, catalog: &Catalog, path: &Path, never: &[String]) -> Option<Vec<u32>> {
+        match self.reads {
+            Reads::Never => None,
+            Reads::Judged => {
+                let found = catalog.reads(&self.strict, &self.vouched, path)?;
+                let is_listed = |listed: &String| catalog.numbers_of(listed).iter().any(|oid| found.contains(oid));
+                (!never.iter().any(is_listed)).then_some(found)
+            }
+            Reads::Forced => catalog.reads_at_least(&self.names, path),
+        }
+    }
+
+    /// What it may change. Without a catalog nothing is known of what it names.
+    pub fn touches(&self, known: Option<(&Catalog, &Path)>) -> Touched {
+        match (self.changes, known) {
+            _ if self.is_idle => Touched::Tables(Vec::new()),
+            (Changes::Database | Changes::Cluster, _) | (_, None) => Touched::All,
+            (_, Some((catalog, _))) if self.is_event && catalog.has_event_triggers() => Touched::All,
+            (Changes::Nothing | Changes::Rows, Some((catalog, path))) => catalog.touches(&self.names, &self.written, path),
+        }
+    }
+
+    /// True if such a one is among the relations that it names.
+    pub fn names_one(&self, is_one: impl Fn(&Name) -> bool) -> bool {
+        self.names.relations().iter().chain(&self.written).any(is_one)
+    }
+
+    /// It may change what all databases share.
+    pub fn is_for_all_databases(&self) -> bool {
+        self.changes == Changes::Cluster
+    }
+}
+
+fn is_one_read(facts: &Facts) -> bool {
+    facts.statements == 1
+        && facts.effect == Effect::Reads
+        && facts.changes == Changes::Nothing
+        && facts.transaction == Transaction::None
+        && facts.session == SessionVerb::None
+        && facts.keeps.is_empty()
+        && !facts.locks_rows
+}
+
+fn reads(facts: &Facts, text: &str, config: &CacheConfig) -> Reads {
+    let begins = |with: &str| text.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
+    if !is_one_read(facts) || facts.explain || begins(NEVER) {
+        return Reads::Never;
+    }
+    if begins(FORCE) {
+        return Reads::Forced;
+    }
+    let is_listed = |name: &Name| config.unsafe_tables.iter().any(|listed| is_meant(listed, name));
+    // What reads no table is asked to hear from the server, not from us (`SELECT 1`).
+    match facts.fleeting || facts.relations.is_empty() || facts.relations.iter().any(is_listed) {
+        true => Reads::Never,
+        false => Reads::Judged,
+    }
+}
+
+/// True if an entry of a list is about a name: `table`, or `schema.table`.
+fn is_meant(listed: &str, name: &Name) -> bool {
+    match listed.split_once('.') {
+        Some((schema, table)) => table == name.name && (name.schema.is_empty() || schema == name.schema),
+        None => listed == name.name,
+    }
+}
+
+fn rolls_back(facts: &Facts) -> bool {
+    facts.transaction == Transaction::End(Ending::Rollback)
+}
+
+/// True if a text has a literal that means another moment whenever it is read.
+pub fn says_a_moment(text: &[u8]) -> bool {
+    // Most texts have no literals but numbers. All bytes are looked at without a branch, many at a time.
+    let has = |wanted: &[u8]| text.iter().fold(false, |found, byte| found | wanted.contains(byte));
+    // With escapes what stands there is not what the server reads: `E'to\x64ay'`, `U&'to!0064ay' UESCAPE '!'`.
+    let is_hidden = has(b"\\") || text.windows(2).any(|pair| pair == b"&'") || (has(b"\n\r") && has_pieces(text));
+    has(b"'$") && (is_hidden || hold_a_moment(text))
+}
+
+/// Bytes looked at behind a quote for the literal's next piece.
+const GAP_BYTES_MAX: usize = 256;
+
+/// True if a literal may go on behind the end of a line: `'to'` there and `'morrow'` here. Source: `quotecontinue` in scan.l.
+fn has_pieces(text: &[u8]) -> bool {
+    let behind = |at: usize| &text[at + 1..text.len().min(at + 1 + GAP_BYTES_MAX)];
+    let mut quotes = text.iter().enumerate().filter(|(_, byte)| **byte == b'\'');
+    quotes.any(|(at, _)| goes_on(behind(at)))
+}
+
+/// True if the next thing behind a quote is another, with a line's end between; comments to the end of a line count as blanks.
+fn goes_on(mut gap: &[u8]) -> bool {
+    let is_cut = gap.len() == GAP_BYTES_MAX;
+    let mut has_line = false;
+    loop {
+        gap = match gap {
+            [b'\n' | b'\r', rest @ ..] => {
+                has_line = true;
+                rest
+            }
+            [b' ' | b'\t' | 0x0B | 0x0C, rest @ ..] => rest,
+            [b'-', b'-', rest @ ..] => {
+                let line = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+                line.map_or(&[][..], |line| &rest[line..])
+            }
+            [b'\'', ..] => return has_line,
+            [] => return is_cut,
+            _ => return false,
+        };
+    }
+}
+
+/// The same of the values that a Bind brings; of its body what stands behind the names.
+pub fn bind_holds_a_moment(bind: &[u8]) -> bool {
+    // What is not as it should be the server refuses.
+    value_holds_a_moment(bind).unwrap_or(true)
+}
+
+fn value_holds_a_moment(bind: &[u8]) -> Option<bool> {
+    let (formats, rest) = bind.split_first_chunk::<2>()?;
+    let rest = rest.get(2 * usize::from(u16::from_be_bytes(*formats))..)?;
+    let (count, mut rest) = rest.split_first_chunk::<2>()?;
+    for _ in 0..u16::from_be_bytes(*count) {
+        let (length, values) = rest.split_first_chunk::<4>()?;
+        // Less than nothing is NULL.
+        let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0);
+        let (value, behind) = values.split_at_checked(length)?;
+        if hold_a_moment(value) {
+            return Some(true);
+        }
+        rest = behind;
+    }
+    Some(false)
+}
+
+fn hold_a_moment(text: &[u8]) -> bool {
+    let words = text.split(|byte| !byte.is_ascii_alphabetic());
+    words
+        .filter(|word| matches!(word.len(), 3 | 5 | 8 | 9))
+        .any(|word| MOMENTS.iter().any(|moment| word.eq_ignore_ascii_case(moment)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(sql: &str, config: &CacheConfig) -> Text {
+        Text::of(&weir_sql::facts(sql.as_bytes()), sql, config)
+    }
+
+    #[test]
+    fn only_plain_reads_of_tables_may_be_kept() {
+        let config = CacheConfig { unsafe_tables: vec!["secret".into(), "s.u".into()], ..CacheConfig::default() };
+        let check = |sql: &str, expected: Reads| assert_eq!(text(sql, &config).reads, expected, "{sql}");
+        check("select a from t", Reads::Judged);
+        check("with w as (select a from t) select * from w", Reads::Judged);
+        check("/*no query cache*/ select a from t", Reads::Never);
+        check("/*FORCE QUERY CACHE*/select now()", Reads::Forced);
+        check(" /*FORCE QUERY CACHE*/select now()", Reads::Never);
+        check("/*FORCE QUERY CACHE*/insert into t values (1)", Reads::Never);
+        for never in [
+            "select 1",
+            "select a from t; select a from t",
+            "select a from t for update",
+            "select a from secret",
+            "select a from u",
+            "select a from s.u",
+            "select current_date, a from t",
+            "explain select a from t",
+            "with w as (delete from t returning a) select a from w",
+            "select a into n from t",
+            "show work_mem",
+            "select set_config('a.b', 'c', false) from t",
+        ] {
+            check(never, Reads::Never);
+        }
+        check("select a from x.u", Reads::Judged);
+    }
+
+    #[test]
+    fn moments_are_words() {
+        for text in [
+            "select 'NOW'",
+            "d > 'today12:00'",
+            "d > $$yesterday$$",
+            r"d > e'to\x64ay'",
+            r"d > U&'to\0064ay'",
+            "d > U&'to!0064ay' uescape '!'",
+            "d > 'to'\n'morrow'",
+            "d > 'to' -- 'or not'\r\n\t 'morrow'",
+            "d > 'to'                                                                                    \n\n \n \n 'morrow'",
+        ] {
+            assert!(says_a_moment(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "select known, todays, snow from t_nowhere where a = 'b'",
+            "select today from t",
+            r"select 1 \ 2",
+            "d > 'a',\n'b'",
+            "a = 'x' --\n and b = 'y'",
+        ] {
+            assert!(!says_a_moment(text.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn moments_among_values_are_words_whatever_stands_before_them() {
+        let bind = |values: &[Option<&str>]| {
+            let mut bytes = vec![0, 1, 0, 0, 0, values.len() as u8];
+            for value in values {
+                let length = value.map_or(-1, |value| value.len() as i32);
+                bytes.extend([&length.to_be_bytes(), value.unwrap_or_default().as_bytes()].concat());
+            }
+            [bytes, vec![0, 0]].concat()
+        };
+        let padded = format!("now{}", " ".repeat(usize::from(b'A') - 3));
+        for values in [&[Some("now")][..], &[None, Some("a"), Some("TODAY 12:00")], &[Some(padded.as_str())]] {
+            assert!(bind_holds_a_moment(&bind(values)), "{values:?}");
+        }
+        for values in [&[][..], &[None], &[Some("know"), Some("2020-01-01"), Some("")]] {
+            assert!(!bind_holds_a_moment(&bind(values)), "{values:?}");
+        }
+        assert!(bind_holds_a_moment(b"") && bind_holds_a_moment(b"\0\0\0\x01\0\0\0\x05a"), "what is cut off is not believed");
+    }
+
+    #[test]
+    fn what_ends_a_transaction_is_told() {
+        let config = CacheConfig::default();
+        let ends = |sql: &str| (text(sql, &config).ends, text(sql, &config).rolls_back);
+        for sql in
+            ["commit", "end", "commit and chain", "savepoint a", "insert into t values (1); commit", "prepare transaction 'a'"]
+        {
+            assert_eq!(ends(sql), (true, false), "{sql}");
+        }
+        assert_eq!(
+            (ends("rollback"), ends(" ABORT work"), ends("insert into t values (1)")),
+            ((true, true), (true, true), (false, false))
+        );
+    }
+}

@@ -1,0 +1,560 @@
+//! A catalog in the making: takes rows in, works out what views and policies come to, and sorts.
+
+use super::path::Defaults;
+use super::tables::{Tables, TablesDraft, in_order};
+use super::{Catalog, FIRST_USER_OID, Fate, Object, Objects, PARTS};
+use crate::OF_TRANSACTIONS;
+use crate::builtin;
+use regex::Regex;
+use std::collections::HashSet;
+use weir_config::RoutingConfig;
+use weir_sql::facts::hash_of_column;
+
+/// Objects of one database that are remembered. Beyond, nothing is known of it, and what names something goes to the primary.
+const OBJECTS_MAX: usize = 2_000_000;
+
+/// A row's values.
+pub(super) type Cells<'a> = [Option<&'a [u8]>];
+
+/// Why rows of a server's make no catalog.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DraftError {
+    #[error("a row is not what was asked for")]
+    Row,
+    #[error("the database has more than {OBJECTS_MAX} relations and functions")]
+    TooMany,
+}
+
+/// One that has a number, as long as numbers are needed.
+pub(super) struct Numbered {
+    pub(super) oid: u32,
+    pub(super) object: Object,
+}
+
+/// What a stored expression uses.
+struct Uses {
+    relation: u32,
+    /// As the server wrote it: `funcid 12,relid 16400`.
+    list: Box<str>,
+}
+
+/// Whether casts run something without being asked for that may write, or any something that is not steady.
+struct Unasked {
+    hidden: bool,
+    unsteady: bool,
+}
+
+/// What has been taken in so far.
+#[derive(Default)]
+pub struct Draft {
+    text: String,
+    schemas: Vec<(u32, Box<str>)>,
+    relations: Vec<Numbered>,
+    functions: Vec<Numbered>,
+    /// Functions that may be called like a column.
+    like_columns: HashSet<u32>,
+    /// With the function behind each.
+    operators: Vec<(Numbered, u32)>,
+    /// Type, function, and whether it is asked for by nobody.
+    casts: Vec<(Object, u32, bool)>,
+    /// Types that run functions which are not immutable.
+    coded_types: Vec<Object>,
+    coded: HashSet<u32>,
+    /// Functions that have such types.
+    with_coded: Vec<u32>,
+    runs_unseen: bool,
+    parents: Vec<(u32, Fate)>,
+    /// Of views and policies.
+    expressions: Vec<Uses>,
+    /// Of materialised views.
+    refreshes: Vec<Uses>,
+    defaults: Defaults,
+    tables: TablesDraft,
+    pub(super) unseen: super::unseen::UnseenDraft,
+    of_transactions: [Defaults; OF_TRANSACTIONS.len()],
+}
+
+impl Draft {
+    /// Takes in a row of the answer to `PARTS[part]`.
+    pub fn row(&mut self, part: usize, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let part = PARTS.get(part).ok_or(DraftError::Row)?;
+        (part.take)(self, cells)?;
+        let is_full = self.relations.len() + self.functions.len() > OBJECTS_MAX || self.text.len() > u32::MAX as usize / 2;
+        if is_full { Err(DraftError::TooMany) } else { Ok(()) }
+    }
+
+    pub(super) fn schema(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.schemas.push((number(cells, 0)?, word(cells, 1)?.into()));
+        Ok(())
+    }
+
+    pub(super) fn function(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let volatility = word(cells, 3)?;
+        let fate = if volatility == "t" { Fate::Writes } else { Fate::Reads };
+        if let Some(mut numbered) = self.numbered(cells, fate)? {
+            numbered.object.steady = volatility == "i";
+            if cells.get(4).copied().flatten() == Some(b"t") {
+                self.like_columns.insert(numbered.oid);
+            }
+            if volatility == "c" {
+                self.tables.stable_in_c.insert(numbered.oid);
+            }
+            self.functions.push(numbered);
+        }
+        Ok(())
+    }
+
+    pub(super) fn relation(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let fate = fate_of(word(cells, 3)?, word(cells, 4)?);
+        if let Some(numbered) = self.numbered(cells, fate)? {
+            if word(cells, 3)? == "m" {
+                self.tables.materialised.push(numbered.oid);
+            }
+            if fate == Fate::Unlogged {
+                self.tables.unlogged.push(numbered.oid);
+            }
+            self.relations.push(numbered);
+        }
+        Ok(())
+    }
+
+    pub(super) fn operator(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let function = number(cells, 3)?;
+        if let Some(numbered) = self.numbered(cells, Fate::Reads)? {
+            self.operators.push((numbered, function));
+        }
+        Ok(())
+    }
+
+    pub(super) fn cast(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let (function, is_hidden) = (number(cells, 2)?, word(cells, 3)? == "i");
+        // Where the type is does not matter: such casts are rare, and a name is enough to be careful.
+        let object = self.object(word(cells, 1)?, 0, Fate::Writes)?;
+        self.casts.push((object, function, is_hidden));
+        Ok(())
+    }
+
+    /// What is in a relation, or in a type.
+    pub(super) fn contents(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let (what, oid) = (word(cells, 0)?, number(cells, 1)?);
+        match what {
+            "w" => self.tables.wild.push(oid),
+            "f" => self.tables.fleeting.push(oid),
+            "t" => self.tables.with_time.push(oid),
+            "p" => self.with_coded.push(oid),
+            "v" => self.runs_unseen = true,
+            "c" => {
+                let object = self.object(word(cells, 2)?, 0, Fate::Reads)?;
+                self.coded_types.push(object);
+                self.coded.insert(oid);
+            }
+            _ => return Err(DraftError::Row),
+        }
+        Ok(())
+    }
+
+    pub(super) fn parent(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.parents.push((number(cells, 0)?, fate_of(word(cells, 1)?, word(cells, 2)?)));
+        Ok(())
+    }
+
+    pub(super) fn expression(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.expressions.push(Uses { relation: number(cells, 0)?, list: word(cells, 1)?.into() });
+        Ok(())
+    }
+
+    pub(super) fn refresh(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.refreshes.push(Uses { relation: number(cells, 0)?, list: word(cells, 1)?.into() });
+        Ok(())
+    }
+
+    pub(super) fn default_path(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.defaults.set.push((word(cells, 0)?.to_owned(), word(cells, 1)? == "t", word(cells, 2)?.to_owned()));
+        Ok(())
+    }
+
+    pub(super) fn asked(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.defaults.asked = Some((word(cells, 0)?.to_owned(), word(cells, 1)?.to_owned()));
+        Ok(())
+    }
+
+    pub(super) fn child(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.tables.children.push((number(cells, 0)?, number(cells, 1)?));
+        Ok(())
+    }
+
+    pub(super) fn referring(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.tables.referring.push((number(cells, 0)?, number(cells, 1)?));
+        Ok(())
+    }
+
+    pub(super) fn isolation(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.tables.may_be_serializable = word(cells, 0)? == "t";
+        Ok(())
+    }
+
+    pub(super) fn default_of_transactions(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        let value = (word(cells, 0)?.to_owned(), word(cells, 1)? == "t", word(cells, 3)?.to_owned());
+        self.of_transaction(word(cells, 2)?)?.set.push(value);
+        Ok(())
+    }
+
+    pub(super) fn asked_of_transactions(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
+        self.of_transaction(word(cells, 1)?)?.asked = Some((word(cells, 0)?.to_owned(), word(cells, 2)?.to_owned()));
+        Ok(())
+    }
+
+    fn of_transaction(&mut self, name: &str) -> Result<&mut Defaults, DraftError> {
+        let at = OF_TRANSACTIONS.iter().position(|known| *known == name).ok_or(DraftError::Row)?;
+        Ok(&mut self.of_transactions[at])
+    }
+
+    /// An object from its number, schema and name; none if its schema is nobody's business (of other sessions' temporary objects).
+    fn numbered(&mut self, cells: &Cells<'_>, fate: Fate) -> Result<Option<Numbered>, DraftError> {
+        let (oid, schema, name) = (number(cells, 0)?, number(cells, 1)?, word(cells, 2)?);
+        let Some(schema) = self.schemas.iter().position(|(known, _)| *known == schema) else { return Ok(None) };
+        let object = self.object(name, u32::try_from(schema).map_err(|_| DraftError::TooMany)?, fate)?;
+        Ok(Some(Numbered { oid, object }))
+    }
+
+    fn object(&mut self, name: &str, schema: u32, fate: Fate) -> Result<Object, DraftError> {
+        let at = u32::try_from(self.text.len()).map_err(|_| DraftError::TooMany)?;
+        let bytes = u16::try_from(name.len()).map_err(|_| DraftError::Row)?;
+        self.text.push_str(name);
+        Ok(Object { at, schema, bytes, fate, steady: false })
+    }
+
+    /// Works out the fates and sorts. Takes a while for a large database: not for a worker's thread.
+    pub fn finish(mut self, routing: &RoutingConfig) -> Catalog {
+        let pg_catalog = self.schemas.iter().position(|(_, name)| **name == *"pg_catalog").map(|at| at as u32);
+        self.note_extract(pg_catalog);
+        for function in &mut self.functions {
+            function.object.fate = used_fate(function, &self.text, pg_catalog, routing, &self.schemas);
+        }
+        self.functions.sort_unstable_by_key(|function| function.oid);
+        let (casts, calls) = self.judged_unasked();
+        self.note_coded();
+        self.note_steady(pg_catalog);
+        self.relations.sort_unstable_by_key(|relation| relation.oid);
+        for at in 0..self.operators.len() {
+            let fate = self.fate_of_function(self.operators[at].1);
+            self.operators[at].0.object.fate = fate;
+        }
+        self.operators.sort_unstable_by_key(|(operator, _)| operator.oid);
+        for (parent, fate) in std::mem::take(&mut self.parents) {
+            self.worsen(parent, fate);
+        }
+        self.note_views();
+        self.follow();
+        for uses in std::mem::take(&mut self.refreshes) {
+            if self.fate_of_uses(&uses) == Fate::Writes {
+                self.tables.wild.push(uses.relation);
+            }
+        }
+        if !routing.check_unlogged {
+            let unlogged = self.relations.iter_mut().filter(|relation| relation.object.fate == Fate::Unlogged);
+            unlogged.for_each(|relation| relation.object.fate = Fate::Reads);
+        }
+        for function in &mut self.functions {
+            function.object.fate = called_fate(function, &self.text, pg_catalog, routing, &self.schemas);
+        }
+        let is_hidden = |object: &&Object| object.fate != Fate::Reads && HIDDEN_OPERATORS.contains(&object.name(&self.text));
+        let hidden: Box<[u32]> = self.operators.iter().map(|(o, _)| &o.object).filter(is_hidden).map(|o| o.schema).collect();
+        let is_unsteady = |object: &&Object| !object.steady && HIDDEN_OPERATORS.contains(&object.name(&self.text));
+        let unsteady = self.operators.iter().map(|(o, _)| &o.object).filter(is_unsteady).map(|o| o.schema).collect();
+        let writing_columns = self.columns_of(|function| function.fate != Fate::Reads);
+        let unsteady_columns = self.columns_of(|function| !function.steady);
+        let (relations, tables) = Tables::made(self.relations, self.tables, &self.text);
+        Catalog {
+            writing_columns,
+            unsteady_columns,
+            unsteady_operators: unsteady,
+            has_unsteady_call: calls.unsteady || self.runs_unseen,
+            runs_unseen: self.runs_unseen,
+            tables,
+            unseen: self.unseen.made(),
+            pg_catalog,
+            hidden_operators: hidden,
+            has_hidden_call: calls.hidden,
+            relations,
+            functions: sorted(self.functions.into_iter().map(|function| function.object), &self.text),
+            operators: sorted(self.operators.into_iter().map(|(operator, _)| operator.object), &self.text),
+            casts: sorted(casts.into_iter(), &self.text),
+            unsteady_types: sorted(self.coded_types.into_iter(), &self.text),
+            checking_types: in_order(self.coded.into_iter().collect()),
+            schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
+            text: self.text.into_boxed_str(),
+            defaults: self.defaults,
+            of_transactions: self.of_transactions,
+        }
+    }
+
+    /// Up to version 13 `EXTRACT` calls `date_part`; texts are parsed as later versions do. Source: `func_expr_common_subexpr` in gram.y.
+    fn note_extract(&mut self, pg_catalog: Option<u32>) {
+        let named = |name: &str| {
+            let is_one = |function: &&Numbered| is_builtin(function, pg_catalog) && function.object.name(&self.text) == name;
+            self.functions.iter().filter(is_one).map(|function| (function.oid, function.object)).collect::<Vec<_>>()
+        };
+        if !named(EXTRACT).is_empty() {
+            return;
+        }
+        let older = named("date_part");
+        let (Ok(at), Ok(bytes)) = (u32::try_from(self.text.len()), u16::try_from(EXTRACT.len())) else { return };
+        self.text.push_str(EXTRACT);
+        let renamed = older.into_iter().map(|(oid, object)| Numbered { oid, object: Object { at, bytes, ..object } });
+        self.functions.extend(renamed);
+    }
+
+    /// Such functions that may be called like a column.
+    fn columns_of(&self, is_one: impl Fn(&Object) -> bool) -> Box<[u32]> {
+        let mut found: Vec<u32> = self
+            .functions
+            .iter()
+            .filter(|function| self.like_columns.contains(&function.oid) && is_one(&function.object))
+            .map(|function| hash_of_column(function.object.name(&self.text)))
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found.into()
+    }
+
+    /// Casts by functions that may write, and what runs without being asked for. By what these functions do themselves: what a cast's runs for its types,
+    /// who names or uses the type is told by that.
+    fn judged_unasked(&mut self) -> (Vec<Object>, Unasked) {
+        let casts = std::mem::take(&mut self.casts);
+        let unsteady = casts.iter().any(|(_, function, _)| !self.steady_function(*function));
+        let may_write = |function: u32| self.fate_of_function(function) != Fate::Reads;
+        let (implicit, explicit): (Vec<_>, Vec<_>) =
+            casts.into_iter().filter(|(_, function, _)| may_write(*function)).partition(|(_, _, is_hidden)| *is_hidden);
+        let hidden = !implicit.is_empty();
+        (explicit.into_iter().map(|(object, _, _)| object).collect(), Unasked { hidden, unsteady })
+    }
+
+    /// Functions of types that run something are not steady.
+    fn note_coded(&mut self) {
+        for function in std::mem::take(&mut self.with_coded) {
+            let Ok(at) = self.functions.binary_search_by_key(&function, |function| function.oid) else { continue };
+            self.functions[at].object.steady = false;
+            self.tables.stable_in_c.remove(&function);
+        }
+    }
+
+    /// Which functions and operators give the same answer for the same arguments.
+    fn note_steady(&mut self, pg_catalog: Option<u32>) {
+        for function in &mut self.functions {
+            let name = function.object.name(&self.text);
+            let is_builtin = is_builtin(function, pg_catalog);
+            function.object.steady |= is_builtin && builtin::hangs_on_settings(name);
+            // Of a constant, which becomes one of today.
+            function.object.steady &= !(is_builtin && name.contains("timetz"));
+        }
+        for at in 0..self.operators.len() {
+            let function = self.operators[at].1;
+            self.operators[at].0.object.steady = self.steady_function(function);
+        }
+    }
+
+    /// Of one behind an operator or a cast; a stable one in C hangs on settings.
+    fn steady_function(&self, oid: u32) -> bool {
+        let found = self.functions.binary_search_by_key(&oid, |function| function.oid);
+        self.tables.stable_in_c.contains(&oid) || found.is_ok_and(|at| self.functions[at].object.steady)
+    }
+
+    /// Which relations views read, and whether their rows are the same whenever one looks.
+    fn note_views(&mut self) {
+        for uses in &self.expressions {
+            for entry in uses.list.split(',') {
+                let Some((label, rest)) = entry.split_once(' ') else { continue };
+                let mut numbers = numbers_in(rest);
+                let is_steady = match label {
+                    "relid" => {
+                        let others = numbers.filter(|number| *number != uses.relation);
+                        self.tables.views.extend(others.map(|number| (uses.relation, number)));
+                        true
+                    }
+                    "funcid" if numbers_in(rest).any(|number| ZONES_OF_TODAY.contains(&number)) => false,
+                    "funcid" | "aggfnoid" | "winfnoid" => numbers.all(|number| {
+                        let found = self.functions.binary_search_by_key(&number, |function| function.oid);
+                        found.is_ok_and(|at| self.functions[at].object.steady)
+                    }),
+                    "opno" | "opnos" | "eqop" | "sortop" => numbers.all(|number| self.steady_operator(number)),
+                    "consttype" | "resulttype" | "funcresulttype" => numbers.all(|number| !self.coded.contains(&number)),
+                    "tsmhandler" => false,
+                    _ => true,
+                };
+                if !is_steady {
+                    self.tables.fleeting.push(uses.relation);
+                }
+            }
+        }
+    }
+
+    /// PostgreSQL's own hang on settings at most.
+    fn steady_operator(&self, oid: u32) -> bool {
+        match self.operators.binary_search_by_key(&oid, |(operator, _)| operator.oid) {
+            Ok(at) => self.operators[at].0.object.steady,
+            Err(_) => oid < FIRST_USER_OID,
+        }
+    }
+
+    /// Gives relations the fates of what their policies and definitions use, until nothing changes: views read views.
+    fn follow(&mut self) {
+        let mut open = std::mem::take(&mut self.expressions);
+        loop {
+            let before = open.len();
+            // One that is not known to only read is done; the others may still come to read one that is.
+            open.retain(|uses| {
+                let fate = self.fate_of_uses(uses);
+                self.worsen(uses.relation, fate);
+                fate == Fate::Reads
+            });
+            if open.len() == before {
+                return;
+            }
+        }
+    }
+
+    fn worsen(&mut self, relation: u32, fate: Fate) {
+        if let Ok(at) = self.relations.binary_search_by_key(&relation, |relation| relation.oid) {
+            let object = &mut self.relations[at].object;
+            object.fate = object.fate.max(fate);
+        }
+    }
+
+    fn fate_of_uses(&self, uses: &Uses) -> Fate {
+        let fate = |entry: &str| {
+            let Some((label, rest)) = entry.split_once(' ') else { return Fate::Writes };
+            match (label, rest.parse()) {
+                ("rowMarks", _) => Fate::Locks,
+                ("opnos", _) => numbers_in(rest).map(|operator| self.fate_of_operator(operator)).max().unwrap_or_default(),
+                // Before version 16 a view names itself.
+                ("relid", Ok(relation)) if relation == uses.relation => Fate::Reads,
+                ("relid", Ok(relation)) => self.fate_of_relation(relation),
+                // PostgreSQL's own sampling methods only read; their handlers are no functions for queries, and not on the list of those.
+                ("consttype" | "resulttype" | "funcresulttype", _) => Fate::Reads,
+                ("tsmhandler", Ok(handler)) if handler < FIRST_USER_OID => Fate::Reads,
+                ("opno" | "eqop" | "sortop", Ok(operator)) => self.fate_of_operator(operator),
+                (_, Ok(function)) => self.fate_of_function(function),
+                (_, Err(_)) => Fate::Writes,
+            }
+        };
+        uses.list.split(',').map(fate).max().unwrap_or_default()
+    }
+
+    fn fate_of_relation(&self, oid: u32) -> Fate {
+        match self.relations.binary_search_by_key(&oid, |relation| relation.oid) {
+            Ok(at) => self.relations[at].object.fate,
+            Err(_) => Fate::Catalog,
+        }
+    }
+
+    fn fate_of_function(&self, oid: u32) -> Fate {
+        match self.functions.binary_search_by_key(&oid, |function| function.oid) {
+            Ok(at) => self.functions[at].object.fate,
+            Err(_) => Fate::Writes,
+        }
+    }
+
+    /// Those that PostgreSQL brings only read.
+    fn fate_of_operator(&self, oid: u32) -> Fate {
+        match self.operators.binary_search_by_key(&oid, |(operator, _)| operator.oid) {
+            Ok(at) => self.operators[at].0.object.fate,
+            Err(_) if oid < FIRST_USER_OID => Fate::Reads,
+            Err(_) => Fate::Writes,
+        }
+    }
+}
+
+/// What the parser calls the function behind the word.
+const EXTRACT: &str = "extract";
+
+/// `timezone` of a `time with time zone`, by text and by interval.
+const ZONES_OF_TODAY: [u32; 2] = [2037, 2038];
+
+/// Operators that a text's facts do not name, or that stand behind words: `BETWEEN`, `IN`, `ORDER BY`, `LIKE`.
+const HIDDEN_OPERATORS: [&str; 16] = ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
+
+/// The numbers in what stands behind a label: one, or a list.
+fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {
+    rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok())
+}
+
+/// True if an operator's list names a function: by its name alone, or with its schema as in `public.f`.
+fn is_listed(list: &[Regex], function: &Object, text: &str, schemas: &[(u32, Box<str>)]) -> bool {
+    let name = function.name(text);
+    if list.iter().any(|pattern| pattern.is_match(name)) {
+        return true;
+    }
+    let Some((_, schema)) = schemas.get(function.schema as usize).filter(|_| !list.is_empty()) else { return false };
+    let qualified = format!("{schema}.{name}");
+    list.iter().any(|pattern| pattern.is_match(&qualified))
+}
+
+/// What may come of a function that something uses: an operator, a cast, a view.
+fn used_fate(
+    function: &Numbered,
+    text: &str,
+    pg_catalog: Option<u32>,
+    routing: &RoutingConfig,
+    schemas: &[(u32, Box<str>)],
+) -> Fate {
+    let is_listed = |list: &[Regex]| is_listed(list, &function.object, text, schemas);
+    let reads = match is_builtin(function, pg_catalog) {
+        true => builtin::may_run_on_standby(function.object.name(text)),
+        false => function.object.fate == Fate::Reads,
+    };
+    match (is_listed(&routing.write_functions), reads || is_listed(&routing.read_only_functions)) {
+        (false, true) => Fate::Reads,
+        (true, _) | (false, false) => Fate::Writes,
+    }
+}
+
+/// The same of one that a text calls: with a list of those that only read, all others that a user made count as writing.
+fn called_fate(
+    function: &Numbered,
+    text: &str,
+    pg_catalog: Option<u32>,
+    routing: &RoutingConfig,
+    schemas: &[(u32, Box<str>)],
+) -> Fate {
+    let list = &routing.read_only_functions;
+    let is_left_out = !list.is_empty() && !is_listed(list, &function.object, text, schemas);
+    if is_left_out && !is_builtin(function, pg_catalog) { Fate::Writes } else { function.object.fate }
+}
+
+fn is_builtin(function: &Numbered, pg_catalog: Option<u32>) -> bool {
+    Some(function.object.schema) == pg_catalog && function.oid < FIRST_USER_OID
+}
+
+fn fate_of(kind: &str, persistence: &str) -> Fate {
+    match (kind, persistence) {
+        ("f", _) => Fate::Foreign,
+        ("S", _) => Fate::Sequence,
+        (_, "u") => Fate::Unlogged,
+        _ => Fate::Reads,
+    }
+}
+
+/// Sorts by name and schema; of one name in one schema one is left, with the worst fate, and steady only if all are.
+pub(super) fn sorted(objects: impl Iterator<Item = Object>, text: &str) -> Objects {
+    let mut objects: Vec<Object> = objects.collect();
+    objects.sort_unstable_by(|one, other| (one.name(text), one.schema).cmp(&(other.name(text), other.schema)));
+    objects.dedup_by(|later, first| {
+        let is_same = later.schema == first.schema && later.name(text) == first.name(text);
+        if is_same {
+            first.fate = first.fate.max(later.fate);
+            first.steady &= later.steady;
+        }
+        is_same
+    });
+    Objects(objects.into())
+}
+
+pub(super) fn word<'a>(cells: &Cells<'a>, at: usize) -> Result<&'a str, DraftError> {
+    // A name that is no UTF-8 cannot be in a text that was parsed.
+    cells.get(at).copied().flatten().map(|cell| std::str::from_utf8(cell).unwrap_or_default()).ok_or(DraftError::Row)
+}
+
+pub(super) fn number(cells: &Cells<'_>, at: usize) -> Result<u32, DraftError> {
+    word(cells, at)?.parse().map_err(|_| DraftError::Row)
+}

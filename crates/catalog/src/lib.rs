@@ -1,0 +1,284 @@
+//! What a database holds, as far as routing asks: which relations, functions, operators and casts may be used on a standby.
+//!
+//! In: rows of the server's system catalogs (`query`, `draft`), a statement's names and the session's search_path. Out: whether the
+//! statement only reads, else the rule that says why not. No IO: `weir::survey` asks the server.
+//!
+//! Compact, since there is one for each database in use: an object takes 12 bytes and its name. What a view reads and calls is worked
+//! out once, when the catalog is made; a view is then one byte like a table.
+
+pub mod builtin;
+mod draft;
+pub mod functions;
+mod path;
+mod query;
+pub mod rule;
+mod tables;
+mod unseen;
+
+pub use draft::{Draft, DraftError};
+pub use path::{Path, Who};
+pub use query::{ANSWERS_FINGERPRINT, DEFAULTS_FINGERPRINT, FINGERPRINT, PARTS, Part};
+pub use tables::Touched;
+pub use unseen::{Hidden, NAMES_MAX};
+
+use crate::rule::Rule;
+use weir_sql::facts::{Facts, Name};
+
+/// Parameters that shape transactions of which no server knows yet, and of which the catalog says what sessions begin with.
+pub const OF_TRANSACTIONS: [&str; 3] =
+    ["default_transaction_isolation", "idle_in_transaction_session_timeout", "transaction_timeout"];
+
+/// First number of an object that a user made. Source: `FirstNormalObjectId` in transam.h.
+pub const FIRST_USER_OID: u32 = 16_384;
+
+/// What may come of using an object. Ordered: of several the greatest counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Fate {
+    /// It only reads what a standby has.
+    #[default]
+    Reads,
+    /// It reads a system catalog, which tells of the server that is asked.
+    Catalog,
+    /// A sequence: WAL runs ahead of its value, so that a standby shows one that was not given out yet.
+    Sequence,
+    /// An unlogged table: a standby has none of its rows.
+    Unlogged,
+    /// A foreign table: what it reads is not in this database.
+    Foreign,
+    /// A function that may write, or something that calls one.
+    Writes,
+    /// A view that locks rows.
+    Locks,
+}
+
+/// What of a statement the catalog is asked about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    relations: Box<[Name]>,
+    functions: Box<[Name]>,
+    operators: Box<[Name]>,
+    casts: Box<[Name]>,
+    /// See `Facts::columns`.
+    columns: Box<[u32]>,
+}
+
+impl Names {
+    /// The names without some of the relations, and those.
+    pub fn without(self, is_out: impl Fn(&Name) -> bool) -> (Names, Box<[Name]>) {
+        let (out, rest): (Vec<Name>, Vec<Name>) = self.relations.into_vec().into_iter().partition(is_out);
+        (Names { relations: rest.into(), ..self }, out.into())
+    }
+
+    /// The relations among them.
+    pub fn relations(&self) -> &[Name] {
+        &self.relations
+    }
+
+    /// True if one of its columns may be one of these, which are sorted.
+    fn has_column(&self, which: &[u32]) -> bool {
+        !which.is_empty() && self.columns.iter().any(|column| which.binary_search(column).is_ok())
+    }
+
+    /// The names in a text; none if it has none.
+    pub fn of(facts: &Facts) -> Option<Names> {
+        let names = [&facts.relations, &facts.functions, &facts.operators, &facts.casts];
+        (names.iter().any(|names| !names.is_empty()) || !facts.columns.is_empty()).then(|| Names {
+            relations: facts.relations.as_slice().into(),
+            functions: facts.functions.as_slice().into(),
+            operators: facts.operators.as_slice().into(),
+            casts: facts.casts.as_slice().into(),
+            columns: facts.columns.as_slice().into(),
+        })
+    }
+}
+
+/// One object, or several of one name and schema (overloaded functions): then the worst of their fates.
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    /// Where its name begins in `Catalog::text`.
+    at: u32,
+    /// Number of its schema in `Catalog::schemas`.
+    schema: u32,
+    bytes: u16,
+    fate: Fate,
+    /// Of functions and operators: the same arguments give the same answer, as long as settings stay.
+    steady: bool,
+}
+
+/// Objects of one kind, sorted by name, then schema.
+#[derive(Debug, Default)]
+struct Objects(Box<[Object]>);
+
+/// What is known of one database. Never changed: a newer one takes its place.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    /// All names, one after the other.
+    text: Box<str>,
+    schemas: Box<[Box<str>]>,
+    /// Number of `pg_catalog` among them.
+    pg_catalog: Option<u32>,
+    relations: Objects,
+    functions: Objects,
+    /// Those a user made.
+    operators: Objects,
+    /// Types to which some cast runs a function that may write.
+    casts: Objects,
+    /// Types that run functions of users which are not steady.
+    unsteady_types: Objects,
+    /// Their numbers; sorted.
+    checking_types: Box<[u32]>,
+    /// Schemas with an operator of a standard spelling that may write: a text does not always show where such a one is used.
+    hidden_operators: Box<[u32]>,
+    /// There is a cast that runs a function that may write without being asked for.
+    has_hidden_call: bool,
+    /// Schemas with an operator of a standard spelling that is not steady.
+    unsteady_operators: Box<[u32]>,
+    /// Functions of users that may be called like a column and may write, by `hash_of_column`; sorted.
+    writing_columns: Box<[u32]>,
+    /// Those that are not steady.
+    unsteady_columns: Box<[u32]>,
+    /// There is a cast by a function that is not steady, or `runs_unseen`.
+    has_unsteady_call: bool,
+    /// Types run functions that may write, and which statements run them is not known.
+    runs_unseen: bool,
+    /// Which tables are behind relations.
+    tables: tables::Tables,
+    unseen: unseen::Unseen,
+    defaults: path::Defaults,
+    /// What sessions begin their transactions with, in the order of `OF_TRANSACTIONS`.
+    of_transactions: [path::Defaults; OF_TRANSACTIONS.len()],
+}
+
+/// How much a catalog holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub relations: usize,
+    pub functions: usize,
+    /// Memory in bytes, about.
+    pub bytes: usize,
+}
+
+impl Catalog {
+    /// Why a statement with these names must run on the primary; `None`: it only reads.
+    ///
+    /// A name that is not known is for the primary: what it stands for may be too new to be known here.
+    pub fn judge(&self, names: &Names, path: &Path) -> Option<Rule> {
+        for relation in &names.relations {
+            if let Some(rule) = self.judge_relation(relation, path) {
+                return Some(rule);
+            }
+        }
+        if names.functions.iter().any(|function| !self.reads_function(function, path)) || names.has_column(&self.writing_columns)
+        {
+            return Some(Rule::Function);
+        }
+        if self.has_hidden_call || names.casts.iter().any(|cast| self.writes_cast(&cast.name)) {
+            return Some(Rule::Cast);
+        }
+        // `mine(x)` may be written for `x::mine`.
+        if names.functions.iter().any(|function| self.writes_cast(&function.name)) {
+            return Some(Rule::Cast);
+        }
+        let is_hidden = self.hidden_operators.iter().any(|schema| path.holds(*schema));
+        if is_hidden || names.operators.iter().any(|operator| !self.reads_operator(operator, path)) {
+            return Some(Rule::Operator);
+        }
+        None
+    }
+
+    fn judge_relation(&self, relation: &Name, path: &Path) -> Option<Rule> {
+        let of_name = self.relations.named(&self.text, &relation.name);
+        let fate = match (relation.schema.as_str(), path) {
+            ("", Path::Any) => of_name.iter().map(|object| object.fate).max(),
+            ("", Path::Listed(schemas)) => {
+                let found = |schema: &u32| of_name.iter().find(|object| object.schema == *schema);
+                schemas.iter().find_map(found).map(|object| object.fate)
+            }
+            (schema, _) => {
+                let schema = self.schema(schema);
+                of_name.iter().find(|object| Some(object.schema) == schema).map(|object| object.fate)
+            }
+        };
+        match fate {
+            Some(Fate::Reads) => None,
+            None => Some(Rule::UnknownRelation),
+            Some(Fate::Catalog) => Some(Rule::Catalog),
+            Some(Fate::Sequence) => Some(Rule::Sequence),
+            Some(Fate::Unlogged) => Some(Rule::UnloggedTable),
+            Some(Fate::Foreign) => Some(Rule::ForeignTable),
+            Some(Fate::Writes) => Some(Rule::WritingView),
+            Some(Fate::Locks) => Some(Rule::LockingView),
+        }
+    }
+
+    /// True if all that a call may mean only reads. Arguments are not looked at: every overload in the path counts.
+    fn reads_function(&self, function: &Name, path: &Path) -> bool {
+        self.worst(&self.functions, function, path) == Some(Fate::Reads)
+    }
+
+    fn reads_operator(&self, operator: &Name, path: &Path) -> bool {
+        let standard = matches!(operator.schema.as_str(), "" | "pg_catalog") && builtin::is_standard_operator(&operator.name);
+        match self.worst(&self.operators, operator, path) {
+            Some(fate) => fate == Fate::Reads,
+            None => standard,
+        }
+    }
+
+    fn writes_cast(&self, kind: &str) -> bool {
+        !self.casts.named(&self.text, kind).is_empty()
+    }
+
+    /// The worst fate of all objects a name may mean; `pg_catalog` is always searched.
+    fn worst(&self, objects: &Objects, name: &Name, path: &Path) -> Option<Fate> {
+        let of_name = objects.named(&self.text, &name.name).iter();
+        if name.schema.is_empty() {
+            let may_be = |object: &&Object| path.holds(object.schema) || Some(object.schema) == self.pg_catalog;
+            return of_name.filter(may_be).map(|object| object.fate).max();
+        }
+        let schema = self.schema(&name.schema);
+        of_name.filter(|object| Some(object.schema) == schema).map(|object| object.fate).max()
+    }
+
+    fn schema(&self, name: &str) -> Option<u32> {
+        self.schemas.iter().position(|schema| **schema == *name).and_then(|at| u32::try_from(at).ok())
+    }
+
+    /// Where a session looks for names without a schema. `set`: what it has set search_path to, if it has.
+    pub fn path(&self, who: &Who<'_>, set: Option<&str>) -> Path {
+        path::resolve(self, who, set.or_else(|| self.defaults.of(who.user)))
+    }
+
+    /// What a user's sessions begin with of a parameter of `OF_TRANSACTIONS`, if they have not set it.
+    pub fn of_transactions(&self, user: &str, name: &str) -> Option<&str> {
+        let at = OF_TRANSACTIONS.iter().position(|known| *known == name)?;
+        self.of_transactions[at].of(user)
+    }
+
+    pub fn counts(&self) -> Counts {
+        let objects = [&self.relations, &self.functions, &self.operators, &self.casts].iter().map(|o| o.0.len()).sum::<usize>();
+        Counts {
+            relations: self.relations.0.len(),
+            functions: self.functions.0.len(),
+            bytes: objects * size_of::<Object>() + self.text.len() + self.schemas.len() * 32 + self.tables.bytes(),
+        }
+    }
+}
+
+impl Objects {
+    /// All objects of a name.
+    fn named(&self, text: &str, name: &str) -> &[Object] {
+        let start = self.0.partition_point(|object| object.name(text) < name);
+        let rest = &self.0[start..];
+        &rest[..rest.partition_point(|object| object.name(text) == name)]
+    }
+}
+
+impl Object {
+    fn name<'t>(&self, text: &'t str) -> &'t str {
+        let at = self.at as usize;
+        text.get(at..at + usize::from(self.bytes)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,170 @@
+mod rows;
+
+use super::*;
+use rows::{ROWS, draft, path_of, routing};
+use weir_config::RoutingConfig;
+
+/// A line is `statement -> rule`; `read` for none.
+fn check(catalog: &Catalog, path: &Path, lines: &str) {
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (text, expected) = line.rsplit_once(" -> ").unwrap();
+        let rule = Names::of(&weir_sql::facts(text.as_bytes())).and_then(|names| catalog.judge(&names, path));
+        assert_eq!(rule.map_or("read", Rule::name), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_a_statement_names_decides() {
+    let catalog = draft(ROWS).finish(&routing());
+    let path = path_of(&catalog, "postgres", None);
+    check(
+        &catalog,
+        &path,
+        "select 1 -> read
+         select a from t -> read
+         select a from u -> unlogged_table
+         select a from f -> foreign_table
+         select last_value from s -> sequence
+         select a from whole -> unlogged_table
+         select a from app.t -> unlogged_table
+         select a from mine -> unknown_relation
+         select a from joe.mine -> read
+         select a from nowhere.t -> unknown_relation
+         select a from elsewhere -> unknown_relation
+         select a from guarded -> writing_view
+         select a from v_plain -> read
+         select a from v_writes -> writing_view
+         select a from v_of_view -> writing_view
+         select a from v_builtin -> writing_view
+         select a from v_volatile_reader -> read
+         select a from v_locks -> locking_view
+         select a from v_catalog -> catalog
+         select a from v_operator -> writing_view
+         select a from v_of_unlogged -> unlogged_table
+         select a from v_of_guarded -> writing_view
+         select reads(1), random() -> read
+         select writes(1) -> function
+         select public.reads(1), pg_catalog.random() -> read
+         select twice(1) -> read
+         select app.twice(1) -> function
+         select nowhere.reads(1) -> function
+         select nextval('s') -> function
+         select current_setting('x') -> function
+         select not_there(1) -> function
+         select lower('X') -> function
+         select pg_catalog.lower('X') -> read
+         select 1 ### 2 -> operator
+         select 1 @+@ 2 -> read
+         select 1 operator(public.###) 2 -> operator
+         select 1 ?? 2 -> operator
+         select '[1,2]' @> '[1]' -> read
+         select 1::risky -> cast
+         select 1::fine, risky(1) -> function
+         select cast(a as text) from t -> read",
+    );
+}
+
+#[test]
+fn a_name_is_looked_up_where_the_session_looks() {
+    let catalog = draft(ROWS).finish(&routing());
+    check(&catalog, &path_of(&catalog, "joe", None), "select a from t -> unlogged_table\nselect a from mine -> unknown_relation");
+    check(&catalog, &path_of(&catalog, "joe", Some("public, app")), "select a from t -> read\nselect twice(1) -> function");
+    check(&catalog, &path_of(&catalog, "joe", Some("\"$user\", app")), "select a from mine -> read\nselect lower('X') -> read");
+    let as_other = Who { user: "joe", has_role: true };
+    assert_eq!(catalog.path(&as_other, Some("\"$user\"")), Path::Any);
+    check(&catalog, &Path::Any, "select a from t -> unlogged_table\nselect a from mine -> read\nselect reads(1) -> read");
+}
+
+#[test]
+fn an_operators_lists_go_before_what_functions_say_of_themselves() {
+    let mut routing = routing();
+    let patterns = |list: &[&str]| list.iter().map(|pattern| regex::Regex::new(&format!("^(?:{pattern})$")).unwrap()).collect();
+    routing.read_only_functions = patterns(&["wri.*", "nextval"]);
+    let catalog = draft(ROWS).finish(&routing);
+    let path = path_of(&catalog, "postgres", None);
+    let lines = "select writes(1), nextval('s') -> read
+                 select reads(1) -> function
+                 select pg_catalog.lower('X') -> read
+                 select 1 ### 2 -> read
+                 select a from v_writes -> read
+                 select a from v_plain -> read
+                 select 1::risky -> read";
+    check(&catalog, &path, lines);
+    routing.read_only_functions = Vec::new();
+    routing.write_functions = patterns(&["reads", "lower"]);
+    let catalog = draft(ROWS).finish(&routing);
+    let lines = "select writes(1) -> function
+                 select reads(1) -> function
+                 select pg_catalog.lower('X') -> function
+                 select a from v_plain -> writing_view
+                 select 1 -> cast";
+    let path = path_of(&catalog, "postgres", None);
+    check(&catalog, &path, lines.replace("select 1 -> cast", "select a from t -> cast").as_str());
+}
+
+#[test]
+fn a_list_may_name_a_function_with_its_schema() {
+    let patterns = |list: &[&str]| list.iter().map(|pattern| regex::Regex::new(&format!("^(?:{pattern})$")).unwrap()).collect();
+    let mut routing = routing();
+    routing.write_functions = patterns(&["app.twice", "pg_catalog.lower"]);
+    let catalog = draft(ROWS).finish(&routing);
+    let lines = "select twice(1), public.twice(1) -> read
+                 select app.twice(1) -> function
+                 select pg_catalog.lower('X') -> function";
+    check(&catalog, &path_of(&catalog, "postgres", None), lines);
+    check(&catalog, &path_of(&catalog, "joe", Some("app, public")), "select twice(1) -> function");
+    routing.write_functions = Vec::new();
+    routing.read_only_functions = patterns(&["public.writes", "app.reads"]);
+    let catalog = draft(ROWS).finish(&routing);
+    let lines = "select writes(1), public.writes(2) -> read
+                 select reads(1) -> function
+                 select a from v_writes -> read";
+    check(&catalog, &path_of(&catalog, "postgres", None), lines);
+}
+
+#[test]
+fn unlogged_tables_are_not_looked_for_if_the_operator_says_so() {
+    let routing = RoutingConfig { check_unlogged: false, ..routing() };
+    let catalog = draft(ROWS).finish(&routing);
+    check(&catalog, &path_of(&catalog, "postgres", None), "select a from u -> read\nselect a from v_of_unlogged -> read");
+}
+
+#[test]
+fn an_operator_of_a_standard_spelling_that_writes_is_feared_in_every_statement() {
+    let catalog = draft(&format!("{ROWS}\n3 20202 20001 = 20011")).finish(&routing());
+    check(&catalog, &path_of(&catalog, "postgres", None), "select a from t -> read");
+    check(&catalog, &path_of(&catalog, "joe", Some("public, app")), "select a from v_plain -> operator");
+}
+
+#[test]
+fn rows_that_were_not_asked_for_are_refused() {
+    let mut draft = Draft::default();
+    for cells in [&[][..], &[None, None], &[Some(&b"x"[..]), Some(b"y")]] {
+        for part in 0..=PARTS.len() {
+            assert!(draft.row(part, cells).is_err() || part >= 8, "{part} {cells:?}");
+        }
+    }
+}
+
+#[test]
+fn a_hundred_thousand_tables_take_a_few_megabytes() {
+    let mut draft = Draft::default();
+    let mut row = |part: usize, cells: &[&str]| {
+        let cells: Vec<Option<&[u8]>> = cells.iter().map(|cell| Some(cell.as_bytes())).collect();
+        draft.row(part, &cells).unwrap();
+    };
+    row(0, &["2200", "public"]);
+    for at in 0..100_000 {
+        row(2, &[&(20_000 + at).to_string(), "2200", &format!("a_table_of_an_ordinary_name_{at}"), "r", "p"]);
+    }
+    for at in 0..50_000 {
+        row(1, &[&(200_000 + at).to_string(), "2200", &format!("some_function_{at}"), "f"]);
+    }
+    row(9, &["postgres", "public"]);
+    let catalog = draft.finish(&routing());
+    let counts = catalog.counts();
+    assert_eq!((counts.relations, counts.functions), (100_000, 50_000));
+    assert!(counts.bytes < 8_000_000, "{counts:?}");
+    let path = path_of(&catalog, "postgres", None);
+    check(&catalog, &path, "select some_function_49999(1) from a_table_of_an_ordinary_name_77777 -> read");
+}

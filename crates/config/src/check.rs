@@ -1,0 +1,242 @@
+//! Problems that show only when settings are looked at together.
+use std::collections::BTreeSet;
+
+use super::problem::{Problem, Severity};
+use super::{ClusteringMode, Config, Given, Source};
+use crate::params::Indexed;
+use weir_sql::facts::{Effect, Transaction};
+
+/// Everything that is checked, in the order of the messages.
+const CHECKS: [fn(&mut Findings<'_>); 14] = [
+    check_nodes,
+    check_same_servers,
+    check_flags,
+    check_mode,
+    check_listening,
+    check_functions,
+    check_reset,
+    check_check_query,
+    check_weights,
+    check_limits,
+    check_overrides,
+    check_redirects,
+    check_ranges,
+    check_stores,
+];
+
+/// What the checks look at and add to.
+struct Findings<'a> {
+    config: &'a Config,
+    given: &'a Given,
+    problems: &'a mut Vec<Problem>,
+}
+
+/// Adds what is wrong with the whole to `problems`.
+pub(super) fn check(config: &Config, given: &Given, problems: &mut Vec<Problem>) {
+    let mut findings = Findings { config, given, problems };
+    for check in CHECKS {
+        check(&mut findings);
+    }
+}
+
+impl Findings<'_> {
+    /// Adds a problem at the line of setting `name`.
+    fn add(&mut self, severity: Severity, name: &str, index: Option<u16>, message: String) {
+        let source = self.config.setting(name, index).map_or(Source::Default, |setting| setting.source.clone());
+        self.problems.push(Problem::at(severity, &source, message));
+    }
+
+    /// The whole number a setting has, in milliseconds or bytes where it has a unit.
+    fn number(&self, name: &str) -> i64 {
+        let setting = self.config.setting(name, None);
+        setting.and_then(|setting| setting.param.kind.parse(name, &setting.raw).ok()).map_or(0, |value| value.int())
+    }
+
+    /// The value of a setting as shown.
+    fn shown(&self, name: &str) -> String {
+        self.config.setting(name, None).map(super::Setting::shown).unwrap_or_default()
+    }
+}
+
+/// Some node is there, and no setting is of a node that is not.
+fn check_nodes(findings: &mut Findings<'_>) {
+    let known: BTreeSet<u16> = findings.config.nodes.iter().map(|node| node.id).collect();
+    let mut unknown = BTreeSet::new();
+    for setting in findings.given.values() {
+        let Some(index) = setting.index else { continue };
+        let of_node = matches!(setting.param.indexed, Indexed::Node | Indexed::NodeOrDefault);
+        if of_node && !known.contains(&index) && unknown.insert(index) {
+            let message = format!("\"{}\" is ignored because \"backend_hostname{index}\" is not set", setting.name());
+            findings.problems.push(Problem::at(Severity::Warning, &setting.source, message));
+        }
+    }
+    if known.is_empty() {
+        findings.add(Severity::Error, "", None, super::problem::NO_NODE.into());
+    }
+}
+
+/// Whether nobody was named to ask several nodes for their role. That is no mistake where `postgres` may, so only `weir check` says it.
+pub fn unnamed_role_user(config: &Config) -> Option<Problem> {
+    let roles_are_asked = config.clustering_mode == ClusteringMode::StreamingReplication
+        && config.nodes.len() > 1
+        && !config.nodes.iter().any(|node| node.always_primary);
+    (roles_are_asked && config.check.user.is_empty()).then(|| {
+        let message = "\"sr_check_user\" is not set: user postgres asks the nodes which of them is the primary";
+        Problem { severity: Severity::Warning, path: None, line: None, message: message.into() }
+    })
+}
+
+/// Two nodes on one address would get every write twice, or hide a lost server.
+fn check_same_servers(findings: &mut Findings<'_>) {
+    let config = findings.config;
+    for (at, node) in config.nodes.iter().enumerate() {
+        let same = |other: &&super::NodeConfig| other.hostname == node.hostname && other.port == node.port;
+        if let Some(other) = config.nodes[..at].iter().find(same) {
+            let message = format!("nodes {} and {} are the same server, port {}", other.id, node.id, node.port);
+            findings.add(Severity::Warning, "backend_hostname", Some(node.id), message);
+        }
+    }
+}
+
+/// The words of a flag do not exclude each other, and at most one node is always the primary.
+fn check_flags(findings: &mut Findings<'_>) {
+    let config = findings.config;
+    for node in &config.nodes {
+        let flags = config.setting("backend_flag", Some(node.id)).map(|s| s.raw.to_ascii_uppercase()).unwrap_or_default();
+        let has = |word: &str| flags.split('|').any(|flag| flag.trim() == word);
+        if has("ALLOW_TO_FAILOVER") && has("DISALLOW_TO_FAILOVER") {
+            let message = "ALLOW_TO_FAILOVER and DISALLOW_TO_FAILOVER exclude each other".into();
+            findings.add(Severity::Error, "backend_flag", Some(node.id), message);
+        }
+    }
+    let mut primaries = config.nodes.iter().filter(|node| node.always_primary);
+    if let (Some(first), Some(second)) = (primaries.next(), primaries.next()) {
+        let message = format!("nodes {} and {} are both ALWAYS_PRIMARY, only one may be", first.id, second.id);
+        findings.add(Severity::Error, "backend_flag", Some(second.id), message);
+    }
+}
+
+/// The mode is one that works. Writes that reach one node instead of all would be a silent loss, so the others are refused.
+fn check_mode(findings: &mut Findings<'_>) {
+    match findings.config.clustering_mode {
+        ClusteringMode::StreamingReplication | ClusteringMode::Raw => {}
+        ClusteringMode::NativeReplication | ClusteringMode::LogicalReplication | ClusteringMode::SnapshotIsolation => {
+            let mode = findings.shown("backend_clustering_mode");
+            let message = format!("clustering mode \"{mode}\" does not work yet, use streaming_replication or raw");
+            findings.add(Severity::Error, "backend_clustering_mode", None, message);
+        }
+    }
+}
+
+fn check_listening(findings: &mut Findings<'_>) {
+    if findings.config.listen_addresses.is_empty() && findings.config.unix_socket_directories.is_empty() {
+        let message = "\"listen_addresses\" and \"unix_socket_directories\" are both empty, no client could connect".into();
+        findings.add(Severity::Error, "listen_addresses", None, message);
+    }
+}
+
+fn check_functions(findings: &mut Findings<'_>) {
+    let routing = &findings.config.routing;
+    if !routing.read_only_functions.is_empty() && !routing.write_functions.is_empty() {
+        let message = "\"read_only_function_list\" and \"write_function_list\" exclude each other, set only one".into();
+        findings.add(Severity::Error, "write_function_list", None, message);
+    }
+}
+
+/// Without ABORT an open transaction would reach the next client.
+fn check_reset(findings: &mut Findings<'_>) {
+    if !findings.config.pool.reset_query_list.iter().any(|query| query.eq_ignore_ascii_case("abort")) {
+        findings.add(Severity::Warning, "reset_query_list", None, "\"reset_query_list\" must contain ABORT".into());
+    }
+}
+
+/// A session gets the connection as the query leaves it: in no transaction, and with nothing that it did not set.
+fn check_check_query(findings: &mut Findings<'_>) {
+    let facts = weir_sql::facts(findings.config.pool.check_query.as_bytes());
+    let is_harmless = facts.effect <= Effect::Reads && facts.transaction == Transaction::None && facts.keeps.is_empty();
+    if !is_harmless {
+        let message = "\"server_check_query\" must only read, like SELECT 1".into();
+        findings.add(Severity::Error, "server_check_query", None, message);
+    }
+}
+
+/// With one node there is nothing to choose, so its weight does not matter.
+fn check_weights(findings: &mut Findings<'_>) {
+    let config = findings.config;
+    let is_balanced = config.routing.load_balance && config.clustering_mode != ClusteringMode::Raw;
+    if is_balanced && config.nodes.len() > 1 && config.nodes.iter().all(|node| node.weight == 0.0) {
+        let message = "\"load_balance_mode\" is on but every \"backend_weight\" is 0, so reads are not balanced".into();
+        findings.add(Severity::Warning, "load_balance_mode", None, message);
+    }
+}
+
+fn check_limits(findings: &mut Findings<'_>) {
+    let (size, limit) = (findings.config.pool.size, findings.config.links_per_node_max());
+    if size > limit {
+        let which = match findings.config.limits.links_per_node {
+            0 => "num_init_children * max_pool",
+            _ => "max_server_connections_per_node",
+        };
+        let message = format!("\"pool_size\" {size} is above {which} = {limit}, which is the limit of a node");
+        findings.add(Severity::Warning, "pool_size", None, message);
+    }
+}
+
+fn check_overrides(findings: &mut Findings<'_>) {
+    let text = findings.config.setting("limit_override_list", None).map(|setting| setting.raw.clone()).unwrap_or_default();
+    if let Err(error) = crate::limits::read_overrides(&text) {
+        findings.add(Severity::Error, "limit_override_list", None, format!("\"limit_override_list\": {error}"));
+    }
+}
+
+/// The lists of preferred nodes can be read, and their nodes are there.
+fn check_redirects(findings: &mut Findings<'_>) {
+    for name in ["user_redirect_preference_list", "database_redirect_preference_list", "app_name_redirect_preference_list"] {
+        let text = findings.config.setting(name, None).map(|setting| setting.raw.clone()).unwrap_or_default();
+        if let Err(error) = crate::redirect::check_nodes(&text, |id| findings.config.nodes.iter().any(|node| node.id == id)) {
+            findings.add(Severity::Error, name, None, format!("\"{name}\": {error}"));
+        }
+    }
+}
+
+/// Where answers are kept, if not in our memory.
+fn check_stores(findings: &mut Findings<'_>) {
+    let cache = &findings.config.cache;
+    let (Some(store), method) = (cache.store(), cache.method) else { return };
+    if let Err(message) = crate::hosts::hosts(&store.hosts, store.port) {
+        let name = if method == super::Method::Redis { "memqcache_redis_host" } else { "memqcache_memcached_host" };
+        findings.add(Severity::Error, name, None, format!("\"{name}\": {message}"));
+    }
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
+    let namespace = &cache.namespace;
+    if namespace.is_empty() || namespace.len() > NAMESPACE_BYTES_MAX || !namespace.chars().all(is_plain) {
+        let limits = format!("1 to {NAMESPACE_BYTES_MAX} letters, digits, dots, dashes and underscores");
+        let message = format!("\"memqcache_namespace\" is \"{namespace}\"; it must be {limits}");
+        findings.add(Severity::Error, "memqcache_namespace", None, message);
+    }
+}
+
+/// memcached takes keys of 250 bytes at most.
+const NAMESPACE_BYTES_MAX: usize = 64;
+
+/// Pairs of settings of which one must not be above the other, where Pgpool-II would use them.
+fn check_ranges(findings: &mut Findings<'_>) {
+    let is_dynamic = findings.shown("process_management_mode") == "dynamic";
+    let is_cached = findings.shown("memory_cache_enabled") == "on";
+    let is_watched = findings.shown("use_watchdog") == "on";
+    let pairs = [
+        (is_dynamic, "min_spare_children", "max_spare_children"),
+        (is_dynamic, "max_spare_children", "num_init_children"),
+        (true, "reserved_connections", "num_init_children"),
+        (is_cached, "memqcache_maxcache", "memqcache_cache_block_size"),
+        (is_cached, "memqcache_cache_block_size", "memqcache_total_size"),
+        (is_watched, "wd_heartbeat_keepalive", "wd_heartbeat_deadtime"),
+    ];
+    for (is_used, low, high) in pairs {
+        if is_used && findings.number(low) > findings.number(high) {
+            let (low_value, high_value) = (findings.shown(low), findings.shown(high));
+            let message = format!("\"{low}\" {low_value} must not be above \"{high}\" {high_value}");
+            findings.add(Severity::Error, low, None, message);
+        }
+    }
+}

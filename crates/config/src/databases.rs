@@ -1,0 +1,305 @@
+//! Databases by another name, and forced users: what the file that `database_file` names says.
+//!
+//! In: the file's text. Out: the entries, and what is wrong with its lines. The lines are those of the section `[databases]` of a
+//! `pgbouncer.ini`: `name = dbname=shop user=app password='secret' pool_mode=session pool_size=20 connect_query='SET ...'`.
+//! Source: PgBouncer's manual, "Section [databases]", and `parse_database` in its loader.c.
+
+use crate::PoolMode;
+use crate::passwd::Secret;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Entries of one file: more is no file of databases.
+const ENTRIES_MAX: usize = 10_000;
+
+/// What one name of a database stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The database of the servers.
+    pub database: Arc<str>,
+    /// Whose server connections all clients of the name use; `None`: each uses those of its own user.
+    pub user: Option<Arc<str>>,
+    /// Of that user; `None`: what `pool_passwd` has.
+    pub password: Option<Secret>,
+    pub mode: Option<PoolMode>,
+    pub pool_size: Option<u32>,
+    /// Runs once on each new server connection; empty: nothing does.
+    pub connect_query: Arc<str>,
+}
+
+/// The entries by the name that clients use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Databases {
+    entries: BTreeMap<Arc<str>, Entry>,
+}
+
+/// What is wrong with a line; always the operator's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DatabaseError {
+    #[error("there is no = behind the name of a database")]
+    NoValue,
+    #[error("a quote is not closed")]
+    OpenQuote,
+    #[error("database \"{0}\" has two entries")]
+    Twice(String),
+    #[error("\"*\" is not supported: a database without an entry is served under its own name")]
+    Star,
+    #[error("\"{0}\" is no key=value")]
+    NoPair(String),
+    #[error("\"{0}\" is not known here; these keys are: dbname, user, password, pool_mode, pool_size, connect_query")]
+    UnknownKey(String),
+    #[error("{0} needs a whole number")]
+    NoNumber(String),
+    #[error("pool_mode is one of session, transaction, statement")]
+    BadMode,
+    #[error("password needs a user: without one, each client's own user is used")]
+    NobodysPassword,
+    #[error("password cannot be used")]
+    BadPassword,
+    #[error(
+        "connect_query must not change \"{0}\", which decides what a statement means: use ALTER ROLE ... IN DATABASE ... SET, or user"
+    )]
+    ChangesMeaning(&'static str),
+    #[error("more than {ENTRIES_MAX} entries")]
+    TooMany,
+}
+
+/// Words of a `connect_query` that would change what statements mean without Weir knowing it.
+const MEANINGS: [&str; 4] = ["search_path", "set schema", "role", "session authorization"];
+
+impl Entry {
+    /// Its password, if it is this user's.
+    pub fn password_of(&self, user: &str) -> Option<&Secret> {
+        self.password.as_ref().filter(|_| self.user.as_deref() == Some(user))
+    }
+}
+
+impl Databases {
+    /// The entry of a name.
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+
+    /// The password of a forced user by any entry.
+    pub fn password_of(&self, user: &str) -> Option<&Secret> {
+        self.entries.values().find_map(|entry| entry.password_of(user))
+    }
+
+    /// What new server connections of a name run first; empty: nothing.
+    pub fn connect_query(&self, name: &str) -> Arc<str> {
+        self.get(name).map_or_else(Arc::default, |entry| entry.connect_query.clone())
+    }
+
+    /// All names, and what they stand for.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
+        self.entries.iter()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Names whose entries are not the same in the other.
+    pub fn changed(&self, other: &Databases) -> Vec<Arc<str>> {
+        let names = self.entries.keys().chain(other.entries.keys());
+        let mut changed: Vec<Arc<str>> = names.filter(|name| self.get(name) != other.get(name)).cloned().collect();
+        changed.dedup();
+        changed
+    }
+}
+
+/// Reads the file. Beside the entries: the lines that are wrong, from 1.
+pub fn read(text: &str) -> (Databases, Vec<(u32, DatabaseError)>) {
+    let (mut databases, mut wrong) = (Databases::default(), Vec::new());
+    for (line, number) in text.lines().zip(1..) {
+        if line.trim().is_empty() || line.trim_start().starts_with(['#', ';']) {
+            continue;
+        }
+        let outcome = read_line(line).and_then(|(name, entry)| {
+            if databases.entries.len() >= ENTRIES_MAX {
+                return Err(DatabaseError::TooMany);
+            }
+            match databases.entries.insert(name.as_str().into(), entry) {
+                Some(_) => Err(DatabaseError::Twice(name)),
+                None => Ok(()),
+            }
+        });
+        if let Err(error) = outcome {
+            let is_end = error == DatabaseError::TooMany;
+            wrong.push((number, error));
+            if is_end {
+                break;
+            }
+        }
+    }
+    (databases, wrong)
+}
+
+fn read_line(line: &str) -> Result<(String, Entry), DatabaseError> {
+    let mut rest = line.trim();
+    let name = if rest.starts_with('"') {
+        take_quoted(&mut rest, '"')?
+    } else {
+        let end = rest.find(|c: char| c.is_whitespace() || c == '=').unwrap_or(rest.len());
+        let (name, behind) = rest.split_at(end);
+        rest = behind;
+        name.to_string()
+    };
+    rest = rest.trim_start().strip_prefix('=').ok_or(DatabaseError::NoValue)?.trim_start();
+    if name.is_empty() {
+        return Err(DatabaseError::NoValue);
+    }
+    if name == "*" {
+        return Err(DatabaseError::Star);
+    }
+    let mut entry = Entry {
+        database: name.as_str().into(),
+        user: None,
+        password: None,
+        mode: None,
+        pool_size: None,
+        connect_query: "".into(),
+    };
+    while !rest.is_empty() {
+        let (key, value) = take_pair(&mut rest)?;
+        set(&mut entry, &key, value)?;
+    }
+    if entry.password.is_some() && entry.user.is_none() {
+        return Err(DatabaseError::NobodysPassword);
+    }
+    Ok((name, entry))
+}
+
+/// Takes one `key=value` and the blanks behind it.
+fn take_pair(rest: &mut &str) -> Result<(String, String), DatabaseError> {
+    let end = rest.find(|c: char| c.is_whitespace() || c == '=').unwrap_or(rest.len());
+    let (key, behind) = rest.split_at(end);
+    let no_pair = || DatabaseError::NoPair(key.to_string());
+    *rest = behind.trim_start().strip_prefix('=').ok_or_else(no_pair)?.trim_start();
+    let value = if rest.starts_with('\'') {
+        take_quoted(rest, '\'')?
+    } else {
+        let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        let (value, behind) = rest.split_at(end);
+        *rest = behind;
+        value.to_string()
+    };
+    *rest = rest.trim_start();
+    Ok((key.to_ascii_lowercase(), value))
+}
+
+/// Takes what stands between quotes; a doubled one stands for itself.
+fn take_quoted(rest: &mut &str, quote: char) -> Result<String, DatabaseError> {
+    let (mut text, mut chars) = (String::new(), rest.char_indices().skip(1).peekable());
+    while let Some((at, c)) = chars.next() {
+        if c != quote {
+            text.push(c);
+        } else if chars.next_if(|(_, next)| *next == quote).is_some() {
+            text.push(quote);
+        } else {
+            *rest = &rest[at + quote.len_utf8()..];
+            return Ok(text);
+        }
+    }
+    Err(DatabaseError::OpenQuote)
+}
+
+fn set(entry: &mut Entry, key: &str, value: String) -> Result<(), DatabaseError> {
+    let number = || value.parse::<u32>().map_err(|_| DatabaseError::NoNumber(key.to_string()));
+    match key {
+        "dbname" if !value.is_empty() => entry.database = value.into(),
+        "user" if !value.is_empty() => entry.user = Some(value.into()),
+        "dbname" | "user" => return Err(DatabaseError::NoPair(key.to_string())),
+        "password" => entry.password = Some(secret(value)?),
+        "pool_mode" => {
+            let word = ["session", "transaction", "statement"].into_iter().find(|word| value.eq_ignore_ascii_case(word));
+            entry.mode = Some(PoolMode::from_word(word.ok_or(DatabaseError::BadMode)?));
+        }
+        "pool_size" => entry.pool_size = Some(number()?),
+        "connect_query" => {
+            let words: Vec<&str> = value.split_ascii_whitespace().collect();
+            let text = words.join(" ").to_ascii_lowercase();
+            if let Some(word) = MEANINGS.into_iter().find(|word| text.contains(word)) {
+                return Err(DatabaseError::ChangesMeaning(word));
+            }
+            entry.connect_query = value.into();
+        }
+        other => return Err(DatabaseError::UnknownKey(other.to_string())),
+    }
+    Ok(())
+}
+
+/// A verifier or an md5 hash is taken as such, all else as the password itself: no word before it means something here.
+fn secret(value: String) -> Result<Secret, DatabaseError> {
+    if value.is_empty() {
+        return Err(DatabaseError::BadPassword);
+    }
+    let is_plain = value.starts_with("AES") || value.starts_with("TEXT");
+    if is_plain {
+        return Ok(Secret::Plain(value.into_bytes().into()));
+    }
+    match Secret::parse(value.as_bytes(), None) {
+        // Nobody could log in to a server with it.
+        Ok(Secret::Scram(_)) | Err(_) => Err(DatabaseError::BadPassword),
+        Ok(secret) => Ok(secret),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_pgbouncer_reads_its_databases() {
+        let (databases, wrong) = read(
+            "# a comment\n; another\n\nshop =\n a=dbname=b\n\"we \"\" ird\" = dbname='it''s' user=joe password='x y' pool_mode=Session \
+             pool_size = 3 connect_query='select ''a=b'' ; set timezone to utc'",
+        );
+        assert_eq!(wrong, []);
+        let names: Vec<&str> = databases.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["a", "shop", "we \" ird"]);
+        assert_eq!(&*databases.get("shop").expect("shop").database, "shop");
+        assert_eq!(&*databases.get("a").expect("a").database, "b");
+        let entry = databases.get("we \" ird").expect("the third");
+        assert_eq!((&*entry.database, entry.user.as_deref(), entry.mode), ("it's", Some("joe"), Some(PoolMode::Session)));
+        assert_eq!(entry.pool_size, Some(3));
+        assert_eq!(&*entry.connect_query, "select 'a=b' ; set timezone to utc");
+        assert_eq!(entry.password, Some(Secret::Plain(b"x y".to_vec().into())));
+        assert!(!format!("{databases:?}").contains("x y"), "a password is not printed");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_named_and_the_others_are_read() {
+        for (line, expected) in [
+            ("a", "there is no = behind the name of a database"),
+            ("\"a", "a quote is not closed"),
+            ("a = dbname='b", "a quote is not closed"),
+            ("a = dbname", "\"dbname\" is no key=value"),
+            ("a = user=", "\"user\" is no key=value"),
+            ("* = dbname=x", "\"*\" is not supported"),
+            ("good = ", "database \"good\" has two entries"),
+            ("a = host=h", "\"host\" is not known here"),
+            ("a = pool_size=many", "pool_size needs a whole number"),
+            ("a = pool_mode=some", "pool_mode is one of"),
+            ("a = password=x", "password needs a user"),
+            ("a = user=b password='SCRAM-SHA-256$'", "password cannot be used"),
+            ("a = connect_query='set Search_Path to x'", "connect_query must not change \"search_path\""),
+            ("a = connect_query='set  Schema ''x'''", "connect_query must not change \"set schema\""),
+        ] {
+            let (databases, wrong) = read(&format!("good = dbname=x\n{line}"));
+            assert!(databases.get("good").is_some());
+            assert_eq!(wrong.len(), 1, "{line}");
+            assert_eq!(wrong[0].0, 2, "{line}");
+            assert!(wrong[0].1.to_string().starts_with(expected), "{line}: {}", wrong[0].1);
+        }
+    }
+
+    #[test]
+    fn entries_that_came_went_or_changed_are_told_apart_from_those_that_stayed() {
+        let (old, _) = read("a = dbname=x\nb = dbname=y\nc = dbname=z");
+        let (new, _) = read("b = dbname=y\nc = dbname=other\nd =");
+        let mut changed = old.changed(&new);
+        changed.sort();
+        assert_eq!(changed, ["a".into(), "c".into(), "d".into()] as [Arc<str>; 3]);
+    }
+}

@@ -1,0 +1,449 @@
+//! `pool_hba.conf`: who may connect from where, and by which proof. The rules are those of PostgreSQL's `pg_hba.conf`.
+//!
+//! In: bytes of files through a closure of the caller; then facts about one client. Out: the first rule that matches, the reason
+//! to refuse, or a question whose answer is needed first (a host's name, a user's groups). No IO.
+//! Why questions and not a callback: names and groups are asked of others and waited for; most rules need neither.
+//! Source: PostgreSQL manual, "The pg_hba.conf File"; `check_hba` and `parse_hba_line` in hba.c.
+
+mod address;
+mod ident;
+mod ldap;
+mod parse;
+mod tokens;
+
+pub use address::Network;
+pub use ldap::{Directory, Scope, Steps};
+pub use tokens::{LoadError, Loader};
+
+use crate::{Problem, Severity};
+use address::Address;
+use core::net::IpAddr;
+use ident::IdentMaps;
+use regex::Regex;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The rules of a file, in its order, and the maps of user names beside it.
+#[derive(Debug, Clone)]
+pub struct Hba {
+    rules: Vec<Rule>,
+    maps: IdentMaps,
+}
+
+/// One line of the file.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// The file it stands in, which may be an included one.
+    pub file: PathBuf,
+    /// Where it begins there, from 1.
+    pub line: u32,
+    /// What the client must show.
+    pub method: Method,
+    /// Whether a certificate is asked for beside the method.
+    pub certificate: Certificate,
+    /// Whose users the rule lets in (`known_users`).
+    pub admits: Admits,
+    /// Who judges passwords, with method `Ldap`.
+    pub directory: Option<Arc<Directory>>,
+    /// The same with method `Pam`.
+    pub service: Option<Arc<Service>>,
+    connection: Connection,
+    databases: Vec<Word>,
+    users: Vec<Word>,
+    address: Address,
+    /// Name of the map between the certificate's name and the user's.
+    map: Option<String>,
+    by: CertificateName,
+}
+
+/// How a client proves who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// It is believed.
+    Trust,
+    /// It is refused.
+    Reject,
+    /// The password in clear text.
+    Password,
+    /// md5, or SCRAM for users of whom a SCRAM verifier is known.
+    Md5,
+    /// SCRAM-SHA-256.
+    Scram,
+    /// A TLS certificate that names the user.
+    Cert,
+    /// A unix socket whose other end belongs to a process of the user.
+    Peer,
+    /// The password in clear text, judged by a directory.
+    Ldap,
+    /// The same, judged by the system's PAM.
+    Pam,
+}
+
+/// What a `pam` rule says.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Service {
+    /// Name of the service: a file in `/etc/pam.d`.
+    pub name: String,
+    /// True if modules are told the name of the client's host, and not its address.
+    pub uses_host_name: bool,
+    /// Whether Weir logs in to servers with the password PAM took (`backend_use_passwd`).
+    pub is_password_for_servers: bool,
+}
+
+impl Service {
+    /// Takes one option of a rule; one without a name for the service leaves it as it is, as in PostgreSQL.
+    fn set(&mut self, option: &str, value: &str) {
+        match option {
+            "pamservice" if !value.is_empty() => self.name = value.to_string(),
+            "pam_use_hostname" => self.uses_host_name = value == "1",
+            "backend_use_passwd" => self.is_password_for_servers = ldap::is_on(value),
+            _ => {}
+        }
+    }
+}
+
+impl Default for Service {
+    /// The name is Pgpool-II's.
+    fn default() -> Service {
+        Service { name: "pgpool".into(), uses_host_name: false, is_password_for_servers: false }
+    }
+}
+
+/// What is asked of a client's certificate beside the method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Certificate {
+    /// Nothing.
+    Any,
+    /// Signed by an authority we trust.
+    VerifyCa,
+    /// Signed, and made out for the user.
+    VerifyFull,
+}
+
+/// Which users a rule lets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admits {
+    /// All that match and prove what the method asks for.
+    Anyone,
+    /// Of those, users with a line in `pool_passwd`, or of whom `auth_query` knows a password: PgBouncer's rule for all methods.
+    KnownUsers,
+}
+
+/// Which name of a certificate counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CertificateName {
+    Common,
+    Distinguished,
+}
+
+/// The first field of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Connection {
+    Local,
+    Host,
+    HostSsl,
+    HostNoSsl,
+    /// Never: there is no GSSAPI encryption.
+    HostGss,
+    HostNoGss,
+}
+
+/// One entry of the database or user field.
+#[derive(Debug, Clone)]
+enum Word {
+    All,
+    SameUser,
+    SameRole,
+    Replication,
+    /// Members of this role.
+    Group(String),
+    Pattern(Regex),
+    Name(String),
+}
+
+/// What is known of one client who wants in.
+#[derive(Debug, Clone, Copy)]
+pub struct Visit<'a> {
+    /// Name given in the startup packet.
+    pub user: &'a str,
+    /// Database given there, or the user's name.
+    pub database: &'a str,
+    /// Whether it wants to replicate.
+    pub replication: Replication,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What its TLS session shows; `None` without one.
+    pub tls: Option<Tls<'a>>,
+    /// Name of the system user at the other end of a unix socket, if there is one by that number.
+    pub system_user: Option<&'a str>,
+    /// Networks this machine has an address in.
+    pub networks: &'a [Network],
+    /// Roles the user is a member of, himself included.
+    pub groups: Known<&'a BTreeSet<String>>,
+    /// Name of the client's host, if it is proved by the address behind the name.
+    pub host: Known<&'a str>,
+}
+
+/// Where a client comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A unix socket.
+    Local,
+    /// TCP.
+    Address(IpAddr),
+}
+
+/// What a client's TLS session shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tls<'a> {
+    /// The certificate's common name, if one was shown and it was signed by an authority we trust.
+    pub common_name: Option<&'a str>,
+    /// Its whole subject.
+    pub distinguished_name: Option<&'a str>,
+}
+
+/// What a connection is for. Source: `am_walsender` and `am_db_walsender` in walsender.c.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replication {
+    /// Statements.
+    No,
+    /// All of the server's log of changes; matches the keyword `replication` only.
+    Physical,
+    /// Changes of one database; matches its name.
+    Logical,
+}
+
+/// The answer to a question that may not have been asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known<T> {
+    /// Nobody asked.
+    NotAsked,
+    /// It was asked, and nobody could say.
+    Nothing,
+    /// The answer.
+    Is(T),
+}
+
+/// What must be found out before the rules can decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// `Visit::groups`.
+    Groups,
+    /// `Visit::host`.
+    HostName,
+}
+
+/// What the rules say.
+#[derive(Debug, Clone, Copy)]
+pub enum Verdict<'a> {
+    /// Find this out and ask again.
+    Ask(Question),
+    /// The first rule that matches.
+    Apply(&'a Rule),
+    /// No rule matches.
+    NoEntry,
+    /// This rule might match, but the user's groups cannot be asked for. Refused: the next rule may be more generous than meant.
+    InDoubt(&'a Rule),
+}
+
+/// Whether a part of a rule fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    Yes,
+    No,
+    Ask(Question),
+    InDoubt,
+}
+
+impl From<bool> for Fit {
+    fn from(fits: bool) -> Fit {
+        if fits { Fit::Yes } else { Fit::No }
+    }
+}
+
+impl Hba {
+    /// Reads the rules in `path` and, if there is such a file, the maps in `ident`. `None` if anything is wrong with them.
+    pub fn read(path: &Path, ident: Option<&Path>, loader: &mut Loader<'_>) -> (Option<Hba>, Vec<Problem>) {
+        let mut problems = Vec::new();
+        let rules = parse::rules(path, loader, &mut problems);
+        let maps = ident.map(|path| ident::read(path, loader, &mut problems)).unwrap_or_default();
+        if rules.is_empty() && problems.is_empty() {
+            // It would refuse everyone, which is more likely a mistake.
+            problems.push(problem(path, None, "the file contains no entries".into()));
+        }
+        for rule in &rules {
+            if let Some(map) = rule.map.as_ref().filter(|map| !maps.has(map)) {
+                let message = format!("no line of the ident file belongs to map \"{map}\", so that nobody matches");
+                let place = problem(&rule.file, Some(rule.line), message);
+                problems.push(Problem { severity: Severity::Warning, ..place });
+            }
+        }
+        let is_usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
+        (is_usable.then_some(Hba { rules, maps }), problems)
+    }
+
+    /// The first rule that matches, or what must be known to find it.
+    pub fn decide(&self, visit: &Visit<'_>) -> Verdict<'_> {
+        for rule in &self.rules {
+            match rule.fit(visit) {
+                Fit::No => {}
+                Fit::Yes => return Verdict::Apply(rule),
+                Fit::Ask(question) => return Verdict::Ask(question),
+                Fit::InDoubt => return Verdict::InDoubt(rule),
+            }
+        }
+        Verdict::NoEntry
+    }
+
+    /// Whether what the client is called outside (in its certificate, or in the system) is enough for this rule; asks for nothing if
+    /// the rule wants none.
+    ///
+    /// `None`: the groups must be known first.
+    pub fn accepts_outside_name(&self, rule: &Rule, visit: &Visit<'_>) -> Option<bool> {
+        let shown = visit.tls.and_then(|tls| match rule.by {
+            CertificateName::Common => tls.common_name,
+            CertificateName::Distinguished => tls.distinguished_name,
+        });
+        match (rule.method, rule.certificate) {
+            (Method::Peer, _) => self.is_called(rule, visit.system_user, visit),
+            (_, Certificate::Any) => Some(true),
+            (_, Certificate::VerifyCa) => Some(shown.is_some()),
+            (_, Certificate::VerifyFull) => self.is_called(rule, shown, visit),
+        }
+    }
+
+    /// Whether one who is called so outside may be the user, by the rule's map or by having the same name.
+    fn is_called(&self, rule: &Rule, outside: Option<&str>, visit: &Visit<'_>) -> Option<bool> {
+        let Some(name) = outside else { return Some(false) };
+        match rule.map.as_ref().map(|map| self.maps.fit(map, name, visit)) {
+            None => Some(name == visit.user),
+            Some(Fit::Yes) => Some(true),
+            Some(Fit::No | Fit::InDoubt) => Some(false),
+            Some(Fit::Ask(_)) => None,
+        }
+    }
+
+    /// True if some clients on other machines are believed without a proof.
+    pub fn trusts_hosts(&self) -> bool {
+        self.unasked().any(|rule| rule.admits == Admits::Anyone)
+    }
+
+    /// Rules that let clients of other machines in and ask them for nothing.
+    pub fn unasked(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| {
+            let asks_nothing = rule.method == Method::Trust && rule.certificate == Certificate::Any;
+            asks_nothing && rule.connection.is_remote() && rule.address.has_others()
+        })
+    }
+
+    /// True if any rule asks for the system user.
+    pub fn asks_for_system_user(&self) -> bool {
+        self.rules.iter().any(|rule| rule.method == Method::Peer)
+    }
+
+    /// Number of rules.
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// True if there are no rules; a file without any is not taken.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+}
+
+impl Rule {
+    /// No part that asks is looked at when another part does not fit anyway.
+    fn fit(&self, visit: &Visit<'_>) -> Fit {
+        if !self.connection.fits(visit) {
+            return Fit::No;
+        }
+        let database = any(&self.databases, |word| word.fits_database(visit));
+        let parts = [database, any(&self.users, |word| word.fits_user(visit)), self.address.fit(visit)];
+        if parts.contains(&Fit::No) {
+            return Fit::No;
+        }
+        parts.into_iter().find(|part| *part != Fit::Yes).unwrap_or(Fit::Yes)
+    }
+}
+
+impl Connection {
+    /// True if a client of another machine can match.
+    fn is_remote(self) -> bool {
+        match self {
+            Connection::Local | Connection::HostGss => false,
+            Connection::Host | Connection::HostSsl | Connection::HostNoSsl | Connection::HostNoGss => true,
+        }
+    }
+
+    fn fits(self, visit: &Visit<'_>) -> bool {
+        let is_local = visit.origin == Origin::Local;
+        match self {
+            Connection::Local => is_local,
+            Connection::Host | Connection::HostNoGss => !is_local,
+            Connection::HostSsl => !is_local && visit.tls.is_some(),
+            Connection::HostNoSsl => !is_local && visit.tls.is_none(),
+            Connection::HostGss => false,
+        }
+    }
+}
+
+/// Whether one of these fits; an answer that is needed is only asked for when none fits without.
+fn any(words: &[Word], fit: impl Fn(&Word) -> Fit) -> Fit {
+    let mut best = Fit::No;
+    for word in words {
+        match fit(word) {
+            Fit::Yes => return Fit::Yes,
+            Fit::No => {}
+            unsure @ (Fit::Ask(_) | Fit::InDoubt) => best = unsure,
+        }
+    }
+    best
+}
+
+impl Word {
+    /// Source: `check_db` in hba.c.
+    fn fits_database(&self, visit: &Visit<'_>) -> Fit {
+        if visit.replication == Replication::Physical {
+            return matches!(self, Word::Replication).into();
+        }
+        match self {
+            Word::All => Fit::Yes,
+            Word::SameUser => (visit.user == visit.database).into(),
+            Word::SameRole => is_member(visit, visit.database),
+            Word::Replication => Fit::No,
+            Word::Group(role) => is_member(visit, role),
+            Word::Pattern(pattern) => pattern.is_match(visit.database).into(),
+            Word::Name(name) => (name == visit.database).into(),
+        }
+    }
+
+    /// Source: `check_role` in hba.c.
+    fn fits_user(&self, visit: &Visit<'_>) -> Fit {
+        match self {
+            Word::All => Fit::Yes,
+            Word::Group(role) => is_member(visit, role),
+            Word::Pattern(pattern) => pattern.is_match(visit.user).into(),
+            Word::Name(name) => (name == visit.user).into(),
+            Word::SameUser | Word::SameRole | Word::Replication => Fit::No,
+        }
+    }
+}
+
+/// Whether the user is a member of a role. A role is a member of itself, if it exists at all.
+fn is_member(visit: &Visit<'_>, role: &str) -> Fit {
+    match visit.groups {
+        Known::NotAsked => Fit::Ask(Question::Groups),
+        Known::Nothing => Fit::InDoubt,
+        Known::Is(groups) => groups.contains(role).into(),
+    }
+}
+
+/// An error at a place in a file.
+fn problem(path: &Path, line: Option<u32>, message: String) -> Problem {
+    Problem { severity: Severity::Error, path: Some(path.to_path_buf()), line, message }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Maps from the name in a certificate to users. Source: PostgreSQL manual, "User Name Maps"; `check_ident_usermap` in hba.c.
+
+use super::parse::{pattern, user};
+use super::tokens::{self, Line, Loader};
+use super::{Fit, Visit, Word, problem};
+use crate::Problem;
+use regex::Regex;
+use std::path::Path;
+
+/// All maps of a file.
+#[derive(Debug, Clone, Default)]
+pub(super) struct IdentMaps(Vec<Entry>);
+
+/// One line: who has this name outside may be that user here.
+#[derive(Debug, Clone)]
+struct Entry {
+    map: String,
+    outside: Outside,
+    inside: Word,
+}
+
+#[derive(Debug, Clone)]
+enum Outside {
+    Name(String),
+    Pattern(Regex),
+}
+
+/// Reads the maps of a file and of those it includes.
+pub(super) fn read(path: &Path, loader: &mut Loader<'_>, problems: &mut Vec<Problem>) -> IdentMaps {
+    let mut maps = IdentMaps::default();
+    for line in tokens::lines(path, loader, problems) {
+        match entry(&line) {
+            Ok(entry) => maps.0.push(entry),
+            Err(message) => problems.push(problem(&line.file, Some(line.number), message)),
+        }
+    }
+    maps
+}
+
+fn entry(line: &Line) -> Result<Entry, String> {
+    let [map, outside, inside] = line.fields.as_slice() else {
+        return Err("expected three fields: map name, system user name, database user name".into());
+    };
+    let ([map], [outside], [inside]) = (map.as_slice(), outside.as_slice(), inside.as_slice()) else {
+        return Err("multiple values in an ident field".into());
+    };
+    let outside = match outside.text.strip_prefix('/') {
+        Some(text) => Outside::Pattern(pattern(text)?),
+        None => Outside::Name(outside.text.clone()),
+    };
+    let inside = match (&outside, inside.text.contains("\\1")) {
+        // What \1 stands for is never a keyword.
+        (Outside::Pattern(pattern), true) if pattern.captures_len() < 2 => {
+            return Err(format!("\"{}\" has \\1, but the regular expression has no subexpression", inside.text));
+        }
+        (Outside::Pattern(_), true) => Word::Name(inside.text.clone()),
+        _ => user(inside)?,
+    };
+    Ok(Entry { map: map.text.clone(), outside, inside })
+}
+
+impl IdentMaps {
+    /// True if any line belongs to this map.
+    pub fn has(&self, map: &str) -> bool {
+        self.0.iter().any(|entry| entry.map == map)
+    }
+
+    /// Whether someone called `outside` may be the user he says he is.
+    pub fn fit(&self, map: &str, outside: &str, visit: &Visit<'_>) -> Fit {
+        let mut best = Fit::No;
+        for entry in self.0.iter().filter(|entry| entry.map == map) {
+            match entry.fit(outside, visit) {
+                Fit::Yes => return Fit::Yes,
+                Fit::No => {}
+                unsure @ (Fit::Ask(_) | Fit::InDoubt) => best = unsure,
+            }
+        }
+        best
+    }
+}
+
+impl Entry {
+    fn fit(&self, outside: &str, visit: &Visit<'_>) -> Fit {
+        match &self.outside {
+            Outside::Name(name) if name == outside => self.inside.fits_user(visit),
+            Outside::Name(_) => Fit::No,
+            Outside::Pattern(pattern) => match (pattern.captures(outside), &self.inside) {
+                (None, _) => Fit::No,
+                (Some(found), Word::Name(name)) => {
+                    let first = found.get(1).map_or("", |part| part.as_str());
+                    (name.replacen("\\1", first, 1) == visit.user).into()
+                }
+                (Some(_), word) => word.fits_user(visit),
+            },
+        }
+    }
+}

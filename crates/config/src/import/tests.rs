@@ -1,0 +1,286 @@
+use super::*;
+use crate::hba::{Hba, LoadError, Loader};
+use crate::params;
+use std::path::Path;
+
+fn run(text: &str) -> Import {
+    import(text.as_bytes(), &mut |name| Err(format!("no file {name}")))
+}
+
+/// The configuration that comes of it, which must be one without problems.
+fn config_of(import: &Import) -> crate::Config {
+    let outcome = crate::read(Path::new("pgpool.conf"), &mut |_| Ok(import.conf.clone().into_bytes()));
+    assert!(outcome.problems.is_empty(), "{:?}\n{}", outcome.problems, import.conf);
+    outcome.config.expect("there are no problems")
+}
+
+/// The rules that come of it, which must be such; without comments and with single blanks.
+fn rules_of(import: &Import) -> Vec<String> {
+    let mut file = |_: &Path| Ok(import.rules.clone().into_bytes());
+    let mut folder = |_: &Path| Err(LoadError::NotFound);
+    let (hba, problems) = Hba::read(Path::new("pool_hba.conf"), None, &mut Loader { file: &mut file, folder: &mut folder });
+    assert!(hba.is_some(), "{problems:?}\n{}", import.rules);
+    let lines = import.rules.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+fn notes_of(import: &Import) -> Vec<String> {
+    import.notes.iter().map(|note| format!("{}: {}", note.line, note.text)).collect()
+}
+
+const SAMPLE: &str = "\
+; a comment
+[databases]
+shop = host=10.0.0.1 port=5433 pool_size=50 pool_mode=transaction max_db_connections=60
+old = host=10.0.0.1 port=5433 dbname=legacy user=app password='s e cret'
+* = host=10.0.0.1 port=5433
+
+[users]
+joe = pool_mode=session max_user_connections=3 query_timeout=2.5
+
+[pgbouncer]
+listen_addr = *
+listen_port = 6432
+auth_type = scram-sha-256
+auth_file = /etc/pgbouncer/userlist.txt
+admin_users = boss, chief
+pool_mode = transaction
+default_pool_size = 25
+query_wait_timeout = 10.5
+server_round_robin = 1
+logfile = /var/log/pgbouncer/pgbouncer.log
+ignore_startup_parameters = extra_float_digits
+nonsense = 1
+max_db_connections = 100
+max_user_connections = 7
+";
+
+#[test]
+fn a_setup_becomes_a_configuration_that_says_the_same() {
+    let import = run(SAMPLE);
+    assert_eq!(import.auth_file.as_deref(), Some("/etc/pgbouncer/userlist.txt"));
+    // The other file is read together with this one.
+    let import = Import { conf: import.conf.replace("database_file", "#"), ..import };
+    let config = config_of(&import);
+    assert_eq!((config.nodes.len(), config.nodes[0].port, config.port), (1, 5433, 6432));
+    assert_eq!((config.pool.size, config.pool.max_clients, config.pool.wait_timeout_ms), (25, 100, 11_000));
+    assert_eq!(config.admin.users, ["boss", "chief"]);
+    assert!(config.log.file.is_used && !config.routing.load_balance && config.auth.use_hba);
+    let of = |user: &str, database: &str| crate::limits::of(&config, user, database);
+    assert_eq!((of("ann", "shop").pool_size, of("joe", "x").query_ms), (50, 2500));
+    assert_eq!(of("joe", "x").mode, crate::PoolMode::Session);
+    let connections = |user: &str, database: &str| (of(user, database).links_per_database, of(user, database).links_per_user);
+    assert_eq!([connections("ann", "x"), connections("ann", "shop"), connections("joe", "x")], [(100, 7), (60, 7), (100, 3)]);
+}
+
+#[test]
+fn what_has_no_equal_is_named_with_its_line() {
+    let expected = [
+        "19: server_round_robin: no equal: the connection used last is used first",
+        "21: ignore_startup_parameters: not needed: every startup parameter is passed on to the servers",
+        "22: nonsense: is no setting of PgBouncer 1.25",
+    ];
+    assert_eq!(notes_of(&run(SAMPLE)), expected);
+}
+
+#[test]
+fn an_empty_file_means_what_pgbouncer_does_by_default() {
+    let import = run("[databases]\na = host=h\n[pgbouncer]\nlisten_addr = 127.0.0.1\n");
+    let config = config_of(&import);
+    assert_eq!((config.pool.mode, config.pool.size, config.port), (crate::PoolMode::Session, 20, 6432));
+    assert_eq!(config.pool.connection_life_time_ms, 3_600_000);
+    assert!(config.log.connections && config.log.disconnections);
+    assert_eq!((config.pool.check_query.as_str(), config.pool.check_after_ms), (";", 30_000));
+    assert_eq!(config.nodes[0].ssl_mode, crate::SslMode::Prefer);
+    assert_eq!(import.notes, []);
+    assert_eq!(rules_of(&import), ["local \"a\",\"pgbouncer\" all md5", "host \"a\",\"pgbouncer\" all all md5"]);
+}
+
+#[test]
+fn every_auth_type_and_tls_mode_has_its_rules() {
+    let pam = "pam pamservice=pgbouncer backend_use_passwd=1";
+    let ldap = "ldap ldapserver=l ldapprefix=\"u=\" backend_use_passwd=1";
+    // auth_type, client_tls_sslmode, the rule of the unix socket, that of TCP.
+    let cases = [
+        ("", "", "md5", "host ALL md5".to_string()),
+        ("md5", "disable", "md5", "host ALL md5".into()),
+        ("md5", "allow", "md5", "host ALL md5".into()),
+        ("md5", "prefer", "md5", "host ALL md5".into()),
+        ("md5", "require", "md5", "hostssl ALL md5".into()),
+        ("scram-sha-256", "verify-ca", "scram-sha-256", "hostssl ALL scram-sha-256 clientcert=verify-ca".into()),
+        ("scram-sha-256", "verify-full", "scram-sha-256", "hostssl ALL scram-sha-256 clientcert=verify-ca".into()),
+        ("plain", "prefer", "password known_users=1", "host ALL password known_users=1".into()),
+        ("trust", "disable", "trust known_users=1", "host ALL trust known_users=1".into()),
+        ("trust", "verify-full", "trust known_users=1", "hostssl ALL trust known_users=1 clientcert=verify-ca".into()),
+        ("cert", "verify-full", "reject", "hostssl ALL cert known_users=1".into()),
+        ("pam", "require", pam, format!("hostssl ALL {pam}")),
+        ("ldap", "require", ldap, format!("hostssl ALL {ldap}")),
+        ("any", "require", "reject", "host ALL reject".into()),
+        ("nonsense", "", "reject", "host ALL reject".into()),
+    ];
+    for (auth_type, tls, local, tcp) in cases {
+        let given = |name: &str, value: &str| if value.is_empty() { String::new() } else { format!("{name} = {value}\n") };
+        let text = format!(
+            "[databases]\n* = host=h\n[pgbouncer]\n{}{}auth_ldap_options = ldapserver=l ldapprefix=\"u=\"\n",
+            given("auth_type", auth_type),
+            given("client_tls_sslmode", tls)
+        );
+        let import = run(&text);
+        let expected = [format!("local all all {local}"), tcp.replace("ALL", "all all all")];
+        assert_eq!(rules_of(&import), expected, "{auth_type} {tls}");
+        assert_eq!(import.conf.contains("\nssl = on\n"), !matches!(tls, "" | "disable"), "{tls}");
+        assert_eq!(import.notes.is_empty(), !matches!(auth_type, "any" | "nonsense"), "{:?}", import.notes);
+    }
+}
+
+#[test]
+fn rules_of_an_hba_file_let_in_whom_pgbouncer_lets_in() {
+    let hba = "# comment\nlocal all all peer\nhost all all 127.0.0.1/32 trust\nhostnossl shop, \"other\" joe 10.0.0.0 255.0.0.0 md5\n\
+               hostssl  all  \"all\"  0.0.0.0/0  scram-sha-256 # end\nhost all all all cert\nhost all all ::/0 password\nlocal x y reject\n";
+    let run = |tls: &str, database: &str| {
+        let text = format!("[databases]\n{database} = host=h\n[pgbouncer]\nauth_type = hba\nauth_hba_file = my.hba\n{tls}");
+        let import = import(text.as_bytes(), &mut |name| if name == "my.hba" { Ok(hba.into()) } else { Err("gone".into()) });
+        assert_eq!(import.notes, []);
+        rules_of(&import)
+    };
+    let plain = [
+        "local all all peer known_users=1",
+        "host all all 127.0.0.1/32 trust known_users=1",
+        "hostnossl shop,\"other\" joe 10.0.0.0 255.0.0.0 md5",
+        "hostssl all \"all\" 0.0.0.0/0 scram-sha-256",
+        "hostssl all all all cert known_users=1",
+        "hostnossl all all all reject",
+        "host all all ::/0 password known_users=1",
+        "local x y reject",
+    ];
+    assert_eq!(run("", "*"), plain);
+    assert_eq!(run("", "a b")[0], "local \"a b\",\"pgbouncer\" all peer known_users=1");
+    let verified = run("client_tls_sslmode = verify-ca", "*");
+    assert_eq!(verified[0], "hostnossl all all all reject");
+    assert_eq!(verified[2], "hostssl all all 127.0.0.1/32 trust known_users=1 clientcert=verify-ca");
+    let unreadable =
+        super::import(b"[databases]\n* = host=h\n[pgbouncer]\nauth_type = hba\nauth_hba_file = x\n", &mut |_| Err("gone".into()));
+    assert_eq!(rules_of(&unreadable), ["local all all reject", "host all all all reject"]);
+    assert_eq!(unreadable.notes.len(), 1);
+}
+
+#[test]
+fn databases_on_other_servers_are_refused() {
+    let import = run("[databases]\na = host=h1\nb = host=h2\nc = host=h1\n* = host=h1\n[pgbouncer]\n");
+    assert_eq!(config_of(&import).nodes.len(), 1);
+    assert!(import.conf.contains("backend_hostname0 = 'h1'"));
+    assert_eq!(rules_of(&import)[..2], ["local \"b\" all reject", "host \"b\" all all reject"]);
+    assert_eq!(notes_of(&import), ["3: b: refused: its server is not that of a; run one Weir for each cluster of servers"]);
+    // Without an entry for all others only those listed are there.
+    let import = run("[databases]\na = host=h1\nb = host=h2\n[pgbouncer]\nauth_type = plain");
+    assert_eq!(rules_of(&import)[0], "local \"a\",\"pgbouncer\" all password known_users=1");
+}
+
+#[test]
+fn databases_by_another_name_and_forced_users_have_a_file() {
+    let import = run("[databases]\nold = host=h dbname=legacy user=app password='s e''c'\nsame = host=h dbname=same\n\
+                      q = host=h connect_query='SET work_mem TO ''1MB'''\nbad = host=h dbname=x connect_query='SET search_path TO a'\n\
+                      lone = host=h password=x\n[pgbouncer]\n");
+    let text = import.databases.as_deref().unwrap_or_default();
+    let expected = "\"old\" = dbname='legacy' user='app' password='s e''c'\n\"q\" = connect_query='SET work_mem TO ''1MB'''\n\
+                    \"bad\" = dbname='x'\n";
+    assert_eq!(text, expected);
+    assert_eq!(crate::databases::read(text).1, []);
+    assert!(import.conf.contains("\ndatabase_file = 'databases'"));
+    let notes = notes_of(&import);
+    assert!(
+        notes[0].starts_with("5: bad: connect_query: no equal:") && notes[1].starts_with("6: lone: password: no equal:"),
+        "{notes:?}"
+    );
+    assert_eq!(run("[databases]\na = host=h\n[pgbouncer]\n").databases, None);
+}
+
+#[test]
+fn auth_type_any_lets_everybody_use_forced_users_and_nothing_else() {
+    let import = run("[databases]\nold = host=h user=app\nown = host=h\n[pgbouncer]\nauth_type = any\n");
+    assert_eq!(rules_of(&import), ["local \"old\" all trust", "host \"old\" all all trust"]);
+}
+
+#[test]
+fn several_hosts_of_a_database_are_one_cluster_that_needs_a_user() {
+    let import = run("[databases]\n* = host=h1,h2 port=5432,5433\n[pgbouncer]\n");
+    let config = config_of(&import);
+    assert_eq!(config.nodes.iter().map(|node| node.port).collect::<Vec<_>>(), [5432, 5433]);
+    assert!(!import.conf.lines().any(|line| line.starts_with("sr_check_user")), "{}", import.conf);
+    assert!(notes_of(&import)[0].contains("Set sr_check_user"));
+    assert!(crate::unnamed_role_user(&config).is_some(), "check says so, too");
+    assert_eq!(crate::unnamed_role_user(&config_of(&run("[databases]\n* = host=h1\n[pgbouncer]\n"))), None);
+}
+
+#[test]
+fn a_database_without_a_host_is_behind_the_unix_socket() {
+    for (setting, folder) in [("", "/tmp"), ("unix_socket_dir = /var/run/postgresql\n", "/var/run/postgresql")] {
+        let import = run(&format!("[databases]\na =\nb = port=5432\n[pgbouncer]\n{setting}"));
+        assert!(import.conf.contains(&format!("backend_hostname0 = '{folder}'")), "{}", import.conf);
+        assert!(import.notes.is_empty());
+    }
+}
+
+#[test]
+fn values_of_settings_come_out_right() {
+    // Settings, with `;` between them; a line of pgpool.conf; how the one note begins, if there is one.
+    let cases = [
+        ("unix_socket_dir = /tmp; unix_socket_dir = /run", "unix_socket_directories = '/run'", ""),
+        ("syslog_facility = daemon", "syslog_facility = DAEMON", ""),
+        ("syslog_facility = local3", "syslog_facility = LOCAL3", ""),
+        ("server_lifetime = 0", "connection_life_time = 1", "4: server_lifetime = 0: no equal"),
+        ("server_lifetime = 60", "connection_life_time = 60", ""),
+        ("log_connections = 0", "log_connections = off", ""),
+        ("client_tls_ciphers = fast", "port = 6432", ""),
+        ("client_tls_ciphers = ECDHE+AESGCM", "ssl_ciphers = 'ECDHE+AESGCM'", ""),
+        ("client_tls_ecdhcurve = secp384r1", "ssl_ecdh_curve = 'secp384r1'", ""),
+        ("client_tls_ecdhcurve = auto", "port = 6432", ""),
+        ("client_tls_protocols = secure", "port = 6432", ""),
+        ("client_tls_protocols = tlsv1.3", "ssl_min_protocol_version = TLSv1.3", "4: client_tls_protocols: ssl_min"),
+        ("client_tls_protocols = tlsv1.2", "port = 6432", "4: client_tls_protocols: no equal: TLSv1.3 cannot"),
+        ("server_tls_protocols = all", "port = 6432", "4: server_tls_protocols: no equal: versions older"),
+        ("server_tls_protocols = tlsv1.3", "port = 6432", "4: server_tls_protocols: no equal: set ssl_min"),
+        ("client_tls_ca_file = /ca", "backend_sslrootcert = 'none'", ""),
+        ("server_tls_sslmode = require", "backend_sslmode = require", ""),
+        (
+            "server_tls_sslmode = require; server_tls_ca_file = /s",
+            "backend_sslrootcert = 'none'",
+            "4: server_tls_ca_file: not needed",
+        ),
+        ("server_tls_sslmode = verify-full; server_tls_ca_file = /s", "backend_sslrootcert = '/s'", ""),
+        (
+            "server_tls_sslmode = verify-ca",
+            "backend_sslrootcert = '/etc/ssl/certs/ca-certificates.crt'",
+            "4: server_tls_sslmode = verify-ca: see",
+        ),
+        ("server_tls_ca_file = <system default>", "backend_sslmode = prefer", ""),
+        ("auth_user = u", "auth_dbname = 'a'", "4: auth_user: auth_query is asked in one database"),
+        ("auth_user = u; auth_dbname = b", "auth_dbname = 'b'", ""),
+        (
+            "auth_user = u; auth_dbname = b; auth_query = SELECT * FROM f($1)",
+            "auth_dbname = 'b'",
+            "4: auth_query: write \"f\" with its schema",
+        ),
+    ];
+    for (settings, expected, note) in cases {
+        let import = run(&format!("[databases]\na = host=h\n[pgbouncer]\n{}", settings.replace("; ", "\n")));
+        let name = expected.split(' ').next().unwrap_or_default();
+        let found: Vec<&str> = import.conf.lines().filter(|line| line.split(' ').next() == Some(name)).collect();
+        assert_eq!(found, [expected], "{settings}");
+        config_of(&import);
+        let notes = notes_of(&import);
+        assert_eq!(notes.len(), usize::from(!note.is_empty()), "{settings}: {notes:?}");
+        let text = |note: &str| note.split_once(": ").map_or_else(String::new, |(_, text)| text.to_string());
+        assert!(notes.first().is_none_or(|found| text(found).starts_with(&text(note))), "{settings}: {notes:?}");
+    }
+}
+
+#[test]
+fn every_parameter_named_here_is_one() {
+    for (theirs, fate) in SETTINGS {
+        if let Fate::Is(ours, _) = fate {
+            assert!(params::find(ours).is_some(), "{theirs} -> {ours}");
+        }
+    }
+    assert!(SETTINGS.is_sorted_by_key(|(name, _)| *name), "in order, so that a missing one is seen");
+}

@@ -1,0 +1,335 @@
+//! The configuration: what `pgpool.conf`, the command line and the files beside it say, as typed fields.
+//!
+//! In: bytes of files, through a closure of the caller. Out: a [`Config`], or every problem found. No IO.
+//! Why `settings` beside the typed fields: reload, SHOW and error messages need the text and where it came from.
+//! What must stay true: the typed fields are always what the rows' setters make of `settings`, never edited apart.
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::params::{Indexed, Param};
+
+mod check;
+pub mod databases;
+mod encryption;
+pub mod hba;
+pub mod hosts;
+pub mod import;
+pub mod limits;
+mod lines;
+mod notices;
+mod page;
+pub mod params;
+pub mod passwd;
+mod pattern;
+mod problem;
+mod read;
+pub mod redirect;
+mod reload;
+mod routing;
+mod show;
+mod types;
+pub mod unasked;
+mod value;
+
+pub use check::unnamed_role_user;
+pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
+pub use page::{reference_page, sample_file};
+pub use problem::{Outcome, Problem, Severity};
+pub use read::{read, read_with};
+pub use reload::{SetError, reload};
+pub use routing::{CausalReads, OnWrite};
+pub use show::{ShowError, Shown, show_all, show_one};
+pub use types::{
+    AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
+    LogLevel, Method, NodeConfig, Override, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig, TcpConfig,
+};
+
+/// Everything the proxy is told by its operator.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Addresses to listen on; `*` stands for all.
+    pub listen_addresses: Vec<String>,
+    /// Port to listen on, also part of the unix socket's name.
+    pub port: u16,
+    /// Directories of the unix sockets.
+    pub unix_socket_directories: Vec<PathBuf>,
+    /// Group that owns the unix sockets; empty for the process's own.
+    pub unix_socket_group: String,
+    /// Permissions of the unix sockets.
+    pub unix_socket_permissions: u32,
+    /// Factor of `pool.num_init_children` that gives the backlog.
+    pub listen_backlog_multiplier: u32,
+    /// Time without a request after which a client is disconnected; 0 for never.
+    pub client_idle_limit_ms: u64,
+    /// By what system calls connections are served.
+    pub io_method: IoMethod,
+    /// Threads that move data; 0 for half of the cores. See [`Config::workers`].
+    pub worker_threads: u32,
+    /// Workers that are woken let whoever runs go on.
+    pub worker_yields: bool,
+    /// Memory that holds a message while it moves.
+    pub memory_buffer_bytes: usize,
+    /// How the nodes are kept equal.
+    pub clustering_mode: ClusteringMode,
+    /// The nodes that have a host name, ordered by id. Ids may have gaps.
+    pub nodes: Vec<NodeConfig>,
+    /// Who may log in.
+    pub auth: AuthConfig,
+    /// Encryption.
+    pub tls: TlsConfig,
+    /// Server connections.
+    pub pool: PoolConfig,
+    /// Which statement goes where.
+    pub routing: RoutingConfig,
+    /// The cache of answers.
+    pub cache: CacheConfig,
+    /// The look at role and lag of the nodes.
+    pub check: CheckConfig,
+    /// Time to look for a primary; 0 for ever.
+    pub search_primary_timeout_ms: u64,
+    /// TCP towards servers.
+    pub tcp: TcpConfig,
+    /// How much of everything there may be.
+    pub limits: LimitConfig,
+    /// Databases by another name. Not made from `settings`, but read from the file that `auth.database_file` names.
+    pub databases: std::sync::Arc<crate::databases::Databases>,
+    /// The administration console and monitoring.
+    pub admin: AdminConfig,
+    /// What is logged.
+    pub log: LogConfig,
+    /// File with the process number.
+    pub pid_file: PathBuf,
+    /// Directory for files of ours.
+    pub work_dir: PathBuf,
+    /// Every setting, defaults included, in the order of the table.
+    pub settings: Vec<Setting>,
+}
+
+/// The text of one parameter, and where it came from. Secrets are masked in `Debug`.
+#[derive(Clone)]
+pub struct Setting {
+    /// Its row.
+    pub param: &'static Param,
+    /// The number behind the name; `None` for a value that is not numbered, or holds for all nodes.
+    pub index: Option<u16>,
+    /// The text, quotes removed.
+    pub raw: String,
+    /// Where it came from.
+    pub source: Source,
+}
+
+/// Where a setting came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The table.
+    Default,
+    /// A line of a file.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u32,
+    },
+    /// The command line.
+    CommandLine,
+    /// `PGPOOL SET` in a session.
+    Session,
+}
+
+/// Settings that somebody gave, by place in the table and number. A later one replaces an earlier one.
+type Given = BTreeMap<(usize, Option<u16>), Setting>;
+
+impl Default for Config {
+    /// What an empty file means: every default, and no node.
+    fn default() -> Config {
+        Config::build(&Given::new())
+    }
+}
+
+impl Config {
+    /// Number of worker threads on a machine with `cores` cores.
+    pub fn workers(&self, cores: usize) -> usize {
+        if self.worker_threads == 0 { (cores / 2).max(1) } else { self.worker_threads as usize }
+    }
+
+    /// Server connections that may be open to one node, over all users and databases.
+    pub fn links_per_node_max(&self) -> u32 {
+        match self.limits.links_per_node {
+            0 => self.pool.num_init_children.saturating_mul(self.pool.max_pool),
+            max => max,
+        }
+    }
+
+    /// The longest time that a connection to any node may take; 0 for no limit.
+    pub fn connect_timeout_max_ms(&self) -> u64 {
+        let limits = || self.nodes.iter().map(|node| node.connect_timeout_ms);
+        if limits().any(|limit_ms| limit_ms == 0) { 0 } else { limits().max().unwrap_or(0) }
+    }
+
+    /// True if reads may go to some other node than the primary.
+    pub fn may_spread(&self) -> bool {
+        self.routing.load_balance && self.nodes.len() > 1
+    }
+
+    /// True if nobody has given this parameter a value.
+    pub fn is_default(&self, name: &str) -> bool {
+        self.setting(name, None).is_none_or(|setting| setting.source == Source::Default)
+    }
+
+    /// The text in force for a parameter: of the numbered form if there is one, else of the bare name.
+    fn setting(&self, name: &str, index: Option<u16>) -> Option<&Setting> {
+        let of = |index| self.settings.iter().find(move |s| s.param.name == name && s.index == index);
+        of(index).or_else(|| of(None))
+    }
+
+    /// The node with this number, made with empty values and put in its place if there is none.
+    ///
+    /// For the setters of the table; they run for nodes with a host name only.
+    pub fn node(&mut self, id: u16) -> &mut NodeConfig {
+        let at = match self.nodes.binary_search_by_key(&id, |node| node.id) {
+            Ok(at) => at,
+            Err(at) => {
+                self.nodes.insert(at, NodeConfig::empty(id));
+                at
+            }
+        };
+        &mut self.nodes[at]
+    }
+
+    /// Makes the typed fields from what was given and the defaults. Every text has been checked before.
+    fn build(given: &Given) -> Config {
+        let mut config = Config::empty();
+        config.settings = complete(given);
+        for setting in config.settings.clone() {
+            let Ok(value) = setting.param.kind.parse(setting.param.name, &setting.raw) else { continue };
+            match (setting.param.indexed, setting.index) {
+                // The bare name goes first in `settings`, so that a numbered one replaces it. The nodes are here by now:
+                // the table has their host names before everything else that is repeated per node.
+                (Indexed::NodeOrDefault, None) => {
+                    for id in config.nodes.iter().map(|node| node.id).collect::<Vec<_>>() {
+                        (setting.param.set)(&mut config, id, &value);
+                    }
+                }
+                (_, index) => (setting.param.set)(&mut config, index.unwrap_or(0), &value),
+            }
+        }
+        if config.pool.size == 0 {
+            config.pool.size = config.pool.num_init_children;
+        }
+        config
+    }
+
+    /// What somebody gave, to build from again.
+    fn given(&self) -> Given {
+        let mut given = Given::new();
+        for setting in self.settings.iter().filter(|setting| setting.source != Source::Default) {
+            given.insert((place(setting.param), setting.index), setting.clone());
+        }
+        given
+    }
+
+    /// All zero: the table sets every field.
+    fn empty() -> Config {
+        Config {
+            listen_addresses: Vec::new(),
+            port: 0,
+            unix_socket_directories: Vec::new(),
+            unix_socket_group: String::new(),
+            unix_socket_permissions: 0,
+            listen_backlog_multiplier: 0,
+            client_idle_limit_ms: 0,
+            io_method: IoMethod::Auto,
+            worker_threads: 0,
+            worker_yields: true,
+            memory_buffer_bytes: 0,
+            clustering_mode: ClusteringMode::StreamingReplication,
+            nodes: Vec::new(),
+            auth: AuthConfig::empty(),
+            tls: TlsConfig::empty(),
+            pool: PoolConfig::empty(),
+            routing: RoutingConfig::empty(),
+            cache: CacheConfig::default(),
+            check: CheckConfig::empty(),
+            search_primary_timeout_ms: 0,
+            tcp: TcpConfig::default(),
+            limits: LimitConfig::default(),
+            databases: std::sync::Arc::default(),
+            admin: AdminConfig::empty(),
+            log: LogConfig::empty(),
+            pid_file: PathBuf::new(),
+            work_dir: PathBuf::new(),
+            settings: Vec::new(),
+        }
+    }
+}
+
+/// Position of a row in the table.
+fn place(param: &'static Param) -> usize {
+    // Every `&'static Param` comes from the table, so the name is always found.
+    params::all().position(|row| row.name == param.name).unwrap_or(usize::MAX)
+}
+
+/// Adds the defaults to what was given, in the order of the table. Numbered settings of nodes without a host name fall out.
+fn complete(given: &Given) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for (place, param) in params::all().enumerate() {
+        if param.alias_of.is_some() {
+            continue;
+        }
+        if matches!(param.indexed, Indexed::No | Indexed::NodeOrDefault) {
+            settings.push(given.get(&(place, None)).cloned().unwrap_or_else(|| Setting::default_of(param, None)));
+        }
+        for index in numbers(given, param.indexed) {
+            match given.get(&(place, Some(index))) {
+                Some(setting) => settings.push(setting.clone()),
+                None if param.indexed == Indexed::NodeOrDefault => {}
+                None => settings.push(Setting::default_of(param, Some(index))),
+            }
+        }
+    }
+    settings
+}
+
+/// The numbers that exist: nodes with a host name, or peers and devices with any setting.
+fn numbers(given: &Given, indexed: Indexed) -> BTreeSet<u16> {
+    let counts = |setting: &&Setting| match indexed {
+        Indexed::No => false,
+        Indexed::Node | Indexed::NodeOrDefault => setting.param.name == "backend_hostname" && !setting.raw.is_empty(),
+        Indexed::Watchdog | Indexed::Heartbeat => setting.param.indexed == indexed,
+    };
+    given.values().filter(counts).filter_map(|setting| setting.index).collect()
+}
+
+impl Setting {
+    fn default_of(param: &'static Param, index: Option<u16>) -> Setting {
+        Setting { param, index, raw: param.default.to_string(), source: Source::Default }
+    }
+
+    /// Name as written in the file, with its number.
+    pub fn name(&self) -> String {
+        self.index.map_or_else(|| self.param.name.to_string(), |index| format!("{}{index}", self.param.name))
+    }
+
+    /// The value as SHOW prints it, masked if secret.
+    pub fn shown(&self) -> String {
+        if self.param.secret { "*****".to_string() } else { self.param.kind.show(&self.raw) }
+    }
+}
+
+impl fmt::Debug for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {:?} ({})", self.name(), self.shown(), self.source)
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => write!(f, "default"),
+            Source::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Source::CommandLine => write!(f, "command line"),
+            Source::Session => write!(f, "session"),
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! What the values of a parameter look like: reading, checking, printing. Rules are those of PostgreSQL's settings.
+//!
+//! Why our own number reader: PostgreSQL accepts `0x1F`, `010` (octal), `1.5h`, and rounds a fraction to a whole number
+//! of the next smaller unit first (guc.c, `parse_int` and `convert_to_base_unit`).
+use super::{Value, ValueError};
+use crate::pattern::whole_pattern;
+
+/// The form of a parameter's values. Limits are in the unit of the parameter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// on or off.
+    Bool,
+    /// A whole number.
+    Int {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// File permissions, shown in octal; written with a leading 0 as in `chmod`.
+    Octal {
+        /// Largest.
+        max: i64,
+    },
+    /// A number with a fraction.
+    Float {
+        /// Smallest.
+        min: f64,
+        /// Largest.
+        max: f64,
+    },
+    /// A size whose plain number counts bytes.
+    Bytes {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// A size whose plain number counts units of 1024 bytes.
+    Kilobytes {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// A time whose plain number counts milliseconds.
+    Millis {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// A time whose plain number counts seconds.
+    Seconds {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// A time whose plain number counts minutes.
+    Minutes {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// Any text.
+    Text,
+    /// Texts with a separator between them.
+    List {
+        /// Stands between two entries.
+        separator: char,
+    },
+    /// Regular expressions with a separator between them; `\` before a separator makes it part of the expression.
+    Patterns {
+        /// Stands between two entries.
+        separator: char,
+    },
+    /// Any number of known words with a separator between them.
+    Words {
+        /// Stands between two words.
+        separator: char,
+        /// The words.
+        values: &'static [&'static str],
+    },
+    /// One of several words.
+    Enum {
+        /// The words.
+        values: &'static [&'static str],
+        /// Further spellings, each with the word it stands for.
+        also: &'static [(&'static str, &'static str)],
+    },
+}
+
+/// A unit that may follow a number, and its size in the smallest unit of its family (bytes, or microseconds).
+type Unit = (&'static str, f64);
+
+/// Units of sizes, largest first.
+const SIZES: &[Unit] = &[("TB", 1_099_511_627_776.0), ("GB", 1_073_741_824.0), ("MB", 1_048_576.0), ("kB", 1_024.0), ("B", 1.0)];
+/// Units of times, largest first.
+const TIMES: &[Unit] = &[("d", 86_400e6), ("h", 3_600e6), ("min", 60e6), ("s", 1e6), ("ms", 1e3), ("us", 1.0)];
+
+/// Limits and unit of the kinds that are whole numbers.
+#[derive(Clone, Copy)]
+struct Number {
+    min: i64,
+    max: i64,
+    units: &'static [Unit],
+    /// Place of the plain number's unit in `units`.
+    base: usize,
+    /// How many milliseconds or bytes the plain number's unit has.
+    scale: i64,
+}
+
+impl Number {
+    fn new(min: i64, max: i64, units: &'static [Unit], unit: &str, scale: i64) -> Number {
+        let base = units.iter().position(|(name, _)| *name == unit).unwrap_or(0);
+        Number { min, max, units, base, scale }
+    }
+
+    fn unit(self) -> &'static str {
+        self.units.get(self.base).map_or("", |(name, _)| name)
+    }
+
+    fn with_unit(self, number: i64) -> String {
+        if self.unit().is_empty() { number.to_string() } else { format!("{number} {}", self.unit()) }
+    }
+
+    /// The value in its plain unit, rounded as PostgreSQL does; `None` if the text is not a number with a known unit.
+    fn read(self, text: &str) -> Option<f64> {
+        let (number, unit) = split_number(text.trim())?;
+        if unit.is_empty() {
+            return Some(number.round_ties_even());
+        }
+        let (base_size, at) = (self.units.get(self.base)?.1, self.units.iter().position(|(name, _)| *name == unit)?);
+        let mut converted = number * self.units[at].1 / base_size;
+        if let Some((_, smaller)) = self.units.get(at + 1) {
+            let step = smaller / base_size;
+            converted = (converted / step).round_ties_even() * step;
+        }
+        Some(converted.round_ties_even())
+    }
+
+    /// The number in the largest unit that needs no fraction.
+    fn show(self, value: i64) -> String {
+        let plain = value / self.scale;
+        if self.units.is_empty() || plain <= 0 {
+            return plain.to_string();
+        }
+        for (name, size) in &self.units[..=self.base] {
+            // Exact: sizes are whole numbers below 2^53.
+            let ratio = (size / self.units[self.base].1) as i64;
+            if plain % ratio == 0 {
+                return format!("{}{name}", plain / ratio);
+            }
+        }
+        plain.to_string()
+    }
+}
+
+impl Kind {
+    /// Checks `text`, the value of parameter `name`.
+    ///
+    /// Numbers come back in milliseconds or bytes where the kind has a unit.
+    pub fn parse(&self, name: &str, text: &str) -> Result<Value, ValueError> {
+        let wrong = || ValueError::Wrong { name: name.into(), value: text.into(), wanted: self.describe() };
+        if let Some(number) = self.number() {
+            let read = number.read(text).ok_or_else(wrong)?;
+            let checked = check_range(name, read, number);
+            // A range in decimal would puzzle who wrote 777 and meant 0777.
+            let checked = if matches!(self, Kind::Octal { .. }) { checked.map_err(|_| wrong()) } else { checked };
+            return checked.map(Value::Int);
+        }
+        match *self {
+            Kind::Bool => read_bool(text).map(Value::Bool).ok_or_else(wrong),
+            Kind::Float { min, max } => match text.trim().parse::<f64>() {
+                Ok(value) if (min..=max).contains(&value) => Ok(Value::Float(value)),
+                Ok(value) => Err(ValueError::OutOfRange {
+                    name: name.into(),
+                    value: value.to_string(),
+                    min: min.to_string(),
+                    max: max.to_string(),
+                }),
+                Err(_) => Err(wrong()),
+            },
+            Kind::List { separator } => Ok(Value::List(split(text, separator).map(str::to_string).collect())),
+            Kind::Words { separator, values } => split(text, separator)
+                .map(|word| find_word(values, word).map(str::to_string).ok_or_else(wrong))
+                .collect::<Result<_, _>>()
+                .map(Value::List),
+            Kind::Enum { values, also } => find_word(values, text.trim())
+                .or_else(|| also.iter().find(|(from, _)| from.eq_ignore_ascii_case(text.trim())).map(|(_, to)| *to))
+                .map(Value::Word)
+                .ok_or_else(wrong),
+            Kind::Patterns { separator } => read_patterns(name, text, separator),
+            // `number` has answered the other kinds.
+            _ => Ok(Value::Text(text.to_string())),
+        }
+    }
+
+    /// The value as SHOW prints it; `text` unchanged if it is not a value of this kind.
+    pub fn show(&self, text: &str) -> String {
+        match (self, self.parse("", text)) {
+            (Kind::Octal { .. }, Ok(Value::Int(value))) => format!("{value:04o}"),
+            (_, Ok(Value::Int(value))) => self.number().map_or_else(|| value.to_string(), |number| number.show(value)),
+            (_, Ok(Value::Bool(value))) => if value { "on" } else { "off" }.to_string(),
+            (_, Ok(Value::Float(value))) => value.to_string(),
+            (_, Ok(Value::Word(word))) => word.to_string(),
+            _ => text.to_string(),
+        }
+    }
+
+    /// The unit of a plain number, or "".
+    pub fn unit(&self) -> &'static str {
+        self.number().map_or("", Number::unit)
+    }
+
+    /// Which values are allowed, in words.
+    pub fn describe(&self) -> String {
+        if let Kind::Octal { max } = self {
+            return format!("octal permissions with a leading 0, from 0000 to {max:04o}");
+        }
+        if let Some(number) = self.number() {
+            let what = match self {
+                Kind::Int { .. } => "an integer",
+                Kind::Bytes { .. } | Kind::Kilobytes { .. } => "a size",
+                _ => "a time",
+            };
+            let range = format!("{what} from {} to {}", number.with_unit(number.min), number.with_unit(number.max));
+            if number.units.is_empty() {
+                return range;
+            }
+            // Largest to smallest in the table, smallest first in the text.
+            let units: Vec<_> = number.units.iter().rev().map(|(name, _)| *name).collect();
+            return format!("{range}; units are {}", units.join(", "));
+        }
+        match *self {
+            Kind::Bool => "on or off".to_string(),
+            Kind::Float { min, max } => format!("a number from {min} to {max}"),
+            Kind::List { separator } => format!("a list with {} between entries", sign(separator)),
+            Kind::Patterns { separator } => {
+                format!("a list of regular expressions with {} between them", sign(separator))
+            }
+            Kind::Words { separator, values } => {
+                format!("a list of {} with {} between them", values.join(", "), sign(separator))
+            }
+            Kind::Enum { values, .. } => format!("one of {}", values.join(", ")),
+            _ => "text".to_string(),
+        }
+    }
+
+    /// True if values are written in quotes.
+    pub fn is_quoted(&self) -> bool {
+        match self {
+            Kind::Text | Kind::List { .. } | Kind::Patterns { .. } | Kind::Words { .. } => true,
+            Kind::Bool | Kind::Int { .. } | Kind::Octal { .. } | Kind::Float { .. } | Kind::Enum { .. } => false,
+            Kind::Bytes { .. } | Kind::Kilobytes { .. } => false,
+            Kind::Millis { .. } | Kind::Seconds { .. } | Kind::Minutes { .. } => false,
+        }
+    }
+
+    fn number(&self) -> Option<Number> {
+        Some(match *self {
+            Kind::Int { min, max } => Number::new(min, max, &[], "", 1),
+            Kind::Octal { max } => Number::new(0, max, &[], "", 1),
+            Kind::Bytes { min, max } => Number::new(min, max, SIZES, "B", 1),
+            Kind::Kilobytes { min, max } => Number::new(min, max, SIZES, "kB", 1024),
+            Kind::Millis { min, max } => Number::new(min, max, TIMES, "ms", 1),
+            Kind::Seconds { min, max } => Number::new(min, max, TIMES, "s", 1000),
+            Kind::Minutes { min, max } => Number::new(min, max, TIMES, "min", 60_000),
+            Kind::Bool | Kind::Float { .. } | Kind::Text | Kind::List { .. } => return None,
+            Kind::Patterns { .. } | Kind::Words { .. } | Kind::Enum { .. } => return None,
+        })
+    }
+}
+
+fn sign(separator: char) -> &'static str {
+    match separator {
+        ';' => "semicolons",
+        '|' => "bars",
+        _ => "commas",
+    }
+}
+
+fn check_range(name: &str, read: f64, number: Number) -> Result<i64, ValueError> {
+    // The comparison as f64 comes first: it also turns away infinity and NaN, so that the cast below is exact enough.
+    if (number.min as f64..=number.max as f64).contains(&read) {
+        return Ok((read as i64).saturating_mul(number.scale));
+    }
+    Err(ValueError::OutOfRange {
+        name: name.into(),
+        value: format!("{read} {}", number.unit()).trim_end().into(),
+        min: number.with_unit(number.min),
+        max: number.with_unit(number.max),
+    })
+}
+
+/// Splits `1.5h` into 1.5 and `h`; `None` if the text does not begin with a number.
+fn split_number(text: &str) -> Option<(f64, &str)> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let factor = if text.starts_with('-') { -1.0 } else { 1.0 };
+    if let Some(hex) = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")) {
+        let end = hex.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(hex.len());
+        let value = u64::from_str_radix(&hex[..end], 16).ok()?;
+        return Some((factor * value as f64, hex[end..].trim_start()));
+    }
+    let whole = count_digits(unsigned);
+    let mut end = whole;
+    if unsigned[end..].starts_with('.') {
+        end += 1 + count_digits(&unsigned[end + 1..]);
+    }
+    if let Some(exponent) = unsigned[end..].strip_prefix(['e', 'E']) {
+        let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        if count_digits(digits) > 0 {
+            end = unsigned.len() - digits.len() + count_digits(digits);
+        }
+    }
+    let (number, unit) = (&unsigned[..end], unsigned[end..].trim_start());
+    let value = if end == whole && whole > 1 && number.starts_with('0') {
+        // A leading zero means octal, as in C.
+        u64::from_str_radix(number, 8).ok()? as f64
+    } else {
+        number.parse::<f64>().ok()?
+    };
+    Some((factor * value, unit))
+}
+
+fn count_digits(text: &str) -> usize {
+    text.bytes().take_while(u8::is_ascii_digit).count()
+}
+
+/// PostgreSQL's rule: any beginning of true, false, yes, no; of on and off from the second letter; 1 and 0.
+fn read_bool(text: &str) -> Option<bool> {
+    let word = text.trim().to_ascii_lowercase();
+    let begins = |whole: &str, letters_min: usize| word.len() >= letters_min && whole.starts_with(&word);
+    if begins("true", 1) || begins("yes", 1) || begins("on", 2) || word == "1" {
+        return Some(true);
+    }
+    if begins("false", 1) || begins("no", 1) || begins("off", 2) || word == "0" {
+        return Some(false);
+    }
+    None
+}
+
+fn find_word(values: &'static [&'static str], word: &str) -> Option<&'static str> {
+    values.iter().find(|value| value.eq_ignore_ascii_case(word)).copied()
+}
+
+fn split(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    text.split(separator).map(str::trim).filter(|entry| !entry.is_empty())
+}
+
+/// Splits at separators that have no `\` before them, and removes that `\`.
+fn split_escaped(text: &str, separator: char) -> Vec<String> {
+    let mut entries = vec![String::new()];
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let last = entries.len() - 1;
+        if c == '\\' && chars.peek() == Some(&separator) {
+            entries[last].extend(chars.next());
+        } else if c == '\\' {
+            // The pair stays together, so that the second `\` of `\\` does not escape what follows.
+            entries[last].push(c);
+            entries[last].extend(chars.next());
+        } else if c == separator {
+            entries.push(String::new());
+        } else {
+            entries[last].push(c);
+        }
+    }
+    entries.iter().map(|entry| entry.trim().to_string()).filter(|entry| !entry.is_empty()).collect()
+}
+
+fn read_patterns(name: &str, text: &str, separator: char) -> Result<Value, ValueError> {
+    let mut patterns = Vec::new();
+    for pattern in split_escaped(text, separator) {
+        let wrong = |cause: regex::Error| ValueError::BadPattern {
+            name: name.into(),
+            pattern: pattern.clone(),
+            // The parser's error is a drawing over several lines; its last line names the fault.
+            cause: cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").into(),
+        };
+        patterns.push(whole_pattern(&pattern).map_err(wrong)?);
+    }
+    Ok(Value::Patterns(patterns))
+}

@@ -1,0 +1,313 @@
+//! The parameter table: one row per parameter of `pgpool.conf`, and the only list of them.
+//!
+//! In: nothing. Out: rows. The file reader, reload, SHOW, the sample file and the reference page are all derived from
+//! these rows, so a new parameter is one row here and one field in `Config`.
+//! Numbered ports have the documented value as default (5432, 9000, 9999, 9694): Pgpool-II's built-in 0 means "not set"
+//! there and is outside of its own range.
+use crate::Config;
+
+mod admin;
+mod auth;
+mod backend;
+mod cache;
+mod check;
+mod failover;
+mod kind;
+mod limit;
+mod listen;
+mod log;
+mod pool;
+mod recovery;
+mod route;
+mod tls;
+mod watchdog;
+mod weir;
+
+pub use crate::value::{Value, ValueError};
+pub use kind::Kind;
+
+/// Largest value of a 32-bit integer parameter, where Pgpool-II names no smaller one.
+pub const INT_MAX: i64 = 2_147_483_647;
+/// Largest number a node, watchdog peer or heartbeat device may have; Pgpool-II has room for 128 of each.
+pub const INDEX_MAX: u16 = 127;
+
+/// One parameter.
+pub struct Param {
+    /// Name in the file, without the number of an indexed parameter.
+    pub name: &'static str,
+    /// What its values look like.
+    pub kind: Kind,
+    /// Value used when the file does not set it, written as in the file.
+    pub default: &'static str,
+    /// When a changed value begins to count.
+    pub applies: Applies,
+    /// Area it is listed under.
+    pub group: Group,
+    /// Whether it is repeated with a number.
+    pub indexed: Indexed,
+    /// Whether anything reads it.
+    pub effect: Effect,
+    /// Pgpool-II release that brought it; "4.3" means 4.3 or older, "next" means not released yet.
+    pub since: &'static str,
+    /// Left out of lists; still readable by its own name.
+    pub hidden: bool,
+    /// The parameter that this one is an old name of.
+    pub alias_of: Option<&'static str>,
+    /// Shown as `*****`.
+    pub secret: bool,
+    /// Meaning, unit and special values.
+    pub help: &'static str,
+    /// Stores a checked value; the number is the node's for indexed parameters, else 0.
+    pub set: fn(&mut Config, u16, &Value),
+}
+
+/// When a changed value begins to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applies {
+    /// Only when the proxy starts.
+    AtStart,
+    /// When the file is read again.
+    OnReload,
+    /// When the file is read again, for a node that was not there before; a known node keeps its value until a restart.
+    NewNodeOnReload,
+    /// When the file is read again, and for one session with `PGPOOL SET`.
+    PerSession,
+}
+
+/// The area a parameter belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// Sockets clients connect to.
+    Listen,
+    /// Processes, clients and server connections.
+    Pool,
+    /// PostgreSQL servers and the clustering mode.
+    Backend,
+    /// Who may connect.
+    Auth,
+    /// Encryption.
+    Tls,
+    /// Which statement goes where.
+    Route,
+    /// Looking at the servers: health, lag, role.
+    Check,
+    /// What happens when a server fails or returns.
+    Failover,
+    /// Bringing a server back by copying another one.
+    Recovery,
+    /// Several proxies as one.
+    Watchdog,
+    /// Cache of query results.
+    Cache,
+    /// Logging and files.
+    Log,
+    /// How much of everything there may be.
+    Limit,
+    /// The administration console and monitoring.
+    Admin,
+    /// Parameters that Pgpool-II does not have.
+    Weir,
+}
+
+/// Whether and how a parameter is repeated with a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Indexed {
+    /// Once.
+    No,
+    /// Once per node: `backend_port0`.
+    Node,
+    /// Once for all nodes, and again for one node where it differs: `connect_timeout`, `connect_timeout1`.
+    NodeOrDefault,
+    /// Once per watchdog peer: `wd_port0`.
+    Watchdog,
+    /// Once per heartbeat device: `heartbeat_port0`.
+    Heartbeat,
+}
+
+/// Whether anything reads a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It does what its help says.
+    Built,
+    /// It is accepted and checked, and changes nothing.
+    NotYet,
+    /// The same for good: what it is about is not needed, or always so. Its help says why.
+    Needless,
+}
+
+/// Setter of every parameter that nothing reads yet.
+fn nothing(_: &mut Config, _: u16, _: &Value) {}
+
+/// What most rows have in common; a row states only how it differs.
+const ROW: Param = Param {
+    name: "",
+    kind: Kind::Text,
+    default: "",
+    applies: Applies::OnReload,
+    group: Group::Weir,
+    indexed: Indexed::No,
+    effect: Effect::NotYet,
+    since: "4.3",
+    hidden: false,
+    alias_of: None,
+    secret: false,
+    help: "",
+    set: nothing,
+};
+
+/// Every area, in the order of the sample file.
+const TABLES: [(Group, &[Param]); 15] = [
+    (Group::Listen, listen::ROWS),
+    (Group::Pool, pool::ROWS),
+    (Group::Backend, backend::ROWS),
+    (Group::Auth, auth::ROWS),
+    (Group::Tls, tls::ROWS),
+    (Group::Route, route::ROWS),
+    (Group::Check, check::ROWS),
+    (Group::Failover, failover::ROWS),
+    (Group::Recovery, recovery::ROWS),
+    (Group::Watchdog, watchdog::ROWS),
+    (Group::Cache, cache::ROWS),
+    (Group::Log, log::ROWS),
+    (Group::Limit, limit::ROWS),
+    (Group::Admin, admin::ROWS),
+    (Group::Weir, weir::ROWS),
+];
+
+/// Every parameter, always in the same order.
+pub fn all() -> impl Iterator<Item = &'static Param> {
+    TABLES.iter().flat_map(|(_, rows)| rows.iter())
+}
+
+/// Every area with its parameters, in the order of [`all`].
+pub fn groups() -> impl Iterator<Item = (Group, &'static [Param])> {
+    TABLES.iter().copied()
+}
+
+/// Finds a parameter by its name in the table, without a number; small and capital letters count as the same.
+pub fn find(name: &str) -> Option<&'static Param> {
+    all().find(|param| param.name == name).or_else(|| all().find(|param| param.name.eq_ignore_ascii_case(name)))
+}
+
+/// What a written name stands for.
+#[derive(Clone, Copy)]
+pub enum Named {
+    /// A parameter, or one of its numbered forms; an old name has been replaced by the new one.
+    Found {
+        /// The row.
+        param: &'static Param,
+        /// The number behind the name.
+        index: Option<u16>,
+        /// The old name that was written.
+        alias: Option<&'static str>,
+    },
+    /// A numbered parameter without its number.
+    NumberMissing(&'static Param),
+    /// A numbered parameter with a number above [`INDEX_MAX`].
+    NumberTooHigh(&'static Param),
+    /// Nothing.
+    Unknown,
+}
+
+/// Finds the row for a name as it is written in the file, such as `backend_port0`.
+pub fn resolve(written: &str) -> Named {
+    if let Some(found) = find(written) {
+        let alias = found.alias_of.map(|_| found.name);
+        let param = found.alias_of.and_then(find).unwrap_or(found);
+        return match param.indexed {
+            Indexed::No | Indexed::NodeOrDefault => Named::Found { param, index: None, alias },
+            Indexed::Node | Indexed::Watchdog | Indexed::Heartbeat => Named::NumberMissing(param),
+        };
+    }
+    let base = written.trim_end_matches(|c: char| c.is_ascii_digit());
+    match find(base) {
+        Some(param) if param.indexed != Indexed::No => match written[base.len()..].parse::<u16>() {
+            Ok(index) if index <= INDEX_MAX => Named::Found { param, index: Some(index), alias: None },
+            _ => Named::NumberTooHigh(param),
+        },
+        _ => Named::Unknown,
+    }
+}
+
+/// The known name that looks most like `written`, with its number, if one is near.
+pub fn nearest(written: &str) -> Option<String> {
+    // Longer names cannot be near a known one; the bound keeps a hostile file from costing time.
+    if written.len() > 64 {
+        return None;
+    }
+    let lower = written.to_ascii_lowercase();
+    let base = lower.trim_end_matches(|c: char| c.is_ascii_digit());
+    let (distance, param) = all()
+        .filter(|param| !param.hidden)
+        .map(|param| (edit_distance(base, &param.name.to_ascii_lowercase()), param))
+        .min_by_key(|(distance, _)| *distance)?;
+    if distance > (base.len() / 4).max(2) {
+        return None;
+    }
+    let number = if param.indexed == Indexed::No { "" } else { &lower[base.len()..] };
+    Some(format!("{}{number}", param.name))
+}
+
+/// How many letters must be added, removed or replaced to turn one word into the other.
+fn edit_distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
+impl Applies {
+    /// What an operator must do for a changed value to count.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Applies::AtStart => "restart",
+            Applies::OnReload => "reload",
+            Applies::NewNodeOnReload => "reload for a new node, restart for a known one",
+            Applies::PerSession => "reload, or PGPOOL SET for one session",
+        }
+    }
+}
+
+impl Group {
+    /// Heading of the area.
+    pub fn title(self) -> &'static str {
+        match self {
+            Group::Listen => "Sockets for clients",
+            Group::Pool => "Clients and server connections",
+            Group::Backend => "PostgreSQL servers",
+            Group::Auth => "Authentication",
+            Group::Tls => "TLS",
+            Group::Route => "Routing and load balancing",
+            Group::Check => "Health and replication checks",
+            Group::Failover => "Failover and failback",
+            Group::Recovery => "Online recovery",
+            Group::Watchdog => "Watchdog",
+            Group::Cache => "Query cache",
+            Group::Log => "Logging and files",
+            Group::Limit => "Limits",
+            Group::Admin => "Administration console and monitoring",
+            Group::Weir => "Parameters of Weir that Pgpool-II does not have",
+        }
+    }
+}
+
+impl Indexed {
+    /// Name under which `PGPOOL SHOW` lists all parameters of this numbering.
+    pub fn family(self) -> Option<&'static str> {
+        match self {
+            Indexed::No => None,
+            Indexed::Node => Some("backend"),
+            Indexed::NodeOrDefault => Some("health_check"),
+            Indexed::Watchdog => Some("watchdog"),
+            Indexed::Heartbeat => Some("heartbeat"),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Parameters that Pgpool-II does not have.
+use crate::CausalReads;
+use crate::{IoMethod, PoolMode, SequenceSessions};
+
+use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+
+/// What the rows of this area have in common.
+const ROW: Param = Param { group: Group::Weir, ..super::ROW };
+/// A row of this area that does what its help says.
+const BUILT: Param = Param { effect: Effect::Built, ..ROW };
+
+/// The rows, related ones together.
+#[rustfmt::skip] // two or three lines a row keep the table readable as one
+pub(super) const ROWS: &[Param] = &[
+    Param { name: "pool_mode", kind: Kind::Enum { values: &["transaction", "session", "statement"], also: &[] }, default: "transaction", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.pool.mode = PoolMode::from_word(v.word()),
+        help: "When a client gives its server connection back: after each transaction, when it disconnects, or after each statement (transactions of several statements are then refused).", ..BUILT },
+    Param { name: "sequence_sessions", kind: Kind::Enum { values: &["prefer", "pin"], also: &[] }, default: "prefer", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.pool.sequences = SequenceSessions::from_word(v.word()),
+        help: "The connection on which a session may have drawn from a sequence: the session gets it again for its next draw, currval or lastval while it is free (prefer), or keeps it until it ends or runs DISCARD ALL (pin).", ..BUILT },
+    Param { name: "max_client_connections", kind: Kind::Int { min: 1, max: 1_000_000 }, default: "10000", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.pool.max_clients = v.count(),
+        help: "Clients that may be connected at once. Idle ones cost memory, not server connections.", ..BUILT },
+    Param { name: "pool_size", kind: Kind::Int { min: 0, max: 1_000_000 }, default: "0", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.pool.size = v.count(),
+        help: "Server connections for one user and database on one node. 0: num_init_children.", ..BUILT },
+    Param { name: "pool_wait_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "120", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.pool.wait_timeout_ms = v.millis(),
+        help: "Time a client waits for a server connection before it gets an error that names the limit. 0: for ever.", ..BUILT },
+    Param { name: "worker_threads", kind: Kind::Int { min: 0, max: 1024 }, default: "0", applies: Applies::AtStart, since: "Weir 0.1",
+        set: |c, _, v| c.worker_threads = v.count(),
+        help: "Threads that move data. 0: half of the cores, at least 1.", ..BUILT },
+    Param { name: "worker_scheduling", kind: Kind::Enum { values: &["batch", "normal"], also: &[] }, default: "batch", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.worker_yields = v.word() == "batch",
+        help: "How workers get a busy processor. batch: one that is woken lets whoever runs go on, so that what comes meanwhile is served together: less work for each statement. Not while programs that compute for long make it wait. normal: it takes its turn at once. Where a processor is free there is no difference.", ..BUILT },
+    Param { name: "io_method", kind: Kind::Enum { values: &["auto", "io_uring", "epoll"], also: &[] }, default: "auto", applies: Applies::AtStart, since: "Weir 0.1",
+        set: |c, _, v| c.io_method = IoMethod::from_word(v.word()),
+        help: "System calls that serve connections. auto: io_uring where the kernel has it (Linux 6.1) and allows it, else epoll. io_uring costs less.", ..BUILT },
+    Param { name: "prepared_statements_max", kind: Kind::Int { min: 1, max: 1_000_000 }, default: "500", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.pool.prepared_max = v.count(),
+        help: "Prepared statements kept on one server connection; the one unused for longest makes room.", ..BUILT },
+    Param { name: "statement_analysis_max", kind: Kind::Bytes { min: 0, max: 1 << 30 }, default: "256kB", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.routing.statement_analysis_bytes_max = v.bytes(),
+        help: "Longest statement that is analysed; a longer one goes to the primary.", ..BUILT },
+    Param { name: "causal_reads", kind: Kind::Enum { values: &CausalReads::WORDS, also: &[] }, default: "session", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.routing.causal = CausalReads::of_word(v.word()).unwrap_or_default(),
+        help: "Keeps reads from going back in time. session: a client sees what it wrote and what it has read, whichever server answers next. global: every client sees what any was told before. off: a standby may lag behind both. A client may SET weir.causal_reads for itself.", ..BUILT },
+    Param { name: "causal_wait", kind: Kind::Millis { min: 0, max: 60_000 }, default: "20", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.routing.causal_wait_ms = v.millis(),
+        help: "How long a read waits for a standby to replay what its client must see, before the primary answers. A standby that has lagged for longer is not waited for.", ..BUILT },
+    Param { name: "causal_sample_period", kind: Kind::Millis { min: 1, max: 10_000 }, default: "10", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.routing.causal_period_ms = v.millis(),
+        help: "Time between two questions to the servers for their WAL positions, while statements run. A read that waits has them asked at once.", ..BUILT },
+    Param { name: "zone", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.routing.zone = v.text(),
+        help: "Where this Weir is, as backend_zone says it of nodes: reads stay with the nodes of this zone as long as one of them may answer. Empty: zones do not count.", ..BUILT },
+    Param { name: "server_idle_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "600", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.pool.server_idle_timeout_ms = v.millis(),
+        help: "Time after which an unused server connection is closed. 0: never.", ..BUILT },
+    Param { name: "memory_buffer_size", kind: Kind::Bytes { min: 4096, max: 1 << 20 }, default: "32kB", applies: Applies::AtStart, since: "Weir 0.1",
+        set: |c, _, v| c.memory_buffer_bytes = v.bytes(),
+        help: "Memory that holds a message while it moves; longer messages move in parts.", ..BUILT },
+];

@@ -1,0 +1,507 @@
+//! One direction's buffer between two sockets: bytes are read once, looked at by their headers, and sent from where they lie.
+//!
+//! ```text
+//!   buffer  | sent | to send as is | looked at, nothing to send | not looked at | free |
+//!           0    start            mark                        seen             end
+//!   extra   bytes to send after `mark`: what we say ourselves and whatever follows it in the same batch
+//! ```
+//!
+//! Invariant: while `extra` holds something, nothing is added before it (`mark` stands still), so order is kept.
+//! An idle lane holds no memory: both buffers go back to the worker's `Buffers`.
+
+use crate::buffers::Buffers;
+use crate::reactor::Reactor;
+use crate::socket::{Got, Socket};
+use std::io;
+use weir_ring::{Bytes, Chunk, Piece};
+use weir_wire::frame::{Header, WireError, read_header, run_bytes};
+
+/// What becomes of the rest of a message whose head was decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    Forward,
+    Drop,
+}
+
+/// The buffer of one direction.
+pub struct Lane {
+    buffer: Option<Box<[u8]>>,
+    start: usize,
+    mark: usize,
+    seen: usize,
+    end: usize,
+    extra: Option<Vec<u8>>,
+    extra_sent: usize,
+    /// Bytes still to come of a message already decided on.
+    rest_bytes: usize,
+    rest: Rest,
+    /// Bytes that must lie whole in the buffer before the next message can be decided on.
+    want: usize,
+}
+
+impl Default for Lane {
+    fn default() -> Lane {
+        Lane {
+            buffer: None,
+            start: 0,
+            mark: 0,
+            seen: 0,
+            end: 0,
+            extra: None,
+            extra_sent: 0,
+            rest_bytes: 0,
+            rest: Rest::Forward,
+            want: 0,
+        }
+    }
+}
+
+impl Lane {
+    /// Bytes wait to be sent.
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        self.start < self.mark || self.extra.is_some()
+    }
+
+    /// Bytes wait to be looked at.
+    pub fn has_unseen(&self) -> bool {
+        self.seen < self.end
+    }
+
+    /// The last message is not all here, or not yet moved on: nothing may be inserted now.
+    pub fn is_mid_message(&self) -> bool {
+        self.rest_bytes > 0
+    }
+
+    /// Reads once from a socket. Makes room first; grows only for a message that must be looked at whole.
+    #[inline]
+    pub fn fill(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<Got> {
+        if !socket.is_readable() {
+            return Ok(Got::Nothing);
+        }
+        if socket.is_ringed() {
+            return self.adopt(socket, reactor);
+        }
+        let buffers = &reactor.buffers;
+        self.make_room(buffers);
+        let Some(buffer) = self.buffer.as_mut() else { return Ok(Got::Nothing) };
+        if self.end == buffer.len() {
+            return Ok(Got::Nothing);
+        }
+        let got = socket.try_read(reactor, &mut buffer[self.end..])?;
+        if let Got::Bytes(bytes) = got {
+            self.end += bytes;
+        } else {
+            self.rest_if_empty(buffers);
+        }
+        Ok(got)
+    }
+
+    /// Takes what the ring has received. An empty lane takes the buffer itself; else the bytes are added to what is here.
+    fn adopt(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<Got> {
+        let Some(mut chunk) = socket.take(reactor)? else { return Ok(Got::Nothing) };
+        let here = chunk.end - chunk.start;
+        if here == 0 {
+            return Ok(Got::End);
+        }
+        if self.buffer.is_none() && self.want <= chunk.buffer.len() - chunk.start {
+            let Chunk { buffer, start, end } = chunk;
+            self.buffer = Some(buffer);
+            (self.start, self.mark, self.seen, self.end) = (start, start, start, end);
+            return Ok(Got::Bytes(here));
+        }
+        self.make_room(&reactor.buffers);
+        let room = self.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer[self.end..]);
+        let taken = here.min(room.len());
+        room[..taken].copy_from_slice(&chunk.buffer[chunk.start..chunk.start + taken]);
+        self.end += taken;
+        chunk.start += taken;
+        socket.put_back(reactor, chunk);
+        Ok(if taken > 0 { Got::Bytes(taken) } else { Got::Nothing })
+    }
+
+    fn make_room(&mut self, buffers: &Buffers) {
+        let buffer = self.buffer.get_or_insert_with(|| buffers.take_bulk());
+        if self.start == self.mark && self.seen > 0 && (self.end == buffer.len() || self.want > buffer.len() - self.seen) {
+            buffer.copy_within(self.seen..self.end, 0);
+            self.end -= self.seen;
+            (self.start, self.mark, self.seen) = (0, 0, 0);
+        }
+        if self.start == self.mark && self.want > buffer.len() - self.seen {
+            let mut larger = vec![0; self.want].into_boxed_slice();
+            larger[..self.end].copy_from_slice(&buffer[..self.end]);
+            buffers.put_bulk(std::mem::replace(buffer, larger));
+        }
+    }
+
+    /// Gives bytes to the lane as if they had been read: what a handshake read too far.
+    pub fn preload(&mut self, bytes: &[u8], buffers: &Buffers) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.want = bytes.len();
+        self.make_room(buffers);
+        if let Some(buffer) = self.buffer.as_mut() {
+            buffer[self.end..self.end + bytes.len()].copy_from_slice(bytes);
+            self.end += bytes.len();
+        }
+        self.want = 0;
+    }
+
+    /// The next message's header, after moving on what is here of the last one.
+    #[inline]
+    pub fn peek(&mut self, buffers: &Buffers) -> Result<Option<Header>, WireError> {
+        if self.rest_bytes > 0 {
+            let here = self.rest_bytes.min(self.end - self.seen);
+            self.rest_bytes -= here;
+            match self.rest {
+                Rest::Forward => self.forward(here, buffers),
+                Rest::Drop => self.seen += here,
+            }
+            if self.rest_bytes > 0 {
+                return Ok(None);
+            }
+        }
+        read_header(self.unseen())
+    }
+
+    /// All that is here and not looked at, the next message first.
+    #[inline]
+    pub fn unseen(&self) -> &[u8] {
+        self.buffer.as_ref().map_or(&[], |buffer| &buffer[self.seen..self.end])
+    }
+
+    /// The next message's body when it is all here; else notes that it must be.
+    #[inline]
+    pub fn whole(&mut self, header: Header) -> Option<&[u8]> {
+        if self.has_whole(header.frame_bytes()) { Some(&self.unseen()[5..header.frame_bytes()]) } else { None }
+    }
+
+    /// The next message's body if it happens to be all here; notes nothing: the message is sent on as it comes.
+    #[inline]
+    pub fn whole_if_here(&self, header: Header) -> Option<&[u8]> {
+        self.unseen().get(..header.frame_bytes()).map(|frame| &frame[5..])
+    }
+
+    /// True if the first `bytes` are here; else notes that they must be.
+    #[inline]
+    pub fn has_whole(&mut self, bytes: usize) -> bool {
+        let here = self.end - self.seen >= bytes;
+        self.want = if here { 0 } else { bytes };
+        here
+    }
+
+    /// Changes one byte of what was not looked at, counted from its beginning, which must be here.
+    pub fn change(&mut self, at: usize, byte: u8) {
+        let at = self.seen + at;
+        if let Some(place) = self.buffer.as_mut().and_then(|buffer| buffer[..self.end].get_mut(at)) {
+            *place = byte;
+        }
+    }
+
+    /// Sends the next message on as it is; what is not here yet follows by itself.
+    ///
+    /// Whoever wanted all of it before has decided without: room for it is not needed any more.
+    #[inline]
+    pub fn pass(&mut self, header: Header, buffers: &Buffers) {
+        self.want = 0;
+        let total = header.frame_bytes();
+        let here = total.min(self.end - self.seen);
+        self.forward(here, buffers);
+        self.rest_bytes = total - here;
+        self.rest = Rest::Forward;
+    }
+
+    /// Sends on the whole messages of one kind that come next.
+    #[inline]
+    pub fn pass_run(&mut self, tag: u8, buffers: &Buffers) {
+        if self.rest_bytes == 0 {
+            let bytes = run_bytes(self.unseen(), tag);
+            self.forward(bytes, buffers);
+        }
+    }
+
+    /// Drops the next message.
+    pub fn eat(&mut self, header: Header) {
+        self.want = 0;
+        let total = header.frame_bytes();
+        let here = total.min(self.end - self.seen);
+        self.seen += here;
+        self.rest_bytes = total - here;
+        self.rest = Rest::Drop;
+    }
+
+    /// Replaces the first `head_bytes` of the next message by what `write` says; the rest is sent on as it is.
+    pub fn pass_with_head(
+        &mut self,
+        header: Header,
+        head_bytes: usize,
+        buffers: &Buffers,
+        write: impl FnOnce(&[u8], &mut Vec<u8>),
+    ) {
+        self.want = 0;
+        let total = header.frame_bytes();
+        let extra = self.extra.get_or_insert_with(|| buffers.take_extra());
+        if let Some(buffer) = &self.buffer {
+            write(&buffer[self.seen..self.seen + head_bytes], extra);
+        }
+        self.seen += head_bytes;
+        let here = (total - head_bytes).min(self.end - self.seen);
+        self.forward(here, buffers);
+        self.rest_bytes = total - head_bytes - here;
+        self.rest = Rest::Forward;
+    }
+
+    #[inline]
+    fn forward(&mut self, bytes: usize, buffers: &Buffers) {
+        if self.extra.is_none() && self.start == self.mark {
+            self.start = self.seen;
+            self.mark = self.seen;
+        }
+        if self.extra.is_none() && self.mark == self.seen {
+            self.mark += bytes;
+        } else {
+            let extra = self.extra.get_or_insert_with(|| buffers.take_extra());
+            if let Some(buffer) = &self.buffer {
+                extra.extend_from_slice(&buffer[self.seen..self.seen + bytes]);
+            }
+        }
+        self.seen += bytes;
+    }
+
+    /// Where to write what we say ourselves, after all that was decided on so far.
+    pub fn extra(&mut self, buffers: &Buffers) -> &mut Vec<u8> {
+        self.extra.get_or_insert_with(|| buffers.take_extra())
+    }
+
+    /// Sends what it can, in one call to the kernel. True when all is sent, or given to the ring to be sent with the next turn.
+    #[inline]
+    pub fn drain(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<bool> {
+        if !self.has_pending() {
+            return Ok(true);
+        }
+        if socket.is_ringed() {
+            return self.give(socket, reactor);
+        }
+        let buffers = &reactor.buffers;
+        let direct: &[u8] = self.buffer.as_ref().map_or(&[], |b| &b[self.start..self.mark]);
+        let extra: &[u8] = self.extra.as_ref().map_or(&[], |e| &e[self.extra_sent..]);
+        let written = socket.try_write(reactor, direct, extra)?;
+        let of_direct = written.min(self.mark - self.start);
+        self.start += of_direct;
+        self.extra_sent += written - of_direct;
+        if self.start < self.mark {
+            return Ok(false);
+        }
+        if self.extra.as_ref().is_some_and(|extra| self.extra_sent < extra.len()) {
+            return Ok(false);
+        }
+        if let Some(extra) = self.extra.take() {
+            buffers.put_extra(extra);
+            self.extra_sent = 0;
+        }
+        self.rest_if_empty(buffers);
+        Ok(true)
+    }
+
+    /// Moves what is to be sent into the ring, which owns it until the kernel has it.
+    fn give(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<bool> {
+        if self.start < self.mark {
+            if !socket.can_send(reactor)? {
+                return Ok(false);
+            }
+            if let Some(piece) = self.cut(&reactor.buffers) {
+                socket.send(reactor, piece);
+            }
+        }
+        if let Some(extra) = self.extra.take() {
+            if !socket.can_send(reactor)? {
+                self.extra = Some(extra);
+                return Ok(false);
+            }
+            let (start, end) = (std::mem::take(&mut self.extra_sent), extra.len());
+            socket.send(reactor, Piece { bytes: Bytes::Vector(extra), start, end });
+        }
+        self.rest_if_empty(&reactor.buffers);
+        Ok(true)
+    }
+
+    /// Takes what is to be sent as it is out of the buffer. Of that and of what is still to be looked at, the smaller one is copied.
+    fn cut(&mut self, buffers: &Buffers) -> Option<Piece> {
+        let (start, end) = (self.start, self.mark);
+        let left = self.end - self.seen;
+        let buffer = self.buffer.as_ref()?;
+        if left > end - start {
+            let mut copy = buffers.take_extra();
+            copy.extend_from_slice(&buffer[start..end]);
+            self.start = self.mark;
+            return Some(Piece { end: copy.len(), bytes: Bytes::Vector(copy), start: 0 });
+        }
+        let rest = (left > 0).then(|| {
+            let mut rest = buffers.take_bulk();
+            if rest.len() <= left {
+                // What is here is of a message for which the buffer was made larger.
+                rest = vec![0; buffer.len()].into_boxed_slice();
+            }
+            rest[..left].copy_from_slice(&buffer[self.seen..self.end]);
+            rest
+        });
+        let sent = std::mem::replace(&mut self.buffer, rest)?;
+        (self.start, self.mark, self.seen, self.end) = (0, 0, 0, left);
+        Some(Piece { bytes: Bytes::Buffer(sent), start, end })
+    }
+
+    /// Drops what waits to be sent: there is nobody to send it to any more.
+    pub fn forget_pending(&mut self, buffers: &Buffers) {
+        self.start = self.mark;
+        self.extra_sent = 0;
+        if let Some(extra) = self.extra.take() {
+            buffers.put_extra(extra);
+        }
+    }
+
+    /// Drops what was read and not looked at.
+    pub fn drop_unseen(&mut self) {
+        self.end = self.seen;
+        self.rest_bytes = 0;
+        self.want = 0;
+    }
+
+    /// Puts messages back before those that were not looked at, as if they came only now. Nothing may wait to be sent, and no message be
+    /// under way.
+    pub fn unread(&mut self, bytes: &[u8], buffers: &Buffers) {
+        let here = self.end - self.seen;
+        let mut buffer = buffers.take_bulk();
+        if buffer.len() < bytes.len() + here {
+            buffer = vec![0; bytes.len() + here].into_boxed_slice();
+        }
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        if let Some(old) = self.buffer.take() {
+            buffer[bytes.len()..bytes.len() + here].copy_from_slice(&old[self.seen..self.end]);
+            buffers.put_bulk(old);
+        }
+        self.buffer = Some(buffer);
+        (self.start, self.mark, self.seen, self.end) = (0, 0, 0, bytes.len() + here);
+        self.want = 0;
+    }
+
+    /// Gives the buffer back when it holds nothing.
+    pub fn rest_if_empty(&mut self, buffers: &Buffers) {
+        if self.start == self.mark && self.seen == self.end && self.extra.is_none() {
+            (self.start, self.mark, self.seen, self.end) = (0, 0, 0, 0);
+            if let Some(buffer) = self.buffer.take() {
+                buffers.put_bulk(buffer);
+            }
+        }
+    }
+
+    /// Bytes of memory held now.
+    pub fn held_bytes(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |b| b.len()) + self.extra.as_ref().map_or(0, Vec::capacity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Loads `bytes` in pieces of `step`, decides on each message with `decide`, and returns all that would be sent.
+    fn run(bytes: &[u8], step: usize, mut decide: impl FnMut(&mut Lane, Header, &Buffers) -> bool) -> Vec<u8> {
+        let buffers = Buffers::new(64);
+        let mut lane = Lane::default();
+        let mut sent = Vec::new();
+        let mut left = bytes;
+        while !left.is_empty() {
+            lane.make_room(&buffers);
+            let buffer = lane.buffer.as_mut().unwrap();
+            let taken = step.min(left.len()).min(buffer.len() - lane.end);
+            assert!(taken > 0, "no room");
+            buffer[lane.end..lane.end + taken].copy_from_slice(&left[..taken]);
+            lane.end += taken;
+            left = &left[taken..];
+            while let Some(header) = lane.peek(&buffers).unwrap() {
+                if !decide(&mut lane, header, &buffers) {
+                    break;
+                }
+            }
+            if let Some(buffer) = &lane.buffer {
+                sent.extend_from_slice(&buffer[lane.start..lane.mark]);
+                lane.start = lane.mark;
+            }
+            if let Some(extra) = lane.extra.take() {
+                sent.extend(extra);
+            }
+            lane.rest_if_empty(&buffers);
+        }
+        assert!(!lane.has_unseen() && lane.held_bytes() == 0);
+        sent
+    }
+
+    fn frame(tag: u8, body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![tag];
+        bytes.extend((body.len() as u32 + 4).to_be_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
+    #[test]
+    fn messages_pass_whatever_the_pieces() {
+        let bytes = [frame(b'a', &[b'x'; 100]), frame(b'b', b""), frame(b'c', &[b'y'; 30])].concat();
+        for step in 1..=40 {
+            let sent = run(&bytes, step, |lane, header, buffers| {
+                lane.pass(header, buffers);
+                true
+            });
+            assert_eq!(sent, bytes, "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn messages_are_eaten_and_inserted_in_order() {
+        let bytes = [frame(b'a', b"1"), frame(b'e', &[b'x'; 70]), frame(b'b', b"2")].concat();
+        let expected = [frame(b'a', b"1"), b"+".to_vec(), frame(b'b', b"2"), b"+".to_vec()].concat();
+        for step in 1..=40 {
+            let sent = run(&bytes, step, |lane, header, buffers| {
+                if header.tag == b'e' {
+                    lane.eat(header);
+                    return true;
+                }
+                // What is inserted comes behind a message, so that all of it must be here.
+                if lane.whole(header).is_none() {
+                    return false;
+                }
+                lane.pass(header, buffers);
+                lane.extra(buffers).push(b'+');
+                true
+            });
+            assert_eq!(sent, expected, "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_decided_on_before_it_is_whole_needs_no_room() {
+        let bytes = [frame(b'a', &[b'x'; 500]), frame(b'b', &[b'y'; 500])].concat();
+        let sent = run(&bytes, 10, |lane, header, buffers| {
+            let is_whole = if header.tag == b'a' { lane.whole(header).is_some() } else { lane.whole_if_here(header).is_some() };
+            assert!(!is_whole);
+            lane.pass(header, buffers);
+            assert_eq!((lane.want, lane.held_bytes()), (0, 64));
+            true
+        });
+        assert_eq!(sent, bytes);
+    }
+
+    #[test]
+    fn a_message_that_must_be_whole_grows_the_buffer() {
+        let bytes = frame(b'a', &[b'x'; 500]);
+        let sent = run(&bytes, 10, |lane, header, buffers| {
+            if lane.whole(header).is_none() {
+                return false;
+            }
+            lane.pass_with_head(header, 10, buffers, |head, out| out.extend(head.iter().rev()));
+            true
+        });
+        assert_eq!(sent.len(), bytes.len());
+        assert_eq!(sent[9], b'a');
+    }
+}

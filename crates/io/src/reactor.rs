@@ -1,0 +1,559 @@
+//! One thread's event loop: sockets become ready, tasks run, timers fire.
+//!
+//! A small executor of its own instead of a general runtime, because what a statement costs here is system calls and wake-ups
+//! (docs/design/event-loop.md): a socket knows its task by number, so that a wake-up is a push to a queue, without wakers,
+//! reference counts or channels. Everything a task waits for (a socket, a timer, a hand-over of a link) ends in `wake`.
+//!
+//! Wake-ups may be spurious: whoever awaits `parked` looks at its condition again.
+//!
+//! Where the kernel has io_uring, connections live in a ring (`weir_ring`): the loop's one system call sends what this round's tasks
+//! gave it, and brings what arrived. Doors, the waker and connections being made stay with epoll, which the ring watches. Without
+//! io_uring all of it is epoll.
+
+use crate::buffers::Buffers;
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use weir_ring::{Bytes, Chunk, Host, Ring, Token, Wait};
+pub use weir_ring::{CLOSED, READ, WRITE};
+
+/// Number of a task on its worker.
+pub type TaskId = u32;
+
+/// No task: events of the socket are only remembered.
+pub const NO_TASK: TaskId = u32::MAX;
+
+/// Token of the thread's own waker.
+const WAKE: mio::Token = mio::Token(usize::MAX);
+
+/// Events taken from the kernel at once.
+const EVENTS_MAX: usize = 512;
+
+/// Times that tasks woken by tasks run before the kernel is asked again: no task can starve the sockets, and a task that only starts
+/// another one costs no system call.
+const PASSES_MAX: u32 = 3;
+
+/// What the event loop knows of one socket. Written by the loop's thread; a link at rest is looked at by others.
+#[derive(Debug)]
+pub struct Slot {
+    task: AtomicU32,
+    ready: AtomicU8,
+    /// The ring it was in has let go of it.
+    released: AtomicBool,
+}
+
+impl Slot {
+    fn new(task: TaskId) -> Slot {
+        Slot { task: AtomicU32::new(task), ready: AtomicU8::new(WRITE), released: AtomicBool::new(false) }
+    }
+
+    /// True if the ring it was in has let go of it.
+    pub fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub fn ready(&self) -> u8 {
+        self.ready.load(Ordering::Relaxed)
+    }
+    #[inline]
+    pub fn clear(&self, bits: u8) {
+        self.ready.store(self.ready() & !bits, Ordering::Relaxed);
+    }
+    /// Notes something that no event will tell of.
+    pub fn raise(&self, bits: u8) {
+        self.ready.store(self.ready() | bits, Ordering::Relaxed);
+    }
+    /// Names the task to wake when the socket becomes ready.
+    pub fn set_task(&self, task: TaskId) {
+        self.task.store(task, Ordering::Relaxed);
+    }
+}
+
+struct Task {
+    future: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    queued: bool,
+    /// The earliest timer set for it.
+    armed: Option<Instant>,
+}
+
+/// The event loop of one worker thread.
+pub struct Reactor {
+    poll: RefCell<(mio::Poll, mio::Events)>,
+    ring: Option<RefCell<Ring<Arc<Slot>>>>,
+    pub buffers: Rc<Buffers>,
+    registry: mio::Registry,
+    slots: RefCell<Vec<Option<Arc<Slot>>>>,
+    free_slots: RefCell<Vec<usize>>,
+    tasks: RefCell<Vec<Task>>,
+    free_tasks: RefCell<Vec<TaskId>>,
+    runnable: RefCell<VecDeque<TaskId>>,
+    timers: RefCell<BinaryHeap<Reverse<(Instant, TaskId)>>>,
+    current: Cell<TaskId>,
+    now: Cell<Instant>,
+    woken: Cell<bool>,
+    panicked: RefCell<Vec<TaskId>>,
+}
+
+impl Reactor {
+    /// What an event loop is made of, for the thread that makes the others: the kernel's side, and the waker by which other threads
+    /// reach it.
+    pub fn parts() -> io::Result<(mio::Poll, mio::Waker)> {
+        let poll = mio::Poll::new()?;
+        let waker = mio::Waker::new(poll.registry(), WAKE)?;
+        Ok((poll, waker))
+    }
+
+    /// The event loop, on the thread that will run it; with a ring if that is wished for. Error: also if it cannot be had.
+    pub fn new(poll: mio::Poll, buffers: Buffers, with_ring: bool) -> io::Result<Reactor> {
+        let registry = poll.registry().try_clone()?;
+        let mut ring = None;
+        if with_ring {
+            let mut made = Ring::new(|| buffers.take_bulk())?;
+            made.watch(&poll);
+            ring = Some(RefCell::new(made));
+        }
+        Ok(Reactor {
+            poll: RefCell::new((poll, mio::Events::with_capacity(EVENTS_MAX))),
+            ring,
+            buffers: Rc::new(buffers),
+            registry,
+            slots: RefCell::default(),
+            free_slots: RefCell::default(),
+            tasks: RefCell::default(),
+            free_tasks: RefCell::default(),
+            runnable: RefCell::default(),
+            timers: RefCell::default(),
+            current: Cell::new(NO_TASK),
+            now: Cell::new(Instant::now()),
+            woken: Cell::new(false),
+            panicked: RefCell::default(),
+        })
+    }
+
+    pub fn registry(&self) -> &mio::Registry {
+        &self.registry
+    }
+
+    /// The time at which the current batch of events was taken; cheap.
+    pub fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    pub fn current_task(&self) -> TaskId {
+        self.current.get()
+    }
+
+    /// Starts a task; it runs in this round of the loop.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) -> TaskId {
+        let task = Task { future: Some(Box::pin(future)), queued: false, armed: None };
+        let mut tasks = self.tasks.borrow_mut();
+        let id = match self.free_tasks.borrow_mut().pop() {
+            Some(id) => {
+                tasks[id as usize] = task;
+                id
+            }
+            None => {
+                tasks.push(task);
+                (tasks.len() - 1) as TaskId
+            }
+        };
+        drop(tasks);
+        self.wake(id);
+        id
+    }
+
+    /// Lets a task run again. Unknown and ended tasks are ignored.
+    #[inline]
+    pub fn wake(&self, id: TaskId) {
+        let mut tasks = self.tasks.borrow_mut();
+        if let Some(task) = tasks.get_mut(id as usize)
+            && !task.queued
+        {
+            task.queued = true;
+            self.runnable.borrow_mut().push_back(id);
+        }
+    }
+
+    /// Wakes the current task at `at` or before. To be asked again before every wait: a task has one timer, its earliest, so that
+    /// waits that end early leave nothing behind.
+    pub fn wake_at(&self, at: Instant) {
+        let id = self.current.get();
+        let mut tasks = self.tasks.borrow_mut();
+        let Some(task) = tasks.get_mut(id as usize) else { return };
+        if task.armed.is_none_or(|armed| at < armed) {
+            task.armed = Some(at);
+            self.timers.borrow_mut().push(Reverse((at, id)));
+        }
+    }
+
+    /// Waits until `at`. Cancel safe.
+    pub async fn sleep_until(&self, at: Instant) {
+        while self.now() < at {
+            self.wake_at(at);
+            parked().await;
+        }
+    }
+
+    pub async fn sleep(&self, time: Duration) {
+        self.sleep_until(Instant::now() + time).await;
+    }
+
+    /// Watches a socket for the current task. Readiness to write is assumed until a write says otherwise.
+    pub fn register(&self, source: &mut dyn mio::event::Source) -> io::Result<Arc<Slot>> {
+        let slot = Arc::new(Slot::new(self.current.get()));
+        let token = match self.free_slots.borrow_mut().pop() {
+            Some(token) => token,
+            None => {
+                self.slots.borrow_mut().push(None);
+                self.slots.borrow().len() - 1
+            }
+        };
+        self.slots.borrow_mut()[token] = Some(slot.clone());
+        let interest = mio::Interest::READABLE | mio::Interest::WRITABLE;
+        self.registry.register(source, mio::Token(token), interest)?;
+        Ok(slot)
+    }
+
+    /// Frees the places of sockets that were closed or are watched elsewhere now: nobody else holds their slots. Called now and
+    /// then, so that closing a socket is dropping it. Late events of an old socket only wake in vain.
+    pub fn sweep(&self) {
+        let mut free = self.free_slots.borrow_mut();
+        for (token, place) in self.slots.borrow_mut().iter_mut().enumerate() {
+            if place.as_ref().is_some_and(|slot| Arc::strong_count(slot) == 1) {
+                *place = None;
+                free.push(token);
+            }
+        }
+        drop(free);
+        if let Some(ring) = &self.ring {
+            ring.borrow_mut().close_where(|slot| Arc::strong_count(slot) == 1, self);
+        }
+    }
+
+    pub fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Watches a connected socket for the current task: in the ring, by its token, or with epoll.
+    pub fn receive<S: AsFd + Send + Sync + 'static>(&self, stream: Arc<S>) -> io::Result<(Arc<Slot>, Option<Token>)> {
+        let Some(ring) = &self.ring else {
+            let fd = stream.as_fd().as_raw_fd();
+            return Ok((self.register(&mut mio::unix::SourceFd(&fd))?, None));
+        };
+        let slot = Arc::new(Slot::new(self.current.get()));
+        let token = ring.borrow_mut().add(stream, slot.clone());
+        Ok((slot, Some(token)))
+    }
+
+    /// Accepts at a listening socket for the current task: in the ring, by its token, or with epoll, which only tells when to.
+    pub fn listen<S: AsFd + Send + Sync + 'static>(&self, door: Arc<S>) -> io::Result<(Arc<Slot>, Option<Token>)> {
+        // The ring waits only for sockets that may be waited for.
+        rustix::io::ioctl_fionbio(&door, !self.has_ring())?;
+        let Some(ring) = &self.ring else {
+            let fd = door.as_fd().as_raw_fd();
+            return Ok((self.register(&mut mio::unix::SourceFd(&fd))?, None));
+        };
+        let slot = Arc::new(Slot::new(self.current.get()));
+        let token = ring.borrow_mut().listen(door, slot.clone());
+        Ok((slot, Some(token)))
+    }
+
+    /// Has the current task look at a socket again though nothing new was told of it.
+    pub fn retry(&self, slot: &Slot) {
+        self.raise(slot, READ);
+    }
+
+    /// Who came in at a door of the ring.
+    pub fn accepted(&self, door: Token, slot: &Slot) -> io::Result<Option<OwnedFd>> {
+        self.with_ring(Ok(None), |ring| {
+            let came = ring.accepted(door);
+            if !ring.has_callers(door) {
+                slot.clear(READ);
+            }
+            came
+        })
+    }
+
+    /// Asks the ring, if there is one.
+    #[inline]
+    pub fn with_ring<T>(&self, without: T, ask: impl FnOnce(&mut Ring<Arc<Slot>>) -> T) -> T {
+        match &self.ring {
+            Some(ring) => ask(&mut ring.borrow_mut()),
+            None => without,
+        }
+    }
+
+    /// What the ring has received next for a socket.
+    #[inline]
+    pub fn take(&self, token: Token, slot: &Slot) -> io::Result<Option<Chunk>> {
+        self.with_ring(Ok(None), |ring| {
+            let taken = ring.take(token);
+            if !ring.has_unread(token) {
+                slot.clear(READ);
+            }
+            taken
+        })
+    }
+
+    /// Gives back what was not used of a chunk.
+    pub fn put_back(&self, token: Token, slot: &Slot, chunk: Chunk) {
+        slot.ready.store(slot.ready() | READ, Ordering::Relaxed);
+        self.with_ring((), |ring| ring.put_back(token, chunk));
+    }
+
+    /// Closes a socket of the ring; what was given to it to send is tried once.
+    pub fn close(&self, token: Token) {
+        self.with_ring((), |ring| ring.close(token, self));
+    }
+
+    /// Lets go of a socket that epoll watches. It was registered, so only a closed epoll could refuse.
+    pub fn forget(&self, stream: &impl AsRawFd, slot: &Slot) {
+        let _ = self.registry.deregister(&mut mio::unix::SourceFd(&stream.as_raw_fd()));
+        slot.released.store(true, Ordering::Release);
+    }
+
+    /// Lets go of a socket of the ring: see `Slot::is_released`.
+    pub fn release(&self, token: Token) {
+        self.with_ring((), |ring| ring.release(token, self));
+    }
+
+    /// Runs what is runnable, then waits for events (at most until the next timer) and notes them.
+    ///
+    /// Returns true when another thread used the waker.
+    pub fn turn(&self) -> io::Result<bool> {
+        self.run_tasks();
+        // After a fault there is something to be done at once.
+        let is_idle = self.runnable.borrow().is_empty() && self.panicked.borrow().is_empty();
+        let wait = if is_idle { self.until_next_timer() } else { Wait::Not };
+        self.collect(wait)?;
+        self.fire_timers();
+        Ok(self.woken.replace(false))
+    }
+
+    /// Sends what is still to be sent.
+    pub fn last_turn(&self) -> io::Result<()> {
+        self.collect(Wait::Not)
+    }
+
+    fn run_tasks(&self) {
+        for _ in 0..PASSES_MAX {
+            let round = self.runnable.borrow().len();
+            for _ in 0..round {
+                let Some(id) = self.runnable.borrow_mut().pop_front() else { return };
+                self.run_task(id);
+            }
+        }
+    }
+
+    fn run_task(&self, id: TaskId) {
+        let future = {
+            let mut tasks = self.tasks.borrow_mut();
+            let Some(task) = tasks.get_mut(id as usize) else { return };
+            task.queued = false;
+            task.future.take()
+        };
+        let Some(mut future) = future else { return };
+        self.current.set(id);
+        // A fault in one session must not end the others: its task is dropped, and its sockets close. The panic hook has told the log.
+        let poll = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(Waker::noop()))));
+        self.current.set(NO_TASK);
+        match poll {
+            Ok(Poll::Pending) => self.tasks.borrow_mut()[id as usize].future = Some(future),
+            Ok(Poll::Ready(())) => {
+                drop(future);
+                self.free_tasks.borrow_mut().push(id);
+            }
+            Err(_) => {
+                drop(future);
+                // Its number is nobody's from now on: who looks after the fault must not meet another task.
+                self.panicked.borrow_mut().push(id);
+            }
+        }
+    }
+
+    /// Tasks that panicked since this was asked last.
+    pub fn take_panicked(&self) -> Vec<TaskId> {
+        self.panicked.take()
+    }
+
+    fn until_next_timer(&self) -> Wait {
+        let mut timers = self.timers.borrow_mut();
+        let tasks = self.tasks.borrow();
+        // What was asked for by tasks that ended would wake us in vain.
+        while let Some(Reverse((at, id))) = timers.peek() {
+            if tasks.get(*id as usize).is_some_and(|task| task.armed == Some(*at)) {
+                return Wait::Until(*at);
+            }
+            timers.pop();
+        }
+        Wait::Ever
+    }
+
+    fn collect(&self, wait: Wait) -> io::Result<()> {
+        let Some(ring) = &self.ring else { return self.collect_epoll(wait) };
+        if ring.borrow_mut().turn(wait, self)? {
+            self.collect_epoll(Wait::Not)?;
+        }
+        self.now.set(Instant::now());
+        Ok(())
+    }
+
+    fn collect_epoll(&self, wait: Wait) -> io::Result<()> {
+        let (poll, events) = &mut *self.poll.borrow_mut();
+        let mut timeout = match wait {
+            Wait::Not => Some(Duration::ZERO),
+            Wait::Until(at) => Some(at.saturating_duration_since(self.now.get())),
+            Wait::Ever => None,
+        };
+        loop {
+            match poll.poll(events, timeout) {
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => return Ok(()),
+                other => other?,
+            }
+            self.now.set(Instant::now());
+            let mut seen = 0;
+            for event in events.iter() {
+                self.note(event);
+                seen += 1;
+            }
+            // The ring hears of new events only.
+            if seen < EVENTS_MAX {
+                return Ok(());
+            }
+            timeout = Some(Duration::ZERO);
+        }
+    }
+
+    fn note(&self, event: &mio::event::Event) {
+        if event.token() == WAKE {
+            self.woken.set(true);
+            return;
+        }
+        let slots = self.slots.borrow();
+        let Some(Some(slot)) = slots.get(event.token().0) else { return };
+        let mut bits = 0;
+        if event.is_readable() {
+            bits |= READ;
+        }
+        if event.is_writable() {
+            bits |= WRITE;
+        }
+        if event.is_read_closed() || event.is_error() {
+            bits |= READ | CLOSED;
+        }
+        self.raise(slot, bits);
+    }
+
+    #[inline]
+    fn raise(&self, slot: &Slot, bits: u8) {
+        slot.ready.store(slot.ready() | bits, Ordering::Relaxed);
+        let task = slot.task.load(Ordering::Relaxed);
+        if task != NO_TASK {
+            self.wake(task);
+        }
+    }
+
+    fn fire_timers(&self) {
+        loop {
+            let (at, id) = match self.timers.borrow().peek() {
+                Some(Reverse((at, id))) if *at <= self.now.get() => (*at, *id),
+                _ => return,
+            };
+            self.timers.borrow_mut().pop();
+            let is_armed = match self.tasks.borrow_mut().get_mut(id as usize) {
+                // A timer that is not the task's earliest any more was asked for by a wait that is over.
+                Some(task) if task.armed == Some(at) => task.armed.take().is_some(),
+                Some(_) | None => false,
+            };
+            if is_armed {
+                self.wake(id);
+            }
+        }
+    }
+}
+
+impl Host for Reactor {
+    type Mark = Arc<Slot>;
+    fn buffer(&self) -> Box<[u8]> {
+        self.buffers.take_bulk()
+    }
+    fn spent(&self, bytes: Bytes) {
+        self.buffers.put(bytes);
+    }
+    fn ready(&self, slot: &Arc<Slot>, bits: u8) {
+        self.raise(slot, bits);
+    }
+    fn released(&self, slot: Arc<Slot>) {
+        slot.released.store(true, Ordering::Release);
+        self.raise(&slot, 0);
+    }
+}
+
+/// Gives the thread to others until the task is woken. May return early: look at the condition again. Cancel safe.
+pub fn parked() -> Parked {
+    Parked { yielded: false }
+}
+
+/// Future of `parked`.
+pub struct Parked {
+    yielded: bool,
+}
+
+impl Future for Parked {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        if self.yielded {
+            return Poll::Ready(());
+        }
+        self.yielded = true;
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_sleep_and_wake_one_another() {
+        let (poll, _waker) = Reactor::parts().unwrap();
+        let reactor = Rc::new(Reactor::new(poll, Buffers::new(4096), true).unwrap());
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let (r, s) = (reactor.clone(), seen.clone());
+        let waiting = reactor.spawn(async move {
+            while s.borrow().is_empty() {
+                parked().await;
+            }
+            s.borrow_mut().push("woken");
+            drop(r);
+        });
+        let (r, s) = (reactor.clone(), seen.clone());
+        reactor.spawn(async move {
+            r.sleep(Duration::from_millis(5)).await;
+            s.borrow_mut().push("slept");
+            r.wake(waiting);
+        });
+        let ticking = reactor.clone();
+        // The loop would wait for events for ever once there is nothing left to do.
+        reactor.spawn(async move {
+            loop {
+                ticking.sleep(Duration::from_millis(1)).await;
+            }
+        });
+        while seen.borrow().len() < 2 {
+            reactor.turn().unwrap();
+        }
+        assert_eq!(*seen.borrow(), ["slept", "woken"]);
+    }
+}

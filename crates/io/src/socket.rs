@@ -1,0 +1,689 @@
+//! A connection's socket: TCP or unix, never blocking, watched by a worker's event loop.
+
+use crate::reactor::{CLOSED, NO_TASK, READ, Reactor, Slot, TaskId, WRITE, parked};
+use crate::tls::{Plain, Tls};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use std::cell::RefCell;
+use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use weir_ring::{Bytes, Chunk, Piece, Token};
+use zeroize::Zeroize;
+
+enum Stream {
+    Tcp(mio::net::TcpStream),
+    Unix(mio::net::UnixStream),
+}
+
+impl Stream {
+    /// System calls are made through `rustix`, which has no libc between: in a process with threads, libc's `send` and `recv` are
+    /// cancellation points and cost 3 % of a statement.
+    #[inline]
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
+
+/// An open socket and what the event loop knows of it.
+///
+/// In a ring (`token`), what arrives is received by the kernel unasked, and what a session sends goes out with the loop's next system
+/// call. Without one, readiness is waited for, and both are calls of their own.
+pub struct Socket {
+    stream: Arc<Stream>,
+    slot: Arc<Slot>,
+    token: Option<Token>,
+    /// Stands between what we read and write and what is on the wire.
+    tls: Option<Box<RefCell<Tls>>>,
+}
+
+/// How the system finds out that a peer's machine is gone. 0: as the system is set.
+#[derive(Debug, Clone, Default)]
+pub struct TcpOptions {
+    /// Ask a peer that says nothing whether it is there.
+    pub keepalive: bool,
+    /// Time of silence before the first question.
+    pub keepidle_ms: u64,
+    /// Time between two questions.
+    pub keepintvl_ms: u64,
+    /// Questions without an answer after which the connection is broken.
+    pub keepcnt: u32,
+    /// Time after which it is broken if what was sent is not acknowledged.
+    pub user_timeout_ms: u64,
+}
+
+/// Has the system find out that a peer is gone.
+pub fn set_tcp(socket: &socket2::Socket, tcp: &TcpOptions) -> io::Result<()> {
+    if tcp.user_timeout_ms > 0 {
+        socket.set_tcp_user_timeout(Some(Duration::from_millis(tcp.user_timeout_ms)))?;
+    }
+    if !tcp.keepalive {
+        return Ok(());
+    }
+    socket.set_keepalive(true)?;
+    let mut keepalive = socket2::TcpKeepalive::new();
+    if tcp.keepidle_ms > 0 {
+        keepalive = keepalive.with_time(Duration::from_millis(tcp.keepidle_ms));
+    }
+    if tcp.keepintvl_ms > 0 {
+        keepalive = keepalive.with_interval(Duration::from_millis(tcp.keepintvl_ms));
+    }
+    if tcp.keepcnt > 0 {
+        keepalive = keepalive.with_retries(tcp.keepcnt);
+    }
+    socket.set_tcp_keepalive(&keepalive)
+}
+
+/// Breaks a connection from any thread, without holding it.
+#[derive(Clone)]
+pub struct Breaker(Weak<Stream>);
+
+impl Breaker {
+    /// Ends the connection for both sides: whoever waits for it sees its end. Nothing happens if it is closed already.
+    pub fn shut(&self) {
+        if let Some(stream) = self.0.upgrade() {
+            // It fails only if the peer was faster.
+            let _ = rustix::net::shutdown(stream.fd(), rustix::net::Shutdown::Both);
+        }
+    }
+}
+
+impl std::fmt::Debug for Breaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Breaker")
+    }
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Got {
+    Bytes(usize),
+    /// Nothing is here yet.
+    Nothing,
+    /// The peer sends no more.
+    End,
+}
+
+/// Never waits, whatever the socket's mode.
+const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
+const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+impl Socket {
+    /// Watches an accepted TCP connection. It has its options from the listening socket.
+    pub fn accepted_tcp(reactor: &Reactor, stream: std::net::TcpStream) -> io::Result<Socket> {
+        Socket::adopt(reactor, Stream::Tcp(mio::net::TcpStream::from_std(stream)))
+    }
+
+    /// Watches an accepted unix connection.
+    pub fn accepted_unix(reactor: &Reactor, stream: std::os::unix::net::UnixStream) -> io::Result<Socket> {
+        Socket::adopt(reactor, Stream::Unix(mio::net::UnixStream::from_std(stream)))
+    }
+
+    /// Watches a connected socket. In blocking mode, as those accepted are: the ring waits only for sockets that may be waited for, and
+    /// our own calls say that they do not wait.
+    fn adopt(reactor: &Reactor, stream: Stream) -> io::Result<Socket> {
+        let stream = Arc::new(stream);
+        let (slot, token) = reactor.receive(stream.clone())?;
+        Ok(Socket { stream, slot, token, tls: None })
+    }
+
+    /// The system user at the other end of a unix socket.
+    pub fn peer_uid(&self) -> Option<u32> {
+        match &*self.stream {
+            Stream::Tcp(_) => None,
+            Stream::Unix(stream) => rustix::net::sockopt::socket_peercred(stream).ok().map(|peer| peer.uid.as_raw()),
+        }
+    }
+
+    /// The address at which the peer reached us; none for a unix socket.
+    pub fn local_ip(&self) -> Option<std::net::IpAddr> {
+        match &*self.stream {
+            Stream::Tcp(stream) => stream.local_addr().ok().map(|address| address.ip()),
+            Stream::Unix(_) => None,
+        }
+    }
+
+    /// Connects over TCP. Cancel safe: a dropped attempt closes its socket.
+    pub async fn connect_tcp(
+        reactor: &Reactor,
+        address: std::net::SocketAddr,
+        tcp: &TcpOptions,
+        deadline: Instant,
+    ) -> io::Result<Socket> {
+        let mut stream = mio::net::TcpStream::connect(address)?;
+        let slot = reactor.register(&mut stream)?;
+        slot.clear(WRITE);
+        loop {
+            reactor.wake_at(deadline);
+            if reactor.now() >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if slot.ready() & (WRITE | CLOSED) != 0 {
+                if let Some(cause) = stream.take_error()? {
+                    return Err(cause);
+                }
+                if stream.peer_addr().is_ok() {
+                    break;
+                }
+            }
+            parked().await;
+        }
+        stream.set_nodelay(true)?;
+        set_tcp(&socket2::SockRef::from(&stream), tcp)?;
+        if reactor.has_ring() {
+            reactor.registry().deregister(&mut stream)?;
+            rustix::io::ioctl_fionbio(&stream, false)?;
+            return Socket::adopt(reactor, Stream::Tcp(stream));
+        }
+        Ok(Socket { stream: Arc::new(Stream::Tcp(stream)), slot, token: None, tls: None })
+    }
+
+    /// Connects over a unix socket: done or failed at once.
+    pub fn connect_unix(reactor: &Reactor, path: &Path) -> io::Result<Socket> {
+        let stream = mio::net::UnixStream::connect(path)?;
+        rustix::io::ioctl_fionbio(&stream, false)?;
+        Socket::adopt(reactor, Stream::Unix(stream))
+    }
+
+    /// True if a ring receives and sends for it what we read and write. With TLS a ring moves ciphertext, and we call.
+    #[inline]
+    pub fn is_ringed(&self) -> bool {
+        self.token.is_some() && self.tls.is_none()
+    }
+
+    /// True if it is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// What the ring has received next: an empty chunk is the end.
+    #[inline]
+    pub fn take(&self, reactor: &Reactor) -> io::Result<Option<Chunk>> {
+        match self.token {
+            Some(token) => reactor.take(token, &self.slot),
+            None => Ok(None),
+        }
+    }
+
+    /// Gives back what was not used of a chunk.
+    pub fn put_back(&self, reactor: &Reactor, chunk: Chunk) {
+        match self.token {
+            Some(token) if chunk.start < chunk.end => reactor.put_back(token, &self.slot, chunk),
+            _ => reactor.buffers.put_bulk(chunk.buffer),
+        }
+    }
+
+    /// Whether the ring takes something to send; if not, the task is woken when it does.
+    #[inline]
+    pub fn can_send(&self, reactor: &Reactor) -> io::Result<bool> {
+        self.token.map_or(Ok(false), |token| reactor.with_ring(Ok(false), |ring| ring.can_send(token)))
+    }
+
+    /// Sends with the loop's next turn. To be called after `can_send`.
+    #[inline]
+    pub fn send(&self, reactor: &Reactor, piece: Piece) {
+        if let Some(token) = self.token {
+            reactor.with_ring((), |ring| ring.send(token, piece));
+        }
+    }
+
+    /// True if nothing given to `send` is still on its way into the kernel's buffers. If something is, the task is woken at its end.
+    pub fn is_sent(&self, reactor: &Reactor) -> bool {
+        let Some(token) = self.token else { return true };
+        reactor.with_ring(true, |ring| {
+            let sent = ring.is_sent(token);
+            if !sent {
+                ring.tell_when_sent(token);
+            }
+            sent
+        })
+    }
+
+    /// Reads what is here. Asks the kernel only when the event loop saw something; after a short read it asks no more.
+    #[inline]
+    pub fn try_read(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+        match &self.tls {
+            None => self.receive(reactor, buffer),
+            Some(tls) => self.decrypt(&mut tls.borrow_mut(), reactor, buffer),
+        }
+    }
+
+    /// The same for what may be a password: nothing of it is left in the buffer the kernel filled, which others get next.
+    pub fn try_read_secret(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+        if !self.is_ringed() {
+            return self.try_read(reactor, buffer);
+        }
+        let Some(mut chunk) = self.take(reactor)? else { return Ok(Got::Nothing) };
+        let taken = buffer.len().min(chunk.end - chunk.start);
+        if taken == 0 {
+            return Ok(Got::End);
+        }
+        let secret = &mut chunk.buffer[chunk.start..chunk.start + taken];
+        buffer[..taken].copy_from_slice(secret);
+        secret.zeroize();
+        chunk.start += taken;
+        self.put_back(reactor, chunk);
+        Ok(Got::Bytes(taken))
+    }
+
+    /// Reads what is here as it is on the wire.
+    fn receive(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+        let ready = self.slot.ready();
+        if ready & READ == 0 {
+            return Ok(Got::Nothing);
+        }
+        if self.token.is_some() {
+            let Some(mut chunk) = self.take(reactor)? else { return Ok(Got::Nothing) };
+            let taken = buffer.len().min(chunk.end - chunk.start);
+            if taken == 0 {
+                return Ok(Got::End);
+            }
+            buffer[..taken].copy_from_slice(&chunk.buffer[chunk.start..chunk.start + taken]);
+            chunk.start += taken;
+            self.put_back(reactor, chunk);
+            return Ok(Got::Bytes(taken));
+        }
+        loop {
+            return match rustix::net::recv(self.stream.fd(), &mut *buffer, RECEIVE) {
+                Ok((0, _)) => Ok(Got::End),
+                Ok((bytes, _)) => {
+                    // Edge triggered: less than asked for means drained, and the next arrival is a new event. An end of file
+                    // already announced has no further event, so then reading goes on.
+                    if bytes < buffer.len() && ready & CLOSED == 0 {
+                        self.slot.clear(READ);
+                    }
+                    Ok(Got::Bytes(bytes))
+                }
+                Err(Errno::AGAIN) => {
+                    self.slot.clear(READ);
+                    Ok(Got::Nothing)
+                }
+                Err(Errno::INTR) => continue,
+                Err(errno) => Err(errno.into()),
+            };
+        }
+    }
+
+    /// Writes what fits of two pieces, in one call of its own; 0 when the socket is full, or when a ring still sends what came before.
+    #[inline]
+    pub fn try_write(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        match &self.tls {
+            None => self.transmit(reactor, first, second),
+            Some(tls) => self.encrypt(&mut tls.borrow_mut(), reactor, first, second),
+        }
+    }
+
+    /// Writes what fits as it is on the wire.
+    fn transmit(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        if self.slot.ready() & WRITE == 0 || !self.is_sent(reactor) {
+            return Ok(0);
+        }
+        let fd = self.stream.fd();
+        loop {
+            let written = match (first.is_empty(), second.is_empty()) {
+                (_, true) => rustix::net::send(fd, first, SEND),
+                (true, _) => rustix::net::send(fd, second, SEND),
+                (false, false) => {
+                    let pieces = [IoSlice::new(first), IoSlice::new(second)];
+                    rustix::net::sendmsg(fd, &pieces, &mut SendAncillaryBuffer::default(), SEND)
+                }
+            };
+            return match written {
+                Ok(bytes) => Ok(bytes),
+                Err(Errno::AGAIN) => {
+                    self.slot.clear(WRITE);
+                    if let Some(token) = self.token {
+                        reactor.with_ring((), |ring| ring.poll_writable(token));
+                    }
+                    Ok(0)
+                }
+                Err(Errno::INTR) => continue,
+                Err(errno) => Err(errno.into()),
+            };
+        }
+    }
+
+    /// Names the task that is woken by this socket.
+    pub fn set_task(&self, task: TaskId) {
+        self.slot.set_task(task);
+    }
+
+    /// Wakes nobody: a link at rest.
+    pub fn set_idle(&self) {
+        self.slot.set_task(NO_TASK);
+    }
+
+    /// Something arrived or the peer is gone, as far as the event loop saw.
+    pub fn is_readable(&self) -> bool {
+        self.slot.ready() & READ != 0
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.slot.ready() & CLOSED != 0
+    }
+
+    /// True if the peer can hear no more: it was reset, or has closed a unix socket. One that has only ended its sending still listens, and
+    /// from the end of a TCP connection's sending it cannot be told whether anybody does: as with PostgreSQL, what was asked is answered.
+    pub fn is_hung_up(&self) -> bool {
+        self.is_closed() && self.is_gone()
+    }
+
+    /// The same of a socket that is not read from, of which the event loop may not know.
+    pub fn is_gone(&self) -> bool {
+        let mut polled = [PollFd::from_borrowed_fd(self.stream.fd(), PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let hung_up = PollFlags::HUP | PollFlags::ERR;
+        rustix::event::poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(hung_up)
+    }
+
+    /// Asks the kernel whether anything arrived or the peer is gone, whatever the event loop saw so far.
+    pub fn peek(&self) -> bool {
+        let mut byte = [0u8; 1];
+        !matches!(rustix::net::recv(self.stream.fd(), &mut byte, RECEIVE | RecvFlags::PEEK), Err(Errno::AGAIN))
+    }
+
+    /// What the event loop it is in needs to let go of it.
+    pub fn ticket(&self) -> Ticket {
+        Ticket { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token }
+    }
+
+    /// What can break it while another thread or task has it.
+    pub fn breaker(&self) -> Breaker {
+        Breaker(Arc::downgrade(&self.stream))
+    }
+
+    /// Its ticket was released: it is in no event loop, and its place in the ring may be another socket's by now.
+    pub fn leave(&mut self) {
+        self.token = None;
+    }
+
+    /// Puts the socket into another event loop, after it has left the one before. What is already here is reported there.
+    pub fn join(&mut self, reactor: &Reactor) -> io::Result<()> {
+        (self.slot, self.token) = reactor.receive(self.stream.clone())?;
+        Ok(())
+    }
+
+    /// Closes it at once. A drop does, too, but a ring then learns of it only at its next sweep, and a peer that uses TLS is not told.
+    pub fn close(mut self, reactor: &Reactor) {
+        if let Some(tls) = &self.tls {
+            let mut tls = tls.borrow_mut();
+            tls.close();
+            // A courtesy, as far as there is room for it.
+            let _ = self.send_out(&mut tls, reactor);
+        }
+        if let Some(token) = self.token.take() {
+            reactor.close(token);
+        }
+    }
+
+    /// Waits until a read may bring something. Cancel safe. `TimedOut` at the deadline.
+    pub async fn readable(&self, reactor: &Reactor, deadline: Option<Instant>) -> io::Result<()> {
+        while !self.is_readable() {
+            wait(reactor, deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for bytes. Cancel safe. `TimedOut` at the deadline.
+    pub async fn read(&self, reactor: &Reactor, buffer: &mut [u8], deadline: Option<Instant>) -> io::Result<usize> {
+        loop {
+            self.readable(reactor, deadline).await?;
+            match self.try_read(reactor, buffer)? {
+                Got::Bytes(bytes) => return Ok(bytes),
+                Got::End => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Got::Nothing => {}
+            }
+        }
+    }
+
+    /// Writes all of it. Not cancel safe: a part may be on its way.
+    pub async fn write_all(&self, reactor: &Reactor, bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+        self.write_on(reactor, bytes, deadline).await?;
+        // Ciphertext goes through the ring, which has yet to send it.
+        while self.tls.is_some() && !self.is_sent(reactor) {
+            wait(reactor, deadline).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_on(&self, reactor: &Reactor, mut bytes: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = self.try_write(reactor, bytes, &[])?;
+            bytes = &bytes[written..];
+            if bytes.is_empty() {
+                break;
+            }
+            if deadline.is_some_and(|at| reactor.now() >= at) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if written == 0 {
+                if let Some(at) = deadline {
+                    reactor.wake_at(at);
+                }
+                parked().await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Encryption: plain bytes on our side, ciphertext on the wire's.
+impl Socket {
+    /// Begins a TLS session and brings its handshake to an end. `early` was received already. Not cancel safe. `TimedOut` at the deadline;
+    /// other errors: what the peer did wrong, which it has been told.
+    pub async fn begin_tls(&mut self, reactor: &Reactor, tls: Tls, early: &[u8], deadline: Option<Instant>) -> io::Result<()> {
+        let (mut tls, mut early) = (tls, early);
+        let outcome = loop {
+            match self.shake_hands(&mut tls, reactor, &mut early) {
+                Ok(true) => break Ok(()),
+                Ok(false) => {}
+                Err(cause) => break Err(cause),
+            }
+            if let Err(cause) = wait(reactor, deadline).await {
+                break Err(cause);
+            }
+        };
+        // What came behind the handshake is decrypted already, and no arrival will tell of it.
+        self.slot.raise(READ);
+        self.tls = Some(Box::new(RefCell::new(tls)));
+        outcome
+    }
+
+    /// Goes on with a handshake as far as possible. True at its end.
+    fn shake_hands(&self, tls: &mut Tls, reactor: &Reactor, early: &mut &[u8]) -> io::Result<bool> {
+        loop {
+            let is_sent = self.send_out(tls, reactor)?;
+            if !tls.is_handshaking() && early.is_empty() {
+                return Ok(is_sent);
+            }
+            let taken = if early.is_empty() { tls.take_in(&mut Wire { socket: self, reactor }) } else { tls.take_in(early) };
+            match taken {
+                Ok(true) => {}
+                Ok(false) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(cause) => {
+                    // The alert that says why.
+                    let _ = self.send_out(tls, reactor);
+                    return Err(cause);
+                }
+            }
+        }
+    }
+
+    /// What the TLS session shows of the peer; `None` without one.
+    pub fn look_at_tls<T>(&self, look: impl FnOnce(&Tls) -> T) -> Option<T> {
+        self.tls.as_ref().map(|tls| look(&tls.borrow()))
+    }
+
+    fn decrypt(&self, tls: &mut Tls, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
+        if self.slot.ready() & READ == 0 {
+            return Ok(Got::Nothing);
+        }
+        let read = tls.read(&mut Wire { socket: self, reactor }, buffer);
+        if tls.wants_write() {
+            // An alert, or the answer to new keys: what cannot leave now goes ahead of what is written next.
+            let _ = self.send_out(tls, reactor);
+        }
+        Ok(match read? {
+            Plain::Bytes { bytes, more } => {
+                if more {
+                    self.slot.raise(READ);
+                }
+                Got::Bytes(bytes)
+            }
+            Plain::Nothing => Got::Nothing,
+            Plain::End => {
+                self.slot.raise(READ);
+                Got::End
+            }
+        })
+    }
+
+    /// Takes plain bytes only while there is room for their ciphertext, so that a peer that does not read makes nobody keep it.
+    fn encrypt(&self, tls: &mut Tls, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        if self.token.is_none() {
+            let written = tls.write_through(&mut Wire { socket: self, reactor }, first, second);
+            return written.or_else(|cause| if cause.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(cause) });
+        }
+        if !self.send_out(tls, reactor)? || !self.can_send(reactor)? {
+            return Ok(0);
+        }
+        let taken = tls.encrypt(first, second)?;
+        self.send_out(tls, reactor)?;
+        Ok(taken)
+    }
+
+    /// Sends the ciphertext there is. False if some could not leave; the task is woken when it can.
+    fn send_out(&self, tls: &mut Tls, reactor: &Reactor) -> io::Result<bool> {
+        if !tls.wants_write() {
+            return Ok(true);
+        }
+        if self.token.is_none() {
+            return match tls.send_out(&mut Wire { socket: self, reactor }) {
+                Ok(()) => Ok(true),
+                Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                Err(cause) => Err(cause),
+            };
+        }
+        if !self.can_send(reactor)? {
+            return Ok(false);
+        }
+        let mut out = reactor.buffers.take_extra();
+        tls.move_out(&mut out)?;
+        self.send(reactor, Piece { start: 0, end: out.len(), bytes: Bytes::Vector(out) });
+        Ok(true)
+    }
+}
+
+/// The socket as TLS sees it: ciphertext, or `WouldBlock`.
+struct Wire<'a> {
+    socket: &'a Socket,
+    reactor: &'a Reactor,
+}
+
+impl Read for Wire<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.socket.receive(self.reactor, buffer)? {
+            Got::Bytes(bytes) => Ok(bytes),
+            Got::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+            Got::End => Ok(0),
+        }
+    }
+}
+
+impl Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.socket.transmit(self.reactor, bytes, &[])? {
+            0 if !bytes.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
+            written => Ok(written),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits to be woken. `TimedOut` at the deadline.
+async fn wait(reactor: &Reactor, deadline: Option<Instant>) -> io::Result<()> {
+    if let Some(at) = deadline {
+        if reactor.now() >= at {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        reactor.wake_at(at);
+    }
+    parked().await;
+    Ok(())
+}
+
+/// Lets a socket leave the event loop it is in. Used on that loop's thread, while another owns the socket and waits.
+pub struct Ticket {
+    stream: Arc<Stream>,
+    slot: Arc<Slot>,
+    token: Option<Token>,
+}
+
+impl Ticket {
+    /// For whoever waits on another thread.
+    pub fn watch(&self) -> Arc<Slot> {
+        self.slot.clone()
+    }
+
+    /// Takes the socket out of the event loop; `Slot::is_released` then holds. Not cancel safe.
+    pub async fn release(self, reactor: &Reactor) {
+        self.slot.set_task(reactor.current_task());
+        match self.token {
+            Some(token) => reactor.release(token),
+            None => reactor.forget(&self.stream.fd(), &self.slot),
+        }
+        while !self.slot.is_released() {
+            parked().await;
+        }
+    }
+}
+
+impl Drop for Socket {
+    /// The ring still has the socket open: its peer must learn now that it is over.
+    fn drop(&mut self) {
+        if self.token.is_some() {
+            let _ = rustix::net::shutdown(self.stream.fd(), rustix::net::Shutdown::Both);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+
+    #[test]
+    fn a_connection_to_a_server_has_what_is_configured_and_else_what_the_system_has() {
+        let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let (system, plain, tuned) = (socket(), socket(), socket());
+        set_tcp(&plain, &TcpOptions { keepalive: true, ..TcpOptions::default() }).unwrap();
+        assert!(plain.keepalive().unwrap());
+        assert_eq!(plain.tcp_keepalive_time().unwrap(), system.tcp_keepalive_time().unwrap());
+        assert_eq!(plain.tcp_user_timeout().unwrap(), None);
+        let tcp = TcpOptions { keepalive: true, keepidle_ms: 7_000, keepintvl_ms: 2_000, keepcnt: 3, user_timeout_ms: 1_500 };
+        set_tcp(&tuned, &tcp).unwrap();
+        assert_eq!(tuned.tcp_keepalive_time().unwrap(), Duration::from_secs(7));
+        assert_eq!(tuned.tcp_keepalive_interval().unwrap(), Duration::from_secs(2));
+        assert_eq!(tuned.tcp_keepalive_retries().unwrap(), 3);
+        assert_eq!(tuned.tcp_user_timeout().unwrap(), Some(Duration::from_millis(1_500)));
+        let off = socket();
+        set_tcp(&off, &TcpOptions::default()).unwrap();
+        assert!(!off.keepalive().unwrap());
+    }
+}

@@ -1,0 +1,99 @@
+//! A session that has taken too long.
+//!
+//! In: the limits of its user and database, and how long it has been at what it does. Out: the limit that is exceeded.
+
+use weir_config::Config;
+use weir_config::limits::{self, Limits};
+
+/// How long a session has been at what it does, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// The statement that runs.
+    pub statement: Option<u64>,
+    /// The transaction that is open, a statement by itself included.
+    pub transaction: Option<u64>,
+    /// Since the client last sent something or was answered.
+    pub quiet: u64,
+    /// It waits for a server connection: not its own doing.
+    pub waits: bool,
+}
+
+/// A limit on time that is exceeded, and which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overtime {
+    Statement { limit_ms: u64 },
+    Transaction { limit_ms: u64 },
+    IdleInTransaction { limit_ms: u64 },
+    Idle { limit_ms: u64 },
+}
+
+/// What of a session's limits on time is exceeded; the gravest first.
+pub fn overtime(limits: &Limits, spent: &Spent) -> Option<Overtime> {
+    let is_over = |limit_ms: u64, spent_ms: u64| limit_ms > 0 && spent_ms >= limit_ms;
+    if spent.transaction.is_some_and(|ms| is_over(limits.transaction_ms, ms)) {
+        return Some(Overtime::Transaction { limit_ms: limits.transaction_ms });
+    }
+    if let Some(ms) = spent.statement {
+        return is_over(limits.query_ms, ms).then_some(Overtime::Statement { limit_ms: limits.query_ms });
+    }
+    if spent.waits {
+        return None;
+    }
+    if spent.transaction.is_some() && is_over(limits.idle_transaction_ms, spent.quiet) {
+        return Some(Overtime::IdleInTransaction { limit_ms: limits.idle_transaction_ms });
+    }
+    is_over(limits.idle_ms, spent.quiet).then_some(Overtime::Idle { limit_ms: limits.idle_ms })
+}
+
+/// Shortest and longest time between two looks at the limits on time.
+const LOOKS_MS: (u64, u64) = (20, 1000);
+
+/// Time between two looks: short enough that the shortest limit is exceeded by a fifth at most.
+pub fn look_period_ms(config: &Config) -> u64 {
+    let times = |l: Limits| [l.query_ms, l.transaction_ms, l.idle_transaction_ms, l.idle_ms];
+    let shortest = limits::all(config).flat_map(times).filter(|ms| *ms > 0).min();
+    shortest.map_or(LOOKS_MS.1, |ms| (ms / 5).clamp(LOOKS_MS.0, LOOKS_MS.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use weir_config::limits::of;
+
+    fn config(lines: &str) -> Config {
+        let text = format!("backend_hostname0 = 'h'\nnum_init_children = 9\n{lines}");
+        let outcome = weir_config::read(Path::new("pgpool.conf"), &mut |_| Ok(text.clone().into_bytes()));
+        outcome.config.unwrap_or_else(|| panic!("{:?}", outcome.problems))
+    }
+
+    #[test]
+    fn time_limits_are_looked_at_by_what_a_session_does() {
+        let limits =
+            Limits { query_ms: 100, transaction_ms: 1000, idle_transaction_ms: 50, idle_ms: 500, ..of(&config(""), "", "") };
+        let idle = Spent::default();
+        for (spent, expected) in [
+            (idle, None),
+            (Spent { quiet: 500, ..idle }, Some(Overtime::Idle { limit_ms: 500 })),
+            (Spent { quiet: 500, waits: true, ..idle }, None),
+            (Spent { quiet: 50, transaction: Some(60), ..idle }, Some(Overtime::IdleInTransaction { limit_ms: 50 })),
+            (Spent { quiet: 49, transaction: Some(60), ..idle }, None),
+            (Spent { quiet: 99, transaction: Some(99), statement: Some(99), ..idle }, None),
+            (
+                Spent { quiet: 100, transaction: Some(100), statement: Some(100), ..idle },
+                Some(Overtime::Statement { limit_ms: 100 }),
+            ),
+            (Spent { transaction: Some(1000), statement: Some(900), ..idle }, Some(Overtime::Transaction { limit_ms: 1000 })),
+        ] {
+            assert_eq!(overtime(&limits, &spent), expected, "{spent:?}");
+        }
+        assert_eq!(overtime(&of(&config(""), "", ""), &Spent { quiet: u64::MAX, ..idle }), None, "no limits by default");
+    }
+
+    #[test]
+    fn looks_are_as_frequent_as_the_shortest_limit_needs() {
+        assert_eq!(look_period_ms(&config("")), 1000);
+        assert_eq!(look_period_ms(&config("query_timeout = 2s")), 400);
+        assert_eq!(look_period_ms(&config("query_timeout = 2s\nlimit_override_list = 'user=a: query_timeout=10ms'")), 20);
+    }
+}

@@ -1,0 +1,432 @@
+//! What the operator's files say about TLS: keys, certificates, authorities, revocation lists. Read at start and at every reload.
+
+pub mod certificate;
+mod check;
+
+use check::{Authorities, Checker};
+use pkcs8::EncryptedPrivateKeyInfo;
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{CipherSuite, ClientConfig, Error, InconsistentKeys, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use std::io::{self, Read};
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use weir_config::{Config, PeerFiles, SslMode, TlsConfig, TlsVersion};
+use weir_io::tls::{ALPN, Tls};
+use weir_policy::tls::{Attempt, Check, plan, suites};
+use zeroize::Zeroizing;
+
+/// Time for the command that prints a pass phrase: it may ask somewhere, but not a person.
+const PASSPHRASE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Stands for no authorities in the place of their file.
+const NO_AUTHORITIES: &str = "none";
+
+/// OpenSSL's names of the suites for TLS 1.2, by which `ssl_ciphers` knows them.
+const SUITES: [(CipherSuite, &str); 6] = [
+    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, "ECDHE-ECDSA-AES256-GCM-SHA384"),
+    (CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, "ECDHE-ECDSA-AES128-GCM-SHA256"),
+    (CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, "ECDHE-ECDSA-CHACHA20-POLY1305"),
+    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, "ECDHE-RSA-AES256-GCM-SHA384"),
+    (CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, "ECDHE-RSA-AES128-GCM-SHA256"),
+    (CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256, "ECDHE-RSA-CHACHA20-POLY1305"),
+];
+
+/// Everything TLS needs, as the files have it now.
+#[derive(Clone, Default)]
+pub struct TlsFiles {
+    /// Towards clients; none if `ssl` is off.
+    pub server: Option<ServerSide>,
+    /// Towards servers; none if no server is reached by TLS.
+    pub client: Option<ClientSide>,
+    /// Towards stores of answers; none if they are not reached by TLS.
+    pub store: Option<ClientSide>,
+}
+
+/// Whom we are the client of: parameters that begin so, and the protocol we name.
+struct Peer<'a> {
+    prefix: &'static str,
+    files: &'a PeerFiles,
+    alpn: Option<&'static [u8]>,
+}
+
+/// What clients are shown.
+#[derive(Clone)]
+pub struct ServerSide {
+    pub config: Arc<ServerConfig>,
+    /// What logins are bound to; none if the certificate has nothing to bind to.
+    pub end_point: Option<Vec<u8>>,
+}
+
+/// What servers are shown, and how theirs is checked.
+#[derive(Clone)]
+pub struct ClientSide {
+    unchecked: Arc<ClientConfig>,
+    by_authority: Arc<ClientConfig>,
+    by_host_name: Arc<ClientConfig>,
+    pub has_authorities: bool,
+}
+
+impl ClientSide {
+    /// Our side of a session in which we are the client of a host.
+    pub fn towards(&self, check: Check, host: &str) -> io::Result<Tls> {
+        let name = server_name(check, host)?;
+        Tls::towards(self.config(check), name)
+    }
+
+    /// What a session's certificate is checked by.
+    pub fn config(&self, check: Check) -> Arc<ClientConfig> {
+        match check {
+            Check::Nothing => self.unchecked.clone(),
+            Check::Authority => self.by_authority.clone(),
+            Check::HostName => self.by_host_name.clone(),
+        }
+    }
+}
+
+/// A host's name as TLS has it.
+pub fn server_name(check: Check, host: &str) -> io::Result<ServerName<'static>> {
+    match ServerName::try_from(host.to_owned()) {
+        Ok(name) => Ok(name),
+        Err(_) if check == Check::HostName => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate can have that name"))
+        }
+        // Nobody compares it.
+        Err(_) => Ok(ServerName::from(IpAddr::from([0, 0, 0, 0]))),
+    }
+}
+
+/// Why the files cannot be used. Always the operator's to mend.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsFileError {
+    #[error("{}: {what}", path.display())]
+    File { path: PathBuf, what: String },
+    #[error("{0}")]
+    Setting(String),
+}
+
+fn wrong(path: &Path, what: impl std::fmt::Display) -> TlsFileError {
+    TlsFileError::File { path: path.to_path_buf(), what: what.to_string() }
+}
+
+fn setting(name: &str, what: impl std::fmt::Display) -> TlsFileError {
+    TlsFileError::Setting(format!("{name}: {what}"))
+}
+
+/// Reads all that the configuration needs; `folder` is where it lies itself.
+pub fn read(config: &Config, folder: &Path) -> Result<TlsFiles, TlsFileError> {
+    let tls = &config.tls;
+    let files = Reader { tls, folder, provider: Arc::new(provider(tls)?), versions: versions(tls) };
+    let server = if tls.enabled { Some(files.server_side()?) } else { None };
+    let backend = Peer { prefix: "backend", files: &tls.backend, alpn: Some(ALPN) };
+    let client = files.towards(&backend, &config.nodes.iter().map(|node| node.ssl_mode).collect::<Vec<_>>())?;
+    let modes = config.cache.store().map(|_| tls.store_mode);
+    let store = files.towards(&Peer { prefix: "memqcache", files: &tls.store, alpn: None }, modes.as_slice())?;
+    Ok(TlsFiles { server, client, store })
+}
+
+/// What rustls computes with: its choice, cut down to what the configuration allows.
+fn provider(tls: &TlsConfig) -> Result<CryptoProvider, TlsFileError> {
+    let mut provider = ring::default_provider();
+    let (mut chosen, rest): (Vec<_>, Vec<_>) = provider.cipher_suites.into_iter().partition(|suite| suite.tls13().is_some());
+    let known: Vec<&str> = SUITES.iter().map(|(_, name)| *name).collect();
+    for at in suites(&tls.ciphers, &known) {
+        chosen.extend(rest.iter().find(|suite| suite.suite() == SUITES[at].0));
+    }
+    if tls.min_version == TlsVersion::V1_2 && chosen.iter().all(|suite| suite.tls13().is_some()) {
+        let names = known.join(", ");
+        return Err(setting("ssl_ciphers", format!("\"{}\" names none of the suites there are ({names})", tls.ciphers)));
+    }
+    provider.cipher_suites = chosen;
+    let mut groups = Vec::new();
+    for name in tls.curves.split(':').map(str::trim) {
+        groups.push(match name.to_ascii_lowercase().as_str() {
+            "x25519" => ring::kx_group::X25519,
+            "prime256v1" | "secp256r1" | "p-256" => ring::kx_group::SECP256R1,
+            "secp384r1" | "p-384" => ring::kx_group::SECP384R1,
+            _ => return Err(setting("ssl_ecdh_curve", format!("\"{name}\" is none of X25519, prime256v1, secp384r1"))),
+        });
+    }
+    // The default of files that never thought of it.
+    if tls.curves != "prime256v1" {
+        provider.kx_groups = groups;
+    }
+    Ok(provider)
+}
+
+fn versions(tls: &TlsConfig) -> &'static [&'static SupportedProtocolVersion] {
+    const BOTH: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
+    const NEWEST: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
+    match tls.min_version {
+        TlsVersion::V1_2 => BOTH,
+        TlsVersion::V1_3 => NEWEST,
+    }
+}
+
+/// Reads files with one configuration.
+struct Reader<'a> {
+    tls: &'a TlsConfig,
+    folder: &'a Path,
+    provider: Arc<CryptoProvider>,
+    versions: &'static [&'static SupportedProtocolVersion],
+}
+
+impl Reader<'_> {
+    fn server_side(&self) -> Result<ServerSide, TlsFileError> {
+        let tls = self.tls;
+        let (Some(cert), Some(key)) = (&tls.cert, &tls.key) else {
+            return Err(setting("ssl", "\"ssl_cert\" and \"ssl_key\" must be set"));
+        };
+        let own = self.certified(cert, key)?;
+        let end_point = own.cert.first().and_then(certificate::end_point);
+        let builder = ServerConfig::builder_with_provider(self.provider.clone()).with_protocol_versions(self.versions);
+        let builder = builder.map_err(|cause| setting("ssl_min_protocol_version", cause))?;
+        let trusted = self.trusted(&[&tls.ca_cert], tls.ca_cert_dir.as_deref())?;
+        let builder = if trusted.is_empty() {
+            builder.with_no_client_auth()
+        } else {
+            let roots = Arc::new(store(&trusted)?);
+            let lists = self.revocations(tls.crl_file.as_deref())?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone());
+            // Whether one is needed is decided by the rules of pool_hba.conf.
+            let verifier = verifier.with_crls(lists).enforce_revocation_expiration().allow_unauthenticated().build();
+            builder.with_client_cert_verifier(verifier.map_err(|cause| setting("ssl_ca_cert", cause))?)
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
+        config.ignore_client_order = tls.prefer_server_ciphers;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        // As PostgreSQL: a resumed session would outlive what a reload of these files says.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(ServerSide { config: Arc::new(config), end_point })
+    }
+
+    /// `None` if no connection of these modes is encrypted.
+    fn towards(&self, peer: &Peer<'_>, modes: &[SslMode]) -> Result<Option<ClientSide>, TlsFileError> {
+        let prefix = peer.prefix;
+        if modes.iter().all(|mode| plan(*mode, self.tls.enabled, false, false).attempts == [Attempt::Plain]) {
+            return Ok(None);
+        }
+        let side = self.client_side(peer)?;
+        if !side.has_authorities && modes.iter().any(|mode| matches!(mode, SslMode::VerifyCa | SslMode::VerifyFull)) {
+            let what = format!("verify-ca and verify-full need {prefix}_sslrootcert or ssl_ca_cert");
+            return Err(setting(&format!("{prefix}_sslmode"), what));
+        }
+        Ok(Some(side))
+    }
+
+    fn client_side(&self, peer: &Peer<'_>) -> Result<ClientSide, TlsFileError> {
+        let (tls, Peer { prefix, files, alpn }) = (self.tls, peer);
+        let trusted = match &files.root_cert {
+            Some(path) if path.as_os_str() == NO_AUTHORITIES => Vec::new(),
+            Some(_) => self.trusted(&[&files.root_cert], None)?,
+            None => self.trusted(&[&tls.ca_cert], tls.ca_cert_dir.as_deref())?,
+        };
+        let authorities = if trusted.is_empty() {
+            None
+        } else {
+            let roots = Arc::new(store(&trusted)?);
+            let lists = self.revocations(files.crl_file.as_deref())?;
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots, self.provider.clone());
+            let verifier = verifier.with_crls(lists).enforce_revocation_expiration().build();
+            let verifier = verifier.map_err(|cause| setting(&format!("{prefix}_sslrootcert"), cause))?;
+            Some(Arc::new(Authorities { verifier, trusted }))
+        };
+        let own = match (&files.cert, &files.key) {
+            (Some(cert), Some(key)) => Some(Arc::new(SingleCertAndKey::from(self.certified(cert, key)?))),
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => {
+                let what = format!("must be set together with {prefix}_sslkey");
+                return Err(setting(&format!("{prefix}_sslcert"), what));
+            }
+        };
+        let config = |check| -> Result<Arc<ClientConfig>, TlsFileError> {
+            let builder = ClientConfig::builder_with_provider(self.provider.clone()).with_protocol_versions(self.versions);
+            let builder = builder.map_err(|cause| setting("ssl_min_protocol_version", cause))?;
+            let checker = Checker { check, authorities: authorities.clone(), provider: self.provider.clone() };
+            let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(checker));
+            let mut config = match &own {
+                Some(own) => builder.with_client_cert_resolver(own.clone()),
+                None => builder.with_no_client_auth(),
+            };
+            config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+            config.resumption = Resumption::disabled();
+            Ok(Arc::new(config))
+        };
+        Ok(ClientSide {
+            unchecked: config(Check::Nothing)?,
+            by_authority: config(Check::Authority)?,
+            by_host_name: config(Check::HostName)?,
+            has_authorities: authorities.is_some(),
+        })
+    }
+
+    fn path(&self, name: &Path) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// A certificate with its chain and its key.
+    fn certified(&self, cert: &Path, key: &Path) -> Result<CertifiedKey, TlsFileError> {
+        let (cert, key) = (self.path(cert), self.path(key));
+        let chain = certificates(&cert)?;
+        let private = self.private_key(&key)?;
+        let signer = self.provider.key_provider.load_private_key(private).map_err(|cause| wrong(&key, cause))?;
+        let certified = CertifiedKey::new(chain, signer);
+        match certified.keys_match() {
+            Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+                Err(wrong(&key, format!("is not the key of the certificate in {}", cert.display())))
+            }
+            // Certificates of version 1 cannot be compared; what is wrong with one shows at the first handshake.
+            Ok(()) | Err(_) => Ok(certified),
+        }
+    }
+
+    fn private_key(&self, path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+        let found = std::fs::metadata(path).map_err(|cause| wrong(path, cause))?;
+        // Source: `check_ssl_key_file_permissions` in PostgreSQL's be-secure-common.c.
+        let forbidden = if found.uid() == 0 { 0o037 } else { 0o077 };
+        if found.mode() & forbidden != 0 {
+            let text = "private key has group or world access; it must have permissions u=rw (0600) or less if owned by \
+                        another user than root, or u=rw,g=r (0640) or less if owned by root";
+            return Err(wrong(path, text));
+        }
+        let text = Zeroizing::new(std::fs::read(path).map_err(|cause| wrong(path, cause))?);
+        let has = |mark: &str| text.windows(mark.len()).any(|window| window == mark.as_bytes());
+        if has("Proc-Type: 4,ENCRYPTED") {
+            return Err(wrong(path, "is encrypted in OpenSSL's old format; convert it with \"openssl pkcs8 -topk8\""));
+        }
+        if has("BEGIN ENCRYPTED PRIVATE KEY") {
+            return self.decrypt(path, &text);
+        }
+        PrivateKeyDer::from_pem_slice(&text).map_err(|cause| wrong(path, format!("holds no private key: {cause}")))
+    }
+
+    fn decrypt(&self, path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+        let command = &self.tls.passphrase_command;
+        if command.is_empty() {
+            return Err(wrong(path, "is encrypted and ssl_passphrase_command is not set"));
+        }
+        let text = std::str::from_utf8(text).map_err(|cause| wrong(path, cause))?;
+        let (_, document) = pkcs8::SecretDocument::from_pem(text).map_err(|cause| wrong(path, cause))?;
+        let sealed = EncryptedPrivateKeyInfo::try_from(document.as_bytes()).map_err(|cause| wrong(path, cause))?;
+        let phrase = passphrase(command)?;
+        let opened =
+            sealed.decrypt(&*phrase).map_err(|_| wrong(path, "cannot be decrypted with what ssl_passphrase_command printed"))?;
+        Ok(PrivatePkcs8KeyDer::from(opened.as_bytes().to_vec()).into())
+    }
+
+    /// Certificates of authorities; none if no file is named.
+    fn trusted(&self, files: &[&Option<PathBuf>], folder: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+        let mut trusted = Vec::new();
+        for file in files.iter().filter_map(|file| file.as_deref()) {
+            trusted.extend(certificates(&self.path(file))?);
+        }
+        if let Some(folder) = folder {
+            let folder = self.path(folder);
+            for entry in std::fs::read_dir(&folder).map_err(|cause| wrong(&folder, cause))? {
+                let path = entry.map_err(|cause| wrong(&folder, cause))?.path();
+                // OpenSSL's folders have lists, notes and links to nothing beside the certificates.
+                if path.is_file() {
+                    trusted.extend(certificates(&path).unwrap_or_default());
+                }
+            }
+            if trusted.is_empty() {
+                return Err(wrong(&folder, "no file in it holds a certificate"));
+            }
+        }
+        Ok(trusted)
+    }
+
+    fn revocations(&self, file: Option<&Path>) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsFileError> {
+        let Some(file) = file else { return Ok(Vec::new()) };
+        let path = self.path(file);
+        let text = std::fs::read(&path).map_err(|cause| wrong(&path, cause))?;
+        let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&text).collect();
+        match lists {
+            Ok(lists) if lists.is_empty() => Err(wrong(&path, "holds no revocation list")),
+            Ok(lists) => Ok(lists),
+            Err(cause) => Err(wrong(&path, cause)),
+        }
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    let text = std::fs::read(path).map_err(|cause| wrong(path, cause))?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    match all {
+        Ok(all) if all.is_empty() => Err(wrong(path, "holds no certificate")),
+        Ok(all) => Ok(all),
+        Err(cause) => Err(wrong(path, cause)),
+    }
+}
+
+fn store(trusted: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsFileError> {
+    let mut store = RootCertStore::empty();
+    let (added, _) = store.add_parsable_certificates(trusted.iter().cloned());
+    // A server's own certificate of version 1 is no authority, but may be trusted by itself.
+    if added == 0 {
+        return Err(setting("ssl_ca_cert", "no certificate in the named files can be an authority"));
+    }
+    Ok(store)
+}
+
+/// What the command prints, without the end of its line. Source: `run_ssl_passphrase_command` in PostgreSQL's be-secure-common.c.
+fn passphrase(command: &str) -> Result<Zeroizing<Vec<u8>>, TlsFileError> {
+    let failed = |what: String| setting("ssl_passphrase_command", what);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &with_prompt(command)]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = shell.spawn().map_err(|cause| failed(cause.to_string()))?;
+    let Some(mut stdout) = child.stdout.take() else { return Err(failed("it has no output".into())) };
+    let (sender, receiver) = mpsc::channel();
+    // A command that hangs must not hold up signals for ever; its thread ends with it.
+    std::thread::spawn(move || {
+        let mut said = Zeroizing::new(Vec::with_capacity(1024));
+        let read = stdout.by_ref().take(1024).read_to_end(&mut said);
+        // Nobody waits any more.
+        let _ = sender.send(read.map(|_| said));
+    });
+    let Ok(said) = receiver.recv_timeout(PASSPHRASE_LIMIT) else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(failed(format!("it printed nothing within {} s", PASSPHRASE_LIMIT.as_secs())));
+    };
+    let status = child.wait().map_err(|cause| failed(cause.to_string()))?;
+    if !status.success() {
+        return Err(failed(format!("it failed: {status}")));
+    }
+    let mut said = said.map_err(|cause| failed(cause.to_string()))?;
+    let end = said.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(said.len());
+    said.truncate(end);
+    Ok(said)
+}
+
+fn with_prompt(command: &str) -> String {
+    let mut out = String::new();
+    let mut rest = command;
+    while let Some((before, after)) = rest.split_once('%') {
+        out.push_str(before);
+        rest = match after.chars().next() {
+            Some('p') => {
+                out.push_str("Enter PEM pass phrase:");
+                &after[1..]
+            }
+            Some('%') => {
+                out.push('%');
+                &after[1..]
+            }
+            _ => {
+                out.push('%');
+                after
+            }
+        };
+    }
+    out + rest
+}
