@@ -1,7 +1,7 @@
 //! SQL text: what the parser says of it, and that texts with one skeleton say the same.
 
 use weir_sql::facts;
-use weir_sql::facts::{Effect, Facts, Leaves};
+use weir_sql::facts::{Effect, Facts, StateKinds};
 use weir_sql::skeleton::skeleton;
 
 /// Two sets of literals for the skeleton's placeholders: integer, string, decimal.
@@ -34,7 +34,7 @@ pub fn run(bytes: &[u8]) {
 /// What a refused text may keep is guessed from its words, also from those inside strings, and may differ.
 fn without_guess(mut facts: Facts) -> Facts {
     if facts.effect == Effect::Refused {
-        facts.keeps = Leaves::NONE;
+        facts.keeps = StateKinds::NONE;
     }
     facts
 }

@@ -6,7 +6,7 @@
 //! or, where several Weirs share the store, a position of the primary's log (`Proof`).
 
 mod admission;
-mod doorkeeper;
+mod lookup_policy;
 mod follow;
 mod kept;
 mod proof;
@@ -16,7 +16,7 @@ mod text;
 mod versions;
 
 pub use admission::{Admission, Price};
-pub use doorkeeper::{Doorkeeper, Seen};
+pub use lookup_policy::{LookupPolicy, Seen};
 pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
 pub use kept::{Kept, Why};
 pub use proof::{Proof, Proving};

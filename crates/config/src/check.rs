@@ -171,9 +171,9 @@ fn check_weights(findings: &mut Findings<'_>) {
 }
 
 fn check_limits(findings: &mut Findings<'_>) {
-    let (size, limit) = (findings.config.pool.size, findings.config.links_per_node_max());
+    let (size, limit) = (findings.config.pool.size, findings.config.conns_per_node_max());
     if size > limit {
-        let which = match findings.config.limits.links_per_node {
+        let which = match findings.config.limits.conns_per_node {
             0 => "num_init_children * max_pool",
             _ => "max_server_connections_per_node",
         };

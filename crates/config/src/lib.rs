@@ -154,8 +154,8 @@ impl Config {
     }
 
     /// Server connections that may be open to one node, over all users and databases.
-    pub fn links_per_node_max(&self) -> u32 {
-        match self.limits.links_per_node {
+    pub fn conns_per_node_max(&self) -> u32 {
+        match self.limits.conns_per_node {
             0 => self.pool.num_init_children.saturating_mul(self.pool.max_pool),
             max => max,
         }

@@ -21,8 +21,8 @@ pub struct Limits {
     pub idle_ms: u64,
     pub clients_per_user: u32,
     pub clients_per_database: u32,
-    pub links_per_user: u32,
-    pub links_per_database: u32,
+    pub conns_per_user: u32,
+    pub conns_per_database: u32,
 }
 
 /// Stores one value.
@@ -43,8 +43,8 @@ const OVERRIDABLE: &[(&str, Setter)] = &[
     ("client_idle_limit", |l, v| l.idle_ms = v.millis()),
     ("max_client_connections_per_user", |l, v| l.clients_per_user = v.count()),
     ("max_client_connections_per_database", |l, v| l.clients_per_database = v.count()),
-    ("max_user_connections", |l, v| l.links_per_user = v.count()),
-    ("max_db_connections", |l, v| l.links_per_database = v.count()),
+    ("max_user_connections", |l, v| l.conns_per_user = v.count()),
+    ("max_db_connections", |l, v| l.conns_per_database = v.count()),
 ];
 
 /// What is wrong with the list; always the operator's fault.
@@ -145,8 +145,8 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
         idle_ms: config.client_idle_limit_ms,
         clients_per_user: base.clients_per_user,
         clients_per_database: base.clients_per_database,
-        links_per_user: base.links_per_user,
-        links_per_database: base.links_per_database,
+        conns_per_user: base.conns_per_user,
+        conns_per_database: base.conns_per_database,
     };
     if let Some(entry) = config.databases.get(database) {
         limits.mode = entry.mode.unwrap_or(limits.mode);

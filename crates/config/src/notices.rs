@@ -57,13 +57,13 @@ impl Config {
     /// A warning if the system lets this process have no more than `limit` files open, and all clients and server connections need more.
     pub fn descriptors_notice(&self, limit: u64) -> Option<String> {
         let clients = u64::from(self.pool.max_clients);
-        let each = u64::from(self.links_per_node_max());
-        let links =
-            (each * self.nodes.len() as u64).min(if self.limits.links == 0 { u64::MAX } else { self.limits.links.into() });
-        let needed = clients + links + DESCRIPTORS_OF_OURS;
+        let each = u64::from(self.conns_per_node_max());
+        let conns =
+            (each * self.nodes.len() as u64).min(if self.limits.conns == 0 { u64::MAX } else { self.limits.conns.into() });
+        let needed = clients + conns + DESCRIPTORS_OF_OURS;
         (needed > limit).then(|| {
             format!(
-                "the limit of open files (ulimit -n, LimitNOFILE) is {limit}, but max_client_connections = {clients} and up to {links} \
+                "the limit of open files (ulimit -n, LimitNOFILE) is {limit}, but max_client_connections = {clients} and up to {conns} \
                  server connections need {needed}: raise the limit, or lower max_client_connections"
             )
         })

@@ -173,7 +173,7 @@ impl Problem {
 
 /// Removes `.` and `..` by their names, so that two spellings of one file are seen as a cycle.
 ///
-/// For comparing only: behind a symbolic link the name would be of another file.
+/// For comparing only: behind a symbolic server connection the name would be of another file.
 fn tidy(path: &Path) -> PathBuf {
     let mut tidy = PathBuf::new();
     for component in path.components() {

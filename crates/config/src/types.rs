@@ -253,13 +253,13 @@ pub struct LimitConfig {
     /// Clients from one address.
     pub clients_per_address: u32,
     /// Server connections in all.
-    pub links: u32,
-    /// Server connections to one node; see [`Config::links_per_node_max`](super::Config::links_per_node_max).
-    pub links_per_node: u32,
+    pub conns: u32,
+    /// Server connections to one node; see [`Config::conns_per_node_max`](super::Config::conns_per_node_max).
+    pub conns_per_node: u32,
     /// Server connections of one user to one node.
-    pub links_per_user: u32,
+    pub conns_per_user: u32,
     /// Server connections of one database, as clients call it, to one node.
-    pub links_per_database: u32,
+    pub conns_per_database: u32,
     /// Server connections kept open for a user and database on a node.
     pub pool_min: u32,
     /// Server connections beyond the pool's size.

@@ -135,7 +135,7 @@ fn the_defaults_are_those_of_pgpool() {
     assert_eq!(config.auth.passwd_file.as_deref(), Some(Path::new("pool_passwd")));
     let pool = &config.pool;
     assert_eq!((pool.mode, pool.size, pool.num_init_children, pool.max_pool), (PoolMode::Transaction, 32, 32, 4));
-    assert_eq!(config.links_per_node_max(), 128);
+    assert_eq!(config.conns_per_node_max(), 128);
     assert_eq!((pool.wait_timeout_ms, pool.server_idle_timeout_ms), (120_000, 600_000));
     assert_eq!((pool.prepared_max, pool.max_clients, pool.connection_life_time_ms), (500, 10_000, 0));
     assert_eq!(pool.reset_query_list, ["ABORT", "DISCARD ALL"]);

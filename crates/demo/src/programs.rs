@@ -53,7 +53,7 @@ impl Programs {
     pub fn in_folder(bin: impl Into<PathBuf>) -> Result<Programs> {
         let bin = bin.into();
         ensure!(has_programs(&bin), "no initdb and postgres in {}; {MISSING}", bin.display());
-        // Links are followed because `initdb` looks for its share folder beside the real file.
+        // Conns are followed because `initdb` looks for its share folder beside the real file.
         let bin = bin.canonicalize()?;
         let output = Command::new(bin.join("postgres")).arg("--version").output();
         let output = output.with_context(|| format!("cannot run {}/postgres", bin.display()))?;

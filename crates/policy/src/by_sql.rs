@@ -1,10 +1,10 @@
-//! Statements a session prepared by SQL (`PREPARE name AS ...`): they live with the session and are brought to whatever link it gets.
+//! Statements a session prepared by SQL (`PREPARE name AS ...`): they live with the session and are brought to whatever server connection it gets.
 //!
-//! A link holds those of one session at a time, as one shared set, so that "the link has them already" compares two pointers.
+//! A server connection holds those of one session at a time, as one shared set, so that "the server connection has them already" compares two pointers.
 
 use crate::settings::Settings;
 use std::sync::Arc;
-use weir_sql::facts::Leaves;
+use weir_sql::facts::StateKinds;
 use weir_wire::write::identifier;
 
 /// One of them.
@@ -18,8 +18,8 @@ pub struct Entry {
     /// The query that it prepares; none: it is not known well enough for an `EXECUTE` to go by it.
     pub query: Option<Box<str>>,
     /// What it leaves when it is executed.
-    pub later: Leaves,
-    /// Only the link it was made on can have it: it may be about a temporary object, or of a role that may be dropped before the
+    pub later: StateKinds,
+    /// Only the server connection it was made on can have it: it may be about a temporary object, or of a role that may be dropped before the
     /// session ends.
     pub is_bound: bool,
 }
@@ -45,8 +45,8 @@ impl BySql {
     }
 
     /// What an `EXECUTE` of any of them may leave.
-    pub fn later(&self) -> Leaves {
-        self.entries.iter().fold(Leaves::NONE, |all, entry| all.and(entry.later))
+    pub fn later(&self) -> StateKinds {
+        self.entries.iter().fold(StateKinds::NONE, |all, entry| all.and(entry.later))
     }
 
     /// The same without one of them.
@@ -79,7 +79,7 @@ impl BySql {
         BySql { entries }
     }
 
-    /// The queries that bring a link that has `self` and the settings `now` to `wanted`, each to be sent by itself.
+    /// The queries that bring a server connection that has `self` and the settings `now` to `wanted`, each to be sent by itself.
     pub fn change_to(&self, wanted: &BySql, now: &Arc<Settings>) -> Vec<Change> {
         let mut changes = Vec::new();
         let has = |all: &BySql, entry: &Arc<Entry>| all.entries.iter().any(|other| Arc::ptr_eq(other, entry));
@@ -120,7 +120,7 @@ mod tests {
         had.of_list(listed, |name, text| {
             let is_bound = name == "bound";
             let query = text.strip_prefix("prepare ").map(Box::from);
-            Entry { name, text, settings: settings.clone(), query, later: Leaves::NONE, is_bound }
+            Entry { name, text, settings: settings.clone(), query, later: StateKinds::NONE, is_bound }
         })
     }
 

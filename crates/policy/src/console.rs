@@ -165,7 +165,7 @@ pub fn settings() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// What `SET name = value` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum ReadPreference {
     /// A parameter, and its value in the form of `pgpool.conf`.
     Parameter(&'static str, String),
     /// A name that is none of PgBouncer's.
@@ -175,14 +175,14 @@ pub enum Wish {
 }
 
 /// Reads a setting in PgBouncer's names and units, where a plain number of a time counts seconds. A value with a unit is ours.
-pub fn wish(name: &str, value: &str) -> Wish {
+pub fn wish(name: &str, value: &str) -> ReadPreference {
     if let Some((_, ours)) = MORE_SETTINGS.into_iter().find(|(theirs, _)| *theirs == name) {
-        return Wish::Parameter(ours, value.to_string());
+        return ReadPreference::Parameter(ours, value.to_string());
     }
     match import::meaning_of(name) {
-        Some(Meaning::Is(ours, form)) => Wish::Parameter(ours, bare(&form(value))),
-        Some(Meaning::Nothing(why)) if params::find(name).is_none() => Wish::Nothing(why),
-        Some(Meaning::Nothing(_)) | None => Wish::Own,
+        Some(Meaning::Is(ours, form)) => ReadPreference::Parameter(ours, bare(&form(value))),
+        Some(Meaning::Nothing(why)) if params::find(name).is_none() => ReadPreference::Nothing(why),
+        Some(Meaning::Nothing(_)) | None => ReadPreference::Own,
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_value_is_read_and_shown_in_pgbouncers_units() {
-        let is = |name, value: &str| Wish::Parameter(name, value.to_string());
+        let is = |name, value: &str| ReadPreference::Parameter(name, value.to_string());
         for (name, value, expected) in [
             ("query_timeout", "30", is("query_timeout", "30s")),
             ("query_timeout", "0.5", is("query_timeout", "500ms")),
@@ -267,11 +267,11 @@ mod tests {
             ("max_client_conn", "7", is("max_client_connections", "7")),
             ("listen_addr", "a,b", is("listen_addresses", "a,b")),
             ("server_reset_query", "SELECT 'x'", is("reset_query_list", "ABORT; SELECT 'x'")),
-            ("connection_life_time", "7", Wish::Own),
+            ("connection_life_time", "7", ReadPreference::Own),
         ] {
             assert_eq!(wish(name, value), expected, "{name} = {value}");
         }
-        assert!(matches!(wish("server_round_robin", "1"), Wish::Nothing(why) if why.contains("used last")));
+        assert!(matches!(wish("server_round_robin", "1"), ReadPreference::Nothing(why) if why.contains("used last")));
         let shown = |name: &str, raw: &str| shown(params::find(name).expect("a parameter"), raw);
         assert_eq!([shown("query_timeout", "1min"), shown("query_timeout", "1500ms")], ["60", "1.5"]);
         assert_eq!([shown("pool_wait_timeout", "2min"), shown("pool_size", "7")], ["120", "7"]);

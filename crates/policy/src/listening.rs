@@ -1,9 +1,9 @@
 //! What a session listens to (`LISTEN`), and which of two connections its notifications are taken from.
 //!
-//! LISTEN runs on the link the session has at that moment, so that transactions, savepoints and functions mean what they mean. When the
+//! LISTEN runs on the server connection the session has at that moment, so that transactions, savepoints and functions mean what they mean. When the
 //! server says what it listens to there, that is moved: a connection shared by many sessions (the hub) listens to the same, then
-//! the link sends a mark through the server's queue of notifications and stops listening. The queue has one order for all, so what comes
-//! before the mark is taken from the link and what comes after it from the hub: nothing is lost, and nothing comes twice.
+//! the server connection sends a mark through the server's queue of notifications and stops listening. The queue has one order for all, so what comes
+//! before the mark is taken from the server connection and what comes after it from the hub: nothing is lost, and nothing comes twice.
 //!
 //! No IO: in go answers and notifications, out come what to send and what to pass on.
 
@@ -20,16 +20,16 @@ pub type Mark = u64;
 pub struct Listening {
     /// Taken from the hub.
     active: Channels,
-    /// What its link listened to when it was last asked.
-    on_link: Channels,
+    /// What its server connection listened to when it was last asked.
+    on_conn: Channels,
     moving: Option<Move>,
-    /// The link has been told to listen to all of it, for a statement that may look at it or end it.
+    /// The server connection has been told to listen to all of it, for a statement that may look at it or end it.
     is_brought: bool,
     fence: Fence,
     last_mark: Mark,
 }
 
-/// Channels on their way from the link to the hub.
+/// Channels on their way from the server connection to the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Move {
     channels: Channels,
@@ -55,7 +55,7 @@ enum Fence {
     Closing { before: Option<Mark>, is_seen: bool, after: Mark },
 }
 
-/// What to do on a link at rest.
+/// What to do on a server connection at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Nothing,
@@ -85,14 +85,14 @@ pub enum Verdict {
     DeliverOwn,
     /// The end of a transaction may be told now.
     Release,
-    /// Something on the link comes first: look at this again later.
+    /// Something on the server connection comes first: look at this again later.
     Wait,
 }
 
 impl Listening {
     /// Nothing is listened to, or about to be.
     pub fn is_empty(&self) -> bool {
-        self.active.is_empty() && self.on_link.is_empty() && self.moving.is_none() && self.fence == Fence::None
+        self.active.is_empty() && self.on_conn.is_empty() && self.moving.is_none() && self.fence == Fence::None
     }
 
     /// What the hub must listen to for this session.
@@ -108,15 +108,15 @@ impl Listening {
         self.active.iter().chain(marked).cloned().collect()
     }
 
-    /// What its link listens to, as the server says.
-    pub fn on_answer(&mut self, on_link: Channels) {
+    /// What its server connection listens to, as the server says.
+    pub fn on_answer(&mut self, on_conn: Channels) {
         if std::mem::take(&mut self.is_brought) {
-            self.active.retain(|channel| on_link.contains(channel));
+            self.active.retain(|channel| on_conn.contains(channel));
             if let Some(moving) = &mut self.moving {
-                moving.channels.retain(|channel| on_link.contains(channel));
+                moving.channels.retain(|channel| on_conn.contains(channel));
             }
         }
-        self.on_link = on_link;
+        self.on_conn = on_conn;
         self.plan();
     }
 
@@ -125,16 +125,16 @@ impl Listening {
         if matches!(&self.moving, Some(Move { stage: Stage::Marked { .. }, .. })) {
             return;
         }
-        let channels: Channels = self.on_link.difference(&self.active).cloned().collect();
+        let channels: Channels = self.on_conn.difference(&self.active).cloned().collect();
         self.moving = (!channels.is_empty()).then_some(Move { channels, stage: Stage::Subscribing });
     }
 
-    /// What to do now that the link is at rest. `hub_has`: whether the hub listens to a channel.
+    /// What to do now that the server connection is at rest. `hub_has`: whether the hub listens to a channel.
     pub fn step(&mut self, hub_has: impl Fn(&[u8]) -> bool) -> Step {
-        if self.on_link.is_empty() {
+        if self.on_conn.is_empty() {
             return Step::Nothing;
         }
-        let is_moved = self.on_link.is_subset(&self.moved());
+        let is_moved = self.on_conn.is_subset(&self.moved());
         let step = match &mut self.moving {
             Some(Move { channels, stage: stage @ Stage::Subscribing }) => {
                 if !channels.iter().all(|channel| hub_has(channel)) {
@@ -147,13 +147,13 @@ impl Listening {
             _ if is_moved => Step::Unlisten,
             _ => return Step::Nothing,
         };
-        self.on_link.clear();
+        self.on_conn.clear();
         self.is_brought = false;
         step
     }
 
-    /// True if a notification that came on the link is passed on. `mark`: it is one of this session's marks.
-    pub fn on_link(&mut self, channel: &[u8], mark: Option<Mark>) -> bool {
+    /// True if a notification that came on the server connection is passed on. `mark`: it is one of this session's marks.
+    pub fn on_conn(&mut self, channel: &[u8], mark: Option<Mark>) -> bool {
         if let Some(mark) = mark {
             if let Some(Move { stage: Stage::Marked { mark: awaited, seen_on_link, .. }, .. }) = &mut self.moving {
                 *seen_on_link |= *awaited == mark;
@@ -166,18 +166,18 @@ impl Listening {
         !self.active.contains(channel) && !self.moving.as_ref().is_some_and(is_past_mark)
     }
 
-    /// The link listens to nothing any more, or is gone: no mark comes there.
-    pub fn link_done(&mut self) {
+    /// The server connection listens to nothing any more, or is gone: no mark comes there.
+    pub fn conn_done(&mut self) {
         if let Some(Move { stage: Stage::Marked { seen_on_link, .. }, .. }) = &mut self.moving {
             *seen_on_link = true;
         }
         self.finish();
     }
 
-    /// Forgets what a link had that is gone.
-    pub fn link_lost(&mut self) {
-        self.link_done();
-        self.on_link.clear();
+    /// Forgets what a server connection had that is gone.
+    pub fn conn_lost(&mut self) {
+        self.conn_done();
+        self.on_conn.clear();
         self.is_brought = false;
         self.plan();
     }
@@ -250,7 +250,7 @@ impl Listening {
         }
     }
 
-    /// What a link must be told to listen to before a statement that may look at it or end it. `None`: it has been, or there is nothing.
+    /// What a server connection must be told to listen to before a statement that may look at it or end it. `None`: it has been, or there is nothing.
     pub fn bring(&mut self) -> Option<Channels> {
         let moved = self.moved();
         if self.is_brought || moved.is_empty() {
@@ -290,14 +290,14 @@ impl Listening {
         matches!(self.fence, Fence::Closing { .. })
     }
 
-    /// The fence comes to nothing: its link is gone.
+    /// The fence comes to nothing: its server connection is gone.
     pub fn drop_fence(&mut self) {
         self.fence = Fence::None;
     }
 
-    /// Moved or not, something is on its way from a link to the hub.
+    /// Moved or not, something is on its way from a server connection to the hub.
     pub fn is_moving(&self) -> bool {
-        self.moving.is_some() || !self.on_link.is_empty()
+        self.moving.is_some() || !self.on_conn.is_empty()
     }
 }
 
@@ -325,7 +325,7 @@ mod tests {
         let mut listening = Listening::default();
         listening.on_answer(channels(names));
         let Step::Mark(mark) = listening.step(|_| true) else { panic!("{listening:?}") };
-        assert!(!listening.on_link(b"mark", Some(mark)));
+        assert!(!listening.on_conn(b"mark", Some(mark)));
         assert_eq!(listening.on_event(Event::Mark(mark)), Verdict::Drop);
         assert_eq!(listening.moved(), channels(names));
         assert!(!listening.is_moving());
@@ -338,16 +338,16 @@ mod tests {
         listening.on_answer(channels(&["a"]));
         assert_eq!(listening.wanted(), channels(&["a"]));
         assert_eq!(listening.step(|_| false), Step::Nothing);
-        assert!(listening.on_link(b"a", None));
+        assert!(listening.on_conn(b"a", None));
         assert_eq!(hears(&mut listening, "a"), Verdict::Drop);
         assert_eq!(listening.step(|_| true), Step::Mark(1));
-        assert!(listening.on_link(b"a", None));
+        assert!(listening.on_conn(b"a", None));
         assert_eq!(hears(&mut listening, "a"), Verdict::Drop);
         assert_eq!(listening.on_event(Event::Mark(1)), Verdict::Drop);
         assert_eq!(hears(&mut listening, "a"), Verdict::Wait, "the link still has some that are older");
-        assert!(listening.on_link(b"a", None));
-        assert!(!listening.on_link(b"mark", Some(1)));
-        assert!(!listening.on_link(b"a", None));
+        assert!(listening.on_conn(b"a", None));
+        assert!(!listening.on_conn(b"mark", Some(1)));
+        assert!(!listening.on_conn(b"a", None));
         assert_eq!(hears(&mut listening, "a"), Verdict::Deliver);
         assert_eq!(listening.step(|_| true), Step::Nothing);
     }
@@ -357,8 +357,8 @@ mod tests {
         let mut listening = Listening::default();
         listening.on_answer(channels(&["a"]));
         assert_eq!(listening.step(|_| true), Step::Mark(1));
-        listening.on_link(b"mark", Some(1));
-        assert!(!listening.on_link(b"a", None));
+        listening.on_conn(b"mark", Some(1));
+        assert!(!listening.on_conn(b"a", None));
         assert_eq!(hears(&mut listening, "a"), Verdict::Drop, "it came on the link");
         listening.on_event(Event::Mark(1));
         assert_eq!(hears(&mut listening, "a"), Verdict::Deliver);
@@ -369,12 +369,12 @@ mod tests {
         let mut listening = moved(&["a", "b"]);
         assert_eq!(listening.bring(), Some(channels(&["a", "b"])));
         assert_eq!(listening.bring(), None);
-        assert!(!listening.on_link(b"a", None), "the hub has it");
+        assert!(!listening.on_conn(b"a", None), "the hub has it");
         listening.on_answer(channels(&["b", "c"]));
         assert_eq!(listening.wanted(), channels(&["b", "c"]));
         assert_eq!(hears(&mut listening, "a"), Verdict::Drop);
         assert_eq!(hears(&mut listening, "b"), Verdict::Deliver);
-        assert!(listening.on_link(b"c", None));
+        assert!(listening.on_conn(b"c", None));
         assert_eq!(listening.step(|_| true), Step::Mark(2));
     }
 
@@ -396,10 +396,10 @@ mod tests {
         let mut listening = Listening::default();
         listening.on_answer(channels(&["a"]));
         assert_eq!(listening.step(|_| true), Step::Mark(1));
-        listening.on_link(b"mark", Some(1));
+        listening.on_conn(b"mark", Some(1));
         listening.on_answer(channels(&["c"]));
         assert_eq!(listening.step(|_| true), Step::Nothing);
-        assert!(listening.on_link(b"c", None));
+        assert!(listening.on_conn(b"c", None));
         listening.on_event(Event::Mark(1));
         assert_eq!(listening.wanted(), channels(&["a", "c"]));
         assert_eq!(listening.step(|_| true), Step::Mark(2));
@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(listening.on_event(Event::Lost), Verdict::Release);
         listening.on_answer(channels(&["b"]));
         listening.step(|_| true);
-        listening.on_link(b"mark", Some(3));
+        listening.on_conn(b"mark", Some(3));
         listening.on_event(Event::Lost);
         assert!(!listening.is_moving());
         assert_eq!(hears(&mut listening, "b"), Verdict::Deliver);

@@ -1,11 +1,11 @@
-//! Who gets a link: hand out, open, make room, or wait. One pool holds the links of one user and database on one node.
+//! Who gets a server connection: hand out, open, make room, or wait. One pool holds the server connections of one user and database on one node.
 
-/// What is known of a pool when a session asks for a link.
+/// What is known of a pool when a session asks for a server connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Links at rest in this pool.
+    /// Conns at rest in this pool.
     pub idle: u32,
-    /// Links of this pool, at rest, in use or being opened.
+    /// Conns of this pool, at rest, in use or being opened.
     pub open: u32,
     /// Sessions waiting for this pool already.
     pub waiting: u32,
@@ -26,7 +26,7 @@ pub enum Grant {
     Wait,
 }
 
-/// How well a link at rest fits a session, worst first.
+/// How well a server connection at rest fits a session, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
     /// It has rested for so long that its server is asked first whether it is there.
@@ -126,37 +126,37 @@ impl Backoff {
     }
 }
 
-/// True if a link that comes back is one too many: a reserve nobody needs any more, or a pool made smaller meanwhile.
+/// True if a server connection that comes back is one too many: a reserve nobody needs any more, or a pool made smaller meanwhile.
 pub fn is_surplus(counts: Counts) -> bool {
     counts.waiting == 0 && counts.open > counts.open_max
 }
 
-/// Links to open so that as many are kept as are wanted.
+/// Conns to open so that as many are kept as are wanted.
 pub fn missing(open: u32, wanted: u32, open_max: u32) -> u32 {
     wanted.min(open_max).saturating_sub(open)
 }
 
-/// Time that a pool waits for room before others' links are closed for it although it has some of its own, or although they would have none.
+/// Time that a pool waits for room before others' server connections are closed for it although it has some of its own, or although they would have none.
 pub const ROOM_PATIENCE_MS: u64 = 50;
 
-/// True if another pool's link is closed to make room for one that lacks a permission. `lacks_open`: links that the latter has; `waited_ms`: how long its
-/// first session has waited; `gives_open`: links that the other has; `is_at_rest`: nobody there waits for the link.
+/// True if another pool's server connection is closed to make room for one that lacks a permission. `lacks_open`: server connections that the latter has; `waited_ms`: how long its
+/// first session has waited; `gives_open`: server connections that the other has; `is_at_rest`: nobody there waits for the server connection.
 ///
-/// A link that is closed costs the login of another. Who has a link gets it back after a statement or two, so that limits which many
+/// A server connection that is closed costs the login of another. Who has a server connection gets it back after a statement or two, so that limits which many
 /// pools share do not turn every statement into a login.
 pub fn makes_room(lacks_open: u32, waited_ms: u64, gives_open: u32, is_at_rest: bool) -> bool {
     let has_none = lacks_open == 0;
     (has_none && (gives_open > 1 || is_at_rest)) || waited_ms >= ROOM_PATIENCE_MS
 }
 
-/// Why a link at rest must not be kept.
+/// Why a server connection at rest must not be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retire {
     Lifetime,
     Idle,
 }
 
-/// Ages in milliseconds; a limit of 0 is none. `jitter` (0 to 255) spreads the ends of links opened together over a tenth of their lifetime.
+/// Ages in milliseconds; a limit of 0 is none. `jitter` (0 to 255) spreads the ends of server connections opened together over a tenth of their lifetime.
 pub fn retire(age_ms: u64, idle_ms: u64, jitter: u8, lifetime_max_ms: u64, idle_max_ms: u64) -> Option<Retire> {
     let lifetime = lifetime_max_ms - lifetime_max_ms / 10 * u64::from(jitter) / 255;
     if lifetime_max_ms > 0 && age_ms >= lifetime {

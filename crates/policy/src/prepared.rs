@@ -1,4 +1,4 @@
-//! Which statements one link has prepared, under our names, what servers say of them, and which must go when there are too many.
+//! Which statements one server connection has prepared, under our names, what servers say of them, and which must go when there are too many.
 
 use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashSet};
@@ -109,7 +109,7 @@ impl Shape {
     }
 }
 
-/// A statement of a link.
+/// A statement of a server connection.
 #[derive(Debug)]
 struct Place {
     /// When it was used last.
@@ -117,7 +117,7 @@ struct Place {
     shape: Shape,
 }
 
-/// The statements of one link.
+/// The statements of one server connection.
 #[derive(Debug, Default)]
 pub struct Known {
     used: HashMap<StatementId, Place>,
@@ -126,7 +126,7 @@ pub struct Known {
     clock: u64,
 }
 
-/// What to do before a statement can be used on a link.
+/// What to do before a statement can be used on a server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// It is there.
@@ -175,7 +175,7 @@ impl Known {
         Need::Parse { evict }
     }
 
-    /// Linear, but only when a link is full and a new statement comes.
+    /// Linear, but only when a server connection is full and a new statement comes.
     fn oldest(&self) -> Option<StatementId> {
         self.used.iter().min_by_key(|(_, place)| place.used).map(|(id, _)| *id)
     }

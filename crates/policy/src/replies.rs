@@ -3,7 +3,7 @@
 //! The order of entries is the order of replies, so each server message is matched with the entry at the front. Entries the
 //! client did not cause (a Parse brought along, settings brought up to date) are eaten.
 //!
-//! Invariant: a link may go to another client only when `is_settled`.
+//! Invariant: a server connection may go to another client only when `is_settled`.
 //! Source: PostgreSQL manual, "Message Flow"; `PostgresMain` and `SocketBackend` in postgres.c.
 
 use std::collections::VecDeque;
@@ -41,12 +41,12 @@ pub enum Expect {
     /// A simple query that brings the session's settings; wholly eaten.
     SettingsOurs,
     /// A simple query that asks what the session left; its rows are read and eaten.
-    InventoryOurs,
+    StateOurs,
     /// A simple query that brings something else; wholly eaten.
     PrepareOurs,
     /// A simple query that brings or removes a statement prepared by SQL; wholly eaten.
     StatementOurs,
-    /// A simple query that ends all listening of the link; wholly eaten.
+    /// A simple query that ends all listening of the server connection; wholly eaten.
     UnlistenOurs,
     /// The client's BEGIN, which it was answered before; wholly eaten.
     BeginOurs,
@@ -60,7 +60,7 @@ impl Expect {
         matches!(
             self,
             Expect::SettingsOurs
-                | Expect::InventoryOurs
+                | Expect::StateOurs
                 | Expect::PrepareOurs
                 | Expect::StatementOurs
                 | Expect::UnlistenOurs
@@ -139,7 +139,7 @@ pub enum Reply {
     Misplaced {
         tag: u8,
     },
-    /// The server said something it was not asked for: it and we no longer agree, the link must go.
+    /// The server said something it was not asked for: it and we no longer agree, the server connection must go.
     Unasked,
 }
 
@@ -166,7 +166,7 @@ pub struct Dropped {
     pub discard: bool,
 }
 
-/// What a client waits for whose link is gone.
+/// What a client waits for whose server connection is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owed {
     /// ReadyForQuerys, each after an error.
@@ -177,7 +177,7 @@ pub struct Owed {
     pub skipping: bool,
 }
 
-/// The replies due on one link.
+/// The replies due on one server connection.
 #[derive(Debug, Default)]
 pub struct Replies {
     ring: VecDeque<Expect>,
@@ -207,7 +207,7 @@ impl Replies {
             | Expect::QueryRefused
             | Expect::FunctionCall
             | Expect::SettingsOurs
-            | Expect::InventoryOurs
+            | Expect::StateOurs
             | Expect::PrepareOurs
             | Expect::StatementOurs
             | Expect::UnlistenOurs
@@ -235,7 +235,7 @@ impl Replies {
         self.ring.push_back(expect);
     }
 
-    /// Nothing is due and no message is half-way: the link is the server's to rest.
+    /// Nothing is due and no message is half-way: the server connection is the server's to rest.
     pub fn is_settled(&self) -> bool {
         self.ring.is_empty() && !self.unsynced && !self.skipping && !self.copying_in
     }
@@ -293,7 +293,7 @@ impl Replies {
         !self.unsynced && !self.skipping && !self.copying_in && self.ring.iter().all(|expect| expect.is_query_of_ours())
     }
 
-    /// Settings are being brought to the link.
+    /// Settings are being brought to the server connection.
     pub fn is_setting(&self) -> bool {
         self.ring.iter().any(|expect| *expect == Expect::SettingsOurs)
     }
@@ -312,7 +312,7 @@ impl Replies {
         self.ring.iter().skip(skip).any(is_work)
     }
 
-    /// What the client still waits for, when the link is gone.
+    /// What the client still waits for, when the server connection is gone.
     pub fn owed(&self) -> Owed {
         let mut readies = 0;
         // Messages of the client's that only a Sync of ours ends: it waits for their answers all the same.
@@ -344,7 +344,7 @@ impl Replies {
                 | Expect::DescribeOurs
                 | Expect::CopyEnd
                 | Expect::SettingsOurs
-                | Expect::InventoryOurs
+                | Expect::StateOurs
                 | Expect::PrepareOurs
                 | Expect::StatementOurs
                 | Expect::UnlistenOurs
@@ -370,7 +370,7 @@ impl Replies {
     fn match_front(&mut self, tag: u8, first: u8) -> Reply {
         let front = self.ring.front().copied();
         match tag {
-            back::DATA_ROW if front == Some(Expect::InventoryOurs) => Reply::Row,
+            back::DATA_ROW if front == Some(Expect::StateOurs) => Reply::Row,
             back::DATA_ROW | back::COPY_DATA => self.pass_or_eat(front),
             back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS => match front {
                 Some(front) if front.is_query_of_ours() && tag != back::NOTIFICATION => Reply::Eat,
@@ -432,7 +432,7 @@ impl Replies {
             Some(Expect::QueryChange) => Whose::ClientChange,
             Some(Expect::SyncOurs) => Whose::Sync,
             Some(Expect::SettingsOurs) => Whose::Settings,
-            Some(Expect::InventoryOurs) => Whose::Inventory,
+            Some(Expect::StateOurs) => Whose::Inventory,
             Some(Expect::PrepareOurs) => Whose::Prepare,
             Some(Expect::StatementOurs) => Whose::Statement,
             Some(Expect::UnlistenOurs) => Whose::Unlisten,
@@ -478,7 +478,7 @@ impl Replies {
             // An error nobody asked for is the server's farewell; let the client have it.
             None => return Reply::Error(Dropped::default()),
             Some(Expect::SettingsOurs) => return Reply::SettingsRefused,
-            Some(Expect::InventoryOurs | Expect::PrepareOurs | Expect::StatementOurs | Expect::UnlistenOurs) => {
+            Some(Expect::StateOurs | Expect::PrepareOurs | Expect::StatementOurs | Expect::UnlistenOurs) => {
                 return Reply::OursRefused;
             }
             Some(Expect::BeginOurs) => return Reply::BeginRefused,

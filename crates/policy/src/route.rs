@@ -6,7 +6,7 @@
 use crate::causal::Nodes;
 use crate::cluster::{ClusterView, NodeIndex};
 use crate::pick::pick_reader;
-use crate::wish::Wish;
+use crate::wish::ReadPreference;
 use weir_catalog::rule::Rule;
 use weir_config::Config;
 use weir_config::redirect::Goal;
@@ -122,7 +122,7 @@ pub struct Ask<'a> {
     pub favourite: Option<NodeIndex>,
     pub statement_level: bool,
     /// Where somebody wants the read to go.
-    pub wish: Option<Wish>,
+    pub wish: Option<ReadPreference>,
     /// The nodes' shares of the reads (`pick::shares`); none: their weights.
     pub shares: &'a [f64],
     /// A standby that lags too much leaves its reads to the one that lags least, not to the primary.
@@ -166,7 +166,7 @@ const SESSION_RULES: &[SessionRule] = &[
     SessionRule { rule: Rule::ReadNoStandby, decide: |ask| Some(primary(ask.view)) },
 ];
 
-/// Chooses the node for a statement of a session that holds no link.
+/// Chooses the node for a statement of a session that holds no server connection.
 pub fn choose(ask: &Ask<'_>) -> Route {
     if ask.class.side == Side::Reader {
         for rule in SESSION_RULES {
@@ -222,7 +222,7 @@ fn favourite(ask: &Ask<'_>) -> Option<Target> {
 }
 
 /// True if reads of a session may go on going to a node: it takes reads, or is the one that somebody wants.
-pub fn may_stay(view: &ClusterView, node: NodeIndex, wish: Option<Wish>) -> bool {
+pub fn may_stay(view: &ClusterView, node: NodeIndex, wish: Option<ReadPreference>) -> bool {
     let is_wanted = || match wish?.goal {
         Goal::Primary => view.primary,
         Goal::Node(wanted) => view.serves(wanted),
@@ -344,7 +344,7 @@ mod tests {
         let ask = Ask { dice: 0, fit: nodes(&[2]), ..asked(&view) };
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
         assert_eq!(choose(&Ask { hopeful: nodes(&[0]), ..ask }).target, Target::Replay);
-        let wish = |rule| Some(Wish::always(Goal::Primary, rule));
+        let wish = |rule| Some(ReadPreference::always(Goal::Primary, rule));
         assert_eq!(choose(&Ask { wish: wish(Rule::ReadRedirected), ..ask }).target, Target::Node(2), "a list only prefers");
         assert_eq!(choose(&Ask { wish: wish(Rule::ReadHinted), ..ask }).target, Target::Node(0), "a hint is obeyed");
         assert_eq!(choose(&Ask { fit: Nodes::NONE, ..ask }), Route { target: Target::Node(0), rule: Rule::ReadNotReplayed });
@@ -362,7 +362,7 @@ mod tests {
     /// Where a read goes with a wish, on nodes of these weights.
     fn wish_goes(weights: [f64; 3], goal: Goal, rule: Rule) -> (Target, &'static str) {
         let view = view(weights);
-        let route = choose(&Ask { wish: Some(Wish::always(goal, rule)), ..asked(&view) });
+        let route = choose(&Ask { wish: Some(ReadPreference::always(goal, rule)), ..asked(&view) });
         (route.target, route.rule.name())
     }
 
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn a_wish_does_not_reach_a_node_that_is_down_or_shows_too_little() {
         let mut view = view([0.0, 0.5, 0.5]);
-        let wish = Some(Wish::always(Goal::Node(1), Rule::ReadHinted));
+        let wish = Some(ReadPreference::always(Goal::Node(1), Rule::ReadHinted));
         let ask = Ask { wish, fit: nodes(&[0, 2]), ..asked(&view) };
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
         let ask = Ask { hopeful: nodes(&[1]), ..ask };
@@ -395,7 +395,7 @@ mod tests {
         let ask = Ask { wish, ..asked(&view) };
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
         view.primary = None;
-        let wish = |rule| Some(Wish::always(Goal::Primary, rule));
+        let wish = |rule| Some(ReadPreference::always(Goal::Primary, rule));
         let ask = Ask { wish: wish(Rule::ReadRedirected), ..asked(&view) };
         assert_eq!(choose(&ask).target, Target::Node(2), "a list only prefers");
         let ask = Ask { wish: wish(Rule::ReadBySetting), ..asked(&view) };
@@ -406,7 +406,7 @@ mod tests {
     fn what_a_list_does_not_take_goes_to_the_others() {
         let view = view([0.2, 0.4, 0.4]);
         let counts = |goal, share: f64| {
-            let wish = Some(Wish { goal, share: (share * f64::from(u32::MAX)) as u32, rule: Rule::ReadRedirected });
+            let wish = Some(ReadPreference { goal, share: (share * f64::from(u32::MAX)) as u32, rule: Rule::ReadRedirected });
             let mut counts = [0u32; 3];
             for dice in (0..u32::MAX).step_by((1 << 20) + 12_345) {
                 match choose(&Ask { wish, dice, ..asked(&view) }).target {
@@ -432,7 +432,7 @@ mod tests {
     fn a_favourite_gives_way_to_a_wish_of_the_session_only() {
         let view = view([0.0, 0.5, 0.5]);
         let goes = |rule| {
-            let wish = Some(Wish::always(Goal::Node(2), rule));
+            let wish = Some(ReadPreference::always(Goal::Node(2), rule));
             let route = choose(&Ask { wish, favourite: Some(1), statement_level: false, ..asked(&view) });
             (route.target, route.rule.name())
         };
@@ -449,9 +449,9 @@ mod tests {
         assert_eq!(choose(&ask), Route { target: Target::Node(1), rule: Rule::ReadDelayed });
         assert_eq!(choose(&Ask { fit: nodes(&[0, 2]), ..ask }).target, Target::Node(0), "the other does not show enough");
         assert_eq!(choose(&Ask { dice: 0, ..ask }), Route { target: Target::Node(1), rule: Rule::ReadByWeight });
-        let wish = Some(Wish::always(Goal::Node(2), Rule::ReadHinted));
+        let wish = Some(ReadPreference::always(Goal::Node(2), Rule::ReadHinted));
         assert_eq!(choose(&Ask { wish, ..ask }).target, Target::Node(2), "who names it knows");
-        let wish = Some(Wish::always(Goal::Node(2), Rule::ReadRedirected));
+        let wish = Some(ReadPreference::always(Goal::Node(2), Rule::ReadRedirected));
         assert_eq!(choose(&Ask { wish, ..ask }), Route { target: Target::Node(1), rule: Rule::ReadDelayed });
         view.nodes[1].lags = true;
         let ask = Ask { prefers_lower_delay: true, ..asked(&view) };

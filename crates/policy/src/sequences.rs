@@ -1,10 +1,10 @@
 //! What sessions on shared server connections may hear of `currval` and `lastval`.
 //!
-//! A server process remembers what it drew from sequences, and nothing can move that. A session that asks gets the link it drew on last, as
-//! long as it alone has drawn on it, or an error: never another session's value. Where somebody asks, a link forgets what others drew
-//! (`DISCARD SEQUENCES`) before a session draws on it. Only `sequence_sessions = pin` makes a session that has drawn keep its link.
+//! A server process remembers what it drew from sequences, and nothing can move that. A session that asks gets the server connection it drew on last, as
+//! long as it alone has drawn on it, or an error: never another session's value. Where somebody asks, a server connection forgets what others drew
+//! (`DISCARD SEQUENCES`) before a session draws on it. Only `sequence_sessions = pin` makes a session that has drawn keep its server connection.
 
-/// Where a session drew from sequences last: the number of the link, and how often anybody had drawn on it then.
+/// Where a session drew from sequences last: the number of the server connection, and how often anybody had drawn on it then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drawn {
     pub serial: u64,
@@ -13,10 +13,10 @@ pub struct Drawn {
     pub is_alone: bool,
 }
 
-/// What is known of the draws on a link.
+/// What is known of the draws on a server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
-    /// The link's number.
+    /// The server connection's number.
     pub serial: u64,
     /// How often anybody drew on it, or had it forget.
     pub count: u64,
@@ -44,7 +44,7 @@ impl Tally {
 }
 
 impl Drawn {
-    /// True if all that the link's server process remembers is this session's.
+    /// True if all that the server connection's server process remembers is this session's.
     pub fn is_own(self, tally: Tally) -> bool {
         self.is_alone && self.serial == tally.serial && self.count == tally.count
     }
@@ -81,7 +81,7 @@ impl Use {
     }
 }
 
-/// A session that has a link of the primary, before it sends a statement.
+/// A session that has a server connection of the primary, before it sends a statement.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     /// Where it drew last.
@@ -96,7 +96,7 @@ impl Facts {
         self.drawn.is_some_and(|drawn| drawn.is_own(self.tally))
     }
 
-    /// True if the link is to forget before the statement is sent.
+    /// True if the server connection is to forget before the statement is sent.
     pub fn forgets(&self, by: Use) -> bool {
         let may_hear_others = !self.tally.is_blank() && !self.is_own();
         may_hear_others
@@ -109,7 +109,7 @@ impl Facts {
             }
     }
 
-    /// True if a statement may run that has had the link forget, where that is possible. A server process that knows nothing says so
+    /// True if a statement may run that has had the server connection forget, where that is possible. A server process that knows nothing says so
     /// itself, and of what the text itself draws.
     pub fn may_run(&self, by: Use) -> bool {
         !by.recalls() || self.is_own() || (self.tally.is_blank() && (by.draws() || self.drawn.is_none()))
@@ -120,7 +120,7 @@ impl Facts {
 mod tests {
     use super::*;
 
-    /// What a link's server process remembers, and who knows what of it.
+    /// What a server connection's server process remembers, and who knows what of it.
     #[derive(Clone, Copy)]
     struct Process {
         tally: Tally,
@@ -139,7 +139,7 @@ mod tests {
         Does(Use),
         /// Draws where nobody sees it.
         Hidden,
-        /// The transaction ends, and the link goes.
+        /// The transaction ends, and the server connection goes.
         Rest,
     }
 
@@ -163,7 +163,7 @@ mod tests {
             World { links: [link(1), link(2)], sessions, may_ask, is_asked: false, answered: 0 }
         }
 
-        /// The link a session gets: the one it has, else the one it drew on if that is free, else any that is.
+        /// The server connection a session gets: the one it has, else the one it drew on if that is free, else any that is.
         fn take(&mut self, who: usize) -> Option<usize> {
             let session = self.sessions[who];
             let is_free = |at: &usize| self.sessions.iter().all(|other| other.link != Some(*at));
@@ -230,7 +230,7 @@ mod tests {
             assert_eq!(seen.0, 0, "values of another session were told");
             assert!(seen.1 >= 3, "at most {} were answered", seen.1);
         }
-        // A draw that nothing shows can only be met before its link has forgotten: that the walk finds such shows that it can.
+        // A draw that nothing shows can only be met before its server connection has forgotten: that the walk finds such shows that it can.
         let mut seen = (0, 0);
         World::new(true).walk(5, &[Act::Does(Use::Draws), Act::Does(Use::Recalls), Act::Hidden, Act::Rest], &mut seen);
         assert!(seen.0 > 0);

@@ -1,7 +1,7 @@
-//! A session's settings: what it asked for in its startup packet and what it has set since, and the SQL that brings a link from one
+//! A session's settings: what it asked for in its startup packet and what it has set since, and the SQL that brings a server connection from one
 //! session's to another's.
 //!
-//! A link starts with none. Two sessions that want the same share one `Settings`, so that "the link already has them" is a
+//! A server connection starts with none. Two sessions that want the same share one `Settings`, so that "the server connection already has them" is a
 //! comparison of pointers.
 
 use weir_sql::facts::Reset;
@@ -201,7 +201,7 @@ impl Settings {
         sql
     }
 
-    /// True if a server may refuse to bring a link that has `self` to `wanted`, for what has changed since these settings were made: rights, or
+    /// True if a server may refuse to bring a server connection that has `self` to `wanted`, for what has changed since these settings were made: rights, or
     /// what a value names. Names with a dot are taken from anybody as long as no extension defines them.
     pub fn may_be_refused(&self, wanted: &Settings) -> bool {
         let differs = |name: &str| self.stored(name) != wanted.stored(name);
@@ -210,7 +210,7 @@ impl Settings {
         self.has_role() || wanted.has_role() || all().any(|name| may_be(name) && differs(name))
     }
 
-    /// One statement that brings a link that has `self` to `wanted`; empty when there is nothing to do.
+    /// One statement that brings a server connection that has `self` to `wanted`; empty when there is nothing to do.
     ///
     /// `set_config` and not `SET`: it takes a list (`search_path`) in the form the startup packet has it, and NULL resets. Other
     /// settings are changed as the user who logged in, since another role may not be allowed to.
@@ -276,7 +276,7 @@ fn is_made_up(name: &str) -> bool {
 }
 
 /// Parameters that any user may set, and whose values stay valid; sorted. Of others the answer is waited for before a statement is sent: a round trip
-/// where a link changes between sessions that differ in one. Source: guc_tables.c, `PGC_USERSET` without a check hook that looks at the catalog.
+/// where a server connection changes between sessions that differ in one. Source: guc_tables.c, `PGC_USERSET` without a check hook that looks at the catalog.
 const NEVER_REFUSED: [&str; 68] = [
     "application_name",
     "array_nulls",
@@ -370,7 +370,7 @@ fn push_call(sql: &mut String, name: &str, value: Option<&str>) {
     sql.push_str(",false)");
 }
 
-/// A value as it reads in whatever encoding the link has: that of the session before, when the statement that brings another arrives. Its bytes are
+/// A value as it reads in whatever encoding the server connection has: that of the session before, when the statement that brings another arrives. Its bytes are
 /// taken as they are, as those of a startup packet. Values beyond ASCII that are learned later are only known where that is UTF-8, too.
 fn value_literal(sql: &mut String, value: &str) {
     if value.is_ascii() {

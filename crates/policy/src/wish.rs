@@ -12,17 +12,17 @@ pub const SETTING: &str = "weir.route";
 
 /// Where reads shall go, and whose wish that is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct ReadPreference {
     pub goal: Goal,
     /// How many of the reads, of 2^32 less 1.
     pub share: u32,
     pub rule: Rule,
 }
 
-impl Wish {
+impl ReadPreference {
     /// For all reads.
-    pub const fn always(goal: Goal, rule: Rule) -> Wish {
-        Wish { goal, share: u32::MAX, rule }
+    pub const fn always(goal: Goal, rule: Rule) -> ReadPreference {
+        ReadPreference { goal, share: u32::MAX, rule }
     }
 
     /// True if it is somebody's who knows this session, and not the operator's for many.
@@ -45,13 +45,13 @@ pub struct Asker<'a> {
 
 /// What is wished for this session's reads. Its own setting goes before the operator's lists; of those the first with an entry for it
 /// counts: by application, by database, by user. Source: Pgpool-II `select_load_balancing_node`.
-pub fn of_session(routing: &RoutingConfig, asker: &Asker<'_>) -> Option<Wish> {
+pub fn of_session(routing: &RoutingConfig, asker: &Asker<'_>) -> Option<ReadPreference> {
     if let Some(goal) = asker.setting.and_then(|word| Goal::of_hint(Hint::of_word(word))) {
-        return Some(Wish::always(goal, Rule::ReadBySetting));
+        return Some(ReadPreference::always(goal, Rule::ReadBySetting));
     }
     let application = if asker.application.is_empty() { None } else { find(&routing.by_application, asker.application) };
     let found = application.or_else(|| find(&routing.by_database, asker.database)).or_else(|| find(&routing.by_user, asker.user));
-    found.map(|entry| Wish { goal: entry.goal, share: entry.share, rule: Rule::ReadRedirected })
+    found.map(|entry| ReadPreference { goal: entry.goal, share: entry.share, rule: Rule::ReadRedirected })
 }
 
 fn find<'a>(list: &'a [Redirect], name: &str) -> Option<&'a Redirect> {

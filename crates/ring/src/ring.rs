@@ -69,7 +69,7 @@ enum Fate {
 
 struct Place<M> {
     mark: M,
-    /// Keeps the socket open as long as a request may name it.
+    /// StateKind the socket open as long as a request may name it.
     _file: Arc<dyn AsFd + Send + Sync>,
     fd: RawFd,
     unread: VecDeque<Chunk>,
@@ -344,7 +344,7 @@ impl<M> Ring<M> {
         Ok(can)
     }
 
-    /// Wishes to hear when all is sent.
+    /// ReadPreferences to hear when all is sent.
     pub fn tell_when_sent(&mut self, token: Token) {
         if let Some(place) = self.place(token) {
             place.wants_write = true;

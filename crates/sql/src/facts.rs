@@ -2,7 +2,7 @@
 //!
 //! Nothing here decides. `policy::route` weighs the facts against configuration and catalog.
 
-pub use crate::leaves::{Keeps, Leaves};
+pub use crate::leaves::{StateKind, StateKinds};
 
 /// Everything Weir remembers of one query string (which may hold several statements).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,11 +14,11 @@ pub struct Facts {
     /// What it does to the transaction. `Many` when one of several statements is a transaction verb.
     pub transaction: Transaction,
     /// Session state that outlives the transaction, left on the server connection by some statement.
-    pub keeps: Leaves,
+    pub keeps: StateKinds,
     /// Kinds of such state of which it may take something away: `DROP`, `CLOSE`, `UNLISTEN`, `DISCARD`.
-    pub frees: Leaves,
+    pub frees: StateKinds,
     /// What the statements that it prepares by SQL will leave when they are executed.
-    pub later: Leaves,
+    pub later: StateKinds,
     /// It runs, makes, removes or shows statements prepared by SQL.
     pub prepared: bool,
     /// The string is one `EXECUTE name` whose values are constants: the name.

@@ -11,7 +11,7 @@ use crate::beyond_ascii::names_beyond_ascii;
 use crate::changes::changes;
 use crate::defines;
 use crate::executed::executed;
-use crate::facts::{Changes, Effect, Facts, Keeps, Leaves, Name, Reset, SessionVerb, Transaction};
+use crate::facts::{Changes, Effect, Facts, StateKind, StateKinds, Name, Reset, SessionVerb, Transaction};
 use crate::hint;
 use crate::refused;
 use crate::skeleton::skeleton;
@@ -25,19 +25,19 @@ use crate::walk::Walk;
 /// let PostgreSQL complain. In strings and comments any bytes may stand: no fact hangs on them. `keeps` is then `Unread` when it may have left something behind nevertheless.
 pub fn facts(text: &[u8]) -> Facts {
     if text.len() > TEXT_BYTES_MAX {
-        return refused(text, Leaves::of(Keeps::Unread));
+        return refused(text, StateKinds::of(StateKind::Unread));
     }
     let readable = String::from_utf8_lossy(text);
     if matches!(readable, Cow::Owned(_)) && has_unreadable_names(text) {
-        return refused(text, Leaves::of(Keeps::Unread));
+        return refused(text, StateKinds::of(StateKind::Unread));
     }
     let text = &*readable;
     if is_slow_to_scan(text.as_bytes()) {
-        return refused(text.as_bytes(), Leaves::of(Keeps::Unread));
+        return refused(text.as_bytes(), StateKinds::of(StateKind::Unread));
     }
     // The binding panics where a node is not of the type that a comment in PostgreSQL's header promises. No text is
     // known to do that; should one be found, it is a text that could not be looked at and not the end of the process.
-    let facts = catch_unwind(|| look(text)).unwrap_or_else(|_| refused(text.as_bytes(), Leaves::of(Keeps::Unread)));
+    let facts = catch_unwind(|| look(text)).unwrap_or_else(|_| refused(text.as_bytes(), StateKinds::of(StateKind::Unread)));
     let (is_commented, hint) = hint::of_text(text);
     Facts { is_commented, hint, ..facts }
 }
@@ -101,7 +101,7 @@ fn has_unreadable_names(text: &[u8]) -> bool {
     }
 }
 
-fn refused(text: &[u8], keeps: Leaves) -> Facts {
+fn refused(text: &[u8], keeps: StateKinds) -> Facts {
     Facts { effect: Effect::Refused, keeps, changes: refused::changes(text), moves: true, ..Facts::default() }
 }
 

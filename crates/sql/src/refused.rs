@@ -4,7 +4,7 @@
 //! or newer than this parser and know an option that is not known here. So the first word of each statement is asked
 //! whether such a statement can leave anything at all; a plain mistake in a `SELECT` costs the pooler nothing.
 
-use crate::facts::{Changes, Keeps, Leaves};
+use crate::facts::{Changes, StateKind, StateKinds};
 use crate::skeleton::skeleton;
 
 /// The commands that can leave something on the session. Since PostgreSQL 8.3 there has been no new one.
@@ -23,8 +23,8 @@ pub(crate) fn changes(text: &[u8]) -> Changes {
 ///
 /// The text is cut at every `;`, also at those within strings: a statement too many is looked at, none too few. But a
 /// text that has a skeleton is one query whatever its strings hold, and texts of one skeleton must have equal facts.
-pub(crate) fn keeps(text: &[u8]) -> Leaves {
-    if begins_with_any(text, &LEAVING) { Leaves::of(Keeps::Unread) } else { Leaves::NONE }
+pub(crate) fn keeps(text: &[u8]) -> StateKinds {
+    if begins_with_any(text, &LEAVING) { StateKinds::of(StateKind::Unread) } else { StateKinds::NONE }
 }
 
 fn begins_with_any(text: &[u8], commands: &[&str]) -> bool {

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{FuncCall, VariableSetKind, VariableSetStmt};
 
-use crate::facts::{Effect, Keeps, Leaves, Reset, SessionVerb, Transaction};
+use crate::facts::{Effect, StateKind, StateKinds, Reset, SessionVerb, Transaction};
 use crate::names::qualified;
 use crate::statement::Verdict;
 use crate::walk::{Run, Walk};
@@ -14,7 +14,7 @@ pub(crate) fn judge_set(set: &VariableSetStmt) -> Verdict {
     let name = set.name().unwrap_or_default().to_ascii_lowercase();
     if set.kind == VariableSetKind::VAR_RESET_ALL {
         let session = Verdict::session(SessionVerb::ResetAll);
-        return Verdict { keeps: Leaves::of(Keeps::Setting), resets: Some(Reset::All), moves: true, ..session };
+        return Verdict { keeps: StateKinds::of(StateKind::Setting), resets: Some(Reset::All), moves: true, ..session };
     }
     if is_of_transaction(&name) {
         return Verdict::transaction(Effect::Unsure, Transaction::Within);
@@ -24,9 +24,9 @@ pub(crate) fn judge_set(set: &VariableSetStmt) -> Verdict {
         return Verdict { moves, ..Verdict::effect(Effect::Unsure) };
     }
     if name == "seed" {
-        return Verdict::keeping(Keeps::Library);
+        return Verdict::keeping(StateKind::Library);
     }
-    let mut verdict = Verdict { moves, ..Verdict::keeping(Keeps::Setting) };
+    let mut verdict = Verdict { moves, ..Verdict::keeping(StateKind::Setting) };
     if matches!(set.kind, VariableSetKind::VAR_RESET | VariableSetKind::VAR_SET_DEFAULT) {
         verdict.resets = Some(Reset::Name(name));
     } else if set.kind == VariableSetKind::VAR_SET_VALUE {

@@ -6,7 +6,7 @@ use pg_raw_parse::nodes::{
 };
 use pg_raw_parse::raw::NodeTag;
 
-use crate::facts::{Begin, Changes, Effect, Ending, Isolation, Keeps, Leaves, Reset, SessionVerb, Transaction};
+use crate::facts::{Begin, Changes, Effect, Ending, Isolation, StateKind, StateKinds, Reset, SessionVerb, Transaction};
 use crate::names::qualified;
 use crate::settings;
 use crate::walk::{Run, Walk};
@@ -19,9 +19,9 @@ const CURSOR_HOLD: i32 = 0x20;
 pub(crate) struct Verdict {
     pub(crate) effect: Effect,
     pub(crate) transaction: Transaction,
-    pub(crate) keeps: Leaves,
-    pub(crate) frees: Leaves,
-    pub(crate) later: Leaves,
+    pub(crate) keeps: StateKinds,
+    pub(crate) frees: StateKinds,
+    pub(crate) later: StateKinds,
     pub(crate) prepared: bool,
     pub(crate) resets: Option<Reset>,
     pub(crate) alters_defaults: bool,
@@ -41,12 +41,12 @@ impl Verdict {
         Self { effect, ..Self::default() }
     }
 
-    pub(crate) fn keeping(keeps: Keeps) -> Self {
-        Self { effect: Effect::Unsure, keeps: Leaves::of(keeps), ..Self::default() }
+    pub(crate) fn keeping(keeps: StateKind) -> Self {
+        Self { effect: Effect::Unsure, keeps: StateKinds::of(keeps), ..Self::default() }
     }
 
-    fn freeing(effect: Effect, frees: Keeps) -> Self {
-        Self { effect, frees: Leaves::of(frees), ..Self::default() }
+    fn freeing(effect: Effect, frees: StateKind) -> Self {
+        Self { effect, frees: StateKinds::of(frees), ..Self::default() }
     }
 
     pub(crate) fn session(session: SessionVerb) -> Self {
@@ -79,9 +79,9 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
         Node::DiscardStmt(discard) if discard.target == DiscardMode::DISCARD_ALL => {
             Verdict { resets: Some(Reset::All), moves: true, ..Verdict::session(SessionVerb::DiscardAll) }
         }
-        Node::DiscardStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::Temporary),
-        Node::ClosePortalStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::HoldCursor),
-        Node::UnlistenStmt(_) => Verdict::freeing(Effect::Unsure, Keeps::Listen),
+        Node::DiscardStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::Temporary),
+        Node::ClosePortalStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::HoldCursor),
+        Node::UnlistenStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::Listen),
         Node::AlterRoleSetStmt(_) | Node::AlterDatabaseSetStmt(_) => {
             Verdict { alters_defaults: true, ..Verdict::effect(Effect::Writes) }
         }
@@ -92,26 +92,26 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
         Node::DropRoleStmt(_) => {
             Verdict { unseats: unseated(node).map(str::to_owned).collect(), ..Verdict::effect(Effect::Writes) }
         }
-        Node::DropStmt(_) => Verdict::freeing(Effect::Writes, Keeps::Temporary),
+        Node::DropStmt(_) => Verdict::freeing(Effect::Writes, StateKind::Temporary),
         Node::DeallocateStmt(gone) => {
             let session = match gone.name() {
                 Some(name) if !gone.isall => SessionVerb::Deallocate(name.to_owned()),
                 _ => SessionVerb::DeallocateAll,
             };
-            Verdict { prepared: true, keeps: Leaves::of(Keeps::Prepare), ..Verdict::session(session) }
+            Verdict { prepared: true, keeps: StateKinds::of(StateKind::Prepare), ..Verdict::session(session) }
         }
         Node::PrepareStmt(prepare) => {
             let later = left_by(prepare.query(), walk.place_of_start());
-            Verdict { prepared: true, later, ..Verdict::keeping(Keeps::Prepare) }
+            Verdict { prepared: true, later, ..Verdict::keeping(StateKind::Prepare) }
         }
-        Node::ListenStmt(_) => Verdict::keeping(Keeps::Listen),
-        Node::LoadStmt(_) => Verdict::keeping(Keeps::Library),
-        Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => Verdict::keeping(Keeps::HoldCursor),
+        Node::ListenStmt(_) => Verdict::keeping(StateKind::Listen),
+        Node::LoadStmt(_) => Verdict::keeping(StateKind::Library),
+        Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => Verdict::keeping(StateKind::HoldCursor),
         // What procedural code does stands in strings and in the catalog, not in the tree.
-        Node::CallStmt(_) | Node::DoStmt(_) => Verdict::keeping(Keeps::Unknown),
+        Node::CallStmt(_) | Node::DoStmt(_) => Verdict::keeping(StateKind::Unknown),
         // The binding leaves this one out, since it begins with a whole `CREATE TABLE`: its name stays unseen, and may be in pg_temp.
         Node::Invalid(other) if other.type_ == NodeTag::T_CreateForeignTableStmt => {
-            Verdict { keeps: Leaves::of(Keeps::Temporary), ..Verdict::effect(Effect::Writes) }
+            Verdict { keeps: StateKinds::of(StateKind::Temporary), ..Verdict::effect(Effect::Writes) }
         }
         _ if writes(node) => Verdict::effect(Effect::Writes),
         _ => Verdict::effect(Effect::Unsure),
@@ -151,7 +151,7 @@ fn judge_explained<'a>(query: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
     let nested = walk.visit(query, Run::Now);
     match query {
         Node::SelectStmt(_) => Verdict::effect(nested.max(Effect::Reads)),
-        Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => Verdict::keeping(Keeps::HoldCursor),
+        Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => Verdict::keeping(StateKind::HoldCursor),
         _ if writes(query) => Verdict::effect(Effect::Writes),
         _ => Verdict::effect(Effect::Unsure),
     }
@@ -250,7 +250,7 @@ fn isolation(level: &str) -> Isolation {
 }
 
 /// What a statement that is only prepared now leaves once it runs.
-fn left_by(query: Node<'_>, start: i32) -> Leaves {
+fn left_by(query: Node<'_>, start: i32) -> StateKinds {
     let mut walk = Walk::default();
     walk.start(start);
     walk.visit(query, Run::Now);

@@ -6,7 +6,7 @@ use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, TypeCast, TypeName, WithClause};
 
 use crate::children::push_children;
-use crate::facts::{Effect, Keeps, Leaves, hash_of_column};
+use crate::facts::{Effect, StateKind, StateKinds, hash_of_column};
 use crate::leaves::left_by_function;
 use crate::names::{Names, is_temporary_schema, qualified};
 
@@ -67,7 +67,7 @@ pub(crate) struct Walk<'a> {
     /// Something was met whose value hangs on the moment, on who asks, or on chance.
     pub(crate) fleeting: bool,
     pub(crate) locks_rows: bool,
-    pub(crate) keeps: Leaves,
+    pub(crate) keeps: StateKinds,
     /// An `EXECUTE` was met, or the view of prepared statements.
     pub(crate) executes: bool,
     /// Calls of functions that leave something.
@@ -128,7 +128,7 @@ impl<'a> Walk<'a> {
     /// Notes that an object in this schema is made or used.
     pub(crate) fn owner(&mut self, schema: &str, run: Run) {
         if run != Run::Never && is_temporary_schema(schema) {
-            self.keep(Keeps::Temporary);
+            self.keep(StateKind::Temporary);
         }
     }
 
@@ -146,7 +146,7 @@ impl<'a> Walk<'a> {
         self.target(relation, if goes { Run::Never } else { run });
     }
 
-    fn keep(&mut self, keeps: Keeps) {
+    fn keep(&mut self, keeps: StateKind) {
         self.keeps.add(keeps);
     }
 
@@ -235,7 +235,7 @@ impl<'a> Walk<'a> {
         if run != Run::Never && relation.and_then(|relation| relation.relname()) == Some("pg_settings") {
             self.sets_by_table = true;
             self.moves = true;
-            self.keep(Keeps::Setting);
+            self.keep(StateKind::Setting);
         }
         Effect::Writes
     }
@@ -261,7 +261,7 @@ impl<'a> Walk<'a> {
         self.executes |= name == "pg_prepared_statements";
         self.owner(schema, run);
         if run != Run::Never && relation.relpersistence as u8 == b't' {
-            self.keep(Keeps::Temporary);
+            self.keep(StateKind::Temporary);
         }
         self.relations.add((schema, name), self.place(relation.location));
     }
@@ -354,7 +354,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn kept_by(name: &str, call: &FuncCall) -> Option<Keeps> {
+fn kept_by(name: &str, call: &FuncCall) -> Option<StateKind> {
     let keeps = left_by_function(name)?;
     (name != "set_config" || !is_local(call)).then_some(keeps)
 }

@@ -1,7 +1,7 @@
 //! Texts of a size and depth that no stack would hold, on a thread with a small stack and without optimisation.
 
 use weir_sql::TEXT_BYTES_MAX;
-use weir_sql::facts::{Effect, Facts, Keeps, Leaves};
+use weir_sql::facts::{Effect, Facts, StateKind, StateKinds};
 
 /// A thread of Rust's standard library has 2 MiB. Measured: 16 KiB, the least there is, are enough for all of these.
 const STACK_BYTES: usize = 64 << 10;
@@ -55,7 +55,7 @@ fn long_runs_of_operator_characters_are_not_scanned() {
     // Each of these would take the scanner minutes.
     for run in [nested("/*", "", "*/", 1_000_000), "/*".repeat(1_000_000), "+".repeat(1_000_000), "@-/".repeat(1_000_000)] {
         let facts = check_effect("run", format!("select 1 {run} 2"), Effect::Refused);
-        assert_eq!(facts.keeps, Leaves::of(Keeps::Unread));
+        assert_eq!(facts.keeps, StateKinds::of(StateKind::Unread));
     }
     check_effect("run in a string", format!("select '{}'", "-".repeat(1_000_000)), Effect::Reads);
 }
@@ -65,7 +65,7 @@ fn long_chains_of_queries_are_read() {
     check_effect("union", format!("select a from t{}", " union all select a from t".repeat(20_000)), Effect::Reads);
     check_effect("join", format!("select a from t{}", " cross join t".repeat(50_000)), Effect::Reads);
     let union = check_effect("union values", format!("select 1{}", " union select 1".repeat(50_000)), Effect::Reads);
-    assert_eq!(union.keeps, Leaves::NONE);
+    assert_eq!(union.keeps, StateKinds::NONE);
     let ctes: Vec<String> = (0..20_000).map(|n| format!("c{n} as (select 1 from t{n})")).collect();
     let facts = check_effect("with", format!("with {} select 1 from c19999", ctes.join(",")), Effect::Reads);
     assert_eq!(facts.relations.len(), 20_000);
@@ -111,9 +111,9 @@ fn deep_nesting_that_postgresql_takes_is_read() {
 #[test]
 fn text_that_cannot_be_looked_at_may_have_left_anything() {
     let too_long = check_effect("too long", format!("select '{}'", "x".repeat(TEXT_BYTES_MAX)), Effect::Refused);
-    assert_eq!(too_long.keeps, Leaves::of(Keeps::Unread));
+    assert_eq!(too_long.keeps, StateKinds::of(StateKind::Unread));
     let facts = weir_sql::facts(b"select a from \xff");
-    assert_eq!((facts.effect, facts.keeps), (Effect::Refused, Leaves::of(Keeps::Unread)));
+    assert_eq!((facts.effect, facts.keeps), (Effect::Refused, StateKinds::of(StateKind::Unread)));
     let facts = weir_sql::facts(b"select 1\0; set a = 1");
-    assert_eq!((facts.effect, facts.keeps), (Effect::Refused, Leaves::of(Keeps::Unread)));
+    assert_eq!((facts.effect, facts.keeps), (Effect::Refused, StateKinds::of(StateKind::Unread)));
 }

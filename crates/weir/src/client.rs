@@ -2,19 +2,19 @@
 
 pub mod access;
 pub mod directory;
-pub mod errand;
+pub mod blocking_jobs;
 pub mod flow;
-pub mod forge;
-pub mod hub;
+pub mod key_derivation;
+pub mod listen_hub;
 pub mod inquiry;
-pub mod inventory;
+pub mod session_state;
 pub mod local;
 pub mod pam;
-pub mod seats;
+pub mod client_limits;
 pub mod session;
-pub mod session_card;
+pub mod session_status;
 pub mod startup;
 pub mod state;
 pub mod statements;
 pub mod upstream;
-pub mod welcomes;
+pub mod greetings;

@@ -3,7 +3,7 @@
 pub mod console;
 pub mod exposition;
 pub mod fault;
-pub mod gates;
+pub mod pause_state;
 pub mod histogram;
 pub mod log;
 pub mod metrics;

@@ -1,25 +1,24 @@
 //! A session at work: where its statements go, and the bytes between it and the server.
 
-pub mod ahead;
-pub mod aim;
+pub mod pipeline;
+pub mod checkout;
 pub mod answer;
-pub mod batch;
-pub mod begun;
-pub mod cached;
+pub mod lazy_begin;
+pub mod query_cache;
 pub mod causal;
 pub mod concern;
 pub mod extended;
-pub mod judging;
-pub mod leaving;
-pub mod net;
-pub mod overtime;
+pub mod classify;
+pub mod teardown;
+pub mod read_retry;
+pub mod timeouts;
 pub mod relay;
 pub mod replication;
 pub mod sequences;
-pub mod shapes;
+pub mod result_shape;
 pub mod shown;
 pub mod signals;
 pub mod timing;
 pub mod unit;
-pub mod vacate;
-pub mod wishes;
+pub mod empty_database;
+pub mod read_preference;

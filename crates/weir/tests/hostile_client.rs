@@ -154,8 +154,8 @@ fn check_nothing_is_left(proxy: &Proxy, server: &Server) {
     let open = "select count(*) from pg_stat_activity where backend_type = 'client backend' and datname = 'proxied' and \
                 (xact_start is not null or state <> 'idle')";
     wait_until("their transactions to end", || server.value(open).unwrap() == "0");
-    let links = server.value("select count(*) from pg_stat_activity where datname = 'proxied'").unwrap();
-    assert!(links.parse::<u32>().unwrap() <= 6, "{links} server connections, pool_size is 6");
+    let conns = server.value("select count(*) from pg_stat_activity where datname = 'proxied'").unwrap();
+    assert!(conns.parse::<u32>().unwrap() <= 6, "{conns} server connections, pool_size is 6");
     let mut client = support::Raw::tcp(proxy.port()).log_in("postgres", PROXIED, &[]).unwrap();
     assert_eq!(client.value("select 1"), "1");
     let log = proxy.log();

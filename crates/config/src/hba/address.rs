@@ -121,7 +121,7 @@ pub(super) fn parse(text: &str) -> Result<(IpAddr, Option<Network>), Option<Stri
         Some((address, prefix)) => (address, Some(prefix)),
         None => (text, None),
     };
-    // An IPv6 address of a link may carry the link's name.
+    // An IPv6 address of a server connection may carry the server connection's name.
     let bare = address.split('%').next().unwrap_or(address);
     let Some(ip) = numeric(bare) else {
         return match prefix {

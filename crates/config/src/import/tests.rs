@@ -69,7 +69,7 @@ fn a_setup_becomes_a_configuration_that_says_the_same() {
     let of = |user: &str, database: &str| crate::limits::of(&config, user, database);
     assert_eq!((of("ann", "shop").pool_size, of("joe", "x").query_ms), (50, 2500));
     assert_eq!(of("joe", "x").mode, crate::PoolMode::Session);
-    let connections = |user: &str, database: &str| (of(user, database).links_per_database, of(user, database).links_per_user);
+    let connections = |user: &str, database: &str| (of(user, database).conns_per_database, of(user, database).conns_per_user);
     assert_eq!([connections("ann", "x"), connections("ann", "shop"), connections("joe", "x")], [(100, 7), (60, 7), (100, 3)]);
 }
 

@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Longest statement that is analysed; a longer one goes to the primary.", ..BUILT },
     Param { name: "causal_reads", kind: Kind::Enum { values: &CausalReads::WORDS, also: &[] }, default: "session", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal = CausalReads::of_word(v.word()).unwrap_or_default(),
-        help: "Keeps reads from going back in time. session: a client sees what it wrote and what it has read, whichever server answers next. global: every client sees what any was told before. off: a standby may lag behind both. A client may SET weir.causal_reads for itself.", ..BUILT },
+        help: "StateKind reads from going back in time. session: a client sees what it wrote and what it has read, whichever server answers next. global: every client sees what any was told before. off: a standby may lag behind both. A client may SET weir.causal_reads for itself.", ..BUILT },
     Param { name: "causal_wait", kind: Kind::Millis { min: 0, max: 60_000 }, default: "20", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal_wait_ms = v.millis(),
         help: "How long a read waits for a standby to replay what its client must see, before the primary answers. A standby that has lagged for longer is not waited for.", ..BUILT },

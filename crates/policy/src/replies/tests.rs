@@ -47,7 +47,7 @@ fn expect_named(word: &str) -> Expect {
         "SyncGarbled" => Expect::SyncGarbled,
         "SyncOurs" => Expect::SyncOurs,
         "Settings" => Expect::SettingsOurs,
-        "Inventory" => Expect::InventoryOurs,
+        "Inventory" => Expect::StateOurs,
         "PrepareOurs" => Expect::PrepareOurs,
         "Begin" => Expect::BeginOurs,
         "Fail" => Expect::FailOurs,

@@ -1,7 +1,7 @@
 //! What decides who gets in, as far as two threads see it: what the files say, and what was found out since.
 
 use crate::client::directory::{Claim, Verdict};
-use crate::client::errand::{Errands, Limits};
+use crate::client::blocking_jobs::{Errands, Limits};
 use crate::client::pam;
 use arc_swap::ArcSwap;
 use foldhash::HashMap;
@@ -86,7 +86,7 @@ pub struct Proven {
 /// Everything about access that the threads of one proxy share.
 pub struct Access {
     files: ArcSwap<AccessFiles>,
-    /// Moves when the files were read again: links opened with older passwords are closed instead of used, since they prove nothing
+    /// Moves when the files were read again: server connections opened with older passwords are closed instead of used, since they prove nothing
     /// about who may log in now.
     generation: AtomicU64,
     /// Wipes the difference between users that exist and those that do not; new at each start.
@@ -142,7 +142,7 @@ impl Access {
         self.files.load_full()
     }
 
-    /// Which reading of the files is in force. Ask for it before the files: a reload in between makes a link old at once.
+    /// Which reading of the files is in force. Ask for it before the files: a reload in between makes a server connection old at once.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }

@@ -1,8 +1,8 @@
-//! Small words that many modules use: what becomes of a client's message, and why a link stays with a session.
+//! Small words that many modules use: what becomes of a client's message, and why a server connection stays with a session.
 
 use weir_policy::route::Class;
-use weir_policy::wish::Wish;
-use weir_sql::facts::Keeps;
+use weir_policy::wish::ReadPreference;
+use weir_sql::facts::StateKind;
 
 /// What to do after a message of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Flow {
     More,
     /// This one must wait for replies; it is looked at again after they came.
     Hold,
-    /// This one needs a link that is not at hand; it is looked at again once there is one.
+    /// This one needs a server connection that is not at hand; it is looked at again once there is one.
     Need(Need),
 }
 
@@ -23,15 +23,15 @@ pub struct Need {
     pub class: Class,
     pub is_read: bool,
     /// Where somebody wants it to go, if it only reads.
-    pub wish: Option<Wish>,
-    /// This very link, by its number, as long as it is there.
-    pub link: Option<u64>,
+    pub wish: Option<ReadPreference>,
+    /// This very server connection, by its number, as long as it is there.
+    pub conn: Option<u64>,
 }
 
-/// Why a link stays with a session.
+/// Why a server connection stays with a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    State(Keeps),
+    State(StateKind),
     /// `pool_mode = session`.
     Mode,
     /// A replication client has its own.
@@ -41,7 +41,7 @@ pub enum Kept {
 }
 
 impl Kept {
-    /// A number for `LinkCard::kept`; 0 is not kept.
+    /// A number for `ConnStatus::kept`; 0 is not kept.
     pub fn code(self) -> u8 {
         match self {
             Kept::Mode => 1,
@@ -58,7 +58,7 @@ impl Kept {
             1 => "pool_mode",
             2 => "replication",
             3 => "listens for clients",
-            _ => Keeps::ALL.get(usize::from(code) - 4).map_or("unknown", |kind| kind.name()),
+            _ => StateKind::ALL.get(usize::from(code) - 4).map_or("unknown", |kind| kind.name()),
         }
     }
 }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn every_reason_has_its_number() {
-        for kind in Keeps::ALL {
+        for kind in StateKind::ALL {
             assert_eq!(Kept::reason(Kept::State(kind).code()), kind.name());
         }
         assert_eq!((Kept::reason(Kept::Mode.code()), Kept::reason(0)), ("pool_mode", ""));

@@ -6,8 +6,8 @@
 
 use crate::control::mail::Nudge;
 use crate::process::worker::Worker;
-use crate::server::pool::link::inquiry::Line;
-use crate::server::pool::link::{Address, Login, OpenError, Talk};
+use crate::server::pool::server_conn::inquiry::Line;
+use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
 use crate::server::pool::login;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -177,7 +177,7 @@ impl<'a> Turn<'a> {
         self.keep(line, answer)
     }
 
-    /// Keeps the connection unless it failed. A statement's error leaves it whole.
+    /// StateKind the connection unless it failed. A statement's error leaves it whole.
     fn keep(&self, line: Line, answer: Result<Vec<Vec<Row>>, OpenError>) -> Result<Vec<Vec<Row>>, InquiryError> {
         if matches!(answer, Ok(_) | Err(OpenError::Refused { .. })) {
             *self.0.inquiry.line.borrow_mut() = Some(line);

@@ -187,12 +187,12 @@ pub fn serve() -> io::Result<()> {
 type Said = Rc<RefCell<Vec<String>>>;
 
 /// Answers what modules ask: only ever for the password.
-struct Answers {
+struct CachedResults {
     password: Zeroizing<Vec<u8>>,
     said: Said,
 }
 
-impl ConversationAdapter for Answers {
+impl ConversationAdapter for CachedResults {
     /// A question whose answer may be seen is not for a password, and there is nobody to ask.
     fn prompt(&self, request: impl AsRef<OsStr>) -> PamResult<OsString> {
         self.said.borrow_mut().push(format!("a module asks \"{}\"", request.as_ref().display()));
@@ -212,7 +212,7 @@ impl ConversationAdapter for Answers {
 
 fn consult([service, user, host, password]: [&[u8]; 4], said: &Said) -> Result<(), (&'static str, ErrorCode)> {
     let name = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
-    let answers = Answers { password: Zeroizing::new(password.to_vec()), said: said.clone() };
+    let answers = CachedResults { password: Zeroizing::new(password.to_vec()), said: said.clone() };
     let builder = TransactionBuilder::new_with_service(name(service)).username(name(user));
     let mut transaction = builder.build(answers.into_conversation()).map_err(|code| ("pam_start", code))?;
     if !host.is_empty() {

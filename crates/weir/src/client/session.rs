@@ -1,26 +1,26 @@
 //! One client's session: its socket, its two lanes, its server connection while it has one, and what it has prepared.
 
-pub mod cached;
+pub mod query_cache;
 pub mod causal;
-pub mod net;
-pub mod wishes;
+pub mod read_retry;
+pub mod read_preference;
 
 use crate::client::flow::Kept;
-use crate::client::session_card::Doing;
+use crate::client::session_status::Doing;
 use crate::client::state::State;
 use crate::client::statements::Statement;
 pub use crate::client::upstream::changes::{Change, Described, Entered, Own, Portal, Refusal};
 use crate::client::upstream::changes::{OwnStatements, last_of};
-pub use crate::client::upstream::{Begun, FAILED, IDLE, WITHIN};
+pub use crate::client::upstream::{LazyBegin, FAILED, IDLE, WITHIN};
 use crate::client::upstream::{Gate, TakenFor, Upstream};
 use crate::monitor::fault::Fault;
 use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::catalogs::Visit;
-use crate::server::places::Place;
-use crate::server::pool::link::Link;
-use cached::Cached;
+use crate::server::name_scopes::Place;
+use crate::server::pool::server_conn::ServerConn;
+use query_cache::Cached;
 use causal::Causal;
-use net::Net;
+use read_retry::Net;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -31,9 +31,9 @@ use weir_policy::cluster::NodeIndex;
 use weir_policy::prepared::StatementId;
 use weir_policy::replies::{Dropped, Expect, Owed, Replies};
 use weir_policy::transaction::Written;
-use weir_sql::facts::{Keeps, Leaves};
+use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::write;
-use wishes::Wishes;
+use read_preference::ReadPreferences;
 
 /// One client's session, owned by its task.
 pub struct Session {
@@ -44,7 +44,7 @@ pub struct Session {
     pub down: Lane,
     pub server: Option<Server>,
     /// A transaction that no server knows of yet.
-    pub begun: Begun,
+    pub lazy_begin: LazyBegin,
     pub wrote: Wrote,
     pub pools: Rc<PoolSet>,
     /// What it has set and prepared by SQL.
@@ -53,9 +53,9 @@ pub struct Session {
     pub statements: OwnStatements,
     pub reads: Reads,
     /// What is under way on a standby, to be sent again should it refuse.
-    pub net: Net,
+    pub retry: Net,
     /// What it is answered from memory, and what its writes make untrue.
-    pub cached: Cached,
+    pub cache: Cached,
     pub intake: Intake,
     /// Counts it among the sessions of its database.
     pub visit: Visit,
@@ -63,7 +63,7 @@ pub struct Session {
 
 /// A server connection in use, and its part of the session.
 pub struct Server {
-    pub link: Box<Link>,
+    pub conn: Box<ServerConn>,
     pub upstream: Box<Upstream>,
 }
 
@@ -81,7 +81,7 @@ pub struct Reads {
     /// The node its reads go to.
     pub favourite: Option<NodeIndex>,
     /// Where its reads shall go, and what it has set for itself.
-    pub wishes: Wishes,
+    pub preferences: ReadPreferences,
     /// What it has seen, which it must go on seeing.
     pub causal: Causal,
     /// Where its names are looked up.
@@ -151,21 +151,21 @@ impl Session {
     pub fn new(client: Socket, pools: Rc<PoolSet>, state: State, entry: Rc<Entry>) -> Session {
         let place = Place::none(state.settings.clone());
         let visit = Visit::begin(&pools.known, &pools.user);
-        let (wishes, causal) = (Wishes::default(), Causal::default());
+        let (preferences, causal) = (ReadPreferences::default(), Causal::default());
         Session {
             client,
             up: Lane::default(),
             down: Lane::default(),
             server: None,
-            begun: Begun::No,
+            lazy_begin: LazyBegin::No,
             wrote: Wrote::default(),
             pools,
             state,
             entry,
             statements: OwnStatements::default(),
-            reads: Reads { favourite: None, wishes, causal, place, only_reads: false },
-            net: Net::default(),
-            cached: Cached::default(),
+            reads: Reads { favourite: None, preferences, causal, place, only_reads: false },
+            retry: Net::default(),
+            cache: Cached::default(),
             intake: Intake::default(),
             visit,
         }
@@ -177,13 +177,13 @@ impl Session {
     }
 
     #[inline]
-    pub fn link(&self) -> Option<&Link> {
-        self.server.as_ref().map(|server| &*server.link)
+    pub fn conn(&self) -> Option<&ServerConn> {
+        self.server.as_ref().map(|server| &*server.conn)
     }
 
     #[inline]
-    pub fn link_mut(&mut self) -> Option<&mut Link> {
-        self.server.as_mut().map(|server| &mut *server.link)
+    pub fn conn_mut(&mut self) -> Option<&mut ServerConn> {
+        self.server.as_mut().map(|server| &mut *server.conn)
     }
 
     #[inline]
@@ -252,7 +252,7 @@ impl Session {
 
     /// Why the session is pinned to its server connection, as far as is known.
     #[inline]
-    pub fn kept(&self) -> Option<Kept> {
+    pub fn pin(&self) -> Option<Kept> {
         if self.state.by_mode {
             return Some(Kept::Mode);
         }
@@ -267,20 +267,20 @@ impl Session {
 
     /// State that was found, or is still asked for.
     #[inline]
-    pub fn may_have(&self) -> Leaves {
-        self.upstream().map_or(Leaves::NONE, |upstream| upstream.left.may_have())
+    pub fn may_have(&self) -> StateKinds {
+        self.upstream().map_or(StateKinds::NONE, |upstream| upstream.left.may_have())
     }
 
     /// State that was found when the server was last asked.
     #[inline]
-    pub fn has_found(&self, kind: Keeps) -> bool {
+    pub fn has_found(&self, kind: StateKind) -> bool {
         self.upstream().is_some_and(|upstream| upstream.left.found.has(kind))
     }
 
     /// State of which no server can tell whether it is still there.
     #[inline]
-    pub fn stuck(&self) -> Leaves {
-        self.upstream().map_or(Leaves::NONE, |upstream| upstream.left.stuck)
+    pub fn stuck(&self) -> StateKinds {
+        self.upstream().map_or(StateKinds::NONE, |upstream| upstream.left.stuck)
     }
 
     /// What it makes without naming a schema is or may be temporary: where its `search_path` leads to is perhaps still asked.
@@ -295,25 +295,25 @@ impl Session {
 
     /// Takes back what an error kept from happening.
     pub fn undo(&mut self, dropped: Dropped) {
-        let Some(Server { link, upstream }) = &mut self.server else { return };
+        let Some(Server { conn, upstream }) = &mut self.server else { return };
         let Upstream { journal, brought, .. } = &mut **upstream;
         let count = (dropped.changes as usize).min(journal.len());
         for at in (0..count).rev() {
             let Some(entered) = journal.remove(at) else { continue };
             // A Parse that the server refused has dropped the unnamed statement all the same.
             let refused = dropped.parse && at == 0;
-            entered.change.made().into_iter().for_each(|id| link.forget(id));
+            entered.change.made().into_iter().for_each(|id| conn.forget(id));
             self.statements.take_back(journal, at, entered.change, refused);
         }
         for _ in 0..dropped.ours {
             if let Some((_, id)) = brought.parses.pop_front() {
-                link.forget(id);
+                conn.forget(id);
             }
         }
         brought.described.drain(..(dropped.described as usize).min(brought.described.len()));
         brought.asked = None;
-        // Whether the link's unnamed statement came before or after the failed message is not known: it is sent again when used.
-        link.unnamed = None;
+        // Whether the server connection's unnamed statement came before or after the failed message is not known: it is sent again when used.
+        conn.unnamed = None;
     }
 
     /// Notes a change that is on its way.
@@ -331,7 +331,7 @@ impl Session {
         last.is_some_and(|entered| entered.segment != self.statements.segment)
     }
 
-    /// True if the link may turn out not to have a statement after all: its Parse is on its way behind something that may fail.
+    /// True if the server connection may turn out not to have a statement after all: its Parse is on its way behind something that may fail.
     pub fn is_parse_in_doubt(&self, id: StatementId) -> bool {
         let Some(Upstream { journal, brought, .. }) = self.upstream() else { return false };
         let now = self.statements.segment;
@@ -339,82 +339,82 @@ impl Session {
             || journal.iter().any(|entered| entered.segment != now && entered.change.made() == Some(id))
     }
 
-    /// The server dropped all prepared statements of the link, whoever's they were.
+    /// The server dropped all prepared statements of the server connection, whoever's they were.
     pub fn deallocated(&mut self, w: &Worker) {
         self.statements.named.clear();
         self.state.by_sql = w.shared.no_statements.clone();
-        if let Some(Server { link, upstream }) = &mut self.server {
-            upstream.left.found = upstream.left.found.without(Leaves::of(Keeps::Prepare));
-            link.known.clear();
-            link.by_sql = w.shared.no_statements.clone();
+        if let Some(Server { conn, upstream }) = &mut self.server {
+            upstream.left.found = upstream.left.found.without(StateKinds::of(StateKind::Prepare));
+            conn.known.clear();
+            conn.by_sql = w.shared.no_statements.clone();
         }
     }
 
-    /// Takes a link into use.
-    pub fn take(&mut self, w: &Worker, link: Box<Link>, role: TakenFor) {
-        let card = &link.card;
+    /// Takes a server connection into use.
+    pub fn take(&mut self, w: &Worker, conn: Box<ServerConn>, role: TakenFor) {
+        let card = &conn.card;
         card.session.store(self.entry.card.pid, Ordering::Relaxed);
         card.uses.store(card.uses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        *self.entry.link.borrow_mut() = Some(card.clone());
-        link.socket.set_task(w.reactor.current_task());
+        *self.entry.conn.borrow_mut() = Some(card.clone());
+        conn.socket.set_task(w.reactor.current_task());
         self.entry.card.set_doing(Doing::Executing);
         let mut upstream = w.upstreams.borrow_mut().pop().unwrap_or_default();
         upstream.role = role;
-        self.server = Some(Server { link, upstream });
+        self.server = Some(Server { conn, upstream });
     }
 
     /// Parts with a server connection at rest, on which nothing of the session's is.
-    pub fn release(&mut self, w: &Worker) -> Option<Box<Link>> {
-        let Server { link, mut upstream } = self.server.take()?;
+    pub fn release(&mut self, w: &Worker) -> Option<Box<ServerConn>> {
+        let Server { conn, mut upstream } = self.server.take()?;
         upstream.come_to_rest();
         w.upstreams.borrow_mut().push(upstream);
         self.note_parted();
-        Some(link)
+        Some(conn)
     }
 
     /// Parts with a server connection that is lost, or over which something is under way whose answers nobody will look at. Nothing of that has
     /// happened, as far as what the session has prepared goes. Also says what the client still waits for.
     #[cold]
-    pub fn lose(&mut self, w: &Worker, fate: Fate) -> Option<(Box<Link>, Owed)> {
+    pub fn lose(&mut self, w: &Worker, fate: Fate) -> Option<(Box<ServerConn>, Owed)> {
         self.down.drop_unseen();
         self.up.forget_pending(&w.buffers);
-        let Server { mut link, mut upstream } = self.server.take()?;
+        let Server { mut conn, mut upstream } = self.server.take()?;
         let Upstream { journal, brought, writes, .. } = &mut *upstream;
         while let Some(entered) = journal.pop_back() {
-            entered.change.made().into_iter().for_each(|id| link.forget(id));
+            entered.change.made().into_iter().for_each(|id| conn.forget(id));
             self.statements.take_back(journal, journal.len(), entered.change, false);
         }
-        brought.parses.drain(..).for_each(|(_, id)| link.forget(id));
-        link.unnamed = None;
+        brought.parses.drain(..).for_each(|(_, id)| conn.forget(id));
+        conn.unnamed = None;
         if fate == Fate::Undone
             && let Some(raised) = writes.raised.take()
         {
             raised.settle(Outcome::RolledBack);
         }
-        self.state.link_lost();
+        self.state.conn_lost();
         self.note_parted();
-        Some((link, upstream.replies.owed()))
+        Some((conn, upstream.replies.owed()))
     }
 
     fn note_parted(&mut self) {
-        self.net.clear();
-        *self.entry.link.borrow_mut() = None;
+        self.retry.clear();
+        *self.entry.conn.borrow_mut() = None;
         self.entry.is_ours.set(false);
         self.entry.cancel_waits.set(false);
-        self.entry.card.set_doing(if self.begun.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
+        self.entry.card.set_doing(if self.lazy_begin.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
     }
 
     /// Transaction status as the client knows it.
     #[inline]
     pub fn status(&self) -> u8 {
-        match self.begun {
-            Begun::No | Begun::Sent(_) => self.transaction(),
-            Begun::Held(_) | Begun::Reading(_) => WITHIN,
-            Begun::Failed(_) => FAILED,
+        match self.lazy_begin {
+            LazyBegin::No | LazyBegin::Sent(_) => self.transaction(),
+            LazyBegin::Deferred(_) | LazyBegin::Reading(_) => WITHIN,
+            LazyBegin::Failed(_) => FAILED,
         }
     }
 
-    /// True if nothing is under way on the link.
+    /// True if nothing is under way on the server connection.
     pub fn is_at_rest(&self) -> bool {
         self.upstream().is_none_or(|upstream| upstream.txn.status == IDLE && upstream.replies.is_settled())
             && !self.up.has_pending()
@@ -438,12 +438,12 @@ impl Session {
     pub fn tell_change(&mut self, w: &Worker) {
         self.state.effects.redefines = false;
         w.shared.note_change(&self.pools.known);
-        std::mem::take(&mut self.state.effects.unseats).iter().for_each(|user| w.unseat(user));
+        std::mem::take(&mut self.state.effects.unseats).iter().for_each(|user| w.role_renamed(user));
     }
 
     /// Appends an error for the client. Must not be called in the middle of a server's message.
     pub fn say_error(&mut self, w: &Worker, fault: &Fault) {
-        self.begun.fail();
+        self.lazy_begin.fail();
         fault.write(self.down.extra(&w.buffers));
     }
 
@@ -472,7 +472,7 @@ impl Session {
     }
 
     /// True if servers read the session's texts otherwise than Weir's parser does: with backslashes as escapes, or in another encoding than
-    /// UTF-8. Such a session is on the primary and keeps its link; nothing is kept of what it hears.
+    /// UTF-8. Such a session is on the primary and keeps its server connection; nothing is kept of what it hears.
     #[inline]
     pub fn reads_otherwise(&self) -> bool {
         self.state.begins_otherwise || self.escapes() || self.is_recoded()
@@ -482,18 +482,18 @@ impl Session {
     #[inline]
     fn escapes(&self) -> bool {
         let set = self.state.reading.escapes;
-        let Some(Server { link, upstream }) = &self.server else { return set == Some(true) };
+        let Some(Server { conn, upstream }) = &self.server else { return set == Some(true) };
         // What the server said last is so, unless it is told otherwise right now.
-        let is_off = link.escapes && !upstream.replies.is_setting();
-        set == Some(true) || is_off || (set.is_none() && link.begins_with_escapes)
+        let is_off = conn.escapes && !upstream.replies.is_setting();
+        set == Some(true) || is_off || (set.is_none() && conn.begins_with_escapes)
     }
 
     #[inline]
     fn is_recoded(&self) -> bool {
         let set = self.state.reading.recoded;
-        let Some(Server { link, upstream }) = &self.server else { return set == Some(true) };
-        let is_other = link.is_recoded && !upstream.replies.is_setting();
-        set == Some(true) || is_other || (set.is_none() && link.begins_recoded)
+        let Some(Server { conn, upstream }) = &self.server else { return set == Some(true) };
+        let is_other = conn.is_recoded && !upstream.replies.is_setting();
+        set == Some(true) || is_other || (set.is_none() && conn.begins_recoded)
     }
 
     /// True if something of our own may be said now: all that was asked before is answered, to its last byte.

@@ -8,11 +8,11 @@ mod gate;
 mod proof;
 mod replicate;
 
-use crate::client::seats::{Full, Seat};
+use crate::client::client_limits::{Full, Seat};
 use crate::client::session::Session;
-use crate::client::session_card::{Card, Ends, Whose};
+use crate::client::session_status::{Card, Ends, Whose};
 use crate::client::state::State;
-use crate::client::welcomes::{APPLICATION_NAME, Welcome, Wishes};
+use crate::client::greetings::{APPLICATION_NAME, Welcome, ReadPreferences};
 use crate::control::mail::Nudge;
 use crate::monitor::console;
 use crate::monitor::fault::{Fault, sqlstate};
@@ -23,9 +23,9 @@ use crate::process::shared::{Shared, Stop, seconds};
 use crate::process::tls_files::certificate::Subject;
 use crate::process::worker::{Clock, Entry, PoolSet, Worker};
 use crate::server::first_look;
-use crate::server::pool::link::{self, Link, OpenError};
+use crate::server::pool::server_conn::{self, ServerConn, OpenError};
 use crate::server::pool::{Patience, Wait};
-use crate::traffic::aim;
+use crate::traffic::checkout;
 use crate::traffic::relay;
 use gate::{Admission, Caller, Turn, wrong_password};
 use std::cell::{Cell, RefCell};
@@ -46,10 +46,10 @@ use weir_wire::startup::{First, OptionsError, Startup, Version, read_first};
 use weir_wire::write;
 use zeroize::Zeroizing;
 
-/// Time a server gets to say which role a user is; then his links are closed instead.
+/// Time a server gets to say which role a user is; then his server connections are closed instead.
 const ROLE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Links that a login takes because the one before was lost while it was asked.
+/// Conns that a login takes because the one before was lost while it was asked.
 const GREETERS_MAX: u32 = 3;
 
 /// Time that a login waits for a primary to be found before it makes do with a standby.
@@ -69,28 +69,28 @@ fn is_plain(application: &str) -> bool {
     application.len() <= NAME_BYTES_MAX && application.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Of a link that was just brought to the clients' settings.
-fn welcome_from(link: &Link) -> Welcome {
-    let reported = &link.reported;
+/// Of a server connection that was just brought to the clients' settings.
+fn welcome_from(conn: &ServerConn) -> Welcome {
+    let reported = &conn.reported;
     let mut statuses = Vec::new();
     // A server says the first of them before it looks at what a client asks for. Source: `InitPostgres` in postinit.c.
-    let early = [&*link.notices.early, &link.notices.last].concat();
-    let late = notices::shown(&link.notices.late, link.settings.get("client_min_messages"));
+    let early = [&*conn.notices.early, &conn.notices.last].concat();
+    let late = notices::shown(&conn.notices.late, conn.settings.get("client_min_messages"));
     for (name, value) in reported.iter().filter(|(name, _)| name != APPLICATION_NAME) {
         write::parameter_status(&mut statuses, name, value);
     }
     let application = reported.iter().find(|(name, _)| name == APPLICATION_NAME).map(|(_, value)| value.as_str().into());
-    let reads_otherwise = link.escapes || link.is_recoded;
+    let reads_otherwise = conn.escapes || conn.is_recoded;
     Welcome { statuses: statuses.into(), early: early.into(), late: late.into(), application, reads_otherwise }
 }
 
-fn wishes_of(shared: &Shared, startup: &Startup) -> Result<Wishes, SettingsError> {
+fn wishes_of(shared: &Shared, startup: &Startup) -> Result<ReadPreferences, SettingsError> {
     let settings = Settings::of_startup(startup)?;
     let is_plain = settings.get(APPLICATION_NAME).is_none_or(is_plain);
     let nameless = if is_plain { settings.without(APPLICATION_NAME) } else { settings.clone() };
     let nameless = shared.intern_settings(nameless).0;
     let meaning = shared.intern_settings(settings.meaning()).1;
-    Ok(Wishes { settings: shared.intern_settings(settings).0, meaning, nameless })
+    Ok(ReadPreferences { settings: shared.intern_settings(settings).0, meaning, nameless })
 }
 
 /// Receives one client; its session goes on as a task of its own, which is smaller than a login.
@@ -377,7 +377,7 @@ impl Door<'_> {
         console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await
     }
 
-    fn wishes(&self, startup: &Startup) -> Result<Rc<Wishes>, Fault> {
+    fn wishes(&self, startup: &Startup) -> Result<Rc<ReadPreferences>, Fault> {
         if let Some(known) = self.w.welcomes.borrow().wishes.get(&startup.parameters) {
             return Ok(known.clone());
         }
@@ -389,7 +389,7 @@ impl Door<'_> {
 
     /// Whether an administrator closed the database to new clients.
     fn check_gate(&self, database: &str) -> Result<(), Fault> {
-        if self.w.shared.gates.own(database).disabled {
+        if self.w.shared.pause_state.own(database).disabled {
             let text = format!("database \"{database}\" takes no new clients: it was disabled by an administrator");
             return Err(Fault::fatal(sqlstate::NOT_IN_STATE, text));
         }
@@ -468,7 +468,7 @@ impl Door<'_> {
             card: Arc::new(Card::new(number, whose, application, ends, now_s)),
             key,
             task: Cell::new(self.w.reactor.current_task()),
-            link: RefCell::default(),
+            conn: RefCell::default(),
             cancels: Cell::new(0),
             is_ours: Cell::new(false),
             cancel_waits: Cell::new(false),
@@ -525,27 +525,27 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
         return Ok(known);
     }
     // Boxed, as all that few logins come to: the room of a login is copied more than once.
-    let link = Box::pin(greeter(w, client, pools, &key.2, standing)).await?;
-    let welcome = Rc::new(welcome_from(&link));
-    let pool = link.pool.clone();
-    pool.give_back(w, link);
+    let conn = Box::pin(greeter(w, client, pools, &key.2, standing)).await?;
+    let welcome = Rc::new(welcome_from(&conn));
+    let pool = conn.pool.clone();
+    pool.give_back(w, conn);
     w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());
     Ok(welcome)
 }
 
-/// A link that has a client's settings. One that is lost meanwhile tells nothing of the client: a server that restarts must end no login.
+/// A server connection that has a client's settings. One that is lost meanwhile tells nothing of the client: a server that restarts must end no login.
 async fn greeter(
     w: &Rc<Worker>,
     client: &Socket,
     pools: &PoolSet,
     settings: &Arc<Settings>,
     standing: Standing,
-) -> Result<Box<Link>, Fault> {
+) -> Result<Box<ServerConn>, Fault> {
     let mut tries = 1;
     loop {
-        let link = any_link(w, client, pools).await?;
-        match instruct(w, link, settings, standing).await {
-            Ok(link) => return Ok(link),
+        let conn = any_conn(w, client, pools).await?;
+        match instruct(w, conn, settings, standing).await {
+            Ok(conn) => return Ok(conn),
             Err(error) if error.passes().is_some() && !error.is_silent() && tries < GREETERS_MAX && !client.is_closed() => {
                 tries += 1;
                 w.shared.nudge_prober(Nudge::LoginFailed);
@@ -557,54 +557,54 @@ async fn greeter(
 
 async fn instruct(
     w: &Rc<Worker>,
-    mut link: Box<Link>,
+    mut conn: Box<ServerConn>,
     settings: &Arc<Settings>,
     standing: Standing,
-) -> Result<Box<Link>, OpenError> {
+) -> Result<Box<ServerConn>, OpenError> {
     if standing == Standing::Doubtful {
-        // Before anybody gets a link of his: from now on it is noticed if his name becomes another role's.
-        link = ask_role(w, link).await?.0;
+        // Before anybody gets a server connection of his: from now on it is noticed if his name becomes another role's.
+        conn = ask_role(w, conn).await?.0;
     }
-    configure(w, link, settings).await
+    configure(w, conn, settings).await
 }
 
-/// Sees to it that the user's links at rest are not those of a role that had his name before him. Where there are none, nothing is to be feared.
+/// Sees to it that the user's server connections at rest are not those of a role that had his name before him. Where there are none, nothing is to be feared.
 async fn look_at_role(w: &Rc<Worker>, pools: &PoolSet) {
     for node in nodes_to_ask(w).0 {
-        if let Some(link) = aim::at_rest(w, &pools.of_node(w, node)).await {
-            if let Ok((link, is_another)) = ask_role(w, link).await {
-                let pool = link.pool.clone();
-                if is_another { w.close_link(link) } else { pool.give_back(w, link) }
+        if let Some(conn) = checkout::at_rest(w, &pools.of_node(w, node)).await {
+            if let Ok((conn, is_another)) = ask_role(w, conn).await {
+                let pool = conn.pool.clone();
+                if is_another { w.close_conn(conn) } else { pool.give_back(w, conn) }
             }
             return;
         }
     }
 }
 
-/// Asks over a link which role its user is. True: another one than before. Error: it could not be asked, and is closed.
-async fn ask_role(w: &Rc<Worker>, link: Box<Link>) -> Result<(Box<Link>, bool), OpenError> {
-    let user = link.pool.key.user.clone();
-    let (link, answer) = link::ask(w, link, &roles::question([&*user].into_iter()), Instant::now() + ROLE_LIMIT).await;
+/// Asks over a server connection which role its user is. True: another one than before. Error: it could not be asked, and is closed.
+async fn ask_role(w: &Rc<Worker>, conn: Box<ServerConn>) -> Result<(Box<ServerConn>, bool), OpenError> {
+    let user = conn.pool.key.user.clone();
+    let (conn, answer) = server_conn::ask(w, conn, &roles::question([&*user].into_iter()), Instant::now() + ROLE_LIMIT).await;
     match answer {
         Ok(rows) => {
             let oid = rows.first().and_then(|row| row.get(1)?.as_deref()).unwrap_or_default();
             let is_another = w.note_role(&user, oid);
-            Ok((link, is_another))
+            Ok((conn, is_another))
         }
         Err(error) => {
-            w.close_link(link);
+            w.close_conn(conn);
             // Others of his may be as this one.
-            w.unseat(&user);
+            w.role_renamed(&user);
             Err(error)
         }
     }
 }
 
-/// A link to the primary, or to whatever server is up when there is none.
+/// A server connection to the primary, or to whatever server is up when there is none.
 ///
 /// Waits for a full server as long as a statement would, and for one that is up as long as for a connection (`connect_timeout`): somebody who
 /// logs in wants to hear soon that there is none.
-async fn any_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Box<Link>, Fault> {
+async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Box<ServerConn>, Fault> {
     let started = w.reactor.now();
     let mut refused: Option<OpenError> = None;
     loop {
@@ -615,8 +615,8 @@ async fn any_link(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Bo
         // The primary may only be not found yet.
         let patience = if known { 0 } else { shorter(found_ms, PRIMARY_WAIT_MS) };
         if !nodes.is_empty() && started.elapsed() >= Duration::from_millis(patience) {
-            match first_link(w, client, pools, &nodes, started).await? {
-                Ok(link) => return Ok(link),
+            match first_conn(w, client, pools, &nodes, started).await? {
+                Ok(conn) => return Ok(conn),
                 Err(OpenError::Held { .. }) if refused.is_some() => {}
                 Err(error) => refused = Some(error),
             }
@@ -656,22 +656,22 @@ fn nodes_to_ask(w: &Worker) -> (Vec<u16>, bool) {
     (view.primary.into_iter().chain(others).map(|at| view.nodes[at].id).collect(), view.primary.is_some())
 }
 
-/// A link to the first node that can be reached. Inner error: the first node's, if none can now and another time one may.
-async fn first_link(
+/// A server connection to the first node that can be reached. Inner error: the first node's, if none can now and another time one may.
+async fn first_conn(
     w: &Rc<Worker>,
     client: &Socket,
     pools: &PoolSet,
     nodes: &[u16],
     since: Instant,
-) -> Result<Result<Box<Link>, OpenError>, Fault> {
+) -> Result<Result<Box<ServerConn>, OpenError>, Fault> {
     let mut first = None;
     let gives_up = || client.is_closed() || w.shared.stop_mode() >= Stop::Fast;
     for &node in nodes {
         let pool = pools.of_node(w, node);
         let wait = Wait { since, patience: Patience::ToldAtOnce };
-        let leased = aim::lease_link(w, &pool, node, &[], wait, gives_up).await.map_err(Fault::as_fatal)?;
+        let leased = checkout::lease_conn(w, &pool, node, &[], wait, gives_up).await.map_err(Fault::as_fatal)?;
         match leased {
-            Ok(link) => return Ok(Ok(link)),
+            Ok(conn) => return Ok(Ok(conn)),
             Err(error) => {
                 w.shared.nudge_prober(Nudge::LoginFailed);
                 // It may have gone down, or become full, since its role was asked: another one serves as well.
@@ -700,25 +700,25 @@ fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
     }
 }
 
-/// Brings a link to a session's settings and sees that the server takes them. Error: it is closed.
-async fn configure(w: &Rc<Worker>, mut link: Box<Link>, settings: &Arc<Settings>) -> Result<Box<Link>, OpenError> {
-    link.notices.last.clear();
-    let is_there = Arc::ptr_eq(&link.settings, settings);
+/// Brings a server connection to a session's settings and sees that the server takes them. Error: it is closed.
+async fn configure(w: &Rc<Worker>, mut conn: Box<ServerConn>, settings: &Arc<Settings>) -> Result<Box<ServerConn>, OpenError> {
+    conn.notices.last.clear();
+    let is_there = Arc::ptr_eq(&conn.settings, settings);
     // A server says each time that it shortens an application's name.
     let says_it = settings.get(APPLICATION_NAME).is_some_and(|name| !is_plain(name));
     let sql = match is_there && says_it {
         true => Settings::default().change_to(settings),
-        false => link.settings.change_to(settings),
+        false => conn.settings.change_to(settings),
     };
-    link.settings = settings.clone();
+    conn.settings = settings.clone();
     if sql.is_empty() {
-        return Ok(link);
+        return Ok(conn);
     }
-    let (link, answer) = link::ask(w, link, &sql, Instant::now() + SETTINGS_LIMIT).await;
+    let (conn, answer) = server_conn::ask(w, conn, &sql, Instant::now() + SETTINGS_LIMIT).await;
     match answer {
-        Ok(_) => Ok(link),
+        Ok(_) => Ok(conn),
         Err(error) => {
-            w.close_link(link);
+            w.close_conn(conn);
             Err(error)
         }
     }

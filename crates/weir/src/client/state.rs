@@ -3,7 +3,7 @@
 //! The session owns what can move; a server connection is brought to it before use. What may be on the connection beyond that is
 //! `upstream::left`'s.
 
-use crate::client::hub::Subscription;
+use crate::client::listen_hub::Subscription;
 use std::sync::Arc;
 use weir_policy::by_sql::BySql;
 use weir_policy::sequences::Drawn;
@@ -17,16 +17,16 @@ pub enum Plain {
     Reset(Reset),
 }
 
-/// The link is not at rest though nothing is under way for the client: its next statement waits for an answer to something of ours.
+/// The server connection is not at rest though nothing is under way for the client: its next statement waits for an answer to something of ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Claim {
     #[default]
     No,
     /// The statement's description was asked for.
     Describing,
-    /// The link is being brought to the session's settings.
+    /// The server connection is being brought to the session's settings.
     Bringing,
-    /// The same, after all settings of others were taken back: the link refused to be brought from those.
+    /// The same, after all settings of others were taken back: the server connection refused to be brought from those.
     Cleaning,
 }
 
@@ -91,10 +91,10 @@ impl State {
     }
 
     /// The session has lost its server connection.
-    pub fn link_lost(&mut self) {
+    pub fn conn_lost(&mut self) {
         self.effects.renews = false;
         if let Some(subscription) = &mut self.listening {
-            subscription.rules.link_lost();
+            subscription.rules.conn_lost();
             subscription.rules.drop_fence();
         }
     }

@@ -15,11 +15,11 @@ use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class, Side};
 use weir_policy::signals::Call;
 use weir_sql::beyond_ascii::names_beyond_ascii;
-use weir_sql::facts::{Effect, Facts, Hint, Keeps, Leaves, Name, Reset, SessionVerb, Transaction, Verb};
+use weir_sql::facts::{Effect, Facts, Hint, StateKind, StateKinds, Name, Reset, SessionVerb, Transaction, Verb};
 
 use crate::client::local::{Local, ViewOf, local_of};
 use crate::client::state::Plain;
-use crate::server::answers::Caching;
+use crate::server::cached_results::Caching;
 
 /// Texts a worker remembers.
 const TEXTS_MAX: usize = 4096;
@@ -45,14 +45,14 @@ pub struct Statement {
     pub judged: Judged,
     pub transaction: Transaction,
     /// Session state it may leave, as far as its text shows.
-    pub leaves: Leaves,
+    pub leaves: StateKinds,
     /// The same with what functions may leave that are not PostgreSQL's own, and with what it may take away.
-    pub may_change: Leaves,
-    pub frees: Leaves,
+    pub may_change: StateKinds,
+    pub frees: StateKinds,
     /// Functions that are not PostgreSQL's own.
     pub functions: Box<[String]>,
     /// What a statement leaves that it prepares by SQL, once that one is executed.
-    pub later: Leaves,
+    pub later: StateKinds,
     /// It may run a statement prepared by SQL.
     pub executes: bool,
     /// The name of the one that it runs and nothing else, with constants for its parameters.
@@ -135,7 +135,7 @@ impl Recalls {
         let any = |is_one: fn(&Name) -> bool| facts.functions.iter().any(is_one);
         if any(|f| matches!(f.name.as_str(), "currval" | "lastval")) {
             Recalls::Shown
-        } else if facts.keeps.has(Keeps::Unknown) || any(runs_text) {
+        } else if facts.keeps.has(StateKind::Unknown) || any(runs_text) {
             Recalls::Unread
         } else {
             Recalls::Not
@@ -311,7 +311,7 @@ fn user_types(types: &[u8]) -> Box<[u32]> {
 
 /// A text too long to be looked at: it may do anything.
 pub fn unknown() -> Statement {
-    let leaves = Leaves::of(Keeps::Unread);
+    let leaves = StateKinds::of(StateKind::Unread);
     Statement {
         class: Class::primary(Rule::TooLong),
         names: None,
@@ -322,9 +322,9 @@ pub fn unknown() -> Statement {
         transaction: Transaction::None,
         leaves,
         may_change: leaves,
-        frees: Leaves::NONE,
+        frees: StateKinds::NONE,
         functions: Box::default(),
-        later: Leaves::NONE,
+        later: StateKinds::NONE,
         executes: true,
         runs: None,
         alters_defaults: false,
@@ -368,17 +368,17 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     let readable = String::from_utf8_lossy(text);
     let class = route::class_of(&facts, &readable, config);
     let functions: Box<[String]> = facts.functions.iter().filter(|f| !leaves_nothing(f)).map(|f| f.name.clone()).collect();
-    let unknown = if functions.is_empty() { Leaves::NONE } else { Leaves::of(Keeps::Unknown) };
+    let unknown = if functions.is_empty() { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) };
     // What a PREPARE calls runs later only.
-    let is_prepare = facts.statements == 1 && facts.keeps == Leaves::of(Keeps::Prepare);
-    let now = if is_prepare { Leaves::NONE } else { unknown };
-    let may_call = facts.prepared || facts.keeps.has(Keeps::Unknown) || !functions.is_empty();
+    let is_prepare = facts.statements == 1 && facts.keeps == StateKinds::of(StateKind::Prepare);
+    let now = if is_prepare { StateKinds::NONE } else { unknown };
+    let may_call = facts.prepared || facts.keeps.has(StateKind::Unknown) || !functions.is_empty();
     let calls = may_call || facts.functions.iter().any(writes_rows);
     let draws = facts.effect == Effect::Writes || calls;
     let caching = config.cache.enabled.then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
     let is_delicate = text.contains(&b'\\') || hangs_on_encoding(text, &facts);
     let recalls = Recalls::of(&facts);
-    let asks_later = if recalls == Recalls::Shown { Leaves::of(Keeps::Sequence) } else { Leaves::NONE };
+    let asks_later = if recalls == Recalls::Shown { StateKinds::of(StateKind::Sequence) } else { StateKinds::NONE };
     let recalls = if is_prepare { Recalls::Not } else { recalls };
     Statement {
         local: local_of(&facts, &readable, view_of),
@@ -413,7 +413,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         is_barrier: is_barrier(&facts, &readable),
         notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
         shows_channels: readable.contains("pg_listening_channels"),
-        writes: facts.effect == Effect::Writes || facts.keeps.has(Keeps::Unknown),
+        writes: facts.effect == Effect::Writes || facts.keeps.has(StateKind::Unknown),
         calls,
         asks_time: asks_time(&facts, &readable),
         is_of_primary: is_of_primary(&facts, &readable),
@@ -509,13 +509,13 @@ fn is_of_primary(facts: &Facts, text: &str) -> bool {
 
 /// What is made behind a change of `search_path` may be temporary, also when the change is local to the transaction. What `set_config` sets
 /// does not show: texts that differ in literals are one statement, and it may be told by parameters.
-fn left_by_path(facts: &Facts, text: &str) -> Leaves {
+fn left_by_path(facts: &Facts, text: &str) -> StateKinds {
     let names_it = || {
         let text = text.to_ascii_lowercase();
         text.contains("search_path") && text.contains("pg_temp")
     };
     let by_function = facts.functions.iter().any(|f| f.name == "set_config");
-    if by_function || (facts.effect != Effect::Reads && names_it()) { Leaves::of(Keeps::Temporary) } else { Leaves::NONE }
+    if by_function || (facts.effect != Effect::Reads && names_it()) { StateKinds::of(StateKind::Temporary) } else { StateKinds::NONE }
 }
 
 /// True if some statement of a text may make a relation or the like; one too many costs a question to the server.

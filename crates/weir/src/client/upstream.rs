@@ -8,7 +8,7 @@ pub mod left;
 
 use crate::client::statements::Statement;
 use crate::monitor::fault::Fault;
-use crate::server::answers::Raised;
+use crate::server::cached_results::Raised;
 use changes::{Brought, Entered};
 use left::{Left, Resetting};
 use std::collections::VecDeque;
@@ -60,7 +60,7 @@ pub struct ServerTxn {
     /// Something was sent that begins or ends a transaction: if the connection is lost, only the server knows what became of it.
     pub is_unsure: bool,
     /// A deferred BEGIN went in front of the first group of messages; the transaction as it was before.
-    pub began: Option<Begun>,
+    pub began: Option<LazyBegin>,
 }
 
 impl Default for ServerTxn {
@@ -153,12 +153,12 @@ impl Ending {
 
 /// A transaction whose BEGIN was answered by Weir. It is sent in front of the first statement, which says where.
 #[derive(Debug, Default)]
-pub enum Begun {
+pub enum LazyBegin {
     /// There is none.
     #[default]
     No,
     /// No server knows of it.
-    Held(Rc<Statement>),
+    Deferred(Rc<Statement>),
     /// The same, and it has read outside of it.
     Reading(Rc<Statement>),
     /// It has failed, and no server knows of it.
@@ -167,35 +167,35 @@ pub enum Begun {
     Sent(Rc<Statement>),
 }
 
-impl Begun {
+impl LazyBegin {
     /// No server knows of it.
     #[inline]
     pub fn is_open(&self) -> bool {
-        matches!(self, Begun::Held(_) | Begun::Reading(_) | Begun::Failed(_))
+        matches!(self, LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Failed(_))
     }
 
     /// The BEGIN of one that no server knows of.
     pub fn statement(&self) -> Option<&Rc<Statement>> {
         match self {
-            Begun::Held(statement) | Begun::Reading(statement) | Begun::Failed(statement) => Some(statement),
-            Begun::No | Begun::Sent(_) => None,
+            LazyBegin::Deferred(statement) | LazyBegin::Reading(statement) | LazyBegin::Failed(statement) => Some(statement),
+            LazyBegin::No | LazyBegin::Sent(_) => None,
         }
     }
 
     /// It fails, if no server knows of it; a server knows by itself.
     pub fn fail(&mut self) {
         *self = match std::mem::take(self) {
-            Begun::Held(statement) | Begun::Reading(statement) => Begun::Failed(statement),
-            other @ (Begun::No | Begun::Failed(_) | Begun::Sent(_)) => other,
+            LazyBegin::Deferred(statement) | LazyBegin::Reading(statement) => LazyBegin::Failed(statement),
+            other @ (LazyBegin::No | LazyBegin::Failed(_) | LazyBegin::Sent(_)) => other,
         };
     }
 
     /// A statement of it reads outside of it.
     #[inline]
     pub fn read(&mut self) {
-        if matches!(self, Begun::Held(_)) {
+        if matches!(self, LazyBegin::Deferred(_)) {
             *self = match std::mem::take(self) {
-                Begun::Held(statement) => Begun::Reading(statement),
+                LazyBegin::Deferred(statement) => LazyBegin::Reading(statement),
                 other => other,
             };
         }

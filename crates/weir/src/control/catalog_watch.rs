@@ -10,9 +10,9 @@ use crate::control::context::{Bell, Control, Subject};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, Stop, Victim};
-use crate::server::answers::{Answers, Doubt};
+use crate::server::cached_results::{CachedResults, Doubt};
 use crate::server::catalogs::{Database, Edition, Mark, UNKNOWN};
-use crate::server::pool::link::{Address, Login, OpenError};
+use crate::server::pool::server_conn::{Address, Login, OpenError};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -325,7 +325,7 @@ fn doubt(c: &Control, database: &Database) {
 }
 
 /// Looks whether the server processes of writers have ended whose end nobody heard of. Not cancel safe.
-async fn dispel(c: &Control, database: &Database, answers: &Answers, line: &mut Conn) -> Result<(), SurveyError> {
+async fn dispel(c: &Control, database: &Database, answers: &CachedResults, line: &mut Conn) -> Result<(), SurveyError> {
     let doubts = answers.doubts(&database.name);
     // A standby does not know what the primary of before and after still does.
     if doubts.is_empty() || !c.shared.view.load().is_primary(line.address.node) {

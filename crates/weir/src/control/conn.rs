@@ -4,12 +4,12 @@
 //! as of all other server connections. The login itself is `pool::login::Handshake`.
 
 use crate::client::access::Salted;
-use crate::client::forge::Unanswered;
+use crate::client::key_derivation::Unanswered;
 use crate::process::shared::Shared;
 use crate::process::tls_files::certificate::end_point;
 use crate::process::tls_files::server_name;
-use crate::server::pool::link::tcp_options;
-use crate::server::pool::link::{Address, Login, MESSAGE_BYTES_MAX, OpenError, Rows, is_worth_another};
+use crate::server::pool::server_conn::tcp_options;
+use crate::server::pool::server_conn::{Address, Login, MESSAGE_BYTES_MAX, OpenError, Rows, is_worth_another};
 use crate::server::pool::login::{Channel, Greeting, Handshake, Step, protocol, refused};
 use std::io;
 use std::net::SocketAddr;

@@ -101,9 +101,9 @@ impl Control {
 
     /// Has the connections of these pools closed, each after its use.
     pub fn renew(&self, pools: &[Arc<Pool>]) {
-        for link in pools.iter().flat_map(|pool| pool.doom()) {
+        for conn in pools.iter().flat_map(|pool| pool.doom()) {
             // Only the event loop it is in can let go of it.
-            self.shared.mailboxes[usize::from(link.home)].send(Message::Close(link));
+            self.shared.mailboxes[usize::from(conn.home)].send(Message::Close(conn));
         }
     }
 

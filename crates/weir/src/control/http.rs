@@ -7,7 +7,7 @@ use crate::control::context::{Control, Subject};
 use crate::monitor::exposition;
 use crate::monitor::log::Level;
 use crate::process::inherit::Inherited;
-use crate::process::listen;
+use crate::process::acceptor;
 use crate::process::shared::{Shared, Stop};
 use axum::Router;
 use axum::extract::State;
@@ -53,7 +53,7 @@ pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<Tc
     if admin.metrics_port == 0 {
         return Ok(Vec::new());
     }
-    listen::open_all(&admin.metrics_addresses, admin.metrics_port, BACKLOG, "metrics_listen_addresses", inherited)
+    acceptor::open_all(&admin.metrics_addresses, admin.metrics_port, BACKLOG, "metrics_listen_addresses", inherited)
 }
 
 /// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: who is being accepted would be lost.

@@ -11,7 +11,7 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::server::catalogs::Database;
-use crate::server::pool::link::{Address, Login, OpenError};
+use crate::server::pool::server_conn::{Address, Login, OpenError};
 use crate::server::pool::login::{Greeting, protocol, refused};
 use std::io;
 use std::rc::Rc;

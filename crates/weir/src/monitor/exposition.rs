@@ -8,7 +8,7 @@ use crate::monitor::log::Level;
 use crate::monitor::metrics::{Counters, ERROR_CLASSES, METRICS, SEVERITIES, VERBS};
 use crate::monitor::stats::{Stat, Totals, Whose};
 use crate::process::shared::{Shared, seconds};
-use crate::server::census;
+use crate::server::connection_list;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
@@ -111,8 +111,8 @@ fn process(page: &mut Page, shared: &Shared) {
     page.single("weir_workers", Kind::Gauge, "Worker threads.", shared.mailboxes.len());
     let stopping = u8::from(shared.stop_mode() != crate::process::shared::Stop::No);
     page.single("weir_stopping", Kind::Gauge, "1 while the proxy stops.", stopping);
-    let paused = shared.gates.closed().iter().filter(|name| shared.gates.own(name).paused).count();
-    page.single("weir_paused", Kind::Gauge, "1 while all databases are paused.", u8::from(shared.gates.is_all_paused()));
+    let paused = shared.pause_state.closed().iter().filter(|name| shared.pause_state.own(name).paused).count();
+    page.single("weir_paused", Kind::Gauge, "1 while all databases are paused.", u8::from(shared.pause_state.is_all_paused()));
     page.single("weir_databases_paused", Kind::Gauge, "Databases paused by themselves.", paused);
 }
 
@@ -128,12 +128,12 @@ fn clients(page: &mut Page, shared: &Shared) {
     let clients = shared.clients.load(Ordering::Relaxed);
     page.single("weir_clients", Kind::Gauge, "Client connections.", clients);
     page.single("weir_clients_max", Kind::Gauge, "Client connections allowed.", config.pool.max_clients);
-    page.single("weir_links", Kind::Gauge, "Server connections, those being opened included.", shared.pools.open());
+    page.single("weir_server_connections", Kind::Gauge, "Server connections, those being opened included.", shared.pools.open());
     page.single(
         "weir_links_max",
         Kind::Gauge,
         "Server connections allowed in all; 0: only the nodes' limits.",
-        config.limits.links,
+        config.limits.conns,
     );
     let consoles = shared.consoles.load(Ordering::Relaxed);
     page.single("weir_consoles", Kind::Gauge, "Connections to the administration console.", consoles);
@@ -162,8 +162,8 @@ fn nodes(page: &mut Page, shared: &Shared) {
     let lag = |at: usize| view.nodes[at].lag_us.map(in_seconds);
     family("weir_node_lag_seconds", Kind::Gauge, "For how long the node has lacked something the primary had.", &lag);
     let open = |at| Some(f64::from(shared.pools.node_open(id(at))));
-    family("weir_node_links", Kind::Gauge, "Server connections, those being opened included.", &open);
-    let max = f64::from(shared.config.load().links_per_node_max());
+    family("weir_node_server_connections", Kind::Gauge, "Server connections, those being opened included.", &open);
+    let max = f64::from(shared.config.load().conns_per_node_max());
     family("weir_node_links_max", Kind::Gauge, "Server connections allowed.", &|_| Some(max));
     let statements = |at| sum(&|counters| counters.statements(id(at)).iter().sum());
     family("weir_node_statements_total", Kind::Counter, "Statements sent to the node.", &statements);
@@ -213,13 +213,13 @@ fn errors(page: &mut Page, shared: &Shared) {
 
 fn kept(page: &mut Page, shared: &Shared) {
     let mut reasons = BTreeMap::<&str, usize>::new();
-    for (_, card) in census::links(shared) {
+    for (_, card) in connection_list::conns(shared) {
         let code = card.kept.load(Ordering::Relaxed);
         if code > 0 && card.session.load(Ordering::Relaxed) > 0 {
             *reasons.entry(Kept::reason(code)).or_default() += 1;
         }
     }
-    let name = "weir_links_kept";
+    let name = "weir_server_connections_pinned";
     page.head(name, Kind::Gauge, "Server connections that stay with a client because of state it left there.");
     for (reason, count) in reasons {
         page.sample(name, &[("reason", reason)], count);
@@ -304,11 +304,11 @@ fn pools(page: &mut Page, shared: &Shared) {
         page.histogram(name, &[("database", database), ("user", user)], &totals.waits, at_once);
     }
     pool_clients(page, shared, &totals);
-    pool_links(page, shared, &totals);
+    pool_conns(page, shared, &totals);
 }
 
 fn pool_clients(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
-    let groups = census::groups(shared);
+    let groups = connection_list::groups(shared);
     let clients = "weir_pool_clients";
     page.head(clients, Kind::Gauge, "Clients, by whether they wait for a server connection.");
     for (whose, _) in shown {
@@ -326,8 +326,8 @@ fn pool_clients(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
     }
 }
 
-fn pool_links(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
-    let name = "weir_pool_links";
+fn pool_conns(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
+    let name = "weir_pool_server_connections";
     page.head(name, Kind::Gauge, "Server connections by what they do.");
     for pool in shared.pools.all() {
         let key = &pool.key;
@@ -335,13 +335,13 @@ fn pool_links(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
         if shown.binary_search_by(|(known, _)| known.cmp(&whose)).is_err() {
             continue;
         }
-        let (links, node) = (census::links_of(&pool), key.node.to_string());
+        let (conns, node) = (connection_list::conns_of(&pool), key.node.to_string());
         let states = [
-            ("active", links.active),
-            ("kept", links.kept),
-            ("idle", links.idle),
-            ("cleaning", links.cleaning),
-            ("opening", links.opening),
+            ("active", conns.active),
+            ("kept", conns.kept),
+            ("idle", conns.idle),
+            ("cleaning", conns.cleaning),
+            ("opening", conns.opening),
         ];
         for (state, count) in states {
             page.sample(
@@ -380,7 +380,7 @@ pub fn readiness(shared: &Shared) -> Result<(), String> {
     if shared.stop_mode() != crate::process::shared::Stop::No {
         return Err("the proxy is shutting down".to_string());
     }
-    if shared.gates.is_all_paused() {
+    if shared.pause_state.is_all_paused() {
         return Err("all databases are paused".to_string());
     }
     if shared.view.load().primary.is_none() {

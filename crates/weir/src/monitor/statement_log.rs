@@ -5,7 +5,7 @@ use crate::client::statements::Prepared;
 use crate::monitor::log::{Field, Level, Who};
 use crate::process::worker::{Clock, Worker};
 use crate::traffic::unit::{Concern, Ended, Unit};
-use crate::traffic::wishes::Logged;
+use crate::traffic::read_preference::Logged;
 use std::borrow::Cow;
 use std::rc::Rc;
 use weir_wire::frame::{HEADER_BYTES, Header, front, split_cstr};
@@ -57,10 +57,10 @@ pub fn answered_by_cache(s: &mut Session, w: &Worker, prepared: &Prepared) {
     tell(s, w, Source::Message("Execute: ", prepared));
 }
 
-/// Says what there is to say about a statement that goes to the session's link now.
+/// Says what there is to say about a statement that goes to the session's server connection now.
 #[inline]
 fn tell(s: &mut Session, w: &Worker, source: Source<'_>) {
-    let logged = s.reads.wishes.own.logged(&w.peek_config());
+    let logged = s.reads.preferences.own.logged(&w.peek_config());
     if logged.statement || logged.per_node || logged.notice || logged.slow {
         say(s, w, source, logged);
     }
@@ -81,7 +81,7 @@ fn say(s: &mut Session, w: &Worker, source: Source<'_>, logged: Logged) {
     if plain && is_run {
         w.shared.log.write(Level::Log, &who, format_args!("statement: {text}"));
     }
-    let Some(card) = s.link().map(|link| link.card.clone()) else { return };
+    let Some(card) = s.conn().map(|conn| conn.card.clone()) else { return };
     let (id, pid) = (card.address.node, card.pid);
     if node {
         let fields = [("node", Field::Number(id.into())), ("backend_pid", Field::Number(pid.into()))];
@@ -103,7 +103,7 @@ fn say(s: &mut Session, w: &Worker, source: Source<'_>, logged: Logged) {
 
 /// A statement Weir answers itself, or refuses.
 pub fn answered(s: &mut Session, w: &Worker) {
-    if s.reads.wishes.own.logged(&w.peek_config()).statement {
+    if s.reads.preferences.own.logged(&w.peek_config()).statement {
         let text = query_text(s).into_owned();
         let client = s.entry.card.client_host();
         w.shared.log.write(Level::Log, &who(s, &client), format_args!("statement: {text}"));
@@ -113,7 +113,7 @@ pub fn answered(s: &mut Session, w: &Worker) {
 /// Says what message a client has sent, before it is looked at. Texts of Pgpool-II.
 #[inline]
 pub fn came(s: &mut Session, w: &Worker, header: Header) {
-    if s.reads.wishes.own.logs_messages(&w.peek_config()) && !s.intake.is_message_logged {
+    if s.reads.preferences.own.logs_messages(&w.peek_config()) && !s.intake.is_message_logged {
         say_message(s, w, header);
     }
 }
@@ -121,7 +121,7 @@ pub fn came(s: &mut Session, w: &Worker, header: Header) {
 /// The same of a message that is taken without a look at it on its own: one of a run that is answered from memory, or skipped after an error.
 #[inline]
 pub fn passed(s: &Session, w: &Worker, header: Header) {
-    if s.reads.wishes.own.logs_messages(&w.peek_config()) {
+    if s.reads.preferences.own.logs_messages(&w.peek_config()) {
         write_message(s, w, header);
     }
 }
@@ -174,7 +174,7 @@ fn is_copy(tag: u8) -> bool {
     matches!(tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL)
 }
 
-/// The server is ready after what took so long; `waited_us` of waiting for a link came before.
+/// The server is ready after what took so long; `waited_us` of waiting for a server connection came before.
 #[inline]
 pub fn ended(s: &Session, w: &Worker, us: u64) {
     let Some(limit_ms) = w.peek_config().log.slow_ms else { return };
@@ -190,7 +190,7 @@ fn say_slow(s: &Session, w: &Worker, us: u64, waited_us: u64) {
     let text = clock.text.borrow();
     let (server, waited) = (us as f64 / 1000.0, waited_us as f64 / 1000.0);
     let total = server + waited;
-    let (node, pid) = s.link().map_or((0, 0), |link| (link.card.address.node, link.card.pid));
+    let (node, pid) = s.conn().map_or((0, 0), |conn| (conn.card.address.node, conn.card.pid));
     let rule = clock.rule.get().name();
     let fields = [
         ("duration_ms", Field::Number(total)),

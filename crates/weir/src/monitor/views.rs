@@ -5,7 +5,7 @@
 mod cache;
 
 use crate::client::flow::Kept;
-use crate::client::session_card::{Card, Doing};
+use crate::client::session_status::{Card, Doing};
 use crate::monitor::log::utc;
 use crate::monitor::metrics::{Counters, METRICS};
 use crate::monitor::probes;
@@ -13,7 +13,7 @@ use crate::process::shared::seconds;
 use crate::process::worker::{PoolSet, Worker};
 use crate::server::catalogs::{Database, UNKNOWN};
 use crate::server::pool::Pool;
-use crate::server::pool::link::LinkCard;
+use crate::server::pool::server_conn::ConnStatus;
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -302,7 +302,7 @@ fn pool_pools(ask: &Asker<'_>) -> Vec<Vec<String>> {
     rows
 }
 
-fn pool_row(ask: &Asker<'_>, pool: &Pool, card: &LinkCard) -> Vec<String> {
+fn pool_row(ask: &Asker<'_>, pool: &Pool, card: &ConnStatus) -> Vec<String> {
     let session = ask.w.shared.cards.get(card.session.load(Ordering::Relaxed));
     let of_session = |value: fn(&Card) -> String| session.as_ref().map(|s| value(s)).unwrap_or_default();
     let kept = card.kept.load(Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use crate::monitor::log::Level;
 use crate::process::worker::Worker;
-use crate::server::pool::link::Address;
+use crate::server::pool::server_conn::Address;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use weir_policy::cluster::ClusterView;
 use weir_policy::pool::{Retire, retire};
 use weir_policy::turns::{Ran, Turns};
 
-/// Time between two rounds of housekeeping: links at rest, idle clients.
+/// Time between two rounds of housekeeping: server connections at rest, idle clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// How long this thread ran, and waited to run.
 const OWN_SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
 /// Never ends. Cancel safe.
-pub async fn keep_house(w: Rc<Worker>) {
+pub async fn housekeep(w: Rc<Worker>) {
     let mut turns = Turns::default();
     loop {
         take_turns(&w, &mut turns);
         w.reactor.sleep(HOUSEKEEPING).await;
-        retire_links(&w);
+        retire_conns(&w);
         w.mailbox().beat_ms.store(w.millis(Instant::now()), Ordering::Relaxed);
         w.reactor.sweep();
     }
@@ -38,35 +38,35 @@ fn take_turns(w: &Worker, turns: &mut Turns) {
     }
 }
 
-/// Closes links at rest that are too old, unused for too long, or dead.
-fn retire_links(w: &Worker) {
+/// Closes server connections at rest that are too old, unused for too long, or dead.
+fn retire_conns(w: &Worker) {
     let config = w.config();
     let now = w.reactor.now();
     let places = w.view().clone();
     for pool in w.shared.pools.all() {
         // A limit that a reload has lowered.
         let mut above = pool.census().1.saturating_sub(pool.limits().pool_size);
-        let gone = pool.retire(|link, surplus| {
-            if link.home != w.id {
+        let gone = pool.retire(|conn, surplus| {
+            if conn.home != w.id {
                 return false;
             }
-            if above > 0 || is_elsewhere(&places, &link.card.address) {
+            if above > 0 || is_elsewhere(&places, &conn.card.address) {
                 above = above.saturating_sub(1);
                 return true;
             }
-            let (age_ms, idle_ms) = link.ages_ms(now);
+            let (age_ms, idle_ms) = conn.ages_ms(now);
             let limits = (config.pool.connection_life_time_ms, config.pool.server_idle_timeout_ms);
-            let why = retire(age_ms, idle_ms, link.jitter(), limits.0, limits.1);
+            let why = retire(age_ms, idle_ms, conn.jitter(), limits.0, limits.1);
             let goes = match why {
                 Some(Retire::Lifetime) => true,
                 // Those that are to be kept warm are idle by nature.
                 Some(Retire::Idle) => surplus > 0,
                 None => false,
             };
-            goes || !link.is_fresh(now)
+            goes || !conn.is_fresh(now)
         });
-        for link in gone {
-            w.close_link(link);
+        for conn in gone {
+            w.close_conn(conn);
         }
     }
 }

@@ -1,19 +1,19 @@
 //! The only things two threads see. Passed as an argument; nothing here is a `static`.
 
 use crate::client::access::{Access, AccessFiles};
-use crate::client::seats::Seats;
-use crate::client::session_card::Cards;
+use crate::client::client_limits::Seats;
+use crate::client::session_status::Cards;
 use crate::control::mail::{ControlMail, Nudge, Order};
-use crate::monitor::gates::Gates;
+use crate::monitor::pause_state::PauseState;
 use crate::monitor::log::{Level, Log};
 use crate::monitor::metrics::Counters;
 use crate::monitor::probes::Probes;
 use crate::monitor::stats::Table;
 use crate::process::tls_files::TlsFiles;
-use crate::server::answers::Answers;
+use crate::server::cached_results::CachedResults;
 use crate::server::catalogs::{Catalogs, Database};
 use crate::server::pool::Pools;
-use crate::server::pool::link::Link;
+use crate::server::pool::server_conn::ServerConn;
 use crate::server::positions::Positions;
 use crate::server::suspects::Suspects;
 use arc_swap::ArcSwap;
@@ -59,7 +59,7 @@ pub enum Message {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
     Wake(TaskId),
-    /// Let go of a link's socket, which goes to another worker's event loop; wake the task there that waits for it.
+    /// Let go of a server connection's socket, which goes to another worker's event loop; wake the task there that waits for it.
     Release {
         ticket: Ticket,
         worker: WorkerId,
@@ -80,8 +80,8 @@ pub enum Message {
     Resume,
     /// Another process accepts clients from now on.
     CloseDoors,
-    /// A link in that worker's event loop that is to be closed.
-    Close(Box<Link>),
+    /// A server connection in that worker's event loop that is to be closed.
+    Close(Box<ServerConn>),
 }
 
 /// Whom an administrator wants gone.
@@ -138,7 +138,7 @@ pub struct Shared {
     /// Nodes that reads keep away from.
     pub suspects: Suspects,
     /// Answers kept, if there is a cache.
-    pub answers: Option<Arc<Answers>>,
+    pub answers: Option<Arc<CachedResults>>,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
     /// Which roles the names of users stand for.
@@ -149,7 +149,7 @@ pub struct Shared {
     /// Clients by user, database and address.
     pub seats: Seats,
     /// Databases an administrator closed.
-    pub gates: Gates,
+    pub pause_state: PauseState,
     /// One set for each worker, and the last one for the control thread.
     pub counters: Vec<Counters>,
     /// How nodes answered who asked for their roles.
@@ -176,7 +176,7 @@ pub struct Shared {
     /// Moves when a statement passed that may define functions.
     pub definitions: AtomicU64,
     /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
-    pub kept_told: AtomicU32,
+    pub pins_told: AtomicU32,
     settings: Mutex<HashMap<Arc<Settings>, u64>>,
     /// Interned settings at which those nobody uses are dropped.
     settings_sweep_at: AtomicUsize,
@@ -206,7 +206,7 @@ impl Shared {
             view: ArcSwap::from_pointee(view),
             positions,
             suspects: Suspects::default(),
-            answers: Answers::new(&config.cache),
+            answers: CachedResults::new(&config.cache),
             config: ArcSwap::from_pointee(config),
             config_path,
             access: Access::new(access, salt_secret),
@@ -218,7 +218,7 @@ impl Shared {
             cards: Cards::new(u32::from_le_bytes(crate::random())),
             seats: Seats::default(),
             probes: Probes::default(),
-            gates: Gates::default(),
+            pause_state: PauseState::default(),
             counters,
             stats: Table::default(),
             log,
@@ -232,7 +232,7 @@ impl Shared {
             begun: Instant::now(),
             no_statements: Arc::default(),
             definitions: AtomicU64::new(0),
-            kept_told: AtomicU32::new(0),
+            pins_told: AtomicU32::new(0),
             settings: Mutex::default(),
             settings_sweep_at: AtomicUsize::new(SETTINGS_SWEEP_MIN),
             settings_made: AtomicU64::new(0),
@@ -290,7 +290,7 @@ impl Shared {
     }
 
     /// Has the log of a database taken in.
-    pub fn follow_log(&self, database: &Arc<Database>, answers: &Answers) {
+    pub fn follow_log(&self, database: &Arc<Database>, answers: &CachedResults) {
         if database.follow.want(answers.versions.of_database(&database.name), &answers.versions) {
             self.positions.follow();
             // The node monitor may sleep with a round wanted that nobody had a use for.

@@ -7,7 +7,7 @@ use crate::monitor::log::{Level, Log};
 use crate::monitor::views;
 use crate::process::files::Files;
 use crate::process::inherit::Inherited;
-use crate::process::listen::{self, Door, Drain, Made};
+use crate::process::acceptor::{self, Door, Drain, Made};
 use crate::process::notify::Notify;
 use crate::process::pid_file::{Claim, PidFile};
 use crate::process::shared::{Mailbox, Message, Shared, Stop};
@@ -15,8 +15,8 @@ use crate::process::takeover::{self, Old};
 use crate::process::tasks;
 use crate::process::trust;
 use crate::process::worker::Worker;
-use crate::server::warm;
-use crate::traffic::overtime;
+use crate::server::min_pool;
+use crate::traffic::timeouts;
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -64,7 +64,7 @@ impl Sockets {
             Some(None) | None => (Inherited::from_systemd()?, None),
         };
         let drain = if old.is_none() && inherited.left() > 0 { Drain::Nobody } else { Drain::Console };
-        let doors = listen::open(config, &mut inherited, made)?;
+        let doors = acceptor::open(config, &mut inherited, made)?;
         let readers = http::open(config, &mut inherited)?;
         if inherited.left() > 0 {
             warnings
@@ -246,11 +246,11 @@ fn start_workers(
             let buffers = Buffers::new(shared.config.load().memory_buffer_bytes);
             let worker = Worker::new(id as u8, shared, Reactor::new(poll, buffers, ring)?, views::view_of);
             for door in doors {
-                worker.reactor.spawn(listen::accept(worker.clone(), door, drain));
+                worker.reactor.spawn(acceptor::accept(worker.clone(), door, drain));
             }
-            worker.reactor.spawn(overtime::watch(worker.clone()));
+            worker.reactor.spawn(timeouts::watch(worker.clone()));
             if id == 0 {
-                worker.reactor.spawn(warm::keep(worker.clone()));
+                worker.reactor.spawn(min_pool::keep(worker.clone()));
             }
             tasks::run(&worker)
         })?);

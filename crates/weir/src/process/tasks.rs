@@ -1,14 +1,14 @@
 //! A worker's life: the tasks it begins, the mail it reads, and its end. The only module that knows all its tasks.
 
-use crate::client::session_card::Doing;
+use crate::client::session_status::Doing;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, Victim};
 use crate::process::worker::Worker;
-use crate::process::{housekeeping, listen};
+use crate::process::{housekeeping, acceptor};
 use crate::server::pool::Pool;
 use crate::server::stores::Stores;
-use crate::server::{listener, shelf};
+use crate::server::{listen_task, store_conn};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ const PAUSED_PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs until the proxy stops. Error: the event loop itself failed.
 pub fn run(w: &Rc<Worker>) -> io::Result<()> {
-    w.reactor.spawn(housekeeping::keep_house(w.clone()));
-    w.hub_opener.set(w.reactor.spawn(listener::open_all(w.clone())));
+    w.reactor.spawn(housekeeping::housekeep(w.clone()));
+    w.hub_opener.set(w.reactor.spawn(listen_task::open_all(w.clone())));
     if let Some(stores) = &w.stores {
         for at in 0..stores.shelves.len() {
-            let attend = move |w, stores| shelf::attend(w, stores, at);
-            keep(w, "a store of answers", stores, attend, move |w, stores| shelf::give_up(w, stores, at));
+            let attend = move |w, stores| store_conn::attend(w, stores, at);
+            keep(w, "a store of answers", stores, attend, move |w, stores| store_conn::give_up(w, stores, at));
         }
         if w.id == 0 && !stores.is_shared {
             let text = "answers in the store are this Weir's alone: without memqcache_invalidation = wal it is not shared";
@@ -72,13 +72,13 @@ fn keep<F: Future<Output = ()> + 'static>(
     w.house.keep(&w.reactor, name, begin, move || mend(&worker, &theirs));
 }
 
-/// True if clients are left, be they another worker's: the first does for all what one does, and any may have a link that another's
+/// True if clients are left, be they another worker's: the first does for all what one does, and any may have a server connection that another's
 /// client is given.
 fn is_needed(w: &Worker) -> bool {
     w.shared.mailboxes.iter().any(|mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0)
 }
 
-/// Leaves the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than
+/// StateKinds the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than
 /// the process lives: whoever starts again at once could not listen on its port.
 fn end(w: &Worker) -> io::Result<()> {
     // They may have waited for our clients.
@@ -92,7 +92,7 @@ fn end(w: &Worker) -> io::Result<()> {
     w.reactor.last_turn()
 }
 
-/// Gives back what the session of a task held that panicked: its place, and its link's place in the pool.
+/// Gives back what the session of a task held that panicked: its place, and its server connection's place in the pool.
 fn after_panic(w: &Worker, task: TaskId) {
     if let Some(name) = w.house.after_panic(&w.reactor, task) {
         w.shared.log.say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
@@ -101,10 +101,10 @@ fn after_panic(w: &Worker, task: TaskId) {
     let entry = w.entries.borrow().values().find(|entry| entry.task.get() == task).cloned();
     let Some(entry) = entry else { return };
     w.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));
-    if let Some(link) = entry.link.take() {
-        let has_it = |pool: &Arc<Pool>| pool.cards().iter().any(|card| card.serial == link.serial);
+    if let Some(conn) = entry.conn.take() {
+        let has_it = |pool: &Arc<Pool>| pool.cards().iter().any(|card| card.serial == conn.serial);
         if let Some(pool) = w.shared.pools.all().into_iter().find(has_it) {
-            pool.forget(w, link.serial);
+            pool.forget(w, conn.serial);
         }
     }
     w.leave(&entry);
@@ -115,7 +115,7 @@ fn after_panic(w: &Worker, task: TaskId) {
 fn read_mail(w: &Rc<Worker>) {
     for message in w.mailbox().take() {
         match message {
-            Message::Tcp(..) | Message::Unix(_) => listen::receive_mail(w, message),
+            Message::Tcp(..) | Message::Unix(_) => acceptor::receive_mail(w, message),
             Message::Wake(task) => w.reactor.wake(task),
             Message::Release { ticket, worker, task } => {
                 let own = w.clone();
@@ -143,7 +143,7 @@ fn read_mail(w: &Rc<Worker>) {
                 w.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2)"));
                 w.resume();
             }
-            Message::Close(link) => w.close_link(link),
+            Message::Close(conn) => w.close_conn(conn),
             Message::CloseDoors => w.doors.borrow().iter().for_each(|task| w.reactor.wake(*task)),
         }
     }
@@ -170,7 +170,7 @@ fn stop_when_paused(w: &Rc<Worker>) {
     let own = w.clone();
     w.reactor.spawn(async move {
         let is_used = |pool: &Arc<Pool>| pool.is_shared() && pool.census().1 > 0;
-        while !own.shared.gates.is_all_paused() || own.shared.pools.all().iter().any(is_used) {
+        while !own.shared.pause_state.is_all_paused() || own.shared.pools.all().iter().any(is_used) {
             own.reactor.sleep(PAUSED_PERIOD).await;
         }
         if own.shared.stop_mode() == Stop::Smart {

@@ -333,7 +333,7 @@ impl Reader<'_> {
             let folder = self.path(folder);
             for entry in std::fs::read_dir(&folder).map_err(|cause| wrong(&folder, cause))? {
                 let path = entry.map_err(|cause| wrong(&folder, cause))?.path();
-                // OpenSSL's folders have lists, notes and links to nothing beside the certificates.
+                // OpenSSL's folders have lists, notes and server connections to nothing beside the certificates.
                 if path.is_file() {
                     trusted.extend(certificates(&path).unwrap_or_default());
                 }

@@ -1,23 +1,23 @@
 //! One thread: an event loop, its sessions, and what they share without locks.
 
-use crate::client::hub::Hub;
+use crate::client::listen_hub::Hub;
 use crate::client::local::ViewOf;
-use crate::client::seats::Seat;
-use crate::client::session_card::{Card, Doing, Number};
+use crate::client::client_limits::Seat;
+use crate::client::session_status::{Card, Doing, Number};
 use crate::client::statements::Statements;
 use crate::client::upstream::Upstream;
-use crate::client::welcomes::Welcomes;
+use crate::client::greetings::Welcomes;
 use crate::monitor::fault::Fault;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::{Counters, Metric};
 use crate::monitor::stats::{Stat, Stats};
-use crate::process::house::House;
+use crate::process::supervised::Supervised;
 use crate::process::shared::{Mailbox, Message, Shared, Victim, WorkerId};
 use crate::server::catalogs::Database;
 use crate::server::loads::Loads;
-use crate::server::places::Places;
-use crate::server::pool::link::inquiry::Inquiry;
-use crate::server::pool::link::{self, Address, Link, LinkCard};
+use crate::server::name_scopes::Places;
+use crate::server::pool::server_conn::inquiry::Inquiry;
+use crate::server::pool::server_conn::{self, Address, ServerConn, ConnStatus};
 use crate::server::pool::{Pool, PoolKey, Purpose};
 use crate::server::stores::Stores;
 use foldhash::{HashMap, HashSet};
@@ -53,9 +53,9 @@ pub struct Clock {
     pub idle_ms: Cell<Option<u64>>,
     /// End of the last statement.
     pub ready_at: Cell<Instant>,
-    /// Wait for a link before the statement that runs, in microseconds.
+    /// Wait for a server connection before the statement that runs, in microseconds.
     pub waited_us: Cell<u64>,
-    /// The rule that chose the node of the link in use.
+    /// The rule that chose the node of the server connection in use.
     pub rule: Cell<Rule>,
     /// The node at which a read of its is counted as under way.
     pub flight: Cell<Option<u16>>,
@@ -99,15 +99,15 @@ pub struct Entry {
     /// What the client must show to cancel.
     pub key: Box<[u8]>,
     pub task: Cell<TaskId>,
-    /// The link in use now.
-    pub link: RefCell<Option<Arc<LinkCard>>>,
-    /// Cancel requests on their way to the server: the link must not go to another client meanwhile.
+    /// The server connection in use now.
+    pub conn: RefCell<Option<Arc<ConnStatus>>>,
+    /// Cancel requests on their way to the server: the server connection must not go to another client meanwhile.
     pub cancels: Cell<u32>,
-    /// A query of the proxy's own runs on the link: a cancel request must not hit it.
+    /// A query of the proxy's own runs on the server connection: a cancel request must not hit it.
     pub is_ours: Cell<bool>,
     /// A cancel request came meanwhile.
     pub cancel_waits: Cell<bool>,
-    /// The wait for a link was cancelled.
+    /// The wait for a server connection was cancelled.
     pub wait_cancelled: Cell<bool>,
     /// Last time the client sent something.
     pub active_at: Cell<Instant>,
@@ -147,13 +147,13 @@ impl PoolSet {
             pools.resize(at + 1, None);
         }
         pools[at]
-            .get_or_insert_with(|| w.shared.pools.get(self.key(node, Purpose::Statements), &w.shared.gates, &w.peek_config()))
+            .get_or_insert_with(|| w.shared.pools.get(self.key(node, Purpose::Statements), &w.shared.pause_state, &w.peek_config()))
             .clone()
     }
 
-    /// The pool of links that clients do not share.
+    /// The pool of server connections that clients do not share.
     pub fn apart(&self, w: &Worker, node: u16, purpose: Purpose) -> Arc<Pool> {
-        w.shared.pools.get(self.key(node, purpose), &w.shared.gates, &w.peek_config())
+        w.shared.pools.get(self.key(node, purpose), &w.shared.pause_state, &w.peek_config())
     }
 
     fn key(&self, node: u16, purpose: Purpose) -> PoolKey {
@@ -172,7 +172,7 @@ type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
 pub struct Worker {
     pub id: WorkerId,
     pub shared: Arc<Shared>,
-    pub house: House,
+    pub house: Supervised,
     pub reactor: Reactor,
     pub buffers: Rc<Buffers>,
     pub statements: RefCell<Statements>,
@@ -266,7 +266,7 @@ impl Worker {
             even_dice: Cell::new(seed as u32),
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),
-            house: House::default(),
+            house: Supervised::default(),
             reactor,
             shared,
         })
@@ -310,7 +310,7 @@ impl Worker {
 
     /// Has server connections closed, each after its use, that began with defaults that hold no more: those to a database, or all.
     #[cold]
-    pub fn renew_links(&self, database: Option<&str>) {
+    pub fn renew_conns(&self, database: Option<&str>) {
         self.shared.pools.of_database(database).iter().for_each(|pool| pool.renew(self));
         // What clients are welcomed with is asked of a server anew.
         self.shared.tell_all(|| Message::Refresh);
@@ -319,7 +319,7 @@ impl Worker {
     /// A role was renamed or dropped, or may have been: server processes go on as the role that logged in, whatever its name is now, so
     /// that those of this user are given to nobody any more.
     #[cold]
-    pub fn unseat(&self, user: &str) {
+    pub fn role_renamed(&self, user: &str) {
         self.shared.roles.lock().doubt(user, self.now_ms());
         self.renew_links_of(user);
     }
@@ -331,7 +331,7 @@ impl Worker {
         self.shared.tell_all(|| Message::Refresh);
     }
 
-    /// Takes in which role a user's name stands for. If that is another one than before, what was logged in as that is done with: links, and
+    /// Takes in which role a user's name stands for. If that is another one than before, what was logged in as that is done with: server connections, and
     /// sessions, whose next statement would run with the rights of somebody else. True: it is another one.
     pub fn note_role(&self, user: &Arc<str>, oid: &str) -> bool {
         let Some(until_ms) = self.shared.roles.lock().note(user, oid, self.now_ms()) else { return false };
@@ -399,7 +399,7 @@ impl Worker {
         self.even_dice.get()
     }
 
-    /// Numbers links, over all workers.
+    /// Numbers server connections, over all workers.
     pub fn next_serial(&self) -> u64 {
         (u64::from(self.id) << 48) | self.serials.fetch_add(1, Ordering::Relaxed)
     }
@@ -456,7 +456,7 @@ impl Worker {
         self.shared.log.write(Level::Log, &who, text);
     }
 
-    pub fn log_link(&self, address: &Address, text: std::fmt::Arguments<'_>) {
+    pub fn log_conn(&self, address: &Address, text: std::fmt::Arguments<'_>) {
         self.shared.log.write(Level::Log, &Who::default(), format_args!("server connection to {address}: {text}"));
     }
 
@@ -537,16 +537,16 @@ impl Worker {
         Address::of(&self.view(), &self.peek_config(), node)
     }
 
-    /// Closes a link and gives its place to whoever waits.
-    pub fn close_link(&self, link: Box<Link>) {
-        if link.home != self.id {
+    /// Closes a server connection and gives its place to whoever waits.
+    pub fn close_conn(&self, conn: Box<ServerConn>) {
+        if conn.home != self.id {
             // Only the event loop it is in can let go of it.
-            return self.shared.mailboxes[usize::from(link.home)].send(Message::Close(link));
+            return self.shared.mailboxes[usize::from(conn.home)].send(Message::Close(conn));
         }
-        let (pool, serial) = (link.pool.clone(), link.card.serial);
+        let (pool, serial) = (conn.pool.clone(), conn.card.serial);
         // The farewell is a courtesy: it saves the server a log line about an unexpected end of file.
-        let _ = link.socket.try_write(&self.reactor, &[b'X', 0, 0, 0, 4], &[]);
-        link.socket.close(&self.reactor);
+        let _ = conn.socket.try_write(&self.reactor, &[b'X', 0, 0, 0, 4], &[]);
+        conn.socket.close(&self.reactor);
         pool.forget(self, serial);
     }
 
@@ -573,9 +573,9 @@ impl Worker {
         }
     }
 
-    /// Forwards a cancel request to the link that the session uses.
+    /// Forwards a cancel request to the server connection that the session uses.
     pub fn forward_cancel(self: &Rc<Worker>, entry: &Rc<Entry>) {
-        let Some(link) = entry.link.borrow().clone() else {
+        let Some(conn) = entry.conn.borrow().clone() else {
             if entry.card.doing() == Doing::WaitingForConnection {
                 entry.wait_cancelled.set(true);
                 self.reactor.wake(entry.task.get());
@@ -593,9 +593,9 @@ impl Worker {
         entry.cancels.set(entry.cancels.get() + 1);
         let (w, entry) = (self.clone(), entry.clone());
         self.reactor.spawn(async move {
-            if !link::cancel(&w, &link).await {
+            if !server_conn::cancel(&w, &conn).await {
                 // It may still reach the server later, and must not hit another client's statement then.
-                link.doomed.store(true, Ordering::Relaxed);
+                conn.doomed.store(true, Ordering::Relaxed);
             }
             entry.cancels.set(entry.cancels.get() - 1);
             w.reactor.wake(entry.task.get());

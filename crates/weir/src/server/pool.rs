@@ -1,23 +1,23 @@
-//! Links at rest, and who waits for one. Executes `policy::pool`.
+//! Conns at rest, and who waits for one. Executes `policy::pool`.
 //!
-//! Pools are shared by all workers: a pool cut into one piece per core would be a worse product. A link stays in the event loop
+//! Pools are shared by all workers: a pool cut into one piece per core would be a worse product. A server connection stays in the event loop
 //! of the worker that used it last and is preferred there; another worker may take it, at the price of two system calls.
 //!
-//! Invariant: `open` counts the links of a pool that exist or are permitted to be opened. A link or permit is always in one
+//! Invariant: `open` counts the server connections of a pool that exist or are permitted to be opened. A server connection or permit is always in one
 //! place: at rest, with a session, or in a waiter's cell.
 
-pub mod link;
+pub mod server_conn;
 pub mod login;
 mod refused;
 mod room;
 
 use room::Budget;
 
-use crate::monitor::gates::Gates;
+use crate::monitor::pause_state::PauseState;
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, WorkerId};
 use crate::process::worker::Worker;
-use crate::server::pool::link::{Link, LinkCard};
+use crate::server::pool::server_conn::{ServerConn, ConnStatus};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
@@ -33,7 +33,7 @@ use weir_io::reactor::{TaskId, parked};
 
 const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 
-/// What the links of a pool are for.
+/// What the server connections of a pool are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
     /// Statements of clients, who share them.
@@ -44,7 +44,7 @@ pub enum Purpose {
     Listening,
 }
 
-/// Whose links a pool holds.
+/// Whose server connections a pool holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
     /// `backend_hostname` number.
@@ -57,7 +57,7 @@ pub struct PoolKey {
 }
 
 impl PoolKey {
-    /// Links that clients do not share count in no pool's size: the server itself has a limit on those of replication clients. Those over which
+    /// Conns that clients do not share count in no pool's size: the server itself has a limit on those of replication clients. Those over which
     /// workers listen are ours, and no database's or user's.
     fn limits(&self, config: &Config) -> Limits {
         let limits = limits::of(config, &self.user, &self.client_database);
@@ -65,12 +65,12 @@ impl PoolKey {
         match self.purpose {
             Purpose::Statements => limits,
             Purpose::Replication => unshared,
-            Purpose::Listening => Limits { links_per_database: 0, links_per_user: 0, ..unshared },
+            Purpose::Listening => Limits { conns_per_database: 0, conns_per_user: 0, ..unshared },
         }
     }
 }
 
-/// The links of one user and database on one node.
+/// The server connections of one user and database on one node.
 pub struct Pool {
     pub key: PoolKey,
     /// What it shares with the other pools of its database on this node, and with those of its user.
@@ -81,23 +81,23 @@ pub struct Pool {
     inner: Mutex<Inner>,
 }
 
-/// Boxed, since a link moves between sessions, waiters and rest as one pointer.
-type Idle = Vec<Box<Link>>;
+/// Boxed, since a server connection moves between sessions, waiters and rest as one pointer.
+type Idle = Vec<Box<ServerConn>>;
 
 struct Inner {
     idle: Idle,
     open: u32,
     waiters: VecDeque<Waiter>,
-    /// Those who wait for one certain link, by its number.
+    /// Those who wait for one certain server connection, by its number.
     wanted: Vec<(u64, Waiter)>,
-    /// An administrator wants no links here: they are closed as they come back, and nobody gets one.
+    /// An administrator wants no server connections here: they are closed as they come back, and nobody gets one.
     paused: bool,
-    /// Times that all links were to be closed.
+    /// Times that all server connections were to be closed.
     renewals: u64,
     limits: Limits,
     /// The server refuses logins, for this reason in its words.
     backoff: Option<(Backoff, Arc<str>)>,
-    cards: HashMap<u64, Arc<LinkCard>>,
+    cards: HashMap<u64, Arc<ConnStatus>>,
 }
 
 struct Waiter {
@@ -117,7 +117,7 @@ struct Cell {
 enum Given {
     #[default]
     Nothing,
-    Link(Box<Link>),
+    ServerConn(Box<ServerConn>),
     /// The right to open one.
     Permit,
     /// Nobody waits here any more.
@@ -126,7 +126,7 @@ enum Given {
 
 /// What a session is given.
 pub enum Lease {
-    Link(Box<Link>),
+    ServerConn(Box<ServerConn>),
     /// Open one; on failure call `release_permit`.
     Permit,
 }
@@ -147,13 +147,13 @@ pub enum Refusal {
 /// What a session does where a server refuses logins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// Waits until one gets in, or a link comes free.
+    /// Waits until one gets in, or a server connection comes free.
     Waits,
     /// Is told: it has another node to go to, or a client of its own to tell.
     ToldAtOnce,
 }
 
-/// A wait for a link.
+/// A wait for a server connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     /// Since when: `pool_wait_timeout` counts from here.
@@ -167,7 +167,7 @@ pub enum Limit {
     /// The server's own room, or it was down; in its words.
     Refused(Refused, Arc<str>),
     PoolSize(u32),
-    /// Links of one database, or one user, to one node.
+    /// Conns of one database, or one user, to one node.
     Database(u32),
     User(u32),
     Node(u32),
@@ -176,7 +176,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// True if links of other pools stand in the way, so that one of theirs can make room.
+    /// True if server connections of other pools stand in the way, so that one of theirs can make room.
     fn is_of_many_pools(&self) -> bool {
         match self {
             Limit::Database(_) | Limit::User(_) | Limit::Node(_) | Limit::All(_) => true,
@@ -185,17 +185,17 @@ impl Limit {
     }
 }
 
-/// All pools, and how many links each node has.
+/// All pools, and how many server connections each node has.
 pub struct Pools {
     pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
     nodes: Vec<Arc<Budget>>,
-    /// Links of all nodes that exist or are permitted to be opened.
+    /// Conns of all nodes that exist or are permitted to be opened.
     open: AtomicU32,
     /// Entries of all queues of pools that lack a permission.
     starved: AtomicU32,
 }
 
-/// How many links may be open, whatever their pool.
+/// How many server connections may be open, whatever their pool.
 #[derive(Clone, Copy)]
 struct Ceilings {
     node: u32,
@@ -204,11 +204,11 @@ struct Ceilings {
 
 impl Ceilings {
     fn of(config: &Config) -> Ceilings {
-        let all = if config.limits.links == 0 { u32::MAX } else { config.limits.links };
-        Ceilings { node: config.links_per_node_max(), all }
+        let all = if config.limits.conns == 0 { u32::MAX } else { config.limits.conns };
+        Ceilings { node: config.conns_per_node_max(), all }
     }
 
-    /// True if links of one node can stand in the way of another's.
+    /// True if server connections of one node can stand in the way of another's.
     fn joins_nodes(self) -> bool {
         self.all != u32::MAX
     }
@@ -224,7 +224,7 @@ impl Default for Pools {
 impl Pools {
     /// The pool of a key, made if there is none. The gates are looked at under the lock, so that a pool made while its database is
     /// being paused is paused too.
-    pub fn get(&self, key: PoolKey, gates: &Gates, config: &Config) -> Arc<Pool> {
+    pub fn get(&self, key: PoolKey, gates: &PauseState, config: &Config) -> Arc<Pool> {
         let mut pools = self.pools.lock();
         if let Some(pool) = pools.get(&key) {
             return pool.clone();
@@ -259,7 +259,7 @@ impl Pools {
         self.all().iter().for_each(|pool| pool.feed(w));
     }
 
-    /// Links of all nodes.
+    /// Conns of all nodes.
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
@@ -299,46 +299,46 @@ impl Pools {
         all
     }
 
-    /// Links of a node that exist or are being opened.
+    /// Conns of a node that exist or are being opened.
     pub fn node_open(&self, node: u16) -> u32 {
         self.budget(node).open()
     }
 }
 
 impl Pool {
-    /// Cards of its links, oldest first.
-    pub fn cards(&self) -> Vec<Arc<LinkCard>> {
+    /// Cards of its server connections, oldest first.
+    pub fn cards(&self) -> Vec<Arc<ConnStatus>> {
         let mut cards: Vec<_> = self.inner.lock().cards.values().cloned().collect();
         cards.sort_by_key(|card| card.serial);
         cards
     }
 
-    /// True if its links come back from their clients.
+    /// True if its server connections come back from their clients.
     pub fn is_shared(&self) -> bool {
         self.key.purpose == Purpose::Statements
     }
 
-    /// How often all its links were to be closed.
+    /// How often all its server connections were to be closed.
     pub fn renewals(&self) -> u64 {
         self.inner.lock().renewals
     }
 
-    /// Takes in a link that was begun after so many renewals: if there was another one since, it is closed after its first use.
-    pub fn add_card(&self, card: Arc<LinkCard>, renewals: u64) {
+    /// Takes in a server connection that was begun after so many renewals: if there was another one since, it is closed after its first use.
+    pub fn add_card(&self, card: Arc<ConnStatus>, renewals: u64) {
         let mut inner = self.inner.lock();
         card.doomed.store(inner.renewals != renewals, Ordering::Relaxed);
         inner.cards.insert(card.serial, card);
     }
 
-    /// Links at rest, links in all, sessions waiting.
+    /// Conns at rest, server connections in all, sessions waiting.
     pub fn census(&self) -> (usize, u32, usize) {
         let inner = self.inner.lock();
         (inner.idle.len(), inner.open, inner.waiters.len())
     }
 
-    /// A link or a permit at once, or a place in the queue.
+    /// A server connection or a permit at once, or a place in the queue.
     ///
-    /// Not cancel safe: a dropped wait may hold a link. `give_up` is looked at whenever the task is woken.
+    /// Not cancel safe: a dropped wait may hold a server connection. `give_up` is looked at whenever the task is woken.
     pub async fn lease(self: &Arc<Pool>, w: &Worker, wait: Wait, give_up: impl Fn() -> bool) -> Result<Lease, Refusal> {
         let ceilings = Ceilings::of(&w.peek_config());
         let first = self.try_lease(w, ceilings);
@@ -356,7 +356,7 @@ impl Pool {
         let mut room_at = lacks_room.then(|| w.reactor.now() + ROOM_PATIENCE);
         loop {
             match std::mem::take(&mut *cell.given.lock()) {
-                Given::Link(link) => return Ok(Lease::Link(link)),
+                Given::ServerConn(conn) => return Ok(Lease::ServerConn(conn)),
                 Given::Permit => return Ok(Lease::Permit),
                 Given::Nothing | Given::Left => {}
             }
@@ -413,7 +413,7 @@ impl Pool {
         self.inner.lock().limits
     }
 
-    /// Leaves the queue with a permission out of the reserve, if there is one left.
+    /// StateKinds the queue with a permission out of the reserve, if there is one left.
     fn use_reserve(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
         let ceilings = Ceilings::of(&w.peek_config());
         let mut inner = self.inner.lock();
@@ -431,7 +431,7 @@ impl Pool {
         true
     }
 
-    /// The permission to open a link that nobody asked for, so that there are as many as are to be kept.
+    /// The permission to open a server connection that nobody asked for, so that there are as many as are to be kept.
     pub fn permit_warm(&self, w: &Worker) -> bool {
         let ceilings = Ceilings::of(&w.peek_config());
         let mut inner = self.inner.lock();
@@ -447,41 +447,41 @@ impl Pool {
         true
     }
 
-    /// A link of this worker at rest, if there is one and nobody waits for it: of those that fit best the one used last. `best`: none fits
+    /// A server connection of this worker at rest, if there is one and nobody waits for it: of those that fit best the one used last. `best`: none fits
     /// better.
     #[inline]
-    pub fn take_idle(&self, w: &Worker, best: Fit, fit: impl Fn(&Link) -> Fit) -> Option<Box<Link>> {
+    pub fn take_idle(&self, w: &Worker, best: Fit, fit: impl Fn(&ServerConn) -> Fit) -> Option<Box<ServerConn>> {
         let mut inner = self.inner.lock();
         if !inner.waiters.is_empty() || inner.paused {
             return None;
         }
         let wanted = [Fit::Own, Fit::Alike, Fit::Free, Fit::Any].into_iter().filter(|wanted| *wanted <= best);
-        let mut found = wanted.filter_map(|wanted| inner.idle.iter().rposition(|link| link.home == w.id && fit(link) >= wanted));
+        let mut found = wanted.filter_map(|wanted| inner.idle.iter().rposition(|conn| conn.home == w.id && fit(conn) >= wanted));
         let at = found.next()?;
         Some(inner.idle.remove(at))
     }
 
-    /// Any link at rest, of whatever worker, if nobody waits for it.
-    pub fn take_any(&self, w: &Worker) -> Option<Box<Link>> {
+    /// Any server connection at rest, of whatever worker, if nobody waits for it.
+    pub fn take_any(&self, w: &Worker) -> Option<Box<ServerConn>> {
         let mut inner = self.inner.lock();
         if inner.waiters.is_empty() && !inner.paused { take_near(&mut inner.idle, w) } else { None }
     }
 
-    /// One certain link, by its number: at rest, or as soon as its session is done with it, before others who have waited less long.
+    /// One certain server connection, by its number: at rest, or as soon as its session is done with it, before others who have waited less long.
     /// `None`: it cannot be had, or not by then.
     ///
-    /// Not cancel safe: a dropped wait may hold the link. `give_up` is looked at whenever the task is woken.
+    /// Not cancel safe: a dropped wait may hold the server connection. `give_up` is looked at whenever the task is woken.
     pub async fn lease_certain(
         self: &Arc<Pool>,
         w: &Worker,
         serial: u64,
         deadline: Instant,
         give_up: impl Fn() -> bool,
-    ) -> Option<Box<Link>> {
+    ) -> Option<Box<ServerConn>> {
         let cell = Arc::new(Cell::default());
         {
             let mut inner = self.inner.lock();
-            match inner.idle.iter().position(|link| link.card.serial == serial) {
+            match inner.idle.iter().position(|conn| conn.card.serial == serial) {
                 Some(at) if !inner.paused => return Some(inner.idle.remove(at)),
                 None if inner.cards.contains_key(&serial) => {}
                 Some(_) | None => return None,
@@ -491,7 +491,7 @@ impl Pool {
         }
         loop {
             match std::mem::take(&mut *cell.given.lock()) {
-                Given::Link(link) => return Some(link),
+                Given::ServerConn(conn) => return Some(conn),
                 Given::Left => return None,
                 Given::Nothing | Given::Permit => {}
             }
@@ -509,8 +509,8 @@ impl Pool {
         let mut inner = self.inner.lock();
         match grant(inner.counts(w)) {
             Grant::Take => {
-                if let Some(link) = take_near(&mut inner.idle, w) {
-                    return Ok(Lease::Link(link));
+                if let Some(conn) = take_near(&mut inner.idle, w) {
+                    return Ok(Lease::ServerConn(conn));
                 }
             }
             Grant::Open if pools.permit(self, &inner.limits, ceilings).is_ok() => {
@@ -528,7 +528,7 @@ impl Pool {
         if inner.open >= inner.limits.pool_size || inner.is_held(w) {
             return Err((cell, Limit::PoolSize(inner.limits.pool_size)));
         }
-        // Only the limits of all pools stand in the way: another pool's link at rest makes room. What was freed between the look at
+        // Only the limits of all pools stand in the way: another pool's server connection at rest makes room. What was freed between the look at
         // the counts and this place in the queue is found here too.
         drop(inner);
         pools.starve(self, 1, ceilings);
@@ -536,7 +536,7 @@ impl Pool {
         Err((cell, lacking.unwrap_or(Limit::Node(ceilings.node))))
     }
 
-    /// Leaves the queue; what was given in the same moment goes to the next.
+    /// StateKinds the queue; what was given in the same moment goes to the next.
     fn leave(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) {
         {
             let mut inner = self.inner.lock();
@@ -544,36 +544,36 @@ impl Pool {
             inner.wanted.retain(|(_, waiter)| !Arc::ptr_eq(&waiter.cell, cell));
         }
         match std::mem::replace(&mut *cell.given.lock(), Given::Left) {
-            Given::Link(link) => self.give_back(w, link),
+            Given::ServerConn(conn) => self.give_back(w, conn),
             Given::Permit => self.release_permit(w),
             Given::Nothing | Given::Left => {}
         }
     }
 
-    /// Returns a clean link: to the longest waiter, of this pool or of one that only lacks a permission; else to rest.
-    pub fn give_back(self: &Arc<Pool>, w: &Worker, link: Box<Link>) {
+    /// Returns a clean server connection: to the longest waiter, of this pool or of one that only lacks a permission; else to rest.
+    pub fn give_back(self: &Arc<Pool>, w: &Worker, conn: Box<ServerConn>) {
         if self.yields_to_starved(w) {
-            return w.close_link(link);
+            return w.close_conn(conn);
         }
-        if !link.is_of_these_passwords(w) || link.card.doomed.load(Ordering::Relaxed) {
-            return w.close_link(link);
+        if !conn.is_of_these_passwords(w) || conn.card.doomed.load(Ordering::Relaxed) {
+            return w.close_conn(conn);
         }
-        link.at_rest(w.reactor.now());
+        conn.at_rest(w.reactor.now());
         let waiter = {
             let mut inner = self.inner.lock();
             if inner.paused || is_surplus(inner.counts(w)) {
                 drop(inner);
-                return w.close_link(link);
+                return w.close_conn(conn);
             }
-            match inner.next_for(link.card.serial) {
+            match inner.next_for(conn.card.serial) {
                 Some(waiter) => waiter,
                 None => {
-                    inner.idle.push(link);
+                    inner.idle.push(conn);
                     return;
                 }
             }
         };
-        self.hand(w, waiter, Given::Link(link));
+        self.hand(w, waiter, Given::ServerConn(conn));
     }
 
     fn hand(self: &Arc<Pool>, w: &Worker, waiter: Waiter, given: Given) {
@@ -582,7 +582,7 @@ impl Pool {
             if matches!(*cell, Given::Left) {
                 drop(cell);
                 return match given {
-                    Given::Link(link) => self.give_back(w, link),
+                    Given::ServerConn(conn) => self.give_back(w, conn),
                     Given::Permit => self.release_permit(w),
                     Given::Nothing | Given::Left => {}
                 };
@@ -592,7 +592,7 @@ impl Pool {
         waiter.wake(w);
     }
 
-    /// A link is gone, or could not be opened: its place goes to whoever waited longest, here or at the node.
+    /// A server connection is gone, or could not be opened: its place goes to whoever waited longest, here or at the node.
     pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
         let pools = &w.shared.pools;
         let yields = self.yields_to_starved(w);
@@ -632,7 +632,7 @@ impl Pool {
         }
     }
 
-    /// A link of this pool was closed.
+    /// A server connection of this pool was closed.
     pub fn forget(self: &Arc<Pool>, w: &Worker, serial: u64) {
         let in_vain: Vec<_> = {
             let mut inner = self.inner.lock();
@@ -644,10 +644,10 @@ impl Pool {
         self.release_permit(w);
     }
 
-    /// Closes the pool: links at rest go now, the others when they come back. Who asks for one waits.
+    /// Closes the pool: server connections at rest go now, the others when they come back. Who asks for one waits.
     pub fn pause(self: &Arc<Pool>, w: &Worker) {
         self.inner.lock().paused = true;
-        self.retire(|_, _| true).into_iter().for_each(|link| w.close_link(link));
+        self.retire(|_, _| true).into_iter().for_each(|conn| w.close_conn(conn));
     }
 
     /// Opens the pool again, for those who wait too.
@@ -656,7 +656,7 @@ impl Pool {
         self.feed(w);
     }
 
-    /// Opens as many links for those who wait as the limits allow: one entry for each, as if all had come just now.
+    /// Opens as many server connections for those who wait as the limits allow: one entry for each, as if all had come just now.
     fn feed(self: &Arc<Pool>, w: &Worker) {
         let waiting = self.inner.lock().waiters.len();
         if waiting > 0 {
@@ -665,12 +665,12 @@ impl Pool {
         }
     }
 
-    /// Has every link closed: those at rest now, the others when they come back. Those that never do stay.
+    /// Has every server connection closed: those at rest now, the others when they come back. Those that never do stay.
     pub fn renew(self: &Arc<Pool>, w: &Worker) {
-        self.doom().into_iter().for_each(|link| w.close_link(link));
+        self.doom().into_iter().for_each(|conn| w.close_conn(conn));
     }
 
-    /// Has every link closed when it comes back, and gives those at rest, which the caller closes.
+    /// Has every server connection closed when it comes back, and gives those at rest, which the caller closes.
     pub fn doom(&self) -> Idle {
         if !self.is_shared() {
             return Idle::default();
@@ -681,7 +681,7 @@ impl Pool {
         std::mem::take(&mut inner.idle)
     }
 
-    /// True if a link waits to be closed.
+    /// True if a server connection waits to be closed.
     pub fn has_doomed(&self) -> bool {
         self.inner.lock().cards.values().any(|card| card.doomed.load(Ordering::Relaxed))
     }
@@ -691,12 +691,12 @@ impl Pool {
         self.inner.lock().waiters.front().map(|waiter| waiter.since)
     }
 
-    /// Takes the links at rest that `retire` says are to go; it is told how many there are beyond those to be kept.
-    pub fn retire(&self, mut retire: impl FnMut(&Link, u32) -> bool) -> Vec<Box<Link>> {
+    /// Takes the server connections at rest that `retire` says are to go; it is told how many there are beyond those to be kept.
+    pub fn retire(&self, mut retire: impl FnMut(&ServerConn, u32) -> bool) -> Vec<Box<ServerConn>> {
         let mut inner = self.inner.lock();
         let mut surplus = inner.open.saturating_sub(inner.limits.pool_min);
-        let (gone, kept) = std::mem::take(&mut inner.idle).into_iter().partition(|link| {
-            let goes = retire(link, surplus);
+        let (gone, kept) = std::mem::take(&mut inner.idle).into_iter().partition(|conn| {
+            let goes = retire(conn, surplus);
             surplus = surplus.saturating_sub(u32::from(goes));
             goes
         });
@@ -706,7 +706,7 @@ impl Pool {
 }
 
 impl Inner {
-    /// Who gets a link: whoever waits for this very one, unless others have waited longer for any.
+    /// Who gets a server connection: whoever waits for this very one, unless others have waited longer for any.
     fn next_for(&mut self, serial: u64) -> Option<Waiter> {
         let any_since = self.waiters.front().map(|waiter| waiter.since);
         let is_next = |(wanted, waiter): &(u64, Waiter)| *wanted == serial && any_since.is_none_or(|since| waiter.since <= since);
@@ -736,7 +736,7 @@ impl Inner {
         self.backoff.is_some() && !self.is_held(w)
     }
 
-    /// One more link may be opened.
+    /// One more server connection may be opened.
     fn grant_permit(&mut self, now_ms: u64) {
         self.open += 1;
         if let Some((backoff, _)) = &mut self.backoff {
@@ -769,10 +769,10 @@ impl Pools {
     }
 }
 
-/// The link used last, of this worker if there is one: its server's caches are the warmest. Of others' those with fresh draws come last.
-fn take_near(idle: &mut Idle, w: &Worker) -> Option<Box<Link>> {
-    let own = idle.iter().rposition(|link| link.home == w.id);
-    match own.or_else(|| idle.iter().rposition(|link| !link.has_fresh_draws(w.reactor.now()))) {
+/// The server connection used last, of this worker if there is one: its server's caches are the warmest. Of others' those with fresh draws come last.
+fn take_near(idle: &mut Idle, w: &Worker) -> Option<Box<ServerConn>> {
+    let own = idle.iter().rposition(|conn| conn.home == w.id);
+    match own.or_else(|| idle.iter().rposition(|conn| !conn.has_fresh_draws(w.reactor.now()))) {
         Some(at) => Some(idle.remove(at)),
         None => idle.pop(),
     }

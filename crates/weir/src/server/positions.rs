@@ -46,7 +46,7 @@ pub struct Positions {
     waiting: AtomicU32,
     /// Moves when something has become known.
     published: AtomicU64,
-    /// A link of this age needs a question that was sent later.
+    /// A server connection of this age needs a question that was sent later.
     verify_us: AtomicU64,
     places: Vec<Place>,
     /// The primary shows all that standbys had said before this round; while nothing is known of it, all.
@@ -200,7 +200,7 @@ impl Positions {
         is_hopeful_since(self.primary_behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
     }
 
-    /// The life of the server in which a link was opened that is not dead. `None`: the server was not asked since.
+    /// The life of the server in which a server connection was opened that is not dead. `None`: the server was not asked since.
     #[inline]
     pub fn life_of(&self, node: u16, opened_us: u64) -> Option<Life> {
         let place = self.place(node);
@@ -258,7 +258,7 @@ impl Positions {
         (Covers { primary, standbys }) != mark.covers
     }
 
-    /// Notes a task that waits until more is known: until a standby has replayed more, or was asked after a link was opened.
+    /// Notes a task that waits until more is known: until a standby has replayed more, or was asked after a server connection was opened.
     pub fn enlist(&self, waiter: Waiter, verify_us: u64) {
         self.verify_us.fetch_max(verify_us, Ordering::SeqCst);
         let mut waiters = self.waiters.lock();

@@ -19,7 +19,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_cache::{Doorkeeper, Kept, Ring, Seen, Shards};
+use weir_cache::{LookupPolicy, Kept, Ring, Seen, Shards};
 use weir_config::hosts::{Host, hosts};
 use weir_config::{CacheConfig, Method, StoreConfig};
 use weir_io::reactor::{NO_TASK, TaskId};
@@ -43,7 +43,7 @@ pub type Digest = [u8; 32];
 /// A reply for whom.
 enum Purpose {
     /// Answers that sessions want.
-    Answers(Vec<Rc<Fetch>>),
+    CachedResults(Vec<Rc<Fetch>>),
     /// An answer was stored.
     Put,
     /// The greeting.
@@ -147,7 +147,7 @@ pub struct Stores {
     /// Tasks of shelves that have something to write, and of sessions whose wait is over.
     woken: RefCell<Vec<TaskId>>,
     /// Which questions are worth an exchange.
-    pub doorkeeper: RefCell<Doorkeeper>,
+    pub lookup_policy: RefCell<LookupPolicy>,
     /// Answers that wait for their proof.
     pending: RefCell<VecDeque<Pending>>,
     pending_bytes: Cell<usize>,
@@ -184,7 +184,7 @@ impl Stores {
             together_max: fetching::together_max(config.answer_bytes_max),
             now_ms: Cell::new(0),
             woken: RefCell::default(),
-            doorkeeper: RefCell::new(Doorkeeper::new(common.seen.clone())),
+            lookup_policy: RefCell::new(LookupPolicy::new(common.seen.clone())),
             pending: RefCell::default(),
             pending_bytes: Cell::new(0),
         }))
@@ -203,7 +203,7 @@ impl Stores {
         self.woken.take()
     }
 
-    /// By what the doorkeeper knows a key.
+    /// By what the lookup_policy knows a key.
     pub fn hash_of(&self, bytes: &[u8]) -> u64 {
         self.common.hasher.hash_one(bytes)
     }
@@ -257,7 +257,7 @@ impl Stores {
         for lane in shelf.lanes().iter() {
             lane.out.borrow_mut().clear();
             for sent in lane.sent.take() {
-                if let Purpose::Answers(reads) = sent.purpose {
+                if let Purpose::CachedResults(reads) = sent.purpose {
                     self.unanswered(at, &reads);
                 }
             }
@@ -273,21 +273,21 @@ impl Stores {
     pub fn hear(&self, at: usize, sent: Sent, told: Told) -> Heard {
         let is_cluster = self.shelves[at].is_cluster();
         match (sent.purpose, told) {
-            (Purpose::Answers(reads), Told::Values(values)) => self.answered(at, reads, values),
+            (Purpose::CachedResults(reads), Told::Values(values)) => self.answered(at, reads, values),
             (purpose, Told::Refused(text)) => {
-                if let Purpose::Answers(reads) = &purpose {
+                if let Purpose::CachedResults(reads) = &purpose {
                     self.unanswered(at, reads);
                 }
                 return match purpose {
                     _ if is_cluster && is_moved(&text) => Heard::Moved,
                     _ if is_cluster && is_moving(&text) => Heard::Fine,
                     Purpose::Put => Heard::Missed(text),
-                    Purpose::Answers(_) | Purpose::Hello => Heard::Refused(text),
+                    Purpose::CachedResults(_) | Purpose::Hello => Heard::Refused(text),
                 };
             }
             // The last of the greetings.
             (Purpose::Hello, _) if self.is_greeted(at) => self.shelves[at].is_up.set(true),
-            (Purpose::Answers(reads), _) => self.unanswered(at, &reads),
+            (Purpose::CachedResults(reads), _) => self.unanswered(at, &reads),
             (Purpose::Put | Purpose::Hello, _) => {}
         }
         Heard::Fine

@@ -1,6 +1,6 @@
-//! What Weir says to a client itself: SHOW commands, and commands on the session that must not reach a shared link.
+//! What Weir says to a client itself: SHOW commands, and commands on the session that must not reach a shared server connection.
 
-use crate::client::inventory;
+use crate::client::session_state;
 use crate::client::local::{Change, Local};
 use crate::client::session::{FAILED, IDLE, Session, Skip};
 use crate::client::statements::Statement;
@@ -8,9 +8,9 @@ use crate::monitor::fault::{Fault, garbled, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::views::Table;
 use crate::process::worker::Worker;
-use crate::traffic::begun;
+use crate::traffic::lazy_begin;
 use crate::traffic::shown;
-use crate::traffic::wishes;
+use crate::traffic::read_preference;
 use std::rc::Rc;
 use weir_wire::frame::{back, split_cstr};
 use weir_wire::write::{self, Report};
@@ -41,8 +41,8 @@ pub fn simple(s: &mut Session, w: &Rc<Worker>, statement: &Rc<Statement>, local:
 /// Carries out what has no rows, and says its command tag. False: it is not of that kind.
 fn command(s: &mut Session, w: &Worker, statement: &Rc<Statement>, local: &Local) -> bool {
     let tag = match local {
-        Local::Begin(_) => begun::hold(s, w, statement),
-        Local::End(ending) => begun::end(s, w, *ending),
+        Local::Begin(_) => lazy_begin::hold(s, w, statement),
+        Local::End(ending) => lazy_begin::end(s, w, *ending),
         Local::Deallocate(name) => deallocate(s, w, name),
         Local::DeleteCache(query) => delete_cache(s, w, query.as_deref()),
         Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => return false,
@@ -77,7 +77,7 @@ fn delete_cache(s: &mut Session, w: &Worker, query: Option<&str>) -> &'static st
 
 fn deallocate(s: &mut Session, w: &Worker, name: &str) -> &'static str {
     if s.statements.named.remove(name.as_bytes()).is_none() {
-        inventory::deallocate(s, w, name);
+        session_state::deallocate(s, w, name);
     }
     if s.statements.portal.is_none() {
         s.statements.unnamed = None;
@@ -91,14 +91,14 @@ fn set(s: &mut Session, w: &Worker, name: &str, change: &Change) -> Result<(), F
         Change::To(value) => Some(value.as_str()),
         Change::Default | Change::Reset => None,
     };
-    match (wishes::SETTINGS.iter().find(|setting| setting.name == name), value) {
+    match (read_preference::SETTINGS.iter().find(|setting| setting.name == name), value) {
         (Some(setting), Some(value)) if !(setting.takes)(value) => {
             let text = format!("invalid value for parameter \"{name}\": \"{value}\" (allowed: {})", setting.allowed);
             return Err(Fault::error(sqlstate::INVALID_VALUE, text));
         }
-        (Some(_), _) => inventory::set_own(s, w, name, value),
-        (None, Some(value)) => wishes::set(s, w, name, value)?,
-        (None, None) => wishes::reset(s, w, name)?,
+        (Some(_), _) => session_state::set_own(s, w, name, value),
+        (None, Some(value)) => read_preference::set(s, w, name, value)?,
+        (None, None) => read_preference::reset(s, w, name)?,
     }
     write::command_complete(s.down.extra(&w.buffers), if *change == Change::Reset { "RESET" } else { "SET" });
     Ok(())
@@ -189,11 +189,11 @@ pub fn is_in_doubt(s: &Session, statement: &Statement) -> bool {
 pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
     let local = statement.local.as_ref()?;
     match local {
-        Local::Begin(_) => begun::may_hold(s).then_some(local),
-        Local::End(_) => s.begun.is_open().then_some(local),
+        Local::Begin(_) => lazy_begin::may_hold(s).then_some(local),
+        Local::End(_) => s.lazy_begin.is_open().then_some(local),
         Local::Deallocate(name) => {
             let name = name.as_bytes();
-            // Who has one by SQL may be asked by no server: one whose table is gone is not on the link.
+            // Who has one by SQL may be asked by no server: one whose table is gone is not on the server connection.
             let is_by_sql = || {
                 s.status() == IDLE && !s.is_unsure() && !s.state.by_mode && s.state.by_sql.has(name) && !s.state.by_sql.is_bound()
             };

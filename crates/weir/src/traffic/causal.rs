@@ -6,34 +6,34 @@ use crate::client::session::causal::Causal;
 pub use crate::client::session::causal::SETTING;
 use crate::control::mail::Order;
 use crate::process::worker::Worker;
-use crate::server::pool::link::Link;
+use crate::server::pool::server_conn::ServerConn;
 use std::time::Instant;
 use weir_config::CausalReads;
 use weir_io::reactor::parked;
 use weir_policy::causal::{Covers, Life, Nodes, Seen, Throw};
 use weir_policy::cluster::ClusterView;
 
-/// The server of the session's link has said something, which is about to reach the client.
+/// The server of the session's server connection has said something, which is about to reach the client.
 #[inline]
 pub fn heard(s: &mut Session, w: &Worker) {
     let positions = &w.shared.positions;
     let is_off = s.reads.causal.mode(w) == CausalReads::Off;
     s.reads.causal.missed |= is_off;
-    let Some(link) = s.link() else { return };
+    let Some(conn) = s.conn() else { return };
     if is_off && !positions.is_global() {
         return;
     }
     let next = positions.next_round();
-    let node = link.card.address.node;
-    if link.is_to_primary(w) {
+    let node = conn.card.address.node;
+    if conn.is_to_primary(w) {
         s.reads.causal.seen.heard_primary(next);
         if positions.is_global() {
             positions.tell_primary(next);
         }
     } else {
-        let standby = (node, link.life.get());
+        let standby = (node, conn.life.get());
         let (life, covers) = positions.standing(node);
-        // Another life's word is nobody's, and neither is that of a link whose life is not known.
+        // Another life's word is nobody's, and neither is that of a server connection whose life is not known.
         let covers = if life == standby.1 { covers.standbys } else { 0 };
         s.reads.causal.seen.heard_standby(standby, covers, next);
         if positions.is_global() {
@@ -136,24 +136,24 @@ pub fn hopeful(s: &Session, w: &Worker, view: &ClusterView) -> Nodes {
     hopeful
 }
 
-/// What a link to a standby shows.
+/// What a server connection to a standby shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     All,
-    /// All that this statement must show, but what it shows beyond that no link is known to show again: it is not known to be to the server
+    /// All that this statement must show, but what it shows beyond that no server connection is known to show again: it is not known to be to the server
     /// that was asked, which may have started anew since.
     Unproven,
     Less,
 }
 
-/// Whether this link to a standby shows what the statement must show.
+/// Whether this server connection to a standby shows what the statement must show.
 #[inline]
-pub fn shown_by(s: &Session, w: &Worker, link: &Link) -> Shown {
+pub fn shown_by(s: &Session, w: &Worker, conn: &ServerConn) -> Shown {
     if !s.reads.causal.is_careful {
         return Shown::All;
     }
-    let Standing { life, covers, is_proven } = standing(w, link);
-    let need = s.reads.causal.must_show.need((link.card.address.node, life));
+    let Standing { life, covers, is_proven } = standing(w, conn);
+    let need = s.reads.causal.must_show.need((conn.card.address.node, life));
     match is_proven {
         true if covers.reach(need) => Shown::All,
         false if need == Covers::default() && life != 0 => Shown::Unproven,
@@ -163,36 +163,36 @@ pub fn shown_by(s: &Session, w: &Worker, link: &Link) -> Shown {
     }
 }
 
-/// True if what comes over this link to a standby covers a round for certain.
-pub fn covers(w: &Worker, link: &Link, round: u64) -> bool {
-    let Standing { covers, is_proven, .. } = standing(w, link);
+/// True if what comes over this server connection to a standby covers a round for certain.
+pub fn covers(w: &Worker, conn: &ServerConn, round: u64) -> bool {
+    let Standing { covers, is_proven, .. } = standing(w, conn);
     is_proven && covers.primary >= round
 }
 
-/// What is known of the standby at the other end of a link.
+/// What is known of the standby at the other end of a server connection.
 struct Standing {
     life: Life,
     covers: Covers,
-    /// The link is known to be one to this life of it.
+    /// The server connection is known to be one to this life of it.
     is_proven: bool,
 }
 
 #[inline]
-fn standing(w: &Worker, link: &Link) -> Standing {
-    let node = link.card.address.node;
+fn standing(w: &Worker, conn: &ServerConn) -> Standing {
+    let node = conn.card.address.node;
     let positions = &w.shared.positions;
     let (life, _) = positions.standing(node);
-    if link.life.get() != life || life == 0 {
-        link.life.set(positions.life_of(node, link.opened_us).unwrap_or(0));
+    if conn.life.get() != life || life == 0 {
+        conn.life.set(positions.life_of(node, conn.opened_us).unwrap_or(0));
     }
     let (life, covers) = positions.standing(node);
-    Standing { life, covers, is_proven: life != 0 && link.life.get() == life }
+    Standing { life, covers, is_proven: life != 0 && conn.life.get() == life }
 }
 
-/// A standby is to be asked again, so that it can vouch for a link: its position alone would give no reason to.
-pub fn verify(w: &Worker, link: &Link) {
-    if !standing(w, link).is_proven {
-        w.shared.positions.verify(link.opened_us);
+/// A standby is to be asked again, so that it can vouch for a server connection: its position alone would give no reason to.
+pub fn verify(w: &Worker, conn: &ServerConn) {
+    if !standing(w, conn).is_proven {
+        w.shared.positions.verify(conn.opened_us);
     }
 }
 
@@ -208,7 +208,7 @@ pub struct Replay {
     until: Instant,
     /// Counts what had become known when the session looked last.
     known: u64,
-    /// Age of a link that is to be vouched for.
+    /// Age of a server connection that is to be vouched for.
     pub verify_us: u64,
 }
 

@@ -1,12 +1,12 @@
 //! The one list of a session's concerns, and the order in which they hear of things. See `unit`.
 
-use crate::client::inventory::SessionState;
+use crate::client::session_state::SessionState;
 use crate::client::session::Session;
 use crate::monitor::statement_log::StatementLog;
 use crate::process::worker::Worker;
-use crate::traffic::begun::DeferredBegin;
-use crate::traffic::cached::QueryCache;
-use crate::traffic::net::ReadRetry;
+use crate::traffic::lazy_begin::DeferredBegin;
+use crate::traffic::query_cache::QueryCache;
+use crate::traffic::read_retry::ReadRetry;
 use crate::traffic::sequences::Sequences;
 use crate::traffic::timing::Timing;
 use crate::traffic::unit::{Concern, Ended, Unit};

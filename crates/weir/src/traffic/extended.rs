@@ -1,10 +1,10 @@
-//! The extended protocol's messages: prepared statements follow their session to whatever link it gets.
+//! The extended protocol's messages: prepared statements follow their session to whatever server connection it gets.
 //!
 //! A named statement lives on the servers under a name of ours, one per distinct text, so that clients share it. A Parse of a text
-//! the link has already costs the server nothing. Bind and Describe bring the statement along when the link lacks it.
+//! the server connection has already costs the server nothing. Bind and Describe bring the statement along when the server connection lacks it.
 
 use crate::client::flow::Flow;
-use crate::client::inventory;
+use crate::client::session_state;
 use crate::client::local::Local;
 use crate::client::session::{Change, Own, Portal, Refusal, Server, Session, Skip};
 use crate::client::statements::{self, Prepared, Statement};
@@ -13,12 +13,12 @@ use crate::monitor::fault::{Fault, garbled, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
 use crate::process::worker::Worker;
-use crate::traffic::aim::{self, hold, refusal};
+use crate::traffic::checkout::{self, hold, refusal};
 use crate::traffic::answer;
-use crate::traffic::cached;
+use crate::traffic::query_cache;
 use crate::traffic::concern;
 use crate::traffic::sequences;
-use crate::traffic::shapes;
+use crate::traffic::result_shape;
 use crate::traffic::signals;
 use crate::traffic::timing;
 use crate::traffic::unit::Unit;
@@ -27,7 +27,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name};
 use weir_policy::replies::Expect;
-use weir_sql::facts::{Keeps, Leaves};
+use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::back::Report;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
 use weir_wire::write;
@@ -81,7 +81,7 @@ pub fn on_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     if ours(s, &prepared).is_some() {
         return Ok(parse_local(s, w, header, name, prepared));
     }
-    if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+    if let Some(flow) = checkout::try_now(s, w, &prepared.statement)? {
         return Ok(flow);
     }
     match name {
@@ -97,10 +97,10 @@ fn parse_taken(s: &mut Session, w: &Rc<Worker>, header: Header, prepared: &Rc<Pr
     let name = split_cstr(body_here(s.up.unseen(), header)).map_or(&b""[..], |(name, _)| name);
     let fault = already_exists(name);
     if ours(s, prepared).is_none() {
-        if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+        if let Some(flow) = checkout::try_now(s, w, &prepared.statement)? {
             return Ok(flow);
         }
-        prepare_on_link(s, w, prepared);
+        prepare_on_server(s, w, prepared);
         expect_brought(s, prepared.id);
     }
     refuse(s, w, header, fault)
@@ -113,8 +113,8 @@ fn already_exists(name: &[u8]) -> Fault {
 
 fn parse_unnamed(s: &mut Session, w: &Rc<Worker>, header: Header, prepared: Rc<Prepared>) {
     concern::sent(s, w, header, Unit::Parse(&prepared));
-    if let Some(link) = s.link_mut() {
-        link.unnamed = Some((prepared.id, Shape::UNKNOWN));
+    if let Some(conn) = s.conn_mut() {
+        conn.unnamed = Some((prepared.id, Shape::UNKNOWN));
     }
     s.statements.is_unnamed_on_server = false;
     let before = s.statements.unnamed.replace(Own::new(prepared));
@@ -124,19 +124,19 @@ fn parse_unnamed(s: &mut Session, w: &Rc<Worker>, header: Header, prepared: Rc<P
 }
 
 /// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
-/// forgotten that the link knows the statement.
+/// forgotten that the server connection knows the statement.
 fn parse_named(s: &mut Session, w: &Rc<Worker>, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
     s.pools.stats.add(Stat::ClientParses, 1);
     concern::sent(s, w, header, Unit::Parse(&prepared));
     let id = prepared.id;
     let before = s.statements.named.insert(name.clone(), Own::new(prepared.clone()));
     s.up.eat(header);
-    prepare_on_link(s, w, &prepared);
-    let is_described = shapes::is_described_next(s, &name);
+    prepare_on_server(s, w, &prepared);
+    let is_described = result_shape::is_described_next(s, &name);
     s.enter(Change::Named { name, before, made: Some(id) });
     s.expect_more(Expect::Parse);
     if !is_described {
-        shapes::ask(s, w, &prepared, false);
+        result_shape::ask(s, w, &prepared, false);
     }
 }
 
@@ -150,11 +150,11 @@ fn expect_brought(s: &mut Session, id: StatementId) {
 }
 
 /// Writes Close and Parse of a statement, and Close of the one that makes room for it. The caller notes what the Parse is.
-fn prepare_on_link(s: &mut Session, w: &Worker, prepared: &Prepared) {
-    let Some(Server { link, upstream }) = &mut s.server else { return };
+fn prepare_on_server(s: &mut Session, w: &Worker, prepared: &Prepared) {
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
     s.pools.stats.add(Stat::ServerParses, 1);
     let max = w.peek_config().pool.prepared_max as usize;
-    let need = link.known.touch(prepared.id, max);
+    let need = conn.known.touch(prepared.id, max);
     let extra = s.up.extra(&w.buffers);
     if let Need::Parse { evict: Some(evict) } = need
         && evict != prepared.id
@@ -183,7 +183,7 @@ fn write_close(out: &mut Vec<u8>, id: StatementId) {
     });
 }
 
-/// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name, and the link stays.
+/// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name, and the server connection stays.
 fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let body_here = body_here(s.up.unseen(), header);
     let Some((name, _)) = split_cstr(body_here) else {
@@ -194,16 +194,16 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
         return refuse(s, w, header, fault);
     }
     let is_unnamed = name.is_empty();
-    if let Some(flow) = aim::at(s, w, &statements::unknown())? {
+    if let Some(flow) = checkout::try_now(s, w, &statements::unknown())? {
         return Ok(flow);
     }
-    inventory::keep(s, w, Some(Keeps::Unread));
+    session_state::keep(s, w, Some(StateKind::Unread));
     if is_unnamed {
         let before = s.statements.unnamed.take();
         s.enter(Change::Unnamed { before });
         s.statements.is_unnamed_on_server = true;
-        if let Some(link) = s.link_mut() {
-            link.unnamed = None;
+        if let Some(conn) = s.conn_mut() {
+            conn.unnamed = None;
         }
     } else {
         s.enter(Change::Nothing);
@@ -213,7 +213,7 @@ fn on_long_parse(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow
     Ok(Flow::Next)
 }
 
-/// Fails a message of a pipeline. With a link the server is made to fail, so that its transaction fails too.
+/// Fails a message of a pipeline. With a server connection the server is made to fail, so that its transaction fails too.
 pub fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Result<Flow, Fault> {
     refuse_behind(s, w, header, None, fault)
 }
@@ -221,7 +221,7 @@ pub fn refuse(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Resu
 /// The same behind a ParameterDescription.
 fn refuse_behind(s: &mut Session, w: &Worker, header: Header, parameters: Option<Rc<[u8]>>, fault: Fault) -> Result<Flow, Fault> {
     s.up.eat(header);
-    cached::refused(s, w);
+    query_cache::refused(s, w);
     if let Some(Server { upstream, .. }) = &mut s.server {
         // Under a name: a Parse without one would drop the unnamed statement before it fails.
         write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
@@ -229,7 +229,7 @@ fn refuse_behind(s: &mut Session, w: &Worker, header: Header, parameters: Option
         upstream.is_flushed = false;
         upstream.brought.refusals.push_back(Refusal { parameters, fault });
     } else {
-        shapes::tell_parameters(s, w, parameters);
+        result_shape::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
         s.intake.skip = Skip::ToSync;
     }
@@ -276,16 +276,16 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     if ours(s, &prepared).is_some_and(|local| !is_command(local) || runs_at_once(s, header)) {
         return bind_local(s, w, header, prepared);
     }
-    if cached::must_let_go(s, w, &prepared.statement) {
+    if query_cache::must_let_go(s, w, &prepared.statement) {
         return Ok(Flow::Hold);
     }
     let is_misread = s.is_misread(&prepared.statement);
     let unknown = is_misread.then(|| Rc::new(statements::unknown()));
-    if let Some(flow) = aim::at(s, w, unknown.as_ref().unwrap_or(&prepared.statement))? {
+    if let Some(flow) = checkout::try_now(s, w, unknown.as_ref().unwrap_or(&prepared.statement))? {
         return Ok(flow);
     }
     s.statements.portal = s.statements.portal.take().filter(|_| portal_bytes > 0);
-    if let Some(fault) = aim::misplaced(s, w, &prepared.statement) {
+    if let Some(fault) = checkout::misplaced(s, w, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
     if prepared.statement.signals && !s.up.has_whole(header.frame_bytes()) {
@@ -295,8 +295,8 @@ pub fn on_bind(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, 
     let prepared = match bring(s, w, prepared, told, is_unnamed, None) {
         Brought::Here(prepared) => prepared,
         Brought::Soon => return Ok(hold(s, w)),
-        Brought::Changed => return refuse(s, w, header, shapes::changed()),
-        Brought::Behind => return Ok(aim::again(w)),
+        Brought::Changed => return refuse(s, w, header, result_shape::changed()),
+        Brought::Behind => return Ok(checkout::again(w)),
     };
     let called = hit.as_ref().map(|hit| hit.send(w));
     let statement = unknown.as_ref().or(called).unwrap_or(&prepared.statement);
@@ -363,7 +363,7 @@ fn body_here(unseen: &[u8], header: Header) -> &[u8] {
     &unseen[HEADER_BYTES.min(end)..end]
 }
 
-/// What became of a statement that a message needs on the link.
+/// What became of a statement that a message needs on the server connection.
 enum Brought {
     /// It is there, or on its way; perhaps under another number.
     Here(Rc<Prepared>),
@@ -375,7 +375,7 @@ enum Brought {
     Behind,
 }
 
-/// Prepares a statement on the link if the link lacks it as the client was `told` of it. `parameters`: of a statement that is described, which
+/// Prepares a statement on the server connection if the server connection lacks it as the client was `told` of it. `parameters`: of a statement that is described, which
 /// its client hears again if it is refused.
 fn bring(
     s: &mut Session,
@@ -387,36 +387,36 @@ fn bring(
 ) -> Brought {
     let id = prepared.id;
     let is_doubtful = s.is_parse_in_doubt(id);
-    let Some(Server { link, upstream }) = &mut s.server else { return Brought::Here(prepared) };
+    let Some(Server { conn, upstream }) = &mut s.server else { return Brought::Here(prepared) };
     let was_asked = upstream.brought.asked.take().is_some_and(|asked| asked.id == id);
     let is_alone = upstream.replies.is_only_ours();
-    let is_there = match link.unnamed {
+    let is_there = match conn.unnamed {
         Some((unnamed, shape)) if is_unnamed => unnamed == id && told.allows(shape),
-        _ => !is_unnamed && link.known.use_if_known(id, told),
+        _ => !is_unnamed && conn.known.use_if_known(id, told),
     };
     if is_there && !is_doubtful {
         return Brought::Here(prepared);
     }
     if was_asked {
-        let is_behind = s.net.on_changed(upstream.is_on_standby(), upstream.txn.status);
+        let is_behind = s.retry.on_changed(upstream.is_on_standby(), upstream.txn.status);
         return if is_behind { Brought::Behind } else { Brought::Changed };
     }
     let prepared = analysed_now(s, w, prepared);
     if is_unnamed {
-        if let Some(link) = s.link_mut() {
-            link.unnamed = Some((prepared.id, Shape::UNKNOWN));
+        if let Some(conn) = s.conn_mut() {
+            conn.unnamed = Some((prepared.id, Shape::UNKNOWN));
         }
         write::parse(s.up.extra(&w.buffers), b"", &prepared.tail);
     } else {
-        prepare_on_link(s, w, &prepared);
+        prepare_on_server(s, w, &prepared);
     }
     w.count(Metric::ParsesAdded);
     expect_brought(s, prepared.id);
     if !told.can_change() {
         return Brought::Here(prepared);
     }
-    shapes::ask(s, w, &prepared, is_unnamed);
-    shapes::wait(s, w, prepared.id, is_alone, parameters);
+    result_shape::ask(s, w, &prepared, is_unnamed);
+    result_shape::wait(s, w, prepared.id, is_alone, parameters);
     Brought::Soon
 }
 
@@ -438,8 +438,8 @@ fn analysed_now(s: &mut Session, w: &Worker, prepared: Rc<Prepared>) -> Rc<Prepa
     made
 }
 
-/// True if a name we do not know may be of a statement on the link itself: one prepared by SQL, or by a Parse too long to be kept
-/// here. On a link that has nothing of this session's it would be another client's.
+/// True if a name we do not know may be of a statement on the server connection itself: one prepared by SQL, or by a Parse too long to be kept
+/// here. On a server connection that has nothing of this session's it would be another client's.
 fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
     if name.is_empty() {
         return s.statements.is_unnamed_on_server;
@@ -473,11 +473,11 @@ pub fn in_words_of_client(named: &HashMap<Box<[u8]>, Own>, report: &Report<'_>) 
     })
 }
 
-/// Sends a message about something we do not know: to the link in use, else to the primary.
+/// Sends a message about something we do not know: to the server connection in use, else to the primary.
 fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect) -> Result<Flow, Fault> {
-    let waits_for_begin = s.begun.is_open() && !s.replies().is_unsynced();
-    // A link that was brought to the session's settings first has its statements yet to get.
-    let lacks = s.link().is_some_and(|link| !Arc::ptr_eq(&link.by_sql, &s.state.by_sql));
+    let waits_for_begin = s.lazy_begin.is_open() && !s.replies().is_unsynced();
+    // A server connection that was brought to the session's settings first has its statements yet to get.
+    let lacks = s.conn().is_some_and(|conn| !Arc::ptr_eq(&conn.by_sql, &s.state.by_sql));
     let is_bind = expect == Expect::Bind;
     if !s.has_server() || waits_for_begin || is_bind || lacks {
         let held = begin_unknown(s, w, header, is_bind)?;
@@ -493,11 +493,11 @@ fn pass_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, expect: Expect)
     Ok(Flow::Next)
 }
 
-/// Gets a link for what is not known, and notes what may run. An Execute on the link that its Bind got needs neither.
+/// Gets a server connection for what is not known, and notes what may run. An Execute on the server connection that its Bind got needs neither.
 #[cold]
 fn begin_unknown(s: &mut Session, w: &Rc<Worker>, header: Header, is_bind: bool) -> Result<Option<Flow>, Fault> {
     let statement = statements::unknown();
-    if let Some(flow) = aim::at(s, w, &statement)? {
+    if let Some(flow) = checkout::try_now(s, w, &statement)? {
         return Ok(Some(flow));
     }
     if is_bind {
@@ -596,16 +596,16 @@ pub fn on_describe(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Fl
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if let Some(flow) = aim::at(s, w, &prepared.statement)? {
+    if let Some(flow) = checkout::try_now(s, w, &prepared.statement)? {
         return Ok(flow);
     }
     let prepared = match bring(s, w, prepared, told, is_unnamed, parameters.clone()) {
         Brought::Here(prepared) => prepared,
         Brought::Soon => return Ok(hold(s, w)),
-        Brought::Changed => return refuse_behind(s, w, header, parameters, shapes::changed()),
-        Brought::Behind => return Ok(aim::again(w)),
+        Brought::Changed => return refuse_behind(s, w, header, parameters, result_shape::changed()),
+        Brought::Behind => return Ok(checkout::again(w)),
     };
-    shapes::expect(s, prepared.clone(), told, is_unnamed);
+    result_shape::expect(s, prepared.clone(), told, is_unnamed);
     if is_unnamed {
         s.up.pass(header, &w.buffers);
     } else {
@@ -694,11 +694,11 @@ pub fn on_close(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow,
     }
     let mut passes = kind == b'P';
     let mut change = Change::Nothing;
-    // One that was prepared by SQL is on whatever link the session gets.
+    // One that was prepared by SQL is on whatever server connection the session gets.
     let is_by_sql = kind == b'S' && !name.is_empty() && !s.statements.named.contains_key(name) && is_on_link_only(s, name);
     if is_by_sql
         && !s.has_server()
-        && let Some(flow) = aim::at(s, w, &statements::unknown())?
+        && let Some(flow) = checkout::try_now(s, w, &statements::unknown())?
     {
         return Ok(flow);
     }
@@ -738,7 +738,7 @@ fn note_by_sql(s: &mut Session) {
     if let Some(Server { upstream, .. }) = &mut s.server
         && !s.state.by_mode
     {
-        upstream.left.note(Leaves::of(Keeps::Prepare), &[], &[], &[]);
+        upstream.left.note(StateKinds::of(StateKind::Prepare), &[], &[], &[]);
     }
 }
 

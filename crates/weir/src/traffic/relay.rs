@@ -6,7 +6,7 @@
 mod from_server;
 
 use crate::client::flow::{Flow, Need};
-use crate::client::inventory;
+use crate::client::session_state;
 use crate::client::session::{Change, IDLE, Presence, Refusal, Server, Session, Skip};
 use crate::client::statements::{self, Statement};
 use crate::client::upstream::Gate;
@@ -17,14 +17,14 @@ use crate::monitor::metrics::Metric;
 use crate::monitor::statement_log;
 use crate::monitor::stats::Stat;
 use crate::process::worker::Worker;
-use crate::traffic::aim;
+use crate::traffic::checkout;
 use crate::traffic::answer;
-use crate::traffic::cached;
+use crate::traffic::query_cache;
 use crate::traffic::concern;
 use crate::traffic::extended;
-use crate::traffic::judging;
-use crate::traffic::leaving;
-use crate::traffic::net;
+use crate::traffic::classify;
+use crate::traffic::teardown;
+use crate::traffic::read_retry;
 use crate::traffic::signals;
 use crate::traffic::timing;
 use crate::traffic::unit::Unit;
@@ -47,7 +47,7 @@ pub enum End {
 /// Rounds of moving before other sessions get their turn.
 const ROUNDS_MAX: u32 = 16;
 
-/// Serves one client until it leaves. Runs as the session's own task. Not cancel safe: it owns the link.
+/// Serves one client until it leaves. Runs as the session's own task. Not cancel safe: it owns the server connection.
 pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
     s.client.set_task(w.reactor.current_task());
     s.entry.task.set(w.reactor.current_task());
@@ -63,7 +63,7 @@ pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
                 parked().await;
             }
             // Boxed: the room a wait takes is not held by sessions that do not wait.
-            Step::Need(need) => match Box::pin(aim::acquire(&mut s, &w, need)).await {
+            Step::Need(need) => match Box::pin(checkout::wait(&mut s, &w, need)).await {
                 Ok(()) => continue,
                 // The wait was cancelled: only the statement that waited fails.
                 Err(fault) if fault.severity == Severity::Error => match fail_next(&mut s, &w, &fault) {
@@ -85,11 +85,11 @@ pub async fn serve(mut s: Box<Session>, w: Rc<Worker>) {
         }
         let _ = s.down.drain(&s.client, &w.reactor);
     }
-    leaving::let_go(&mut s, &w);
+    teardown::let_go(&mut s, &w);
     if matches!(end, End::Fault(_)) {
-        Box::pin(leaving::tell_all(&mut s, &w)).await;
+        Box::pin(teardown::tell_all(&mut s, &w)).await;
     }
-    leaving::dismiss(*s, &w);
+    teardown::dismiss(*s, &w);
 }
 
 /// Fails the message that is next, which no server has seen.
@@ -97,7 +97,7 @@ fn fail_next(s: &mut Session, w: &Worker, fault: &Fault) -> Result<(), Fault> {
     let header = s.up.peek(&w.buffers).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
     let Some(header) = header else { return Ok(()) };
     s.up.eat(header);
-    cached::refused(s, w);
+    query_cache::refused(s, w);
     s.say_error(w, fault);
     if matches!(header.tag, front::QUERY | front::FUNCTION_CALL) {
         s.say_ready(w);
@@ -113,7 +113,7 @@ enum Step {
     Park,
     /// There is more to move, but others come first.
     Yield,
-    /// The next message needs a link that is not at hand.
+    /// The next message needs a server connection that is not at hand.
     Need(Need),
     End(End),
 }
@@ -132,7 +132,7 @@ fn step_on(s: &mut Session, w: &Rc<Worker>) -> Step {
             Ok(Pumped::Left) => return Step::End(End::Client),
             Err(fault) => return Step::End(End::Fault(fault)),
         };
-        // A link that broke while something was sent over it may have left messages of the client's to be sent again. No event tells of them.
+        // A server connection that broke while something was sent over it may have left messages of the client's to be sent again. No event tells of them.
         let is_lost = had_server && !s.has_server();
         match pump_server(s, w) {
             Ok(from_server) if (from_client || from_server || is_lost) && has_more(s, from_server || is_lost) => {}
@@ -147,15 +147,15 @@ fn step_on(s: &mut Session, w: &Rc<Worker>) -> Step {
     Step::Yield
 }
 
-/// Tells the client of notifications that came apart from its link, if there are any and it may hear of them now.
+/// Tells the client of notifications that came apart from its server connection, if there are any and it may hear of them now.
 #[inline]
 fn notify(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
     if s.state.listening.as_ref().is_none_or(|subscription| subscription.inbox.is_empty()) {
         return Ok(false);
     }
-    let was_holding = inventory::is_holding(s);
-    let said = inventory::deliver(s, w)?;
-    if was_holding && !inventory::is_holding(s) {
+    let was_holding = session_state::is_holding(s);
+    let said = session_state::deliver(s, w)?;
+    if was_holding && !session_state::is_holding(s) {
         show_doing(s);
     }
     Ok(said)
@@ -166,7 +166,7 @@ fn has_more(s: &Session, from_server: bool) -> bool {
     if s.down.has_pending() {
         return false;
     }
-    let server_spoke = s.link().is_some_and(|link| link.socket.is_readable());
+    let server_spoke = s.conn().is_some_and(|conn| conn.socket.is_readable());
     let client_spoke = !s.intake.presence.has_left() && s.client.is_readable();
     server_spoke || (!s.up.has_pending() && (client_spoke || s.intake.presence.has_left() || (from_server && s.up.has_unseen())))
 }
@@ -231,10 +231,10 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     // What a client sent before it left is carried out, and answered, since it may only have ended its own sending; a message it
     // never finished is not.
     let unfinished = usize::from(s.up.is_mid_message() && !s.intake.in_copy_message);
-    let waits = (held && !s.replies().is_copying_in()) || s.replies().will_answer(unfinished) || inventory::is_holding(s);
+    let waits = (held && !s.replies().is_copying_in()) || s.replies().will_answer(unfinished) || session_state::is_holding(s);
     // What is held must reach the server, whoever hears of it.
     let may_end = s.replies().is_only_ours() || (is_sent && !held);
-    let waits = waits && !(s.intake.presence.has_left() && may_end && leaving::is_in_vain(s, w));
+    let waits = waits && !(s.intake.presence.has_left() && may_end && teardown::is_in_vain(s, w));
     if s.intake.presence.has_left()
         && is_sent
         && !waits
@@ -252,9 +252,9 @@ fn pump_client(s: &mut Session, w: &Rc<Worker>) -> Result<Pumped, Fault> {
     })
 }
 
-/// Looks at a link that may be at rest now, and sends what it is asked then: nothing else would, if the client says no more.
+/// Looks at a server connection that may be at rest now, and sends what it is asked then: nothing else would, if the client says no more.
 fn settle(s: &mut Session, w: &Rc<Worker>) -> Result<(), Fault> {
-    inventory::settle(s, w);
+    session_state::settle(s, w);
     drain_up(s, w).map(drop)
 }
 
@@ -282,7 +282,7 @@ fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
         return Ok(true);
     }
     let sent = match &s.server {
-        Some(server) => s.up.drain(&server.link.socket, &w.reactor),
+        Some(server) => s.up.drain(&server.conn.socket, &w.reactor),
         None => return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "no server connection for what was to be sent")),
     };
     match sent {
@@ -292,7 +292,7 @@ fn drain_up(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
             s.up.forget_pending(&w.buffers);
             pump_server(s, w)?;
             if s.has_server() {
-                leaving::link_lost(s, w, "the connection broke")?;
+                teardown::conn_lost(s, w, "the connection broke")?;
             }
             Ok(true)
         }
@@ -308,7 +308,7 @@ fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
 fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     if (s.intake.skip == Skip::ToSync || s.replies().is_skipping()) && is_skippable(header.tag) {
         // It may have waited.
-        cached::skipped(s);
+        query_cache::skipped(s);
         statement_log::passed(s, w, header);
         s.up.eat(header);
         return Ok(Flow::Next);
@@ -320,14 +320,14 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
     }
     // Outside of a copy such messages wait like others: in the middle of one nothing of ours could be sent.
     if !(is_copy && s.replies().is_copying_in()) && must_hold(s) {
-        return Ok(aim::hold(s, w));
+        return Ok(checkout::hold(s, w));
     }
     statement_log::came(s, w, header);
-    let mark = net::is_there(s, w).then(|| net::keep(s, header));
+    let mark = read_retry::is_there(s, w).then(|| read_retry::keep(s, header));
     let flow = decide(s, w, header);
     let is_done = flow == Ok(Flow::Next);
     if let Some(mark) = mark {
-        net::kept(s, header, &mark, is_done);
+        read_retry::kept(s, header, &mark, is_done);
     }
     s.intake.is_message_logged &= !is_done;
     flow
@@ -336,8 +336,8 @@ fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fa
 fn decide(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     match header.tag {
         front::QUERY => on_query(s, w, header),
-        front::PARSE => cached::on_batch(s, w).map_or_else(|| extended::on_parse(s, w, header), Ok),
-        front::BIND => cached::on_batch(s, w).map_or_else(|| extended::on_bind(s, w, header), Ok),
+        front::PARSE => query_cache::on_batch(s, w).map_or_else(|| extended::on_parse(s, w, header), Ok),
+        front::BIND => query_cache::on_batch(s, w).map_or_else(|| extended::on_bind(s, w, header), Ok),
         front::DESCRIBE => check_small(header).and_then(|()| extended::on_describe(s, w, header)),
         front::EXECUTE => check_small(header).and_then(|()| extended::on_execute(s, w, header)),
         front::CLOSE => check_small(header).and_then(|()| extended::on_close(s, w, header)),
@@ -417,7 +417,7 @@ fn check_small(header: Header) -> Result<(), Fault> {
 /// server sends the signal for it more than once, so that the next statement could be hit; who asks a server itself waits as well
 /// (`PQcancel` returns when the server has closed the connection).
 fn must_hold(s: &mut Session) -> bool {
-    let Some(Server { upstream, .. }) = &mut s.server else { return inventory::is_holding(s) };
+    let Some(Server { upstream, .. }) = &mut s.server else { return session_state::is_holding(s) };
     let before = upstream.gate;
     upstream.gate = before.after(&upstream.replies);
     if before == Gate::Barrier && upstream.gate == Gate::Open {
@@ -426,7 +426,7 @@ fn must_hold(s: &mut Session) -> bool {
     let is_cancelling = s.entry.cancels.get() > 0 && upstream.replies.is_empty();
     // To a server that has said that it goes nothing more is sent.
     let is_ending = upstream.final_error.is_some();
-    upstream.gate.is_shut(&upstream.replies) || is_cancelling || is_ending || inventory::is_holding(s)
+    upstream.gate.is_shut(&upstream.replies) || is_cancelling || is_ending || session_state::is_holding(s)
 }
 
 /// A server that reads a copy's data ignores a Sync, but answers one if the copy has failed by then, which only it knows. So none gets there
@@ -438,7 +438,7 @@ fn on_sync(s: &mut Session, w: &Worker, header: Header) -> Flow {
     }
     if s.upstream().is_some_and(|upstream| upstream.is_copied_ahead && !upstream.replies.is_empty()) {
         // Whether there is a copy is not known yet.
-        return aim::hold(s, w);
+        return checkout::hold(s, w);
     }
     if let Some(upstream) = s.upstream_mut() {
         upstream.is_copied_ahead = false;
@@ -463,7 +463,7 @@ fn on_garbled_flush(s: &mut Session, w: &Worker, header: Header) -> Result<Flow,
     }
     if s.has_server() && !s.replies().is_empty() {
         // Whether there is a copy is not known yet.
-        return Ok(aim::hold(s, w));
+        return Ok(checkout::hold(s, w));
     }
     extended::refuse(s, w, header, Fault::garbled(garbled::MORE_THAN_MEANT))
 }
@@ -476,7 +476,7 @@ fn note_copied_ahead(s: &mut Session) {
     }
 }
 
-/// Messages that mean nothing without a link: CopyData that came after the copy had failed, a Flush at rest.
+/// Messages that mean nothing without a server connection: CopyData that came after the copy had failed, a Flush at rest.
 fn pass_if_linked(s: &mut Session, w: &Worker, header: Header) -> Flow {
     if s.has_server() {
         s.up.pass(header, &w.buffers);
@@ -520,17 +520,17 @@ fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Sta
         s.up.eat(header);
         return Ok(Flow::Next);
     }
-    if let Some(fault) = aim::refusal(s, &statement) {
+    if let Some(fault) = checkout::refusal(s, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
-    if let Some(flow) = cached::on_query(s, w, &statement, header) {
+    if let Some(flow) = query_cache::on_query(s, w, &statement, header) {
         return Ok(flow);
     }
-    let statement = judging::stands_for(s, w, statement);
-    if let Some(flow) = aim::at(s, w, &statement)? {
+    let statement = classify::stands_for(s, w, statement);
+    if let Some(flow) = checkout::try_now(s, w, &statement)? {
         return Ok(flow);
     }
-    if let Some(fault) = aim::misplaced(s, w, &statement) {
+    if let Some(fault) = checkout::misplaced(s, w, &statement) {
         return Ok(refuse_query(s, w, header, fault));
     }
     concern::sent(s, w, header, Unit::Query(&statement));
@@ -546,8 +546,8 @@ fn send_query(s: &mut Session, w: &Rc<Worker>, header: Header, statement: Rc<Sta
     }
     s.statements.is_unnamed_on_server = false;
     s.statements.portal = None;
-    if let Some(link) = s.link_mut() {
-        link.unnamed = None;
+    if let Some(conn) = s.conn_mut() {
+        conn.unnamed = None;
     }
     match signals::of_query(s, w, &statement, header) {
         Some((hit, text)) => {
@@ -589,10 +589,10 @@ fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Fl
     if s.has_server() && s.transaction() != IDLE {
         weir_wire::write::query(s.up.extra(&w.buffers), "refused by the proxy");
         s.expect(Expect::QueryRefused);
-        if let Some(Server { link, upstream }) = &mut s.server {
+        if let Some(Server { conn, upstream }) = &mut s.server {
             upstream.brought.refusals.push_back(Refusal { parameters: None, fault });
             // Any simple query drops the unnamed statement, whatever becomes of it.
-            link.unnamed = None;
+            conn.unnamed = None;
         }
     } else if !s.may_speak() || s.replies().is_unsynced() {
         return settle_first(s, w);
@@ -600,7 +600,7 @@ fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Fl
         s.say_error(w, &fault);
         s.say_ready(w);
     }
-    cached::refused(s, w);
+    query_cache::refused(s, w);
     statement_log::answered(s, w);
     s.up.eat(header);
     Flow::Next
@@ -609,7 +609,7 @@ fn refuse_query(s: &mut Session, w: &Worker, header: Header, fault: Fault) -> Fl
 /// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
 fn on_function_call(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
     let statement = statements::unknown();
-    if let Some(flow) = aim::at(s, w, &statement)? {
+    if let Some(flow) = checkout::try_now(s, w, &statement)? {
         return Ok(flow);
     }
     concern::sent(s, w, header, Unit::Call(&statement));

@@ -5,16 +5,16 @@
 //! CopyBoth either side speaks when it likes. Limits on the time of statements and of idle clients do not hold here.
 
 use crate::client::flow::Kept;
-use crate::client::session_card::Doing;
+use crate::client::session_status::Doing;
 use crate::control::mail::Nudge;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
 use crate::process::worker::{Entry, PoolSet, Worker};
-use crate::server::pool::link::{Link, OpenError};
+use crate::server::pool::server_conn::{ServerConn, OpenError};
 use crate::server::pool::{Patience, Purpose, Wait};
-use crate::traffic::aim;
+use crate::traffic::checkout;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -38,11 +38,11 @@ pub async fn open(
     client: &Socket,
     pools: &PoolSet,
     parameters: &[(&str, &str)],
-) -> Result<Result<Box<Link>, OpenError>, Fault> {
+) -> Result<Result<Box<ServerConn>, OpenError>, Fault> {
     let node = primary(w, client, pools.limits.get().wait_ms).await?;
     let pool = pools.apart(w, node, Purpose::Replication);
     let wait = Wait { since: w.reactor.now(), patience: Patience::ToldAtOnce };
-    let opened = aim::lease_link(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(Fault::as_fatal)?;
+    let opened = checkout::lease_conn(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(Fault::as_fatal)?;
     if opened.is_err() {
         w.shared.nudge_prober(Nudge::LoginFailed);
     }
@@ -76,21 +76,21 @@ async fn primary(w: &Worker, client: &Socket, limit_ms: u64) -> Result<u16, Faul
     }
 }
 
-/// A replication client in the tables of clients and links; out of them however it ends.
+/// A replication client in the tables of clients and server connections; out of them however it ends.
 struct Listed<'a> {
     w: &'a Worker,
     entry: &'a Entry,
 }
 
 impl<'a> Listed<'a> {
-    fn new(w: &'a Worker, entry: &'a Entry, link: &Link) -> Listed<'a> {
+    fn new(w: &'a Worker, entry: &'a Entry, conn: &ServerConn) -> Listed<'a> {
         let task = w.reactor.current_task();
         entry.task.set(task);
-        link.socket.set_task(task);
-        link.card.session.store(entry.card.pid, Ordering::Relaxed);
-        link.card.uses.store(1, Ordering::Relaxed);
-        link.set_kept(Some(Kept::Replication));
-        *entry.link.borrow_mut() = Some(link.card.clone());
+        conn.socket.set_task(task);
+        conn.card.session.store(entry.card.pid, Ordering::Relaxed);
+        conn.card.uses.store(1, Ordering::Relaxed);
+        conn.set_pin(Some(Kept::Replication));
+        *entry.conn.borrow_mut() = Some(conn.card.clone());
         entry.card.set_doing(Doing::Executing);
         w.shared.cards.add(entry.card.clone());
         Listed { w, entry }
@@ -99,17 +99,17 @@ impl<'a> Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        *self.entry.link.borrow_mut() = None;
+        *self.entry.conn.borrow_mut() = None;
         self.w.leave(self.entry);
         self.w.shared.cards.remove(self.entry.card.pid);
     }
 }
 
-/// Serves a client that has been welcomed until one side ends. `before`: what it sent already. Not cancel safe: it owns the link.
-pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], link: Box<Link>, entry: &Entry, pools: &PoolSet) {
+/// Serves a client that has been welcomed until one side ends. `before`: what it sent already. Not cancel safe: it owns the server connection.
+pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: Box<ServerConn>, entry: &Entry, pools: &PoolSet) {
     w.count(Metric::Replications);
-    let listed = Listed::new(w, entry, &link);
-    let mut stream = Stream { w, client, link, up: Lane::default(), down: Lane::default(), pools, is_leaving: false };
+    let listed = Listed::new(w, entry, &conn);
+    let mut stream = Stream { w, client, conn, up: Lane::default(), down: Lane::default(), pools, is_leaving: false };
     stream.up.preload(before, &w.buffers);
     let end = loop {
         if let Some(farewell) = entry.farewell.borrow_mut().take() {
@@ -126,7 +126,7 @@ pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], link: Box<Lin
     };
     stream.say_farewell(&end, entry).await;
     drop(listed);
-    w.close_link(stream.link);
+    w.close_conn(stream.conn);
 }
 
 /// Why it is over.
@@ -142,7 +142,7 @@ enum End {
 struct Stream<'a> {
     w: &'a Worker,
     client: &'a Socket,
-    link: Box<Link>,
+    conn: Box<ServerConn>,
     up: Lane,
     down: Lane,
     pools: &'a PoolSet,
@@ -165,7 +165,7 @@ impl Stream<'_> {
 
     fn move_down(&mut self) -> Result<bool, End> {
         let (reactor, buffers) = (&self.w.reactor, &self.w.buffers);
-        let moved = pass(&mut self.down, &self.link.socket, self.client, self.w);
+        let moved = pass(&mut self.down, &self.conn.socket, self.client, self.w);
         self.down.rest_if_empty(buffers);
         match moved {
             Ok(Some((Got::Bytes(bytes), _))) => {
@@ -178,14 +178,14 @@ impl Stream<'_> {
             Err(Broken::Reading(cause)) => Err(End::Server(cause)),
             Err(Broken::Writing) => {
                 // The server shall not wait for a client that is gone.
-                let _ = self.up.drain(&self.link.socket, reactor);
+                let _ = self.up.drain(&self.conn.socket, reactor);
                 Err(End::Client)
             }
         }
     }
 
     fn move_up(&mut self) -> Result<bool, End> {
-        let moved = pass(&mut self.up, self.client, &self.link.socket, self.w);
+        let moved = pass(&mut self.up, self.client, &self.conn.socket, self.w);
         self.up.rest_if_empty(&self.w.buffers);
         if let Ok(Some((_, last))) = &moved {
             self.is_leaving |= *last == Some(front::TERMINATE);
@@ -213,7 +213,7 @@ impl Stream<'_> {
             End::Client => {}
             End::Server(cause) => {
                 w.shared.nudge_prober(Nudge::ConnectionLost);
-                w.log_link(&self.link.card.address, format_args!("of replication client {} ended: {cause}", card.pid));
+                w.log_conn(&self.conn.card.address, format_args!("of replication client {} ended: {cause}", card.pid));
             }
             End::Dismissed(fault) => {
                 w.shared.log.write(Level::Log, &who, format_args!("session ends: {fault}"));
@@ -227,7 +227,7 @@ impl Stream<'_> {
         while w.reactor.now() < deadline {
             let sent = match end {
                 End::Client => {
-                    self.up.drain(&self.link.socket, &w.reactor).map(|sent| sent && self.link.socket.is_sent(&w.reactor))
+                    self.up.drain(&self.conn.socket, &w.reactor).map(|sent| sent && self.conn.socket.is_sent(&w.reactor))
                 }
                 End::Server(_) | End::Dismissed(_) => {
                     self.down.drain(self.client, &w.reactor).map(|sent| sent && self.client.is_sent(&w.reactor))

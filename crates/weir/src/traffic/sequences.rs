@@ -1,17 +1,17 @@
 //! `currval` and `lastval` through shared server connections. Decisions are `policy::sequences`'.
 //!
-//! Drawing keeps nobody's link, unless `sequence_sessions` is `pin`. A session prefers the link on which it drew.
+//! Drawing keeps nobody's server connection, unless `sequence_sessions` is `pin`. A session prefers the server connection on which it drew.
 //!
-//! Most sessions never ask for what they drew. Once somebody in a database asks, links forget what others drew before a session draws on
+//! Most sessions never ask for what they drew. Once somebody in a database asks, server connections forget what others drew before a session draws on
 //! them: one more query of ours when the drawer changes. Until then they forget the first thousand times, so that the first that asks is
 //! seldom refused.
 
-use crate::client::inventory;
+use crate::client::session_state;
 use crate::client::session::{FAILED, Server, Session};
 use crate::client::statements::{Recalls, Statement};
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::worker::Worker;
-use crate::server::pool::link::Link;
+use crate::server::pool::server_conn::ServerConn;
 use crate::traffic::unit::{Concern, Ended, Unit};
 use std::rc::Rc;
 use weir_catalog::Hidden;
@@ -19,14 +19,14 @@ use weir_config::SequenceSessions;
 use weir_policy::pool::Fit;
 use weir_policy::replies::Expect;
 use weir_policy::sequences::{Facts, Use};
-use weir_sql::facts::Keeps;
+use weir_sql::facts::StateKind;
 use weir_wire::frame::Header;
 
 /// What a statement does with sequences, also by executing what was prepared, or by a view.
 #[inline]
 fn use_of(s: &Session, statement: &Statement) -> Use {
     let by_view = || statement.touches.meets(Hidden::READS) && s.pools.known.hidden().meets(Hidden::SEQUENCE_VIEWS);
-    let by_execute = || statement.executes && s.state.by_sql.later().has(Keeps::Sequence);
+    let by_execute = || statement.executes && s.state.by_sql.later().has(StateKind::Sequence);
     Use::of(statement.draws || by_view(), statement.recalls == Recalls::Shown || by_execute())
 }
 
@@ -57,28 +57,28 @@ fn note(s: &mut Session, w: &Worker, statement: &Statement) {
     if !use_of(s, statement).draws() {
         return;
     }
-    if let Some(Server { link, .. }) = &mut s.server
-        && link.is_to_primary(w)
+    if let Some(Server { conn, .. }) = &mut s.server
+        && conn.is_to_primary(w)
     {
-        let (draws, drawn) = link.draws.draw(s.state.drawn);
-        (link.draws, s.state.drawn) = (draws, Some(drawn));
+        let (draws, drawn) = conn.draws.draw(s.state.drawn);
+        (conn.draws, s.state.drawn) = (draws, Some(drawn));
     }
 }
 
-/// The link a statement must have because its session's values are there.
+/// The server connection a statement must have because its session's values are there.
 #[inline]
 pub fn wanted(s: &Session, statement: &Statement) -> Option<u64> {
     let drawn = s.state.drawn?;
     use_of(s, statement).recalls().then_some(drawn.serial)
 }
 
-/// How well a link at rest can fit a session at best.
+/// How well a server connection at rest can fit a session at best.
 #[inline]
 pub fn best_fit(s: &Session) -> Fit {
     if s.state.drawn.is_some() && s.pools.known.recalls() { Fit::Own } else { Fit::Alike }
 }
 
-/// Whose values a link at rest has that somebody may ask for.
+/// Whose values a server connection at rest has that somebody may ask for.
 pub enum Claim {
     None,
     Own,
@@ -86,13 +86,13 @@ pub enum Claim {
 }
 
 #[inline]
-pub fn claim(s: &Session, w: &Worker, link: &Link) -> Claim {
-    if link.draws.is_blank() || !s.pools.known.recalls() {
+pub fn claim(s: &Session, w: &Worker, conn: &ServerConn) -> Claim {
+    if conn.draws.is_blank() || !s.pools.known.recalls() {
         return Claim::None;
     }
     match s.state.drawn {
-        Some(drawn) if drawn.is_own(link.draws) => Claim::Own,
-        _ if link.has_fresh_draws(w.reactor.now()) => Claim::Others,
+        Some(drawn) if drawn.is_own(conn.draws) => Claim::Own,
+        _ if conn.has_fresh_draws(w.reactor.now()) => Claim::Others,
         _ => Claim::None,
     }
 }
@@ -101,7 +101,7 @@ pub fn claim(s: &Session, w: &Worker, link: &Link) -> Claim {
 #[inline]
 pub fn prepare(s: &mut Session, w: &Worker, statement: &Statement) {
     let by = use_of(s, statement);
-    if by.recalls() || statement.later.has(Keeps::Sequence) {
+    if by.recalls() || statement.later.has(StateKind::Sequence) {
         s.pools.known.note_recalls();
     }
     if by == Use::Nothing || s.state.by_mode {
@@ -110,17 +110,17 @@ pub fn prepare(s: &mut Session, w: &Worker, statement: &Statement) {
     if facts(s, w, statement).is_some_and(|facts| facts.forgets(by)) && may_ask(s) {
         forget(s, w);
     }
-    if by.draws() && is_pinned(s) && !s.stuck().has(Keeps::Sequence) {
-        inventory::keep(s, w, Some(Keeps::Sequence));
+    if by.draws() && is_pinned(s) && !s.stuck().has(StateKind::Sequence) {
+        session_state::keep(s, w, Some(StateKind::Sequence));
     }
 }
 
 #[cold]
 fn forget(s: &mut Session, w: &Worker) {
-    let Some(link) = s.link_mut() else { return };
-    link.draws = link.draws.forget();
+    let Some(conn) = s.conn_mut() else { return };
+    conn.draws = conn.draws.forget();
     s.pools.known.note_forgotten();
-    inventory::send(s, w, "DISCARD SEQUENCES", Expect::PrepareOurs);
+    session_state::send(s, w, "DISCARD SEQUENCES", Expect::PrepareOurs);
 }
 
 #[inline]
@@ -131,16 +131,16 @@ fn is_pinned(s: &Session) -> bool {
 /// Before a statement of its session is sent. `None`: not to the primary. A standby gives out no values.
 #[inline]
 fn facts(s: &Session, w: &Worker, statement: &Statement) -> Option<Facts> {
-    let link = s.link().filter(|link| link.is_to_primary(w))?;
+    let conn = s.conn().filter(|conn| conn.is_to_primary(w))?;
     let is_asked = || {
         let may_be_unknown = statement.recalls == Recalls::Unread || s.state.effects.redefines;
         may_be_unknown || s.pools.known.recalls() || is_pinned(s)
     };
-    Some(Facts { drawn: s.state.drawn, tally: link.draws, is_asked: !link.draws.is_blank() && is_asked() })
+    Some(Facts { drawn: s.state.drawn, tally: conn.draws, is_asked: !conn.draws.is_blank() && is_asked() })
 }
 
-/// True if a query of ours may stand before the statement. It drops the unnamed statement: between what brings that to the link and its
-/// Bind there is no place for it, nor where the link alone has it.
+/// True if a query of ours may stand before the statement. It drops the unnamed statement: between what brings that to the server connection and its
+/// Bind there is no place for it, nor where the server connection alone has it.
 fn may_ask(s: &Session) -> bool {
     s.replies().is_only_ours()
         && s.upstream().is_none_or(|upstream| upstream.brought.asked.is_none())
@@ -149,7 +149,7 @@ fn may_ask(s: &Session) -> bool {
         && !s.up.is_mid_message()
 }
 
-/// True if the statement waits until all before it is answered, so that its link can forget what others drew.
+/// True if the statement waits until all before it is answered, so that its server connection can forget what others drew.
 #[inline]
 pub fn must_settle(s: &Session, w: &Worker, statement: &Statement) -> bool {
     if s.replies().is_only_ours() || s.state.by_mode {
@@ -160,7 +160,7 @@ pub fn must_settle(s: &Session, w: &Worker, statement: &Statement) -> bool {
     will_rest && facts(s, w, statement).is_some_and(|facts| facts.forgets(use_of(s, statement)))
 }
 
-/// Why a statement that asks for values cannot be answered: the link they are on is gone, or others have drawn on it.
+/// Why a statement that asks for values cannot be answered: the server connection they are on is gone, or others have drawn on it.
 pub fn refusal(s: &Session, w: &Worker, statement: &Statement) -> Option<Fault> {
     let by = use_of(s, statement);
     if !by.recalls() || s.state.by_mode || facts(s, w, statement)?.may_run(by) {

@@ -6,8 +6,8 @@ use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::views::{self, Asker, Table, VIEWS};
 use crate::process::worker::Worker;
-use crate::traffic::judging;
-use crate::traffic::wishes;
+use crate::traffic::classify;
+use crate::traffic::read_preference;
 use std::borrow::Cow;
 use std::rc::Rc;
 use weir_catalog::rule::Rule;
@@ -15,7 +15,7 @@ use weir_config as config;
 use weir_config::redirect::Goal;
 use weir_policy::cluster::ClusterView;
 use weir_policy::route::{self, Side};
-use weir_policy::wish::Wish;
+use weir_policy::wish::ReadPreference;
 use weir_sql::facts::{Hint, Name};
 
 const ROUTE: &[&str] = &["goes_to", "node_id", "rule", "facts"];
@@ -56,7 +56,7 @@ fn unknown(text: &str) -> Fault {
 
 /// One parameter has a column of its own name; a group or ALL is a list. As Pgpool's `report_config_variable`.
 fn parameter(session: &Session, w: &Worker, name: &str) -> Result<Table, Fault> {
-    if let Some(setting) = wishes::SETTINGS.iter().find(|setting| setting.name == name) {
+    if let Some(setting) = read_preference::SETTINGS.iter().find(|setting| setting.name == name) {
         let value = session.state.settings.get(name).unwrap_or_default().to_string();
         return Ok(Table { columns: vec![Cow::Borrowed(setting.name)], rows: vec![vec![value]] });
     }
@@ -65,10 +65,10 @@ fn parameter(session: &Session, w: &Worker, name: &str) -> Result<Table, Fault> 
     if let [only] = shown.as_slice()
         && only.name == name
     {
-        let value = session.reads.wishes.own.shown(name).unwrap_or(&only.value).to_string();
+        let value = session.reads.preferences.own.shown(name).unwrap_or(&only.value).to_string();
         return Ok(Table { columns: vec![Cow::Owned(only.name.clone())], rows: vec![vec![value]] });
     }
-    let own = |name: &str| session.reads.wishes.own.shown(name).map(str::to_string);
+    let own = |name: &str| session.reads.preferences.own.shown(name).map(str::to_string);
     let rows = shown.into_iter().map(|s| {
         let value = own(&s.name).unwrap_or(s.value);
         vec![s.name, value, s.description.to_string()]
@@ -80,8 +80,8 @@ fn parameter(session: &Session, w: &Worker, name: &str) -> Result<Table, Fault> 
 /// Where a statement of this session would go now, were it to come outside of a transaction, and why.
 fn route_of(session: &Session, w: &Rc<Worker>, text: &str) -> Vec<String> {
     let statement = w.statements.borrow_mut().of_text(text.as_bytes());
-    let statement = judging::stands_for(session, w, statement);
-    let class = wishes::class_of(session, w, &statement, judging::class_for(session, w, &statement));
+    let statement = classify::stands_for(session, w, statement);
+    let class = read_preference::class_of(session, w, &statement, classify::class_for(session, w, &statement));
     let (nodes, rule) = match class.side {
         Side::Primary => (w.view().primary.into_iter().collect(), class.rule),
         Side::Reader => readers(session, w, &statement, class.rule),
@@ -95,7 +95,7 @@ fn route_of(session: &Session, w: &Rc<Worker>, text: &str) -> Vec<String> {
 fn readers(session: &Session, w: &Rc<Worker>, statement: &Statement, of_text: Rule) -> (Vec<usize>, Rule) {
     let view = w.view();
     let takes_reads: Vec<usize> = (0..view.nodes.len()).filter(|at| view.takes_reads(*at)).collect();
-    let wish = wishes::for_show(session, w, statement);
+    let wish = read_preference::for_show(session, w, statement);
     let stays = session.reads.favourite.filter(|favourite| route::may_stay(&view, *favourite, wish));
     let (nodes, rule) = match (wish, stays) {
         (Some(wish), None) => (wanted(&view, wish, &takes_reads), wish.rule),
@@ -108,7 +108,7 @@ fn readers(session: &Session, w: &Rc<Worker>, statement: &Statement, of_text: Ru
 }
 
 /// The nodes of a wish that may answer.
-fn wanted(view: &ClusterView, wish: Wish, takes_reads: &[usize]) -> Vec<usize> {
+fn wanted(view: &ClusterView, wish: ReadPreference, takes_reads: &[usize]) -> Vec<usize> {
     match wish.goal {
         Goal::Primary => view.primary.into_iter().collect(),
         Goal::Standby => takes_reads.iter().copied().filter(|at| view.is_standby(*at)).collect(),

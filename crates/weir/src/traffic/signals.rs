@@ -4,7 +4,7 @@
 //! in its place one that answers alike. All other process ids are the server's affair.
 
 use crate::client::session::{FAILED, Session};
-use crate::client::session_card::Card;
+use crate::client::session_status::Card;
 use crate::client::statements::{Prepared, Statement};
 use crate::process::shared::{Message, Victim};
 use crate::process::worker::Worker;

@@ -3,7 +3,7 @@
 //! Times are those of the event loop's rounds (`Reactor::now`), so that no statement asks the clock for itself.
 
 use crate::client::session::{IDLE, Session};
-use crate::client::session_card::Doing;
+use crate::client::session_status::Doing;
 use crate::monitor::fault::Fault;
 use crate::monitor::histogram::add;
 use crate::monitor::statement_log;
@@ -50,14 +50,14 @@ impl Concern for Timing {
         landed(s, w);
         s.entry.clock.busy_since.set(None);
         s.entry.clock.asked_since.set(None);
-        if !s.begun.is_open() {
+        if !s.lazy_begin.is_open() {
             s.entry.clock.transaction_since.set(None);
         }
         *s.entry.overdue.borrow_mut() = Overdue::No;
     }
 }
 
-/// A statement was sent to the server of the session's link.
+/// A statement was sent to the server of the session's server connection.
 #[inline]
 fn began(s: &mut Session, w: &Worker, verb: Verb) {
     let now = w.reactor.now();
@@ -74,15 +74,15 @@ fn began(s: &mut Session, w: &Worker, verb: Verb) {
     card.active_ms.store(w.now_ms(), Ordering::Relaxed);
     card.prepared.store(s.statements.named.len() as u32, Ordering::Relaxed);
     s.pools.stats.add(Stat::Statements, 1);
-    if let Some(link) = s.link() {
-        let node = link.card.address.node;
+    if let Some(conn) = s.conn() {
+        let node = conn.card.address.node;
         w.counters().count_statement(node, verb);
         if clock.rule.get().is_of_read() && clock.flight.get().is_none() {
             clock.flight.set(Some(node));
             w.loads.begin(node);
         }
-        link.card.used_ms.store(w.now_ms(), Ordering::Relaxed);
-        link.card.prepared.store(link.known.len() as u32, Ordering::Relaxed);
+        conn.card.used_ms.store(w.now_ms(), Ordering::Relaxed);
+        conn.card.prepared.store(conn.known.len() as u32, Ordering::Relaxed);
     }
 }
 
@@ -119,8 +119,8 @@ fn over(s: &mut Session, w: &Worker, status: u8) {
     stats.add(Stat::StatementUs, us);
     stats.statements.note(us);
     statement_log::ended(s, w, us);
-    if let Some(link) = s.link() {
-        w.counters().note_time(link.card.address.node, us);
+    if let Some(conn) = s.conn() {
+        w.counters().note_time(conn.card.address.node, us);
     }
     if let Some(node) = clock.flight.get() {
         w.loads.note(node, us);
@@ -158,7 +158,7 @@ pub fn overdue(entry: &Entry, sqlstate: &[u8]) -> Option<Fault> {
     }
 }
 
-/// A wait for a link is over, however it ended.
+/// A wait for a server connection is over, however it ended.
 pub fn waited(s: &Session, w: &Worker, since: Instant) {
     let us = micros(since, w.reactor.now());
     s.pools.stats.add(Stat::WaitUs, us);

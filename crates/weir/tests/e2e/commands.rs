@@ -216,7 +216,7 @@ fn help_and_version_are_told() {
     assert!(!output.status.success());
 }
 
-/// A link `pgpool` to Weir, its configuration, and the daemon it may have left.
+/// A server connection `pgpool` to Weir, its configuration, and the daemon it may have left.
 struct Pgpool {
     folder: Folder,
     port: ReservedPort,

@@ -22,12 +22,12 @@ const LISTS: [(&str, &str); 16] = [
     (
         "clients",
         "t type,t user,t database,t replication,t state,t addr,i port,t local_addr,i local_port,t connect_time,t request_time,\
-         i wait,i wait_us,i close_needed,t ptr,t link,i remote_pid,t tls,t application_name,i prepared_statements,i id",
+         i wait,i wait_us,i close_needed,t ptr,t conn,i remote_pid,t tls,t application_name,i prepared_statements,i id",
     ),
     (
         "servers",
         "t type,t user,t database,t replication,t state,t addr,i port,t local_addr,i local_port,t connect_time,t request_time,\
-         i wait,i wait_us,i close_needed,t ptr,t link,i remote_pid,t tls,t application_name,i prepared_statements,i id",
+         i wait,i wait_us,i close_needed,t ptr,t conn,i remote_pid,t tls,t application_name,i prepared_statements,i id",
     ),
     (
         "stats",
@@ -66,13 +66,13 @@ const LISTS: [(&str, &str); 16] = [
     (
         "sockets",
         "t type,t user,t database,t replication,t state,t addr,i port,t local_addr,i local_port,t connect_time,t request_time,\
-         i wait,i wait_us,i close_needed,t ptr,t link,i remote_pid,t tls,t application_name,i prepared_statements,i id,\
+         i wait,i wait_us,i close_needed,t ptr,t conn,i remote_pid,t tls,t application_name,i prepared_statements,i id,\
          i recv_pos,i pkt_pos,i pkt_remain,i send_pos,i send_remain,i pkt_avail,i send_avail",
     ),
     (
         "active_sockets",
         "t type,t user,t database,t replication,t state,t addr,i port,t local_addr,i local_port,t connect_time,t request_time,\
-         i wait,i wait_us,i close_needed,t ptr,t link,i remote_pid,t tls,t application_name,i prepared_statements,i id,\
+         i wait,i wait_us,i close_needed,t ptr,t conn,i remote_pid,t tls,t application_name,i prepared_statements,i id,\
          i recv_pos,i pkt_pos,i pkt_remain,i send_pos,i send_remain,i pkt_avail,i send_avail",
     ),
 ];

@@ -74,7 +74,7 @@ fn a_limit_on_all_nodes_together_turns_no_statement_into_a_login_and_keeps_the_w
 
 /// Connections opened, and reads by node, while clients read.
 fn round(proxy: &Proxy, ground: &Ground, clients: usize, reads: u64) -> (u64, Vec<u64>) {
-    let (before, logins) = (reads_by_node(proxy), proxy.metric("links_opened_total"));
+    let (before, logins) = (reads_by_node(proxy), proxy.metric("server_connections_opened_total"));
     std::thread::scope(|scope| {
         for _ in 0..clients {
             scope.spawn(|| {
@@ -83,7 +83,7 @@ fn round(proxy: &Proxy, ground: &Ground, clients: usize, reads: u64) -> (u64, Ve
             });
         }
     });
-    let logins = proxy.metric("links_opened_total") - logins;
+    let logins = proxy.metric("server_connections_opened_total") - logins;
     (logins, reads_by_node(proxy).iter().zip(before).map(|(after, before)| after - before).collect())
 }
 
@@ -304,14 +304,14 @@ fn a_minimum_of_links_is_kept_while_there_are_clients() {
     let proxy = ground.primary_proxy("min_pool_size = 3\nserver_idle_timeout = 1");
     let client = ground.client(&proxy);
     wait_until("three to be open", || ground.server_connections().len() == 3);
-    let before = proxy.metric("links_opened_total");
+    let before = proxy.metric("server_connections_opened_total");
     // They outlive twice the idle timeout and a round of housekeeping; one that was closed and opened again would be younger.
     let old = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() \
                and application_name <> 'weir_catalog' and clock_timestamp() - backend_start > interval '2.5 s'";
     let mut observer = ground.direct();
     wait_until("all three to be old, not closed for being idle", || observer.value(old) == "3");
     drop(observer);
-    assert!(proxy.metric("links_opened_total") <= before + 4, "nor opened again and again");
+    assert!(proxy.metric("server_connections_opened_total") <= before + 4, "nor opened again and again");
     let mut direct = ground.direct();
     direct.run(
         "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()",

@@ -171,7 +171,7 @@ fn metrics_are_in_prometheus_format_and_count_what_happens() {
     client.run("create temporary table kept (a int)");
     // What a statement left is asked of the server after it.
     wait_until("the connection to be kept", || {
-        scrape(port).find("weir_links_kept", &[("reason", "temporary object")]) == Some(1.0)
+        scrape(port).find("weir_server_connections_pinned", &[("reason", "temporary object")]) == Some(1.0)
     });
     let after = scrape(port);
     let grown = |name: &str, labels: &[(&str, &str)]| after.get(name, labels) - before.get(name, labels);
@@ -196,8 +196,8 @@ fn metrics_are_in_prometheus_format_and_count_what_happens() {
     assert_eq!(after.get("weir_node_up", &[("node", "2")]), 1.0);
     let kept = [whose[0], whose[1], ("node", "0"), ("state", "kept")];
     // The server is asked what is left on the connection after the client has its answer.
-    wait_until("the connection to be kept", || scrape(port).get("weir_pool_links", &kept) == 1.0);
-    assert_eq!(scrape(port).get("weir_links_kept", &[("reason", "temporary object")]), 1.0);
+    wait_until("the connection to be kept", || scrape(port).get("weir_pool_server_connections", &kept) == 1.0);
+    assert_eq!(scrape(port).get("weir_server_connections_pinned", &[("reason", "temporary object")]), 1.0);
     assert_eq!(after.get("weir_pool_clients", &[whose[0], whose[1], ("state", "served")]), 1.0);
     assert!(grown("weir_statements_simple_total", &[]) >= 14.0);
     assert!(after.get("weir_info", &[("version", env!("CARGO_PKG_VERSION"))]) == 1.0);

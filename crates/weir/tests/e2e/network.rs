@@ -23,7 +23,7 @@ fn a_connection_that_was_forgotten_while_it_rested_is_found_by_a_question_and_an
     let mut client = ground.client(&proxy);
     let first = client.value("select pg_backend_pid()");
     assert_eq!(client.value("select pg_backend_pid()"), first, "one that answers is used");
-    let asked = proxy.metric("links_checked_total");
+    let asked = proxy.metric("server_connections_checked_total");
     assert!(asked > 0);
     network.stall_present(&[Toward::Server, Toward::Client]);
     assert_ne!(client.value("select pg_backend_pid()"), first);
@@ -36,13 +36,13 @@ fn a_server_is_asked_only_where_it_is_to_be_and_after_a_rest() {
     let proxy = ground.primary_proxy("server_check_delay = 0");
     let mut client = ground.client(&proxy);
     client.run("select 1");
-    assert_eq!(proxy.metric("links_checked_total"), 0, "no query is set");
+    assert_eq!(proxy.metric("server_connections_checked_total"), 0, "no query is set");
     proxy.add_conf("server_check_query = 'select 1/0'\nserver_check_delay = 1h");
     proxy.reload();
     // A reload has connections opened anew.
     let second = client.value("select pg_backend_pid()");
     assert_eq!(client.value("select pg_backend_pid()"), second);
-    assert_eq!(proxy.metric("links_checked_total"), 0, "it has not rested for so long");
+    assert_eq!(proxy.metric("server_connections_checked_total"), 0, "it has not rested for so long");
     proxy.add_conf("server_check_delay = 0");
     proxy.reload();
     let closed = "closed, since server_check_query failed: ";
@@ -274,8 +274,8 @@ fn a_port_nobody_listens_on_is_no_obstacle_while_another_server_is_up() {
 /// The timers of the proxy's connections to a port, as the system shows them: `02` is keepalive's, with the time left in hundredths.
 fn keepalive_timers(proxy: &Proxy, port: u16) -> Vec<u32> {
     let folder = format!("/proc/{}/fd", proxy.pid());
-    let links = std::fs::read_dir(folder).unwrap().filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
-    let sockets: Vec<String> = links.map(|link| link.display().to_string()).collect();
+    let conns = std::fs::read_dir(folder).unwrap().filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    let sockets: Vec<String> = conns.map(|conn| conn.display().to_string()).collect();
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let mut timers = Vec::new();
     for line in table.lines().skip(1) {

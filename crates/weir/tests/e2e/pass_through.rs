@@ -27,7 +27,7 @@ fn a_verifier_is_enough_for_clients_and_servers() {
     }
     let refused = "28P01: password authentication failed for user \"anna\"";
     assert_eq!(current_user(&proxy, "anna", "secret of ünï"), Err(refused.into()));
-    // The link is gone: the next is opened with the keys of a client that left long ago, for one that proves itself now.
+    // The server connection is gone: the next is opened with the keys of a client that left long ago, for one that proves itself now.
     primary.query("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'anna'").unwrap();
     wait_until("the server process to end", || {
         primary.value("select count(*) from pg_stat_activity where usename = 'anna'").unwrap() == "0"
@@ -44,7 +44,7 @@ fn sessions_outlive_a_reload_and_a_new_verifier_ends_what_the_old_one_could() {
     driver::block_on(async {
         let (client, _mover) = driver::connect(&Login::new(proxy.port(), "anna", "secret of anna")).await.unwrap();
         proxy.reload();
-        // Links of before the reload are closed; a new one is opened by what this very client proved.
+        // Conns of before the reload are closed; a new one is opened by what this very client proved.
         assert!(client.simple_query("select 1").await.is_ok());
         primary.query("alter role anna password 'another'").unwrap();
         proxy.write_file("pool_passwd", &format!("anna:{}\n", verifier(primary, "anna")));
@@ -126,7 +126,7 @@ fn check_judged(proxy: &Proxy, primary: &Server) {
     assert_eq!(current_user(proxy, "anna", "secret of anna"), Ok("anna".into()));
     assert_eq!(current_user(proxy, "anna", "wrong"), Err(format!("{refused} \"anna\"")));
     assert_eq!(current_user(proxy, "nobody", "wrong"), Err(format!("{refused} \"nobody\"")));
-    // The link of the right password is there; a changed password counts all the same.
+    // The server connection of the right password is there; a changed password counts all the same.
     primary.query("alter role anna password 'another'").unwrap();
     assert_eq!(current_user(proxy, "anna", "secret of anna"), Err(format!("{refused} \"anna\"")));
     assert_eq!(current_user(proxy, "anna", "another"), Ok("anna".into()));

@@ -55,7 +55,7 @@ fn more_clients_than_a_server_has_connections_for_fail_in_nothing() {
         wait_until("clients to get much done", || done() > 10_000);
     });
     assert_eq!(failures, []);
-    assert!(proxy.metric("links_failed_total") > 0, "the server was full");
+    assert!(proxy.metric("server_connections_failed_total") > 0, "the server was full");
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn a_function_that_sets_what_its_caller_may_not_set_and_puts_it_back_harms_nobod
             assert_eq!(ask(&mut scene.client(), SHOWN), ["-1", "-1"]);
         }
         assert_eq!(scene.reasons(), [""; 0], "nobody keeps a connection");
-        assert!(scene.proxy.metric("links_opened_total") <= u64::from(pool_size) + 4);
+        assert!(scene.proxy.metric("server_connections_opened_total") <= u64::from(pool_size) + 4);
     }
 }
 

@@ -94,7 +94,7 @@ impl World {
 struct Client<'a> {
     world: &'a World,
     number: usize,
-    link: Option<Raw>,
+    conn: Option<Raw>,
     /// What its session has seen.
     seen: Registers,
     /// The last number it tried to write.
@@ -122,12 +122,12 @@ impl Client<'_> {
     }
 
     /// Its connection; one that broke is replaced by a new session, which has seen nothing.
-    fn link(&mut self) -> Option<&mut Raw> {
-        if self.link.is_none() {
+    fn conn(&mut self) -> Option<&mut Raw> {
+        if self.conn.is_none() {
             self.seen = [0; CLIENTS];
-            self.link = Raw::try_tcp(self.world.port).and_then(|raw| raw.log_in("postgres", "postgres", &[]).ok());
+            self.conn = Raw::try_tcp(self.world.port).and_then(|raw| raw.log_in("postgres", "postgres", &[]).ok());
         }
-        self.link.as_mut()
+        self.conn.as_mut()
     }
 
     fn write(&mut self) {
@@ -138,15 +138,15 @@ impl Client<'_> {
             1 => format!("select put({id}, {next})"),
             _ => format!("begin; set local synchronous_commit = off; update registers set v = {next} where id = {id}; commit"),
         };
-        let Some(link) = self.link() else { return };
-        match link.try_rows(&text) {
+        let Some(conn) = self.conn() else { return };
+        match conn.try_rows(&text) {
             Ok(_) => {
                 self.world.acknowledged[id].fetch_max(next, SeqCst);
                 self.seen[id] = next;
                 self.world.writes.fetch_add(1, SeqCst);
             }
             // Whether it was written is not known; later ones write greater numbers.
-            Err(_) => self.link = None,
+            Err(_) => self.conn = None,
         }
     }
 
@@ -157,21 +157,21 @@ impl Client<'_> {
         let acknowledged = self.world.acknowledged();
         let told = is_read_only.then(|| self.world.told(&acknowledged));
         let begin = if is_read_only { "begin read only" } else { "begin" };
-        if self.link().is_some_and(|link| link.try_rows(begin).is_ok()) {
+        if self.conn().is_some_and(|conn| conn.try_rows(begin).is_ok()) {
             self.read(&acknowledged, told);
             self.read(&acknowledged, told);
         }
-        if self.link.as_mut().is_some_and(|link| link.try_rows("commit").is_err()) {
-            self.link = None;
+        if self.conn.as_mut().is_some_and(|conn| conn.try_rows("commit").is_err()) {
+            self.conn = None;
         }
     }
 
     /// Reads all registers. `acknowledged` is not younger than the read; `told`: what it must show, if that is not what is told by now.
     fn read(&mut self, acknowledged: &Registers, told: Option<Registers>) {
         let told = told.unwrap_or_else(|| self.world.told(&self.world.acknowledged()));
-        let Some(link) = self.link() else { return };
-        let Ok(rows) = link.try_rows(READ) else {
-            self.link = None;
+        let Some(conn) = self.conn() else { return };
+        let Ok(rows) = conn.try_rows(READ) else {
+            self.conn = None;
             return;
         };
         let cells: Vec<String> = rows.into_iter().flatten().flatten().collect();
@@ -201,7 +201,7 @@ const READ: &str = "select inet_server_port(), string_agg(v::text, ',' order by 
 /// Pauses and resumes replay at random until the run is over.
 fn disturb(world: &World, standbys: &[&Server], seed: u64) -> u32 {
     let mut paused = 0;
-    let mut dice = Client { world, number: 0, link: None, seen: [0; CLIENTS], tried: 0, dice: seed };
+    let mut dice = Client { world, number: 0, conn: None, seen: [0; CLIENTS], tried: 0, dice: seed };
     while !world.is_over() {
         let standby = standbys[dice.throw(standbys.len() as u64) as usize];
         let text = if dice.throw(2) == 0 { "select pg_wal_replay_pause()" } else { "select pg_wal_replay_resume()" };
@@ -236,7 +236,7 @@ fn play(world: &World, standbys: &[&Server], story: impl FnOnce()) -> u32 {
     thread::scope(|scope| {
         for number in 0..CLIENTS {
             let dice = 0x9e37_79b9_7f4a_7c15 ^ (number as u64 + 1);
-            let client = Client { world, number, link: None, seen: [0; CLIENTS], tried: 0, dice };
+            let client = Client { world, number, conn: None, seen: [0; CLIENTS], tried: 0, dice };
             scope.spawn(move || client.run());
         }
         let disturber = scope.spawn(|| disturb(world, standbys, 42));

@@ -159,7 +159,7 @@ fn check_stories(more: &str, standbys: bool, how: How) {
         client.run("rollback");
         direct.run("rollback");
     }
-    assert!(proxy.metric("begins_held_total") > 20, "they did wait for their first statements");
+    assert!(proxy.metric("begins_deferred_total") > 20, "they did wait for their first statements");
 }
 
 #[test]

@@ -6,14 +6,14 @@
 use super::Door;
 use crate::client::access::{Access, AccessFiles};
 use crate::client::directory::Outcome;
-use crate::client::forge::{self, Unanswered};
+use crate::client::key_derivation::{self, Unanswered};
 use crate::client::inquiry::{self, InquiryError};
 use crate::control::mail::Nudge;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
-use crate::server::pool::link::{Login, OpenError, Talk};
+use crate::server::pool::server_conn::{Login, OpenError, Talk};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -206,7 +206,7 @@ impl Door<'_> {
 
     async fn host_name(&self) -> Result<Option<Arc<str>>, Fault> {
         let Some(peer) = self.peer else { return Ok(None) };
-        forge::host_name(self.w, peer.ip().to_canonical(), self.deadline).await.map_err(busy)
+        key_derivation::host_name(self.w, peer.ip().to_canonical(), self.deadline).await.map_err(busy)
     }
 
     /// Asks for the proof a rule wants.
@@ -340,7 +340,7 @@ impl Door<'_> {
                     salt: steady_salt(&access.salt_secret, user.as_bytes()).to_vec(),
                     iterations: ITERATIONS_DEFAULT,
                 };
-                let keys = forge::keys(self.w, &password, challenge.clone(), self.deadline).await.map_err(busy)?;
+                let keys = key_derivation::keys(self.w, &password, challenge.clone(), self.deadline).await.map_err(busy)?;
                 Some(Verifier {
                     iterations: challenge.iterations,
                     salt: challenge.salt,
@@ -373,7 +373,7 @@ impl Door<'_> {
         let proved = match secret {
             Some(Secret::Scram(verifier)) => {
                 let challenge = Challenge { salt: verifier.salt, iterations: verifier.iterations };
-                let keys = forge::fits(self.w, &password, challenge.clone(), &verifier.stored_key, self.deadline).await;
+                let keys = key_derivation::fits(self.w, &password, challenge.clone(), &verifier.stored_key, self.deadline).await;
                 keys.map_err(busy)?.map(|keys| Secret::Keys(challenge, keys))
             }
             Some(secret) => secret.matches(user.as_bytes(), &password).then_some(secret),
@@ -393,7 +393,7 @@ impl Door<'_> {
         let password = self.ask_clear_text().await?;
         let failed = || Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("LDAP authentication failed for user \"{user}\""));
         let Some(directory) = &rule.directory else { return Err(failed()) };
-        let outcome = forge::ask_directory(self.w, directory, user, &password, self.deadline).await.map_err(busy)?;
+        let outcome = key_derivation::ask_directory(self.w, directory, user, &password, self.deadline).await.map_err(busy)?;
         self.obey(rule, user, "directory", outcome, failed)?;
         if directory.is_password_for_servers {
             self.remember(user, Secret::Plain(password));
@@ -409,7 +409,7 @@ impl Door<'_> {
         let name = if service.uses_host_name { self.host_name().await? } else { None };
         let number = || self.peer.map(|peer| peer.ip().to_canonical().to_string());
         let host = name.map(|name| name.to_string()).or_else(number).map(String::into_boxed_str);
-        let asked = forge::ask_pam(self.w, service, (user, host), &password, self.deadline).await;
+        let asked = key_derivation::ask_pam(self.w, service, (user, host), &password, self.deadline).await;
         self.obey(rule, user, "PAM service", asked.map_err(busy)?, failed)?;
         if service.is_password_for_servers {
             self.remember(user, Secret::Plain(password));
@@ -488,7 +488,7 @@ impl Door<'_> {
         Err(fault)
     }
 
-    /// Keeps what a client proved, unless the password file has as much.
+    /// StateKind what a client proved, unless the password file has as much.
     fn remember(&self, user: &str, secret: Secret) {
         let access: &Access = &self.w.shared.access;
         let is_in_file = matches!(access.files().passwords.get(user), Some(Secret::Plain(_) | Secret::Md5(_)));

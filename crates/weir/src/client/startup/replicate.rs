@@ -52,8 +52,8 @@ impl Door<'_> {
         let parameters: Vec<(&str, &str)> = given.chain([("replication", kind)]).collect();
         let opened = replication::open(self.w, &self.socket, &pools, &parameters).await;
         let opened = opened.and_then(|opened| opened.map_err(|error| login_fault(self.w, &pools, &error)));
-        let link = match opened {
-            Ok(link) => link,
+        let conn = match opened {
+            Ok(conn) => conn,
             Err(fault) => {
                 self.w.forget_pool_set(&pools);
                 return self.turn_away(caller.user, &admission, fault).await;
@@ -66,10 +66,10 @@ impl Door<'_> {
         pools.stats.add(Stat::Logins, 1);
         let mut out = admission.message;
         write::authentication(&mut out, 0, &[]);
-        out.extend_from_slice(&link.notices.early);
-        link.reported.iter().for_each(|(name, value)| write::parameter_status(&mut out, name, value));
+        out.extend_from_slice(&conn.notices.early);
+        conn.reported.iter().for_each(|(name, value)| write::parameter_status(&mut out, name, value));
         write::backend_key_data(&mut out, entry.card.pid, &entry.key);
-        out.extend_from_slice(&link.notices.late);
+        out.extend_from_slice(&conn.notices.late);
         write::ready(&mut out, crate::client::session::IDLE);
         let config = self.w.config();
         if config.log.connections {
@@ -78,7 +78,7 @@ impl Door<'_> {
         // A client that is gone already is found out by the first read.
         let _ = self.send(&out).await;
         let before = std::mem::take(&mut *self.buffer);
-        replication::serve(self.w, &self.socket, &before, link, &entry, &pools).await;
+        replication::serve(self.w, &self.socket, &before, conn, &entry, &pools).await;
         if config.log.disconnections {
             self.w.log_client(&entry.card, "disconnection");
         }

@@ -151,7 +151,7 @@ impl OwnStatements {
     }
 }
 
-/// A description of a prepared statement on its way. `traffic::shapes` works with it.
+/// A description of a prepared statement on its way. `traffic::result_shape` works with it.
 pub struct Described {
     pub prepared: Rc<Prepared>,
     pub is_unnamed: bool,

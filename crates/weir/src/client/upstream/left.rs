@@ -4,9 +4,9 @@
 //! and `due` what may be more.
 
 use crate::client::state::Plain;
-use weir_policy::inventory::{Answer, Ask};
+use weir_policy::session_state::{Answer, Ask};
 use weir_policy::temporary::Temporaries;
-use weir_sql::facts::{Keeps, Leaves, Reset};
+use weir_sql::facts::{StateKind, StateKinds, Reset};
 
 /// A question under way.
 #[derive(Debug, Default)]
@@ -22,9 +22,9 @@ pub struct Left {
     pub due: Ask,
     pub asking: Option<Box<Asking>>,
     /// State that cannot move and was there when the server was last asked.
-    pub found: Leaves,
+    pub found: StateKinds,
     /// State of which no server can tell whether it is still there.
-    pub stuck: Leaves,
+    pub stuck: StateKinds,
     /// Texts that may have prepared statements by SQL were sent, and the server has not said yet what is there: the names of made-up parameters
     /// in them.
     pub young: Option<Box<Ask>>,
@@ -39,19 +39,19 @@ pub struct Left {
 impl Left {
     /// State that was found, or is still asked for: a statement may take it away before the answer to that.
     #[inline]
-    pub fn may_have(&self) -> Leaves {
+    pub fn may_have(&self) -> StateKinds {
         self.found.and(self.due.kinds).and(self.asked())
     }
 
     /// Kinds of state that the question under way is about.
     #[inline]
-    fn asked(&self) -> Leaves {
-        self.asking.as_ref().map_or(Leaves::NONE, |asking| asking.ask.kinds)
+    fn asked(&self) -> StateKinds {
+        self.asking.as_ref().map_or(StateKinds::NONE, |asking| asking.ask.kinds)
     }
 
     /// State that pins the session to the connection.
     #[inline]
-    pub fn pinning(&self) -> Leaves {
+    pub fn pinning(&self) -> StateKinds {
         self.found.and(self.stuck)
     }
 
@@ -63,40 +63,40 @@ impl Left {
 
     /// Where the `search_path` leads to is perhaps still asked, so that what is made without naming a schema may be temporary.
     pub fn may_make_temporary(&self) -> bool {
-        self.due.kinds.and(self.asked()).has(Keeps::Temporary)
+        self.due.kinds.and(self.asked()).has(StateKind::Temporary)
     }
 
     /// Statements analysed now may mean something else than for other sessions of the same settings.
     pub fn shapes_meaning(&self) -> bool {
-        const SHAPING: Leaves =
-            Leaves::of(Keeps::Setting).with(Keeps::Temporary).with(Keeps::Unknown).with(Keeps::Unread).with(Keeps::Library);
+        const SHAPING: StateKinds =
+            StateKinds::of(StateKind::Setting).with(StateKind::Temporary).with(StateKind::Unknown).with(StateKind::Unread).with(StateKind::Library);
         !self.stuck.and(self.may_have()).common(SHAPING).is_empty()
     }
 
     /// Notes what a statement may leave. `text` and `values` are looked through for names of parameters. Not for a session that is pinned by
     /// `pool_mode = session`: nobody asks then.
-    pub fn note(&mut self, leaves: Leaves, functions: &[String], text: &[u8], values: &[u8]) {
-        self.stuck = self.stuck.and(leaves.common(Leaves::of(Keeps::Library).with(Keeps::Unread)));
-        if self.found.has(Keeps::Unknown) && !leaves.is_empty() {
+    pub fn note(&mut self, leaves: StateKinds, functions: &[String], text: &[u8], values: &[u8]) {
+        self.stuck = self.stuck.and(leaves.common(StateKinds::of(StateKind::Library).with(StateKind::Unread)));
+        if self.found.has(StateKind::Unknown) && !leaves.is_empty() {
             // The last question was not answered.
-            self.due.kinds.add(Keeps::Unknown);
+            self.due.kinds.add(StateKind::Unknown);
         }
-        if leaves.has(Keeps::Setting) {
+        if leaves.has(StateKind::Setting) {
             let names = weir_sql::names_set(text);
             self.due.names.extend(names.known);
             self.due.any_setting |= names.others;
         }
         // Which of its settings a session may not make itself is told with all of them.
-        self.due.any_setting |= leaves.has(Keeps::Setting) && self.found.has(Keeps::ForeignSetting);
-        if leaves.has(Keeps::Prepare) {
+        self.due.any_setting |= leaves.has(StateKind::Setting) && self.found.has(StateKind::ForeignSetting);
+        if leaves.has(StateKind::Prepare) {
             self.young.get_or_insert_default().add_custom_names(text);
         }
-        if leaves.has(Keeps::Unknown) || self.due.any_setting {
+        if leaves.has(StateKind::Unknown) || self.due.any_setting {
             self.due.add_custom_names(text);
             self.due.add_custom_names(values);
             self.due.functions.extend(functions.iter().cloned());
         }
-        self.due.kinds = self.due.kinds.and(leaves.without(Leaves::of(Keeps::Library)));
+        self.due.kinds = self.due.kinds.and(leaves.without(StateKinds::of(StateKind::Library)));
     }
 
     /// A parameter changed unasked: some function or the server itself did it. `before`: its value until now.
@@ -112,7 +112,7 @@ impl Left {
     /// The server dropped everything of the session's.
     pub fn discarded(&mut self) {
         self.due = Ask::default();
-        (self.found, self.stuck) = (Leaves::NONE, Leaves::NONE);
+        (self.found, self.stuck) = (StateKinds::NONE, StateKinds::NONE);
         self.temporaries.gone();
     }
 

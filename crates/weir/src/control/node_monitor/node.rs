@@ -12,7 +12,7 @@ use crate::control::context::{Bell, Control, Subject};
 use crate::monitor::log::Level;
 use crate::monitor::metrics::Metric;
 use crate::process::shared::{Stop, seconds};
-use crate::server::pool::link::{Address, Login, OpenError};
+use crate::server::pool::server_conn::{Address, Login, OpenError};
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};

@@ -1,7 +1,7 @@
 //! The questions to a node: its role, and its WAL position.
 
 use crate::control::conn::Conn;
-use crate::server::pool::link::{Address, OpenError};
+use crate::server::pool::server_conn::{Address, OpenError};
 use crate::server::pool::login::{protocol, refused};
 use weir_policy::causal::{Life, end_of_record, read_position};
 use weir_policy::looks::{Said, Streaming};

@@ -1,7 +1,7 @@
 //! What the console's commands do.
 
 use super::{Console, Outcome, Right, show};
-use crate::client::session_card::Doing;
+use crate::client::session_status::Doing;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, Victim};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_config::SetError;
 use weir_io::reactor::parked;
-use weir_policy::console::{Command, Shutdown, Wish, wish};
+use weir_policy::console::{Command, Shutdown, ReadPreference, wish};
 
 /// Time between two looks at whether what a command waits for has happened.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
@@ -72,9 +72,9 @@ impl Console<'_> {
     fn set(&self, name: &str, value: &str) -> Result<Outcome, Fault> {
         let shared = &self.w.shared;
         let (parameter, form) = match wish(name, value) {
-            Wish::Parameter(parameter, form) => (parameter, form),
-            Wish::Own => (name, value.to_string()),
-            Wish::Nothing(why) => {
+            ReadPreference::Parameter(parameter, form) => (parameter, form),
+            ReadPreference::Own => (name, value.to_string()),
+            ReadPreference::Nothing(why) => {
                 let notice = Fault::error("00000", format!("SET {name} has no effect: {why}"));
                 return Ok(Outcome::Done { tag: "SET".into(), notice: Some(notice) });
             }
@@ -115,7 +115,7 @@ impl Console<'_> {
     async fn pause(&mut self, database: Option<&str>) -> Result<Outcome, Fault> {
         self.check_database("pause", database)?;
         let shared = &self.w.shared;
-        if shared.gates.is_all_paused() {
+        if shared.pause_state.is_all_paused() {
             return Err(Fault::error(sqlstate::NOT_IN_STATE, "already paused"));
         }
         self.w.pause(database);
@@ -128,7 +128,7 @@ impl Console<'_> {
 
     fn resume(&self, database: Option<&str>) -> Result<Outcome, Fault> {
         self.check_database("resume", database)?;
-        let gates = &self.w.shared.gates;
+        let gates = &self.w.shared.pause_state;
         match database {
             None if self.w.resume() => return Ok(done("RESUME")),
             None => return Err(Fault::error(sqlstate::NOT_IN_STATE, "nothing is paused")),
@@ -149,7 +149,7 @@ impl Console<'_> {
     fn disable(&self, database: &str, disabled: bool) -> Result<Outcome, Fault> {
         let verb = if disabled { "disable" } else { "enable" };
         self.check_database(verb, Some(database))?;
-        self.w.shared.gates.set_disabled(database, disabled);
+        self.w.shared.pause_state.set_disabled(database, disabled);
         Ok(done(&verb.to_ascii_uppercase()))
     }
 

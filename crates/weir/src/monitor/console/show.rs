@@ -3,15 +3,15 @@
 
 use super::table::{Column, Rows, Table, Value, int, long, numeric, text};
 use crate::client::session::Session;
-use crate::client::session_card::{Card, Doing};
+use crate::client::session_status::{Card, Doing};
 use crate::monitor::log::utc;
 use crate::monitor::stats::{Stat, Totals};
 use crate::monitor::views;
 use crate::process::shared::{Shared, seconds};
 use crate::process::worker::Worker;
-use crate::server::census::{Group, groups, links};
+use crate::server::connection_list::{Group, groups, conns};
 use crate::server::pool::Pool;
-use crate::server::pool::link::{Link, LinkCard};
+use crate::server::pool::server_conn::{ServerConn, ConnStatus};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -202,14 +202,14 @@ fn address(serial: u64) -> String {
 
 fn clients(w: &Worker) -> Rows {
     let port = w.peek_config().port;
-    let by_session: BTreeMap<u32, u64> = links(&w.shared)
+    let by_session: BTreeMap<u32, u64> = conns(&w.shared)
         .iter()
         .map(|(_, card)| (card.session.load(Ordering::Relaxed), card.serial))
         .filter(|(pid, _)| *pid > 0)
         .collect();
     let row = |card: Arc<Card>| {
-        let link = by_session.get(&card.pid);
-        let (state, waits) = match (card.doing(), link) {
+        let conn = by_session.get(&card.pid);
+        let (state, waits) = match (card.doing(), conn) {
             (Doing::WaitingForConnection, _) => ("waiting", since_begin(w, card.waiting_ms.load(Ordering::Relaxed))),
             (_, Some(_)) => ("active", Duration::ZERO),
             (Doing::Idle | Doing::IdleInTransaction | Doing::Executing, None) => ("idle", Duration::ZERO),
@@ -233,7 +233,7 @@ fn clients(w: &Worker) -> Rows {
             wait_us,
             false.into(),
             address(u64::from(card.pid)).into(),
-            link.map(|serial| address(*serial)).unwrap_or_default().into(),
+            conn.map(|serial| address(*serial)).unwrap_or_default().into(),
             0u32.into(),
             "".into(),
             card.application.to_string().into(),
@@ -245,7 +245,7 @@ fn clients(w: &Worker) -> Rows {
 }
 
 fn servers(w: &Worker) -> Rows {
-    let row = |(pool, card): (Arc<Pool>, Arc<LinkCard>)| {
+    let row = |(pool, card): (Arc<Pool>, Arc<ConnStatus>)| {
         let pid = card.session.load(Ordering::Relaxed);
         let session = w.shared.cards.get(pid);
         let opened_s = seconds(card.opened_at);
@@ -270,11 +270,11 @@ fn servers(w: &Worker) -> Rows {
             "".into(),
             session.map(|session| session.application.to_string()).unwrap_or_default().into(),
             card.prepared.load(Ordering::Relaxed).into(),
-            // Worker and number in 31 bits: links are told apart for as long as a worker has opened fewer than 2^24.
+            // Worker and number in 31 bits: server connections are told apart for as long as a worker has opened fewer than 2^24.
             (((card.serial >> 48) << 24) | (card.serial & 0xff_ffff)).into(),
         ]
     };
-    links(&w.shared).into_iter().map(row).collect()
+    conns(&w.shared).into_iter().map(row).collect()
 }
 
 /// Which sockets a list shows.
@@ -289,7 +289,7 @@ fn sockets(w: &Worker, which: Sockets) -> Rows {
     let place = CONNECTIONS.iter().position(|column| column.name == "state").unwrap_or_default();
     let row = |mut row: Vec<Value>| {
         let (is_client, is_idle) = (row[0] == "C".into(), row[place] == "idle".into());
-        // Who only has no link counts among the active ones there.
+        // Who only has no server connection counts among the active ones there.
         row[place] = match (is_client, is_idle) {
             (true, _) if row[place] == "waiting".into() => "cl_waiting".into(),
             (true, _) => "cl_active".into(),
@@ -313,13 +313,13 @@ fn pools(w: &Worker) -> Rows {
             group.waiting.into(),
             0u32.into(),
             0u32.into(),
-            (group.links.active + group.links.kept).into(),
+            (group.conns.active + group.conns.kept).into(),
             0u32.into(),
             0u32.into(),
-            group.links.idle.into(),
+            group.conns.idle.into(),
             0u32.into(),
-            group.links.cleaning.into(),
-            group.links.opening.into(),
+            group.conns.cleaning.into(),
+            group.conns.opening.into(),
             wait_s,
             wait_us,
             if *database == *config.admin.database {
@@ -347,7 +347,7 @@ fn database_names(w: &Worker, config: &Config) -> BTreeSet<Arc<str>> {
     let asked = w.shared.cards.all().into_iter().map(|card| card.database.clone());
     let console = Arc::<str>::from(config.admin.database.as_str());
     let named = config.databases.iter().map(|(name, _)| name.clone());
-    used.chain(asked).chain(named).chain(w.shared.gates.closed()).chain([console]).collect()
+    used.chain(asked).chain(named).chain(w.shared.pause_state.closed()).chain([console]).collect()
 }
 
 /// True if somebody uses a database, or a list names it.
@@ -362,7 +362,7 @@ fn databases(w: &Worker) -> Rows {
     let cards = w.shared.cards.all();
     let row = |name: Arc<str>| {
         let is_console = *name == *config.admin.database;
-        let gate = w.shared.gates.own(&name);
+        let gate = w.shared.pause_state.own(&name);
         let entry = config.databases.get(&name);
         // As for a user nobody has overridden anything for.
         let limits = limits::of(&config, "", &name);
@@ -388,11 +388,11 @@ fn databases(w: &Worker) -> Rows {
                 _ => Value::Null,
             },
             Value::Null,
-            limits.links_per_database.into(),
+            limits.conns_per_database.into(),
             open.into(),
             limits.clients_per_database.into(),
             clients.into(),
-            (gate.paused || (w.shared.gates.is_all_paused() && !is_console)).into(),
+            (gate.paused || (w.shared.pause_state.is_all_paused() && !is_console)).into(),
             gate.disabled.into(),
         ]
     };
@@ -414,7 +414,7 @@ fn users(w: &Worker) -> Rows {
             changed(limits.pool_size, config.pool.size),
             changed(limits.reserve, config.limits.reserve),
             if limits.mode == config.pool.mode { Value::Null } else { mode(limits.mode).into() },
-            limits.links_per_user.into(),
+            limits.conns_per_user.into(),
             open.into(),
             limits.clients_per_user.into(),
             cards.iter().filter(|card| card.user == name).count().into(),
@@ -490,7 +490,7 @@ fn lists(w: &Worker) -> Rows {
     let clients = shared.clients.load(Ordering::Relaxed) as usize;
     let known = shared.cards.all().len();
     let pools = groups(&w.shared);
-    let links: usize = links(&w.shared).len();
+    let conns: usize = conns(&w.shared).len();
     let rows = [
         ("databases", database_names(w, &w.config()).len()),
         ("users", pools.keys().map(|(_, user)| user).collect::<BTreeSet<_>>().len()),
@@ -501,7 +501,7 @@ fn lists(w: &Worker) -> Rows {
         ("used_clients", clients),
         ("login_clients", clients.saturating_sub(known)),
         ("free_servers", 0),
-        ("used_servers", links),
+        ("used_servers", conns),
         ("dns_names", 0),
         ("dns_zones", 0),
         ("dns_queries", 0),
@@ -510,11 +510,11 @@ fn lists(w: &Worker) -> Rows {
     rows.into_iter().map(|(name, count)| vec![name.into(), count.into()]).collect()
 }
 
-/// Memory that a client, a link and a pool take by themselves, and all of the process's.
+/// Memory that a client, a server connection and a pool take by themselves, and all of the process's.
 fn memory(w: &Worker) -> Rows {
     let rows = [
         ("client_cache", size_of::<Session>() + size_of::<Card>(), w.shared.cards.all().len()),
-        ("server_cache", size_of::<Link>() + size_of::<LinkCard>(), links(&w.shared).len()),
+        ("server_cache", size_of::<ServerConn>() + size_of::<ConnStatus>(), conns(&w.shared).len()),
         ("pool_cache", size_of::<Pool>(), w.shared.pools.all().len()),
         ("iobuf_cache", w.peek_config().memory_buffer_bytes, w.reactor.buffers.kept()),
         ("process", resident_bytes(), 1),
@@ -532,7 +532,7 @@ fn resident_bytes() -> usize {
 }
 
 fn state(w: &Worker) -> Rows {
-    let paused = w.shared.gates.is_all_paused();
+    let paused = w.shared.pause_state.is_all_paused();
     let yes = |truth: bool| Value::from(if truth { "yes" } else { "no" });
     vec![vec!["active".into(), yes(!paused)], vec!["paused".into(), yes(paused)], vec!["suspended".into(), yes(false)]]
 }

@@ -2,7 +2,7 @@
 
 use super::{Asker, Rows};
 use crate::monitor::metrics::{Metric, NODES_MAX};
-use crate::server::answers::{Answer, Key};
+use crate::server::cached_results::{CachedResult, Key};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_cache::Standing;
@@ -56,8 +56,8 @@ pub(super) fn pool_cache(ask: &Asker<'_>) -> Rows {
 /// The answers of the session's database; others' texts may hold what is not for everybody.
 pub(super) fn pool_cache_entries(ask: &Asker<'_>) -> Rows {
     let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
-    let own = |(_, answer): &(Key, Arc<Answer>)| answer.database == ask.pools.database;
-    let row = |(key, answer): (Key, Arc<Answer>)| {
+    let own = |(_, answer): &(Key, Arc<CachedResult>)| answer.database == ask.pools.database;
+    let row = |(key, answer): (Key, Arc<CachedResult>)| {
         let hits = answer.hits.load(Ordering::Relaxed);
         let is_own = answer.user == ask.pools.user;
         vec![
@@ -76,7 +76,7 @@ pub(super) fn pool_cache_entries(ask: &Asker<'_>) -> Rows {
 }
 
 fn text_of(key: &Key) -> String {
-    let text = crate::server::answers::text_of(key);
+    let text = crate::server::cached_results::text_of(key);
     String::from_utf8_lossy(&text[..text.len().min(TEXT_BYTES_MAX)]).into_owned()
 }
 

@@ -11,15 +11,15 @@ impl Worker {
     /// sees the gate.
     pub fn pause(&self, database: Option<&str>) {
         match database {
-            Some(name) => self.shared.gates.set_paused(name, true),
-            None => self.shared.gates.set_all_paused(true),
+            Some(name) => self.shared.pause_state.set_paused(name, true),
+            None => self.shared.pause_state.set_all_paused(true),
         }
         self.shared.pools.of_client_database(database).iter().for_each(|pool| pool.pause(self));
     }
 
     /// Ends every pause. False: nothing was paused.
     pub fn resume(&self) -> bool {
-        let gates = &self.shared.gates;
+        let gates = &self.shared.pause_state;
         let closed: Vec<Arc<str>> = gates.closed().into_iter().filter(|name| gates.own(name).paused).collect();
         let was_paused = gates.is_all_paused() || !closed.is_empty();
         gates.set_all_paused(false);

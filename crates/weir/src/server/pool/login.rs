@@ -1,9 +1,9 @@
 //! Weir logs in to a server.
 
-use crate::client::forge::{self, Unanswered};
+use crate::client::key_derivation::{self, Unanswered};
 use crate::process::tls_files::certificate::end_point;
 use crate::process::worker::Worker;
-use crate::server::pool::link::{Address, Login, OpenError, Talk};
+use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
 use weir_config::ChannelBinding;
 use weir_config::passwd::{Asked, Secret};
 use weir_wire::back::{self as server, Auth};
@@ -42,7 +42,7 @@ pub struct Notices {
 /// Notices of one login that are kept; more are dropped.
 const NOTICES_BYTES_MAX: usize = 16 << 10;
 
-/// Keeps a notice, by its body.
+/// StateKind a notice, by its body.
 pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
     if kept.len() + body.len() <= NOTICES_BYTES_MAX {
         write::message(kept, back::NOTICE, |out| out.extend_from_slice(body));
@@ -152,7 +152,7 @@ pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Logi
             Step::Wait => {}
             Step::Send(answer) => talk.send(w, address, &answer).await?,
             Step::Derive(password, challenge) => {
-                let keys = forge::keys(w, &password, challenge, Some(talk.deadline())).await;
+                let keys = key_derivation::keys(w, &password, challenge, Some(talk.deadline())).await;
                 talk.send(w, address, &handshake.derived(keys)?).await?;
             }
             Step::Done => return Ok(handshake.finish()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_policy::pool::{Backoff, Refused};
 
 impl Pool {
-    /// Why the server lets nobody in and its words, if no link can come free.
+    /// Why the server lets nobody in and its words, if no server connection can come free.
     pub(super) fn turns_away(&self, w: &Worker) -> Option<(Refused, Arc<str>)> {
         let inner = self.inner.lock();
         let (backoff, words) = inner.backoff.as_ref()?;
@@ -29,7 +29,7 @@ impl Pool {
         None
     }
 
-    /// Leaves the queue with the permission to ask a server that has refused logins, if it is time to and nobody else does.
+    /// StateKinds the queue with the permission to ask a server that has refused logins, if it is time to and nobody else does.
     pub(super) fn ask_again(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
         let ceilings = Ceilings::of(&w.peek_config());
         let mut inner = self.inner.lock();

@@ -1,4 +1,4 @@
-//! Room under the limits that many pools share: pools that lack only a permission, and whose links are closed for them. Decisions are
+//! Room under the limits that many pools share: pools that lack only a permission, and whose server connections are closed for them. Decisions are
 //! `policy::pool`'s.
 //!
 //! A pool waits in the queue of what it lacks: of its node, its database on that node, or its user there. One that lacks something else by its turn moves
@@ -7,7 +7,7 @@
 use super::{Ceilings, Given, Limit, Pool, PoolKey, Pools, Purpose};
 use crate::monitor::metrics::NODES_MAX;
 use crate::process::worker::Worker;
-use crate::server::pool::link::Link;
+use crate::server::pool::server_conn::ServerConn;
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use std::time::Instant;
 use weir_config::limits::Limits;
 use weir_policy::pool::makes_room;
 
-/// What several pools share: the links of a node, or those of one database or user on a node.
+/// What several pools share: the server connections of a node, or those of one database or user on a node.
 #[derive(Default)]
 pub(super) struct Budget {
     open: AtomicU32,
@@ -45,7 +45,7 @@ pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> 
 }
 
 impl Pool {
-    /// Lets those who wait here for a permission have one, if there is one or another pool's link at rest may be closed. Gives the limit that stood in
+    /// Lets those who wait here for a permission have one, if there is one or another pool's server connection at rest may be closed. Gives the limit that stood in
     /// the way.
     pub(super) fn make_room(&self, w: &Worker, ceilings: Ceilings) -> Option<Limit> {
         let pools = &w.shared.pools;
@@ -55,14 +55,14 @@ impl Pool {
         };
         let lacking = pools.lacking(self, &limits, ceilings);
         let limit = lacking.as_ref().filter(|_| is_of_use);
-        if let Some(link) = limit.and_then(|limit| pools.take_idle_elsewhere(self, limit, w.reactor.now())) {
-            w.close_link(link);
+        if let Some(conn) = limit.and_then(|limit| pools.take_idle_elsewhere(self, limit, w.reactor.now())) {
+            w.close_conn(conn);
         }
         pools.feed_starved(w, self);
         lacking
     }
 
-    /// True if a link of the other one that is closed can make room under this limit of ours.
+    /// True if a server connection of the other one that is closed can make room under this limit of ours.
     fn shares(&self, limit: &Limit, other: &Pool) -> bool {
         match limit {
             Limit::Database(_) => Arc::ptr_eq(&self.of_database, &other.of_database),
@@ -73,7 +73,7 @@ impl Pool {
         }
     }
 
-    /// Links that it has, and how long its first session has waited.
+    /// Conns that it has, and how long its first session has waited.
     fn need(&self, now: Instant) -> (u32, u64) {
         let inner = self.inner.lock();
         let waited = inner.waiters.front().map(|waiter| now.saturating_duration_since(waiter.since));
@@ -106,10 +106,10 @@ impl Pools {
         &self.nodes[usize::from(node) % NODES_MAX]
     }
 
-    /// What a link of a pool counts in, and how much there may be: the narrowest first.
+    /// What a server connection of a pool counts in, and how much there may be: the narrowest first.
     fn bounds<'a>(&'a self, pool: &'a Pool, limits: &Limits, ceilings: Ceilings) -> [(&'a AtomicU32, Limit, u32); 4] {
         let bound = |max: u32| if max == 0 { u32::MAX } else { max };
-        let (per_database, per_user) = (limits.links_per_database, limits.links_per_user);
+        let (per_database, per_user) = (limits.conns_per_database, limits.conns_per_user);
         [
             (&pool.of_database.open, Limit::Database(per_database), bound(per_database)),
             (&pool.of_user.open, Limit::User(per_user), bound(per_user)),
@@ -118,7 +118,7 @@ impl Pools {
         ]
     }
 
-    /// Takes the permission to open one more link. Error: the limit that is reached.
+    /// Takes the permission to open one more server connection. Error: the limit that is reached.
     pub(super) fn permit(&self, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Result<(), Limit> {
         let bounds = self.bounds(pool, limits, ceilings);
         for (at, (open, limit, max)) in bounds.iter().enumerate() {
@@ -140,7 +140,7 @@ impl Pools {
         }
     }
 
-    /// The limit that stands in the way of another link, if any does.
+    /// The limit that stands in the way of another server connection, if any does.
     fn lacking(&self, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Option<Limit> {
         let bounds = self.bounds(pool, limits, ceilings);
         bounds.into_iter().find(|(open, _, max)| open.load(Ordering::Relaxed) >= *max).map(|(_, limit, _)| limit)
@@ -175,8 +175,8 @@ impl Pools {
         self.starved.fetch_add(count as u32, Ordering::Relaxed);
     }
 
-    /// Takes a link at rest out of another pool under the same limit, to make room: out of the one that has most.
-    fn take_idle_elsewhere(&self, pool: &Pool, lacking: &Limit, now: Instant) -> Option<Box<Link>> {
+    /// Takes a server connection at rest out of another pool under the same limit, to make room: out of the one that has most.
+    fn take_idle_elsewhere(&self, pool: &Pool, lacking: &Limit, now: Instant) -> Option<Box<ServerConn>> {
         let (open, waited_ms) = pool.need(now);
         let others: Vec<_> = {
             let pools = self.pools.lock();
@@ -192,7 +192,7 @@ impl Pools {
     }
 
     /// The first pool of a queue, and since when its first session waits. Entries of pools where nobody waits any more are dropped on the way, and those
-    /// that a link of `giver` does not help go where they wait for what they lack.
+    /// that a server connection of `giver` does not help go where they wait for what they lack.
     fn front_starved(&self, queue: &Budget, giver: Option<(&Pool, Ceilings)>) -> Option<(Arc<Pool>, Instant)> {
         loop {
             let pool = queue.starved.lock().front().cloned()?;
@@ -213,11 +213,11 @@ impl Pools {
         }
     }
 
-    /// What of its database's or user's a starved pool lacks, although a link of another pool be closed for it.
+    /// What of its database's or user's a starved pool lacks, although a server connection of another pool be closed for it.
     fn lacks_beyond(&self, giver: &Pool, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Option<Limit> {
         let [of_database, of_user, ..] = self.bounds(pool, limits, ceilings);
         let is_lacking = |(open, limit, max): &(&AtomicU32, Limit, u32)| {
-            // A link of one that shares the limit is one less; the maximum of the other may be higher.
+            // A server connection of one that shares the limit is one less; the maximum of the other may be higher.
             let after = open.load(Ordering::Relaxed).saturating_sub(u32::from(pool.shares(limit, giver)));
             after >= *max
         };
@@ -244,11 +244,11 @@ impl Pools {
         is_first
     }
 
-    /// Queues with starved pools that a link of this pool could help.
+    /// Queues with starved pools that a server connection of this pool could help.
     fn queues_near<'a>(&'a self, pool: &'a Pool, ceilings: Ceilings) -> Vec<&'a Arc<Budget>> {
         let node = pool.key.node;
         let nodes = if ceilings.joins_nodes() { 0..self.nodes.len() as u16 } else { node..node + 1 };
-        // A link of another node that is closed gives no permission for a node that has all of its own.
+        // A server connection of another node that is closed gives no permission for a node that has all of its own.
         let helps = |other: &u16| *other == node || self.node_open(*other) < ceilings.node;
         let nodes = nodes.filter(helps).map(|node| self.budget(node));
         let queues = nodes.chain([&pool.of_database, &pool.of_user]);
@@ -262,11 +262,11 @@ impl Pools {
         giver: Option<(&Pool, Ceilings)>,
     ) -> Option<(&'a Arc<Budget>, Arc<Pool>, Instant)> {
         let front = |queue: &&'a Arc<Budget>| self.front_starved(queue, giver).map(|(pool, since)| (*queue, pool, since));
-        // First of all those who have no link that could come back.
+        // First of all those who have no server connection that could come back.
         queues.iter().filter_map(front).min_by_key(|(_, pool, since)| (pool.inner.lock().open > 0, *since))
     }
 
-    /// Lets starved pools open links, the longest waiting first, as far as the limits allow: those that what this pool gave back may help.
+    /// Lets starved pools open server connections, the longest waiting first, as far as the limits allow: those that what this pool gave back may help.
     pub(super) fn feed_starved(&self, w: &Worker, near: &Pool) {
         if self.starved.load(Ordering::Relaxed) == 0 {
             return;
@@ -284,11 +284,11 @@ impl Pools {
         }
     }
 
-    /// Lets one session of a starved pool open a link. Error: the limit that is reached.
+    /// Lets one session of a starved pool open a server connection. Error: the limit that is reached.
     fn feed_one(&self, w: &Worker, queue: &Budget, pool: &Arc<Pool>, ceilings: Ceilings) -> Result<(), Limit> {
         let waiter = {
             let mut inner = pool.inner.lock();
-            // At its own limit it is not a permission that it lacks: its own links come back to it.
+            // At its own limit it is not a permission that it lacks: its own server connections come back to it.
             if inner.paused || inner.waiters.is_empty() || inner.open >= inner.limits.pool_size || inner.is_held(w) {
                 None
             } else {

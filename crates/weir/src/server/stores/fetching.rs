@@ -107,7 +107,7 @@ impl Stores {
     fn get(&self, at: usize, reads: Vec<Rc<Fetch>>) {
         let keys: Vec<Vec<u8>> = reads.iter().map(|read| self.answer_key(&read.digest)).collect();
         let Some(lane) = keys.first().map(|key| self.shelves[at].lane_of(key)) else { return };
-        self.say(at, lane, Ask::Get(&keys), Expect::Values(keys.clone()), Purpose::Answers(reads));
+        self.say(at, lane, Ask::Get(&keys), Expect::Values(keys.clone()), Purpose::CachedResults(reads));
     }
 
     /// The reply to a question.

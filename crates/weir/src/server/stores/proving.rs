@@ -2,7 +2,7 @@
 //! (`cache::Proof`): a few milliseconds, in which its client has its answer already.
 
 use super::{Digest, Stores, UNSENT_BYTES_MAX};
-use crate::server::answers::Flight;
+use crate::server::cached_results::Fill;
 use crate::server::catalogs::Database;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Pending {
     /// When it had, in milliseconds.
     pub at_ms: u64,
     /// Who waits for it.
-    pub flight: Option<Flight>,
+    pub flight: Option<Fill>,
 }
 
 impl Pending {
@@ -58,7 +58,7 @@ impl Stores {
 
     /// Stores what is proven by now; drops what will not be, or waits for too long. `primary`: the node that is it now. Calls `over`
     /// for each, with whether it is on its way.
-    pub fn put_proven(&self, primary: Option<u16>, now_ms: u64, mut over: impl FnMut(Option<Flight>, bool)) {
+    pub fn put_proven(&self, primary: Option<u16>, now_ms: u64, mut over: impl FnMut(Option<Fill>, bool)) {
         let mut waiting = VecDeque::new();
         for mut pending in self.pending.take() {
             if pending.verdict(primary) == Proving::Waits && now_ms <= pending.at_ms + PROOF_WAIT_MS {

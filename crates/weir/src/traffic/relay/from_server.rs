@@ -1,9 +1,9 @@
 //! What a server says: passed on, looked into where the session must know of it, or eaten where it answers a query of ours.
 
 use super::{drain_down, misplaced, settle};
-use crate::client::inventory;
-use crate::client::session::{Begun, FAILED, IDLE, Own, Presence, Refusal, Server, Session, WITHIN};
-use crate::client::session_card::Doing;
+use crate::client::session_state;
+use crate::client::session::{LazyBegin, FAILED, IDLE, Own, Presence, Refusal, Server, Session, WITHIN};
+use crate::client::session_status::Doing;
 use crate::client::upstream::Upstream;
 use crate::client::upstream::changes::Claim;
 use crate::client::upstream::left::Telling;
@@ -11,20 +11,20 @@ use crate::control::mail::Nudge;
 use crate::monitor::fault::Fault;
 use crate::monitor::stats::Stat;
 use crate::process::worker::Worker;
-use crate::traffic::begun;
-use crate::traffic::cached;
+use crate::traffic::lazy_begin;
+use crate::traffic::query_cache;
 use crate::traffic::causal;
 use crate::traffic::concern;
 use crate::traffic::extended;
-use crate::traffic::leaving;
-use crate::traffic::net;
-use crate::traffic::shapes;
+use crate::traffic::teardown;
+use crate::traffic::read_retry;
+use crate::traffic::result_shape;
 use crate::traffic::timing;
 use crate::traffic::unit::Ended;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use weir_io::socket::Got;
-use weir_policy::net::is_of_recovery;
+use weir_policy::read_retry::is_of_recovery;
 use weir_policy::replies::{Dropped, Reply, Whose};
 use weir_wire::back::{Report, read_report};
 use weir_wire::frame::{HEADER_BYTES, Header, back};
@@ -53,11 +53,11 @@ pub(super) fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault
             Ok(Some(header)) => header,
             Ok(None) => break,
             Err(error) => {
-                leaving::link_lost(s, w, &error.to_string())?;
+                teardown::conn_lost(s, w, &error.to_string())?;
                 break;
             }
         };
-        if net::holds_back(s, w) || !on_server(s, w, header)? {
+        if read_retry::holds_back(s, w) || !on_server(s, w, header)? {
             break;
         }
     }
@@ -67,11 +67,11 @@ pub(super) fn pump_server(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault
     Ok(true)
 }
 
-/// Reads from the server. False: nothing came. A link that is lost is gone then.
+/// Reads from the server. False: nothing came. A server connection that is lost is gone then.
 #[inline]
 fn read_more(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
-    let Some(Server { link, .. }) = &s.server else { return Ok(false) };
-    match s.down.fill(&link.socket, &w.reactor) {
+    let Some(Server { conn, .. }) = &s.server else { return Ok(false) };
+    match s.down.fill(&conn.socket, &w.reactor) {
         Ok(Got::Bytes(bytes)) => {
             s.pools.stats.add(Stat::Sent, bytes as u64);
             if let Presence::LeftUntil(_) = s.intake.presence {
@@ -81,8 +81,8 @@ fn read_more(s: &mut Session, w: &Rc<Worker>) -> Result<bool, Fault> {
             Ok(true)
         }
         Ok(Got::Nothing) => Ok(false),
-        Ok(Got::End) => leaving::link_lost(s, w, "the server closed the connection").map(|()| true),
-        Err(cause) => leaving::link_lost(s, w, &cause.to_string()).map(|()| true),
+        Ok(Got::End) => teardown::conn_lost(s, w, "the server closed the connection").map(|()| true),
+        Err(cause) => teardown::conn_lost(s, w, &cause.to_string()).map(|()| true),
     }
 }
 
@@ -102,12 +102,12 @@ fn must_look(upstream: &Upstream, header: Header) -> bool {
     }
 }
 
-/// Decides on one message of the server. False: more of it must arrive first, or the link is gone.
+/// Decides on one message of the server. False: more of it must arrive first, or the server connection is gone.
 #[inline]
 fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fault> {
     let Some(upstream) = s.upstream() else { return Ok(false) };
     let looks = must_look(upstream, header);
-    if (looks && !s.down.has_whole(header.frame_bytes())) || !cached::watch(s, w, header) {
+    if (looks && !s.down.has_whole(header.frame_bytes())) || !query_cache::watch(s, w, header) {
         return Ok(false);
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
@@ -127,17 +127,17 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
             s.down.eat(header);
         }
         Reply::Description { is_ours } => {
-            shapes::on_description(s, header, looks || header.tag == back::NO_DATA);
+            result_shape::on_description(s, header, looks || header.tag == back::NO_DATA);
             if is_ours { s.down.eat(header) } else { s.down.pass(header, &w.buffers) }
         }
         Reply::Row => {
             let body = if looks { s.down.whole(header).map(<[u8]>::to_vec) } else { None };
-            inventory::on_row(s, body.as_deref());
+            session_state::on_row(s, body.as_deref());
             s.down.eat(header);
         }
         Reply::OursRefused => {
             if looks {
-                inventory::on_refused(s, header);
+                session_state::on_refused(s, header);
             } else {
                 upstream.left.must_clean = true;
             }
@@ -146,16 +146,16 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
         Reply::Ready { status, whose } => on_ready(s, w, header, status, whose)?,
         Reply::Error(dropped) => on_error(s, w, header, dropped, looks),
         Reply::SettingsRefused => {
-            return leaving::refused_ahead(s, w, header, looks, "the server refuses this session's settings");
+            return teardown::refused_ahead(s, w, header, looks, "the server refuses this session's settings");
         }
-        Reply::BeginRefused => return leaving::refused_ahead(s, w, header, looks, "the server refuses to begin the transaction"),
+        Reply::BeginRefused => return teardown::refused_ahead(s, w, header, looks, "the server refuses to begin the transaction"),
         Reply::Misplaced { tag } => {
             s.down.pass(header, &w.buffers);
             return Err(misplaced(s, w, tag));
         }
         Reply::Unasked => {
             let what = format!("unexpected message \"{}\" from the server", header.tag.escape_ascii());
-            leaving::link_lost(s, w, &what)?;
+            teardown::conn_lost(s, w, &what)?;
             return Ok(false);
         }
     }
@@ -169,11 +169,11 @@ fn on_pass(s: &mut Session, w: &Worker, header: Header, looks: bool) {
         return s.down.eat(header);
     } else if header.tag == back::COMMAND_COMPLETE && looks {
         on_session_tag(s, w, header);
-    } else if header.tag == back::NOTIFICATION && looks && inventory::takes(s, w, header) {
+    } else if header.tag == back::NOTIFICATION && looks && session_state::takes(s, w, header) {
         return;
     }
     s.down.pass(header, &w.buffers);
-    if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) && !cached::is_watching(s) {
+    if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) && !query_cache::is_watching(s) {
         // What holds for one holds for all that follow it: nothing a server owes changes by them.
         s.down.pass_run(header.tag, &w.buffers);
     }
@@ -182,7 +182,7 @@ fn on_pass(s: &mut Session, w: &Worker, header: Header, looks: bool) {
 /// The server says that it dropped what belonged to the whole session.
 fn on_session_tag(s: &mut Session, w: &Worker, header: Header) {
     match s.down.whole(header) {
-        Some(b"DISCARD ALL\0") => inventory::discarded(s, w),
+        Some(b"DISCARD ALL\0") => session_state::discarded(s, w),
         Some(b"DEALLOCATE ALL\0") => s.deallocated(w),
         _ => {}
     }
@@ -192,9 +192,9 @@ fn on_session_tag(s: &mut Session, w: &Worker, header: Header) {
 fn on_parameter(s: &mut Session, header: Header) -> bool {
     let Some(body) = s.down.whole(header).map(<[u8]>::to_vec) else { return false };
     let name = weir_wire::back::read_parameter(&body).map(|(name, _)| String::from_utf8_lossy(name).into_owned());
-    let waits = inventory::on_report(s, &name.unwrap_or_default());
-    if let Some(link) = s.link_mut() {
-        link.report(&body);
+    let waits = session_state::on_report(s, &name.unwrap_or_default());
+    if let Some(conn) = s.conn_mut() {
+        conn.report(&body);
     }
     waits
 }
@@ -202,7 +202,7 @@ fn on_parameter(s: &mut Session, header: Header) -> bool {
 fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: Whose) -> Result<(), Fault> {
     // What was sent ahead of a BEGIN tells nothing of the transaction, which is the client's already.
     let Some(Server { upstream, .. }) = &mut s.server else { return Ok(()) };
-    if whose == Whose::Begin || !matches!(s.begun, Begun::Sent(_)) {
+    if whose == Whose::Begin || !matches!(s.lazy_begin, LazyBegin::Sent(_)) {
         upstream.txn.status = status;
     }
     upstream.is_flushed = false;
@@ -216,19 +216,19 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
         }
     }
     concern::ready(s, w, Ended::ForClient(status));
-    if inventory::restores(s, w, Telling::OwesReady) {
+    if session_state::restores(s, w, Telling::OwesReady) {
         s.down.eat(header);
         return Ok(());
     }
-    inventory::before_ready(s, w);
+    session_state::before_ready(s, w);
     if status == IDLE && s.state.listening.is_some() {
-        if inventory::holds_ready(s, w) {
+        if session_state::holds_ready(s, w) {
             s.down.eat(header);
             return Ok(());
         }
-        inventory::deliver_now(s, w)?;
+        session_state::deliver_now(s, w)?;
     }
-    if s.begun.is_open() {
+    if s.lazy_begin.is_open() {
         // The transaction goes on, whatever the server knows of it.
         s.down.change(HEADER_BYTES, s.status());
     }
@@ -240,9 +240,9 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
 /// A query of ours is over.
 fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose, status: u8) {
     match whose {
-        Whose::Inventory => inventory::on_answer(s, w),
-        Whose::Unlisten => inventory::unlistened(s, w),
-        Whose::Begin => s.begun = Begun::No,
+        Whose::Inventory => session_state::on_answer(s, w),
+        Whose::Unlisten => session_state::unlistened(s, w),
+        Whose::Begin => s.lazy_begin = LazyBegin::No,
         Whose::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
         Whose::Sync => on_our_sync(s, w, status),
         Whose::Client | Whose::ClientChange | Whose::Settings | Whose::Prepare => {}
@@ -254,7 +254,7 @@ fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose, status: u8) {
             w.forward_cancel(&s.entry);
         }
     }
-    if whose == Whose::Settings && inventory::restored(s, w) {
+    if whose == Whose::Settings && session_state::restored(s, w) {
         s.say_ready(w);
         show_doing(s);
     }
@@ -263,10 +263,10 @@ fn on_our_ready(s: &mut Session, w: &Rc<Worker>, whose: Whose, status: u8) {
 /// A Sync of ours has ended what the client sent without one: all of it counts as at a ReadyForQuery of the client's, who hears of none.
 fn on_our_sync(s: &mut Session, w: &Rc<Worker>, status: u8) {
     concern::ready(s, w, Ended::BySync(status));
-    if inventory::restores(s, w, Telling::Silent) {
+    if session_state::restores(s, w, Telling::Silent) {
         // The client hears of no ReadyForQuery.
     } else {
-        inventory::before_ready(s, w);
+        session_state::before_ready(s, w);
     }
 }
 
@@ -305,21 +305,21 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
     s.intake.skip = skip_before.or_if(dropped.discard);
     if let Some(Refusal { parameters, fault }) = refused {
         s.down.eat(header);
-        shapes::tell_parameters(s, w, parameters);
+        result_shape::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
         return;
     }
-    let node = s.link().map(|link| link.card.address.node);
+    let node = s.conn().map(|conn| conn.card.address.node);
     let (is_on_standby, status) = (s.is_on_standby(), s.transaction());
     let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
     note_report(w, node, &report);
     if matches!(report.sqlstate, b"0A000" | b"26000") {
         // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
-        if let Some(Server { link, .. }) = &mut s.server {
-            link.known.stale_all();
+        if let Some(Server { conn, .. }) = &mut s.server {
+            conn.known.stale_all();
         }
     }
-    if asked_alone && s.net.on_refused_ahead(is_on_standby, report.severity, report.sqlstate) {
+    if asked_alone && s.retry.on_refused_ahead(is_on_standby, report.severity, report.sqlstate) {
         // The connection goes as soon as it has said that it is ready.
         if let Some(Server { upstream, .. }) = &mut s.server {
             upstream.brought.claim = Claim::No;
@@ -328,13 +328,13 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         s.down.eat(header);
         return;
     }
-    // From here on the client hears of it; that the server goes, only if a statement is under way, and then when the link is gone.
+    // From here on the client hears of it; that the server goes, only if a statement is under way, and then when the server connection is gone.
     let is_end = is_end(&report);
     if !is_end {
-        s.begun.fail();
+        s.lazy_begin.fail();
     }
     if is_on_standby && status == WITHIN && is_of_recovery(report.sqlstate, report.routine) {
-        let fault = begun::cannot_stay(&mut s.wrote.shuns_standbys, &String::from_utf8_lossy(report.message));
+        let fault = lazy_begin::cannot_stay(&mut s.wrote.shuns_standbys, &String::from_utf8_lossy(report.message));
         s.down.eat(header);
         s.say_error(w, &fault);
         return;
@@ -343,12 +343,12 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, header: Header, dropped: Dropped, l
         in_place_of(&report, s.server.as_ref(), &s.statements.named).or_else(|| timing::overdue(&s.entry, report.sqlstate))
     {
         s.down.eat(header);
-        shapes::tell_parameters(s, w, parameters);
+        result_shape::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
         return;
     }
     if !is_end {
-        shapes::tell_parameters(s, w, parameters);
+        result_shape::tell_parameters(s, w, parameters);
         return s.down.pass(header, &w.buffers);
     }
     let fault = last_word(&report);

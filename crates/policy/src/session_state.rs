@@ -1,0 +1,473 @@
+//! What a session has left on a server connection: the question to the server, and what follows from the answer.
+//!
+//! The server is asked after a transaction that may have left something, and its answer is the truth: rollbacks, subtransactions and
+//! functions are in it. What can move goes to the session (settings, statements prepared by SQL); what cannot keeps the server connection.
+//!
+//! Parameters that applications make up (`app.user`) are listed nowhere, so those the session may have set are asked for by name.
+
+use crate::settings::{Settings, WHO};
+use crate::temporary::Listed;
+use std::collections::BTreeSet;
+use weir_catalog::NAMES_MAX;
+use weir_sql::facts::{StateKind, StateKinds};
+use weir_wire::write::literal;
+
+/// What is to be asked after the transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    pub kinds: StateKinds,
+    /// Parameters to ask for by name.
+    pub names: BTreeSet<String>,
+    /// Any parameter may have been set, of those the server lists.
+    pub any_setting: bool,
+    /// Functions that ran: names of parameters are looked for in their source.
+    pub functions: BTreeSet<String>,
+    /// Functions whose source is wanted, to know next time whether they leave anything.
+    pub sources: BTreeSet<String>,
+    /// Where else names of made-up parameters are looked for.
+    pub made_up: MadeUp,
+    /// Parameters the server told of unasked, each with its value before.
+    pub reported: Vec<(String, String)>,
+}
+
+/// In which functions names of made-up parameters are looked for, besides those that a text calls. Ordered: the greatest of several counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MadeUp {
+    /// The names are known.
+    #[default]
+    Known,
+    /// In those defined lately, since the catalog was read.
+    ByRecent,
+    ByAny,
+}
+
+/// Sources asked for at once; the others come next time.
+pub const SOURCES_MAX: usize = 64;
+
+impl Ask {
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// Nothing is known of what ran.
+    pub fn is_about_all(&self) -> bool {
+        self.kinds.has(StateKind::Unknown) || self.kinds.has(StateKind::Unread)
+    }
+
+    /// Where any parameter may have been set or reset, those count that this session made up: no server lists them.
+    pub fn add_own(&mut self, settings: &Settings) {
+        if self.any_setting || self.is_about_all() {
+            self.names.extend(
+                settings.unlisted().pairs().map(|(name, _)| name.to_owned()).filter(|name| !WHO.contains(&name.as_str())),
+            );
+        }
+    }
+
+    /// A parameter was told of unasked: a function changed it, `SET LOCAL` did or is over, or the server's configuration was loaded anew.
+    pub fn add_report(&mut self, name: &str, before: &str) {
+        if !self.reported.iter().any(|(known, _)| known == name) {
+            self.reported.push((name.to_owned(), before.to_owned()));
+        }
+        self.kinds.add(StateKind::Setting);
+    }
+
+    /// What was set may be taken back: a rollback, also to a savepoint, or an error. Asked for by its name a parameter would count as set to what
+    /// is only its default, so that a new default would never reach the session. All are asked that the server lists as set: that takes half a
+    /// millisecond of the server's, six times as long as one by its name.
+    pub fn add_rollback(&mut self) {
+        self.any_setting |= self.names.iter().any(|name| !name.contains('.') && !WHO.contains(&name.as_str()));
+    }
+
+    /// The transaction is over, and `now` tells the values of reported parameters: one that is back where it was changed for the
+    /// transaction only. Of another the value alone does not tell whether the session has set it, so all are asked that a session has.
+    pub fn weigh_reports<'a>(&mut self, now: impl Fn(&str) -> &'a str) {
+        let reported = std::mem::take(&mut self.reported);
+        self.any_setting |= reported.iter().any(|(name, before)| now(name) != before);
+        if !self.any_setting && self.names.is_empty() {
+            self.kinds = self.kinds.without(StateKinds::of(StateKind::Setting));
+        }
+    }
+
+    /// Adds the names that look like parameters of an application in any text: a word, a dot, a word.
+    pub fn add_custom_names(&mut self, text: &[u8]) {
+        let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.');
+        for word in text.split(|byte| !is_word(byte)) {
+            let begins = word.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
+            let has_dot = word[..word.len().saturating_sub(1)].contains(&b'.');
+            if begins && has_dot && word.len() <= 128 && self.names.len() < NAMES_MAX {
+                self.names.insert(String::from_utf8_lossy(word).to_ascii_lowercase());
+            }
+        }
+    }
+
+    /// The question: one query, rows of three texts.
+    pub fn question(&self) -> String {
+        let mut sql = String::new();
+        let any = self.is_about_all();
+        if any || self.kinds.has(StateKind::Setting) {
+            self.ask_settings(&mut sql, any || self.any_setting);
+        }
+        for (kind, part) in PARTS {
+            if any || self.kinds.has(*kind) {
+                push_part(&mut sql, part);
+            }
+        }
+        if any && !self.sources.is_empty() {
+            push_part(&mut sql, FUNCTION_SOURCES);
+            push_array(&mut sql, self.sources.iter(), "name");
+            sql.push(')');
+        }
+        sql
+    }
+
+    fn ask_settings(&self, sql: &mut String, any: bool) {
+        if any {
+            push_part(sql, SESSION_SETTINGS);
+        }
+        if any || WHO.iter().any(|name| self.names.contains(*name)) {
+            push_part(sql, SESSION_USERS);
+        }
+        // Of those the server lists, only what the session has set counts then.
+        let is_asked = |name: &&String| if any { name.contains('.') } else { !WHO.contains(&name.as_str()) };
+        let names: Vec<&String> = self.names.iter().filter(is_asked).collect();
+        if !names.is_empty() {
+            push_part(sql, "SELECT 's', n, pg_catalog.current_setting(n, true) FROM pg_catalog.unnest(");
+            push_array(sql, names.into_iter(), "text");
+            sql.push_str(") n");
+        }
+        if any && self.made_up != MadeUp::Known {
+            push_part(sql, MADE_UP);
+            if self.made_up == MadeUp::ByRecent {
+                sql.push_str(RECENTLY);
+            }
+            sql.push_str(LIMITED);
+        }
+        if any && !self.functions.is_empty() {
+            push_part(sql, FUNCTION_SETTINGS);
+            push_array(sql, self.functions.iter(), "name");
+            sql.push(')');
+        }
+    }
+}
+
+/// All that the session has set. What an ordinary user may not set (a function with more rights did) cannot be brought to another connection,
+/// nor taken back there: 'd' where it has its default again, 'o' where it has another value.
+const SESSION_SETTINGS: &str = "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'user' OR EXISTS (SELECT FROM pg_catalog.pg_roles \
+     WHERE rolname OPERATOR(pg_catalog.=) SESSION_USER AND rolsuper) THEN 's' \
+     WHEN setting OPERATOR(pg_catalog.=) reset_val THEN 'd' ELSE 'o' END, \
+     pg_catalog.lower(name), pg_catalog.current_setting(name) FROM pg_catalog.pg_settings \
+     WHERE source OPERATOR(pg_catalog.=) 'session'";
+
+const SESSION_USERS: &str = "SELECT 'u', SESSION_USER::pg_catalog.text, pg_catalog.current_setting('role')";
+
+const FUNCTION_SETTINGS: &str = "SELECT 's', pg_catalog.lower(m[1]), pg_catalog.current_setting(m[1], true) \
+     FROM pg_catalog.pg_proc p, pg_catalog.regexp_matches(p.prosrc, \
+     '([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'g') m WHERE p.proname OPERATOR(pg_catalog.=) ANY (";
+
+/// All that triggers and the like may call. Without backslashes, which mean something else to some sessions.
+const MADE_UP: &str = "(SELECT 's', pg_catalog.lower(m[1]), pg_catalog.current_setting(m[1], true) \
+     FROM (SELECT f.prosrc FROM pg_catalog.pg_proc f WHERE f.oid OPERATOR(pg_catalog.>=) 16384";
+
+/// In so many transactions a catalog is read anew.
+const RECENTLY: &str = " AND pg_catalog.age(f.xmin) OPERATOR(pg_catalog.<) 1000000";
+
+/// `OFFSET` has a server look at the age of a function before it looks through its source.
+const LIMITED: &str = " OFFSET 0) p, pg_catalog.regexp_matches(p.prosrc, \
+     '(?:set_config[[:space:]]*[(][[:space:]]*''|set[[:space:]]+(?:session[[:space:]]+)?)([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'gi') m \
+     WHERE pg_catalog.octet_length(p.prosrc) OPERATOR(pg_catalog.<=) 100000 AND p.prosrc OPERATOR(pg_catalog.~*) 'set' LIMIT 256)";
+
+/// Longer sources than `functions::SOURCE_BYTES_MAX` are not sent.
+const FUNCTION_SOURCES: &str = "SELECT 'f', p.proname::pg_catalog.text, l.lanname::pg_catalog.text OPERATOR(pg_catalog.||) ' ' \
+     OPERATOR(pg_catalog.||) CASE WHEN pg_catalog.octet_length(p.prosrc) OPERATOR(pg_catalog.>) 12000 THEN '' ELSE p.prosrc END \
+     FROM pg_catalog.pg_proc p, pg_catalog.pg_language l WHERE l.oid OPERATOR(pg_catalog.=) p.prolang \
+     AND p.proname OPERATOR(pg_catalog.=) ANY (";
+
+/// Each kind and how to ask whether something of it is there.
+const PARTS: &[(StateKind, &str)] = &[
+    (StateKind::Prepare, "SELECT 'p', name, statement FROM pg_catalog.pg_prepared_statements WHERE from_sql"),
+    (StateKind::Listen, "SELECT 'l', c, '' FROM pg_catalog.pg_listening_channels() c"),
+    // Locks of a transaction are gone when this is asked.
+    (
+        StateKind::AdvisoryLock,
+        "SELECT 'a', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' \
+         AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())",
+    ),
+    // Tables, types and functions alike depend on their schema, and there is an index for it.
+    (
+        StateKind::Temporary,
+        "(SELECT 't', COALESCE(c.relname::pg_catalog.text, ''), COALESCE(c.relkind::pg_catalog.text, '') FROM pg_catalog.pg_depend d \
+         LEFT JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) d.objid \
+         AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass \
+         WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass \
+         AND d.refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() LIMIT 257)",
+    ),
+    (StateKind::HoldCursor, "SELECT 'h', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable)"),
+];
+
+fn push_part(sql: &mut String, part: &str) {
+    if !sql.is_empty() {
+        sql.push_str(" UNION ALL ");
+    }
+    sql.push_str(part);
+}
+
+fn push_array<'a>(sql: &mut String, items: impl Iterator<Item = &'a String>, of: &str) {
+    sql.push_str("ARRAY[");
+    for (at, item) in items.enumerate() {
+        if at > 0 {
+            sql.push(',');
+        }
+        literal(sql, item);
+    }
+    sql.push_str("]::pg_catalog.");
+    sql.push_str(of);
+    sql.push_str("[]");
+}
+
+/// What the server said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    pub settings: Vec<(String, String)>,
+    /// Those that the user may not set himself, unless the session knows them already.
+    pub foreign: Vec<(String, String)>,
+    /// Such parameters that have their default again.
+    pub default_again: BTreeSet<String>,
+    /// Session user and role.
+    pub users: Option<(String, String)>,
+    /// What cannot move and is there.
+    pub found: StateKinds,
+    /// Temporary relations.
+    pub temporary: Listed,
+    /// What is listened to.
+    pub channels: BTreeSet<Vec<u8>>,
+    /// Statements prepared by SQL: name and text.
+    pub prepared: Vec<(String, String)>,
+    /// Functions: name, language and source.
+    pub sources: Vec<(String, String, String)>,
+    /// Some row could not be read: the answer is not whole.
+    pub is_torn: bool,
+}
+
+impl Answer {
+    /// Takes in a row.
+    pub fn row(&mut self, cells: &[Option<&[u8]>]) {
+        let &[Some(kind), name, value] = cells else { return self.is_torn = true };
+        let (Some(name), Some(value)) = (name, value) else {
+            // A parameter the server does not know.
+            self.is_torn |= kind != b"s";
+            return;
+        };
+        if kind == b"f" {
+            let value = String::from_utf8_lossy(value);
+            let (language, source) = value.split_once(' ').unwrap_or_default();
+            return self.sources.push((String::from_utf8_lossy(name).into_owned(), language.to_owned(), source.to_owned()));
+        }
+        let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else {
+            return self.is_torn = true;
+        };
+        let (name, value) = (name.to_owned(), value.to_owned());
+        match kind {
+            b"s" if name.starts_with("transaction_") => {}
+            b"s" => self.settings.push((name, value)),
+            b"o" => self.foreign.push((name, value)),
+            b"d" => drop(self.default_again.insert(name)),
+            b"u" => self.users = Some((name, value)),
+            b"p" => self.prepared.push((name, value)),
+            b"l" => {
+                self.found.add(StateKind::Listen);
+                self.channels.insert(name.into_bytes());
+            }
+            b"a" => self.found.add(StateKind::AdvisoryLock),
+            b"t" => {
+                self.found.add(StateKind::Temporary);
+                self.temporary.add(name, &value);
+            }
+            b"h" => self.found.add(StateKind::HoldCursor),
+            _ => self.is_torn = true,
+        }
+    }
+}
+
+/// The kinds an ask tells about: what is not found of them is not there.
+pub fn told_by(ask: &Ask) -> StateKinds {
+    if ask.is_about_all() {
+        return StateKind::ALL.into_iter().fold(StateKinds::NONE, StateKinds::with).without(StateKinds::of(StateKind::Library));
+    }
+    if ask.kinds.has(StateKind::Setting) && ask.any_setting { ask.kinds.with(StateKind::ForeignSetting) } else { ask.kinds }
+}
+
+/// What a server connection has, and what its session wants, after an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub of_conn: Settings,
+    pub of_session: Settings,
+    /// Some of them the user may not set himself, and the session did not have them before.
+    pub has_new_foreign: bool,
+}
+
+/// The settings after an answer. `had`: the session's before, which the server connection was brought to; `user` logged in to the server.
+pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Settings, user: &str) -> Outcome {
+    let any = ask.any_setting || ask.is_about_all();
+    let mut of_conn = if any { had.unlisted() } else { had.clone() };
+    for (name, value) in &answer.settings {
+        of_conn = of_conn.with(name, value);
+    }
+    // The user was allowed to set what his own statements have set.
+    let has_new_foreign = answer.foreign.iter().any(|(name, value)| had.get(name) != Some(value));
+    for (name, value) in &answer.foreign {
+        of_conn = of_conn.with(name, value);
+    }
+    for name in &answer.default_again {
+        of_conn = of_conn.without(name);
+    }
+    if let Some((session_user, role)) = &answer.users {
+        of_conn = of_conn.without_who();
+        if session_user != user {
+            of_conn = of_conn.with(WHO[0], session_user);
+        }
+        if role != "none" {
+            of_conn = of_conn.with(WHO[1], role);
+        }
+    }
+    // A function reset what the startup packet asked for: the server knows its own default only.
+    let mut of_session = of_conn.clone();
+    for (name, value) in startup.without_who().pairs() {
+        if of_session.get(name).is_none() {
+            of_session = of_session.with(name, value);
+        }
+    }
+    Outcome { of_conn, of_session, has_new_foreign }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> Settings {
+        pairs.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
+    }
+
+    fn ask(kinds: &[StateKind], names: &[&str]) -> Ask {
+        let kinds = kinds.iter().fold(StateKinds::NONE, |set, kind| set.with(*kind));
+        Ask { kinds, names: names.iter().map(|name| name.to_string()).collect(), ..Ask::default() }
+    }
+
+    #[test]
+    fn only_what_may_have_changed_is_asked() {
+        assert_eq!(
+            ask(&[StateKind::Setting], &["a.b", "work_mem"]).question(),
+            "SELECT 's', n, pg_catalog.current_setting(n, true) FROM \
+             pg_catalog.unnest(ARRAY['a.b','work_mem']::pg_catalog.text[]) n"
+        );
+        assert_eq!(ask(&[StateKind::Setting], &["role"]).question(), SESSION_USERS);
+        assert_eq!(ask(&[StateKind::Listen], &[]).question(), PARTS[1].1);
+        let all = ask(&[StateKind::Unknown], &[]).question();
+        assert!(PARTS.iter().all(|(_, part)| all.contains(part)) && all.contains(SESSION_SETTINGS));
+    }
+
+    #[test]
+    fn behind_a_rollback_only_what_the_session_has_set_counts() {
+        for (names, expected) in
+            [(&["datestyle"][..], true), (&["role"], false), (&["my.name"], false), (&["role", "work_mem"], true)]
+        {
+            let mut ask = ask(&[StateKind::Setting], names);
+            ask.add_rollback();
+            assert_eq!(ask.question().contains(SESSION_SETTINGS), expected, "{names:?}");
+        }
+        let mut ask = ask(&[StateKind::Setting], &["datestyle"]);
+        ask.add_rollback();
+        let outcome = settings_after(&ask, &Answer::default(), &settings(&[("my.name", "1")]), &Settings::default(), "joe");
+        assert_eq!(outcome.of_session, settings(&[("my.name", "1")]), "it has set nothing else");
+    }
+
+    #[test]
+    fn made_up_names_are_looked_for_where_nothing_is_known() {
+        let mut ask = ask(&[StateKind::Unknown], &[]);
+        assert!(!ask.question().contains(MADE_UP));
+        ask.made_up = MadeUp::ByAny;
+        assert!(ask.question().contains(&format!("{MADE_UP}{LIMITED} UNION ALL ")));
+        ask.made_up = MadeUp::ByRecent;
+        assert!(ask.question().contains(&format!("{MADE_UP}{RECENTLY}{LIMITED}")));
+    }
+
+    #[test]
+    fn a_parameter_told_of_unasked_is_asked_for_unless_it_is_back_where_it_was() {
+        let told = |names: &[&str], reports: &[(&str, &str)], now: &'static str| {
+            let mut ask = ask(&[], names);
+            reports.iter().for_each(|(name, before)| ask.add_report(name, before));
+            assert!(ask.kinds.has(StateKind::Setting));
+            ask.weigh_reports(|_| now);
+            (ask.is_empty(), ask.any_setting)
+        };
+        assert_eq!(told(&[], &[("TimeZone", "UTC"), ("TimeZone", "GMT")], "UTC"), (true, false));
+        assert_eq!(told(&[], &[("TimeZone", "UTC")], "GMT"), (false, true));
+        assert_eq!(told(&["work_mem"], &[("TimeZone", "UTC")], "UTC"), (false, false));
+    }
+
+    #[test]
+    fn names_of_applications_are_found_in_any_text() {
+        let mut ask = Ask::default();
+        ask.add_custom_names(b"select set_config('App.user', 'x', false), 1.5, t.*, a.b.c from x. where '.y'");
+        assert_eq!(ask.names.iter().map(String::as_str).collect::<Vec<_>>(), ["a.b.c", "app.user"]);
+    }
+
+    #[test]
+    fn an_answer_by_names_changes_those_only() {
+        let had = settings(&[("timezone", "UTC"), ("work_mem", "1MB")]);
+        let mut answer = Answer::default();
+        answer.row(&[Some(b"s"), Some(b"work_mem"), Some(b"2MB")]);
+        answer.row(&[Some(b"s"), Some(b"no.such"), None]);
+        let outcome = settings_after(&ask(&[StateKind::Setting], &["work_mem"]), &answer, &had, &had, "joe");
+        assert_eq!(outcome.of_session, settings(&[("timezone", "UTC"), ("work_mem", "2MB")]));
+        assert_eq!(outcome.of_session, outcome.of_conn);
+        assert!(!answer.is_torn);
+    }
+
+    #[test]
+    fn an_answer_about_all_is_the_truth_and_the_start_comes_again() {
+        let startup = settings(&[("timezone", "UTC"), ("work_mem", "1MB")]);
+        let had = startup.with("app.user", "7").with("enable_sort", "off").with("role", "sue");
+        let mut answer = Answer::default();
+        answer.row(&[Some(b"s"), Some(b"timezone"), Some(b"UTC")]);
+        answer.row(&[Some(b"u"), Some(b"joe"), Some(b"none")]);
+        let outcome = settings_after(&ask(&[StateKind::Unknown], &[]), &answer, &had, &startup, "joe");
+        assert_eq!(outcome.of_conn, settings(&[("app.user", "7"), ("timezone", "UTC")]));
+        assert_eq!(outcome.of_session, settings(&[("app.user", "7"), ("timezone", "UTC"), ("work_mem", "1MB")]));
+    }
+
+    #[test]
+    fn what_the_user_may_not_set_is_told_apart_unless_he_has_set_it() {
+        let had = settings(&[("track_counts", "off")]);
+        let row = |kind: &'static [u8], name: &'static str, value: &'static str| {
+            let mut answer = Answer::default();
+            answer.row(&[Some(kind), Some(name.as_bytes()), Some(value.as_bytes())]);
+            let outcome = settings_after(&ask(&[StateKind::Unknown], &[]), &answer, &had, &Settings::default(), "joe");
+            (outcome.has_new_foreign, outcome.of_session)
+        };
+        assert_eq!(row(b"o", "log_duration", "on"), (true, settings(&[("log_duration", "on")])));
+        assert_eq!(row(b"o", "track_counts", "off"), (false, had.clone()));
+        assert_eq!(row(b"d", "log_duration", "off"), (false, Settings::default()));
+        assert!(told_by(&ask(&[StateKind::Unknown], &[])).has(StateKind::ForeignSetting));
+        assert!(!told_by(&ask(&[StateKind::Setting], &["work_mem"])).has(StateKind::ForeignSetting));
+    }
+
+    #[test]
+    fn sources_of_functions_come_with_the_answer() {
+        let mut ask = ask(&[StateKind::Unknown], &[]);
+        ask.sources.insert("f".into());
+        assert!(ask.question().ends_with("ANY (ARRAY['f']::pg_catalog.name[])"));
+        let mut answer = Answer::default();
+        answer.row(&[Some(b"f"), Some(b"f"), Some(b"sql select 1")]);
+        assert_eq!(answer.sources, [("f".into(), "sql".into(), "select 1".into())]);
+        assert!(!answer.is_torn);
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_no_answer() {
+        for row in [vec![], vec![Some(&b"?"[..]), Some(b"a"), Some(b"b")], vec![Some(&b"p"[..]), Some(b"\xff"), Some(b"b")]] {
+            let mut answer = Answer::default();
+            answer.row(&row);
+            assert!(answer.is_torn, "{row:?}");
+        }
+    }
+}

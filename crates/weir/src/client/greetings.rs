@@ -1,0 +1,80 @@
+//! Greetings that a worker gives to new clients without a server: a client like them was told the same before.
+
+use foldhash::fast::RandomState;
+use quick_cache::UnitWeighter;
+use quick_cache::unsync::Cache;
+use std::hash::Hash;
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_policy::settings::Settings;
+use weir_wire::startup::Parameters;
+use weir_wire::write;
+
+/// Welcomes a worker remembers.
+const WELCOMES_MAX: usize = 256;
+
+/// By user, database and settings.
+pub type Key = (Arc<str>, Arc<str>, Arc<Settings>);
+
+/// The greeting for clients of one user, database and settings.
+pub struct Welcome {
+    /// A ParameterStatus for each parameter that is the same for all of them.
+    pub statuses: Box<[u8]>,
+    /// What the server said beside that, before its own process id and after it.
+    pub early: Box<[u8]>,
+    pub late: Box<[u8]>,
+    /// The application's name is reported, too: of the one who was welcomed first.
+    pub application: Option<Box<str>>,
+    /// Servers read their texts otherwise than Weir's parser.
+    pub reads_otherwise: bool,
+}
+
+impl Welcome {
+    /// `plain`: the application's name, if servers take it as it is.
+    pub fn write(&self, plain: Option<&str>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.early);
+        if let Some(reported) = &self.application {
+            write::parameter_status(out, APPLICATION_NAME, plain.unwrap_or(reported));
+        }
+        out.extend_from_slice(&self.statuses);
+    }
+}
+
+/// The only reported parameter that differs among the clients of one welcome.
+pub const APPLICATION_NAME: &str = "application_name";
+
+/// Settings that a startup packet asks for.
+pub struct ReadPreferences {
+    pub settings: Arc<Settings>,
+    /// Number of their meaning: see `Settings::meaning`.
+    pub meaning: u64,
+    /// Without the application's name if servers accept it as it is: it changes nothing else, so that clients that differ in it only share
+    /// the rest.
+    pub nameless: Arc<Settings>,
+}
+
+pub type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
+
+/// What a worker knows of clients like those it has welcomed.
+pub struct Welcomes {
+    pub by_key: Seen<Key, Welcome>,
+    /// By the parameters of the startup packet.
+    pub wishes: Seen<Parameters, ReadPreferences>,
+}
+
+fn seen<K: Eq + Hash, V>() -> Seen<K, V> {
+    Cache::with(WELCOMES_MAX, WELCOMES_MAX as u64, UnitWeighter, RandomState::default(), Default::default())
+}
+
+impl Default for Welcomes {
+    fn default() -> Welcomes {
+        Welcomes { by_key: seen(), wishes: seen() }
+    }
+}
+
+impl Welcomes {
+    /// Forgets all: servers may report something else now.
+    pub fn clear(&mut self) {
+        *self = Welcomes::default();
+    }
+}

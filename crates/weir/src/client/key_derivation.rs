@@ -1,0 +1,161 @@
+//! Waits, without holding up the event loop, for what takes a thread's time: keys of passwords, names of hosts, what directories
+//! and PAM say.
+
+use crate::client::access::Salted;
+use crate::client::directory::{self, Claim, Outcome};
+use crate::client::blocking_jobs::{Errands, Promise, State, Waiter};
+use crate::client::pam;
+use crate::process::shared::Message;
+use crate::process::worker::Worker;
+use std::hash::Hash;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_config::hba::{Directory, Service};
+use weir_io::reactor::parked;
+use weir_wire::scram::{Challenge, SaltedKeys, fingerprint};
+use zeroize::Zeroizing;
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    /// As many as the limit allows wait already.
+    #[error("too many logins at once")]
+    Full,
+    /// The deadline passed.
+    #[error("it took too long")]
+    TimedOut,
+}
+
+/// The keys of a password under a salt: known, or derived on a thread of their own. Cancel safe.
+pub async fn keys(
+    w: &Worker,
+    password: &Zeroizing<Vec<u8>>,
+    challenge: Challenge,
+    deadline: Option<Instant>,
+) -> Result<SaltedKeys, Unanswered> {
+    let key = Salted { password: fingerprint(&w.shared.access.salt_secret, password), challenge };
+    if let Some(keys) = w.shared.access.keys.known(&key) {
+        return Ok(keys);
+    }
+    let (password, challenge) = (password.clone(), key.challenge.clone());
+    let work = move || SaltedKeys::derive(&password, &challenge.salt, challenge.iterations);
+    wait(w, &w.shared.access.keys, &key, work, deadline).await
+}
+
+/// Whether a password has these keys. Cancel safe. What does not fit is not remembered: guesses shall not take the place of keys.
+pub async fn fits(
+    w: &Worker,
+    password: &Zeroizing<Vec<u8>>,
+    challenge: Challenge,
+    stored_key: &weir_wire::scram::Key,
+    deadline: Option<Instant>,
+) -> Result<Option<SaltedKeys>, Unanswered> {
+    let keys = keys(w, password, challenge.clone(), deadline).await?;
+    if keys.stored_key == *stored_key {
+        return Ok(Some(keys));
+    }
+    let password = fingerprint(&w.shared.access.salt_secret, password);
+    w.shared.access.keys.forget(&Salted { password, challenge });
+    Ok(None)
+}
+
+/// The name of a host, if the name's own addresses include the one we see. Cancel safe.
+///
+/// Source: `check_hostname` in PostgreSQL's hba.c: who owns an address may give it any name, so the name must know it, too.
+pub async fn host_name(w: &Worker, address: IpAddr, deadline: Option<Instant>) -> Result<Option<Arc<str>>, Unanswered> {
+    let work = move || {
+        let name = dns_lookup::lookup_addr(&address).ok()?;
+        // Without a name the system gives the number.
+        if name.parse::<IpAddr>().is_ok() {
+            return None;
+        }
+        let mut addresses = (name.as_str(), 0).to_socket_addrs().ok()?;
+        addresses.any(|found| found.ip().to_canonical() == address).then(|| Arc::from(name))
+    };
+    wait(w, &w.shared.access.hosts, &address, work, deadline).await
+}
+
+/// What a directory says of a user's password; what it took is believed for `auth_cache_time`. Cancel safe.
+pub async fn ask_directory(
+    w: &Worker,
+    directory: &Arc<Directory>,
+    user: &str,
+    password: &Zeroizing<Vec<u8>>,
+    deadline: Option<Instant>,
+) -> Result<Outcome, Unanswered> {
+    let (lifetime, limit) = {
+        let auth = &w.peek_config().auth;
+        (Duration::from_millis(auth.cache_ms), Duration::from_millis(auth.ask_timeout_ms))
+    };
+    let directories = &w.shared.access.directories;
+    let key =
+        Claim { directory: directory.clone(), user: user.into(), password: fingerprint(&w.shared.access.salt_secret, password) };
+    if directories.known(&key).is_some_and(|verdict| verdict.at.elapsed() >= lifetime) {
+        directories.forget(&key);
+    }
+    let (claim, password) = (key.clone(), password.clone());
+    let work = move || directory::judge(&claim.directory, &claim.user, &password, limit);
+    let verdict = wait(w, directories, &key, work, deadline).await?;
+    if verdict.outcome != Outcome::Right {
+        // It may be mended by the next attempt, and guesses shall not take the place of answers.
+        directories.forget(&key);
+    }
+    Ok(verdict.outcome)
+}
+
+/// What PAM says of a user's password; what it took is believed for `auth_cache_time`. Cancel safe.
+pub async fn ask_pam(
+    w: &Worker,
+    service: &Arc<Service>,
+    (user, host): (&str, Option<Box<str>>),
+    password: &Zeroizing<Vec<u8>>,
+    deadline: Option<Instant>,
+) -> Result<Outcome, Unanswered> {
+    let lifetime = Duration::from_millis(w.peek_config().auth.cache_ms);
+    let services = &w.shared.access.services;
+    let digest = fingerprint(&w.shared.access.salt_secret, password);
+    let key = pam::Claim { service: service.clone(), user: user.into(), host, password: digest };
+    if services.known(&key).is_some_and(|verdict| verdict.at.elapsed() >= lifetime) {
+        services.forget(&key);
+    }
+    let (claim, password) = (key.clone(), password.clone());
+    let verdict = wait(w, services, &key, move || pam::judge(&claim, &password, deadline), deadline).await?;
+    if verdict.outcome != Outcome::Right {
+        services.forget(&key);
+    }
+    Ok(verdict.outcome)
+}
+
+async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static>(
+    w: &Worker,
+    errands: &Arc<Errands<K, V>>,
+    key: &K,
+    work: impl FnOnce() -> V + Clone + Send + 'static,
+    deadline: Option<Instant>,
+) -> Result<V, Unanswered> {
+    let mut promise: Option<Promise<V>> = None;
+    loop {
+        // What is not worth a place is forgotten by the first who hears it; all who waited with him have it, too.
+        if let Some(answer) = promise.as_ref().and_then(|promise| promise.get()) {
+            return Ok(answer.clone());
+        }
+        let waiter = (w.id, w.reactor.current_task());
+        let wake = || -> Arc<dyn Fn(Waiter) + Send + Sync> {
+            let shared = w.shared.clone();
+            Arc::new(move |(worker, task): Waiter| shared.mailboxes[usize::from(worker)].send(Message::Wake(task)))
+        };
+        match errands.ask(key, waiter, wake, work.clone()) {
+            State::Known(answer) => return Ok(answer),
+            State::Full => return Err(Unanswered::Full),
+            State::Underway => promise = errands.promise(key),
+        }
+        if let Some(at) = deadline {
+            if w.reactor.now() >= at {
+                return Err(Unanswered::TimedOut);
+            }
+            w.reactor.wake_at(at);
+        }
+        parked().await;
+    }
+}

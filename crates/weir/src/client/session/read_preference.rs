@@ -1,0 +1,98 @@
+//! Where a session's reads shall go, and what it has set for itself with `PGPOOL SET`. `traffic::read_preference` works with it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_config::{Config, LogConfig};
+use weir_policy::settings::Settings;
+use weir_policy::wish::ReadPreference;
+
+/// A session's side of it.
+#[derive(Debug, Default)]
+pub struct ReadPreferences {
+    /// Edition of the configuration and settings under which it was worked out; none: never.
+    pub known: Option<(u64, Arc<Settings>)>,
+    pub wish: Option<ReadPreference>,
+    /// Set by `PGPOOL SET`.
+    pub own: Own,
+}
+
+/// Parameters that a session may have set for itself.
+#[derive(Clone, Debug, Default)]
+pub struct Own(pub [Option<Set>; OWN.len()]);
+
+/// A value that was set.
+#[derive(Clone, Debug)]
+pub struct Set {
+    pub value: u64,
+    /// As it is shown.
+    pub shown: Rc<str>,
+}
+
+/// The value a configuration has; of a switch 0 or 1.
+type Of = fn(&Config) -> u64;
+
+/// Parameters that can be set so, and the value that holds without.
+pub const OWN: [(&str, Of); 7] = [
+    ("allow_sql_comments", |config| config.routing.allow_comments.into()),
+    ("log_statement", |config| config.log.statement.into()),
+    ("log_per_node_statement", |config| config.log.per_node_statement.into()),
+    ("notice_per_node_statement", |config| config.log.notice_per_node_statement.into()),
+    ("log_client_messages", |config| config.log.client_messages.into()),
+    ("check_unlogged_table", |config| config.routing.check_unlogged.into()),
+    ("client_idle_limit", |config| config.client_idle_limit_ms),
+];
+
+/// Place in `OWN`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Item {
+    AllowComments,
+    Statement,
+    PerNode,
+    Notice,
+    ClientMessages,
+    CheckUnlogged,
+    IdleLimit,
+}
+
+/// What is logged of a session's statements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logged {
+    pub statement: bool,
+    pub per_node: bool,
+    pub notice: bool,
+    pub slow: bool,
+}
+
+impl Own {
+    /// True if a switch is on.
+    #[inline]
+    pub fn get(&self, item: Item, config: &Config) -> bool {
+        let own = self.0[item as usize].as_ref();
+        own.map_or_else(|| (OWN[item as usize].1)(config), |set| set.value) != 0
+    }
+
+    /// What is logged of statements.
+    #[inline]
+    pub fn logged(&self, config: &Config) -> Logged {
+        let log: &LogConfig = &config.log;
+        Logged {
+            statement: self.get(Item::Statement, config),
+            per_node: self.get(Item::PerNode, config),
+            notice: self.get(Item::Notice, config),
+            slow: log.slow_ms.is_some(),
+        }
+    }
+
+    /// True if every message of the client is logged.
+    #[inline]
+    pub fn logs_messages(&self, config: &Config) -> bool {
+        self.get(Item::ClientMessages, config)
+    }
+
+    /// The value a session has set, as it is shown.
+    pub fn shown(&self, name: &str) -> Option<&str> {
+        let at = OWN.iter().position(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        self.0[at].as_ref().map(|set| &*set.shown)
+    }
+}

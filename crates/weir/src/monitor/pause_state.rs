@@ -1,0 +1,88 @@
+//! What an administrator closed: databases that are paused (nobody gets a server connection) or disabled (no new clients).
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The state of one database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gate {
+    pub paused: bool,
+    pub disabled: bool,
+}
+
+/// All that is closed. An open database has no entry, so that names nobody closed leave nothing behind.
+#[derive(Debug, Default)]
+pub struct PauseState {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    all_paused: bool,
+    databases: BTreeMap<Arc<str>, Gate>,
+}
+
+impl PauseState {
+    /// The state of a database by itself, whatever holds for all.
+    pub fn own(&self, database: &str) -> Gate {
+        self.state.lock().databases.get(database).copied().unwrap_or_default()
+    }
+
+    /// True if nobody gets a server connection to a database.
+    pub fn is_paused(&self, database: &str) -> bool {
+        let state = self.state.lock();
+        state.all_paused || state.databases.get(database).is_some_and(|gate| gate.paused)
+    }
+
+    pub fn is_all_paused(&self) -> bool {
+        self.state.lock().all_paused
+    }
+
+    pub fn set_all_paused(&self, paused: bool) {
+        self.state.lock().all_paused = paused;
+    }
+
+    pub fn set_paused(&self, database: &str, paused: bool) {
+        self.set(database, |gate| gate.paused = paused);
+    }
+
+    pub fn set_disabled(&self, database: &str, disabled: bool) {
+        self.set(database, |gate| gate.disabled = disabled);
+    }
+
+    fn set(&self, database: &str, change: impl FnOnce(&mut Gate)) {
+        let mut state = self.state.lock();
+        let mut gate = state.databases.get(database).copied().unwrap_or_default();
+        change(&mut gate);
+        if gate == Gate::default() {
+            state.databases.remove(database);
+        } else {
+            state.databases.insert(database.into(), gate);
+        }
+    }
+
+    /// Names of the databases that are not open.
+    pub fn closed(&self) -> Vec<Arc<str>> {
+        self.state.lock().databases.keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_paused_by_itself_or_with_all() {
+        let gates = PauseState::default();
+        gates.set_paused("a", true);
+        gates.set_disabled("b", true);
+        assert_eq!((gates.is_paused("a"), gates.is_paused("b"), gates.own("b").disabled), (true, false, true));
+        gates.set_all_paused(true);
+        gates.set_paused("a", false);
+        assert_eq!((gates.is_paused("a"), gates.own("a").paused), (true, false));
+        gates.set_all_paused(false);
+        assert!(!gates.is_paused("a"));
+        assert_eq!(gates.closed(), ["b".into()]);
+    }
+}

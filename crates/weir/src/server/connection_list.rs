@@ -1,0 +1,90 @@
+//! Who is there now: clients and server connections of each user and database, for SHOW and for metrics.
+
+use crate::client::session_status::Doing;
+use crate::process::shared::Shared;
+use crate::server::pool::Pool;
+use crate::server::pool::server_conn::ConnStatus;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Clients of one user and database, and their server connections over all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Clients that do not wait for a server connection.
+    pub clients: usize,
+    pub waiting: usize,
+    pub conns: Conns,
+    /// How long the first one waits.
+    pub waits: Duration,
+}
+
+/// Conns by what they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conns {
+    /// With a session, but not kept.
+    pub active: usize,
+    /// With a session that left state on it.
+    pub kept: usize,
+    pub idle: usize,
+    /// Between two sessions.
+    pub cleaning: usize,
+    pub opening: usize,
+}
+
+impl Conns {
+    fn add(&mut self, other: Conns) {
+        self.active += other.active;
+        self.kept += other.kept;
+        self.idle += other.idle;
+        self.cleaning += other.cleaning;
+        self.opening += other.opening;
+    }
+}
+
+/// Conns of a pool.
+pub fn conns_of(pool: &Pool) -> Conns {
+    let cards = pool.cards();
+    let (idle, open, _) = pool.census();
+    let mut conns = Conns { idle, opening: (open as usize).saturating_sub(cards.len()), ..Conns::default() };
+    for card in &cards {
+        if card.session.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        if card.kept.load(Ordering::Relaxed) > 0 {
+            conns.kept += 1;
+        } else {
+            conns.active += 1;
+        }
+    }
+    conns.cleaning = cards.len().saturating_sub(conns.active + conns.kept + idle);
+    conns
+}
+
+/// All users and databases with clients or server connections.
+pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
+    let mut groups = BTreeMap::<_, Group>::new();
+    for card in shared.cards.all() {
+        let group = groups.entry((card.database.clone(), card.server_user.clone())).or_default();
+        match card.doing() {
+            Doing::WaitingForConnection => group.waiting += 1,
+            Doing::Idle | Doing::IdleInTransaction | Doing::Executing => group.clients += 1,
+        }
+    }
+    let now = Instant::now();
+    for pool in shared.pools.all() {
+        let group = groups.entry((pool.key.client_database.clone(), pool.key.user.clone())).or_default();
+        group.conns.add(conns_of(&pool));
+        if let Some(since) = pool.waits_since() {
+            group.waits = group.waits.max(now.saturating_duration_since(since));
+        }
+    }
+    groups
+}
+
+/// Every server connection: its pool and its card.
+pub fn conns(shared: &Shared) -> Vec<(Arc<Pool>, Arc<ConnStatus>)> {
+    let of_pool = |pool: Arc<Pool>| pool.cards().into_iter().map(move |card| (pool.clone(), card));
+    shared.pools.all().into_iter().flat_map(of_pool).collect()
+}

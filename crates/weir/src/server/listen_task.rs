@@ -1,0 +1,258 @@
+//! The connection over which a hub's sessions hear of notifications: opened to the primary, opened again elsewhere when that moves.
+
+use crate::client::flow::Kept;
+use crate::client::listen_hub::Hub;
+use crate::control::mail::Nudge;
+use crate::monitor::log::{Level, Who};
+use crate::monitor::metrics::Metric;
+use crate::process::shared::Stop;
+use crate::process::worker::{PoolSet, Worker};
+use crate::server::pool::server_conn::ServerConn;
+use crate::server::pool::{Patience, Purpose, Wait};
+use crate::traffic::checkout;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weir_io::reactor::parked;
+use weir_io::socket::Got;
+use weir_wire::frame::{HEADER_BYTES, back, read_header};
+use weir_wire::write;
+
+/// Time between two looks at whether the connection is still needed and still to the primary; also before it is tried again.
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+
+/// After so much silence the server is asked for a sign of life.
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// Time a server gets to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Bytes read before the sessions get their turn to pass them on.
+const READ_BYTES_MAX: usize = 128 << 10;
+
+/// A connection nobody needs is kept so long for the next one.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Longest message: a notification has at most 8000 bytes, a report of a parameter or an error is not much longer.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// Begins a task for each new hub. Never ends. Cancel safe: a hub waits to be taken.
+pub async fn open_all(w: Rc<Worker>) {
+    loop {
+        for (hub, pools) in w.new_hubs.take() {
+            w.reactor.spawn(attend(w.clone(), hub, pools));
+        }
+        parked().await;
+    }
+}
+
+/// Feeds a hub as long as sessions use it.
+async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
+    hub.task.set(w.reactor.current_task());
+    let mut is_again = false;
+    while w.shared.stop_mode() <= Stop::Smart {
+        if let Some(conn) = open(&w, &hub, &pools).await {
+            let node = conn.card.address.clone();
+            *hub.encoding.borrow_mut() = conn.reported("client_encoding").to_string();
+            let mut line = Line::new(&w, &hub, conn, is_again);
+            let opened_at = w.reactor.now();
+            let end = line.serve().await;
+            w.close_conn(line.conn);
+            let End::Broken(cause) = end else { break };
+            hub.lose();
+            hub.tasks().into_iter().for_each(|task| w.reactor.wake(task));
+            w.count(Metric::ListenersLost);
+            w.shared.nudge_prober(Nudge::ConnectionLost);
+            let (user, database, _) = &hub.key;
+            let text = format_args!(
+                "the listening connection to {node} was lost: {cause}; notifications sent until it is open again are lost"
+            );
+            w.shared.log.write(Level::Warning, &Who { user, database, ..Who::default() }, text);
+            is_again = true;
+            // A server that refuses what we say is not to be stormed.
+            if w.reactor.now() >= opened_at + LOOK_PERIOD {
+                continue;
+            }
+        }
+        if hub.is_unused() {
+            break;
+        }
+        w.reactor.sleep(LOOK_PERIOD).await;
+    }
+    w.forget_hub(&hub);
+}
+
+/// A connection to the primary; `None` if there is none to be had now, which the log tells.
+async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<Box<ServerConn>> {
+    let node = {
+        let view = w.view();
+        view.primary_id()?
+    };
+    let pool = pools.apart(w, node, Purpose::Listening);
+    let gives_up = || hub.is_unused() || w.shared.stop_mode() > Stop::Smart;
+    let wait = Wait { since: w.reactor.now(), patience: Patience::ToldAtOnce };
+    match checkout::lease_conn(w, &pool, node, &[], wait, gives_up).await {
+        Ok(Ok(conn)) => {
+            conn.set_pin(Some(Kept::Listener));
+            conn.socket.set_task(w.reactor.current_task());
+            Some(conn)
+        }
+        Ok(Err(_)) => {
+            w.shared.nudge_prober(Nudge::LoginFailed);
+            None
+        }
+        Err(fault) => {
+            let (user, database, _) = &hub.key;
+            let text = format_args!("no connection to listen over: {fault}");
+            w.shared.log.write(Level::Warning, &Who { user, database, ..Who::default() }, text);
+            None
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Unused,
+    Broken(String),
+}
+
+/// The open connection.
+struct Line<'a> {
+    w: &'a Rc<Worker>,
+    hub: &'a Hub,
+    conn: Box<ServerConn>,
+    buffer: Vec<u8>,
+    /// Since when an answer is awaited, and what will be listened to then.
+    asked: Option<(Instant, Option<HashSet<Vec<u8>>>)>,
+    heard_at: Instant,
+    used_at: Instant,
+    look_at: Instant,
+    /// It replaces one that was lost, which the log is told when it listens.
+    is_again: bool,
+}
+
+impl<'a> Line<'a> {
+    fn new(w: &'a Rc<Worker>, hub: &'a Hub, conn: Box<ServerConn>, is_again: bool) -> Line<'a> {
+        let now = w.reactor.now();
+        Line { w, hub, conn, buffer: Vec::new(), asked: None, heard_at: now, used_at: now, look_at: now, is_again }
+    }
+
+    async fn serve(&mut self) -> End {
+        loop {
+            if let Err(cause) = self.read() {
+                return End::Broken(cause);
+            }
+            if let Err(cause) = self.ask().await {
+                return End::Broken(cause);
+            }
+            let now = self.w.reactor.now();
+            if now >= self.look_at {
+                if let Some(end) = self.look(now) {
+                    return end;
+                }
+                self.look_at = now + LOOK_PERIOD;
+                self.w.reactor.wake_at(self.look_at);
+            }
+            parked().await;
+        }
+    }
+
+    /// Whether it is time to end.
+    fn look(&mut self, now: Instant) -> Option<End> {
+        if !self.hub.is_unused() {
+            self.used_at = now;
+        } else if now >= self.used_at + LINGER {
+            return Some(End::Unused);
+        }
+        if self.w.shared.stop_mode() > Stop::Smart {
+            return Some(End::Unused);
+        }
+        if self.asked.as_ref().is_some_and(|(since, _)| now >= *since + ANSWER_LIMIT) {
+            return Some(End::Broken(format!("no answer in {} s", ANSWER_LIMIT.as_secs())));
+        }
+        let view = self.w.view();
+        let ours = &self.conn.card.address;
+        let is_another = view.primary.is_some() && !view.is_primary_at(ours.node, &ours.hostname, ours.port);
+        is_another.then(|| End::Broken("another server is the primary now".into()))
+    }
+
+    /// Says what is to be listened to from now on, or asks for a sign of life.
+    async fn ask(&mut self) -> Result<(), String> {
+        let now = self.w.reactor.now();
+        if self.asked.is_some() {
+            return Ok(());
+        }
+        let (sql, after) = match self.hub.change() {
+            Some((sql, after)) => (sql, Some(after)),
+            None if now >= self.heard_at + SILENCE => (String::new(), None),
+            None => return Ok(()),
+        };
+        let mut out = Vec::new();
+        write::query(&mut out, &sql);
+        self.asked = Some((now, after));
+        let sent = self.conn.socket.write_all(&self.w.reactor, &out, Some(now + ANSWER_LIMIT)).await;
+        sent.map_err(|cause| cause.to_string())
+    }
+
+    fn read(&mut self) -> Result<(), String> {
+        let mut piece = [0u8; 8192];
+        let mut read = 0;
+        while read < READ_BYTES_MAX {
+            match self.conn.socket.try_read(&self.w.reactor, &mut piece) {
+                Ok(Got::Bytes(bytes)) => {
+                    read += bytes;
+                    self.buffer.extend_from_slice(&piece[..bytes]);
+                }
+                Ok(Got::Nothing) => return Ok(()),
+                Ok(Got::End) => return Err("the server closed the connection".into()),
+                Err(cause) => return Err(cause.to_string()),
+            }
+            self.heard_at = self.w.reactor.now();
+            self.take_messages()?;
+        }
+        // There is more, but the sessions come first.
+        self.w.reactor.wake(self.w.reactor.current_task());
+        Ok(())
+    }
+
+    fn take_messages(&mut self) -> Result<(), String> {
+        let mut taken = 0;
+        while let Some(header) = read_header(&self.buffer[taken..]).map_err(|error| error.to_string())? {
+            let bytes = header.frame_bytes();
+            if bytes > MESSAGE_BYTES_MAX {
+                return Err(format!("a message of {bytes} bytes"));
+            }
+            let Some(frame) = self.buffer.get(taken..taken + bytes) else { break };
+            match header.tag {
+                back::NOTIFICATION => {
+                    self.w.count(Metric::Notifications);
+                    let handed = self.hub.hand(frame, |task| self.w.reactor.wake(task));
+                    handed.ok_or("a malformed notification")?;
+                }
+                back::ERROR => {
+                    let report = weir_wire::back::read_report(&frame[HEADER_BYTES..]);
+                    return Err(String::from_utf8_lossy(report.message).into_owned());
+                }
+                back::READY => {
+                    let answered = self.asked.take().and_then(|(_, after)| after);
+                    if let Some(listened) = answered {
+                        self.confirm(listened);
+                    }
+                }
+                _ => {}
+            }
+            taken += bytes;
+        }
+        self.buffer.drain(..taken);
+        Ok(())
+    }
+
+    fn confirm(&mut self, listened: HashSet<Vec<u8>>) {
+        let count = listened.len().saturating_sub(1);
+        self.hub.confirm(listened);
+        self.hub.tasks().into_iter().for_each(|task| self.w.reactor.wake(task));
+        if std::mem::take(&mut self.is_again) {
+            self.w.log_conn(&self.conn.card.address, format_args!("listens again, to {count} channels"));
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A task for each host of a store and each worker: one connection, on which all that the worker's sessions ask is sent behind each other.
+//!
+//! A host that does not answer in time counts as gone: what was asked of it is a miss, and it is tried again. See `stores`.
+
+mod arrival;
+
+use crate::monitor::log::{Level, Who};
+use crate::monitor::metrics::Metric;
+use crate::process::worker::Worker;
+use crate::server::stores::{Heard, Lane, Shelf, Stores, VALUE_BYTES_MAX};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weir_io::reactor::parked;
+use weir_io::socket::{Got, Socket};
+use weir_wire::store::{advice, is_too_large};
+
+/// Time between two looks at what is due.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Time before a host is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// The same for one that will not do what it is asked: that takes an operator.
+const REFUSED_RETRY: Duration = Duration::from_secs(5);
+
+/// Bytes read before the sessions get their turn.
+const READ_BYTES_MAX: usize = 1 << 20;
+
+/// What is read may take as much room as a value and its head.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// Why a connection is of no use any more.
+pub enum Cause {
+    Lost(String),
+    /// In the host's own words.
+    Refused(String),
+}
+
+impl Cause {
+    fn retry(&self) -> Duration {
+        match self {
+            Cause::Lost(_) => RETRY,
+            Cause::Refused(_) => REFUSED_RETRY,
+        }
+    }
+
+    /// What happened, and what to do.
+    fn words(&self) -> (&str, &'static str) {
+        match self {
+            Cause::Lost(text) => {
+                (text, "Look whether it runs, can be reached from here, and speaks TLS or not as memqcache_sslmode says")
+            }
+            Cause::Refused(text) => (text, advice(text)),
+        }
+    }
+}
+
+impl From<String> for Cause {
+    fn from(text: String) -> Cause {
+        Cause::Lost(text)
+    }
+}
+
+/// StateKind the connection to a host for as long as the worker runs. Not cancel safe.
+pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
+    let shelf = &stores.shelves[at];
+    shelf.task.set(w.reactor.current_task());
+    let mut seeds = Vec::new();
+    loop {
+        let cause = match arrival::arrive(&w, &stores, at, &mut seeds).await {
+            Ok(sockets) => {
+                let wire = |socket| Wire { socket, buffer: Vec::new(), written: Vec::new() };
+                let lanes = shelf.lanes();
+                let wires = sockets.into_iter().map(wire).collect();
+                let piece = vec![0; PIECE_BYTES].into();
+                let mut line = Line { w: &w, stores: &stores, shelf, at, lanes, wires, piece };
+                let cause = line.serve().await;
+                line.wires.into_iter().for_each(|wire| wire.socket.close(&w.reactor));
+                cause
+            }
+            Err(cause) => cause,
+        };
+        let was_up = stores.is_up(at);
+        stores.lose(at);
+        wake(&w, &stores);
+        if was_up {
+            w.count(Metric::CacheStoresLost);
+        }
+        if stores.common.is_news(at, false) {
+            let (text, advice) = cause.words();
+            let text = format_args!(
+                "{} does not serve as a store of answers: {text}; nothing is answered from it until it does. {advice}",
+                shelf.host
+            );
+            w.shared.log.write(Level::Warning, &Who::default(), text);
+        }
+        w.reactor.sleep(cause.retry()).await;
+    }
+}
+
+/// The task that kept the connection to a host is gone: whoever waits for its answer goes without.
+pub fn give_up(w: &Worker, stores: &Stores, at: usize) {
+    stores.lose(at);
+    wake(w, stores);
+}
+
+/// Wakes whoever something has happened to.
+pub fn wake(w: &Worker, stores: &Stores) {
+    stores.take_woken().into_iter().for_each(|task| w.reactor.wake(task));
+}
+
+/// An open connection.
+struct Wire {
+    socket: Socket,
+    /// What was read and not understood yet.
+    buffer: Vec<u8>,
+    /// What is on its way out.
+    written: Vec<u8>,
+}
+
+/// All that lead to a host, in the order of its lanes.
+struct Line<'a> {
+    w: &'a Rc<Worker>,
+    stores: &'a Rc<Stores>,
+    shelf: &'a Shelf,
+    at: usize,
+    lanes: Rc<[Lane]>,
+    wires: Vec<Wire>,
+    /// What a read brings.
+    piece: Box<[u8]>,
+}
+
+impl Line<'_> {
+    /// Until it is of no use any more: says why.
+    async fn serve(&mut self) -> Cause {
+        let mut look_at = Instant::now();
+        loop {
+            let now = Instant::now();
+            self.stores.set_now(self.w.millis(now));
+            for number in 0..self.wires.len() {
+                if let Err(cause) = self.read(number) {
+                    return cause;
+                }
+            }
+            if now >= look_at {
+                self.stores.expire_wanted(self.at);
+                look_at = now + TICK;
+            }
+            self.put_proven();
+            self.stores.ask_for_wanted(self.at);
+            for number in 0..self.wires.len() {
+                if let Some(cause) = self.write(number).err().or_else(|| self.is_late(number)) {
+                    return Cause::Lost(cause);
+                }
+            }
+            self.say_back();
+            wake(self.w, self.stores);
+            self.w.reactor.wake_at(look_at);
+            parked().await;
+        }
+    }
+
+    /// Stores answers that the primary's log has proven by now; for the others it is woken when more of the log was taken in.
+    fn put_proven(&self) {
+        if !self.stores.has_pending() {
+            return;
+        }
+        let positions = &self.w.shared.positions;
+        // First the list, then the look: what becomes known in between is seen, and what comes later wakes.
+        positions.enlist((self.w.id, self.w.reactor.current_task()), 0);
+        self.stores.put_proven(self.w.primary_node(), self.w.now_ms(), |flight, is_stored| {
+            if is_stored {
+                self.w.count(Metric::CacheStored);
+            }
+            if let Some(flight) = flight {
+                flight.finish(|waiter| self.w.wake_waiter(waiter));
+            }
+        });
+    }
+
+    fn is_late(&self, number: usize) -> Option<String> {
+        let first = self.lanes[number].sent.borrow().front().map(|sent| sent.at_ms)?;
+        let is_late = self.w.millis(Instant::now()) > first.saturating_add(self.stores.timeout_ms);
+        is_late.then(|| format!("no answer in {} ms (memqcache_timeout)", self.stores.timeout_ms))
+    }
+
+    fn write(&mut self, number: usize) -> Result<(), String> {
+        let (wire, lane) = (&mut self.wires[number], &self.lanes[number]);
+        let mut out = lane.out.borrow_mut();
+        if !out.is_empty() {
+            // What was asked waited for this turn: its time begins now.
+            lane.stamp(self.w.millis(Instant::now()));
+            wire.written.append(&mut out);
+        }
+        let mut done = 0;
+        while done < wire.written.len() {
+            match wire.socket.try_write(&self.w.reactor, &wire.written[done..], &[]) {
+                Ok(0) => break,
+                Ok(bytes) => done += bytes,
+                Err(cause) => return Err(cause.to_string()),
+            }
+        }
+        wire.written.drain(..done);
+        lane.note_written(wire.written.len());
+        Ok(())
+    }
+
+    fn read(&mut self, number: usize) -> Result<(), Cause> {
+        let mut read = 0;
+        let wire = &mut self.wires[number];
+        while read < READ_BYTES_MAX {
+            match wire.socket.try_read(&self.w.reactor, &mut self.piece) {
+                Ok(Got::Bytes(bytes)) => {
+                    read += bytes;
+                    wire.buffer.extend_from_slice(&self.piece[..bytes]);
+                }
+                Ok(Got::Nothing) => return self.hear(number),
+                Ok(Got::End) => return Err(Cause::Lost("it closed the connection".into())),
+                Err(cause) => return Err(Cause::Lost(cause.to_string())),
+            }
+        }
+        // There is more, but the sessions come first.
+        self.w.reactor.wake(self.w.reactor.current_task());
+        self.hear(number)
+    }
+
+    fn hear(&mut self, number: usize) -> Result<(), Cause> {
+        let (wire, lane) = (&mut self.wires[number], &self.lanes[number]);
+        let buffer = std::mem::take(&mut wire.buffer);
+        let mut taken = 0;
+        while taken < buffer.len() {
+            let told = {
+                let sent = lane.sent.borrow();
+                let Some(first) = sent.front() else { return Err(Cause::Lost("it says something nobody asked for".into())) };
+                self.stores.dialect.read(&first.expect, &buffer[taken..], VALUE_BYTES_MAX)
+            };
+            let Some((told, bytes)) = told.map_err(|error| error.to_string())? else { break };
+            taken += bytes;
+            let Some(sent) = lane.sent.borrow_mut().pop_front() else { break };
+            match self.stores.hear(self.at, sent, told) {
+                Heard::Fine => {}
+                Heard::Missed(text) => self.say_full(&text),
+                Heard::Moved => return Err(Cause::Lost("other nodes of the cluster have its keys now".into())),
+                Heard::Refused(text) => return Err(Cause::Refused(text)),
+            }
+        }
+        let mut buffer = buffer;
+        buffer.drain(..taken);
+        self.wires[number].buffer = buffer;
+        Ok(())
+    }
+
+    fn say_back(&self) {
+        if self.stores.is_up(self.at) && self.stores.common.is_news(self.at, true) {
+            self.w.shared.log.say(Level::Log, format_args!("{} serves as a store of answers again", self.shelf.host));
+        }
+    }
+
+    /// Answers it does not take are missed.
+    fn say_full(&self, text: &str) {
+        if !is_too_large(text) && self.stores.common.is_news_that_full(self.at) {
+            let (host, advice) = (&self.shelf.host, advice(text));
+            let text = format_args!("{host} takes no answers to keep: {text}; they are missed. {advice}");
+            self.w.shared.log.write(Level::Warning, &Who::default(), text);
+        }
+    }
+}

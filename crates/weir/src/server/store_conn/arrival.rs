@@ -1,0 +1,167 @@
+//! How a worker comes to a host of a store: one connection, or, if it turns out to be a node of Redis Cluster, one to each master.
+//!
+//! A map of a cluster that is out of date costs misses only: who has other keys by now says so (`MOVED`), and it is asked for anew.
+
+use super::Cause;
+use crate::process::worker::Worker;
+use crate::server::pool::server_conn;
+use crate::server::stores::{Stores, VALUE_BYTES_MAX};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weir_cache::Shards;
+use weir_config::SslMode;
+use weir_config::hosts::Host;
+use weir_io::socket::Socket;
+use weir_io::tls::explain;
+use weir_policy::tls::plan;
+use weir_wire::store::{Ask, Dialect, Expect, Told};
+
+/// Masters of the last map: one of them is asked if the host that is named does not answer.
+pub type Seeds = Vec<Host>;
+
+/// Connects, and has the greeting sent. What comes is in the order of the host's lanes. Not cancel safe.
+pub async fn arrive(w: &Rc<Worker>, stores: &Rc<Stores>, at: usize, seeds: &mut Seeds) -> Result<Vec<Socket>, Cause> {
+    let host = stores.shelves[at].host.clone();
+    let mut socket = open_any(w, stores, &host, seeds).await?;
+    if stores.dialect == Dialect::Redis {
+        match ask_nodes(w, stores, &mut socket).await {
+            Ok(Told::Text(text)) => {
+                socket.close(&w.reactor);
+                return gather(w, stores, at, &host, &text, seeds).await;
+            }
+            // While it reads its disk it does not say which of the two it is.
+            Ok(Told::Refused(text)) if text.starts_with("LOADING") => {
+                socket.close(&w.reactor);
+                return Err(Cause::Lost(text));
+            }
+            // It is of no cluster, or does not tell us.
+            Ok(_) => {}
+            Err(cause) => {
+                socket.close(&w.reactor);
+                return Err(cause);
+            }
+        }
+    }
+    stores.set_now(w.millis(Instant::now()));
+    stores.begin(at, None);
+    Ok(vec![socket])
+}
+
+async fn open(w: &Worker, host: &Host, timeout_ms: u64) -> Result<Socket, Cause> {
+    let deadline = Instant::now() + Duration::from_millis(timeout_ms);
+    let lost = |cause: io::Error| Cause::Lost(format!("{host}: {cause}"));
+    match host {
+        Host::Unix(path) => Socket::connect_unix(&w.reactor, Path::new(path)).map_err(lost),
+        Host::Tcp { name, port } => {
+            let socket = server_conn::connect_any(w, name, *port, deadline).await.map_err(lost)?;
+            encrypt(w, name, socket, deadline).await.map_err(|cause| {
+                let text = format!("{host}: no TLS: {}", explain(&cause));
+                // What breaks the protocol, or a certificate that is not right, takes an operator.
+                if cause.kind() == ErrorKind::InvalidData { Cause::Refused(text) } else { Cause::Lost(text) }
+            })
+        }
+    }
+}
+
+/// As `memqcache_sslmode` has it. After an error the host has been told.
+async fn encrypt(w: &Worker, name: &str, mut socket: Socket, deadline: Instant) -> io::Result<Socket> {
+    let mode = w.peek_config().tls.store_mode;
+    if mode == SslMode::Disable {
+        return Ok(socket);
+    }
+    // Both are read at the start, of which the mode is a setting.
+    let Some(side) = w.shared.tls.load().store.clone() else { return Err(ErrorKind::InvalidData.into()) };
+    let begun = match side.towards(plan(mode, false, side.has_authorities, false).check, name) {
+        Ok(tls) => socket.begin_tls(&w.reactor, tls, &[], Some(deadline)).await,
+        Err(cause) => Err(cause),
+    };
+    match begun {
+        Ok(()) => Ok(socket),
+        Err(cause) => {
+            socket.close(&w.reactor);
+            Err(cause)
+        }
+    }
+}
+
+async fn open_any(w: &Worker, stores: &Stores, host: &Host, seeds: &Seeds) -> Result<Socket, Cause> {
+    let mut opened = open(w, host, stores.timeout_ms).await;
+    for seed in seeds {
+        if opened.is_err()
+            && let Ok(socket) = open(w, seed, stores.timeout_ms).await
+        {
+            opened = Ok(socket);
+        }
+    }
+    opened
+}
+
+/// Connects to all masters.
+async fn gather(
+    w: &Rc<Worker>,
+    stores: &Rc<Stores>,
+    at: usize,
+    host: &Host,
+    text: &str,
+    seeds: &mut Seeds,
+) -> Result<Vec<Socket>, Cause> {
+    if stores.shelves.len() > 1 {
+        return Err(Cause::Refused("it is one of a cluster's nodes, beside other hosts".into()));
+    }
+    let shards = Shards::read(text).map_err(Cause::Refused)?;
+    let hosts: Vec<Host> = shards.masters.iter().map(|master| host_of(host, &master.name, master.port)).collect();
+    let mut sockets: Vec<Socket> = Vec::new();
+    for host in &hosts {
+        match open(w, host, stores.timeout_ms).await {
+            Ok(socket) => sockets.push(socket),
+            Err(cause) => {
+                sockets.into_iter().for_each(|socket| socket.close(&w.reactor));
+                return Err(cause);
+            }
+        }
+    }
+    *seeds = hosts;
+    stores.set_now(w.millis(Instant::now()));
+    stores.begin(at, Some(shards));
+    Ok(sockets)
+}
+
+/// A node that does not know its own address is the one that was asked.
+fn host_of(asked: &Host, name: &str, port: u16) -> Host {
+    match asked {
+        Host::Tcp { name: own, .. } if name.is_empty() => Host::Tcp { name: own.clone(), port },
+        Host::Unix(_) if name.is_empty() => asked.clone(),
+        Host::Tcp { .. } | Host::Unix(_) => Host::Tcp { name: name.to_string(), port },
+    }
+}
+
+/// Logs in if that is asked for, and asks for the nodes of a cluster.
+async fn ask_nodes(w: &Worker, stores: &Stores, socket: &mut Socket) -> Result<Told, Cause> {
+    let deadline = Some(Instant::now() + Duration::from_millis(stores.timeout_ms));
+    let (user, password) = (stores.config.user.as_bytes(), stores.config.password.as_bytes());
+    let (mut out, mut logs_in) = (Vec::new(), !password.is_empty());
+    if logs_in {
+        stores.dialect.write(Ask::LogIn { user, password }, &mut out);
+    }
+    stores.dialect.write(Ask::Nodes, &mut out);
+    let lost = |cause: io::Error| Cause::Lost(cause.to_string());
+    socket.write_all(&w.reactor, &out, deadline).await.map_err(lost)?;
+    let (mut buffer, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let expect = if logs_in { Expect::Done } else { Expect::Text };
+        match stores.dialect.read(&expect, &buffer, VALUE_BYTES_MAX).map_err(|error| error.to_string())? {
+            Some((Told::Refused(text), _)) if logs_in => return Err(Cause::Refused(text)),
+            Some((_, bytes)) if logs_in => {
+                buffer.drain(..bytes);
+                logs_in = false;
+            }
+            Some((told, _)) => return Ok(told),
+            None => match socket.read(&w.reactor, &mut piece, deadline).await.map_err(lost)? {
+                0 => return Err(Cause::Lost("it closed the connection".into())),
+                bytes => buffer.extend_from_slice(&piece[..bytes]),
+            },
+        }
+    }
+}
