@@ -36,10 +36,11 @@ const fn row(layer: u8, name: &'static str, except: &'static [(&'static str, &'s
 /// From the top to the bottom. A layer is above all that it uses. `worker` stands low: it is the context that all of a session's code
 /// is handed.
 const MODULES: &[Module] = &[
-    row(22, "main", &[]),
-    row(21, "cli", &[]),
-    row(20, "demo", &[]),
-    row(19, "supervisor", &[]),
+    row(23, "main", &[]),
+    row(22, "cli", &[]),
+    row(21, "demo", &[]),
+    row(20, "supervisor", &[]),
+    row(19, "thread", &[]),
     row(18, "http", &[]),
     row(18, "tasks", &[]),
     row(17, "acceptor", &[]),
@@ -63,26 +64,29 @@ const MODULES: &[Module] = &[
     row(10, "statement_log", &[]),
     row(9, "read_preference", &[]),
     row(9, "sequences", &[]),
-    row(8, "follower", &[]),
+    row(8, "node_monitor", &[]),
     row(8, "notify", &[]),
     row(8, "pipeline", &[]),
     row(8, "read_retry", &[]),
     row(8, "session_state", &[]),
+    row(7, "catalog_watch", &[]),
     row(7, "causal", &[]),
     row(7, "classify", &[]),
     row(7, "docs", &[]),
     row(7, "exposition", &[]),
     row(7, "signals", &[]),
+    row(7, "supervised", &[]),
     row(7, "unit", &[]),
-    row(6, "cluster", &[]),
+    row(7, "wal_follower", &[]),
+    row(6, "conn", &[]),
     row(6, "connection_list", &[]),
+    row(6, "context", &[]),
     row(6, "empty_database", &[]),
+    row(6, "first_look", &[]),
     row(6, "housekeeping", &[]),
     row(6, "inquiry", &[]),
-    row(6, "sampler", &[]),
     row(6, "session", &[]),
     row(6, "store_conn", &[]),
-    row(6, "survey", &[]),
     row(6, "takeover", &[]),
     row(6, "timeouts", &[]),
     row(6, "views", &[]),
@@ -101,6 +105,7 @@ const MODULES: &[Module] = &[
     row(2, "access", &[]),
     row(2, "cached_results", &[("stores", "holds what lies in a store, too")]),
     row(2, "loads", &[]),
+    row(2, "mail", &[]),
     row(2, "name_scopes", &[]),
     row(2, "positions", &[]),
     row(2, "stores", &[("cached_results", "a fill ends when its result is proven")]),
@@ -111,6 +116,7 @@ const MODULES: &[Module] = &[
     row(1, "probes", &[]),
     row(1, "state", &[]),
     row(1, "stats", &[]),
+    row(0, "alarm", &[]),
     row(0, "blocking_jobs", &[]),
     row(0, "client_limits", &[]),
     row(0, "directory", &[]),
@@ -126,7 +132,7 @@ const MODULES: &[Module] = &[
     row(0, "pause_state", &[]),
     row(0, "pid_file", &[]),
     row(0, "session_status", &[]),
-    row(0, "supervised", &[]),
+    row(0, "supervised_tasks", &[]),
     row(0, "tls_files", &[]),
 ];
 
@@ -148,7 +154,7 @@ const MODULES_FOLDER: &str = "crates/weir/src";
 const MODULES_CRATE: &str = "crates/weir";
 
 /// Folders in it that only group modules by what they are about. Layers do not care: a name is a module's wherever it lies.
-const GROUPS: &[&str] = &["client", "monitor", "process", "server", "traffic"];
+const GROUPS: &[&str] = &["client", "control", "monitor", "process", "server", "traffic"];
 
 /// Checks both tables and the limits, and names the largest circle.
 pub fn run(root: &Path) -> Result<()> {

@@ -186,7 +186,7 @@ impl Config {
     /// The node with this number, made with empty values and put in its place if there is none.
     ///
     /// For the setters of the table; they run for nodes with a host name only.
-    pub(crate) fn node(&mut self, id: u16) -> &mut NodeConfig {
+    pub fn node(&mut self, id: u16) -> &mut NodeConfig {
         let at = match self.nodes.binary_search_by_key(&id, |node| node.id) {
             Ok(at) => at,
             Err(at) => {

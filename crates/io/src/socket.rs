@@ -66,7 +66,7 @@ pub struct TcpOptions {
 }
 
 /// Has the system find out that a peer is gone.
-fn set_tcp(socket: &socket2::Socket, tcp: &TcpOptions) -> io::Result<()> {
+pub fn set_tcp(socket: &socket2::Socket, tcp: &TcpOptions) -> io::Result<()> {
     if tcp.user_timeout_ms > 0 {
         socket.set_tcp_user_timeout(Some(Duration::from_millis(tcp.user_timeout_ms)))?;
     }

@@ -1,6 +1,6 @@
 //! No read back in time: which standbys have replayed what a session has seen, or everybody.
 //!
-//! In: what servers say of their WAL positions. Out: which standby may answer whom. No IO and no clock: `weir::sampler` asks.
+//! In: what servers say of their WAL positions. Out: which standby may answer whom. No IO and no clock: `weir::node_monitor` asks.
 //!
 //! The primary's position is asked in numbered rounds. What a server told a session while round `n` was the last one begun is covered
 //! by the position of any later round: a server's word is older than the question of round `n + 1`, and the primary's insert position
@@ -10,6 +10,7 @@
 //! primary itself may answer only when the commits that waited are over (`waiting`). Positions count on one timeline of one cluster only, and only during one life of a server.
 //! Source: PostgreSQL manual, "Log-Shipping Standby Servers"; `GetXLogInsertRecPtr` and `GetXLogReplayRecPtr` in xlog.c.
 
+pub mod asking;
 pub mod waiting;
 
 use crate::cluster::Role;

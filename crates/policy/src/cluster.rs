@@ -1,6 +1,6 @@
 //! Nodes and their roles, as last asked.
 //!
-//! In: what a probe found. Out: the next view. No IO: the probes of `weir::cluster` ask the servers.
+//! In: what a probe found. Out: the next view. No IO: `weir::node_monitor` asks the servers.
 
 use weir_config::Config;
 
@@ -42,6 +42,8 @@ pub struct NodeView {
     pub lags: bool,
     /// `pg_stat_replication` of the primary, when known: state, sync state.
     pub replication: Option<(String, String)>,
+    /// The timeline it writes, or streams, when known.
+    pub timeline: Option<u32>,
     /// Seconds since 1970 of the last change of `health`.
     pub changed_at_s: u64,
 }
@@ -52,6 +54,8 @@ pub struct ClusterView {
     pub generation: u64,
     pub nodes: Vec<NodeView>,
     pub primary: Option<NodeIndex>,
+    /// The generation since which the primary is the one it is, or there is none.
+    pub primary_since: u64,
 }
 
 /// What a probe of one node found.
@@ -84,12 +88,18 @@ impl ClusterView {
                     lag_us: known.and_then(|n| n.lag_us),
                     lags: known.is_some_and(|n| n.lags),
                     replication: known.and_then(|n| n.replication.clone()),
+                    timeline: known.and_then(|n| n.timeline),
                     changed_at_s: known.map_or(now_s, |n| n.changed_at_s),
                 }
             })
             .collect();
         let primary = find_primary(&nodes, None);
-        ClusterView { generation: before.map_or(1, |view| view.generation + 1), nodes, primary }
+        let generation = before.map_or(1, |view| view.generation + 1);
+        let mut view = ClusterView { generation, nodes, primary, primary_since: generation };
+        if let Some(before) = before.filter(|before| before.primary_place() == view.primary_place()) {
+            view.primary_since = before.primary_since;
+        }
+        view
     }
 
     /// The view after one probe; `None` when nothing that routing looks at changed. Lag is updated either way.
@@ -109,8 +119,12 @@ impl ClusterView {
         }
         view.health = health;
         view.changed_at_s = now_s;
-        self.primary = find_primary(&self.nodes, self.primary);
+        let before = self.primary;
+        self.primary = find_primary(&self.nodes, before);
         self.generation += 1;
+        if self.primary != before {
+            self.primary_since = self.generation;
+        }
         true
     }
 
@@ -127,6 +141,29 @@ impl ClusterView {
     pub fn causes(&self) -> String {
         let causes = self.nodes.iter().filter_map(|node| Some(format!("node {}: {}", node.id, node.cause.as_ref()?)));
         causes.collect::<Vec<_>>().join("; ")
+    }
+
+    /// The number of the node that is the primary.
+    #[inline]
+    pub fn primary_id(&self) -> Option<u16> {
+        self.primary.and_then(|at| self.nodes.get(at)).map(|node| node.id)
+    }
+
+    /// Where the primary is.
+    fn primary_place(&self) -> Option<(u16, &str, u16)> {
+        let node = self.nodes.get(self.primary?)?;
+        Some((node.id, &node.hostname, node.port))
+    }
+
+    /// True if the node with this number is the primary. The one place where that is asked.
+    #[inline]
+    pub fn is_primary(&self, id: u16) -> bool {
+        self.primary_id() == Some(id)
+    }
+
+    /// True if the primary has this number and is at this place.
+    pub fn is_primary_at(&self, id: u16, hostname: &str, port: u16) -> bool {
+        self.primary_place() == Some((id, hostname, port))
     }
 
     pub fn is_standby(&self, node: NodeIndex) -> bool {
@@ -180,11 +217,12 @@ pub(crate) mod tests {
                 lag_us: None,
                 lags: false,
                 replication: None,
+                timeline: None,
                 changed_at_s: 0,
             })
             .collect();
         let primary = find_primary(&nodes, None);
-        ClusterView { generation: 1, nodes, primary }
+        ClusterView { generation: 1, nodes, primary, primary_since: 1 }
     }
 
     #[test]
@@ -209,9 +247,10 @@ pub(crate) mod tests {
         let answered = |in_recovery| Probe::Answered { in_recovery, lag_bytes: None };
         assert_eq!(v.primary, Some(1));
         assert!(v.step(0, &answered(false), 5));
-        assert_eq!(v.primary, Some(1));
+        assert_eq!((v.primary, v.generation, v.primary_since), (Some(1), 2, 1));
         assert!(v.step(1, &Probe::Unreachable, 6));
-        assert_eq!((v.primary, v.generation), (Some(0), 3));
+        assert_eq!((v.primary, v.generation, v.primary_since), (Some(0), 3, 3));
+        assert!(v.is_primary(0) && !v.is_primary(1));
         assert!(!v.step(1, &Probe::Unreachable, 7));
     }
 }

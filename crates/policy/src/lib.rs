@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod console;
 pub mod lag;
 pub mod listening;
+pub mod looks;
 pub mod notices;
 pub mod pick;
 pub mod pool;

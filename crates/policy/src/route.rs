@@ -276,9 +276,10 @@ mod tests {
             lag_us: None,
             lags: false,
             replication: None,
+            timeline: None,
             changed_at_s: 0,
         };
-        ClusterView { generation: 1, nodes: (0..3).map(node).collect(), primary: Some(0) }
+        ClusterView { generation: 1, nodes: (0..3).map(node).collect(), primary: Some(0), primary_since: 1 }
     }
 
     fn nodes(list: &[usize]) -> Nodes {

@@ -4,6 +4,7 @@
 //! Layers, each using only those below it (checked by `cargo xtask layers`): see `xtask/src/layers.rs`, and ARCHITECTURE.md for the folders.
 
 pub mod client;
+pub mod control;
 pub mod monitor;
 pub mod process;
 pub mod server;

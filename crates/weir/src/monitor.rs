@@ -4,7 +4,6 @@ pub mod console;
 pub mod exposition;
 pub mod fault;
 pub mod histogram;
-pub mod http;
 pub mod log;
 pub mod metrics;
 pub mod pause_state;

@@ -10,7 +10,7 @@ pub mod inherit;
 pub mod notify;
 pub mod pid_file;
 pub mod shared;
-pub mod supervised;
+pub mod supervised_tasks;
 pub mod supervisor;
 pub mod takeover;
 pub mod tasks;

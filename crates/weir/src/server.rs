@@ -2,18 +2,15 @@
 
 pub mod cached_results;
 pub mod catalogs;
-pub mod cluster;
 pub mod connection_list;
+pub mod first_look;
 pub mod follow;
-pub mod follower;
 pub mod listen_task;
 pub mod loads;
 pub mod min_pool;
 pub mod name_scopes;
 pub mod pool;
 pub mod positions;
-pub mod sampler;
 pub mod store_conn;
 pub mod stores;
-pub mod survey;
 pub mod suspects;

@@ -132,6 +132,14 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Er
         State::Underway
     }
 
+    /// Takes in an answer that somebody has found elsewhere, if there is a place for it.
+    pub fn learn(&self, key: &K, answer: V) {
+        let mut inner = self.inner.lock();
+        if inner.places.len() < self.limits.answers && !inner.places.contains_key(key) {
+            inner.places.insert(key.clone(), Place::Known(answer, Instant::now()));
+        }
+    }
+
     /// Forgets an answer that is not worth a place.
     pub fn forget(&self, key: &K) {
         let mut inner = self.inner.lock();

@@ -4,6 +4,7 @@
 //! was said is believed for `auth_cache_time`. Nothing a client sends shapes the connection: it has its own login and settings, the
 //! user's name travels as a value, and only `pg_catalog` is searched.
 
+use crate::control::mail::Nudge;
 use crate::process::worker::Worker;
 use crate::server::pool::login;
 use crate::server::pool::server_conn::inquiry::Line;
@@ -213,7 +214,7 @@ pub async fn servers(w: &Worker, deadline: Instant) -> Vec<Address> {
         if !known.is_empty() || w.reactor.now() >= deadline {
             return known;
         }
-        w.shared.nudge_prober();
+        w.shared.nudge_prober(Nudge::NodeAwaited);
         w.wake_at_new_view();
         w.reactor.wake_at(deadline.min(Instant::now() + LOOK_PERIOD));
         parked().await;
@@ -248,7 +249,7 @@ impl Line {
             match Line::open_to(w, address, deadline).await {
                 Ok(line) => return Ok(line),
                 Err(error) => {
-                    w.shared.nudge_prober();
+                    w.shared.nudge_prober(Nudge::LoginFailed);
                     let goes_on = error.is_unreachable();
                     if matches!(first, InquiryError::NoServer) {
                         first = error.into();

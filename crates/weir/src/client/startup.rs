@@ -13,6 +13,7 @@ use crate::client::greetings::{APPLICATION_NAME, ReadPreferences, Welcome};
 use crate::client::session::Session;
 use crate::client::session_status::{Card, Ends, Whose};
 use crate::client::state::State;
+use crate::control::mail::Nudge;
 use crate::monitor::console;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::{Level, Who};
@@ -21,9 +22,9 @@ use crate::monitor::stats::Stat;
 use crate::process::shared::{Shared, Stop, seconds};
 use crate::process::tls_files::certificate::Subject;
 use crate::process::worker::{Clock, Entry, PoolSet, Worker};
+use crate::server::first_look;
 use crate::server::pool::server_conn::{self, OpenError, ServerConn};
 use crate::server::pool::{Patience, Wait};
-use crate::server::survey;
 use crate::traffic::checkout;
 use crate::traffic::relay;
 use gate::{Admission, Caller, Turn, wrong_password};
@@ -102,7 +103,7 @@ pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
             w.log_client(&session.entry.card, "connection authorized");
         }
         if session.pools.known.is_watched() {
-            survey::await_first(&w, &session.pools.known, &session.entry).await;
+            first_look::wait(&w, &session.pools.known, &session.entry).await;
         }
         let worker = w.clone();
         w.reactor.spawn(relay::serve(session, worker));
@@ -191,7 +192,7 @@ impl Door<'_> {
         // Where a server's processes are shared, what triggers leave must be known, also with one node.
         let is_shared = w.peek_config().pool.mode != PoolMode::Session;
         if is_shared || w.has_readers() || w.shared.answers.is_some() {
-            survey::begin(w, &admitted.pools.known);
+            w.shared.watch_catalog(&admitted.pools.known);
         }
         let mut session = Box::new(Session::new(self.socket, admitted.pools, admitted.state, admitted.entry));
         session.reads.causal.set(&w.shared, &session.state.settings);
@@ -547,7 +548,7 @@ async fn greeter(
             Ok(conn) => return Ok(conn),
             Err(error) if error.passes().is_some() && !error.is_silent() && tries < GREETERS_MAX && !client.is_closed() => {
                 tries += 1;
-                w.shared.nudge_prober();
+                w.shared.nudge_prober(Nudge::LoginFailed);
             }
             Err(error) => return Err(error.fault().as_fatal()),
         }
@@ -630,7 +631,7 @@ async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Bo
         if (limit_ms > 0 && started.elapsed() >= Duration::from_millis(limit_ms)) || client.is_closed() {
             return Err(refused.map_or_else(|| nobody_up(w), |error| login_fault(w, pools, &error)));
         }
-        w.shared.nudge_prober();
+        w.shared.nudge_prober(Nudge::NodeAwaited);
         w.wake_at_new_view();
         w.reactor.wake_at(Instant::now() + Duration::from_millis(250));
         parked().await;
@@ -672,7 +673,7 @@ async fn first_conn(
         match leased {
             Ok(conn) => return Ok(Ok(conn)),
             Err(error) => {
-                w.shared.nudge_prober();
+                w.shared.nudge_prober(Nudge::LoginFailed);
                 // It may have gone down, or become full, since its role was asked: another one serves as well.
                 if error.passes().is_none() && !error.is_unreachable() {
                     return Err(login_fault(w, pools, &error));

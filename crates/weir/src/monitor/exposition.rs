@@ -353,10 +353,10 @@ fn pool_conns(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
     }
 }
 
-/// Time after which a worker that did not keep house counts as stuck.
+/// Time after which a thread that gave no sign of life counts as stuck.
 const STUCK_MS: u64 = 10_000;
 
-/// Whether every worker does its work. Error: which does not.
+/// Whether every worker and the control thread do their work. Error: which does not.
 pub fn health(shared: &Shared) -> Result<(), String> {
     let now_ms = shared.begun.elapsed().as_millis() as u64;
     for (id, mailbox) in shared.mailboxes.iter().enumerate() {
@@ -365,6 +365,11 @@ pub fn health(shared: &Shared) -> Result<(), String> {
             shared.log.say(Level::Error, format_args!("worker {id} has done nothing for {quiet_ms} ms"));
             return Err(format!("worker {id} has done nothing for {quiet_ms} ms"));
         }
+    }
+    let quiet_ms = now_ms.saturating_sub(shared.control.beat_ms.load(Ordering::Relaxed));
+    if quiet_ms > STUCK_MS {
+        shared.log.say(Level::Error, format_args!("the control thread has done nothing for {quiet_ms} ms"));
+        return Err(format!("the control thread has done nothing for {quiet_ms} ms"));
     }
     Ok(())
 }

@@ -379,8 +379,6 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
         | Message::Refresh
         | Message::Stop
         | Message::Kill(_)
-        | Message::Survey(_)
-        | Message::Follow(_)
         | Message::Close(_)
         | Message::Pause
         | Message::Resume

@@ -24,9 +24,6 @@ pub async fn housekeep(w: Rc<Worker>) {
         w.reactor.sleep(HOUSEKEEPING).await;
         retire_conns(&w);
         w.mailbox().beat_ms.store(w.millis(Instant::now()), Ordering::Relaxed);
-        if w.id == 0 {
-            w.shared.stats.roll(w.reactor.now(), w.peek_config().admin.stats_period_ms);
-        }
         w.reactor.sweep();
     }
 }

@@ -3,6 +3,7 @@
 use crate::client::access::{Access, AccessFiles};
 use crate::client::client_limits::Seats;
 use crate::client::session_status::Cards;
+use crate::control::mail::{ControlMail, Nudge, Order};
 use crate::monitor::log::{Level, Log};
 use crate::monitor::metrics::Counters;
 use crate::monitor::pause_state::PauseState;
@@ -26,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 use weir_config::Config;
+use weir_config::passwd::Secret;
 use weir_io::reactor::TaskId;
 use weir_io::socket::Ticket;
 use weir_policy::by_sql::BySql;
@@ -76,10 +78,6 @@ pub enum Message {
     /// All databases are to be paused, or to go on.
     Pause,
     Resume,
-    /// The first worker is to look after what is known of a database.
-    Survey(Arc<Database>),
-    /// It is to take in the log of a database.
-    Follow(Arc<Database>),
     /// Another process accepts clients from now on.
     CloseDoors,
     /// A server connection in that worker's event loop that is to be closed.
@@ -152,6 +150,7 @@ pub struct Shared {
     pub seats: Seats,
     /// Databases an administrator closed.
     pub pause_state: PauseState,
+    /// One set for each worker, and the last one for the control thread.
     pub counters: Vec<Counters>,
     /// How nodes answered who asked for their roles.
     pub probes: Probes,
@@ -182,10 +181,8 @@ pub struct Shared {
     /// Interned settings at which those nobody uses are dropped.
     settings_sweep_at: AtomicUsize,
     settings_made: AtomicU64,
-    /// Someone saw a reason to ask the servers for their roles before the time.
-    pub nudged: AtomicBool,
-    /// Task of worker 0 that asks the servers for their roles.
-    pub prober: AtomicU32,
+    /// The way to the control thread.
+    pub control: ControlMail,
     /// Reads the files again; set by who knows them.
     pub reader: OnceLock<Reader>,
 }
@@ -204,7 +201,7 @@ impl Shared {
         let view = ClusterView::new(&config, None, seconds(now));
         let positions = Positions::default();
         positions.obey(config.routing.causal_reads());
-        let counters = mailboxes.iter().map(|_| Counters::default()).collect();
+        let counters = (0..=mailboxes.len()).map(|_| Counters::default()).collect();
         Shared {
             view: ArcSwap::from_pointee(view),
             positions,
@@ -239,8 +236,7 @@ impl Shared {
             settings: Mutex::default(),
             settings_sweep_at: AtomicUsize::new(SETTINGS_SWEEP_MIN),
             settings_made: AtomicU64::new(0),
-            nudged: AtomicBool::new(false),
-            prober: AtomicU32::new(weir_io::reactor::NO_TASK),
+            control: ControlMail::default(),
             reader: OnceLock::new(),
         }
     }
@@ -276,24 +272,30 @@ impl Shared {
     }
 
     /// Asks for the roles of all servers to be looked at now.
-    pub fn nudge_prober(&self) {
-        self.nudged.store(true, Ordering::Relaxed);
-        let task = self.prober.load(Ordering::Relaxed);
-        if let Some(mailbox) = self.mailboxes.first() {
-            mailbox.send(Message::Wake(task));
-        }
+    pub fn nudge_prober(&self, why: Nudge) {
+        self.control.send(Order::Look(why));
     }
 
     /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
-    pub fn note_change(&self, database: &Database) {
+    pub fn note_change(&self, database: &Arc<Database>) {
         database.note_change();
-        self.wake_first(database.task.load(Ordering::SeqCst));
+        self.control.send(Order::Changed(database.clone()));
     }
 
-    /// Wakes a task of the first worker.
-    pub fn wake_first(&self, task: TaskId) {
-        if let Some(mailbox) = self.mailboxes.first() {
-            mailbox.send(Message::Wake(task));
+    /// Has a database looked after while it has sessions.
+    pub fn watch_catalog(&self, database: &Arc<Database>) {
+        if database.open() {
+            self.control.send(Order::Watch(database.clone()));
+        }
+    }
+
+    /// Has the log of a database taken in.
+    pub fn follow_log(&self, database: &Arc<Database>, answers: &CachedResults) {
+        if database.follow.want(answers.versions.of_database(&database.name), &answers.versions) {
+            self.positions.follow();
+            // The node monitor may sleep with a round wanted that nobody had a use for.
+            self.control.send(Order::Sample);
+            self.control.send(Order::Follow(database.clone()));
         }
     }
 
@@ -308,7 +310,7 @@ impl Shared {
             self.catalogs.all().iter().for_each(|database| self.note_change(database));
         }
         self.tell_all(|| Message::Refresh);
-        self.nudge_prober();
+        self.nudge_prober(Nudge::Reconfigured);
     }
 
     /// Reads the files again. Blocks: not for a worker's thread.
@@ -323,7 +325,20 @@ impl Shared {
         // Who comes now is refused, and not kept waiting for nobody.
         self.door_copies.lock().clear();
         self.tell_all(|| Message::Stop);
-        self.nudge_prober();
+        self.nudge_prober(Nudge::Stopping);
+    }
+
+    /// What is known for logging in to servers as a user: for a database by another name its entry comes first.
+    ///
+    /// Without a database of clients, for questions of our own, any entry's password of the user serves. For a client it must be the entry's
+    /// through which it came: elsewhere it may have proved nothing, since the servers are to judge it.
+    pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<Secret> {
+        // Not this worker's own configuration, which may be of before a reload that others know of.
+        let config = self.config.load();
+        let of_entry = client_database.and_then(|name| config.databases.get(name)).and_then(|entry| entry.password_of(user));
+        let known = || self.access.secret_for_server(user);
+        let of_any = || config.databases.password_of(user).filter(|_| client_database.is_none());
+        of_entry.cloned().or_else(known).or_else(|| of_any().cloned())
     }
 
     /// Tells all workers.

@@ -1,7 +1,8 @@
 //! Builds what threads share, starts them, and obeys signals until all is over.
 
+use crate::control::mail::Order;
+use crate::control::{http, thread};
 use crate::counted;
-use crate::monitor::http;
 use crate::monitor::log::{Level, Log};
 use crate::monitor::views;
 use crate::process::acceptor::{self, Door, Drain, Made};
@@ -25,6 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use weir_config::{self as config, Config, IoMethod, Problem, Severity};
 use weir_io::buffers::Buffers;
 use weir_io::reactor::Reactor;
@@ -132,10 +134,10 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
             Err(cause) => return Err(cause),
         }
     }
-    let workers = start_workers(&shared, polls, (sockets.doors, sockets.drain), sockets.readers, ring)?;
+    let control = thread::start(&shared, sockets.readers)?;
+    let workers = start_workers(&shared, polls, (sockets.doors, sockets.drain), ring)?;
     made.keep();
-    let closer = signals.handle();
-    let joiner = std::thread::Builder::new().name("joiner".into()).spawn(move || join(workers, &closer))?;
+    let joiner = start_joiner(&shared, workers, control, signals.handle())?;
     warn_of_trust(&shared);
     notify.ready();
     notify.feed_watchdog(&shared);
@@ -209,7 +211,7 @@ fn allow_reloads(shared: &Shared, files: &Files) {
     let _ = shared.reader.set(Box::new(reader));
 }
 
-type Worker0 = std::thread::JoinHandle<std::io::Result<()>>;
+type Worker0 = JoinHandle<std::io::Result<()>>;
 
 /// Whether connections are served by io_uring. Error: the configuration insists on it and the kernel refuses.
 fn uses_ring(shared: &Shared) -> anyhow::Result<bool> {
@@ -233,22 +235,18 @@ fn start_workers(
     shared: &Arc<Shared>,
     polls: Vec<mio::Poll>,
     (doors, drain): (Vec<Door>, Drain),
-    readers: Vec<TcpListener>,
     ring: bool,
 ) -> anyhow::Result<Vec<Worker0>> {
-    let mut doors = Some((doors, readers));
+    let mut doors = Some(doors);
     let mut threads = Vec::new();
     for (id, poll) in polls.into_iter().enumerate() {
-        let (shared, (doors, readers)) = (shared.clone(), doors.take().unwrap_or_default());
+        let (shared, doors) = (shared.clone(), doors.take().unwrap_or_default());
         let thread = std::thread::Builder::new().name(format!("worker {id}")).stack_size(WORKER_STACK_BYTES);
         threads.push(thread.spawn(move || {
             let buffers = Buffers::new(shared.config.load().memory_buffer_bytes);
             let worker = Worker::new(id as u8, shared, Reactor::new(poll, buffers, ring)?, views::view_of);
             for door in doors {
                 worker.reactor.spawn(acceptor::accept(worker.clone(), door, drain));
-            }
-            for reader in readers {
-                worker.reactor.spawn(http::accept(worker.clone(), reader));
             }
             worker.reactor.spawn(timeouts::watch(worker.clone()));
             if id == 0 {
@@ -260,8 +258,24 @@ fn start_workers(
     Ok(threads)
 }
 
-/// Waits for all workers; then lets the main thread go on.
-fn join(workers: Vec<Worker0>, signals: &Handle) -> anyhow::Result<()> {
+/// Waits for all workers, and then for the control thread; lets the main thread go on.
+fn start_joiner(
+    shared: &Arc<Shared>,
+    workers: Vec<Worker0>,
+    control: JoinHandle<()>,
+    signals: Handle,
+) -> std::io::Result<JoinHandle<anyhow::Result<()>>> {
+    let shared = shared.clone();
+    std::thread::Builder::new().name("joiner".into()).spawn(move || {
+        let outcome = join(workers);
+        shared.control.send(Order::End);
+        let ended = control.join();
+        signals.close();
+        if ended.is_err() { Err(anyhow::anyhow!("the control thread panicked")) } else { outcome }
+    })
+}
+
+fn join(workers: Vec<Worker0>) -> anyhow::Result<()> {
     let mut outcome = Ok(());
     for worker in workers {
         match worker.join() {
@@ -270,7 +284,6 @@ fn join(workers: Vec<Worker0>, signals: &Handle) -> anyhow::Result<()> {
             Err(_) => outcome = Err(anyhow::anyhow!("a worker thread panicked")),
         }
     }
-    signals.close();
     outcome
 }
 

@@ -16,6 +16,7 @@
 //!
 //! If anything goes wrong before "ready" the old one goes on as if nothing had been.
 
+use crate::control::mail::Order;
 use crate::monitor::log::Level;
 use crate::process::inherit::Inherited;
 use crate::process::shared::{Message, Shared, Stop};
@@ -153,6 +154,7 @@ fn expect(line: &mut impl BufRead, word: &str) -> anyhow::Result<()> {
 fn close_doors(shared: &Shared) -> anyhow::Result<()> {
     shared.handed_over.store(true, Ordering::Release);
     shared.tell_all(|| Message::CloseDoors);
+    shared.control.send(Order::CloseDoors);
     let began = Instant::now();
     while shared.doors.load(Ordering::Acquire) > 0 {
         ensure!(began.elapsed() < CLOSE_LIMIT, "the doors were not closed in {} s", CLOSE_LIMIT.as_secs());

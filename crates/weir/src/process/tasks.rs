@@ -1,4 +1,4 @@
-//! A worker's life: the tasks it begins, the mail it reads, and its end. The only module that knows all tasks.
+//! A worker's life: the tasks it begins, the mail it reads, and its end. The only module that knows all its tasks.
 
 use crate::client::session_status::Doing;
 use crate::monitor::fault::{Fault, sqlstate};
@@ -8,7 +8,7 @@ use crate::process::worker::Worker;
 use crate::process::{acceptor, housekeeping};
 use crate::server::pool::Pool;
 use crate::server::stores::Stores;
-use crate::server::{cluster, follower, listen_task, sampler, store_conn, survey};
+use crate::server::{listen_task, store_conn};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,11 +36,6 @@ pub fn run(w: &Rc<Worker>) -> io::Result<()> {
             let text = "answers in the store are this Weir's alone: without memqcache_invalidation = wal it is not shared";
             w.shared.log.say(Level::Log, format_args!("{text}"));
         }
-    }
-    if w.id == 0 {
-        let task = w.reactor.spawn(cluster::watch(w.clone()));
-        w.shared.prober.store(task, Ordering::Relaxed);
-        w.reactor.spawn(sampler::watch(w.clone()));
     }
     loop {
         if w.reactor.turn()? {
@@ -138,12 +133,6 @@ fn read_mail(w: &Rc<Worker>) {
                 if w.id == 0 && w.shared.stop_mode() == Stop::Smart {
                     stop_when_paused(w);
                 }
-            }
-            Message::Survey(database) => {
-                w.reactor.spawn(survey::watch(w.clone(), database));
-            }
-            Message::Follow(database) => {
-                w.reactor.spawn(follower::watch(w.clone(), database));
             }
             Message::Kill(victim) => kill(w, &victim),
             Message::Pause => {

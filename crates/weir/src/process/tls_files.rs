@@ -78,23 +78,29 @@ pub struct ClientSide {
 impl ClientSide {
     /// Our side of a session in which we are the client of a host.
     pub fn towards(&self, check: Check, host: &str) -> io::Result<Tls> {
-        let name = match ServerName::try_from(host.to_owned()) {
-            Ok(name) => name,
-            Err(_) if check == Check::HostName => {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate can have that name"));
-            }
-            // Nobody compares it.
-            Err(_) => ServerName::from(IpAddr::from([0, 0, 0, 0])),
-        };
+        let name = server_name(check, host)?;
         Tls::towards(self.config(check), name)
     }
 
-    fn config(&self, check: Check) -> Arc<ClientConfig> {
+    /// What a session's certificate is checked by.
+    pub fn config(&self, check: Check) -> Arc<ClientConfig> {
         match check {
             Check::Nothing => self.unchecked.clone(),
             Check::Authority => self.by_authority.clone(),
             Check::HostName => self.by_host_name.clone(),
         }
+    }
+}
+
+/// A host's name as TLS has it.
+pub fn server_name(check: Check, host: &str) -> io::Result<ServerName<'static>> {
+    match ServerName::try_from(host.to_owned()) {
+        Ok(name) => Ok(name),
+        Err(_) if check == Check::HostName => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "no certificate can have that name"))
+        }
+        // Nobody compares it.
+        Err(_) => Ok(ServerName::from(IpAddr::from([0, 0, 0, 0]))),
     }
 }
 

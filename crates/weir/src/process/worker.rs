@@ -12,7 +12,7 @@ use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::{Counters, Metric};
 use crate::monitor::stats::{Stat, Stats};
 use crate::process::shared::{Mailbox, Message, Shared, Victim, WorkerId};
-use crate::process::supervised::Supervised;
+use crate::process::supervised_tasks::Supervised;
 use crate::server::catalogs::Database;
 use crate::server::loads::Loads;
 use crate::server::name_scopes::Places;
@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use weir_catalog::functions::Books;
 use weir_catalog::rule::Rule;
+use weir_config::Config;
 use weir_config::limits::{self, Limits};
-use weir_config::{Config, SslMode};
 use weir_io::buffers::Buffers;
 use weir_io::reactor::{NO_TASK, Reactor, TaskId};
 use weir_policy::cluster::ClusterView;
@@ -523,37 +523,20 @@ impl Worker {
         self.hubs.borrow_mut().remove(&hub.key);
     }
 
+    /// True if the node with this number is the primary, as far as this worker knows.
+    #[inline]
     pub fn is_primary(&self, node: u16) -> bool {
-        let view = self.view();
-        view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
+        self.view().is_primary(node)
     }
 
     /// The number of the node that is the primary now.
     pub fn primary_node(&self) -> Option<u16> {
-        let view = self.view();
-        view.primary.and_then(|at| view.nodes.get(at)).map(|primary| primary.id)
-    }
-
-    /// True if the primary is at this address.
-    pub fn is_primary_at(&self, address: &Address) -> bool {
-        let view = self.view();
-        let primary = view.primary.and_then(|at| view.nodes.get(at));
-        primary.is_some_and(|node| (node.id, &node.hostname, node.port) == (address.node, &address.hostname, address.port))
+        self.view().primary_id()
     }
 
     /// Where a node of the view is.
     pub fn address_of(&self, node: usize) -> Option<Address> {
-        let view = self.view();
-        let node = view.nodes.get(node)?;
-        let config = self.peek_config();
-        let known = config.nodes.iter().find(|n| n.id == node.id);
-        Some(Address {
-            node: node.id,
-            hostname: node.hostname.clone(),
-            port: node.port,
-            connect_timeout_ms: known.map_or(10_000, |n| n.connect_timeout_ms),
-            ssl_mode: known.map_or(SslMode::Auto, |n| n.ssl_mode),
-        })
+        Address::of(&self.view(), &self.peek_config(), node)
     }
 
     /// Closes a server connection and gives its place to whoever waits.

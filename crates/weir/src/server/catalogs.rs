@@ -1,4 +1,4 @@
-//! The catalogs of the databases in use, shared by all threads: who changes a database says so here, `survey` reads it anew.
+//! The catalogs of the databases in use, shared by all threads: who changes a database says so here, `catalog_watch` reads it anew.
 //!
 //! A catalog is known by its edition, a number never given twice. Edition 0 means that nothing is known, or that something has changed
 //! since: what names anything goes to the primary then. So a statement pays one look at a number, and never waits.
@@ -50,15 +50,11 @@ pub struct Database {
     watched: AtomicBool,
     /// Somebody wants the database without connections.
     wanted_empty: AtomicBool,
-    /// Number of that task, on the first worker.
-    pub task: AtomicU32,
     /// Who logged in last: the server is asked as him.
     user: Mutex<Option<Arc<str>>>,
     pub report: Mutex<Report>,
     /// How far its log was taken in.
     pub follow: Follow,
-    /// Number of the task that does, on the first worker.
-    pub follow_task: AtomicU32,
     /// Its marks, as they were last seen.
     marks: [Mutex<String>; 3],
     /// Of all of them; 0: none was seen.
@@ -108,11 +104,9 @@ impl Database {
             sessions: AtomicU32::new(0),
             watched: AtomicBool::new(false),
             wanted_empty: AtomicBool::new(false),
-            task: AtomicU32::new(weir_io::reactor::NO_TASK),
             user: Mutex::default(),
             report: Mutex::default(),
             follow: Follow::default(),
-            follow_task: AtomicU32::new(weir_io::reactor::NO_TASK),
             marks: Default::default(),
             print: AtomicU64::new(0),
         }
@@ -247,7 +241,6 @@ impl Database {
         self.wanted_empty.store(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
         self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
-        self.task.store(weir_io::reactor::NO_TASK, Ordering::SeqCst);
         self.watched.store(false, Ordering::SeqCst);
     }
 

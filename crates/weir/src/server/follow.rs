@@ -1,4 +1,4 @@
-//! How far the log of a database was taken in, for all threads. Written by the task in `follower` and by `sampler`, on the first worker;
+//! How far the log of a database was taken in, for all threads. Written by `wal_follower` and `node_monitor`, on the control thread;
 //! read whenever an answer may come from memory. Decisions are `weir_cache`'s.
 
 use parking_lot::Mutex;

@@ -2,6 +2,7 @@
 
 use crate::client::flow::Kept;
 use crate::client::listen_hub::Hub;
+use crate::control::mail::Nudge;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
@@ -61,7 +62,7 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
             hub.lose();
             hub.tasks().into_iter().for_each(|task| w.reactor.wake(task));
             w.count(Metric::ListenersLost);
-            w.shared.nudge_prober();
+            w.shared.nudge_prober(Nudge::ConnectionLost);
             let (user, database, _) = &hub.key;
             let text = format_args!(
                 "the listening connection to {node} was lost: {cause}; notifications sent until it is open again are lost"
@@ -85,7 +86,7 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
 async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<Box<ServerConn>> {
     let node = {
         let view = w.view();
-        view.primary.filter(|&at| view.is_up(at)).and_then(|at| view.nodes.get(at)).map(|node| node.id)?
+        view.primary_id()?
     };
     let pool = pools.apart(w, node, Purpose::Listening);
     let gives_up = || hub.is_unused() || w.shared.stop_mode() > Stop::Smart;
@@ -97,7 +98,7 @@ async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<Box<ServerCo
             Some(conn)
         }
         Ok(Err(_)) => {
-            w.shared.nudge_prober();
+            w.shared.nudge_prober(Nudge::LoginFailed);
             None
         }
         Err(fault) => {
@@ -171,9 +172,8 @@ impl<'a> Line<'a> {
         }
         let view = self.w.view();
         let ours = &self.conn.card.address;
-        let primary = view.primary.and_then(|at| view.nodes.get(at));
-        (primary.is_some_and(|node| (node.id, &node.hostname, node.port) != (ours.node, &ours.hostname, ours.port)))
-            .then(|| End::Broken("another server is the primary now".into()))
+        let is_another = view.primary.is_some() && !view.is_primary_at(ours.node, &ours.hostname, ours.port);
+        is_another.then(|| End::Broken("another server is the primary now".into()))
     }
 
     /// Says what is to be listened to from now on, or asks for a sign of life.

@@ -667,16 +667,18 @@ impl Pool {
 
     /// Has every server connection closed: those at rest now, the others when they come back. Those that never do stay.
     pub fn renew(self: &Arc<Pool>, w: &Worker) {
+        self.doom().into_iter().for_each(|conn| w.close_conn(conn));
+    }
+
+    /// Has every server connection closed when it comes back, and gives those at rest, which the caller closes.
+    pub fn doom(&self) -> Idle {
         if !self.is_shared() {
-            return;
+            return Idle::default();
         }
-        let gone = {
-            let mut inner = self.inner.lock();
-            inner.renewals += 1;
-            inner.cards.values().for_each(|card| card.doomed.store(true, Ordering::Relaxed));
-            std::mem::take(&mut inner.idle)
-        };
-        gone.into_iter().for_each(|conn| w.close_conn(conn));
+        let mut inner = self.inner.lock();
+        inner.renewals += 1;
+        inner.cards.values().for_each(|card| card.doomed.store(true, Ordering::Relaxed));
+        std::mem::take(&mut inner.idle)
     }
 
     /// True if a server connection waits to be closed.

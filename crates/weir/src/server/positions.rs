@@ -1,6 +1,6 @@
 //! What all threads know of WAL positions: the rounds in which the primary is asked, and which of them each standby covers.
 //!
-//! Written by the task in `sampler`, read by every read that is routed. Decisions are `policy::causal`'s.
+//! Written by `node_monitor`, read by every read that is routed. Decisions are `policy::causal`'s.
 
 use crate::monitor::metrics::NODES_MAX;
 use parking_lot::Mutex;
@@ -40,10 +40,8 @@ pub struct Positions {
     wanted: AtomicU64,
     /// The round that is wanted is wanted at once.
     is_urgent: AtomicBool,
-    /// The sampler sets no timer: it must be woken.
+    /// The node monitor sets no timer: it must be woken.
     asleep: AtomicBool,
-    /// The sampler's task on the first worker.
-    pub task: AtomicU32,
     waiters: Mutex<Vec<Waiter>>,
     waiting: AtomicU32,
     /// Moves when something has become known.
@@ -81,7 +79,6 @@ impl Default for Positions {
             wanted: AtomicU64::new(1),
             is_urgent: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            task: AtomicU32::new(weir_io::reactor::NO_TASK),
             waiters: Mutex::default(),
             waiting: AtomicU32::new(0),
             published: AtomicU64::new(0),
@@ -132,7 +129,7 @@ impl Positions {
         self.answered_round.load(Ordering::Acquire)
     }
 
-    /// Somebody needs a round. True: the sampler must be woken.
+    /// Somebody needs a round. True: the node monitor must be woken.
     #[inline]
     pub fn want(&self, round: u64) -> bool {
         if self.wanted.load(Ordering::Relaxed) >= round {
@@ -142,7 +139,7 @@ impl Positions {
         self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst)
     }
 
-    /// Somebody needs the next round, and soon. The sampler must be woken.
+    /// Somebody needs the next round, and soon. The node monitor must be woken.
     pub fn hurry(&self) {
         self.wanted.fetch_max(self.next_round(), Ordering::SeqCst);
         self.is_urgent.store(true, Ordering::SeqCst);
@@ -156,7 +153,7 @@ impl Positions {
         self.wanted.load(Ordering::SeqCst)
     }
 
-    /// The sampler will not look by itself any more. False: somebody has come meanwhile.
+    /// The node monitor will not look by itself any more. False: somebody has come meanwhile.
     pub fn fall_asleep(&self, known: u64) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let sleeps = self.wanted() <= known && !self.has_waiters();
@@ -181,10 +178,10 @@ impl Positions {
         is_hopeful_since(self.place(node).behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
     }
 
-    /// What the primary shows of what standbys said.
-    pub fn publish_primary(&self, shows: Shows) {
+    /// What the primary shows of what standbys said. True: it is another round than before.
+    pub fn publish_primary(&self, shows: Shows) -> bool {
         self.primary_behind_since.store(shows.behind_since_ms.map_or(NOT_BEHIND, |since_ms| since_ms + 1), Ordering::Relaxed);
-        self.primary_shows.store(shows.round, Ordering::Release);
+        self.primary_shows.swap(shows.round, Ordering::AcqRel) != shows.round
     }
 
     /// True if the primary shows what standbys had said before this round.
@@ -244,8 +241,8 @@ impl Positions {
         self.place(node).behind_since.store(now_ms + 1, Ordering::Relaxed);
     }
 
-    /// What the board says of a standby.
-    pub fn publish(&self, node: u16, mark: Mark, now_ms: u64) {
+    /// What the board says of a standby. True: it covers other rounds than before.
+    pub fn publish(&self, node: u16, mark: Mark, now_ms: u64) -> bool {
         let place = self.place(node);
         let before = place.behind_since.load(Ordering::Relaxed);
         let behind = match mark.lag {
@@ -256,8 +253,9 @@ impl Positions {
             Lag::Unknown => before,
         };
         place.behind_since.store(behind, Ordering::Relaxed);
-        place.covers.store(mark.covers.primary, Ordering::Release);
-        place.covers_standbys.store(mark.covers.standbys, Ordering::Release);
+        let primary = place.covers.swap(mark.covers.primary, Ordering::AcqRel);
+        let standbys = place.covers_standbys.swap(mark.covers.standbys, Ordering::AcqRel);
+        (Covers { primary, standbys }) != mark.covers
     }
 
     /// Notes a task that waits until more is known: until a standby has replayed more, or was asked after a server connection was opened.
@@ -298,7 +296,7 @@ impl Positions {
         }
     }
 
-    /// From the first who names a node on, standbys without weight are asked too. True: it is the first, and the sampler must be woken.
+    /// From the first who names a node on, standbys without weight are asked too. True: it is the first, and the node monitor must be woken.
     #[inline]
     pub fn wish(&self) -> bool {
         !self.is_wished.load(Ordering::Relaxed) && !self.is_wished.swap(true, Ordering::Relaxed)

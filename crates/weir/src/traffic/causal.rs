@@ -4,7 +4,7 @@
 use crate::client::session::Session;
 use crate::client::session::causal::Causal;
 pub use crate::client::session::causal::SETTING;
-use crate::process::shared::Message;
+use crate::control::mail::Order;
 use crate::process::worker::Worker;
 use crate::server::pool::server_conn::ServerConn;
 use std::time::Instant;
@@ -25,9 +25,7 @@ pub fn heard(s: &mut Session, w: &Worker) {
     }
     let next = positions.next_round();
     let node = conn.card.address.node;
-    let view = w.view();
-    let is_primary = view.primary.is_some_and(|at| view.nodes[at].id == node);
-    if is_primary {
+    if conn.is_to_primary(w) {
         s.reads.causal.seen.heard_primary(next);
         if positions.is_global() {
             positions.tell_primary(next);
@@ -42,7 +40,6 @@ pub fn heard(s: &mut Session, w: &Worker) {
             positions.tell_standby(standby, covers, next);
         }
     }
-    drop(view);
     if positions.want(next) {
         wake_sampler(w);
     }
@@ -241,8 +238,5 @@ impl Replay {
 
 #[cold]
 pub fn wake_sampler(w: &Worker) {
-    let task = w.shared.positions.task.load(std::sync::atomic::Ordering::SeqCst);
-    if let Some(mailbox) = w.shared.mailboxes.first() {
-        mailbox.send(Message::Wake(task));
-    }
+    w.shared.control.send(Order::Sample);
 }

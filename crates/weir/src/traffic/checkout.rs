@@ -6,6 +6,7 @@ use crate::client::session_state;
 use crate::client::session_status::Doing;
 use crate::client::statements::Statement;
 use crate::client::upstream::TakenFor;
+use crate::control::mail::Nudge;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
@@ -212,7 +213,7 @@ fn shown_by(s: &Session, w: &Worker, class: Class, at: NodeIndex, conn: &ServerC
 }
 
 fn is_primary(w: &Worker, conn: &ServerConn) -> bool {
-    is_primary_node(w, conn.card.address.node)
+    conn.is_to_primary(w)
 }
 
 /// A pipeline began on a standby and goes on with what only the primary may do: what was sent is brought to its end here first.
@@ -325,7 +326,7 @@ async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instan
             }
             Leased::Moved => {}
             Leased::Failed(error) => {
-                w.shared.nudge_prober();
+                w.shared.nudge_prober(Nudge::LoginFailed);
                 if class.side != Side::Reader || w.view().primary == Some(at) {
                     // Nothing was sent: who waits until the server lets somebody in, or another is the primary, loses nothing.
                     if error.passes().is_some() {
@@ -437,7 +438,7 @@ async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule)
     if s.client.is_hung_up() || s.entry.farewell.borrow().is_some() {
         return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
     }
-    w.shared.nudge_prober();
+    w.shared.nudge_prober(Nudge::NodeAwaited);
     w.wake_at_new_view();
     w.reactor.wake_at(Instant::now() + Duration::from_millis(250));
     parked().await;
@@ -489,8 +490,7 @@ fn may_serve(w: &Worker, class: Class, node: u16) -> bool {
 }
 
 fn is_primary_node(w: &Worker, node: u16) -> bool {
-    let view = w.view();
-    view.primary.is_some_and(|at| view.nodes[at].id == node)
+    w.is_primary(node)
 }
 
 /// The very server connection a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. Not
@@ -602,7 +602,7 @@ async fn ask_first(w: &Worker, conn: Box<ServerConn>) -> Option<Box<ServerConn>>
     let pool = conn.pool.clone();
     if error.is_silent() {
         w.shared.suspects.suspect(conn.card.address.node);
-        w.shared.nudge_prober();
+        w.shared.nudge_prober(Nudge::ConnectionLost);
         // Those that have rested as long are likely to be as dead: nobody shall wait for each of them in turn.
         let rested_ms = check_after_ms(w).unwrap_or(0);
         for other in pool.retire(|other, _| other.has_rested(w.reactor.now(), rested_ms)) {
@@ -676,7 +676,7 @@ pub async fn open(
             if error.is_silent() {
                 // Others shall not pay the same time before the check of roles has found out.
                 w.shared.suspects.suspect(node);
-                w.shared.nudge_prober();
+                w.shared.nudge_prober(Nudge::LoginFailed);
             }
             if let Some(why) = error.passes() {
                 pool.note_refused(w, why, error.to_string());

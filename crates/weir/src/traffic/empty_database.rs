@@ -43,7 +43,6 @@ fn try_vacate(w: &Worker, database: &str) -> bool {
     // So does what reads the catalog.
     for known in w.shared.catalogs.all().iter().filter(|known| *known.name == *database) {
         known.want_empty();
-        w.shared.wake_first(known.follow_task.load(Ordering::SeqCst));
         w.shared.note_change(known);
     }
     // Another database may have the name soon: neither its greeting nor its functions are those we know.

@@ -499,13 +499,8 @@ fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
 /// The question of an answer that may be stored is about to be sent: a standby must show what the last change of its tables needs.
 fn expect(s: &mut Session, w: &Worker, answers: &CachedResults) {
     let (Some(Server { conn, .. }), Some(capture)) = (&s.server, &mut s.cache.capture) else { return };
-    let node = conn.card.address.node;
-    let is_primary = {
-        let view = w.view();
-        view.primary.is_some_and(|at| view.nodes[at].id == node)
-    };
     let needed = answers.versions.round_needed(&capture.deps);
-    if is_primary || causal::covers(w, conn, needed) {
+    if conn.is_to_primary(w) || causal::covers(w, conn, needed) {
         capture.since = Some(w.reactor.now());
     } else {
         causal::verify(w, conn);

@@ -8,6 +8,7 @@
 use crate::client::session::read_retry::{AGAIN_MAX, Group, Net, Refused, State};
 use crate::client::session::{Fate, IDLE, LazyBegin, Session, Skip};
 use crate::client::statements::Statement;
+use crate::control::mail::Nudge;
 use crate::monitor::log::Level;
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
@@ -232,7 +233,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look 
     let is_ready = rest.len() == ready_bytes && rest[0] == back::READY && rest[HEADER_BYTES] == IDLE;
     let stays = is_alone && is_ready && s.upstream().is_some_and(|up| up.left.due.is_empty() && !up.left.must_clean);
     if note_error(s, w, at, header) {
-        w.shared.nudge_prober();
+        w.shared.nudge_prober(Nudge::StatementRefused);
     }
     if let Some(conn) = again(s, w, (verdict != Verdict::Lost).then_some(refused)) {
         if stays {
@@ -304,7 +305,7 @@ pub fn on_refused_ahead(s: &mut Session, w: &Worker, header: Header, is_lost: bo
         return false;
     }
     note_error(s, w, 0, header);
-    w.shared.nudge_prober();
+    w.shared.nudge_prober(Nudge::StatementRefused);
     if let Some(conn) = again(s, w, (!is_lost).then_some(Refused::Passing)) {
         w.count(Metric::ConnsLost);
         w.close_conn(conn);

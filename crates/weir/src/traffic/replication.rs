@@ -6,6 +6,7 @@
 
 use crate::client::flow::Kept;
 use crate::client::session_status::Doing;
+use crate::control::mail::Nudge;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
@@ -43,7 +44,7 @@ pub async fn open(
     let wait = Wait { since: w.reactor.now(), patience: Patience::ToldAtOnce };
     let opened = checkout::lease_conn(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(Fault::as_fatal)?;
     if opened.is_err() {
-        w.shared.nudge_prober();
+        w.shared.nudge_prober(Nudge::LoginFailed);
     }
     Ok(opened)
 }
@@ -68,7 +69,7 @@ async fn primary(w: &Worker, client: &Socket, limit_ms: u64) -> Result<u16, Faul
         if client.is_closed() {
             return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "the client went away while it waited for a primary server"));
         }
-        w.shared.nudge_prober();
+        w.shared.nudge_prober(Nudge::NodeAwaited);
         w.wake_at_new_view();
         w.reactor.wake_at(Instant::now() + LOOK_PERIOD);
         parked().await;
@@ -211,7 +212,7 @@ impl Stream<'_> {
         match end {
             End::Client => {}
             End::Server(cause) => {
-                w.shared.nudge_prober();
+                w.shared.nudge_prober(Nudge::ConnectionLost);
                 w.log_conn(&self.conn.card.address, format_args!("of replication client {} ended: {cause}", card.pid));
             }
             End::Dismissed(fault) => {

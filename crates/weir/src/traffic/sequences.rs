@@ -58,7 +58,7 @@ fn note(s: &mut Session, w: &Worker, statement: &Statement) {
         return;
     }
     if let Some(Server { conn, .. }) = &mut s.server
-        && w.is_primary(conn.card.address.node)
+        && conn.is_to_primary(w)
     {
         let (draws, drawn) = conn.draws.draw(s.state.drawn);
         (conn.draws, s.state.drawn) = (draws, Some(drawn));
@@ -131,7 +131,7 @@ fn is_pinned(s: &Session) -> bool {
 /// Before a statement of its session is sent. `None`: not to the primary. A standby gives out no values.
 #[inline]
 fn facts(s: &Session, w: &Worker, statement: &Statement) -> Option<Facts> {
-    let conn = s.conn().filter(|conn| w.is_primary(conn.card.address.node))?;
+    let conn = s.conn().filter(|conn| conn.is_to_primary(w))?;
     let is_asked = || {
         let may_be_unknown = statement.recalls == Recalls::Unread || s.state.effects.redefines;
         may_be_unknown || s.pools.known.recalls() || is_pinned(s)

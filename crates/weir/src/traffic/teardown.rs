@@ -3,6 +3,7 @@
 use crate::client::session::{Fate, IDLE, LazyBegin, Presence, Server, Session};
 use crate::client::session_state;
 use crate::client::upstream::left::Telling;
+use crate::control::mail::Nudge;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
@@ -116,7 +117,7 @@ pub fn conn_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fau
     let address = conn.card.address.clone();
     let cause = if conn.card.given_up.load(Ordering::Relaxed) { "the server does not answer any more" } else { cause };
     w.log_conn(&address, format_args!("lost: {cause}"));
-    w.shared.nudge_prober();
+    w.shared.nudge_prober(Nudge::ConnectionLost);
     let was_on_standby = s.is_on_standby();
     if w.shared.stop_mode() < Stop::Fast && read_retry::on_loss(s, w) {
         if !was_on_standby {

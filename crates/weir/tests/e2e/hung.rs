@@ -75,6 +75,7 @@ fn reads_under_way_on_a_standby_that_hangs_run_again_elsewhere_once_it_is_given_
 }
 
 fn check_hang(what: &str, standby: &Server, proxy: &Proxy) {
+    wait_until("nothing of the check before to run there", || standby.value(SLEEPERS).unwrap() == "0");
     let mut clients: Vec<Raw> = (0..16).map(|_| client(proxy)).collect();
     clients.iter_mut().for_each(|client| client.send(&wire::query("select 7 from pg_sleep(2.5)")));
     wait_until("reads to run on the standby", || standby.value(SLEEPERS).unwrap() != "0");

@@ -29,6 +29,7 @@ mod changed;
 mod choice;
 mod commands;
 mod console;
+mod control;
 mod copy;
 mod databases;
 mod drivers;

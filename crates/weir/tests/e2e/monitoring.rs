@@ -29,7 +29,7 @@ fn ask(port: u16, request: &str) -> String {
 
 /// Status and body of a GET.
 fn get(port: u16, path: &str) -> (u16, String) {
-    let answer = ask(port, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"));
+    let answer = ask(port, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nConnection: close\r\n\r\n"));
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head ends with an empty line");
     let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");
     assert_eq!(length.parse::<usize>().unwrap(), body.len());
@@ -238,12 +238,12 @@ fn what_is_asked_otherwise_gets_its_status() {
     assert_eq!(get(port, "/readyz?verbose"), (200, "ok\n".into()));
     assert_eq!(get(port, "/").0, 200);
     assert_eq!(get(port, "/nothing").0, 404);
-    let head = ask(port, "HEAD /metrics HTTP/1.1\r\n\r\n");
+    let head = ask(port, "HEAD /metrics HTTP/1.1\r\nConnection: close\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
     for (request, status) in [
-        ("POST /metrics HTTP/1.1\r\n\r\n".to_string(), "405"),
+        ("POST /metrics HTTP/1.1\r\nConnection: close\r\n\r\n".to_string(), "405"),
         ("nonsense\r\n\r\n".to_string(), "400"),
-        ("\n\n".to_string(), "400"),
+        ("GET /metrics HTTP/2\r\n\r\n".to_string(), "400"),
     ] {
         let answer = ask(port, &request);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
@@ -259,6 +259,48 @@ fn what_is_asked_otherwise_gets_its_status() {
     let _ = stream.read_to_end(&mut answer);
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431 "), "{}", answer.escape_ascii());
     assert_eq!(get(port, "/healthz").0, 200);
+    drop(proxy);
+}
+
+/// Reads one answer with a body, and leaves what comes behind it.
+fn read_answer(stream: &mut TcpStream) -> (String, String) {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");
+    let mut body = vec![0; length.parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+#[test]
+fn a_connection_is_kept_for_more_requests_and_ends_with_a_bad_one() {
+    let ground = Ground::new();
+    let (port, lines) = metrics_port();
+    let proxy = ground.primary_proxy(&lines);
+    let mut stream = TcpStream::connect(("127.0.0.1", port.number())).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    for path in ["/healthz", "/readyz", "/nothing", "/healthz"] {
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        let (head, body) = read_answer(&mut stream);
+        assert_eq!(body == "ok\n", path != "/nothing", "{path}: {head}{body}");
+    }
+    // Both at once: answers come in the order of their questions.
+    stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(read_answer(&mut stream).1, "ok\n");
+    Samples::read(&read_answer(&mut stream).1);
+    stream.write_all(b"POST /healthz HTTP/1.1\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let (head, body) = read_answer(&mut stream);
+    assert!(head.starts_with("HTTP/1.1 405 ") && head.contains("Allow: GET"), "{head}");
+    assert_eq!(body, "only GET and HEAD\n");
+    stream.write_all(b"nonsense\r\n\r\n").unwrap();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.starts_with("HTTP/1.1 400 "), "{rest}");
+    assert_eq!(get(port.number(), "/healthz").0, 200, "others are served");
     drop(proxy);
 }
 
@@ -279,7 +321,7 @@ fn readers_who_dawdle_hold_nobody_up_for_long() {
     wait_until("a place to be free", || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let mut answer = String::new();
-        stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").is_ok()
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n").is_ok()
             && stream.read_to_string(&mut answer).is_ok()
             && answer.contains("200 OK")
     });

@@ -8,6 +8,7 @@ use crate::client::access::{Access, AccessFiles};
 use crate::client::directory::Outcome;
 use crate::client::inquiry::{self, InquiryError};
 use crate::client::key_derivation::{self, Unanswered};
+use crate::control::mail::Nudge;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
@@ -478,7 +479,7 @@ impl Door<'_> {
                     return Err(self.wrong_password(caller.user));
                 }
                 Err(error) if error.is_unreachable() => {
-                    self.w.shared.nudge_prober();
+                    self.w.shared.nudge_prober(Nudge::LoginFailed);
                     fault = error.fault().as_fatal();
                 }
                 Err(error) => return Err(error.fault().as_fatal()),

@@ -41,16 +41,8 @@ impl Worker {
         }
     }
 
-    /// What is known for logging in to servers as a user: for a database by another name its entry comes first.
-    ///
-    /// Without a database of clients, for questions of our own, any entry's password of the user serves. For a client it must be the entry's
-    /// through which it came: elsewhere it may have proved nothing, since the servers are to judge it.
+    /// See `Shared::secret_for_server`.
     pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<Secret> {
-        // Not this worker's own configuration, which may be of before a reload that others know of.
-        let config = self.shared.config.load();
-        let of_entry = client_database.and_then(|name| config.databases.get(name)).and_then(|entry| entry.password_of(user));
-        let known = || self.shared.access.secret_for_server(user);
-        let of_any = || config.databases.password_of(user).filter(|_| client_database.is_none());
-        of_entry.cloned().or_else(known).or_else(|| of_any().cloned())
+        self.shared.secret_for_server(user, client_database)
     }
 }

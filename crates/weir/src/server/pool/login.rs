@@ -1,6 +1,6 @@
 //! Weir logs in to a server.
 
-use crate::client::key_derivation;
+use crate::client::key_derivation::{self, Unanswered};
 use crate::process::tls_files::certificate::end_point;
 use crate::process::worker::Worker;
 use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
@@ -9,7 +9,7 @@ use weir_config::passwd::{Asked, Secret};
 use weir_wire::back::{self as server, Auth};
 use weir_wire::frame::{back, front};
 use weir_wire::md5::Md5Secret;
-use weir_wire::scram::{Binding, Client, ClientSecret, MECHANISM, MECHANISM_PLUS, Nonce};
+use weir_wire::scram::{Binding, Challenge, Client, ClientSecret, MECHANISM, MECHANISM_PLUS, Nonce, SaltedKeys};
 use weir_wire::startup::Version;
 use weir_wire::write;
 use zeroize::Zeroizing;
@@ -49,46 +49,113 @@ pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
     }
 }
 
-/// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
-pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Login<'_>) -> Result<Greeting, OpenError> {
-    let mut out = Vec::with_capacity(256);
-    let who = [("user", login.user), ("database", login.database)];
-    write::startup(&mut out, Version::V3_2, who.into_iter().chain(login.parameters.iter().copied()));
-    talk.send(w, address, &out).await?;
-    let (reported, notices) = (Vec::new(), Notices::default());
-    let mut greeting = Greeting { pid: 0, key: Vec::new(), reported, notices, protocol: Version::V3_2, was_asked: false };
-    let mut proof = Proof { w, address, login, scram: None, is_bound: false, is_proved: false };
-    loop {
-        let (tag, body) = talk.next(w, address).await?;
+/// The connection that a login goes over, as far as its proof hangs on it.
+#[derive(Clone, Debug, Default)]
+pub struct Channel {
+    pub is_encrypted: bool,
+    /// What a proof can be bound to: a hash of the server's certificate.
+    pub end_point: Option<Vec<u8>>,
+}
+
+/// The next thing to do in a login.
+pub enum Step {
+    /// The next message must come.
+    Wait,
+    Send(Zeroizing<Vec<u8>>),
+    /// Keys must be derived from a password, which takes long; they go to `Handshake::derived`.
+    Derive(Zeroizing<Vec<u8>>, Challenge),
+    /// Logged in.
+    Done,
+}
+
+/// One login, without its socket: messages of the server in, answers out.
+pub struct Handshake<'a> {
+    proof: Proof<'a>,
+    greeting: Greeting,
+    /// What the server said when it asked for a proof by keys that must be derived.
+    challenged: Vec<u8>,
+}
+
+impl<'a> Handshake<'a> {
+    /// Begins a login. The bytes are to be sent first.
+    pub fn begin(address: &'a Address, login: &'a Login<'a>, wish: ChannelBinding, channel: Channel) -> (Handshake<'a>, Vec<u8>) {
+        let mut out = Vec::with_capacity(256);
+        let who = [("user", login.user), ("database", login.database)];
+        write::startup(&mut out, Version::V3_2, who.into_iter().chain(login.parameters.iter().copied()));
+        let (reported, notices) = (Vec::new(), Notices::default());
+        let greeting = Greeting { pid: 0, key: Vec::new(), reported, notices, protocol: Version::V3_2, was_asked: false };
+        let proof = Proof { address, login, wish, channel, scram: None, is_bound: false, is_proved: false };
+        (Handshake { proof, greeting, challenged: Vec::new() }, out)
+    }
+
+    /// Takes in a message of the server. `random` is used once at most.
+    pub fn on_message(&mut self, tag: u8, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<Step, OpenError> {
+        let (address, greeting) = (self.proof.address, &mut self.greeting);
         match tag {
             back::AUTHENTICATION => {
-                let answer = proof.answer(talk, &body).await?;
-                if !answer.is_empty() {
-                    greeting.was_asked = true;
-                    talk.send(w, address, &answer).await?;
+                let step = self.proof.answer(body, random)?;
+                greeting.was_asked |= !matches!(step, Step::Wait);
+                if let (Step::Derive(..), Some(Auth::SaslContinue(message))) = (&step, server::read_auth(body)) {
+                    self.challenged = message.to_vec();
                 }
+                return Ok(step);
             }
             back::NEGOTIATE_VERSION => {
                 let newest = body.first_chunk::<4>().map_or(Version::V3_0, |word| Version(u32::from_be_bytes(*word)));
                 greeting.protocol = newest;
             }
             back::BACKEND_KEY_DATA => {
-                if let Some((pid, key)) = server::read_key(&body) {
+                if let Some((pid, key)) = server::read_key(body) {
                     greeting.pid = pid;
                     greeting.key = key.to_vec();
                 }
             }
             back::PARAMETER_STATUS => {
-                if let Some((name, value)) = server::read_parameter(&body) {
+                if let Some((name, value)) = server::read_parameter(body) {
                     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                     greeting.reported.push((text(name), text(value)));
                 }
             }
-            back::ERROR => return Err(refused(address, &body)),
-            back::NOTICE if greeting.key.is_empty() => keep_notice(&mut greeting.notices.early, &body),
-            back::NOTICE => keep_notice(&mut greeting.notices.late, &body),
-            back::READY => return Ok(greeting),
+            back::ERROR => return Err(refused(address, body)),
+            back::NOTICE if greeting.key.is_empty() => keep_notice(&mut greeting.notices.early, body),
+            back::NOTICE => keep_notice(&mut greeting.notices.late, body),
+            back::READY => return Ok(Step::Done),
             other => return Err(protocol(address, format!("unexpected message \"{}\" during login", other.escape_ascii()))),
+        }
+        Ok(Step::Wait)
+    }
+
+    /// Takes in the keys that `Step::Derive` asked for, and gives the bytes to be sent.
+    pub fn derived(&mut self, keys: Result<SaltedKeys, Unanswered>) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+        let user = self.proof.login.user;
+        let keys = keys.map_err(|error| self.proof.cannot(format!("no keys of the password of \"{user}\": {error}")))?;
+        let challenged = std::mem::take(&mut self.challenged);
+        self.proof.prove(&challenged, Some(keys))
+    }
+
+    /// What the server said, once it is done.
+    pub fn finish(self) -> Greeting {
+        self.greeting
+    }
+}
+
+/// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
+pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Login<'_>) -> Result<Greeting, OpenError> {
+    let end_point = talk.socket.look_at_tls(|tls| tls.peer_certificate().and_then(end_point)).flatten();
+    let channel = Channel { is_encrypted: talk.socket.is_encrypted(), end_point };
+    let wish = w.peek_config().tls.binding;
+    let (mut handshake, first) = Handshake::begin(address, login, wish, channel);
+    talk.send(w, address, &first).await?;
+    loop {
+        let (tag, body) = talk.next(w, address).await?;
+        match handshake.on_message(tag, &body, || w.random())? {
+            Step::Wait => {}
+            Step::Send(answer) => talk.send(w, address, &answer).await?,
+            Step::Derive(password, challenge) => {
+                let keys = key_derivation::keys(w, &password, challenge, Some(talk.deadline())).await;
+                talk.send(w, address, &handshake.derived(keys)?).await?;
+            }
+            Step::Done => return Ok(handshake.finish()),
         }
     }
 }
@@ -113,9 +180,11 @@ pub fn protocol(address: &Address, what: impl Into<String>) -> OpenError {
 
 /// Our side of the proof a server asks for.
 struct Proof<'a> {
-    w: &'a Worker,
     address: &'a Address,
     login: &'a Login<'a>,
+    /// The operator's wish for the proof to be bound to the server's certificate.
+    wish: ChannelBinding,
+    channel: Channel,
     scram: Option<Client>,
     /// What is proved is bound to the server's certificate.
     is_bound: bool,
@@ -124,8 +193,8 @@ struct Proof<'a> {
 }
 
 impl Proof<'_> {
-    /// The answer to an authentication request; empty when none is due.
-    async fn answer(&mut self, talk: &Talk, body: &[u8]) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+    /// What an authentication request asks for.
+    fn answer(&mut self, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<Step, OpenError> {
         // Large enough not to move: it may hold a password.
         let mut out = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES));
         let request = server::read_auth(body).ok_or_else(|| self.protocol("malformed authentication request"))?;
@@ -133,7 +202,7 @@ impl Proof<'_> {
         match request {
             // A server that asked for SCRAM and leaves it before its end does not know the keys.
             Auth::Ok if self.scram.is_some() && !self.is_proved => return Err(self.protocol("SCRAM ended before its end")),
-            Auth::Ok => {}
+            Auth::Ok => return Ok(Step::Wait),
             Auth::Cleartext => {
                 if let Secret::Plain(password) = self.secret(Asked::Cleartext, "a password")? {
                     write::message(&mut out, front::PASSWORD, |out| write::cstr(out, password));
@@ -148,13 +217,13 @@ impl Proof<'_> {
                 write::message(&mut out, front::PASSWORD, |out| write::cstr(out, &secret.response(salt)));
             }
             Auth::Sasl(mechanisms) => {
-                let (mechanism, binding) = self.mechanism(talk, &mechanisms)?;
+                let (mechanism, binding) = self.mechanism(&mechanisms)?;
                 let secret = match self.secret(Asked::Scram, "scram-sha-256")? {
                     Secret::Plain(password) => ClientSecret::Password(password.clone()),
                     Secret::Keys(_, keys) => ClientSecret::Keys(keys.clone()),
                     Secret::Md5(_) | Secret::Scram(_) => return Err(self.protocol("no password")),
                 };
-                let nonce = Nonce::from_random(&self.w.random());
+                let nonce = Nonce::from_random(&random());
                 let (client, first) = Client::new(secret, &nonce, binding);
                 self.scram = Some(client);
                 write::message(&mut out, front::PASSWORD, |out| {
@@ -164,33 +233,37 @@ impl Proof<'_> {
                 });
             }
             Auth::SaslContinue(message) => {
-                let last = self.prove(talk, message).await?;
-                write::message(&mut out, front::PASSWORD, |out| out.extend(last));
+                if let Secret::Plain(password) = self.secret(Asked::Scram, "scram-sha-256")? {
+                    let client = self.scram.as_ref().ok_or_else(|| self.protocol("SASL out of order"))?;
+                    let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
+                    return Ok(Step::Derive(password.clone(), challenge));
+                }
+                out = self.prove(message, None)?;
             }
             Auth::SaslFinal(message) => {
                 let client = self.scram.as_mut().ok_or_else(|| protocol(self.address, "SASL out of order"))?;
                 client.on_server_final(message).map_err(|e| protocol(self.address, e.to_string()))?;
                 self.is_proved = true;
+                return Ok(Step::Wait);
             }
             Auth::Other(code) => {
                 let reason = format!("the server asks for authentication method {code}, which is not supported");
                 return Err(self.cannot(reason));
             }
         }
-        Ok(out)
+        Ok(Step::Send(out))
     }
 
     /// Chooses among what the server offers, and binds it to the server's certificate where that can be had.
     /// Source: `pg_SASL_init` in PostgreSQL's fe-auth.c.
-    fn mechanism(&mut self, talk: &Talk, offered: &[&[u8]]) -> Result<(&'static str, Binding), OpenError> {
+    fn mechanism(&mut self, offered: &[&[u8]]) -> Result<(&'static str, Binding), OpenError> {
         let has = |name: &str| offered.contains(&name.as_bytes());
-        let wish = self.w.peek_config().tls.binding;
-        if has(MECHANISM_PLUS) && !talk.socket.is_encrypted() {
+        let wish = self.wish;
+        if has(MECHANISM_PLUS) && !self.channel.is_encrypted {
             // Only somebody between could have passed that on.
             return Err(self.protocol("the server offered SCRAM-SHA-256-PLUS over a connection without TLS"));
         }
-        let hash = talk.socket.look_at_tls(|tls| tls.peer_certificate().and_then(end_point)).flatten();
-        match hash.filter(|_| wish != ChannelBinding::Disable) {
+        match self.channel.end_point.clone().filter(|_| wish != ChannelBinding::Disable) {
             Some(hash) if has(MECHANISM_PLUS) => {
                 self.is_bound = true;
                 Ok((MECHANISM_PLUS, Binding::EndPoint(hash)))
@@ -212,35 +285,33 @@ impl Proof<'_> {
             Auth::Ok => self.is_bound && self.is_proved,
             Auth::Cleartext | Auth::Md5 { .. } | Auth::Other(_) => false,
         };
-        if !is_right && self.w.peek_config().tls.binding == ChannelBinding::Require {
+        if !is_right && self.wish == ChannelBinding::Require {
             let reason = "backend_channel_binding = require, and the server asks for another login than SCRAM-SHA-256-PLUS";
             return Err(self.cannot(reason.into()));
         }
         Ok(())
     }
 
-    /// Answers a SCRAM challenge. A password's keys are known, or derived on another thread.
-    async fn prove(&mut self, talk: &Talk, message: &[u8]) -> Result<Vec<u8>, OpenError> {
+    /// Answers a SCRAM challenge, with the keys of the password if they had to be derived.
+    fn prove(&mut self, message: &[u8], derived: Option<SaltedKeys>) -> Result<Zeroizing<Vec<u8>>, OpenError> {
         let mut client = self.scram.take().ok_or_else(|| self.protocol("SASL out of order"))?;
         let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
-        match self.secret(Asked::Scram, "scram-sha-256")? {
-            Secret::Plain(password) => {
-                let keys = key_derivation::keys(self.w, password, challenge, Some(talk.deadline())).await;
-                client
-                    .use_keys(keys.map_err(|e| self.cannot(format!("no keys of the password of \"{}\": {e}", self.login.user)))?);
-            }
+        match (self.secret(Asked::Scram, "scram-sha-256")?, derived) {
+            (Secret::Plain(_), Some(keys)) => client.use_keys(keys),
             // Keys are those of one salt. To prove anything with them under another one would only look like a wrong password.
-            Secret::Keys(known, _) if *known != challenge => {
+            (Secret::Keys(known, _), _) if *known != challenge => {
                 let user = self.login.user;
                 let reason =
                     format!("the server has another scram verifier for user \"{user}\" than the one the client proved itself by");
                 return Err(self.cannot(reason));
             }
-            Secret::Keys(..) | Secret::Md5(_) | Secret::Scram(_) => {}
+            (Secret::Plain(_) | Secret::Keys(..) | Secret::Md5(_) | Secret::Scram(_), _) => {}
         }
         let last = client.on_server_first(message).map_err(|e| self.protocol(e.to_string()))?;
         self.scram = Some(client);
-        Ok(last)
+        let mut out = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES));
+        write::message(&mut out, front::PASSWORD, |out| out.extend(last));
+        Ok(out)
     }
 
     /// What we have for this kind of question.

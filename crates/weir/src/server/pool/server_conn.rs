@@ -17,10 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::passwd::Secret;
-use weir_config::{SslMode, TcpConfig};
+use weir_config::{Config, SslMode, TcpConfig};
 use weir_io::socket::{Breaker, Socket, TcpOptions};
 use weir_io::tls::explain;
 use weir_policy::by_sql::BySql;
+use weir_policy::cluster::ClusterView;
 use weir_policy::pool::Refused;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
@@ -39,7 +40,7 @@ const FRESH_DRAWS: Duration = Duration::from_secs(1);
 const RESET_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest message read outside of a session's relay: login, reset, probes.
-const MESSAGE_BYTES_MAX: usize = 1 << 20;
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// What a server is called and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,21 @@ pub struct Address {
     pub port: u16,
     pub connect_timeout_ms: u64,
     pub ssl_mode: SslMode,
+}
+
+impl Address {
+    /// Where a node of the view is, by its place.
+    pub fn of(view: &ClusterView, config: &Config, at: usize) -> Option<Address> {
+        let node = view.nodes.get(at)?;
+        let known = config.nodes.iter().find(|known| known.id == node.id);
+        Some(Address {
+            node: node.id,
+            hostname: node.hostname.clone(),
+            port: node.port,
+            connect_timeout_ms: known.map_or(10_000, |known| known.connect_timeout_ms),
+            ssl_mode: known.map_or(SslMode::Auto, |known| known.ssl_mode),
+        })
+    }
 }
 
 impl std::fmt::Display for Address {
@@ -66,6 +82,8 @@ pub struct ConnStatus {
     /// Key for CancelRequest.
     pub key: Box<[u8]>,
     pub opened_at: SystemTime,
+    /// The generation of the cluster's view under which it was opened.
+    pub generation: u64,
     /// The session that uses it; 0: at rest.
     pub session: AtomicU32,
     /// Sessions that used it.
@@ -232,6 +250,12 @@ pub struct Login<'a> {
 pub const UTF8: &str = "UTF8";
 
 impl ServerConn {
+    /// True if it leads to the primary, as far as the worker knows. The one place where that is asked of a connection.
+    #[inline]
+    pub fn is_to_primary(&self, w: &Worker) -> bool {
+        w.is_primary(self.card.address.node)
+    }
+
     /// Milliseconds since it was opened, and since its last use.
     pub fn ages_ms(&self, now: Instant) -> (u64, u64) {
         let ms = |since: Instant| now.saturating_duration_since(since).as_millis() as u64;
@@ -321,6 +345,8 @@ pub async fn open(
     let deadline = Instant::now()
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let renewals = pool.renewals();
+    // Of before it: whatever changes meanwhile is newer than the connection.
+    let generation = w.view().generation;
     let (mut talk, mut greeting) = Talk::enter(w, address, login, deadline).await?;
     if !first.is_empty() {
         if let Err(error) = talk.query(w, address, first).await {
@@ -336,6 +362,7 @@ pub async fn open(
         pid: greeting.pid,
         key: greeting.key.into(),
         opened_at: SystemTime::now(),
+        generation,
         session: AtomicU32::new(0),
         uses: AtomicU64::new(0),
         kept: AtomicU8::new(0),
@@ -532,10 +559,7 @@ impl Talk {
                 Ok((talk, greeting))
             };
             match entered.await {
-                // Only what another kind of connection could change.
-                Err(OpenError::Refused { sqlstate, .. })
-                    if sqlstate == sqlstate::INVALID_AUTHORIZATION && attempts.peek().is_some() => {}
-                Err(OpenError::Tls { .. }) if attempts.peek().is_some() => {}
+                Err(error) if attempts.peek().is_some() && is_worth_another(&error) => {}
                 outcome => return outcome,
             }
         }
@@ -609,7 +633,22 @@ impl Talk {
     }
 }
 
-fn tcp_options(tcp: &TcpConfig) -> TcpOptions {
+/// True if another kind of connection, encrypted or not, could change the outcome.
+pub fn is_worth_another(error: &OpenError) -> bool {
+    match error {
+        OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::INVALID_AUTHORIZATION,
+        OpenError::Tls { .. } => true,
+        OpenError::Connect { .. }
+        | OpenError::Broke { .. }
+        | OpenError::Secret { .. }
+        | OpenError::Held { .. }
+        | OpenError::Gone { .. }
+        | OpenError::Protocol { .. } => false,
+    }
+}
+
+/// The same in the words of `weir_io`.
+pub fn tcp_options(tcp: &TcpConfig) -> TcpOptions {
     let TcpConfig { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms } = *tcp;
     TcpOptions { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms }
 }

@@ -4,13 +4,12 @@
 
 use crate::client::session::Session;
 use crate::client::session::query_cache::Wait;
+use crate::control::mail::Order;
 use crate::monitor::metrics::Metric;
 use crate::process::worker::Worker;
 use crate::server::cached_results::CachedResults;
 use crate::server::catalogs::Database;
-use crate::server::follower;
 use crate::traffic::causal;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Time for a slot to go that is in the way of a statement.
@@ -78,7 +77,7 @@ pub fn must_wait(s: &mut Session, w: &Worker) -> bool {
 /// An answer of the session's database would be kept: from now on its log is followed, if it is to be. To be called before versions are noted.
 pub fn follow(s: &Session, w: &Worker, answers: &CachedResults) {
     if w.peek_config().cache.follows_wal && !s.pools.known.follow.is_watched() {
-        follower::begin(w, &s.pools.known, answers);
+        w.shared.follow_log(&s.pools.known, answers);
     }
 }
 
@@ -106,7 +105,7 @@ pub fn must_let_go(s: &mut Session, w: &Worker, databases: &[String]) -> bool {
         // Who left just now may not be noticed yet.
         if !w.shared.seats.has_clients_of(&known.name) {
             known.follow.leave();
-            w.shared.wake_first(known.follow_task.load(Ordering::SeqCst));
+            w.shared.control.send(Order::Changed(known.clone()));
         }
     }
     if !is_followed || is_over {

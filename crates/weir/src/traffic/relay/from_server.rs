@@ -7,6 +7,7 @@ use crate::client::session_status::Doing;
 use crate::client::upstream::Upstream;
 use crate::client::upstream::changes::Claim;
 use crate::client::upstream::left::Telling;
+use crate::control::mail::Nudge;
 use crate::monitor::fault::Fault;
 use crate::monitor::stats::Stat;
 use crate::process::worker::Worker;
@@ -283,7 +284,7 @@ fn note_report(w: &Worker, node: Option<u16>, report: &Report<'_>) {
     w.counters().count_error(report.sqlstate);
     if report.sqlstate == b"25006" {
         // Someone else may be the primary by now.
-        w.shared.nudge_prober();
+        w.shared.nudge_prober(Nudge::StatementRefused);
     }
     if let Some(node) = node {
         w.counters().count_severity(node, report.severity);

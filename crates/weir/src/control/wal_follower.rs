@@ -1,26 +1,23 @@
 //! Takes in the log of a database from the primary by logical replication, so that writes past us make answers untrue too.
 //!
-//! One task of the first worker for each database whose answers somebody wants to keep, with one connection and one slot, which is
+//! One task for each database whose answers somebody wants to keep, with one connection and one slot, which is
 //! temporary: it goes with the connection, and keeps nothing back on the primary after it. What arrives is taken in at once and kept
 //! nowhere, so that there is nothing that could fill up. Decisions are `weir_cache`'s (`Follower`), what is known lies in `follow`.
 
+use crate::control::conn::{Conn, read_row};
+use crate::control::context::{Bell, Control, Subject};
 use crate::monitor::fault::sqlstate;
 use crate::monitor::log::{Level, Who};
 use crate::monitor::metrics::Metric;
-use crate::process::shared::{Message, Stop};
-use crate::process::worker::Worker;
-use crate::server::cached_results::CachedResults;
+use crate::process::shared::Stop;
 use crate::server::catalogs::Database;
 use crate::server::pool::login::{Greeting, protocol, refused};
-use crate::server::pool::server_conn::{Address, Login, OpenError, Talk, cancel_process};
-use crate::traffic::causal;
+use crate::server::pool::server_conn::{Address, Login, OpenError};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_cache::{FollowError, History, Slot};
-use weir_io::reactor::parked;
 use weir_policy::causal::read_position;
 use weir_wire::frame::{WireError, back, front};
 use weir_wire::stream::{COPY_BOTH, Change, Piece, Plugin, Stream, Table, read_change, status};
@@ -83,61 +80,48 @@ enum FollowerError {
     Unwanted,
 }
 
-/// Has a database followed; the first worker does it.
-pub fn begin(w: &Worker, database: &Arc<Database>, answers: &CachedResults) {
-    if database.follow.want(answers.versions.of_database(&database.name), &answers.versions)
-        && let Some(mailbox) = w.shared.mailboxes.first()
-    {
-        w.shared.positions.follow();
-        // It may sleep with a round wanted that nobody had a use for.
-        causal::wake_sampler(w);
-        mailbox.send(Message::Follow(database.clone()));
-    }
-}
-
 /// Closes the books when the task ends, however it ends.
 struct Duty {
-    w: Rc<Worker>,
+    c: Rc<Control>,
     database: Arc<Database>,
 }
 
 impl Drop for Duty {
     fn drop(&mut self) {
-        self.database.follow_task.store(weir_io::reactor::NO_TASK, Ordering::SeqCst);
-        self.database.follow.close(self.w.shared.positions.next_round());
+        self.database.follow.close(self.c.shared.positions.next_round());
     }
 }
 
-/// Follows one database until it has had no sessions for a while. Runs as a task of its own.
-pub async fn watch(w: Rc<Worker>, database: Arc<Database>) {
-    let _duty = Duty { w: w.clone(), database: database.clone() };
-    database.follow_task.store(w.reactor.current_task(), Ordering::SeqCst);
+/// Follows one database until it has had no sessions for a while. Cancel safe: the stream ends, and with it the slot.
+pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
+    let _duty = Duty { c: c.clone(), database: database.clone() };
+    let bell = c.bell(Subject::Database(database.name.clone()));
     let mut used_at = Instant::now();
-    while is_wanted(&w, &database, &mut used_at) {
-        let Err(error) = follow(&w, &database, &mut used_at).await;
-        database.follow.lose(w.shared.positions.next_round());
+    while is_wanted(&c, &database, &mut used_at) {
+        let Err(error) = follow(&c, &database, &bell, &mut used_at).await;
+        database.follow.lose(c.shared.positions.next_round());
         if matches!(error, FollowerError::Unwanted) {
             return;
         }
-        tell(&w, &database, &error);
+        tell(&c, &database, &error);
         let until = Instant::now() + if matches!(error, FollowerError::Moved) { TICK } else { RETRY };
-        while Instant::now() < until && is_wanted(&w, &database, &mut used_at) {
-            w.reactor.wake_at(until);
-            parked().await;
+        while Instant::now() < until && is_wanted(&c, &database, &mut used_at) {
+            // Either way it is looked at what is due.
+            let _ = tokio::time::timeout_at(until.into(), bell.rung()).await;
         }
     }
 }
 
-fn is_wanted(w: &Worker, database: &Database, used_at: &mut Instant) -> bool {
+fn is_wanted(c: &Control, database: &Database, used_at: &mut Instant) -> bool {
     if database.has_sessions() {
         *used_at = Instant::now();
     }
     let is_used = used_at.elapsed() < LINGER && !database.follow.is_unwanted();
-    is_used && w.shared.stop_mode() < Stop::Fast
+    is_used && c.shared.stop_mode() < Stop::Fast
 }
 
 /// Notes why it is not followed; what is new is logged.
-fn tell(w: &Worker, database: &Database, error: &FollowerError) {
+fn tell(c: &Control, database: &Database, error: &FollowerError) {
     let text = error.to_string();
     let mut report = database.follow.report.lock();
     report.breaks += 1;
@@ -150,16 +134,18 @@ fn tell(w: &Worker, database: &Database, error: &FollowerError) {
     let name = &database.name;
     let text_for_log =
         format_args!("the log of database \"{name}\" is not followed, so that nothing of it is answered from memory: {text}");
-    w.shared.log.write(Level::Warning, &who, text_for_log);
+    c.shared.log.write(Level::Warning, &who, text_for_log);
     report.error = Some(text);
 }
 
 /// A stream that is being taken in.
-struct Source {
-    w: Rc<Worker>,
+struct Source<'a> {
+    c: Rc<Control>,
     database: Arc<Database>,
+    /// Rings when the database may be wanted no more.
+    bell: &'a Bell,
     address: Address,
-    talk: Talk,
+    conn: Conn,
     /// The server process, and the key to cancel what it does.
     process: (u32, Vec<u8>),
     plugin: Plugin,
@@ -168,16 +154,17 @@ struct Source {
 
 /// Follows as long as it goes well. Not cancel safe.
 async fn follow(
-    w: &Rc<Worker>,
+    c: &Rc<Control>,
     database: &Arc<Database>,
+    bell: &Bell,
     used_at: &mut Instant,
 ) -> Result<std::convert::Infallible, FollowerError> {
-    let address = primary(w).ok_or(FollowerError::NoPrimary)?;
-    let publication = w.peek_config().cache.publication.clone();
+    let address = primary(c).ok_or(FollowerError::NoPrimary)?;
+    let publication = c.shared.config.load().cache.publication.clone();
     let plugin = if publication.is_empty() { Plugin::TestDecoding } else { Plugin::Pgoutput };
-    let (talk, greeting) = log_in(w, database, &address).await?;
+    let (conn, greeting) = log_in(c, database, &address).await?;
     let process = (greeting.pid, greeting.key);
-    let mut source = Source { w: w.clone(), database: database.clone(), address, talk, process, plugin, publication };
+    let mut source = Source { c: c.clone(), database: database.clone(), bell, address, conn, process, plugin, publication };
     let outcome = async {
         source.begin(used_at).await?;
         source.take_all(used_at).await
@@ -186,25 +173,26 @@ async fn follow(
     if matches!(outcome, Err(FollowerError::Unwanted)) {
         source.part().await;
     }
-    source.talk.socket.close(&w.reactor);
     outcome
 }
 
-fn primary(w: &Worker) -> Option<Address> {
-    let at = w.view().primary;
-    at.and_then(|at| w.address_of(at))
+fn primary(c: &Control) -> Option<Address> {
+    let view = c.shared.view.load();
+    view.primary.and_then(|at| Address::of(&view, &c.shared.config.load(), at))
 }
 
-async fn log_in(w: &Worker, database: &Database, address: &Address) -> Result<(Talk, Greeting), FollowerError> {
+/// Opens a connection for a stream. Cancel safe.
+async fn log_in(c: &Control, database: &Database, address: &Address) -> Result<(Conn, Greeting), FollowerError> {
     database.follow.report.lock().step = "connecting";
-    let config = w.config();
+    let config = c.shared.config.load_full();
     let check = &config.check;
-    let files = w.shared.access.files();
+    let files = c.shared.access.files();
     let (user, secret) = files.checker(check);
     let secret = secret.as_deref();
     let parameters = [("replication", "database"), ("application_name", "weir_cache")];
     let login = Login { user, database: &database.name, secret, generation: 0, parameters: &parameters };
-    let entered = Talk::enter(w, address, &login, Instant::now() + ANSWER_TIMEOUT).await;
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
+    let entered = Conn::log_in(&c.shared, address, &login, deadline.into()).await;
     entered.map_err(|cause| match cause {
         cause if is_refused(&cause, sqlstate::INSUFFICIENT_PRIVILEGE) => FollowerError::Rights { user: user.into(), cause },
         cause => cause.into(),
@@ -215,13 +203,13 @@ fn is_refused(error: &OpenError, by: &str) -> bool {
     matches!(error, OpenError::Refused { sqlstate, .. } if sqlstate == by)
 }
 
-impl Source {
-    /// Makes the slot and begins the stream.
+impl Source<'_> {
+    /// Makes the slot and begins the stream. Not cancel safe.
     async fn begin(&mut self, used_at: &mut Instant) -> Result<(), FollowerError> {
-        let (w, database) = (self.w.clone(), self.database.clone());
+        let (c, database) = (self.c.clone(), self.database.clone());
         let history = self.identify().await?;
         self.check_server().await?;
-        let random = w.random::<8>();
+        let random = crate::random::<8>();
         let slot = format!("weir_{}_{:016x}", std::process::id(), u64::from_be_bytes(random));
         {
             let mut report = database.follow.report.lock();
@@ -239,22 +227,23 @@ impl Source {
             .await;
         let rows = rows.map_err(|error| match error {
             FollowerError::Server(cause) if is_refused(&cause, sqlstate::INSUFFICIENT_PRIVILEGE) => {
-                FollowerError::Rights { user: w.peek_config().check.user.clone(), cause }
+                FollowerError::Rights { user: c.shared.config.load().check.user.clone(), cause }
             }
             FollowerError::Server(cause) if is_refused(&cause, sqlstate::UNDEFINED_FILE) => FollowerError::Plugin { cause },
             error => error,
         })?;
         let position = rows.first().and_then(|row| row.get(1)?.as_deref()).and_then(|text| read_position(text.as_bytes()));
         let position = position.ok_or_else(|| protocol(&self.address, "no position of the slot"))?;
-        database.follow.start(history, position, w.shared.positions.next_round());
-        want_round(&w);
+        database.follow.start(history, position, c.shared.positions.next_round());
+        want_round(&c);
         self.start_stream(&slot).await?;
         database.follow.report.lock().step = "waiting for the transactions that ran at the begin of the stream";
         Ok(())
     }
 
+    /// Asks whose history the stream will be of. Not cancel safe.
     async fn identify(&mut self) -> Result<History, FollowerError> {
-        let rows = self.talk.query(&self.w, &self.address, "IDENTIFY_SYSTEM").await?;
+        let rows = self.conn.query("IDENTIFY_SYSTEM").await?;
         let cell = |at: usize| rows.first()?.get(at)?.as_deref();
         let system = cell(0).and_then(|text| text.parse().ok());
         let timeline = cell(1).and_then(|text| text.parse().ok());
@@ -264,10 +253,10 @@ impl Source {
         }
     }
 
-    /// Whether the server writes enough to its log, and the publication tells of all of it.
+    /// Checks that the server writes enough to its log, and that the publication tells of all of it. Not cancel safe.
     async fn check_server(&mut self) -> Result<(), FollowerError> {
         const LEVEL: &str = "SELECT pg_catalog.current_setting('wal_level')";
-        let rows = self.talk.query(&self.w, &self.address, LEVEL).await?;
+        let rows = self.conn.query(LEVEL).await?;
         let level = rows.into_iter().flatten().flatten().next().unwrap_or_default();
         if level != "logical" {
             return Err(FollowerError::WalLevel { node: self.address.node, level });
@@ -284,7 +273,7 @@ impl Source {
         );
         write::literal(&mut text, &name);
         text += ") AS p";
-        let rows = self.talk.query(&self.w, &self.address, &text).await?;
+        let rows = self.conn.query(&text).await?;
         match rows.into_iter().flatten().flatten().next().as_deref() {
             None => Err(FollowerError::NoPublication { name }),
             Some("t") => Ok(()),
@@ -292,17 +281,14 @@ impl Source {
         }
     }
 
-    /// Asks something that may take as long as others' transactions do.
+    /// Asks something that may take as long as others' transactions do. Not cancel safe.
     async fn ask_with_patience(&mut self, text: &str, used_at: &mut Instant) -> Result<Vec<Vec<Option<String>>>, FollowerError> {
-        let w = self.w.clone();
-        let mut out = Vec::new();
-        write::query(&mut out, text);
-        self.talk.renew(&w, Instant::now() + ANSWER_TIMEOUT);
-        self.talk.send(&w, &self.address, &out).await?;
+        self.conn.renew((Instant::now() + ANSWER_TIMEOUT).into());
+        self.conn.ask(text).await?;
         let (mut rows, mut error) = (Vec::new(), None);
         loop {
-            self.talk.renew(&w, Instant::now() + TICK);
-            let (tag, body) = match self.talk.next(&w, &self.address).await {
+            self.conn.renew((Instant::now() + TICK).into());
+            let (tag, body) = match self.conn.next().await {
                 Err(OpenError::Broke { cause, .. }) if cause.kind() == io::ErrorKind::TimedOut => {
                     self.check_wanted(used_at).inspect_err(|_| self.cancel())?;
                     continue;
@@ -311,8 +297,7 @@ impl Source {
             };
             match tag {
                 back::DATA_ROW => {
-                    let row = weir_wire::back::read_row(&body).ok_or_else(|| protocol(&self.address, "malformed row"))?;
-                    rows.push(row.into_iter().map(|cell| cell.map(|cell| String::from_utf8_lossy(cell).into_owned())).collect());
+                    rows.push(read_row(&self.address, &body)?);
                 }
                 back::ERROR => error = Some(refused(&self.address, &body)),
                 back::READY => return error.map_or(Ok(rows), |error| Err(error.into())),
@@ -323,13 +308,11 @@ impl Source {
 
     /// Ends what the server process waits for: it would not notice before that we are gone, and take up one of `max_wal_senders`.
     fn cancel(&self) {
-        let (w, address, is_encrypted) = (self.w.clone(), self.address.clone(), self.talk.socket.is_encrypted());
-        let (pid, key) = self.process.clone();
-        self.w.reactor.spawn(async move {
-            cancel_process(&w, &address, is_encrypted, (pid, &key)).await;
-        });
+        let (shared, address) = (self.c.shared.clone(), self.address.clone());
+        tokio::task::spawn_local(Conn::cancel(shared, address, self.conn.is_encrypted(), self.process.clone()));
     }
 
+    /// Begins the stream. Not cancel safe.
     async fn start_stream(&mut self, slot: &str) -> Result<(), FollowerError> {
         let options = match self.plugin {
             Plugin::Pgoutput => {
@@ -341,13 +324,10 @@ impl Source {
             }
             Plugin::TestDecoding => "(\"skip-empty-xacts\" 'on', \"include-xids\" 'on')".to_string(),
         };
-        let w = self.w.clone();
-        let mut out = Vec::new();
-        write::query(&mut out, &format!("START_REPLICATION SLOT {slot} LOGICAL 0/0 {options}"));
-        self.talk.renew(&w, Instant::now() + ANSWER_TIMEOUT);
-        self.talk.send(&w, &self.address, &out).await?;
+        self.conn.renew((Instant::now() + ANSWER_TIMEOUT).into());
+        self.conn.ask(&format!("START_REPLICATION SLOT {slot} LOGICAL 0/0 {options}")).await?;
         loop {
-            let (tag, body) = self.talk.next(&w, &self.address).await?;
+            let (tag, body) = self.conn.next().await?;
             match tag {
                 COPY_BOTH => return Ok(()),
                 back::ERROR => return Err(refused(&self.address, &body).into()),
@@ -360,19 +340,19 @@ impl Source {
     async fn part(&mut self) {
         let mut out = Vec::new();
         write::bare(&mut out, front::TERMINATE);
-        self.talk.renew(&self.w, Instant::now() + PART_TIMEOUT);
-        let mut said = self.talk.send(&self.w, &self.address, &out).await.is_ok();
+        self.conn.renew((Instant::now() + PART_TIMEOUT).into());
+        let mut said = self.conn.send(&out).await.is_ok();
         let mut inbox = [0; 4096];
         while said {
-            said = self.talk.socket.read(&self.w.reactor, &mut inbox, Some(self.talk.deadline())).await.is_ok();
+            said = self.conn.read(&mut inbox).await.is_ok();
         }
     }
 
     fn check_wanted(&self, used_at: &mut Instant) -> Result<(), FollowerError> {
-        if !is_wanted(&self.w, &self.database, used_at) {
+        if !is_wanted(&self.c, &self.database, used_at) {
             return Err(FollowerError::Unwanted);
         }
-        if primary(&self.w).as_ref() != Some(&self.address) {
+        if primary(&self.c).as_ref() != Some(&self.address) {
             return Err(FollowerError::Moved);
         }
         Ok(())
@@ -380,10 +360,9 @@ impl Source {
 
     /// Takes in what arrives. Not cancel safe.
     async fn take_all(&mut self, used_at: &mut Instant) -> Result<std::convert::Infallible, FollowerError> {
-        let w = self.w.clone();
         let (mut stream, mut inbox) = (Stream::default(), vec![0; INBOX_BYTES]);
         let (mut heard_at, mut said_at, mut has_asked) = (Instant::now(), Instant::now(), false);
-        let rest = self.talk.take_rest();
+        let rest = self.conn.take_rest();
         let mut must_answer = self.take(&mut stream, &rest)?;
         loop {
             self.check_wanted(used_at)?;
@@ -398,15 +377,19 @@ impl Source {
             if now.duration_since(heard_at) >= SILENCE {
                 return Err(FollowerError::Silent { address: self.address.clone() });
             }
-            self.talk.renew(&w, now + TICK);
-            match self.talk.socket.read(&w.reactor, &mut inbox, Some(now + TICK)).await {
+            self.conn.renew((now + TICK).into());
+            let read = tokio::select! {
+                read = self.conn.read(&mut inbox) => read,
+                // It is looked at first whether the database is still wanted.
+                () = self.bell.rung() => Err(io::ErrorKind::TimedOut.into()),
+            };
+            match read {
                 Ok(bytes) => {
                     (heard_at, has_asked) = (Instant::now(), false);
                     must_answer = self.take(&mut stream, &inbox[..bytes])?;
                     if bytes == inbox.len() {
                         // There is more: others get their turn first.
-                        w.reactor.wake(w.reactor.current_task());
-                        parked().await;
+                        tokio::task::yield_now().await;
                     }
                 }
                 Err(cause) if cause.kind() == io::ErrorKind::TimedOut => must_answer = false,
@@ -423,17 +406,17 @@ impl Source {
         }
         let name = &self.database.name;
         let who = Who { database: name, ..Who::default() };
-        self.w.shared.log.write(Level::Warning, &who, format_args!("the log of database \"{name}\" is followed again"));
+        self.c.shared.log.write(Level::Warning, &who, format_args!("the log of database \"{name}\" is followed again"));
     }
 
-    /// Says how far the stream was taken in: the server keeps its log until then, and has not to keep it longer.
+    /// Says how far the stream was taken in: the server keeps its log until then, and has not to keep it longer. Not cancel safe.
     async fn say(&mut self, wants_reply: bool) -> Result<(), FollowerError> {
         let position = self.database.follow.standing().map_or(0, |(_, position, _)| position);
         let now_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
         let mut out = Vec::with_capacity(64);
         status(&mut out, position, now_us, wants_reply);
-        self.talk.renew(&self.w, Instant::now() + ANSWER_TIMEOUT);
-        Ok(self.talk.send(&self.w, &self.address, &out).await?)
+        self.conn.renew((Instant::now() + ANSWER_TIMEOUT).into());
+        Ok(self.conn.send(&out).await?)
     }
 
     /// Takes in a few bytes. Gives whether the server wants an answer.
@@ -461,7 +444,7 @@ impl Source {
         fed.map_err(|cause| FollowerError::Wire { address: self.address.clone(), cause })?;
         outcome?;
         if follow.covered() != before {
-            wake_waiters(&self.w);
+            self.c.wake_waiters();
         }
         Ok(must_answer)
     }
@@ -475,10 +458,10 @@ impl Source {
             Change::Table(table) => follow.change(self.slot_of(&table)),
             Change::Tables(tables) => tables.iter().try_for_each(|table| follow.change(self.slot_of(table))),
             Change::Commit { end } => {
-                self.w.count(Metric::CacheFollowed);
+                self.c.count(Metric::CacheFollowed);
                 follow.report.lock().commits += 1;
                 let done = follow.commit(end.unwrap_or(position));
-                want_round(&self.w);
+                want_round(&self.c);
                 done
             }
             Change::Nothing => Ok(()),
@@ -487,7 +470,7 @@ impl Source {
     }
 
     fn slot_of(&self, table: &Table<'_>) -> Slot {
-        let Some(answers) = &self.w.shared.answers else { return 0 };
+        let Some(answers) = &self.c.shared.answers else { return 0 };
         let (versions, database) = (&answers.versions, &self.database);
         let number = match table {
             Table::Number(number) => Some(*number),
@@ -499,11 +482,6 @@ impl Source {
 }
 
 /// Somebody needs the primary's position.
-fn want_round(w: &Worker) {
-    causal::want(w, w.shared.positions.next_round());
-}
-
-/// More is covered: who waits looks again.
-pub fn wake_waiters(w: &Worker) {
-    w.shared.positions.take_waiters(|waiter| w.wake_waiter(waiter));
+fn want_round(c: &Control) {
+    c.want(c.shared.positions.next_round());
 }

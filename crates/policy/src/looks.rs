@@ -1,0 +1,358 @@
+//! Looks at the nodes' roles: when the next one is due, and what becomes of the view by the answers.
+//!
+//! In: the view, what nodes said, the time. Out: the next view, and what the log is to be told. No IO: `weir::node_monitor` asks.
+
+use crate::cluster::{ClusterView, Health, NodeIndex, Probe, Role};
+use crate::lag::{self, History};
+use weir_config::{ClusteringMode, Config, LogDelay, NodeConfig};
+
+/// Longest time until a node that is down is asked again.
+const DOWN_PERIOD_MS: u64 = 10_000;
+/// Shortest time between two rounds, however many reasons there are.
+const ROUND_MIN_MS: u64 = 200;
+/// Time until the next round while no primary is known.
+const SEARCH_PERIOD_MS: u64 = 1_000;
+/// Answers of one round are taken in together for so long: lags are compared among them.
+const GATHER_MS: u64 = 50;
+
+/// What a node said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    pub in_recovery: bool,
+    /// WAL position, in bytes from the beginning.
+    pub position: Option<u64>,
+    pub timeline: Option<u32>,
+    /// Those who stream from there.
+    pub streaming: Vec<Streaming>,
+}
+
+/// A row of `pg_stat_replication`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Streaming {
+    pub application_name: String,
+    pub state: String,
+    pub sync_state: String,
+    pub replay_lag_us: Option<u64>,
+}
+
+/// Why a node could not be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub kind: FailureKind,
+    pub cause: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// It said nothing, or there is no way to it.
+    Silent,
+    /// Nobody, or nobody who is ready, is there.
+    Unreachable,
+    /// It is there, and will not be asked.
+    Refused,
+}
+
+/// An answer of a node in a round; none: it owes it.
+pub type Answer = Option<Result<Said, Failure>>;
+
+/// The next thing to do in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Take in what was said.
+    TakeIn,
+    /// Begin the next round.
+    Begin,
+    /// Look again after so many milliseconds since the round began, or when something happens; none: when something happens.
+    Wait(Option<u64>),
+}
+
+/// How a round stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// Time since it began.
+    pub passed_ms: u64,
+    /// Something was said that is not taken in yet.
+    pub has_news: bool,
+    /// All who were asked have said something.
+    pub is_whole: bool,
+    /// Somebody saw a reason for another one.
+    pub is_nudged: bool,
+}
+
+impl Round {
+    /// `period_ms`: `sr_check_period`; 0: never without a reason.
+    pub fn next(self, view: &ClusterView, period_ms: u64) -> Next {
+        if self.has_news {
+            let is_gathered = self.is_whole || self.passed_ms >= GATHER_MS;
+            return if is_gathered { Next::TakeIn } else { Next::Wait(Some(GATHER_MS)) };
+        }
+        let has_down = (0..view.nodes.len()).any(|at| !view.is_up(at));
+        let period_ms = match (view.primary.is_some(), period_ms) {
+            (false, _) => Some(SEARCH_PERIOD_MS),
+            (true, 0) => None,
+            (true, ms) if has_down => Some(ms.min(DOWN_PERIOD_MS)),
+            (true, ms) => Some(ms),
+        };
+        let due_ms = match (self.is_nudged, period_ms) {
+            (true, Some(ms)) => Some(ms.min(ROUND_MIN_MS)),
+            (true, None) => Some(ROUND_MIN_MS),
+            (false, period_ms) => period_ms,
+        };
+        if due_ms.is_some_and(|ms| self.passed_ms >= ms) { Next::Begin } else { Next::Wait(due_ms) }
+    }
+}
+
+/// A line for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    pub weight: Weight,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    Warning,
+    Log,
+    Detail,
+}
+
+/// Takes the answers into the view. Gives whether a role or a health changed, and what the log is to be told.
+pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_s: u64) -> (bool, Vec<News>) {
+    let written = written(answers);
+    let (mut changed, mut news) = (false, Vec::new());
+    for (at, answer) in answers.iter().enumerate() {
+        let Some(answer) = answer else { continue };
+        let before = view.nodes[at].health;
+        let has_changed = view.step(at, &probe(config, at, answer, written), now_s);
+        let failure = answer.as_ref().err();
+        let is_news = view.note_cause(at, failure.map(|failure| failure.cause.clone()));
+        if let Ok(said) = answer {
+            view.nodes[at].timeline = said.timeline;
+        }
+        changed |= has_changed;
+        if has_changed || is_news {
+            // Also of one that was never up, and of one that is down for another reason now.
+            report(view, at, before, failure, &mut news);
+        } else if let (Some(failure), Health::Down) = (failure, before) {
+            let text = format!("node {} is still down: {}", view.nodes[at].id, failure.cause);
+            news.push(News { weight: Weight::Detail, text });
+        }
+    }
+    (changed, news)
+}
+
+/// What an answer says of a node.
+fn probe(config: &Config, at: NodeIndex, answer: &Result<Said, Failure>, written: Option<u64>) -> Probe {
+    match answer {
+        Ok(said) => {
+            let lag_bytes = written.zip(said.position).map(|(written, replayed)| written.saturating_sub(replayed));
+            let in_recovery = said.in_recovery && !is_primary_by_configuration(config, at);
+            Probe::Answered { in_recovery, lag_bytes: lag_bytes.filter(|_| said.in_recovery) }
+        }
+        // A single server that answers but will not let us ask is still the only one there is.
+        Err(failure) if is_primary_by_configuration(config, at) && failure.kind == FailureKind::Refused => {
+            Probe::Answered { in_recovery: false, lag_bytes: None }
+        }
+        Err(_) => Probe::Unreachable,
+    }
+}
+
+fn is_primary_by_configuration(config: &Config, at: NodeIndex) -> bool {
+    config.nodes[at].always_primary || config.nodes.len() == 1 || (config.clustering_mode == ClusteringMode::Raw && at == 0)
+}
+
+/// The furthest a primary has written.
+fn written(answers: &[Answer]) -> Option<u64> {
+    answers.iter().flatten().flatten().filter(|said| !said.in_recovery).filter_map(|said| said.position).max()
+}
+
+fn report(view: &ClusterView, at: NodeIndex, before: Health, failure: Option<&Failure>, news: &mut Vec<News>) {
+    let node = &view.nodes[at];
+    let (weight, what) = match node.health {
+        Health::Up(Role::Primary) => (Weight::Log, "is up: primary"),
+        Health::Up(Role::Standby) => (Weight::Log, "is up: standby"),
+        Health::Down => (Weight::Warning, "is down"),
+    };
+    let cause = failure.map(|failure| format!(": {}", failure.cause)).unwrap_or_default();
+    let was = match before {
+        Health::Up(Role::Primary) => ", was primary",
+        Health::Up(Role::Standby) => ", was standby",
+        Health::Down => "",
+    };
+    let (id, host, port) = (node.id, &node.hostname, node.port);
+    news.push(News { weight, text: format!("node {id} ({host}:{port}) {what}{was}{cause}") });
+    let primaries = view.nodes.iter().filter(|node| node.health == Health::Up(Role::Primary)).count();
+    if primaries > 1 {
+        let to = view.primary_id().unwrap_or(0);
+        let text = format!("{primaries} nodes call themselves primary; writes go to node {to}");
+        news.push(News { weight: Weight::Warning, text });
+    }
+}
+
+/// Notes how far the standbys are behind as time, and whether that is too much. Two know it: we, since when a standby lacks what the primary had
+/// written, and the primary, how long the last thing took that a standby has replayed. The worse counts: the former is as exact as
+/// `sr_check_period`, the latter stands still when replay does. Gives what the log is to be told.
+pub fn note_lags(config: &Config, view: &mut ClusterView, answers: &[Answer], history: &mut History, now_ms: u64) -> Vec<News> {
+    if let Some(written) = written(answers) {
+        history.written(now_ms, written);
+    }
+    let mut news = Vec::new();
+    for (at, answer) in answers.iter().enumerate() {
+        let Some(answer) = answer else { continue };
+        let streaming = streaming_of(&config.nodes[at], answers);
+        let (is_standby, node) = (view.is_standby(at), &mut view.nodes[at]);
+        node.replication = streaming.map(|row| (row.state.clone(), row.sync_state.clone()));
+        let replayed = answer.as_ref().ok().filter(|_| is_standby).and_then(|said| said.position);
+        let seen = replayed.and_then(|replayed| history.lag_us(now_ms, replayed));
+        node.lag_us = seen.map(|us| us.max(streaming.and_then(|row| row.replay_lag_us).unwrap_or(0)));
+        node.lags = is_standby && lag::is_too_much(&config.check, node.lag_bytes, node.lag_us);
+        if is_standby {
+            news.extend(lag_line(config, at, view));
+        }
+    }
+    news
+}
+
+/// What the primary says of a node that streams from it under its name.
+fn streaming_of<'a>(node: &NodeConfig, answers: &'a [Answer]) -> Option<&'a Streaming> {
+    let mut all = answers.iter().flatten().flatten().flat_map(|said| &said.streaming);
+    all.find(|row| !node.application_name.is_empty() && row.application_name == node.application_name)
+}
+
+/// Texts of Pgpool-II.
+fn lag_line(config: &Config, at: NodeIndex, view: &ClusterView) -> Option<News> {
+    let node = &view.nodes[at];
+    let by_time = config.check.delay_ms_max > 0;
+    let is_behind = if by_time { node.lag_us > Some(0) } else { node.lag_bytes > Some(0) };
+    let is_said = match config.check.log_delay {
+        LogDelay::Always => is_behind,
+        LogDelay::OverThreshold => node.lags,
+        LogDelay::Never => false,
+    };
+    let primary = view.primary_id().filter(|_| is_said)?;
+    let lag = match by_time {
+        true => format!("{:.6} second(s)", node.lag_us.unwrap_or(0) as f64 / 1e6),
+        false => format!("{} bytes", node.lag_bytes.unwrap_or(0)),
+    };
+    let text = format!("Replication of node: {} is behind {lag} from the primary server (node: {primary})", node.id);
+    Some(News { weight: Weight::Log, text })
+}
+
+/// Nodes that say nothing, whose connections are to be broken, so that what waits there runs elsewhere or ends. None while there is no other
+/// primary: what waits for the one there was would gain nothing, and lose its transaction if the server goes on.
+pub fn to_give_up(view: &ClusterView, answers: &[Answer]) -> Vec<u16> {
+    if view.primary.is_none() {
+        return Vec::new();
+    }
+    let is_silent = |answer: &Answer| matches!(answer, Some(Err(failure)) if failure.kind == FailureKind::Silent);
+    let silent = answers.iter().enumerate().filter(|(at, answer)| is_silent(answer) && !view.is_up(*at));
+    silent.map(|(at, _)| view.nodes[at].id).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::tests::{PRIMARY, STANDBY, view};
+
+    fn round(passed_ms: u64, is_nudged: bool) -> Round {
+        Round { passed_ms, has_news: false, is_whole: true, is_nudged }
+    }
+
+    fn config(nodes: u16) -> Config {
+        let mut config = Config::default();
+        config.nodes.clear();
+        for (id, name) in (0..nodes).zip(["a", "b", "c"]) {
+            config.node(id).application_name = name.into();
+        }
+        config
+    }
+
+    fn failed(kind: FailureKind) -> Answer {
+        Some(Err(Failure { kind, cause: "no answer".into() }))
+    }
+
+    fn said(in_recovery: bool, position: u64) -> Said {
+        Said { in_recovery, position: Some(position), timeline: Some(3), streaming: Vec::new() }
+    }
+
+    #[test]
+    fn a_round_is_due_by_its_period_sooner_while_a_node_is_down_and_at_once_with_a_reason() {
+        let (well, one_down) = (view(&[(1.0, PRIMARY), (1.0, STANDBY)]), view(&[(1.0, PRIMARY), (1.0, Health::Down)]));
+        let no_primary = view(&[(1.0, STANDBY), (1.0, STANDBY)]);
+        for (view, period_ms, round, expected) in [
+            (&well, 60_000, round(59_999, false), Next::Wait(Some(60_000))),
+            (&well, 60_000, round(60_000, false), Next::Begin),
+            (&well, 0, round(1_000_000, false), Next::Wait(None)),
+            (&well, 0, round(199, true), Next::Wait(Some(200))),
+            (&well, 60_000, round(200, true), Next::Begin),
+            (&well, 100, round(100, true), Next::Begin),
+            (&one_down, 60_000, round(9_999, false), Next::Wait(Some(10_000))),
+            (&one_down, 5_000, round(5_000, false), Next::Begin),
+            (&no_primary, 0, round(1_000, false), Next::Begin),
+            (&no_primary, 0, round(999, false), Next::Wait(Some(1_000))),
+        ] {
+            assert_eq!(round.next(view, period_ms), expected, "{round:?}, {period_ms}");
+        }
+    }
+
+    #[test]
+    fn answers_are_gathered_for_a_moment_and_none_waits_longer_for_one_that_hangs() {
+        let view = view(&[(1.0, PRIMARY)]);
+        let news = |passed_ms, is_whole| Round { passed_ms, has_news: true, is_whole, is_nudged: false }.next(&view, 1000);
+        assert_eq!(news(1, true), Next::TakeIn);
+        assert_eq!(news(49, false), Next::Wait(Some(50)));
+        assert_eq!(news(50, false), Next::TakeIn);
+    }
+
+    #[test]
+    fn a_single_server_that_will_not_be_asked_is_the_primary_and_one_of_two_is_down() {
+        let answers = [failed(FailureKind::Refused), failed(FailureKind::Refused)];
+        let mut one = view(&[(1.0, Health::Down)]);
+        let (changed, news) = take_in(&config(1), &mut one, &answers[..1], 7);
+        assert!(changed && one.primary == Some(0));
+        assert_eq!(news[0].text, "node 0 (h:1) is up: primary: no answer");
+        let mut two = view(&[(1.0, Health::Down), (1.0, STANDBY)]);
+        let (changed, news) = take_in(&config(2), &mut two, &answers, 7);
+        assert!(changed && two.primary.is_none());
+        let texts: Vec<&str> = news.iter().map(|news| news.text.as_str()).collect();
+        assert_eq!(texts, ["node 0 (h:1) is down: no answer", "node 1 (h:1) is down, was standby: no answer"]);
+        let (changed, news) = take_in(&config(2), &mut two, &answers, 8);
+        assert!(!changed && news.iter().all(|news| news.weight == Weight::Detail), "{news:?}");
+    }
+
+    #[test]
+    fn lags_are_counted_from_the_primary_and_the_worse_of_two_counts() {
+        let (mut config, mut view) = (config(2), view(&[(1.0, PRIMARY), (1.0, STANDBY)]));
+        config.check.delay_bytes_max = 50;
+        config.check.log_delay = LogDelay::OverThreshold;
+        let mut history = History::default();
+        let primary = |position| {
+            let row = Streaming {
+                application_name: "b".into(),
+                state: "streaming".into(),
+                sync_state: "async".into(),
+                replay_lag_us: Some(9_000),
+            };
+            Some(Ok(Said { streaming: vec![row], ..said(false, position) }))
+        };
+        let answers = [primary(100), Some(Ok(said(true, 100)))];
+        take_in(&config, &mut view, &answers, 1);
+        assert!(note_lags(&config, &mut view, &answers, &mut history, 10).is_empty());
+        let answers = [primary(200), Some(Ok(said(true, 100)))];
+        take_in(&config, &mut view, &answers, 2);
+        let news = note_lags(&config, &mut view, &answers, &mut history, 30);
+        assert_eq!(news[0].text, "Replication of node: 1 is behind 100 bytes from the primary server (node: 0)");
+        let node = &view.nodes[1];
+        assert_eq!((node.lag_bytes, node.lag_us, node.lags, node.timeline), (Some(100), Some(9_000), true, Some(3)));
+        assert_eq!(node.replication, Some(("streaming".into(), "async".into())));
+    }
+
+    #[test]
+    fn silent_nodes_are_given_up_while_there_is_another_primary() {
+        let answers = [None, failed(FailureKind::Silent), failed(FailureKind::Unreachable)];
+        let down = (1.0, Health::Down);
+        assert_eq!(to_give_up(&view(&[(1.0, PRIMARY), down, down]), &answers), [1]);
+        assert!(to_give_up(&view(&[down, down, down]), &answers).is_empty());
+        assert!(to_give_up(&view(&[(1.0, PRIMARY), (1.0, STANDBY), down]), &answers).is_empty(), "it has answered since");
+    }
+}

@@ -1,0 +1,12 @@
+//! The control plane: it watches nodes, catalogs and logs, answers over HTTP, and serves no client. One thread, with a runtime of its own.
+
+pub mod alarm;
+pub mod catalog_watch;
+pub mod conn;
+pub mod context;
+pub mod http;
+pub mod mail;
+pub mod node_monitor;
+pub mod supervised;
+pub mod thread;
+pub mod wal_follower;

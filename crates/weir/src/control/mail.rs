@@ -1,0 +1,126 @@
+//! The mailbox of the control thread: workers and the supervisor leave orders there and never wait.
+
+use crate::server::catalogs::Database;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use tokio::sync::Notify;
+
+/// A reason to ask the nodes for their roles before the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nudge {
+    /// A server connection broke.
+    ConnectionLost,
+    /// A login at a server failed.
+    LoginFailed,
+    /// A server refused a statement as a standby does, or as one that shuts down.
+    StatementRefused,
+    /// Somebody waits for a node, and none that would do is up.
+    NodeAwaited,
+    /// A node says that it is not what it counts as.
+    RoleContradicted,
+    /// The configuration is another one.
+    Reconfigured,
+    /// The proxy begins to stop.
+    Stopping,
+}
+
+/// An order to the control thread.
+#[derive(Clone)]
+pub enum Order {
+    /// Ask the nodes for their roles now.
+    Look(Nudge),
+    /// Somebody needs a WAL position.
+    Sample,
+    /// Look after what is known of a database.
+    Watch(Arc<Database>),
+    /// Take in the log of a database.
+    Follow(Arc<Database>),
+    /// Something of a database has changed, or it is to be left: who looks after it looks again.
+    Changed(Arc<Database>),
+    /// Another process accepts those who come from now on.
+    CloseDoors,
+    /// No worker is left.
+    End,
+}
+
+impl Order {
+    /// True if an order that waits already brings about what this one asks for.
+    fn is_met_by(&self, waiting: &Order) -> bool {
+        match (self, waiting) {
+            (Order::Look(_), Order::Look(_))
+            | (Order::Sample, Order::Sample)
+            | (Order::CloseDoors, Order::CloseDoors)
+            | (Order::End, Order::End) => true,
+            (Order::Watch(own), Order::Watch(other))
+            | (Order::Follow(own), Order::Follow(other))
+            | (Order::Changed(own), Order::Changed(other)) => Arc::ptr_eq(own, other),
+            (
+                Order::Look(_)
+                | Order::Sample
+                | Order::Watch(_)
+                | Order::Follow(_)
+                | Order::Changed(_)
+                | Order::CloseDoors
+                | Order::End,
+                _,
+            ) => false,
+        }
+    }
+}
+
+/// The way to the control thread from all others.
+#[derive(Default)]
+pub struct ControlMail {
+    /// An order that one of these meets is not added, so that there are at most a few for each database.
+    orders: Mutex<Vec<Order>>,
+    bell: Notify,
+    /// When the thread last gave a sign of life, in milliseconds since the start of the proxy: one that is stuck does not.
+    pub beat_ms: AtomicU64,
+}
+
+impl ControlMail {
+    /// Never waits.
+    pub fn send(&self, order: Order) {
+        let mut orders = self.orders.lock();
+        if !orders.iter().any(|waiting| order.is_met_by(waiting)) {
+            orders.push(order);
+        }
+        drop(orders);
+        self.bell.notify_one();
+    }
+
+    /// All orders, the oldest first.
+    pub fn take(&self) -> Vec<Order> {
+        std::mem::take(&mut *self.orders.lock())
+    }
+
+    /// Waits for an order that has come since the last call. Cancel safe.
+    pub async fn arrived(&self) {
+        self.bell.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::catalogs::Catalogs;
+
+    #[test]
+    fn orders_that_ask_for_the_same_wait_once() {
+        let (mail, catalogs) = (ControlMail::default(), Catalogs::default());
+        let (one, other) = (catalogs.database(&"one".into()), catalogs.database(&"other".into()));
+        for _ in 0..3 {
+            mail.send(Order::Look(Nudge::LoginFailed));
+            mail.send(Order::Look(Nudge::ConnectionLost));
+            mail.send(Order::Sample);
+            mail.send(Order::Changed(one.clone()));
+            mail.send(Order::Changed(other.clone()));
+            mail.send(Order::Watch(one.clone()));
+        }
+        let orders = mail.take();
+        assert_eq!(orders.len(), 5);
+        assert!(matches!(orders[0], Order::Look(Nudge::LoginFailed)), "the first reason is kept");
+        assert!(mail.take().is_empty());
+    }
+}

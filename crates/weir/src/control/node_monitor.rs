@@ -1,0 +1,185 @@
+//! Watches the nodes: roles, lag and WAL positions. The only writer of `Shared::view` and of `Shared::positions`.
+//!
+//! Each node has one task with one connection (`node`). This task asks all of them for their role in rounds, every `sr_check_period` and
+//! whenever somebody saw a reason (`Nudge`), and publishes what follows. Each node's answer counts when it comes. Decisions are
+//! `policy::looks`'s.
+
+mod desk;
+mod node;
+mod question;
+
+use crate::control::context::{Control, Subject};
+use crate::control::mail::Nudge;
+use crate::control::supervised::{Kept, keep};
+use crate::monitor::log::Level;
+use crate::process::shared::{Message, Stop, seconds};
+use crate::server::pool::Pool;
+use desk::Desk;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_config::Config;
+use weir_policy::cluster::{ClusterView, NodeView};
+use weir_policy::lag::History;
+use weir_policy::looks::{self, Answer, News, Next, Weight};
+
+/// The nodes of one configuration, and the tasks that ask them.
+struct Nodes {
+    config: Arc<Config>,
+    desk: Rc<Desk>,
+    /// They end with it.
+    _tasks: Vec<Kept>,
+}
+
+/// A time at which all nodes are asked but those that still owe the answer to an earlier question.
+struct Round {
+    started: Instant,
+    asked: Vec<bool>,
+    answers: Vec<Answer>,
+    /// Answers came that are not taken in yet.
+    has_news: bool,
+}
+
+/// Runs until the proxy stops. Cancel safe: nodes are asked anew.
+pub async fn watch(c: Rc<Control>) {
+    let bell = c.bell(Subject::Roles);
+    let mut history = History::default();
+    let mut nodes = Nodes::begin(&c, c.shared.config.load_full());
+    while c.shared.stop_mode() < Stop::Fast {
+        if let Some(why) = c.nudged.take() {
+            c.shared.log.say(Level::Debug1, format_args!("nodes are asked for their roles: {}", reason(why)));
+        }
+        let newest = c.shared.config.load_full();
+        if !Arc::ptr_eq(&newest, &nodes.config) {
+            nodes = Nodes::begin(&c, newest);
+        }
+        let mut round = nodes.begin_round();
+        while c.shared.stop_mode() < Stop::Fast {
+            round.has_news |= nodes.desk.collect(&mut round.answers);
+            let state = looks::Round {
+                passed_ms: round.started.elapsed().as_millis() as u64,
+                has_news: round.has_news,
+                is_whole: nodes.desk.owes_nothing(&round.asked),
+                is_nudged: c.nudged.get().is_some(),
+            };
+            let next = state.next(&nodes.desk.view.borrow(), nodes.config.check.period_ms);
+            match next {
+                Next::TakeIn => {
+                    round.has_news = false;
+                    nodes.take_in(&c, &round.answers, &mut history);
+                }
+                Next::Begin => break,
+                Next::Wait(None) => bell.rung().await,
+                Next::Wait(Some(ms)) => {
+                    let until = round.started + Duration::from_millis(ms);
+                    // Either way it is looked at what is due.
+                    let _ = tokio::time::timeout_at(until.into(), bell.rung()).await;
+                }
+            }
+        }
+    }
+}
+
+fn reason(why: Nudge) -> &'static str {
+    match why {
+        Nudge::ConnectionLost => "a server connection broke",
+        Nudge::LoginFailed => "a login at a server failed",
+        Nudge::StatementRefused => "a server refused a statement",
+        Nudge::NodeAwaited => "somebody waits for a node",
+        Nudge::RoleContradicted => "a node says that it is not what it counts as",
+        Nudge::Reconfigured => "the configuration is another one",
+        Nudge::Stopping => "the proxy stops",
+    }
+}
+
+impl Nodes {
+    /// Begins a task for each node. The view takes other nodes and addresses in with the first answers.
+    fn begin(c: &Rc<Control>, config: Arc<Config>) -> Nodes {
+        let known = c.shared.view.load_full();
+        let view = ClusterView::new(&config, Some(&known), seconds(SystemTime::now()));
+        let desk = Rc::new(Desk::new(c.clone(), config.clone(), view));
+        desk.forget_all(&known);
+        let tasks = (0..config.nodes.len()).map(|at| {
+            let (own, theirs) = (desk.clone(), desk.clone());
+            let name = format!("node {}", config.nodes[at].id);
+            keep(c, name, move || node::attend(own.clone(), at), move || theirs.mend(at))
+        });
+        let tasks = tasks.collect();
+        Nodes { config, desk, _tasks: tasks }
+    }
+
+    /// Has all nodes asked that owe nothing.
+    fn begin_round(&self) -> Round {
+        let started = Instant::now();
+        let asked = self.desk.ask_all(started);
+        let answers = asked.iter().map(|_| None).collect();
+        Round { started, asked, answers, has_news: false }
+    }
+
+    /// Publishes the view with what was said in a round so far.
+    fn take_in(&self, c: &Control, answers: &[Answer], history: &mut History) {
+        let mut view = self.desk.view.borrow().clone();
+        let (changed, mut news) = looks::take_in(&self.config, &mut view, answers, seconds(SystemTime::now()));
+        let now_ms = c.millis(Instant::now());
+        news.extend(looks::note_lags(&self.config, &mut view, answers, history, now_ms));
+        news.iter().for_each(|news| say(c, news));
+        self.desk.adopt(&view);
+        publish(c, &view, changed);
+        looks::to_give_up(&view, answers).into_iter().for_each(|node| give_up(c, node));
+    }
+}
+
+fn say(c: &Control, news: &News) {
+    let level = match news.weight {
+        Weight::Warning => Level::Warning,
+        Weight::Log => Level::Log,
+        Weight::Detail => Level::Debug1,
+    };
+    c.shared.log.say(level, format_args!("{}", news.text));
+}
+
+fn publish(c: &Control, view: &ClusterView, changed: bool) {
+    let known = c.shared.view.load_full();
+    if !changed && *known == *view {
+        return;
+    }
+    let primary = |view: &ClusterView| view.primary.map(|at| address(&view.nodes[at]));
+    let is_another = primary(&known) != primary(view);
+    c.shared.view.store(Arc::new(view.clone()));
+    // What the one before had told may be lost.
+    if let (true, Some(answers)) = (is_another, &c.shared.answers) {
+        answers.doubt_all(c.shared.positions.next_round());
+    }
+    c.shared.tell_all(|| Message::Refresh);
+    let moved = moved(&known, view);
+    if !moved.is_empty() {
+        let pools: Vec<Arc<Pool>> = c.shared.pools.all();
+        let theirs: Vec<Arc<Pool>> = pools.into_iter().filter(|pool| moved.contains(&pool.key.node)).collect();
+        c.renew(&theirs);
+    }
+}
+
+/// Where a node is.
+fn address(node: &NodeView) -> (u16, String, u16) {
+    (node.id, node.hostname.clone(), node.port)
+}
+
+/// Nodes that are somewhere else now.
+fn moved(before: &ClusterView, now: &ClusterView) -> Vec<u16> {
+    let is_new_place = |node: &&NodeView| before.nodes.iter().any(|known| known.id == node.id && address(known) != address(node));
+    now.nodes.iter().filter(is_new_place).map(|node| node.id).collect()
+}
+
+/// Breaks the connections to a node that says nothing.
+fn give_up(c: &Control, node: u16) {
+    let mut broken = 0;
+    for pool in c.shared.pools.all().iter().filter(|pool| pool.key.node == node) {
+        for card in pool.cards() {
+            card.give_up();
+            broken += 1;
+        }
+    }
+    if broken > 0 {
+        c.shared.log.say(Level::Log, format_args!("node {node} is given up: {broken} connections to it are broken"));
+    }
+}

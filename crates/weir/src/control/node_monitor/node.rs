@@ -1,0 +1,298 @@
+//! The task of one node: it asks for the node's role when that is due, and for its WAL position when somebody needs that. One connection for
+//! both. A node that does not answer delays nobody but itself.
+//!
+//! Positions: the primary is asked in rounds, as long as statements run, and a standby until it has replayed what the primary had. Decisions are
+//! `policy::causal::asking`'s.
+
+use super::desk::{Desk, Taken};
+use super::question::{self, Followed, Ready, Timeline};
+use crate::control::alarm::Alarm;
+use crate::control::conn::Conn;
+use crate::control::context::{Bell, Control, Subject};
+use crate::monitor::log::Level;
+use crate::monitor::metrics::Metric;
+use crate::process::shared::{Stop, seconds};
+use crate::server::pool::server_conn::{Address, Login, OpenError};
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_policy::causal::asking::{Asking, Duty, Want};
+use weir_policy::cluster::Role;
+use weir_policy::looks::{Failure, FailureKind, Said};
+
+/// Time for one answer about a position, and for connecting for it.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for one answer about the role, connecting included, where `connect_timeout` sets no limit.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The connection to the node.
+struct Line {
+    conn: Conn,
+    /// Positions can be asked over it.
+    ready: Option<Ready>,
+}
+
+/// See the module.
+struct Node {
+    desk: Rc<Desk>,
+    /// Place in the view.
+    at: usize,
+    address: Address,
+    born: Instant,
+    line: Option<Line>,
+    /// Since its connection was opened, or the node counts as something.
+    followed: Option<Followed>,
+    asking: Asking,
+    /// It was up when last looked at.
+    was_up: bool,
+    has_complained: bool,
+}
+
+/// The next thing to do.
+enum Next {
+    Look(Instant),
+    Ask(Role),
+    /// Something must happen, or so many microseconds pass.
+    Wait(Option<u64>),
+}
+
+/// Runs until the proxy stops. Cancel safe: its connection is closed, and the next one knows nothing.
+pub async fn attend(desk: Rc<Desk>, at: usize) {
+    let (bell, alarm) = (desk.c.bell(Subject::Positions), Alarm::new());
+    let mut node = Node::new(desk.clone(), at);
+    while desk.c.shared.stop_mode() < Stop::Fast {
+        match node.next() {
+            Next::Look(since) => node.look(since).await,
+            Next::Ask(role) => node.ask(role, &bell).await,
+            Next::Wait(None) => bell.rung().await,
+            Next::Wait(Some(us)) => tokio::select! {
+                () = bell.rung() => {}
+                () = pause(&alarm, Duration::from_micros(us)) => {}
+            },
+        }
+    }
+    desk.lose(at);
+}
+
+/// Waits for so long, and no less where the system has no timers to give. Cancel safe.
+async fn pause(alarm: &io::Result<Alarm>, wait: Duration) {
+    let is_over = match alarm {
+        Ok(alarm) => alarm.after(wait).await.is_ok(),
+        Err(_) => false,
+    };
+    if !is_over {
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// Waits until somebody has waited for the node's role for so long. Cancel safe.
+async fn until_look_is_late(desk: &Desk, at: usize, bell: &Bell, limit: Duration) {
+    loop {
+        match desk.asked_at(at) {
+            Some(since) => return tokio::time::sleep_until((since + limit).into()).await,
+            None => bell.rung().await,
+        }
+    }
+}
+
+impl Node {
+    fn new(desk: Rc<Desk>, at: usize) -> Node {
+        let node = &desk.config.nodes[at];
+        let address = Address {
+            node: node.id,
+            hostname: node.hostname.clone(),
+            port: node.port,
+            connect_timeout_ms: node.connect_timeout_ms,
+            ssl_mode: node.ssl_mode,
+        };
+        let born = Instant::now();
+        let asking = Asking::new(desk.c.micros(born));
+        Node { desk, at, address, born, line: None, followed: None, asking, was_up: false, has_complained: false }
+    }
+
+    /// What is due first.
+    fn next(&mut self) -> Next {
+        if let Some(since) = self.desk.asked_at(self.at) {
+            // A task that was begun again has not had the time of the one before.
+            return Next::Look(since.max(self.born));
+        }
+        let Some(role) = self.desk.role(self.at) else {
+            self.was_up = false;
+            self.unfollow();
+            return Next::Wait(None);
+        };
+        let (c, positions) = (&self.desk.c, &self.desk.c.shared.positions);
+        let now = Instant::now();
+        let now_us = c.micros(now);
+        if !std::mem::replace(&mut self.was_up, true) {
+            self.asking.is_up();
+            positions.expect(self.address.node, c.millis(now));
+        }
+        let period_us = self.period_us();
+        let (known, is_of_use) = (self.desk.round(), self.desk.is_of_use());
+        let want = match role {
+            // Who waits for the primary to show what a standby showed wants no later round, and only such a round tells.
+            Role::Primary => {
+                let is_awaited = positions.is_primary_behind() && positions.has_waiters();
+                Want::Primary { is_needed: is_of_use && (is_awaited || positions.wanted() > known) }
+            }
+            Role::Standby => Want::Standby { is_behind: self.followed.is_none() || self.desk.is_behind(self.address.node) },
+        };
+        let is_hurried = positions.has_waiters() || positions.is_urgent();
+        match self.asking.duty(want, is_hurried, period_us, now_us) {
+            Duty::Ask => Next::Ask(role),
+            Duty::Nothing => Next::Wait(None),
+            Duty::At(us) => Next::Wait(Some(us.saturating_sub(now_us))),
+            Duty::Sleep if positions.fall_asleep(known) || !is_of_use => Next::Wait(None),
+            Duty::Sleep => Next::Wait(Some(period_us)),
+        }
+    }
+
+    fn period_us(&self) -> u64 {
+        self.desk.config.routing.causal_period_ms.max(1) * 1000
+    }
+
+    fn look_limit(&self) -> Duration {
+        match self.address.connect_timeout_ms {
+            0 => LOOK_TIMEOUT,
+            ms => Duration::from_millis(ms),
+        }
+    }
+
+    /// Asks for the role. Not cancel safe.
+    async fn look(&mut self, since: Instant) {
+        let said = self.find_role(since).await;
+        let (shared, node) = (&self.desk.c.shared, self.address.node);
+        shared.probes.note(node, said.is_ok(), since.elapsed(), seconds(SystemTime::now()));
+        match &said {
+            Err(error) if error.is_silent() => shared.suspects.suspect(node),
+            Ok(_) | Err(_) => shared.suspects.acquit(node),
+        }
+        self.desk.said(self.at, said.map_err(|error| failure(&error)));
+    }
+
+    /// Asks over the connection kept, or a new one. Cancel safe: the connection is closed.
+    async fn find_role(&mut self, since: Instant) -> Result<Said, OpenError> {
+        let limit = self.look_limit();
+        if let Some(mut line) = self.line.take() {
+            // A connection may be gone without a word where the server is not: half of the time is for another one.
+            line.conn.renew((since + limit / 2).into());
+            if let Ok(said) = question::role(&mut line.conn).await {
+                self.line = Some(line);
+                return Ok(said);
+            }
+        }
+        self.unfollow();
+        let mut conn = self.open(since + limit).await?;
+        let said = question::role(&mut conn).await?;
+        self.line = Some(Line { conn, ready: None });
+        Ok(said)
+    }
+
+    /// Opens a connection. Cancel safe.
+    async fn open(&self, deadline: Instant) -> Result<Conn, OpenError> {
+        let check = &self.desk.config.check;
+        let files = self.desk.c.shared.access.files();
+        let (user, secret) = files.checker(check);
+        let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters: &[] };
+        Conn::log_in(&self.desk.c.shared, &self.address, &login, deadline.into()).await.map(|(conn, _)| conn)
+    }
+
+    /// Asks for the position. The question for the role, if it comes meanwhile, waits no longer than for a connection that is gone.
+    /// Not cancel safe.
+    async fn ask(&mut self, role: Role, bell: &Bell) {
+        let (desk, at, limit) = (self.desk.clone(), self.at, self.look_limit() / 2);
+        let outcome = tokio::select! {
+            outcome = self.find_position(role) => outcome,
+            () = until_look_is_late(&desk, at, bell, limit) => {
+                Err(OpenError::Broke { address: self.address.clone(), cause: io::ErrorKind::TimedOut.into() })
+            }
+        };
+        match outcome {
+            Ok(Timeline::Hidden) => {
+                self.complain("sr_check_user may not see pg_stat_wal_receiver: it needs the rights of pg_monitor");
+            }
+            Ok(Timeline::Of(_) | Timeline::None) => self.has_complained = false,
+            Err(error) => {
+                self.unfollow();
+                self.asking.failed(self.desk.c.micros(Instant::now()));
+                self.complain(&error.to_string());
+            }
+        }
+    }
+
+    /// Cancel safe: the connection is closed.
+    async fn find_position(&mut self, role: Role) -> Result<Timeline, OpenError> {
+        let c = self.desk.c.clone();
+        let deadline = Instant::now() + ASK_TIMEOUT;
+        let mut line = match self.line.take() {
+            Some(line) => line,
+            None => Line { conn: self.open(deadline).await?, ready: None },
+        };
+        line.conn.renew(deadline.into());
+        let outcome = self.find_position_over(role, &mut line, &c).await;
+        // A server that refuses the question can be asked for its role all the same.
+        if matches!(outcome, Ok(_) | Err(OpenError::Refused { .. })) {
+            self.line = Some(line);
+        }
+        outcome
+    }
+
+    /// Not cancel safe: the connection is of no use afterwards.
+    async fn find_position_over(&mut self, role: Role, line: &mut Line, c: &Control) -> Result<Timeline, OpenError> {
+        let period_us = self.period_us();
+        let ready = match line.ready {
+            Some(ready) => ready,
+            None => *line.ready.insert(question::prepare(&mut line.conn).await?),
+        };
+        let positions = &c.shared.positions;
+        let followed = match &mut self.followed {
+            Some(followed) => followed,
+            None => self.followed.insert(Followed::new(positions.begin_life(self.address.node), ready)),
+        };
+        let now = Instant::now();
+        self.asking.asked(c.micros(now));
+        let round = match role {
+            Role::Primary => {
+                c.count(Metric::PositionRounds);
+                positions.begin_round()
+            }
+            Role::Standby => 0,
+        };
+        let said = followed.ask(&mut line.conn).await?;
+        positions.answered(self.address.node, c.micros(now));
+        let timeline = said.timeline;
+        match self.desk.take(self.at, role, (round, c.millis(now)), &said) {
+            Taken::Nothing => {}
+            Taken::Primary => self.asking.primary_said(period_us),
+            Taken::Standby { is_done, advances } => self.asking.standby_said(is_done, advances, period_us),
+            Taken::Contradicts => self.asking.failed(c.micros(Instant::now())),
+        }
+        Ok(timeline)
+    }
+
+    fn complain(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.has_complained, true) {
+            let (node, text) =
+                (self.address.node, "its WAL position is not known, so that reads that must show recent writes avoid it");
+            self.desk.c.shared.log.say(Level::Warning, format_args!("node {node}: {text}: {why}"));
+        }
+    }
+
+    /// Forgets all that is known of its positions.
+    fn unfollow(&mut self) {
+        if self.followed.take().is_some() {
+            self.desk.lose(self.at);
+        }
+    }
+}
+
+fn failure(error: &OpenError) -> Failure {
+    let kind = match error {
+        error if error.is_silent() => FailureKind::Silent,
+        error if error.is_unreachable() => FailureKind::Unreachable,
+        _ => FailureKind::Refused,
+    };
+    Failure { kind, cause: error.to_string() }
+}

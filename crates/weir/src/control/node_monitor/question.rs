@@ -1,0 +1,260 @@
+//! The questions to a node: its role, and its WAL position.
+
+use crate::control::conn::Conn;
+use crate::server::pool::login::{protocol, refused};
+use crate::server::pool::server_conn::{Address, OpenError};
+use weir_policy::causal::{Life, end_of_record, read_position};
+use weir_policy::looks::{Said, Streaming};
+use weir_wire::back::read_columns;
+use weir_wire::frame::back;
+
+/// The timeline of a primary stands in the names of its WAL files; that of a standby is the one it streams.
+const ROLE_QUERY: &str = "SELECT r, \
+    CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END, \
+    CASE WHEN r THEN (SELECT pg_catalog.lpad(pg_catalog.to_hex(received_tli), 8, '0') FROM pg_catalog.pg_stat_wal_receiver) \
+    ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END \
+    FROM (SELECT pg_catalog.pg_is_in_recovery() AS r OFFSET 0) AS x";
+
+const REPLICATION_QUERY: &str = "SELECT application_name, state, sync_state, \
+    (EXTRACT(epoch FROM replay_lag) * 1000000)::pg_catalog.int8 FROM pg_catalog.pg_stat_replication";
+
+/// Who one is. Asked once per connection.
+const WHO_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifier, \
+    pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size'))";
+
+/// The snapshot tells whether any transaction has ended since the last round. As long as none has, nobody can have seen more than before, and the
+/// position of the round before still covers it. The insert position alone may stand behind records that belong to no transaction (of vacuum,
+/// of pages tidied by reads); those are flushed, and sent to standbys, only with the next commit or after some seconds.
+///
+/// A standby is sent no more than the primary has flushed, so this covers what standbys show while the primary's snapshot does not show it yet.
+///
+/// Commits that wait for `synchronous_standby_names` are asked for only where there are such names: to look at all connections costs more than
+/// all the rest. One without a number is `?`.
+///
+/// The timeline is `-` if it streams, and the user may not know what.
+const PREPARE: &str = "PREPARE weir_position AS SELECT r, \
+    CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END, \
+    CASE WHEN r THEN (SELECT COALESCE(received_tli::pg_catalog.text, '-') FROM pg_catalog.pg_stat_wal_receiver) \
+    ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 1, 8) END, \
+    CASE WHEN r THEN '' ELSE pg_catalog.txid_current_snapshot()::pg_catalog.text END, \
+    CASE WHEN r THEN NULL ELSE pg_catalog.pg_current_wal_flush_lsn() END, \
+    CASE WHEN r OR pg_catalog.current_setting('synchronous_standby_names') OPERATOR(pg_catalog.=) '' THEN NULL ELSE \
+    (SELECT COALESCE(pg_catalog.string_agg(COALESCE(backend_xid::pg_catalog.text, '?'), ','), '') \
+    FROM pg_catalog.pg_stat_get_activity(NULL::pg_catalog.int4) WHERE wait_event OPERATOR(pg_catalog.=) 'SyncRep') END \
+    FROM (SELECT pg_catalog.pg_is_in_recovery() AS r OFFSET 0) AS x";
+
+const ASK: &str = "EXECUTE weir_position";
+
+/// Asks a node for its role and, of a primary, who streams from it. Not cancel safe.
+pub async fn role(conn: &mut Conn) -> Result<Said, OpenError> {
+    let rows = conn.query(ROLE_QUERY).await?;
+    let mut said = Said::default();
+    if let Some([Some(in_recovery), position, timeline]) = rows.first().map(Vec::as_slice) {
+        said.in_recovery = in_recovery == "t";
+        said.position = position.as_deref().and_then(|text| read_position(text.as_bytes()));
+        said.timeline = timeline.as_deref().and_then(|text| u32::from_str_radix(text, 16).ok());
+    }
+    if !said.in_recovery {
+        for row in conn.query(REPLICATION_QUERY).await? {
+            if let [name, state, sync, lag] = row.as_slice() {
+                let text = |value: &Option<String>| value.clone().unwrap_or_default();
+                said.streaming.push(Streaming {
+                    application_name: text(name),
+                    state: text(state),
+                    sync_state: text(sync),
+                    replay_lag_us: lag.as_deref().and_then(|us| us.parse().ok()),
+                });
+            }
+        }
+    }
+    Ok(said)
+}
+
+/// A connection over which positions can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    pub system: u64,
+    segment_bytes: u64,
+}
+
+/// Asks who the node is, and prepares the question for its position. Not cancel safe.
+pub async fn prepare(conn: &mut Conn) -> Result<Ready, OpenError> {
+    let rows = conn.query(WHO_QUERY).await?;
+    let number = |at: usize| rows.first()?.get(at)?.as_deref()?.parse::<u64>().ok();
+    let (Some(system), Some(segment_bytes)) = (number(0), number(1)) else {
+        return Err(protocol(&conn.address, "no answer to who it is"));
+    };
+    conn.query(PREPARE).await?;
+    Ok(Ready { system, segment_bytes })
+}
+
+/// The positions that a node has said in one life.
+pub struct Followed {
+    life: Life,
+    ready: Ready,
+    /// Of a primary: the transactions that have ended, as it said last, and a position that covers them.
+    snapshot: Vec<u8>,
+    covering: u64,
+    /// Commits that wait for standbys; none: there are no names of standbys to wait for.
+    waiting: Option<Vec<Option<u32>>>,
+}
+
+/// What a node said.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Position<'a> {
+    pub life: Life,
+    pub system: u64,
+    pub in_recovery: bool,
+    pub position: Option<u64>,
+    /// Of a primary.
+    pub flushed: Option<u64>,
+    pub timeline: Timeline,
+    pub snapshot: &'a [u8],
+    pub waiting: Option<&'a [Option<u32>]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeline {
+    Of(u32),
+    /// A standby that does not stream.
+    None,
+    /// The user lacks the rights to know.
+    Hidden,
+}
+
+impl Timeline {
+    pub fn known(self) -> Option<u32> {
+        match self {
+            Timeline::Of(timeline) => Some(timeline),
+            Timeline::None | Timeline::Hidden => None,
+        }
+    }
+}
+
+impl Followed {
+    pub fn new(life: Life, ready: Ready) -> Followed {
+        Followed { life, ready, snapshot: Vec::new(), covering: 0, waiting: None }
+    }
+
+    /// Asks for the position. Not cancel safe.
+    pub async fn ask(&mut self, conn: &mut Conn) -> Result<Position<'_>, OpenError> {
+        conn.ask(ASK).await?;
+        let (mut row, mut error) = (None, None);
+        loop {
+            let (tag, body) = conn.next().await?;
+            match tag {
+                back::DATA_ROW => row = Some(body),
+                back::ERROR => error = Some(refused(&conn.address, &body)),
+                back::READY => break,
+                _ => {}
+            }
+        }
+        match error {
+            Some(error) => Err(error),
+            None => self.take(row.as_deref().unwrap_or_default(), &conn.address),
+        }
+    }
+
+    fn take(&mut self, row: &[u8], address: &Address) -> Result<Position<'_>, OpenError> {
+        let Row { in_recovery, mut position, flushed, timeline, snapshot, waiting } =
+            read_said(row).ok_or_else(|| protocol(address, "no position in its answer"))?;
+        self.waiting = waiting.map(|list| read_waiting(list, self.waiting.take()));
+        if !in_recovery && let Some(position) = &mut position {
+            if self.covering == 0 || snapshot != self.snapshot {
+                self.snapshot.clear();
+                self.snapshot.extend_from_slice(snapshot);
+                self.covering = end_of_record(*position, self.ready.segment_bytes);
+            }
+            *position = self.covering;
+        }
+        let (life, system) = (self.life, self.ready.system);
+        let (snapshot, waiting) = (self.snapshot.as_slice(), self.waiting.as_deref());
+        Ok(Position { life, system, in_recovery, position, flushed, timeline, snapshot, waiting })
+    }
+}
+
+/// Reads the numbers of commits that wait, into a list that was used before.
+fn read_waiting(list: &[u8], before: Option<Vec<Option<u32>>>) -> Vec<Option<u32>> {
+    let mut waiting = before.unwrap_or_default();
+    waiting.clear();
+    let numbers = list.split(|byte| *byte == b',').filter(|number| !number.is_empty());
+    waiting.extend(numbers.map(|number| std::str::from_utf8(number).ok().and_then(|number| number.parse().ok())));
+    waiting
+}
+
+/// A row as the server sends it.
+struct Row<'a> {
+    in_recovery: bool,
+    position: Option<u64>,
+    flushed: Option<u64>,
+    timeline: Timeline,
+    snapshot: &'a [u8],
+    waiting: Option<&'a [u8]>,
+}
+
+fn read_said(row: &[u8]) -> Option<Row<'_>> {
+    let [in_recovery, position, timeline, snapshot, flushed, waiting] = read_columns(row)?;
+    let in_recovery = in_recovery? == b"t";
+    let timeline = match timeline {
+        None => Timeline::None,
+        Some(b"-") => Timeline::Hidden,
+        Some(text) => {
+            // Names of files have it in hexadecimal.
+            let radix = if in_recovery { 10 } else { 16 };
+            Timeline::Of(u32::from_str_radix(std::str::from_utf8(text).ok()?, radix).ok()?)
+        }
+    };
+    let (position, flushed) = (position.and_then(read_position), flushed.and_then(read_position));
+    Some(Row { in_recovery, position, flushed, timeline, snapshot: snapshot.unwrap_or_default(), waiting })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_config::SslMode;
+    use weir_wire::frame::HEADER_BYTES;
+    use weir_wire::write;
+
+    fn row(cells: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let cells: Vec<String> = cells.iter().map(ToString::to_string).collect();
+        write::data_row(&mut bytes, &cells);
+        bytes.split_off(HEADER_BYTES)
+    }
+
+    fn followed() -> Followed {
+        Followed::new(5, Ready { system: 7, segment_bytes: 16 << 20 })
+    }
+
+    fn address() -> Address {
+        Address { node: 1, hostname: "h".into(), port: 1, connect_timeout_ms: 0, ssl_mode: SslMode::Auto }
+    }
+
+    #[test]
+    fn answers_of_a_primary_and_of_a_standby_are_read() {
+        let (address, mut primary, mut standby) = (address(), followed(), followed());
+        let said = primary.take(&row(&["f", "0/3000030", "0000001A", "7:9:8", "0/3000020", "8,?"]), &address).unwrap();
+        let expected = Position {
+            life: 5,
+            system: 7,
+            in_recovery: false,
+            position: Some(0x300_0030),
+            flushed: Some(0x300_0020),
+            timeline: Timeline::Of(26),
+            snapshot: b"7:9:8",
+            waiting: Some(&[Some(8), None]),
+        };
+        assert_eq!(said, expected);
+        let said = primary.take(&row(&["f", "0/4000030", "0000001A", "7:9:8", "0/3000020", ""]), &address).unwrap();
+        assert_eq!(said.position, Some(0x300_0030), "no transaction has ended since");
+        let said = standby.take(&row(&["t", "1/0", "12", "", "", ""]), &address).unwrap();
+        assert_eq!((said.in_recovery, said.position, said.timeline), (true, Some(1 << 32), Timeline::Of(12)));
+        let said = standby.take(&row(&["t", "1/0", "-", "", "", ""]), &address).unwrap();
+        assert_eq!(said.timeline, Timeline::Hidden);
+    }
+
+    #[test]
+    fn an_answer_without_a_row_is_an_error() {
+        assert!(followed().take(&[], &address()).is_err());
+    }
+}
