@@ -364,6 +364,7 @@ impl Session {
     }
 
     /// Parts with a server connection at rest, on which nothing of the session's is.
+    #[inline]
     pub fn release(&mut self, w: &Worker) -> Option<Box<ServerConn>> {
         let Server { conn, mut upstream } = self.server.take()?;
         upstream.come_to_rest();
@@ -396,6 +397,7 @@ impl Session {
         Some((conn, upstream.replies.owed()))
     }
 
+    #[inline]
     fn note_parted(&mut self) {
         self.retry.clear();
         *self.entry.conn.borrow_mut() = None;

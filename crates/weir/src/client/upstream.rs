@@ -217,7 +217,10 @@ impl Upstream {
         debug_assert!(replies.is_settled() && journal.is_empty(), "the server owes something");
         debug_assert!(brought.is_answered() && !resetting.is_under_way(), "something of ours is under way");
         debug_assert!(writes.wrote.is_empty() && writes.raised.is_none(), "a write is not settled");
-        (*txn, *role, *gate) = (ServerTxn::default(), TakenFor::Primary, Gate::Open);
+        (txn.status, txn.is_unsure, *role, *gate) = (IDLE, false, TakenFor::Primary, Gate::Open);
+        if txn.began.is_some() {
+            txn.began = None;
+        }
         writes.ending = Ending::No;
         brought.come_to_rest();
         left.come_to_rest();
@@ -225,7 +228,9 @@ impl Upstream {
             // It was never executed.
             resetting.bound = None;
         }
-        *final_error = None;
+        if final_error.is_some() {
+            *final_error = None;
+        }
         (self.is_flushed, self.is_copied_ahead, self.is_command_bound) = (false, false, false);
     }
 }

@@ -27,7 +27,7 @@ fn statements_of_both_protocols_are_logged_once_each() {
     client.run("commit");
     other.until_ready();
     let log = proxy.log();
-    for (text, count) in [("simple", 1), ("unnamed", 1), ("named'", 3), ("pool_version", 1), ("waits", 1)] {
+    for (text, count) in [("simple", 1), ("unnamed", 1), ("named'", 3), ("pool_version", 1), ("'waits'", 1)] {
         let found = lines(&log, text);
         assert_eq!(found.len(), count, "{text}: {found:?}");
         let begin = format!("postgres@{} LOG:  statement: ", ground.database);

@@ -124,7 +124,10 @@ impl Left {
     pub fn come_to_rest(&mut self) {
         debug_assert!(!self.is_unsure() && self.pinning().is_empty(), "something is left");
         self.temporaries.gone();
-        (self.young, self.must_clean, self.moves_ahead) = (None, false, false);
+        if self.young.is_some() {
+            self.young = None;
+        }
+        (self.must_clean, self.moves_ahead) = (false, false);
     }
 }
 

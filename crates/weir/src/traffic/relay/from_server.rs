@@ -103,7 +103,7 @@ fn must_look(upstream: &Upstream, header: Header) -> bool {
 }
 
 /// Decides on one message of the server. False: more of it must arrive first, or the server connection is gone.
-#[inline]
+#[inline(always)]
 fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fault> {
     let Some(upstream) = s.upstream() else { return Ok(false) };
     let looks = must_look(upstream, header);
@@ -165,7 +165,7 @@ fn on_server(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<bool, Fa
 }
 
 /// A message that is the client's, but for what only we know of.
-#[inline]
+#[inline(always)]
 fn on_pass(s: &mut Session, w: &Worker, header: Header, looks: bool) {
     if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header) {
         return s.down.eat(header);
