@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod config;
 pub mod console;
 pub mod databases;
+pub mod failover;
 pub mod functions;
 pub mod hba;
 pub mod import;
