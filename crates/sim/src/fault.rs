@@ -193,7 +193,8 @@ impl World {
         for node in 0..self.plan.nodes {
             self.repair(Repair::Start(node));
             self.repair(Repair::Continue(node));
-            self.repair_in(500, Repair::Attach(node));
+            // One that is still starting is refused.
+            [500, 4_000, 12_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
         }
         (0..self.plan.weirs).for_each(|weir| self.start_weir(weir));
     }

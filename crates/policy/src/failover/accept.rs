@@ -1,11 +1,13 @@
 //! The one primary: how it is found, decided, adopted from other Weirs, and when it gets writes.
 
+use std::collections::BTreeSet;
+
 use super::action::{Action, Held, Report, Transactions};
 use super::attempt::{self, Aim};
 use super::ballot::{self, Ballot, Epoch, NodeId, Vote};
 use super::event::{Facts, Ms};
 use super::history::{Lsn, Relation};
-use super::node::{Node, Standing};
+use super::node::{Node, Seen, Standing};
 use super::record::{Loss, Parts, Record, Why};
 use super::rules::{Company, Mode, Rule, Rules};
 use super::state::{Gate, Line, State};
@@ -17,7 +19,8 @@ const SEVERAL: &str = "(several)";
 /// A primary to be accepted.
 pub(super) struct Accepting {
     pub epoch: Epoch,
-    pub parent: Option<Epoch>,
+    /// The vote that decided it; `None`: it was found, or is known from a vote for its successor.
+    pub vote: Option<Vote>,
     pub why: Why,
     pub parts: Parts,
     pub loss: Loss,
@@ -26,16 +29,16 @@ pub(super) struct Accepting {
 /// Accepts it. Writes go on once this is on disk.
 pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Option<Facts>, now: Ms, out: &mut Vec<Action>) {
     let old = state.primary();
-    let Accepting { epoch, parent, why, parts, loss } = new;
+    let Accepting { epoch, vote, why, parts, loss } = new;
     let left = found.as_ref().and_then(|facts| state.relation(facts));
     let loss = match (loss, left) {
         (Loss::Unknown, Some(Relation::Left(position) | Relation::Holds(position))) => state.loss_at(position),
         (loss, _) => loss,
     };
-    state.term_seen = state.term_seen.max(epoch.ballot.term);
+    state.term_seen = state.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
     let stays = old == Some(epoch.node);
     state.change(|durable| {
-        (durable.epoch, durable.parent) = (Some(epoch), parent);
+        (durable.epoch, durable.vote) = (Some(epoch), vote);
         if let Some(old) = old.filter(|_| !stays) {
             durable.given_up.insert(old);
         }
@@ -47,12 +50,17 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
             durable.sync_names_before = None;
         }
     });
-    state.store.accepted = state.store.version;
     if !stays {
+        // A primary that stays gets writes whichever version a restart finds.
+        state.store.accepted = state.store.version;
         state.line = Line { check_from: now, ..Line::default() };
         if let Some(node) = state.nodes.get_mut(&epoch.node) {
             if matches!(node.standing, Standing::Down { .. } | Standing::Quarantined { .. }) {
                 node.standing = Standing::Waiting;
+            }
+            if let Some(facts) = found.clone().filter(|_| why != Why::Adopted) {
+                (node.incarnation_at, node.failure, node.dead) = (now, None, None);
+                node.seen = Some(Seen { begun_at: now, answered_at: now, facts });
             }
             node.look_anew(now);
         }
@@ -86,17 +94,17 @@ pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now:
         if vote.epoch.node == vote.parent.node {
             voters = vote.epoch.voters(rules.ids());
         }
-        let for_it = of_nodes.iter().filter(|(id, of)| of.epoch == vote.epoch && (voters.contains(id) || rules.is_alone()));
+        let for_it = of_nodes.iter().filter(|(id, of)| of == vote && (voters.contains(id) || rules.is_alone()));
         let needed = if rules.is_alone() { 1 } else { ballot::majority(voters.len()) };
         if for_it.count() >= needed {
-            return adopt(state, rules, vote.epoch, Some(vote.parent), now, out);
+            return adopt(state, rules, vote.epoch, Some(*vote), now, out);
         }
     }
 }
 
-fn adopt(state: &mut State, rules: &Rules, epoch: Epoch, parent: Option<Epoch>, now: Ms, out: &mut Vec<Action>) {
+fn adopt(state: &mut State, rules: &Rules, epoch: Epoch, vote: Option<Vote>, now: Ms, out: &mut Vec<Action>) {
     let found = state.facts(epoch.node).filter(|facts| facts.is_primary()).cloned();
-    let accepting = Accepting { epoch, parent, why: Why::Adopted, parts: Parts::default(), loss: Loss::Unknown };
+    let accepting = Accepting { epoch, vote, why: Why::Adopted, parts: Parts::default(), loss: Loss::Unknown };
     accept(state, rules, accepting, found, now, out);
 }
 
@@ -126,7 +134,7 @@ fn accept_found(state: &mut State, rules: &Rules, node: NodeId, why: Why, now: M
     let found = state.facts(node).cloned();
     let epoch = Epoch { ballot, ..Epoch::found(node) };
     let loss = if why == Why::Found { Loss::Nothing } else { Loss::Unknown };
-    accept(state, rules, Accepting { epoch, parent: None, why, parts: Parts::default(), loss }, found, now, out);
+    accept(state, rules, Accepting { epoch, vote: None, why, parts: Parts::default(), loss }, found, now, out);
     if why == Why::Found {
         // Nothing was replaced, and newer decisions of others are still to be heard of.
         state.line.confirmed = None;
@@ -176,7 +184,10 @@ pub(super) fn gone(state: &State) -> Option<Why> {
     let node = state.nodes.get(&state.primary()?)?;
     match (node.standing, node.facts()) {
         (Standing::Down { why: super::action::Lost::Failed(failure), .. }, None) => Some(Why::Died(failure)),
-        (Standing::Down { .. } | Standing::Waiting | Standing::Up, Some(facts)) => {
+        // Facts of before it became the primary do not tell.
+        (Standing::Down { .. } | Standing::Waiting | Standing::Up, Some(facts))
+            if node.seen.as_ref().is_some_and(|seen| seen.begun_at >= state.line.check_from) =>
+        {
             let is_another = !facts.is_primary() || matches!(state.relation(facts), Some(Relation::Left(_) | Relation::Diverged));
             is_another.then_some(Why::Demoted)
         }
@@ -192,7 +203,7 @@ pub(super) fn note_false_primaries(state: &mut State, rules: &Rules, out: &mut V
     }
     let known = state.durable.false_primaries.clone();
     let is_false = |(id, node): &(&NodeId, &Node)| {
-        let is_one = |facts: &Facts| facts.is_primary() && facts.mark.promised <= epoch.ballot;
+        let is_one = |facts: &Facts| facts.is_primary() && facts.mark.is_settled(&epoch);
         **id != epoch.node && node.facts().is_some_and(is_one)
     };
     let now_false: Vec<NodeId> = state.nodes.iter().filter(is_false).map(|(id, _)| *id).collect();
@@ -259,25 +270,29 @@ pub(super) fn confirm(state: &mut State, rules: &Rules, now: Ms) {
         return;
     }
     let from = primary.incarnation_at;
+    // The replaced node may vote again without this Weir's knowledge, so enough must be heard with it and without it.
     let voters = epoch.voters(rules.ids());
-    let heard = voters.iter().filter(|id| state.nodes[id].seen.as_ref().is_some_and(|seen| seen.begun_at >= from)).count();
+    let others = Epoch { replaced: None, ..epoch }.voters(rules.ids());
+    let is_heard = |id: &&NodeId| state.nodes.get(id).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at >= from));
+    let are_heard = |of: &BTreeSet<NodeId>| of.iter().filter(is_heard).count() >= ballot::hearing(of.len());
     let needs_none = rules.mode != Mode::Builtin || rules.is_alone() || !rules.keeps(Rule::Confirm);
-    if needs_none || heard >= ballot::hearing(voters.len()) {
+    if needs_none || (are_heard(&voters) && are_heard(&others)) {
         state.line.confirmed = Some(started_at);
         return;
     }
-    for id in voters {
+    for id in others {
         if let Some(node) = state.nodes.get_mut(&id).filter(|node| !node.was_looked_at_since(from)) {
             node.look_anew(now);
         }
     }
 }
 
-/// The newest promise on a server that this Weir did not make for what it decided.
+/// The newest promise of a voter to an attempt that is not decided. Promises of others decide nothing.
 pub(super) fn newer_promise(state: &State) -> Option<Ballot> {
-    let known = state.epoch()?.ballot;
-    let promises = state.nodes.values().filter_map(|node| Some(node.seen.as_ref()?.facts.mark.promised));
-    promises.max().filter(|promised| *promised > known)
+    let epoch = state.epoch()?;
+    let voters = state.nodes.iter().filter(|(id, _)| **id != epoch.node && Some(**id) != epoch.replaced);
+    let marks = voters.filter_map(|(_, node)| Some(node.seen.as_ref()?.facts.mark));
+    marks.filter(|mark| !mark.is_settled(&epoch)).map(|mark| mark.promised).max()
 }
 
 /// Where writes may go now.

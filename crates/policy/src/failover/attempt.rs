@@ -326,12 +326,12 @@ fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: M
         return Next::End(Refusal::Outrun);
     }
     let is_sibling = |vote: &&Vote| vote.parent.ballot == attempt.parent.ballot && vote.epoch.ballot > attempt.parent.ballot;
-    let newest = votes.iter().filter(is_sibling).max_by_key(|vote| vote.epoch.ballot).copied();
+    let newest = votes.iter().filter(is_sibling).max_by_key(|vote| vote.ballot).copied();
     let newest = newest.filter(|_| rules.keeps(Rule::Evidence) && !matches!(attempt.aim, Aim::Force { .. }));
     if let Some(found) = newest {
         let facts = state.facts(found.epoch.node).filter(|facts| facts.is_primary()).cloned().map(Box::new);
         attempt.why = Why::Adopted;
-        vote(attempt, rules, Epoch { ballot: attempt.ballot, ..found.epoch }, facts, now, out);
+        vote(attempt, rules, found.epoch, facts, now, out);
         return Next::Stay;
     }
     let until = now + PROVE_MS;
@@ -393,6 +393,16 @@ fn may_be_silent(state: &State, rules: &Rules, cut_off: &BTreeSet<NodeId>) -> bo
     rules.is_alone() || state.sync(rules).is_covered_by(cut_off) || !rules.keeps(Rule::ProvenDead)
 }
 
+/// True if those that answered their last look are enough for an attempt: else none is begun, since it leaves promises behind.
+pub(super) fn could_be_decided(state: &State, rules: &Rules) -> Result<(), Refusal> {
+    let Some(epoch) = state.epoch() else { return Err(Refusal::HistoryUnknown) };
+    let others = Epoch { replaced: None, ..epoch }.voters(rules.ids());
+    let voters = if rules.is_alone() { others } else { epoch.voters(rules.ids()) };
+    let pledged = voters.iter().filter(|id| state.facts(**id).is_some()).count();
+    let needed = rules.needed(&epoch);
+    if pledged < needed { Err(Refusal::TooFewPledged { pledged, needed, of: voters.len() }) } else { Ok(()) }
+}
+
 /// The same before anybody was cut off.
 pub(super) fn could_be_silent(state: &State, rules: &Rules) -> bool {
     let others: BTreeSet<NodeId> = rules.ids().filter(|id| Some(*id) != state.primary()).collect();
@@ -408,6 +418,8 @@ pub(super) fn candidates<'a>(
     let Some(history) = state.history() else { return Err(Refusal::HistoryUnknown) };
     let candidate = |(node, facts): (NodeId, &Facts)| {
         let position = match facts.history.relation(facts.position, history) {
+            // A primary of the accepted timeline or of an older one is one that was given up.
+            Relation::Holds(_) if facts.is_primary() => return None,
             Relation::Holds(position) | Relation::Left(position) => position,
             Relation::Diverged | Relation::Foreign => return None,
         };
@@ -446,7 +458,7 @@ fn promote(attempt: &Attempt, node: NodeId, now: Ms, out: &mut Vec<Action>) -> N
 
 /// Asks for votes.
 fn vote(attempt: &mut Attempt, rules: &Rules, epoch: Epoch, found: Option<Box<Facts>>, now: Ms, out: &mut Vec<Action>) {
-    let vote = Vote { epoch, parent: attempt.parent };
+    let vote = Vote { ballot: attempt.ballot, epoch, parent: attempt.parent };
     let voters = attempt.electors(rules);
     for id in rules.ids().filter(|id| voters.contains(id) || *id == epoch.node) {
         out.push(Action::Repoint { node: id, vote, limit_ms: VOTE_MS });
@@ -461,7 +473,7 @@ fn decided(state: &mut State, rules: &Rules, mut attempt: Attempt, now: Ms, out:
         out.push(Action::Reply { ticket, answer: Ok(()) });
     }
     let loss = if vote.epoch.node == attempt.parent.node { Loss::Nothing } else { attempt.loss };
-    let accepting = Accepting { epoch: vote.epoch, parent: Some(vote.parent), why: attempt.why, parts: attempt.parts, loss };
+    let accepting = Accepting { epoch: vote.epoch, vote: Some(vote), why: attempt.why, parts: attempt.parts, loss };
     accept::accept(state, rules, accepting, found.map(|facts| *facts), now, out);
 }
 

@@ -18,7 +18,8 @@ pub struct Ballot {
     pub weir: u32,
 }
 
-/// A primary by decision.
+/// A primary by decision. Its ballot is the one under which it was proposed first, and names it: it stays when the proposal is repeated under
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch {
     pub ballot: Ballot,
@@ -30,6 +31,8 @@ pub struct Epoch {
 /// A vote for a primary as successor of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vote {
+    /// The attempt that asked for it. Only votes under one ballot are counted together.
+    pub ballot: Ballot,
     pub epoch: Epoch,
     /// What was decided before. A Weir that knows only older ones learns by it that it slept.
     pub parent: Epoch,
@@ -73,7 +76,12 @@ impl Mark {
 
     /// Votes. `None`: a newer attempt was promised.
     pub fn cast(self, vote: Vote) -> Option<Mark> {
-        (vote.epoch.ballot >= self.promised).then_some(Mark { promised: vote.epoch.ballot, vote: Some(vote) })
+        (vote.ballot >= self.promised).then_some(Mark { promised: vote.ballot, vote: Some(vote) })
+    }
+
+    /// True if nothing was begun here that could replace `epoch`.
+    pub fn is_settled(&self, epoch: &Epoch) -> bool {
+        self.promised <= epoch.ballot || self.vote.is_some_and(|vote| vote.epoch == *epoch && vote.ballot == self.promised)
     }
 
     /// As a word that can stand in a connection string without quotes.
@@ -83,7 +91,7 @@ impl Mark {
             let replaced = epoch.replaced.map_or("-".to_string(), |id| id.to_string());
             format!("{}:{}:{replaced}", ballot(epoch.ballot), epoch.node)
         };
-        let vote = self.vote.map(|vote| format!("/{}/{}", epoch(vote.epoch), epoch(vote.parent)));
+        let vote = self.vote.map(|vote| format!("/{}/{}/{}", ballot(vote.ballot), epoch(vote.epoch), epoch(vote.parent)));
         format!("weir/{}{}", ballot(self.promised), vote.unwrap_or_default())
     }
 
@@ -101,9 +109,9 @@ impl Mark {
         };
         let mut parts = text.strip_prefix("weir/")?.split('/');
         let promised = ballot(parts.next()?)?;
-        let vote = match (parts.next(), parts.next(), parts.next()) {
-            (None, _, _) => None,
-            (Some(of), Some(parent), None) => Some(Vote { epoch: epoch(of)?, parent: epoch(parent)? }),
+        let vote = match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (None, ..) => None,
+            (Some(by), Some(of), Some(parent), None) => Some(Vote { ballot: ballot(by)?, epoch: epoch(of)?, parent: epoch(parent)? }),
             _ => return None,
         };
         Some(Mark { promised, vote })
@@ -126,12 +134,12 @@ mod tests {
     #[test]
     fn a_mark_is_read_as_it_was_written() {
         let epoch = |term, node, replaced| Epoch { ballot: Ballot { term, weir: 77 }, node, replaced };
-        let vote = Vote { epoch: epoch(9, 2, Some(0)), parent: epoch(0, 0, None) };
+        let vote = Vote { ballot: Ballot { term: 11, weir: 3 }, epoch: epoch(9, 2, Some(0)), parent: epoch(0, 0, None) };
         for mark in [Mark::default(), Mark { promised: Ballot { term: 12, weir: 5 }, vote: Some(vote) }] {
             assert_eq!(Mark::parse(&mark.show()), Some(mark));
         }
-        assert_eq!(Mark { promised: Ballot { term: 12, weir: 5 }, vote: Some(vote) }.show(), "weir/12.5/9.77:2:0/0.77:0:-");
-        for wrong in ["", "weir", "weir/1", "weir/1.2/3.4:5", "weir/1.2/3.4:5:-", "weir/1.2/3.4:5:-/1.2:3:-/x", "walreceiver"] {
+        assert_eq!(Mark { promised: Ballot { term: 12, weir: 5 }, vote: Some(vote) }.show(), "weir/12.5/11.3/9.77:2:0/0.77:0:-");
+        for wrong in ["", "weir", "weir/1", "weir/1.2/3.4:5", "weir/1.2/3.4:5:-", "weir/1.2/1.2/3.4:5:-/1.2:3:-/x", "walreceiver"] {
             assert_eq!(Mark::parse(wrong), None, "{wrong}");
         }
     }
@@ -139,7 +147,7 @@ mod tests {
     #[test]
     fn an_older_attempt_changes_nothing() {
         let of = |term| Ballot { term, weir: 1 };
-        let vote = |term| Vote { epoch: Epoch { ballot: of(term), node: 1, replaced: Some(0) }, parent: Epoch::found(0) };
+        let vote = |term| Vote { ballot: of(term), epoch: Epoch { ballot: of(1), node: 1, replaced: Some(0) }, parent: Epoch::found(0) };
         let mark = Mark::default().pledge(of(3)).unwrap();
         assert_eq!((mark.pledge(of(2)), mark.cast(vote(2))), (None, None));
         assert_eq!(mark.pledge(of(3)), Some(mark), "repeated");

@@ -3,7 +3,7 @@
 //! | stored | before |
 //! |---|---|
 //! | term | the first pledge of an attempt: its number is never used twice |
-//! | epoch, votes' parent, history | the first write to the primary |
+//! | epoch, its vote, history | the first write to the primary |
 //! | rule of synchronous standbys | it is needed when the primary is gone; a change is stored as soon as it is seen |
 //! | given up, fenced | the fence |
 //! | detached | the operator is answered |
@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::ballot::{Ballot, Epoch, NodeId};
+use super::ballot::{Ballot, Epoch, Mark, NodeId, Vote};
 use super::history::History;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,7 +23,8 @@ pub struct Durable {
     /// Highest term used or seen.
     pub term: u64,
     pub epoch: Option<Epoch>,
-    pub parent: Option<Epoch>,
+    /// The vote by which it was decided; `None`: it was found.
+    pub vote: Option<Vote>,
     pub history: Option<History>,
     /// `synchronous_standby_names` as last seen on the primary.
     pub sync_names: Option<String>,
@@ -42,11 +43,12 @@ impl Durable {
     /// As lines of a key and a value, with a sum over them, so that a half-written file is none.
     pub fn show(&self) -> String {
         let mut text = format!("{FORM}\nweir {}\nterm {}\n", self.weir, self.term);
-        for (key, epoch) in [("epoch", self.epoch), ("parent", self.parent)] {
-            if let Some(Epoch { ballot, node, replaced }) = epoch {
-                let replaced = replaced.map_or("-".to_string(), |id| id.to_string());
-                let _ = writeln!(text, "{key} {} {} {node} {replaced}", ballot.term, ballot.weir);
-            }
+        if let Some(vote) = self.vote {
+            let _ = writeln!(text, "vote {}", Mark { promised: vote.ballot, vote: Some(vote) }.show());
+        }
+        if let Some(Epoch { ballot, node, replaced }) = self.epoch {
+            let replaced = replaced.map_or("-".to_string(), |id| id.to_string());
+            let _ = writeln!(text, "epoch {} {} {node} {replaced}", ballot.term, ballot.weir);
         }
         if let Some(history) = &self.history {
             let switches: String = history.switches.iter().map(|(timeline, end)| format!(" {timeline}:{end}")).collect();
@@ -83,7 +85,7 @@ impl Durable {
                 "weir" => read.weir = value.parse().ok()?,
                 "term" => read.term = value.parse().ok()?,
                 "epoch" => read.epoch = Some(parse_epoch(value)?),
-                "parent" => read.parent = Some(parse_epoch(value)?),
+                "vote" => read.vote = Some(Mark::parse(value)?.vote?),
                 "history" => read.history = Some(parse_history(value)?),
                 "sync" => read.sync_names = Some(unescape(value)),
                 "sync_before" => read.sync_names_before = Some(unescape(value)),
@@ -151,7 +153,7 @@ mod tests {
             weir: 9,
             term: 7,
             epoch: Some(epoch),
-            parent: Some(Epoch::found(0)),
+            vote: Some(Vote { ballot: Ballot { term: 5, weir: 9 }, epoch, parent: Epoch::found(0) }),
             history: Some(History { system: 1 << 60, timeline: 2, switches: vec![(1, 0x300_0060)] }),
             sync_names: Some("ANY 1 (\"a\\\n b\", c)".into()),
             sync_names_before: Some(String::new()),

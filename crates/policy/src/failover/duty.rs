@@ -3,7 +3,7 @@
 use super::accept;
 use super::action::{Action, Command, Lost, Report};
 use super::attempt::{self, Aim};
-use super::ballot::{self, NodeId, Vote};
+use super::ballot::{self, NodeId};
 use super::escapes::{self, Escapes};
 use super::event::Recovery;
 use super::event::{Done, Facts, Ms, Stream};
@@ -68,16 +68,16 @@ fn fence(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) ->
 
 /// A standby that has not the vote of the decided primary, or follows another node, is pointed at the primary.
 fn follow(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
-    let (Some(epoch), Some(parent)) = (state.epoch(), state.durable.parent) else { return false };
+    let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return false };
     if state.durable.given_up.contains(&id) && !facts.is_read_only {
         state.change(|durable| {
             durable.given_up.remove(&id);
             durable.fenced.remove(&id);
         });
     }
-    let vote = Vote { epoch, parent };
-    let is_there = facts.mark.vote == Some(vote) && facts.upstream() == Some(epoch.node);
-    if is_there || facts.mark.promised > epoch.ballot || !matches!(state.relation(facts), Some(Relation::Holds(_))) {
+    let has_vote = facts.mark.vote.is_some_and(|vote| vote.epoch == epoch);
+    let is_there = has_vote && facts.upstream() == Some(epoch.node);
+    if is_there || facts.mark.promised > vote.ballot || !matches!(state.relation(facts), Some(Relation::Holds(_))) {
         return false;
     }
     out.push(Action::Repoint { node: id, vote, limit_ms: REPOINT_MS });
@@ -89,9 +89,15 @@ fn readmit(state: &mut State, rules: &Rules, now: Ms) {
     let Some(epoch) = state.epoch() else { return };
     let Some(replaced) = epoch.replaced else { return };
     let streams = |facts: &Facts| matches!(facts.recovery, Recovery::Standby { stream: Stream::On { .. }, .. });
-    let follows = state
-        .facts(replaced)
-        .is_some_and(|facts| facts.upstream() == Some(epoch.node) && facts.mark.promised == epoch.ballot && streams(facts));
+    // One with a newer promise, left by an attempt that failed, gets its upstream by the vote.
+    let is_ready = |facts: &Facts| {
+        if facts.mark.is_settled(&epoch) {
+            facts.upstream() == Some(epoch.node) && streams(facts)
+        } else {
+            !facts.is_primary() && matches!(state.relation(facts), Some(Relation::Holds(_)))
+        }
+    };
+    let follows = state.facts(replaced).is_some_and(is_ready);
     let is_fine = state.facts(epoch.node).is_some_and(|facts| state.is_on_line(facts));
     let voters = epoch.voters(rules.ids());
     let are_there = voters.iter().filter(|id| state.facts(**id).is_some()).count() + 1 >= ballot::majority(voters.len() + 1);

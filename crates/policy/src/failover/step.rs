@@ -271,6 +271,9 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         return;
     }
     if let Some(why) = accept::gone(state) {
+        if let Err(refusal) = attempt::could_be_decided(state, rules) {
+            return attempt::stuck(state, refusal, out);
+        }
         let is_silent = matches!(why, Why::Died(failure) if failure != Failure::Refused && failure != Failure::ShuttingDown);
         if is_silent && !attempt::could_be_silent(state, rules) {
             return attempt::stuck(state, Refusal::NotProvenDead, out);
@@ -278,6 +281,7 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         attempt::begin(state, Aim::Replace, why, now);
     } else if let Some(ballot) = promise
         && state.primary().and_then(|id| state.facts(id)).is_some_and(|facts| state.is_on_line(facts))
+        && attempt::could_be_decided(state, rules).is_ok()
     {
         out.push(Action::Report(Report::TakingOver { ballot }));
         attempt::begin(state, Aim::Settle, Why::Adopted, now);
