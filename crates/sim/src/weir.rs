@@ -77,7 +77,7 @@ pub fn target(action: &Action) -> Option<(NodeId, Ms)> {
         | Action::Promote { node, limit_ms, .. }
         | Action::WaitWritable { node, limit_ms, .. }
         | Action::Repoint { node, limit_ms, .. }
-        | Action::Fence { node, limit_ms }
+        | Action::Fence { node, limit_ms, .. }
         | Action::Unfence { node, limit_ms } => Some((*node, *limit_ms)),
         _ => None,
     }

@@ -286,10 +286,13 @@ impl World {
                 return None;
             }
             Action::Repoint { vote, .. } => Event::Repointed { node, vote: *vote, outcome: server.repoint(*vote) },
-            Action::Fence { .. } => {
-                server.is_read_only = true;
-                server.waiting.clear();
-                Event::Fenced { node, done: Done::Yes }
+            Action::Fence { ballot, .. } => {
+                let done = if server.mark.promised <= *ballot { Done::Yes } else { Done::No };
+                if done == Done::Yes {
+                    server.is_read_only = true;
+                    server.waiting.clear();
+                }
+                Event::Fenced { node, done }
             }
             Action::Unfence { .. } => {
                 server.is_read_only = false;

@@ -102,8 +102,14 @@ pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now:
     }
 }
 
+/// Facts of the primary of `epoch` as such: what it was before it got the vote tells nothing of its log.
+pub(super) fn own_facts(state: &State, epoch: &Epoch) -> Option<Facts> {
+    let has_vote = |facts: &&Facts| facts.is_primary() && facts.mark.vote.is_some_and(|vote| vote.epoch == *epoch);
+    state.facts(epoch.node).filter(has_vote).cloned()
+}
+
 fn adopt(state: &mut State, rules: &Rules, epoch: Epoch, vote: Option<Vote>, now: Ms, out: &mut Vec<Action>) {
-    let found = state.facts(epoch.node).filter(|facts| facts.is_primary()).cloned();
+    let found = own_facts(state, &epoch);
     let accepting = Accepting { epoch, vote, why: Why::Adopted, parts: Parts::default(), loss: Loss::Unknown };
     accept(state, rules, accepting, found, now, out);
 }
@@ -223,7 +229,7 @@ pub(super) fn learn_line(state: &mut State, rules: &Rules, node: NodeId, begun_a
         return;
     }
     let Some(facts) = state.facts(node).cloned() else { return };
-    if state.history().is_none() && facts.is_primary() {
+    if state.history().is_none() && facts.is_primary() && begun_at >= state.line.check_from {
         state.change(|durable| durable.history = Some(facts.history.clone()));
     }
     if !state.is_on_line(&facts) {
@@ -326,7 +332,7 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if !state.is_on_line(&seen.facts) {
         return held(Held::Another);
     }
-    if seen.facts.is_read_only && state.durable.fenced.contains(&epoch.node) {
+    if seen.facts.is_read_only && state.durable.fenced.contains_key(&epoch.node) {
         return waits(Held::Another);
     }
     if seen.begun_at < state.line.check_from {

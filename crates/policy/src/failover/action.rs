@@ -32,8 +32,8 @@ pub enum Action {
     /// Under the lock, and only if no newer ballot was promised: put the vote into the mark; on a standby point it at the vote's node, too, with
     /// its slot.
     Repoint { node: NodeId, vote: Vote, limit_ms: Ms },
-    /// Make it read only for everybody and end its sessions.
-    Fence { node: NodeId, limit_ms: Ms },
+    /// Under the lock, and only if no newer ballot was promised: make it read only for everybody and end its sessions.
+    Fence { node: NodeId, ballot: Ballot, limit_ms: Ms },
     /// Undo that.
     Unfence { node: NodeId, limit_ms: Ms },
     /// Run it in a shell. PCP is served meanwhile.

@@ -329,7 +329,7 @@ fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: M
     let newest = votes.iter().filter(is_sibling).max_by_key(|vote| vote.ballot).copied();
     let newest = newest.filter(|_| rules.keeps(Rule::Evidence) && !matches!(attempt.aim, Aim::Force { .. }));
     if let Some(found) = newest {
-        let facts = state.facts(found.epoch.node).filter(|facts| facts.is_primary()).cloned().map(Box::new);
+        let facts = accept::own_facts(state, &found.epoch).map(Box::new);
         attempt.why = Why::Adopted;
         vote(attempt, rules, found.epoch, facts, now, out);
         return Next::Stay;

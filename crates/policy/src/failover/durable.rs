@@ -10,7 +10,7 @@
 //!
 //! All else is found again by looking: the marks on the servers say how far an attempt went.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::ballot::{Ballot, Epoch, Mark, NodeId, Vote};
@@ -31,7 +31,8 @@ pub struct Durable {
     /// The value before, while no commit is known to be acknowledged by the present one.
     pub sync_names_before: Option<String>,
     pub given_up: BTreeSet<NodeId>,
-    pub fenced: BTreeSet<NodeId>,
+    /// Fences, and the decision they belong to. One is forgotten when its server has promised something newer: no late order sets it then.
+    pub fenced: BTreeMap<NodeId, Ballot>,
     pub detached: BTreeSet<NodeId>,
     /// Primaries that appeared beside the accepted one.
     pub false_primaries: BTreeSet<NodeId>,
@@ -63,12 +64,15 @@ impl Durable {
             let ids: String = ids.iter().map(|id| format!(" {id}")).collect();
             let _ = writeln!(text, "{key}{ids}");
         }
+        for (id, ballot) in &self.fenced {
+            let _ = writeln!(text, "fenced {id} {} {}", ballot.term, ballot.weir);
+        }
         let _ = writeln!(text, "sum {:x}", sum(&text));
         text
     }
 
-    fn sets(&self) -> [(&'static str, &BTreeSet<NodeId>); 4] {
-        [("given_up", &self.given_up), ("fenced", &self.fenced), ("detached", &self.detached), ("false", &self.false_primaries)]
+    fn sets(&self) -> [(&'static str, &BTreeSet<NodeId>); 3] {
+        [("given_up", &self.given_up), ("detached", &self.detached), ("false", &self.false_primaries)]
     }
 
     /// Reads what [`Durable::show`] wrote. `None`: the file is broken, and all is found anew.
@@ -90,7 +94,7 @@ impl Durable {
                 "sync" => read.sync_names = Some(unescape(value)),
                 "sync_before" => read.sync_names_before = Some(unescape(value)),
                 "given_up" => read.given_up = parse_ids(value)?,
-                "fenced" => read.fenced = parse_ids(value)?,
+                "fenced" => read.fenced.extend([parse_fence(value)?]),
                 "detached" => read.detached = parse_ids(value)?,
                 "false" => read.false_primaries = parse_ids(value)?,
                 _ => return None,
@@ -128,6 +132,12 @@ fn parse_epoch(value: &str) -> Option<Epoch> {
     Some(Epoch { ballot, node, replaced })
 }
 
+fn parse_fence(value: &str) -> Option<(NodeId, Ballot)> {
+    let mut words = value.split(' ');
+    let id = words.next()?.parse().ok()?;
+    Some((id, Ballot { term: words.next()?.parse().ok()?, weir: words.next()?.parse().ok()? }))
+}
+
 fn parse_history(value: &str) -> Option<History> {
     let mut words = value.split(' ');
     let (system, timeline) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
@@ -158,7 +168,7 @@ mod tests {
             sync_names: Some("ANY 1 (\"a\\\n b\", c)".into()),
             sync_names_before: Some(String::new()),
             given_up: [0].into(),
-            fenced: [0, 3].into(),
+            fenced: [(0, Ballot { term: 4, weir: 9 }), (3, Ballot::default())].into(),
             detached: BTreeSet::new(),
             false_primaries: [2].into(),
         };

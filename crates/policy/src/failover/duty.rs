@@ -3,7 +3,7 @@
 use super::accept;
 use super::action::{Action, Command, Lost, Report};
 use super::attempt::{self, Aim};
-use super::ballot::{self, NodeId};
+use super::ballot::{self, Ballot, NodeId};
 use super::escapes::{self, Escapes};
 use super::event::Recovery;
 use super::event::{Done, Facts, Ms, Stream};
@@ -36,7 +36,7 @@ pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
         }
         let done = if facts.is_primary() && id != epoch.node {
             fence(state, id, &facts, out)
-        } else if facts.is_read_only && state.durable.fenced.contains(&id) && rules.keeps(Rule::Unfence) {
+        } else if facts.is_read_only && state.durable.fenced.contains_key(&id) && rules.keeps(Rule::Unfence) {
             out.push(Action::Unfence { node: id, limit_ms: FENCE_MS });
             true
         } else if !facts.is_primary() {
@@ -56,13 +56,15 @@ fn fence(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) ->
     if !state.durable.given_up.contains(&id) || facts.is_read_only {
         return false;
     }
-    if !state.durable.fenced.contains(&id) {
-        state.change(|durable| durable.fenced.insert(id));
+    let ballot = state.durable.vote.map(|vote| vote.ballot).filter(|ballot| facts.mark.promised <= *ballot);
+    let Some(ballot) = ballot else { return false };
+    if state.durable.fenced.get(&id) != Some(&ballot) {
+        state.change(|durable| durable.fenced.insert(id, ballot));
     }
     if !state.is_stored() {
         return false;
     }
-    out.push(Action::Fence { node: id, limit_ms: FENCE_MS });
+    out.push(Action::Fence { node: id, ballot, limit_ms: FENCE_MS });
     true
 }
 
@@ -70,10 +72,7 @@ fn fence(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) ->
 fn follow(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
     let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return false };
     if state.durable.given_up.contains(&id) && !facts.is_read_only {
-        state.change(|durable| {
-            durable.given_up.remove(&id);
-            durable.fenced.remove(&id);
-        });
+        state.change(|durable| durable.given_up.remove(&id));
     }
     let has_vote = facts.mark.vote.is_some_and(|vote| vote.epoch == epoch);
     let is_there = has_vote && facts.upstream() == Some(epoch.node);
@@ -104,6 +103,17 @@ fn readmit(state: &mut State, rules: &Rules, now: Ms) {
     let helps = voters.len().is_multiple_of(2) && rules.company == Company::Possible;
     if helps && follows && is_fine && are_there && now >= state.retry_at {
         attempt::begin(state, Aim::Readmit, Why::Adopted, now);
+    }
+}
+
+/// Forgets fences that are gone for good.
+pub(super) fn forget_fences(state: &mut State) {
+    let is_over = |(id, ballot): &(&NodeId, &Ballot)| {
+        state.facts(**id).is_some_and(|facts| !facts.is_read_only && facts.mark.promised > **ballot)
+    };
+    let over: Vec<NodeId> = state.durable.fenced.iter().filter(is_over).map(|(id, _)| *id).collect();
+    for id in over {
+        state.change(|durable| durable.fenced.remove(&id));
     }
 }
 

@@ -73,6 +73,7 @@ fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     attempt::drive(state, rules, now, out);
     pursue(state, rules, now, out);
     duty::work(state, rules, now, out);
+    duty::forget_fences(state);
     duty::fail_back(state, rules, now, out);
     detach_false(state, rules, now, out);
     duty::run_commands(state, out);
