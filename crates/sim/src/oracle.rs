@@ -119,7 +119,7 @@ fn is_announced(records: &[Record], write: &Write, acknowledged_at: Ms) -> bool 
         Loss::Unknown => true,
     };
     let mut by_ballot: BTreeMap<_, Vec<&Record>> = BTreeMap::new();
-    for record in records.iter().filter(|record| record.old == Some(write.node) && record.at >= write.appended_at) {
+    for record in records.iter().filter(|record| record.old.is_some() && record.at >= write.appended_at) {
         by_ballot.entry(record.ballot).or_default().push(record);
     }
     by_ballot.values().any(|records| {

@@ -53,7 +53,11 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
     if !stays {
         // A primary that stays gets writes whichever version a restart finds.
         state.store.accepted = state.store.version;
-        state.line = Line { check_from: now, ..Line::default() };
+        // Looks at the log that the new primary has, too, tell as much of it.
+        let mut samples = std::mem::take(&mut state.line.samples);
+        let shared = if let Some(Relation::Left(end)) = left { end } else { 0 };
+        samples.retain(|(_, position)| *position <= shared);
+        state.line = Line { check_from: now, samples, ..Line::default() };
         if let Some(node) = state.nodes.get_mut(&epoch.node) {
             if matches!(node.standing, Standing::Down { .. } | Standing::Quarantined { .. }) {
                 node.standing = Standing::Waiting;
@@ -279,7 +283,8 @@ pub(super) fn confirm(state: &mut State, rules: &Rules, now: Ms) {
     // The replaced node may vote again without this Weir's knowledge, so enough must be heard with it and without it.
     let voters = epoch.voters(rules.ids());
     let others = Epoch { replaced: None, ..epoch }.voters(rules.ids());
-    let is_heard = |id: &&NodeId| state.nodes.get(id).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at >= from));
+    let is_heard =
+        |id: &&NodeId| state.nodes.get(id).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at >= from));
     let are_heard = |of: &BTreeSet<NodeId>| of.iter().filter(is_heard).count() >= ballot::hearing(of.len());
     let needs_none = rules.mode != Mode::Builtin || rules.is_alone() || !rules.keeps(Rule::Confirm);
     if needs_none || (are_heard(&voters) && are_heard(&others)) {
@@ -296,9 +301,18 @@ pub(super) fn confirm(state: &mut State, rules: &Rules, now: Ms) {
 /// The newest promise of a voter to an attempt that is not decided. Promises of others decide nothing.
 pub(super) fn newer_promise(state: &State) -> Option<Ballot> {
     let epoch = state.epoch()?;
-    let voters = state.nodes.iter().filter(|(id, _)| **id != epoch.node && Some(**id) != epoch.replaced);
-    let marks = voters.filter_map(|(_, node)| Some(node.seen.as_ref()?.facts.mark));
-    marks.filter(|mark| !mark.is_settled(&epoch)).map(|mark| mark.promised).max()
+    unsettled(state, &epoch, |id| Some(id) != epoch.replaced)
+}
+
+/// The same of all other nodes: one that does not vote was left without its primary, perhaps.
+pub(super) fn newer_promise_of_any(state: &State) -> Option<Ballot> {
+    unsettled(state, &state.epoch()?, |_| true)
+}
+
+fn unsettled(state: &State, epoch: &Epoch, counts: impl Fn(NodeId) -> bool) -> Option<Ballot> {
+    let others = state.nodes.iter().filter(|(id, _)| **id != epoch.node && counts(**id));
+    let marks = others.filter_map(|(_, node)| Some(node.seen.as_ref()?.facts.mark));
+    marks.filter(|mark| !mark.is_settled(epoch)).map(|mark| mark.promised).max()
 }
 
 /// Where writes may go now.

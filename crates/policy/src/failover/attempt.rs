@@ -24,8 +24,10 @@ use super::state::State;
 
 /// Limits of actions, and of phases that wait for several of them.
 const PLEDGE_MS: Ms = 2_000;
-const PROMOTE_MS: Ms = 5_000;
+const PROMOTE_MS: Ms = 2_000;
 const WRITABLE_MS: Ms = 30_000;
+/// The same where the order to promote may not have arrived.
+const DOUBTFUL_MS: Ms = 2_000;
 const VOTE_MS: Ms = 5_000;
 const PROVE_MS: Ms = 5_000;
 /// A shutdown sends all WAL to the standbys before the port closes; it is waited for so long.
@@ -194,11 +196,12 @@ pub(super) fn pledged(state: &mut State, node: NodeId, ballot: Ballot, outcome: 
 }
 
 /// Takes in that a server was told to promote itself, or not. Not: it may have happened, so the answer of the next phase counts.
-pub(super) fn promoted(state: &mut State, node: NodeId, ballot: Ballot, _done: Done, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn promoted(state: &mut State, node: NodeId, ballot: Ballot, done: Done, now: Ms, out: &mut Vec<Action>) {
     let Some(attempt) = state.attempt.as_mut().filter(|attempt| attempt.ballot == ballot) else { return };
     if matches!(attempt.phase, Phase::Promoting { node: of, .. } if of == node) {
-        attempt.phase = Phase::Waiting { node, until: now + WRITABLE_MS + RECHECK_MS };
-        out.push(Action::WaitWritable { node, ballot, limit_ms: WRITABLE_MS });
+        let limit_ms = if done == Done::Yes { WRITABLE_MS } else { DOUBTFUL_MS };
+        attempt.phase = Phase::Waiting { node, until: now + limit_ms + RECHECK_MS };
+        out.push(Action::WaitWritable { node, ballot, limit_ms });
     }
 }
 

@@ -111,7 +111,9 @@ impl Mark {
         let promised = ballot(parts.next()?)?;
         let vote = match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (None, ..) => None,
-            (Some(by), Some(of), Some(parent), None) => Some(Vote { ballot: ballot(by)?, epoch: epoch(of)?, parent: epoch(parent)? }),
+            (Some(by), Some(of), Some(parent), None) => {
+                Some(Vote { ballot: ballot(by)?, epoch: epoch(of)?, parent: epoch(parent)? })
+            }
             _ => return None,
         };
         Some(Mark { promised, vote })
@@ -139,7 +141,8 @@ mod tests {
             assert_eq!(Mark::parse(&mark.show()), Some(mark));
         }
         assert_eq!(Mark { promised: Ballot { term: 12, weir: 5 }, vote: Some(vote) }.show(), "weir/12.5/11.3/9.77:2:0/0.77:0:-");
-        for wrong in ["", "weir", "weir/1", "weir/1.2/3.4:5", "weir/1.2/3.4:5:-", "weir/1.2/1.2/3.4:5:-/1.2:3:-/x", "walreceiver"] {
+        for wrong in ["", "weir", "weir/1", "weir/1.2/3.4:5", "weir/1.2/3.4:5:-", "weir/1.2/1.2/3.4:5:-/1.2:3:-/x", "walreceiver"]
+        {
             assert_eq!(Mark::parse(wrong), None, "{wrong}");
         }
     }
@@ -147,7 +150,8 @@ mod tests {
     #[test]
     fn an_older_attempt_changes_nothing() {
         let of = |term| Ballot { term, weir: 1 };
-        let vote = |term| Vote { ballot: of(term), epoch: Epoch { ballot: of(1), node: 1, replaced: Some(0) }, parent: Epoch::found(0) };
+        let vote =
+            |term| Vote { ballot: of(term), epoch: Epoch { ballot: of(1), node: 1, replaced: Some(0) }, parent: Epoch::found(0) };
         let mark = Mark::default().pledge(of(3)).unwrap();
         assert_eq!((mark.pledge(of(2)), mark.cast(vote(2))), (None, None));
         assert_eq!(mark.pledge(of(3)), Some(mark), "repeated");

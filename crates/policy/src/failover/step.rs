@@ -258,7 +258,7 @@ fn likely(state: &State, rules: &Rules) -> Option<NodeId> {
 
 /// Begins an attempt where one is due.
 fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
-    let promise = accept::newer_promise(state);
+    let promise = accept::newer_promise_of_any(state);
     state.promised_since = promise.and(state.promised_since.or(Some(now)));
     if rules.mode != Mode::Builtin || state.attempt.is_some() || now < state.retry_at || state.primary().is_none() {
         if accept::gone(state).is_some() && rules.mode != Mode::Builtin {
