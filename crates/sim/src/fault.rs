@@ -2,8 +2,9 @@
 
 use weir_policy::failover::{Ms, NodeId, Request};
 
+use crate::plan;
 use crate::server::{Power, Role};
-use crate::world::World;
+use crate::world::{Due, World};
 
 /// Kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub enum Fault {
     Cut,
     /// A Weir hears and reaches one server no more.
     Blind,
+    /// A Weir reaches one server only.
+    Narrow,
     /// A server reaches no other server.
     Island,
     WeirDies,
@@ -30,13 +33,14 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 10] = [
+    pub const ALL: [Fault; 11] = [
         Fault::Kill,
         Fault::CrashInPlace,
         Fault::Dark,
         Fault::Hang,
         Fault::Cut,
         Fault::Blind,
+        Fault::Narrow,
         Fault::Island,
         Fault::WeirDies,
         Fault::Promoted,
@@ -47,7 +51,7 @@ impl Fault {
     pub fn weight(self) -> u64 {
         match self {
             Fault::Kill => 12,
-            Fault::Dark | Fault::Hang | Fault::WeirDies | Fault::Blind => 6,
+            Fault::Dark | Fault::Hang | Fault::WeirDies | Fault::Blind | Fault::Narrow => 6,
             Fault::Cut | Fault::Island | Fault::CrashInPlace => 4,
             Fault::Promoted | Fault::Detached => 2,
         }
@@ -126,6 +130,13 @@ impl World {
                 self.cut(at, weir, lasts);
                 self.cut(weir, at, lasts);
             }
+            Fault::Narrow => {
+                let weir = self.plan.nodes as usize + self.dice.below(self.plan.weirs as u64) as usize;
+                for other in (0..usize::from(self.plan.nodes)).filter(|other| *other != at) {
+                    self.cut(other, weir, lasts);
+                    self.cut(weir, other, lasts);
+                }
+            }
             Fault::Island => {
                 for other in 0..usize::from(self.plan.nodes) {
                     self.cut(at, other, lasts);
@@ -183,6 +194,34 @@ impl World {
                     self.ask(weir, Request::Attach(node));
                 }
             }
+        }
+    }
+
+    /// Trouble at the worst moment: while a Weir obeys an order that matters.
+    pub(crate) fn spite(&mut self, weir: usize) {
+        if self.now < plan::FAULTS_FROM || self.now > plan::HEALED_AT || !self.dice.percent(self.plan.spite) {
+            return;
+        }
+        let node = self.dice.below(u64::from(self.plan.nodes)) as NodeId;
+        let lasts = self.dice.within(20, 3_000);
+        match self.dice.below(5) {
+            0 => {
+                // It dies after what it does now, not in the middle of this call.
+                let after = self.dice.within(1, 30);
+                self.later(after, Due::Spite { weir });
+            }
+            1 => self.apply(Fault::Kill, node, lasts),
+            2 => self.apply(Fault::Blind, node, lasts),
+            3 => {
+                let stopped: Vec<NodeId> =
+                    self.servers.iter().filter(|server| server.power == Power::Stopped).map(|server| server.id).collect();
+                for node in stopped {
+                    self.servers[usize::from(node)].power = Power::Starting;
+                    let lasts = self.dice.within(1, 60);
+                    self.repair_in(lasts, Repair::Ready(node, Restarted::Yes));
+                }
+            }
+            _ => self.apply(Fault::Narrow, node, lasts),
         }
     }
 

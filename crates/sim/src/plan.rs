@@ -22,6 +22,8 @@ pub struct Plan {
     /// Shares of the kinds of faults.
     pub shares: Vec<(Fault, u64)>,
     pub faults: u64,
+    /// Orders of Weirs in a hundred that trouble comes with.
+    pub spite: u64,
     /// Longest ordinary delay of a message.
     pub delay_ms: Ms,
     /// Messages in a thousand that come late by seconds.
@@ -52,6 +54,7 @@ impl Plan {
             rules: rules(nodes, company, barred, without),
             shares,
             faults: dice.within(1, 8),
+            spite: *dice.pick(&[0, 0, 3, 10]),
             delay_ms: *dice.pick(&[2, 5, 20, 60]),
             late: *dice.pick(&[0, 0, 2, 10]),
         }

@@ -45,7 +45,9 @@ impl World {
         // A connection that is opened is checked to be to the right start of the server.
         let is_opened = connection.is_none() && started_at.is_none_or(|started_at| started_at == server.started_at);
         let is_there = match server.power {
-            Power::Dark | Power::Hung => return,
+            Power::Dark => return,
+            // It lies in the socket until the server goes on.
+            Power::Hung => return self.queues[at].push(Due::Write { write, connection }),
             Power::Stopped | Power::Starting => false,
             Power::Up => is_connected || is_opened,
         };

@@ -135,6 +135,9 @@ impl World {
 
     fn obey(&mut self, at: usize, action: Action) {
         let life = self.weirs[at].life;
+        if !matches!(action, Action::Probe { .. } | Action::Report(_) | Action::Reply { .. } | Action::WriteStatus { .. }) {
+            self.spite(at);
+        }
         match action {
             Action::Hold { transactions, .. } => {
                 self.weirs[at].target = None;
@@ -146,7 +149,9 @@ impl World {
             Action::Release { node, started_at } => self.weirs[at].target = Some((node, started_at)),
             Action::Store { number, text } => {
                 self.weirs[at].writing = Some(text);
-                let (takes, done) = (self.dice.within(1, 15), if self.dice.percent(2) { Done::No } else { Done::Yes });
+                // A disk that is busy takes its time.
+                let takes = if self.dice.percent(4) { self.dice.within(100, 1_500) } else { self.dice.within(1, 15) };
+                let done = if self.dice.percent(2) { Done::No } else { Done::Yes };
                 self.later(takes, Due::Stored { weir: at, life, number, done });
             }
             Action::Report(Report::Done(record)) => self.weirs[at].records.push(*record),

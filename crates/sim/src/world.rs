@@ -84,6 +84,8 @@ pub enum Due {
     },
     Packet(Packet),
     Strike,
+    /// A Weir dies at a bad moment.
+    Spite { weir: usize },
     Repair(Repair),
     Operator,
     Heal,
@@ -225,6 +227,11 @@ impl World {
             Due::Pull { node } => self.pull(node),
             Due::Packet(packet) => self.packet(packet),
             Due::Strike => self.strike(),
+            Due::Spite { weir } => {
+                self.kill_weir(weir);
+                let lasts = self.dice.within(20, 2_000);
+                self.repair_in(lasts, Repair::Weir(weir));
+            }
             Due::Repair(repair) => self.repair(repair),
             Due::Operator => self.operate(),
             Due::Heal => self.heal(),

@@ -446,6 +446,7 @@ fn pick(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut 
         Err(refusal) => Next::End(refusal),
         Ok(choice) => {
             attempt.loss = match sync {
+                _ if !rules.keeps(Rule::TellLoss) => Loss::Nothing,
                 Sync::Synchronous(_) => Loss::Nothing,
                 Sync::Asynchronous | Sync::Unknown => state.loss_at(choice.position),
             };
