@@ -25,6 +25,8 @@ pub enum Fault {
     Narrow,
     /// A server reaches no other server.
     Island,
+    /// The network falls into two parts.
+    Split,
     WeirDies,
     /// Somebody promotes a standby by hand.
     Promoted,
@@ -33,7 +35,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Fault; 11] = [
+    pub const ALL: [Fault; 12] = [
         Fault::Kill,
         Fault::CrashInPlace,
         Fault::Dark,
@@ -42,6 +44,7 @@ impl Fault {
         Fault::Blind,
         Fault::Narrow,
         Fault::Island,
+        Fault::Split,
         Fault::WeirDies,
         Fault::Promoted,
         Fault::Detached,
@@ -51,7 +54,7 @@ impl Fault {
     pub fn weight(self) -> u64 {
         match self {
             Fault::Kill => 12,
-            Fault::Dark | Fault::Hang | Fault::WeirDies | Fault::Blind | Fault::Narrow => 6,
+            Fault::Dark | Fault::Hang | Fault::WeirDies | Fault::Blind | Fault::Narrow | Fault::Split => 6,
             Fault::Cut | Fault::Island | Fault::CrashInPlace => 4,
             Fault::Promoted | Fault::Detached => 2,
         }
@@ -141,6 +144,14 @@ impl World {
                 for other in 0..usize::from(self.plan.nodes) {
                     self.cut(at, other, lasts);
                     self.cut(other, at, lasts);
+                }
+            }
+            Fault::Split => {
+                let sides: Vec<bool> = (0..self.ends()).map(|_| self.dice.percent(50)).collect();
+                for from in 0..self.ends() {
+                    for to in (0..self.ends()).filter(|to| sides[from] != sides[*to]) {
+                        self.cut(from, to, lasts);
+                    }
                 }
             }
             Fault::WeirDies => {

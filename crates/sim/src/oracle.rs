@@ -6,12 +6,13 @@ use weir_policy::failover::{Loss, Ms, NodeId, Record, Why};
 
 use crate::Outcome;
 use crate::plan;
-use crate::server::WriteId;
+use crate::server::{Power, Role, Server, WriteId};
 use crate::world::World;
 
 /// One write of a client.
 #[derive(Clone, Debug, Default)]
 pub struct Write {
+    pub path: Path,
     pub weir: usize,
     pub life: u32,
     pub node: NodeId,
@@ -24,6 +25,15 @@ pub struct Write {
     pub is_over: bool,
 }
 
+/// The way of a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Path {
+    #[default]
+    Weir,
+    /// Past all Weirs.
+    Direct,
+}
+
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Broken {
@@ -31,13 +41,37 @@ pub enum Broken {
     TwoPrimaries { first: NodeId, second: NodeId, at: Ms },
     /// An acknowledged write is gone that no report speaks of.
     Lost { write: WriteId, node: NodeId, acknowledged_at: Ms, is_protected: bool },
+    /// A Weir gave up a primary that a standby heard all the time, and could have told of.
+    Needless { node: NodeId, at: Ms },
     /// A node was made the primary that may never be.
     BarredPromoted { node: NodeId },
     /// After the faults ended there is no primary that all agree on and that takes writes.
     NotWell { targets: Vec<Option<NodeId>> },
 }
 
+/// A standby that heard so lately hears, and one reached for so long was asked.
+const HEARD_MS: Ms = 300;
+const REACHED_MS: Ms = 4_000;
+
 impl World {
+    /// Notes that a Weir gives up a node.
+    pub fn given_up(&mut self, weir: usize, node: NodeId) {
+        let end = self.end_of(weir);
+        let was_reached = |id: usize| self.cuts[id][end].max(self.cuts[end][id]) + REACHED_MS <= self.now;
+        let hears = |server: &Server| {
+            let is_near = server.role == Role::Standby { upstream: Some(node) } && server.power == Power::Up;
+            let hears_long = server.heard_from <= self.now.saturating_sub(REACHED_MS);
+            is_near
+                && hears_long
+                && server.heard_at.is_some_and(|at| at + HEARD_MS >= self.now)
+                && was_reached(usize::from(server.id))
+        };
+        let is_up = self.servers[usize::from(node)].power == Power::Up;
+        if self.plan.late == 0 && is_up && self.now < plan::HEALED_AT && self.servers.iter().any(hears) {
+            self.needless.push(Broken::Needless { node, at: self.now });
+        }
+    }
+
     /// True if every Weir writes to the same primary, and has just done so.
     pub fn is_well(&self) -> bool {
         let Some(primary) = self.agreed() else { return false };
@@ -48,6 +82,7 @@ impl World {
     pub fn outcome(&mut self, seed: u64) -> Outcome {
         let mut broken = Vec::new();
         broken.extend(self.find_two_primaries());
+        broken.append(&mut self.needless);
         let records: Vec<Record> = self.weirs.iter().flat_map(|weir| weir.records.iter().cloned()).collect();
         for record in records.iter().filter(|record| !matches!(record.why, Why::Found | Why::Adopted)) {
             if self.plan.rules.node(record.new).is_some_and(|node| node.priority == 0) {
@@ -76,7 +111,8 @@ impl World {
 
     /// Acknowledged writes, in the order in which servers took them, belong to one time of a primary after the other.
     fn find_two_primaries(&self) -> Option<Broken> {
-        let mut acknowledged: Vec<&Write> = self.writes.iter().filter(|write| write.acknowledged_at.is_some()).collect();
+        let is_counted = |write: &&Write| write.acknowledged_at.is_some() && write.path == Path::Weir;
+        let mut acknowledged: Vec<&Write> = self.writes.iter().filter(is_counted).collect();
         acknowledged.sort_by_key(|write| write.appended_at);
         let mut over = BTreeSet::new();
         let mut last: Option<&Write> = None;

@@ -45,6 +45,8 @@ pub struct Server {
     /// Number of this time as a primary, unlike that of every other.
     pub reign: u64,
     pub heard_at: Option<Ms>,
+    /// Since when it hears without a break.
+    pub heard_from: Ms,
     /// What followers said they flushed.
     pub flushed: BTreeMap<NodeId, Lsn>,
     /// Commits that wait for standbys: where they end, and whose they are.
@@ -69,6 +71,7 @@ impl Server {
             incarnation: 1,
             reign: 1,
             heard_at: None,
+            heard_from: 0,
             flushed: BTreeMap::new(),
             waiting: Vec::new(),
             sync: parse_sync_names(sync_names).unwrap_or_default(),

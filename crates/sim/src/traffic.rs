@@ -2,7 +2,7 @@
 
 use weir_policy::failover::{History, LinkEnd, Lsn, Ms, NodeId};
 
-use crate::oracle::Write;
+use crate::oracle::{Path, Write};
 use crate::plan;
 use crate::server::{Power, Role, WriteId};
 use crate::world::{Due, World};
@@ -32,6 +32,24 @@ impl World {
         let delay = self.delay();
         self.later(delay, Due::Write { write, connection });
         self.later(CLIENT_MS, Due::Failed { write, how: LinkEnd::Broken });
+    }
+
+    /// A writer past all Weirs uses any server that takes writes. Synchronous standbys protect what it is told, too.
+    pub(crate) fn direct(&mut self) {
+        let pause = self.dice.within(20, 200);
+        self.later(pause, Due::Direct);
+        let open: Vec<NodeId> = self.servers.iter().filter(|server| server.takes_writes()).map(|server| server.id).collect();
+        if open.is_empty() {
+            return;
+        }
+        let node = *self.dice.pick(&open);
+        let write = self.writes.len() as WriteId;
+        let server = &mut self.servers[usize::from(node)];
+        server.append(write);
+        let (reign, incarnation) = (server.reign, server.incarnation);
+        let appended_at = self.now;
+        self.writes.push(Write { path: Path::Direct, node, reign, incarnation, appended_at, ..Write::default() });
+        self.acknowledge(node);
     }
 
     pub(crate) fn write(&mut self, write: WriteId, connection: Option<u64>) {
@@ -82,6 +100,10 @@ impl World {
     pub(crate) fn acknowledged(&mut self, write: WriteId, incarnation: u64) {
         let now = self.now;
         let entry = &mut self.writes[write as usize];
+        if entry.path == Path::Direct {
+            entry.acknowledged_at = Some(now);
+            return;
+        }
         let (weir, node) = (entry.weir, entry.node);
         let is_open = self.weirs[weir].life == entry.life && self.weirs[weir].writes.remove(&write);
         if !is_open || entry.is_over || now < self.cuts[usize::from(node)][self.servers.len() + weir] {
@@ -143,6 +165,9 @@ impl World {
                     return;
                 }
                 standby.receive(&log, &history);
+                if standby.heard_at.is_none_or(|at| at + 500 < now) {
+                    standby.heard_from = now;
+                }
                 standby.heard_at = Some(now);
                 let end = standby.position();
                 if source {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_policy::failover::{
-    Action, Done, Durable, Event, Failure, Found, Ms, NodeId, Pledge, Record, Repointed, Report, Request, State, Transactions,
-    step,
+    Action, Done, Durable, Event, Failure, Found, Lost, Ms, NodeId, Pledge, Record, Repointed, Report, Request, State,
+    Transactions, step,
 };
 
 use crate::server::WriteId;
@@ -153,6 +153,12 @@ impl World {
                 let takes = if self.dice.percent(4) { self.dice.within(100, 1_500) } else { self.dice.within(1, 15) };
                 let done = if self.dice.percent(2) { Done::No } else { Done::Yes };
                 self.later(takes, Due::Stored { weir: at, life, number, done });
+            }
+            Action::Report(Report::Degenerated { node, why: Lost::Failed(failure) })
+                if failure != Failure::Refused
+                    && self.weirs[at].state.as_ref().is_some_and(|state| state.primary() == Some(node)) =>
+            {
+                self.given_up(at, node);
             }
             Action::Report(Report::Done(record)) => self.weirs[at].records.push(*record),
             Action::RunCommand { .. } | Action::Reply { .. } | Action::WriteStatus { .. } | Action::Report(_) => {}

@@ -8,7 +8,7 @@ use weir_policy::failover::{Action, Done, Event, Failure, Found, LinkEnd, Ms, No
 use crate::Options;
 use crate::dice::Dice;
 use crate::fault::Repair;
-use crate::oracle::Write;
+use crate::oracle::{Broken, Write};
 use crate::plan::{self, Plan};
 use crate::server::{Power, Role, Server, WriteId};
 use crate::traffic::Packet;
@@ -60,6 +60,8 @@ pub enum Due {
         node: NodeId,
         incarnation: u64,
     },
+    /// One past all Weirs wants to write.
+    Direct,
     /// A client wants to write.
     Client {
         weir: usize,
@@ -85,7 +87,9 @@ pub enum Due {
     Packet(Packet),
     Strike,
     /// A Weir dies at a bad moment.
-    Spite { weir: usize },
+    Spite {
+        weir: usize,
+    },
     Repair(Repair),
     Operator,
     Heal,
@@ -98,6 +102,7 @@ pub struct World {
     pub servers: Vec<Server>,
     pub weirs: Vec<Weir>,
     pub writes: Vec<Write>,
+    pub needless: Vec<Broken>,
     /// Until when nothing gets from one end to another: servers first, then Weirs.
     pub cuts: Vec<Vec<Ms>>,
     /// Orders that wait in hung servers.
@@ -148,6 +153,7 @@ impl World {
             dice: Dice::new(seed ^ 0xABCD),
             weirs: (0..plan.weirs).map(|at| Weir::new(at as u32 + 11)).collect(),
             writes: Vec::new(),
+            needless: Vec::new(),
             cuts: vec![vec![0; ends]; ends],
             queues: servers.iter().map(|_| Vec::new()).collect(),
             servers,
@@ -175,6 +181,9 @@ impl World {
         for _ in 0..self.plan.faults {
             let at = self.dice.within(plan::FAULTS_FROM, plan::HEALED_AT - 1_000);
             self.later(at, Due::Strike);
+        }
+        if !self.plan.sync_names.is_empty() {
+            self.later(50, Due::Direct);
         }
         self.later(OPERATOR_MS, Due::Operator);
         self.later(plan::HEALED_AT, Due::Heal);
@@ -221,6 +230,7 @@ impl World {
                 }
             }
             Due::Client { weir } => self.client(weir),
+            Due::Direct => self.direct(),
             Due::Write { write, connection } => self.write(write, connection),
             Due::Acknowledged { write, incarnation } => self.acknowledged(write, incarnation),
             Due::Failed { write, how } => self.write_failed(write, how),
