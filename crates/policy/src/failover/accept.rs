@@ -9,7 +9,7 @@ use super::event::{Facts, Ms};
 use super::history::{Lsn, Relation};
 use super::node::{Node, Seen, Standing};
 use super::record::{Loss, Parts, Record, Why};
-use super::rules::{Company, Mode, Rule, Rules};
+use super::rules::{Company, Mode, Quorum, Rule, Rules};
 use super::state::{Gate, Line, State};
 use super::sync;
 
@@ -98,8 +98,13 @@ pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now:
         if vote.epoch.node == vote.parent.node {
             voters = vote.epoch.voters(rules.ids());
         }
-        let for_it = of_nodes.iter().filter(|(id, of)| of == vote && (voters.contains(id) || rules.is_alone()));
-        let needed = if rules.is_alone() { 1 } else { ballot::majority(voters.len()) };
+        let quorum = state.quorum(rules);
+        if quorum == Quorum::One && vote.ballot.weir == state.durable.weir {
+            // What this Weir did not store was not decided.
+            continue;
+        }
+        let for_it = of_nodes.iter().filter(|(id, of)| of == vote && (voters.contains(id) || quorum == Quorum::One));
+        let needed = if quorum == Quorum::One { 1 } else { ballot::majority(voters.len()) };
         if for_it.count() >= needed {
             return adopt(state, rules, vote.epoch, Some(*vote), now, out);
         }

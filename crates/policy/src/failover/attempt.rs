@@ -19,7 +19,7 @@ use super::health::RECHECK_MS;
 use super::history::{History, Relation};
 use super::node::Standing;
 use super::record::{Loss, Parts, Why};
-use super::rules::{Rule, Rules};
+use super::rules::{Quorum, Rule, Rules};
 use super::state::State;
 
 /// Limits of actions, and of phases that wait for several of them.
@@ -41,6 +41,7 @@ pub struct Attempt {
     pub aim: Aim,
     pub ballot: Ballot,
     pub parent: Epoch,
+    quorum: Quorum,
     pub phase: Phase,
     pledges: BTreeMap<NodeId, Answer>,
     begun_at: Ms,
@@ -130,36 +131,28 @@ impl Attempt {
         })
     }
 
-    fn voters(&self, rules: &Rules) -> BTreeSet<NodeId> {
-        self.parent.voters(rules.ids())
-    }
-
     fn needed(&self, rules: &Rules) -> usize {
         match self.aim {
             Aim::Force { .. } => 1,
-            // Those who vote are one more than before: they overlap with every majority of before.
-            Aim::Readmit => Epoch { replaced: None, ..self.parent }.voters(rules.ids()).len() / 2 + 1,
-            Aim::Replace | Aim::Settle => rules.needed(&self.parent),
+            Aim::Readmit | Aim::Replace | Aim::Settle => rules.needed(self.electors(rules).len(), self.quorum),
         }
     }
 
     /// Those whose pledges and votes count.
     fn electors(&self, rules: &Rules) -> BTreeSet<NodeId> {
         match self.aim {
+            // One more than before: they overlap with every majority of before.
             Aim::Readmit => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),
-            Aim::Replace | Aim::Settle => {
-                let voters = self.voters(rules);
-                // Alone, one other node is enough, and it may be the one that was replaced.
-                if rules.is_alone() { Epoch { replaced: None, ..self.parent }.voters(rules.ids()) } else { voters }
-            }
+            Aim::Replace | Aim::Settle => rules.electors(&self.parent, self.quorum),
             Aim::Force { .. } => rules.ids().collect(),
         }
     }
 }
 
 /// Begins an attempt. The term is stored first.
-pub(super) fn begin(state: &mut State, aim: Aim, why: Why, now: Ms) {
+pub(super) fn begin(state: &mut State, rules: &Rules, aim: Aim, why: Why, now: Ms) {
     let Some(parent) = state.epoch() else { return };
+    let quorum = state.quorum(rules);
     let term = state.term_seen.max(state.durable.term) + 1;
     state.term_seen = term;
     state.change(|durable| durable.term = term);
@@ -170,6 +163,7 @@ pub(super) fn begin(state: &mut State, aim: Aim, why: Why, now: Ms) {
         aim,
         ballot,
         parent,
+        quorum,
         phase: Phase::Storing,
         pledges: BTreeMap::new(),
         begun_at: now,
@@ -329,7 +323,10 @@ fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: M
         return Next::End(Refusal::Outrun);
     }
     let is_sibling = |vote: &&Vote| vote.parent.ballot == attempt.parent.ballot && vote.epoch.ballot > attempt.parent.ballot;
-    let newest = votes.iter().filter(is_sibling).max_by_key(|vote| vote.ballot).copied();
+    // Alone, what this Weir did not store was not decided.
+    let is_void = |vote: &Vote| attempt.quorum == Quorum::One && vote.ballot.weir == attempt.ballot.weir;
+    let siblings = votes.iter().filter(is_sibling).filter(|vote| !is_void(vote));
+    let newest = siblings.max_by_key(|vote| vote.ballot).copied();
     let newest = newest.filter(|_| rules.keeps(Rule::Evidence) && !matches!(attempt.aim, Aim::Force { .. }));
     if let Some(found) = newest {
         let facts = accept::own_facts(state, &found.epoch).map(Box::new);
@@ -399,10 +396,9 @@ fn may_be_silent(state: &State, rules: &Rules, cut_off: &BTreeSet<NodeId>) -> bo
 /// True if those that answered their last look are enough for an attempt: else none is begun, since it leaves promises behind.
 pub(super) fn could_be_decided(state: &State, rules: &Rules) -> Result<(), Refusal> {
     let Some(epoch) = state.epoch() else { return Err(Refusal::HistoryUnknown) };
-    let others = Epoch { replaced: None, ..epoch }.voters(rules.ids());
-    let voters = if rules.is_alone() { others } else { epoch.voters(rules.ids()) };
+    let voters = rules.electors(&epoch, state.quorum(rules));
     let pledged = voters.iter().filter(|id| state.facts(**id).is_some()).count();
-    let needed = rules.needed(&epoch);
+    let needed = rules.needed(voters.len(), state.quorum(rules));
     if pledged < needed { Err(Refusal::TooFewPledged { pledged, needed, of: voters.len() }) } else { Ok(()) }
 }
 

@@ -10,7 +10,7 @@ use super::event::{Done, Facts, Ms, Stream};
 use super::history::Relation;
 use super::node::Standing;
 use super::record::Why;
-use super::rules::{Company, Failback, Mode, Rule, Rules};
+use super::rules::{Failback, Mode, Quorum, Rule, Rules};
 use super::state::State;
 
 const FENCE_MS: Ms = 5_000;
@@ -100,9 +100,9 @@ fn readmit(state: &mut State, rules: &Rules, now: Ms) {
     let is_fine = state.facts(epoch.node).is_some_and(|facts| state.is_on_line(facts));
     let voters = epoch.voters(rules.ids());
     let are_there = voters.iter().filter(|id| state.facts(**id).is_some()).count() + 1 >= ballot::majority(voters.len() + 1);
-    let helps = voters.len().is_multiple_of(2) && rules.company == Company::Possible;
+    let helps = voters.len().is_multiple_of(2) && state.quorum(rules) == Quorum::Majority;
     if helps && follows && is_fine && are_there && now >= state.retry_at {
-        attempt::begin(state, Aim::Readmit, Why::Adopted, now);
+        attempt::begin(state, rules, Aim::Readmit, Why::Adopted, now);
     }
 }
 

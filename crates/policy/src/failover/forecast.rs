@@ -60,9 +60,10 @@ fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
         return Outlook::Runs { node: chosen.ok().map(|choice| choice.node) };
     }
     let Some(epoch) = state.epoch() else { return Outlook::NoPrimary };
-    let voters = epoch.voters(rules.ids());
-    let (needed, asked) = (rules.needed(&epoch), facts.iter().map(|(id, _)| *id).collect::<BTreeSet<NodeId>>());
-    let pledged = if rules.is_alone() { asked.len() } else { voters.intersection(&asked).count() };
+    let quorum = state.quorum(rules);
+    let voters = rules.electors(&epoch, quorum);
+    let (needed, asked) = (rules.needed(voters.len(), quorum), facts.iter().map(|(id, _)| *id).collect::<BTreeSet<NodeId>>());
+    let pledged = voters.intersection(&asked).count();
     if pledged < needed {
         return Outlook::Waits { why: Refusal::TooFewPledged { pledged, needed, of: voters.len() } };
     }

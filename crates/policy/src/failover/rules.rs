@@ -1,5 +1,7 @@
 //! The part of the configuration that decides about failover.
 
+use std::collections::BTreeSet;
+
 use super::ballot::{self, Epoch, NodeId};
 use super::event::Ms;
 
@@ -76,6 +78,13 @@ pub enum Company {
     Possible,
     /// The operator vouches that there is none.
     Alone,
+}
+
+/// How many of the other nodes must agree to a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Quorum {
+    Majority,
+    One,
 }
 
 /// What `backend_flag` says.
@@ -203,11 +212,20 @@ impl Rules {
         self.nodes.iter().find(|node| node.flag == Flag::AlwaysPrimary).map(|node| node.id)
     }
 
-    /// Pledges and votes that decide who comes after `epoch`.
-    pub fn needed(&self, epoch: &Epoch) -> usize {
-        match self.company {
-            Company::Possible if self.keeps(Rule::Majority) => ballot::majority(epoch.voters(self.ids()).len()),
-            Company::Possible | Company::Alone => 1,
+    /// Those who decide who comes after `epoch`.
+    pub fn electors(&self, epoch: &Epoch, quorum: Quorum) -> BTreeSet<NodeId> {
+        match quorum {
+            Quorum::Majority => epoch.voters(self.ids()),
+            // The file of this Weir decides; one other node is enough, and it may be the one that was replaced.
+            Quorum::One => Epoch { replaced: None, ..*epoch }.voters(self.ids()),
+        }
+    }
+
+    /// How many of so many decide.
+    pub fn needed(&self, electors: usize, quorum: Quorum) -> usize {
+        match quorum {
+            Quorum::Majority if self.keeps(Rule::Majority) => ballot::majority(electors),
+            Quorum::Majority | Quorum::One => 1,
         }
     }
 

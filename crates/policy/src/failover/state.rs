@@ -11,7 +11,7 @@ use super::event::{Facts, Ms};
 use super::history::{History, Lsn, Relation};
 use super::node::{Look, Node, Standing};
 use super::record::{Loss, RECORDS_MAX, Record};
-use super::rules::{Flag, Rules};
+use super::rules::{Flag, Quorum, Rules};
 use super::sync;
 
 /// Looks at the primary's position that are kept for the report of losses.
@@ -224,6 +224,12 @@ impl State {
             }
         }
         if all.is_empty() { Sync::Asynchronous } else { Sync::Synchronous(all) }
+    }
+
+    /// How many must agree. Alone, the file of this Weir decides, since it lets nobody write before; but synchronous standbys may have
+    /// acknowledged a write past Weir to a primary that is not in the file, which only a majority's votes tell.
+    pub(super) fn quorum(&self, rules: &Rules) -> Quorum {
+        if rules.is_alone() && self.sync(rules) == Sync::Asynchronous { Quorum::One } else { Quorum::Majority }
     }
 
     pub(super) fn keep_record(&mut self, record: Record) {

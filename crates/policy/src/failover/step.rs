@@ -279,13 +279,13 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         if is_silent && !attempt::could_be_silent(state, rules) {
             return attempt::stuck(state, Refusal::NotProvenDead, out);
         }
-        attempt::begin(state, Aim::Replace, why, now);
+        attempt::begin(state, rules, Aim::Replace, why, now);
     } else if let Some(ballot) = promise
         && state.primary().and_then(|id| state.facts(id)).is_some_and(|facts| state.is_on_line(facts))
         && attempt::could_be_decided(state, rules).is_ok()
     {
         out.push(Action::Report(Report::TakingOver { ballot }));
-        attempt::begin(state, Aim::Settle, Why::Adopted, now);
+        attempt::begin(state, rules, Aim::Settle, Why::Adopted, now);
     }
 }
 
@@ -368,7 +368,7 @@ fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, o
         return Err(format!("node {id} is in recovery and the primary works: stop or detach the primary first"));
     }
     attempt::end(state, Refusal::Outrun, now, out);
-    attempt::begin(state, Aim::Force { node: id, ticket }, Why::Named, now);
+    attempt::begin(state, rules, Aim::Force { node: id, ticket }, Why::Named, now);
     Ok(false)
 }
 
