@@ -26,7 +26,7 @@ mod sync;
 mod tests;
 
 pub use action::{Action, Command, Held, Lost, Report, Transactions};
-pub use attempt::{Aim, Attempt, Phase};
+pub use attempt::{Aim, Asked, Attempt, Phase};
 pub use ballot::{Ballot, Epoch, Mark, NodeId, Vote, hearing, majority};
 pub use choose::Refusal;
 pub use durable::Durable;
@@ -38,7 +38,9 @@ pub use health::{Health, Stats, Suspicion, Verdict};
 pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
 pub use node::{Look, Node, Seen, Standing};
 pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
-pub use rules::{Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Rule, Rules};
+pub use rules::{
+    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Rule, Rules,
+};
 pub use state::{Gate, State};
 pub use step::step;
 pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};

@@ -54,7 +54,7 @@ impl Plan {
             rules: rules(nodes, company, barred, without),
             shares,
             faults: dice.within(1, 8),
-            spite: *dice.pick(&[0, 0, 3, 10]),
+            spite: *dice.pick(&[0, 3, 10, 25]),
             delay_ms: *dice.pick(&[2, 5, 20, 60]),
             late: *dice.pick(&[0, 0, 2, 10]),
         }

@@ -86,8 +86,17 @@ pub enum Phase {
         vote: Vote,
         found: Option<Box<Facts>>,
         votes: BTreeSet<NodeId>,
+        asked: Asked,
         until: Ms,
     },
+}
+
+/// Who was asked for a vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Asked {
+    /// The new primary. No standby follows it, so nothing written to it past Weir is acknowledged, before it has its own vote.
+    Itself,
+    All,
 }
 
 /// How a node answered the pledge.
@@ -278,6 +287,10 @@ fn advance(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out
             Next::End(Refusal::NotPromoted { node })
         }
         Phase::Promoting { .. } | Phase::Waiting { .. } => Next::Stay,
+        Phase::Voting { vote, found, votes, asked: Asked::Itself, until } if votes.contains(&vote.epoch.node) => {
+            ask_others(attempt, rules, vote, out);
+            Next::Phase(Phase::Voting { vote, found, votes, asked: Asked::All, until })
+        }
         Phase::Voting { votes, until, .. } => {
             let counted = votes.intersection(&attempt.electors(rules)).count();
             let needed = attempt.needed(rules);
@@ -459,11 +472,20 @@ fn promote(attempt: &Attempt, node: NodeId, now: Ms, out: &mut Vec<Action>) -> N
 /// Asks for votes.
 fn vote(attempt: &mut Attempt, rules: &Rules, epoch: Epoch, found: Option<Box<Facts>>, now: Ms, out: &mut Vec<Action>) {
     let vote = Vote { ballot: attempt.ballot, epoch, parent: attempt.parent };
-    let voters = attempt.electors(rules);
-    for id in rules.ids().filter(|id| voters.contains(id) || *id == epoch.node) {
-        out.push(Action::Repoint { node: id, vote, limit_ms: VOTE_MS });
+    out.push(Action::Repoint { node: epoch.node, vote, limit_ms: VOTE_MS });
+    // A primary that stays, or that others voted for before, has followers already.
+    let is_new = epoch.ballot == attempt.ballot && epoch.node != attempt.parent.node;
+    let asked = if is_new { Asked::Itself } else { Asked::All };
+    if asked == Asked::All {
+        ask_others(attempt, rules, vote, out);
     }
-    attempt.phase = Phase::Voting { vote, found, votes: BTreeSet::new(), until: now + VOTE_MS };
+    attempt.phase = Phase::Voting { vote, found, votes: BTreeSet::new(), asked, until: now + VOTE_MS };
+}
+
+fn ask_others(attempt: &Attempt, rules: &Rules, vote: Vote, out: &mut Vec<Action>) {
+    for node in attempt.electors(rules).into_iter().filter(|id| *id != vote.epoch.node) {
+        out.push(Action::Repoint { node, vote, limit_ms: VOTE_MS });
+    }
 }
 
 fn decided(state: &mut State, rules: &Rules, mut attempt: Attempt, now: Ms, out: &mut Vec<Action>) {
