@@ -25,6 +25,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("crates/sql", &[]),
     ("crates/demo", &[]),
     ("crates/policy", &["weir-wire", "weir-sql"]),
+    ("crates/sim", &["weir-policy"]),
     ("crates/weir", &["weir-wire", "weir-ring", "weir-sql", "weir-policy", "weir-demo"]),
     ("xtask", &["weir-demo"]),
 ];

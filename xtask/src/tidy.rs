@@ -63,6 +63,7 @@ const TESTS: &[&str] = &[
     "crates/wire/tests",
     "crates/sql/tests",
     "crates/policy/tests",
+    "crates/sim/tests",
     "crates/ring/tests",
     "crates/demo/tests",
     "crates/weir/tests",

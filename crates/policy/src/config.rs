@@ -11,6 +11,7 @@ use crate::params::{self, Indexed, Param};
 
 mod check;
 mod encryption;
+mod failover;
 mod lines;
 mod notices;
 mod page;
@@ -22,6 +23,7 @@ mod types;
 
 pub use check::unnamed_role_user;
 pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
+pub use failover::{FailoverConfig, HealthConfig, OnLost};
 pub use page::{reference_page, sample_file};
 pub use problem::{Outcome, Problem, Severity};
 pub use read::{read, read_with};
@@ -73,6 +75,8 @@ pub struct Config {
     pub cache: CacheConfig,
     /// The look at role and lag of the nodes.
     pub check: CheckConfig,
+    /// What happens when a node fails or returns.
+    pub failover: FailoverConfig,
     /// Time to look for a primary; 0 for ever.
     pub search_primary_timeout_ms: u64,
     /// TCP towards servers.
@@ -238,6 +242,7 @@ impl Config {
             routing: RoutingConfig::empty(),
             cache: CacheConfig::default(),
             check: CheckConfig::empty(),
+            failover: FailoverConfig::empty(),
             search_primary_timeout_ms: 0,
             tcp: TcpConfig::default(),
             limits: LimitConfig::default(),

@@ -8,6 +8,7 @@ mod action;
 mod attempt;
 mod ballot;
 mod choose;
+mod configured;
 mod durable;
 mod duty;
 pub mod escapes;

@@ -61,6 +61,34 @@ impl Fault {
     }
 }
 
+/// Faults of a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scripted {
+    /// The first Weir dies at once and is back soon.
+    WeirDies,
+    /// The same after a while: clients have written meanwhile, and a slow disk has not.
+    WeirDiesLater,
+    /// The old primary starts.
+    OldStarts,
+    /// A standby is killed.
+    OtherDies,
+    /// The first Weir reaches the old primary only, which starts.
+    OldAlone,
+    /// The last Weir reaches the old primary only, which starts.
+    OldAloneForLast,
+}
+
+impl Scripted {
+    pub const ALL: [Scripted; 6] = [
+        Scripted::WeirDies,
+        Scripted::WeirDiesLater,
+        Scripted::OldStarts,
+        Scripted::OtherDies,
+        Scripted::OldAlone,
+        Scripted::OldAloneForLast,
+    ];
+}
+
 /// The end of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
@@ -234,6 +262,47 @@ impl World {
             }
             _ => self.apply(Fault::Narrow, node, lasts),
         }
+    }
+
+    /// The fault that the script has for this order, if it has one.
+    pub(crate) fn follow_script(&mut self) {
+        if self.now < plan::FAULTS_FROM || self.plan.script.is_empty() {
+            return;
+        }
+        self.orders += 1;
+        let due: Vec<Scripted> = self.plan.script.iter().filter(|(at, _)| *at == self.orders).map(|(_, fault)| *fault).collect();
+        for fault in due {
+            self.note(|| format!("script {fault:?}"));
+            match fault {
+                Scripted::WeirDies => self.later(0, Due::Spite { weir: 0 }),
+                Scripted::WeirDiesLater => self.later(180, Due::Spite { weir: 0 }),
+                Scripted::OldStarts => self.start_old(),
+                Scripted::OtherDies => self.apply(Fault::Kill, 1, 3_000),
+                Scripted::OldAlone => self.leave_old(0),
+                Scripted::OldAloneForLast => self.leave_old(self.plan.weirs - 1),
+            }
+        }
+    }
+
+    fn start_old(&mut self) {
+        if self.servers[0].power == Power::Stopped {
+            self.servers[0].power = Power::Starting;
+            self.repair_in(5, Repair::Ready(0, Restarted::Yes));
+        }
+    }
+
+    fn leave_old(&mut self, weir: usize) {
+        self.start_old();
+        let end = self.end_of(weir);
+        for other in 1..self.servers.len() {
+            self.cut(other, end, 6_000);
+            self.cut(end, other, 6_000);
+        }
+    }
+
+    /// The first fault of a script.
+    pub(crate) fn kill_first(&mut self) {
+        self.apply(Fault::Kill, 0, 8_000);
     }
 
     /// All faults end.

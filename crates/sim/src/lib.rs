@@ -14,6 +14,7 @@ mod weir;
 mod world;
 
 pub use dice::Dice;
+pub use fault::Scripted;
 pub use oracle::Broken;
 pub use plan::Plan;
 use weir_policy::failover::Rule;
@@ -40,6 +41,13 @@ pub struct Options {
     /// A safety rule that is left out.
     pub without: Option<Rule>,
     pub traces: bool,
+}
+
+/// Plays a script.
+pub fn run_script(plan: Plan, options: Options) -> Outcome {
+    let mut world = world::World::new(1, plan, options);
+    world.play();
+    world.outcome(1)
 }
 
 /// Plays one seed.

@@ -6,7 +6,7 @@ use weir_policy::failover::{
 };
 
 use crate::dice::Dice;
-use crate::fault::Fault;
+use crate::fault::{Fault, Scripted};
 
 /// Faults begin after the first and end with the second; then the world is healed, and must be well at the third.
 pub const FAULTS_FROM: Ms = 4_000;
@@ -24,6 +24,8 @@ pub struct Plan {
     pub faults: u64,
     /// Orders of Weirs in a hundred that trouble comes with.
     pub spite: u64,
+    /// Faults at the n-th order that Weirs obey, counted from the first fault on. With a script there are no dice for faults.
+    pub script: Vec<(u64, Scripted)>,
     /// Longest ordinary delay of a message.
     pub delay_ms: Ms,
     /// Messages in a thousand that come late by seconds.
@@ -55,8 +57,33 @@ impl Plan {
             shares,
             faults: dice.within(1, 8),
             spite: *dice.pick(&[0, 3, 10, 25]),
+            script: Vec::new(),
             delay_ms: *dice.pick(&[2, 5, 20, 60]),
             late: *dice.pick(&[0, 0, 2, 10]),
+        }
+    }
+}
+
+impl Plan {
+    /// Three nodes of which the primary is killed; what follows is in the script.
+    pub fn scripted(
+        weirs: usize,
+        sync_names: &str,
+        company: Company,
+        script: Vec<(u64, Scripted)>,
+        without: Option<Rule>,
+    ) -> Plan {
+        Plan {
+            nodes: 3,
+            weirs,
+            sync_names: sync_names.into(),
+            rules: rules(3, company, None, without),
+            shares: Vec::new(),
+            faults: 0,
+            spite: 0,
+            script,
+            delay_ms: 3,
+            late: 0,
         }
     }
 }

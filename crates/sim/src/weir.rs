@@ -98,7 +98,7 @@ impl World {
     }
 
     pub(crate) fn kill_weir(&mut self, at: usize) {
-        let reaches_disk = self.dice.percent(50);
+        let reaches_disk = self.dice.percent(50) && self.plan.script.is_empty();
         let weir = &mut self.weirs[at];
         if let Some(text) = weir.writing.take().filter(|_| reaches_disk) {
             weir.disk = text;
@@ -136,6 +136,7 @@ impl World {
     fn obey(&mut self, at: usize, action: Action) {
         let life = self.weirs[at].life;
         if !matches!(action, Action::Probe { .. } | Action::Report(_) | Action::Reply { .. } | Action::WriteStatus { .. }) {
+            self.follow_script();
             self.spite(at);
         }
         match action {
@@ -150,7 +151,14 @@ impl World {
             Action::Store { number, text } => {
                 self.weirs[at].writing = Some(text);
                 // A disk that is busy takes its time.
-                let takes = if self.dice.percent(4) { self.dice.within(100, 1_500) } else { self.dice.within(1, 15) };
+                let is_slow = !self.plan.script.is_empty() && self.orders > 0;
+                let takes = if is_slow {
+                    200
+                } else if self.dice.percent(4) {
+                    self.dice.within(100, 1_500)
+                } else {
+                    self.dice.within(1, 15)
+                };
                 let done = if self.dice.percent(2) { Done::No } else { Done::Yes };
                 self.later(takes, Due::Stored { weir: at, life, number, done });
             }

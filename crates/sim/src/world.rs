@@ -86,6 +86,8 @@ pub enum Due {
     },
     Packet(Packet),
     Strike,
+    /// The first fault of a script.
+    Killed,
     /// A Weir dies at a bad moment.
     Spite {
         weir: usize,
@@ -110,6 +112,7 @@ pub struct World {
     heap: BinaryHeap<Reverse<Entry>>,
     numbers: u64,
     pub events: u64,
+    pub orders: u64,
     reigns: u64,
     traces: bool,
     pub trace: Vec<String>,
@@ -161,6 +164,7 @@ impl World {
             heap: BinaryHeap::new(),
             numbers: 0,
             events: 0,
+            orders: 0,
             reigns: 1,
             traces: options.traces,
             trace: Vec::new(),
@@ -184,6 +188,9 @@ impl World {
         }
         if !self.plan.sync_names.is_empty() {
             self.later(50, Due::Direct);
+        }
+        if !self.plan.script.is_empty() {
+            self.later(plan::FAULTS_FROM, Due::Killed);
         }
         self.later(OPERATOR_MS, Due::Operator);
         self.later(plan::HEALED_AT, Due::Heal);
@@ -237,6 +244,7 @@ impl World {
             Due::Pull { node } => self.pull(node),
             Due::Packet(packet) => self.packet(packet),
             Due::Strike => self.strike(),
+            Due::Killed => self.kill_first(),
             Due::Spite { weir } => {
                 self.kill_weir(weir);
                 let lasts = self.dice.within(20, 2_000);

@@ -153,6 +153,8 @@ fn accept_found(state: &mut State, rules: &Rules, node: NodeId, why: Why, now: M
     if why == Why::Found {
         // Nothing was replaced, and newer decisions of others are still to be heard of.
         state.line.confirmed = None;
+        let begun_at = state.nodes.get(&node).and_then(|node| Some(node.seen.as_ref()?.begun_at));
+        begun_at.into_iter().for_each(|at| learn_line(state, rules, node, at));
     }
 }
 
@@ -291,7 +293,7 @@ pub(super) fn confirm(state: &mut State, rules: &Rules, now: Ms) {
     let is_heard =
         |id: &&NodeId| state.nodes.get(id).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at >= from));
     let are_heard = |of: &BTreeSet<NodeId>| of.iter().filter(is_heard).count() >= ballot::hearing(of.len());
-    let needs_none = rules.mode != Mode::Builtin || rules.is_alone() || !rules.keeps(Rule::Confirm);
+    let needs_none = rules.mode != Mode::Builtin || state.quorum(rules) == Quorum::One || !rules.keeps(Rule::Confirm);
     if needs_none || (are_heard(&voters) && are_heard(&others)) {
         state.line.confirmed = Some(started_at);
         return;
@@ -360,6 +362,6 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if state.line.confirmed != Some(seen.facts.started_at) {
         return waits(Held::Unconfirmed);
     }
-    let has_company = rules.mode == Mode::Builtin && rules.company == Company::Possible;
+    let has_company = rules.mode == Mode::Builtin && state.quorum(rules) == Quorum::Majority;
     Gate::Open { node: epoch.node, started_at: Some(seen.facts.started_at).filter(|_| has_company) }
 }

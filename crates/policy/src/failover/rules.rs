@@ -106,6 +106,13 @@ pub enum OnLinkEnd {
     Looks,
 }
 
+impl OnLinkEnd {
+    /// The value of a switch.
+    pub(crate) fn of(counts: bool) -> OnLinkEnd {
+        if counts { OnLinkEnd::Counts } else { OnLinkEnd::Looks }
+    }
+}
+
 /// What becomes of a primary that is not the accepted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FalsePrimary {

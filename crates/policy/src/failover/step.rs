@@ -13,7 +13,7 @@ use super::health::{RECHECK_MS, Verdict};
 use super::history::Relation;
 use super::node::{Look, Node, Seen, Standing};
 use super::record::Why;
-use super::rules::{Company, FalsePrimary, Mode, Rule, Rules};
+use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules};
 use super::state::{self, Gate, State};
 
 /// Longest time between two looks while something is not as it should be.
@@ -158,7 +158,7 @@ fn link_died(state: &mut State, rules: &Rules, id: NodeId, how: LinkEnd, now: Ms
     node.health.suspect(rules, how, now);
     node.look_anew(now);
     // The server may have been started anew, and others may have replaced it meanwhile.
-    let has_company = rules.mode == Mode::Builtin && rules.company == Company::Possible && rules.keeps(Rule::Confirm);
+    let has_company = rules.mode == Mode::Builtin && state.quorum(rules) == Quorum::Majority && rules.keeps(Rule::Confirm);
     if has_company && state.primary() == Some(id) {
         state.line.check_from = now;
     }
@@ -209,8 +209,11 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         let heard_by = match node.standing {
             _ if !is_primary || failure == Failure::Refused || !rules.keeps(Rule::Quarantine) => BTreeSet::new(),
             Standing::Waiting | Standing::Up => {
-                let is_asked = |(other, node): (&NodeId, &Node)| *other == id || node.was_looked_at_since(failing_since);
+                // What standbys heard is asked for after the verdict: before, a message may have been under way.
+                let is_asked = |(other, node): (&NodeId, &Node)| *other == id || node.was_looked_at_since(since);
                 if !state.nodes.iter().all(is_asked) && now < since + HEARSAY_MS {
+                    let silent = state.nodes.iter_mut().filter(|(other, node)| **other != id && !node.was_looked_at_since(since));
+                    silent.for_each(|(_, node)| node.look_anew(now));
                     continue;
                 }
                 hearers(state, id, failing_since)
