@@ -174,14 +174,7 @@ impl World {
                     self.cut(other, at, lasts);
                 }
             }
-            Fault::Split => {
-                let sides: Vec<bool> = (0..self.ends()).map(|_| self.dice.percent(50)).collect();
-                for from in 0..self.ends() {
-                    for to in (0..self.ends()).filter(|to| sides[from] != sides[*to]) {
-                        self.cut(from, to, lasts);
-                    }
-                }
-            }
+            Fault::Split => self.split(lasts),
             Fault::WeirDies => {
                 let weir = self.dice.below(self.plan.weirs as u64) as usize;
                 self.kill_weir(weir);
@@ -199,6 +192,16 @@ impl World {
                 let weir = self.dice.below(self.plan.weirs as u64) as usize;
                 self.ask(weir, Request::Detach(node));
                 self.repair_in(lasts, Repair::Attach(node));
+            }
+        }
+    }
+
+    /// The network falls into two parts.
+    fn split(&mut self, lasts: Ms) {
+        let sides: Vec<bool> = (0..self.ends()).map(|_| self.dice.percent(50)).collect();
+        for from in 0..self.ends() {
+            for to in (0..self.ends()).filter(|to| sides[from] != sides[*to]) {
+                self.cut(from, to, lasts);
             }
         }
     }

@@ -161,6 +161,6 @@ fn is_announced(records: &[Record], write: &Write, acknowledged_at: Ms) -> bool 
     by_ballot.values().any(|records| {
         let decided: Vec<&Record> = records.iter().copied().filter(|record| record.why != Why::Adopted).collect();
         let told = if decided.is_empty() { records.clone() } else { decided };
-        told.iter().all(|record| covers(record))
+        told.iter().all(covers)
     })
 }

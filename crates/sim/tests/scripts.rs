@@ -8,17 +8,16 @@ const MOMENTS: u64 = 16;
 const SETUPS: [(usize, &str, Company); 3] =
     [(1, "", Company::Alone), (2, "", Company::Possible), (2, "ANY 1 (n0, n1, n2)", Company::Possible)];
 
-fn scripts() -> impl Iterator<Item = Vec<(u64, Scripted)>> {
+type Script = Vec<(u64, Scripted)>;
+
+fn scripts() -> impl Iterator<Item = Script> {
     let one = || (1..=MOMENTS).flat_map(|at| Scripted::ALL.map(|fault| (at, fault)));
     one().flat_map(move |first| {
         one().filter(move |second| second.0 >= first.0 && *second != first).map(move |second| vec![first, second])
     })
 }
 
-fn first_broken(
-    setups: &[(usize, &'static str, Company)],
-    without: Option<Rule>,
-) -> (usize, Option<(Vec<(u64, Scripted)>, Outcome)>) {
+fn first_broken(setups: &[(usize, &'static str, Company)], without: Option<Rule>) -> (usize, Option<(Script, Outcome)>) {
     let mut count = 0;
     for &(weirs, sync_names, company) in setups {
         for script in scripts() {

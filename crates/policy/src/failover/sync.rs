@@ -164,7 +164,8 @@ mod tests {
 
     #[test]
     fn the_setting_is_read_as_postgresql_reads_it() {
-        let cases: &[(&str, Result<(usize, &[&str]), &str>)] = &[
+        type Read = Result<(usize, &'static [&'static str]), &'static str>;
+        let cases: &[(&str, Read)] = &[
             ("a", Ok((1, &["a"]))),
             ("a, b ,c", Ok((1, &["a", "b", "c"]))),
             ("*", Ok((1, &["*"]))),
