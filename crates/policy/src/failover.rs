@@ -11,6 +11,7 @@ mod choose;
 mod configured;
 mod durable;
 mod duty;
+mod eligible;
 pub mod escapes;
 mod event;
 mod forecast;
