@@ -73,6 +73,7 @@ const TESTS: &[&str] = &[
     "crates/sql/tests",
     "crates/config/tests",
     "crates/cache/tests",
+    "crates/sim/tests",
     "crates/ring/tests",
     "crates/demo/tests",
     "crates/weir/tests",

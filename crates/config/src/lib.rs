@@ -12,6 +12,7 @@ use crate::params::{Indexed, Param};
 mod check;
 pub mod databases;
 mod encryption;
+pub mod failover;
 pub mod hba;
 pub mod hosts;
 pub mod import;
@@ -34,6 +35,7 @@ mod value;
 
 pub use check::unnamed_role_user;
 pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
+pub use failover::{FailoverConfig, HealthConfig, OnLost};
 pub use page::{reference_page, sample_file};
 pub use problem::{Outcome, Problem, Severity};
 pub use read::{read, read_with};
@@ -86,6 +88,8 @@ pub struct Config {
     pub cache: CacheConfig,
     /// The look at role and lag of the nodes.
     pub check: CheckConfig,
+    /// What happens when a node fails or returns.
+    pub failover: FailoverConfig,
     /// Time to look for a primary; 0 for ever.
     pub search_primary_timeout_ms: u64,
     /// TCP towards servers.
@@ -251,6 +255,7 @@ impl Config {
             routing: RoutingConfig::empty(),
             cache: CacheConfig::default(),
             check: CheckConfig::empty(),
+            failover: FailoverConfig::empty(),
             search_primary_timeout_ms: 0,
             tcp: TcpConfig::default(),
             limits: LimitConfig::default(),

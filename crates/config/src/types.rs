@@ -34,6 +34,10 @@ pub struct NodeConfig {
     pub connect_timeout_ms: u64,
     /// When connections to it are encrypted.
     pub ssl_mode: SslMode,
+    /// How it is checked.
+    pub health: super::HealthConfig,
+    /// Its rank among standbys when one is promoted; 0: never.
+    pub promote_priority: u32,
 }
 
 /// Server connections and who may have one.
@@ -491,6 +495,8 @@ impl NodeConfig {
             data_directory: String::new(),
             connect_timeout_ms: 0,
             ssl_mode: SslMode::Auto,
+            health: super::HealthConfig::default(),
+            promote_priority: 0,
         }
     }
 

@@ -190,6 +190,8 @@ fn a_built_row_changes_the_typed_fields() {
             "a:0",
             // For server_check_query.
             "select 1",
+            "error",
+            "builtin",
         ];
         let is_other = |value: &&&str| {
             let text = format!("backend_hostname0 = 'db0'\n{name} = '{value}'");
@@ -426,6 +428,8 @@ fn every_parameter_reloads_as_its_row_says() {
             "disable",
             "a:0",
             "select 1",
+            "error",
+            "builtin",
         ];
         let outcome = candidates.iter().find_map(|value| {
             let is_other =
@@ -473,7 +477,7 @@ fn show_finds_single_numbered_and_grouped_parameters() {
     assert_eq!(names("backend_port"), ["backend_port0", "backend_port2"]);
     assert_eq!(names("backend_port2"), ["backend_port2"]);
     assert_eq!(names("backend")[..3], ["backend_hostname0", "backend_port0", "backend_weight0"]);
-    assert_eq!(names("backend").len(), 14);
+    assert_eq!(names("backend").len(), 16);
     assert_eq!(names("watchdog"), ["hostname0", "wd_port0", "pgpool_port0"]);
     assert!(names("heartbeat").is_empty());
     assert_eq!(names("health_check").len(), 8 * 3);

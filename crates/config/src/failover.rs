@@ -1,0 +1,147 @@
+//! Settings of failover, as typed fields. Only the setters of the parameter table write them.
+
+use std::fmt;
+
+/// What happens when a node fails or returns.
+#[derive(Debug, Clone)]
+pub struct FailoverConfig {
+    /// Who decides; `None`: `failover_command` does if it is set, else somebody outside.
+    pub mode: Option<Mode>,
+    pub command: String,
+    pub failback_command: String,
+    pub follow_primary_command: String,
+    pub on_error: OnLinkEnd,
+    pub on_shutdown: OnLinkEnd,
+    pub false_primary: FalsePrimary,
+    /// Attach standbys that stream again.
+    pub auto_failback: bool,
+    pub auto_failback_interval_ms: u64,
+    /// Most that an asynchronous standby may lack to be promoted; below 0: any.
+    pub lag_bytes_max: i64,
+    /// Longest time that statements wait for a primary; 0 for ever.
+    pub wait_ms: u64,
+    pub lost: OnLost,
+    /// If other proxies promote the same servers.
+    pub company: Company,
+    /// A file names nodes whose checks fail.
+    pub test_file: bool,
+}
+
+/// How a session hears that it was shown something the new primary lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLost {
+    Warning,
+    Error,
+}
+
+/// How one node is checked. The password is masked in `Debug`.
+#[derive(Clone, Default, PartialEq)]
+pub struct HealthConfig {
+    /// Time between two checks; 0 for none.
+    pub period_ms: u64,
+    /// Longest time of one attempt; 0 for no limit.
+    pub timeout_ms: u64,
+    pub retries: u32,
+    pub retry_delay_ms: u64,
+    /// Empty: the user of the look at roles.
+    pub user: String,
+    pub password: String,
+    pub database: String,
+}
+
+impl fmt::Debug for HealthConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HealthConfig { period_ms, timeout_ms, retries, retry_delay_ms, user, password: _, database } = self;
+        write!(f, "HealthConfig {{ {user} in {database}, {period_ms} {timeout_ms} {retries} {retry_delay_ms} }}")
+    }
+}
+
+impl FailoverConfig {
+    pub(super) fn empty() -> FailoverConfig {
+        FailoverConfig {
+            mode: None,
+            command: String::new(),
+            failback_command: String::new(),
+            follow_primary_command: String::new(),
+            on_error: OnLinkEnd::Looks,
+            on_shutdown: OnLinkEnd::Looks,
+            false_primary: FalsePrimary::Ignored,
+            auto_failback: false,
+            auto_failback_interval_ms: 0,
+            lag_bytes_max: 0,
+            wait_ms: 0,
+            lost: OnLost::Warning,
+            company: Company::Possible,
+            test_file: false,
+        }
+    }
+
+    /// Who decides, with its default.
+    pub fn mode(&self) -> Mode {
+        self.mode.unwrap_or(if self.command.is_empty() { Mode::Follow } else { Mode::Command })
+    }
+}
+
+impl OnLost {
+    pub(crate) fn from_word(word: &str) -> OnLost {
+        if word == "error" { OnLost::Error } else { OnLost::Warning }
+    }
+}
+
+/// Who decides that a standby becomes the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Weir does.
+    Builtin,
+    /// The operator's `failover_command` does.
+    Command,
+    /// Somebody else does, unasked.
+    Follow,
+    /// Nobody but the operator.
+    Off,
+}
+
+/// If other Weirs promote the same servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Company {
+    /// There may be some: a majority of the voters decides.
+    Possible,
+    /// The operator vouches that there is none.
+    Alone,
+}
+
+/// What a broken connection of a client is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLinkEnd {
+    /// The node is looked at, and is down if the look fails.
+    Counts,
+    /// The node is looked at.
+    Looks,
+}
+
+impl OnLinkEnd {
+    /// The value of a switch.
+    pub(crate) fn of(counts: bool) -> OnLinkEnd {
+        if counts { OnLinkEnd::Counts } else { OnLinkEnd::Looks }
+    }
+}
+
+/// What becomes of a primary that is not the accepted one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FalsePrimary {
+    Ignored,
+    Detached,
+}
+
+impl Mode {
+    /// The word of `failover_mode`; `None`: it hangs on `failover_command`.
+    pub(crate) fn of_word(word: &str) -> Option<Mode> {
+        match word {
+            "builtin" => Some(Mode::Builtin),
+            "command" => Some(Mode::Command),
+            "follow" => Some(Mode::Follow),
+            "off" => Some(Mode::Off),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Health, failover and failback of nodes, as one pure function.
+//!
+//! [`step`] takes the [`State`], one [`Event`] (a fact, and nothing else) and the time, and gives [`Action`]s. A driver obeys them in their
+//! order. How several Weirs agree, what is promised and what is not: `docs/design/failover.md`.
+
+mod accept;
+mod action;
+mod attempt;
+mod ballot;
+mod choose;
+mod configured;
+mod durable;
+mod duty;
+pub mod escapes;
+mod event;
+mod forecast;
+mod health;
+mod history;
+mod node;
+mod record;
+mod rules;
+mod state;
+pub mod status_file;
+mod step;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+pub use action::{Action, Command, Held, Lost, Report, Transactions};
+pub use attempt::{Aim, Asked, Attempt, Phase};
+pub use ballot::{Ballot, Epoch, Mark, NodeId, Vote, hearing, majority};
+pub use choose::Refusal;
+pub use durable::Durable;
+pub use event::{
+    Done, Event, Facts, Failure, Follower, Found, LinkEnd, Ms, Pledge, Recovering, Recovery, Repointed, Request, Stream,
+};
+pub use forecast::{Forecast, Outlook, forecast};
+pub use health::{Health, Stats, Suspicion, Verdict};
+pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
+pub use node::{Look, Node, Seen, Standing};
+pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
+pub use rules::{
+    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Rule, Rules,
+};
+pub use state::{Gate, State};
+pub use step::step;
+pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};

@@ -1,0 +1,367 @@
+//! The one primary: how it is found, decided, adopted from other Weirs, and when it gets writes.
+
+use std::collections::BTreeSet;
+
+use super::action::{Action, Held, Report, Transactions};
+use super::attempt::{self, Aim};
+use super::ballot::{self, Ballot, Epoch, NodeId, Vote};
+use super::event::{Facts, Ms};
+use super::history::{Lsn, Relation};
+use super::node::{Node, Seen, Standing};
+use super::record::{Loss, Parts, Record, Why};
+use super::rules::{Company, Mode, Quorum, Rule, Rules};
+use super::state::{Gate, Line, State};
+use super::sync;
+
+/// A value of `synchronous_standby_names` that no server has: several were in force, one after the other.
+const SEVERAL: &str = "(several)";
+
+/// A primary to be accepted.
+pub(super) struct Accepting {
+    pub epoch: Epoch,
+    /// The vote that decided it; `None`: it was found, or is known from a vote for its successor.
+    pub vote: Option<Vote>,
+    pub why: Why,
+    pub parts: Parts,
+    pub loss: Loss,
+}
+
+/// Accepts it. Writes go on once this is on disk.
+pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Option<Facts>, now: Ms, out: &mut Vec<Action>) {
+    let old = state.primary();
+    let Accepting { epoch, vote, why, parts, loss } = new;
+    let left = found.as_ref().and_then(|facts| state.relation(facts));
+    let loss = match (loss, left) {
+        (Loss::Unknown, Some(Relation::Left(position) | Relation::Holds(position))) => state.loss_at(position),
+        (loss, _) => loss,
+    };
+    state.term_seen = state.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
+    let stays = old == Some(epoch.node);
+    state.change(|durable| {
+        (durable.epoch, durable.vote) = (Some(epoch), vote);
+        if let Some(old) = old.filter(|_| !stays) {
+            durable.given_up.insert(old);
+        }
+        durable.given_up.remove(&epoch.node);
+        durable.false_primaries.remove(&epoch.node);
+        if !stays {
+            durable.history = attempt::history_of(found.as_ref());
+            durable.sync_names = found.as_ref().and_then(|facts| facts.sync_names.clone());
+            durable.sync_names_before = None;
+        }
+    });
+    if !stays {
+        // A primary that stays gets writes whichever version a restart finds.
+        state.store.accepted = state.store.version;
+        // Looks at the log that the new primary has, too, tell as much of it.
+        let mut samples = std::mem::take(&mut state.line.samples);
+        let shared = if let Some(Relation::Left(end)) = left { end } else { 0 };
+        samples.retain(|(_, position)| *position <= shared);
+        state.line = Line { check_from: now, samples, ..Line::default() };
+        if let Some(node) = state.nodes.get_mut(&epoch.node) {
+            if matches!(node.standing, Standing::Down { .. } | Standing::Quarantined { .. }) {
+                node.standing = Standing::Waiting;
+            }
+            if let Some(facts) = found.clone().filter(|_| why != Why::Adopted) {
+                (node.incarnation_at, node.failure, node.dead) = (now, None, None);
+                node.seen = Some(Seen { begun_at: now, answered_at: now, facts });
+            }
+            node.look_anew(now);
+        }
+    }
+    state.line.lost_at = None;
+    // Who asked a majority itself knows of no newer decision; who learned of this one must still hear.
+    state.line.confirmed = found.as_ref().map(|facts| facts.started_at).filter(|_| why != Why::Adopted);
+    (state.promised_since, state.stuck, state.named) = (None, None, None);
+    if !stays {
+        let record = Record { at: now, old, new: epoch.node, ballot: epoch.ballot, why, parts, loss };
+        state.keep_record(record.clone());
+        out.push(Action::Report(Report::Done(Box::new(record))));
+        super::duty::primary_changed(state, rules, old, out);
+    }
+}
+
+/// Takes in votes found on servers: a decision that this Weir slept through, or one that a majority shows.
+pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now: Ms, out: &mut Vec<Action>) {
+    let seen = |node: &Node| node.seen.as_ref().and_then(|seen| seen.facts.mark.vote);
+    let of_nodes: Vec<(NodeId, Vote)> = state.nodes.iter().filter_map(|(id, node)| Some((*id, seen(node)?))).collect();
+    let known = state.epoch().map(|epoch| epoch.ballot);
+    let parents = of_nodes.iter().map(|(_, vote)| vote.parent).chain(extra.iter().map(|vote| vote.parent));
+    let newest = parents.max_by_key(|parent| parent.ballot);
+    if let Some(parent) = newest.filter(|parent| known.is_none_or(|known| parent.ballot > known)) {
+        adopt(state, rules, parent, None, now, out);
+    }
+    let Some(known) = state.epoch() else { return };
+    let is_next = |vote: &Vote| vote.parent.ballot == known.ballot && vote.epoch.ballot > known.ballot;
+    for (_, vote) in of_nodes.iter().filter(|(_, vote)| is_next(vote)) {
+        let mut voters = vote.parent.voters(rules.ids());
+        if vote.epoch.node == vote.parent.node {
+            voters = vote.epoch.voters(rules.ids());
+        }
+        let quorum = state.quorum(rules);
+        if quorum == Quorum::One && vote.ballot.weir == state.durable.weir {
+            // What this Weir did not store was not decided.
+            continue;
+        }
+        let for_it = of_nodes.iter().filter(|(id, of)| of == vote && (voters.contains(id) || quorum == Quorum::One));
+        let needed = if quorum == Quorum::One { 1 } else { ballot::majority(voters.len()) };
+        if for_it.count() >= needed {
+            return adopt(state, rules, vote.epoch, Some(*vote), now, out);
+        }
+    }
+}
+
+/// Facts of the primary of `epoch` as such: what it was before it got the vote tells nothing of its log.
+pub(super) fn own_facts(state: &State, epoch: &Epoch) -> Option<Facts> {
+    let has_vote = |facts: &&Facts| facts.is_primary() && facts.mark.vote.is_some_and(|vote| vote.epoch == *epoch);
+    state.facts(epoch.node).filter(has_vote).cloned()
+}
+
+fn adopt(state: &mut State, rules: &Rules, epoch: Epoch, vote: Option<Vote>, now: Ms, out: &mut Vec<Action>) {
+    let found = own_facts(state, &epoch);
+    let accepting = Accepting { epoch, vote, why: Why::Adopted, parts: Parts::default(), loss: Loss::Unknown };
+    accept(state, rules, accepting, found, now, out);
+}
+
+/// Accepts a primary that was not decided by votes: at the start, or where others decide.
+pub(super) fn find(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    if let Some(node) = rules.always_primary() {
+        if state.primary() != Some(node) {
+            accept_found(state, rules, node, Why::Found, now, out);
+        }
+        return;
+    }
+    let primaries: Vec<NodeId> =
+        state.nodes.iter().filter(|(_, node)| node.facts().is_some_and(Facts::is_primary)).map(|(id, _)| *id).collect();
+    if let Some(named) = state.named.filter(|named| primaries.contains(named)) {
+        accept_found(state, rules, named, Why::Named, now, out);
+    } else if state.primary().is_none() {
+        if let Some(first) = first(state, rules, &primaries) {
+            accept_found(state, rules, first, Why::Found, now, out);
+        }
+    } else if let Some((next, why)) = successor(state, rules, &primaries) {
+        accept_found(state, rules, next, why, now, out);
+    }
+}
+
+fn accept_found(state: &mut State, rules: &Rules, node: NodeId, why: Why, now: Ms, out: &mut Vec<Action>) {
+    let ballot = state.epoch().map_or(Ballot::default(), |epoch| epoch.ballot);
+    let found = state.facts(node).cloned();
+    let epoch = Epoch { ballot, ..Epoch::found(node) };
+    let loss = if why == Why::Found { Loss::Nothing } else { Loss::Unknown };
+    accept(state, rules, Accepting { epoch, vote: None, why, parts: Parts::default(), loss }, found, now, out);
+    if why == Why::Found {
+        // Nothing was replaced, and newer decisions of others are still to be heard of.
+        state.line.confirmed = None;
+        let begun_at = state.nodes.get(&node).and_then(|node| Some(node.seen.as_ref()?.begun_at));
+        begun_at.into_iter().for_each(|at| learn_line(state, rules, node, at));
+    }
+}
+
+/// The primary to begin with: the only one, or the only one that a standby follows. Not before all nodes were looked at.
+fn first(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<NodeId> {
+    if state.nodes.values().any(|node| node.looked_at.is_none()) {
+        return None;
+    }
+    let followers = |id: NodeId| {
+        let follows = |node: &&Node| node.facts().is_some_and(|facts| facts.upstream() == Some(id));
+        state.nodes.values().filter(follows).count()
+    };
+    let followed: Vec<NodeId> = primaries.iter().copied().filter(|id| followers(*id) > 0).collect();
+    let first = match (primaries, followed.as_slice()) {
+        ([only], _) | (_, [only]) => *only,
+        _ => return None,
+    };
+    let has_company = rules.mode == Mode::Builtin && rules.company == Company::Possible;
+    // With company, those who follow it must be one in every majority, and nobody may have pledged to a Weir.
+    let is_virgin =
+        state.nodes.values().all(|node| node.seen.as_ref().is_none_or(|seen| seen.facts.mark == ballot::Mark::default()));
+    let needed = ballot::hearing(state.nodes.len().saturating_sub(1));
+    (!has_company || (is_virgin && followers(first) >= needed)).then_some(first)
+}
+
+/// A primary that others made of a standby while ours is gone, or, with the rule left out, any on a higher timeline.
+fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(NodeId, Why)> {
+    let timeline = state.history()?.timeline;
+    let relation = |id: &&NodeId| state.facts(**id).and_then(|facts| state.relation(facts));
+    let descends = |id: &&NodeId| matches!(relation(id), Some(Relation::Left(_)));
+    if !rules.keeps(Rule::OnePrimary) {
+        let is_higher = |id: &&NodeId| state.facts(**id).is_some_and(|facts| facts.history.timeline > timeline);
+        return primaries.iter().filter(is_higher).find(descends).map(|id| (*id, Why::Named));
+    }
+    let by_others = matches!(rules.mode, Mode::Follow | Mode::Command);
+    let why = gone(state)?;
+    let is_false = |id: &&NodeId| state.durable.false_primaries.contains(id);
+    let next = primaries.iter().filter(descends).find(|id| !is_false(id))?;
+    by_others.then_some((*next, why))
+}
+
+/// Why the accepted primary is none any more, if it is not.
+pub(super) fn gone(state: &State) -> Option<Why> {
+    let node = state.nodes.get(&state.primary()?)?;
+    match (node.standing, node.facts()) {
+        (Standing::Down { why: super::action::Lost::Failed(failure), .. }, None) => Some(Why::Died(failure)),
+        // Facts of before it became the primary do not tell.
+        (Standing::Down { .. } | Standing::Waiting | Standing::Up, Some(facts))
+            if node.seen.as_ref().is_some_and(|seen| seen.begun_at >= state.line.check_from) =>
+        {
+            let is_another = !facts.is_primary() || matches!(state.relation(facts), Some(Relation::Left(_) | Relation::Diverged));
+            is_another.then_some(Why::Demoted)
+        }
+        _ => None,
+    }
+}
+
+/// Notes primaries beside the accepted one while that one answers.
+pub(super) fn note_false_primaries(state: &mut State, rules: &Rules, out: &mut Vec<Action>) {
+    let Some(epoch) = state.epoch() else { return };
+    if state.attempt.is_some() || state.facts(epoch.node).is_none_or(|facts| !state.is_on_line(facts)) {
+        return;
+    }
+    let known = state.durable.false_primaries.clone();
+    let is_false = |(id, node): &(&NodeId, &Node)| {
+        let is_one = |facts: &Facts| facts.is_primary() && facts.mark.is_settled(&epoch);
+        **id != epoch.node && node.facts().is_some_and(is_one)
+    };
+    let now_false: Vec<NodeId> = state.nodes.iter().filter(is_false).map(|(id, _)| *id).collect();
+    for id in now_false.into_iter().filter(|id| !known.contains(id) && rules.keeps(Rule::OnePrimary)) {
+        state.change(|durable| durable.false_primaries.insert(id));
+        out.push(Action::Report(Report::FalsePrimary { node: id }));
+    }
+    let follows_again = |id: &NodeId| state.facts(*id).is_some_and(|facts| !facts.is_primary());
+    for id in known.into_iter().filter(follows_again).collect::<Vec<_>>() {
+        state.change(|durable| durable.false_primaries.remove(&id));
+    }
+}
+
+/// Takes in what a look at the accepted primary tells of its log and of its synchronous standbys.
+pub(super) fn learn_line(state: &mut State, rules: &Rules, node: NodeId, begun_at: Ms) {
+    if state.primary() != Some(node) {
+        return;
+    }
+    let Some(facts) = state.facts(node).cloned() else { return };
+    if state.history().is_none() && facts.is_primary() && begun_at >= state.line.check_from {
+        state.change(|durable| durable.history = Some(facts.history.clone()));
+    }
+    if !state.is_on_line(&facts) {
+        return;
+    }
+    state.sample(begun_at, facts.position);
+    state.line.lost_at = None;
+    state.line.strangers = facts.followers.iter().filter(|follower| follower.node.is_none()).count();
+    let Some(names) = &facts.sync_names else { return };
+    if state.durable.sync_names.as_ref() != Some(names) {
+        state.line.sync_changed_at = facts.position;
+        state.change(|durable| {
+            let before = durable.sync_names.replace(names.clone()).filter(|before| !before.is_empty() && !names.is_empty());
+            durable.sync_names_before = match (durable.sync_names_before.take(), before) {
+                (Some(_), Some(_)) => Some(SEVERAL.into()),
+                (older, before) => older.or(before).filter(|_| !names.is_empty()),
+            };
+        });
+    } else if state.durable.sync_names_before.is_some() && acknowledged(rules, &facts, node) >= state.line.sync_changed_at {
+        state.change(|durable| durable.sync_names_before = None);
+    }
+}
+
+/// Up to where the rule in force has surely acknowledged: as many as it wants have flushed that much.
+fn acknowledged(rules: &Rules, facts: &Facts, primary: NodeId) -> Lsn {
+    let Ok(Some(rule)) = sync::parse(facts.sync_names.as_deref().unwrap_or_default()) else { return 0 };
+    let who = rule.acknowledgers(&rules.names(), primary);
+    let mut flushed: Vec<Lsn> = facts
+        .followers
+        .iter()
+        .filter(|follower| follower.is_streaming && follower.node.is_some_and(|id| who.nodes.contains(&id)))
+        .map(|follower| follower.flushed)
+        .collect();
+    flushed.sort_unstable_by(|a, b| b.cmp(a));
+    flushed.get(who.acks - 1).copied().unwrap_or(0)
+}
+
+/// Notes that enough standbys were heard since the primary was last started to know of every newer decision.
+pub(super) fn confirm(state: &mut State, rules: &Rules, now: Ms) {
+    let Some(epoch) = state.epoch() else { return };
+    let Some(primary) = state.nodes.get(&epoch.node) else { return };
+    let Some(started_at) = primary.facts().map(|facts| facts.started_at) else { return };
+    if state.line.confirmed == Some(started_at) {
+        return;
+    }
+    let from = primary.incarnation_at;
+    // The replaced node may vote again without this Weir's knowledge, so enough must be heard with it and without it.
+    let voters = epoch.voters(rules.ids());
+    let others = Epoch { replaced: None, ..epoch }.voters(rules.ids());
+    let is_heard =
+        |id: &&NodeId| state.nodes.get(id).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at >= from));
+    let are_heard = |of: &BTreeSet<NodeId>| of.iter().filter(is_heard).count() >= ballot::hearing(of.len());
+    let needs_none = rules.mode != Mode::Builtin || state.quorum(rules) == Quorum::One || !rules.keeps(Rule::Confirm);
+    if needs_none || (are_heard(&voters) && are_heard(&others)) {
+        state.line.confirmed = Some(started_at);
+        return;
+    }
+    for id in others {
+        if let Some(node) = state.nodes.get_mut(&id).filter(|node| !node.was_looked_at_since(from)) {
+            node.look_anew(now);
+        }
+    }
+}
+
+/// The newest promise of a voter to an attempt that is not decided. Promises of others decide nothing.
+pub(super) fn newer_promise(state: &State) -> Option<Ballot> {
+    let epoch = state.epoch()?;
+    unsettled(state, &epoch, |id| Some(id) != epoch.replaced)
+}
+
+/// The same of all other nodes: one that does not vote was left without its primary, perhaps.
+pub(super) fn newer_promise_of_any(state: &State) -> Option<Ballot> {
+    unsettled(state, &state.epoch()?, |_| true)
+}
+
+fn unsettled(state: &State, epoch: &Epoch, counts: impl Fn(NodeId) -> bool) -> Option<Ballot> {
+    let others = state.nodes.iter().filter(|(id, _)| **id != epoch.node && counts(**id));
+    let marks = others.filter_map(|(_, node)| Some(node.seen.as_ref()?.facts.mark));
+    marks.filter(|mark| !mark.is_settled(epoch)).map(|mark| mark.promised).max()
+}
+
+/// Where writes may go now.
+pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
+    let end = if rules.keeps(Rule::EndTransactions) { Transactions::End } else { Transactions::Go };
+    let held = |why| Gate::Held(why, end);
+    let waits = |why| Gate::Held(why, Transactions::Go);
+    let Some(epoch) = state.epoch() else { return waits(Held::NoPrimary) };
+    let Some(node) = state.nodes.get(&epoch.node) else { return held(Held::Gone) };
+    match node.standing {
+        Standing::Down { .. } => return held(Held::Gone),
+        Standing::Quarantined { .. } => return held(Held::Quarantined),
+        Standing::Detached | Standing::Recovering => return held(Held::Detached),
+        Standing::Waiting | Standing::Up => {}
+    }
+    if state.store.stored < state.store.accepted && rules.keeps(Rule::StoreFirst) {
+        return waits(Held::Unconfirmed);
+    }
+    if rules.always_primary() == Some(epoch.node) {
+        return Gate::Open { node: epoch.node, started_at: None };
+    }
+    let is_readmission = state.attempt.as_ref().filter(|attempt| attempt.aim == Aim::Readmit).map(|attempt| attempt.ballot);
+    if state.attempt.is_some() && is_readmission.is_none() {
+        return held(Held::Replaced);
+    }
+    let promise = newer_promise(state).filter(|promised| Some(*promised) != is_readmission);
+    if promise.is_some() && rules.mode == Mode::Builtin && rules.keeps(Rule::SeenPromise) {
+        return held(Held::Replaced);
+    }
+    let Some(seen) = &node.seen else { return waits(Held::Unconfirmed) };
+    if !state.is_on_line(&seen.facts) {
+        return held(Held::Another);
+    }
+    if seen.facts.is_read_only && state.durable.fenced.contains_key(&epoch.node) {
+        return waits(Held::Another);
+    }
+    if seen.begun_at < state.line.check_from {
+        return waits(Held::Checked);
+    }
+    if state.line.confirmed != Some(seen.facts.started_at) {
+        return waits(Held::Unconfirmed);
+    }
+    let has_company = rules.mode == Mode::Builtin && state.quorum(rules) == Quorum::Majority;
+    Gate::Open { node: epoch.node, started_at: Some(seen.facts.started_at).filter(|_| has_company) }
+}

@@ -1,0 +1,138 @@
+//! Orders that [`step`](super::step) gives. A driver obeys them in their order, and does nothing else.
+//!
+//! Every action may be repeated, and Weir may die before, in or after it. Each has a limit: when it is over, the driver answers as for a failure.
+//! Only the effect on the servers counts, and the next look finds it.
+
+use std::collections::BTreeSet;
+
+use super::ballot::{Ballot, NodeId, Vote};
+use super::choose::Refusal;
+use super::event::{Failure, Ms};
+use super::record::Record;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Log in, ask for all of `Facts`, disconnect or keep the connection.
+    Probe { node: NodeId, limit_ms: Ms },
+    /// Nothing that writes is sent to any server from now on.
+    Hold { why: Held, transactions: Transactions },
+    /// Writes go to this node. `started_at`: over connections to this start of the server only; one that is opened must be checked.
+    Release { node: NodeId, started_at: Option<u64> },
+    /// The text must be on disk (written beside, synced, renamed, folder synced) before `Stored` says yes.
+    Store { number: u64, text: String },
+    /// Under the advisory lock of the standby: raise the promise of its mark to the ballot; take its primary away in the same setting; reload;
+    /// wait until the receiver is gone and replay is at its end; take facts. Refused if the mark has a newer promise.
+    CutOff { node: NodeId, ballot: Ballot, limit_ms: Ms },
+    /// The same without taking the primary away.
+    Pledge { node: NodeId, ballot: Ballot, limit_ms: Ms },
+    /// Under the lock, and only if the promise is this ballot: `pg_promote`, not waited for. A primary already: nothing.
+    Promote { node: NodeId, ballot: Ballot, limit_ms: Ms },
+    /// Ask until it is out of recovery and takes writes, and take facts.
+    WaitWritable { node: NodeId, ballot: Ballot, limit_ms: Ms },
+    /// Under the lock, and only if no newer ballot was promised: put the vote into the mark; on a standby point it at the vote's node, too, with
+    /// its slot.
+    Repoint { node: NodeId, vote: Vote, limit_ms: Ms },
+    /// Under the lock, and only if no newer ballot was promised: make it read only for everybody and end its sessions.
+    Fence { node: NodeId, ballot: Ballot, limit_ms: Ms },
+    /// Undo that.
+    Unfence { node: NodeId, limit_ms: Ms },
+    /// Run it in a shell. PCP is served meanwhile.
+    RunCommand { number: u64, kind: Command, line: String, limit_ms: Ms },
+    /// Answer an operator.
+    Reply { ticket: u64, answer: Result<(), String> },
+    /// Write `pgpool_status`.
+    WriteStatus { text: String },
+    /// Tell people.
+    Report(Report),
+}
+
+/// The operator's commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    Failover,
+    Failback,
+    FollowPrimary,
+}
+
+/// Why writes wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Held {
+    /// No primary was ever certain.
+    NoPrimary,
+    /// A connection to it broke; one look will tell.
+    Checked,
+    /// It is given up, or does not count as usable.
+    Gone,
+    /// Its standbys hear it, this Weir does not.
+    Quarantined,
+    /// Another Weir has begun to replace it, or this one.
+    Replaced,
+    /// Too few standbys were heard to know that no other Weir replaced it.
+    Unconfirmed,
+    /// The operator took it out.
+    Detached,
+    /// It answers, but not as the primary that was accepted.
+    Another,
+}
+
+/// What becomes of transactions that are open on the held primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transactions {
+    /// They may go on.
+    Go,
+    /// They end now and their connections are closed; an answer that arrives later is not passed on.
+    End,
+}
+
+/// Something for the log and for SHOW.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    /// A node is out of use from now on.
+    Degenerated {
+        node: NodeId,
+        why: Lost,
+    },
+    Attached {
+        node: NodeId,
+    },
+    Quarantined {
+        node: NodeId,
+        heard_by: BTreeSet<NodeId>,
+    },
+    /// A second primary: it gets nothing.
+    FalsePrimary {
+        node: NodeId,
+    },
+    /// A standby whose log is not part of the primary's: it must be copied anew.
+    Diverged {
+        node: NodeId,
+    },
+    /// The primary is gone and nothing may be done about it.
+    Stuck {
+        why: Refusal,
+    },
+    /// Another Weir began to replace the primary and did not end it.
+    TakingOver {
+        ballot: Ballot,
+    },
+    /// A primary was accepted.
+    Done(Box<Record>),
+    CommandFailed {
+        kind: Command,
+        node: NodeId,
+    },
+}
+
+/// Why a node is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lost {
+    Failed(Failure),
+    /// It is a primary that nobody accepted.
+    False,
+    /// `follow_primary_command` is to bring it back.
+    Following,
+    /// It is a server of another cluster.
+    Foreign,
+    /// `pgpool_status` said so at the start.
+    StatusFile,
+}

@@ -1,0 +1,527 @@
+//! One attempt to replace the primary, or to agree that it stays.
+//!
+//! ```text
+//! Storing -> Pledging -> Proving -> Promoting -> Waiting -> Voting -> decided
+//!               |  a vote is found: it is followed   -------^
+//!               |  the primary answers: it stays     -------^
+//! ```
+//!
+//! In: answers of the servers. Out: actions. An attempt that ends without a decision leaves marks, and the next one finds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::accept::{self, Accepting};
+use super::action::{Action, Report};
+use super::ballot::{Ballot, Epoch, NodeId, Vote};
+use super::choose::{self, Bar, Candidate, Refusal, Sync};
+use super::event::{Done, Facts, Failure, Ms, Pledge, Repointed};
+use super::health::RECHECK_MS;
+use super::history::{History, Relation};
+use super::node::Standing;
+use super::record::{Loss, Parts, Why};
+use super::rules::{Quorum, Rule, Rules};
+use super::state::State;
+
+/// Limits of actions, and of phases that wait for several of them.
+const PLEDGE_MS: Ms = 2_000;
+const PROMOTE_MS: Ms = 2_000;
+const WRITABLE_MS: Ms = 30_000;
+/// The same where the order to promote may not have arrived.
+const DOUBTFUL_MS: Ms = 2_000;
+const VOTE_MS: Ms = 5_000;
+const PROVE_MS: Ms = 5_000;
+/// A shutdown sends all WAL to the standbys before the port closes; it is waited for so long.
+const SHUTDOWN_MS: Ms = 1_000;
+/// Time between two attempts; a share of it hangs on the Weir's number, so that two do not always meet.
+const RETRY_MS: Ms = 1_000;
+const RETRY_SPREAD_MS: Ms = 1_000;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Attempt {
+    pub aim: Aim,
+    pub ballot: Ballot,
+    pub parent: Epoch,
+    quorum: Quorum,
+    pub phase: Phase,
+    pledges: BTreeMap<NodeId, Answer>,
+    begun_at: Ms,
+    parts: Parts,
+    loss: Loss,
+    why: Why,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Aim {
+    /// The primary is gone.
+    Replace,
+    /// The operator wants this node, whatever is lost and however few agree.
+    Force { node: NodeId, ticket: u64 },
+    /// An attempt was left undone while the primary lives.
+    Settle,
+    /// The node that was replaced follows and shall vote again.
+    Readmit,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// The term is not on disk yet.
+    Storing,
+    Pledging {
+        until: Ms,
+    },
+    /// The old primary is looked at once more.
+    Proving {
+        from: Ms,
+        until: Ms,
+    },
+    Promoting {
+        node: NodeId,
+        until: Ms,
+    },
+    Waiting {
+        node: NodeId,
+        until: Ms,
+    },
+    Voting {
+        vote: Vote,
+        found: Option<Box<Facts>>,
+        votes: BTreeSet<NodeId>,
+        asked: Asked,
+        until: Ms,
+    },
+}
+
+/// Who was asked for a vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Asked {
+    /// The new primary. No standby follows it, so nothing written to it past Weir is acknowledged, before it has its own vote.
+    Itself,
+    All,
+}
+
+/// How a node answered the pledge.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Answer {
+    Open,
+    Given(Box<Facts>),
+    No,
+}
+
+/// How an attempt goes on after an event.
+enum Next {
+    Stay,
+    Phase(Phase),
+    End(Refusal),
+    Decided,
+}
+
+impl Attempt {
+    pub(super) fn until(&self) -> Ms {
+        match self.phase {
+            Phase::Storing => Ms::MAX,
+            Phase::Pledging { until }
+            | Phase::Proving { until, .. }
+            | Phase::Promoting { until, .. }
+            | Phase::Waiting { until, .. }
+            | Phase::Voting { until, .. } => until,
+        }
+    }
+
+    /// The nodes that pledged.
+    fn given(&self) -> BTreeSet<NodeId> {
+        let is_given = |(_, answer): &(&NodeId, &Answer)| matches!(answer, Answer::Given(_));
+        self.pledges.iter().filter(is_given).map(|(id, _)| *id).collect()
+    }
+
+    fn facts(&self) -> impl Iterator<Item = (NodeId, &Facts)> {
+        self.pledges.iter().filter_map(|(id, answer)| match answer {
+            Answer::Given(facts) => Some((*id, &**facts)),
+            Answer::Open | Answer::No => None,
+        })
+    }
+
+    fn needed(&self, rules: &Rules) -> usize {
+        match self.aim {
+            Aim::Force { .. } => 1,
+            Aim::Readmit | Aim::Replace | Aim::Settle => rules.needed(self.electors(rules).len(), self.quorum),
+        }
+    }
+
+    /// Those whose pledges and votes count.
+    fn electors(&self, rules: &Rules) -> BTreeSet<NodeId> {
+        match self.aim {
+            // One more than before: they overlap with every majority of before.
+            Aim::Readmit => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),
+            Aim::Replace | Aim::Settle => rules.electors(&self.parent, self.quorum),
+            Aim::Force { .. } => rules.ids().collect(),
+        }
+    }
+}
+
+/// Begins an attempt. The term is stored first.
+pub(super) fn begin(state: &mut State, rules: &Rules, aim: Aim, why: Why, now: Ms) {
+    let Some(parent) = state.epoch() else { return };
+    let quorum = state.quorum(rules);
+    let term = state.term_seen.max(state.durable.term) + 1;
+    state.term_seen = term;
+    state.change(|durable| durable.term = term);
+    let lost_at = state.line.lost_at.unwrap_or(now);
+    let parts = Parts { verdict_ms: now.saturating_sub(lost_at), ..Parts::default() };
+    let ballot = Ballot { term, weir: state.durable.weir };
+    state.attempt = Some(Attempt {
+        aim,
+        ballot,
+        parent,
+        quorum,
+        phase: Phase::Storing,
+        pledges: BTreeMap::new(),
+        begun_at: now,
+        parts,
+        loss: Loss::Unknown,
+        why,
+    });
+}
+
+/// Takes in the answer of a pledge.
+pub(super) fn pledged(state: &mut State, node: NodeId, ballot: Ballot, outcome: &Pledge) {
+    if let Pledge::Refused { mark } = outcome {
+        state.term_seen = state.term_seen.max(mark.promised.term);
+    }
+    let Some(attempt) = state.attempt.as_mut().filter(|attempt| attempt.ballot == ballot) else { return };
+    let answer = match outcome {
+        Pledge::Given { facts } => Answer::Given(Box::new(facts.clone())),
+        Pledge::Refused { .. } | Pledge::Failed(_) => Answer::No,
+    };
+    // An answer that comes after the phase changes nothing that was decided by it.
+    if matches!(attempt.phase, Phase::Pledging { .. }) {
+        attempt.pledges.insert(node, answer);
+    }
+}
+
+/// Takes in that a server was told to promote itself, or not. Not: it may have happened, so the answer of the next phase counts.
+pub(super) fn promoted(state: &mut State, node: NodeId, ballot: Ballot, done: Done, now: Ms, out: &mut Vec<Action>) {
+    let Some(attempt) = state.attempt.as_mut().filter(|attempt| attempt.ballot == ballot) else { return };
+    if matches!(attempt.phase, Phase::Promoting { node: of, .. } if of == node) {
+        let limit_ms = if done == Done::Yes { WRITABLE_MS } else { DOUBTFUL_MS };
+        attempt.phase = Phase::Waiting { node, until: now + limit_ms + RECHECK_MS };
+        out.push(Action::WaitWritable { node, ballot, limit_ms });
+    }
+}
+
+/// Takes in that the chosen server takes writes, or does not in time.
+pub(super) fn writable(
+    state: &mut State,
+    rules: &Rules,
+    (node, ballot): (NodeId, Ballot),
+    outcome: &Result<Facts, Failure>,
+    now: Ms,
+    out: &mut Vec<Action>,
+) {
+    let Some(attempt) = state.attempt.as_mut().filter(|attempt| attempt.ballot == ballot) else { return };
+    if !matches!(attempt.phase, Phase::Waiting { node: of, .. } if of == node) {
+        return;
+    }
+    match outcome {
+        Ok(facts) => {
+            attempt.parts.promote_ms = now.saturating_sub(attempt.begun_at + attempt.parts.pledge_ms);
+            let epoch = Epoch { ballot, node, replaced: Some(attempt.parent.node).filter(|old| *old != node) };
+            vote(attempt, rules, epoch, Some(Box::new(facts.clone())), now, out);
+        }
+        Err(_) => end(state, Refusal::NotPromoted { node }, now, out),
+    }
+}
+
+/// Takes in a vote.
+pub(super) fn repointed(state: &mut State, node: NodeId, vote: Vote, outcome: Repointed) {
+    if let Repointed::Refused { mark } = outcome {
+        state.term_seen = state.term_seen.max(mark.promised.term);
+    }
+    if outcome == Repointed::Yes
+        && let Some(attempt) = &mut state.attempt
+        && let Phase::Voting { vote: of, votes, .. } = &mut attempt.phase
+        && *of == vote
+    {
+        votes.insert(node);
+    }
+}
+
+/// Goes on as far as the answers allow.
+pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    // Each turn enters a later phase, of which there are six.
+    for _ in 0..6 {
+        let Some(mut attempt) = state.attempt.take() else { return };
+        let next = advance(state, &mut attempt, rules, now, out);
+        match next {
+            Next::Stay => {
+                state.attempt = Some(attempt);
+                return;
+            }
+            Next::Phase(phase) => {
+                attempt.phase = phase;
+                state.attempt = Some(attempt);
+            }
+            Next::End(refusal) => {
+                state.attempt = Some(attempt);
+                return end(state, refusal, now, out);
+            }
+            Next::Decided => return decided(state, rules, attempt, now, out),
+        }
+    }
+}
+
+fn advance(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+    match attempt.phase.clone() {
+        Phase::Storing => {
+            if state.is_stored() || !rules.keeps(Rule::StoreFirst) {
+                ask(state, attempt, rules, now, out)
+            } else {
+                Next::Stay
+            }
+        }
+        Phase::Pledging { until } => {
+            let is_open = attempt.pledges.values().any(|answer| *answer == Answer::Open);
+            if is_open && now < until { Next::Stay } else { count_pledges(state, attempt, rules, now, out) }
+        }
+        Phase::Proving { from, until } => prove(state, attempt, rules, (from, until), now, out),
+        Phase::Promoting { node, until } | Phase::Waiting { node, until } if now >= until => {
+            Next::End(Refusal::NotPromoted { node })
+        }
+        Phase::Promoting { .. } | Phase::Waiting { .. } => Next::Stay,
+        Phase::Voting { vote, found, votes, asked: Asked::Itself, until } if votes.contains(&vote.epoch.node) => {
+            ask_others(attempt, rules, vote, out);
+            Next::Phase(Phase::Voting { vote, found, votes, asked: Asked::All, until })
+        }
+        Phase::Voting { votes, until, .. } => {
+            let counted = votes.intersection(&attempt.electors(rules)).count();
+            let needed = attempt.needed(rules);
+            if counted >= needed || !rules.keeps(Rule::CarryFirst) {
+                return Next::Decided;
+            }
+            let of = attempt.electors(rules).len();
+            if now >= until { Next::End(Refusal::TooFewPledged { pledged: counted, needed, of }) } else { Next::Stay }
+        }
+    }
+}
+
+/// Asks all other nodes for their pledge. Standbys are cut off from a primary that is to be replaced.
+fn ask(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+    let cuts = rules.keeps(Rule::CutOff) && matches!(attempt.aim, Aim::Replace | Aim::Force { .. });
+    let ballot = attempt.ballot;
+    for id in rules.ids().filter(|id| *id != attempt.parent.node) {
+        attempt.pledges.insert(id, Answer::Open);
+        let action = if cuts {
+            Action::CutOff { node: id, ballot, limit_ms: PLEDGE_MS }
+        } else {
+            Action::Pledge { node: id, ballot, limit_ms: PLEDGE_MS }
+        };
+        out.push(action);
+    }
+    // Nodes that did not answer their last look are asked, too, and waited for only as long as the others.
+    let is_known = |id: &&NodeId| state.facts(**id).is_some();
+    let hopeless = attempt.pledges.keys().all(|id| !is_known(&id));
+    Next::Phase(Phase::Pledging { until: now + if hopeless { RECHECK_MS } else { PLEDGE_MS } })
+}
+
+fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+    attempt.parts.pledge_ms = now.saturating_sub(attempt.begun_at);
+    let (given, electors) = (attempt.given(), attempt.electors(rules));
+    let (pledged, needed) = (given.intersection(&electors).count(), attempt.needed(rules));
+    if pledged < needed {
+        return Next::End(Refusal::TooFewPledged { pledged, needed, of: electors.len() });
+    }
+    let votes: Vec<Vote> = attempt.facts().filter_map(|(_, facts)| facts.mark.vote).collect();
+    if votes.iter().any(|vote| vote.parent.ballot > attempt.parent.ballot) {
+        // This Weir slept. Looks at the same marks bring it forward.
+        accept::learn_votes(state, rules, &votes, now, out);
+        return Next::End(Refusal::Outrun);
+    }
+    let is_sibling = |vote: &&Vote| vote.parent.ballot == attempt.parent.ballot && vote.epoch.ballot > attempt.parent.ballot;
+    // Alone, what this Weir did not store was not decided.
+    let is_void = |vote: &Vote| attempt.quorum == Quorum::One && vote.ballot.weir == attempt.ballot.weir;
+    let siblings = votes.iter().filter(is_sibling).filter(|vote| !is_void(vote));
+    let newest = siblings.max_by_key(|vote| vote.ballot).copied();
+    let newest = newest.filter(|_| rules.keeps(Rule::Evidence) && !matches!(attempt.aim, Aim::Force { .. }));
+    if let Some(found) = newest {
+        let facts = accept::own_facts(state, &found.epoch).map(Box::new);
+        attempt.why = Why::Adopted;
+        vote(attempt, rules, found.epoch, facts, now, out);
+        return Next::Stay;
+    }
+    let until = now + PROVE_MS;
+    if let Some(node) = state.nodes.get_mut(&attempt.parent.node) {
+        node.look_anew(now);
+    }
+    Next::Phase(Phase::Proving { from: now, until })
+}
+
+/// The last look at the old primary decides if it stays.
+fn prove(
+    state: &mut State,
+    attempt: &mut Attempt,
+    rules: &Rules,
+    (from, until): (Ms, Ms),
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> Next {
+    let old = attempt.parent.node;
+    let Some(node) = state.nodes.get_mut(&old) else { return pick(state, attempt, rules, now, out) };
+    if let Aim::Force { node, .. } = attempt.aim {
+        let is_asked = attempt.given().contains(&node);
+        return if is_asked { promote(attempt, node, now, out) } else { Next::End(Refusal::NoStandby) };
+    }
+    let skips = !rules.keeps(Rule::SecondLook) && attempt.aim == Aim::Replace;
+    if !node.was_looked_at_since(from) && !skips {
+        return if now >= until { Next::End(Refusal::NotProvenDead) } else { Next::Stay };
+    }
+    let failure = node.failure;
+    let facts = node.facts().cloned();
+    match (facts, failure) {
+        (Some(facts), _) if state.is_on_line(&facts) && !skips => {
+            let replaced = attempt.parent.replaced.filter(|_| attempt.aim != Aim::Readmit);
+            vote(attempt, rules, Epoch { ballot: attempt.ballot, node: old, replaced }, Some(Box::new(facts)), now, out);
+            Next::Stay
+        }
+        (_, Some(Failure::ShuttingDown)) if now < from + SHUTDOWN_MS || !rules.is_alone() => {
+            if let Some(node) = state.nodes.get_mut(&old) {
+                node.look_by(now + RECHECK_MS);
+            }
+            if now >= until { Next::End(Refusal::NotProvenDead) } else { Next::Stay }
+        }
+        (_, Some(failure)) if !failure.is_death() && failure != Failure::Starting => Next::End(Refusal::NotProvenDead),
+        (_, failure) if attempt.aim == Aim::Replace => {
+            let is_proven = failure == Some(Failure::Refused) || failure.is_none();
+            if is_proven || may_be_silent(state, rules, &attempt.given()) || skips {
+                pick(state, attempt, rules, now, out)
+            } else {
+                Next::End(Refusal::NotProvenDead)
+            }
+        }
+        // The primary does not answer any more: its health decides anew.
+        _ => Next::End(Refusal::NotProvenDead),
+    }
+}
+
+/// True if a primary that says nothing may be replaced: nobody else writes to it, or nothing is acknowledged there any more.
+fn may_be_silent(state: &State, rules: &Rules, cut_off: &BTreeSet<NodeId>) -> bool {
+    rules.is_alone() || state.sync(rules).is_covered_by(cut_off) || !rules.keeps(Rule::ProvenDead)
+}
+
+/// True if those that answered their last look are enough for an attempt: else none is begun, since it leaves promises behind.
+pub(super) fn could_be_decided(state: &State, rules: &Rules) -> Result<(), Refusal> {
+    let Some(epoch) = state.epoch() else { return Err(Refusal::HistoryUnknown) };
+    let voters = rules.electors(&epoch, state.quorum(rules));
+    let pledged = voters.iter().filter(|id| state.facts(**id).is_some()).count();
+    let needed = rules.needed(voters.len(), state.quorum(rules));
+    if pledged < needed { Err(Refusal::TooFewPledged { pledged, needed, of: voters.len() }) } else { Ok(()) }
+}
+
+/// The same before anybody was cut off.
+pub(super) fn could_be_silent(state: &State, rules: &Rules) -> bool {
+    let others: BTreeSet<NodeId> = rules.ids().filter(|id| Some(*id) != state.primary()).collect();
+    may_be_silent(state, rules, &others)
+}
+
+/// Those that pledged, as candidates. `Err`: the log to compare with was never seen.
+pub(super) fn candidates<'a>(
+    state: &State,
+    rules: &Rules,
+    facts: impl Iterator<Item = (NodeId, &'a Facts)>,
+) -> Result<Vec<Candidate>, Refusal> {
+    let Some(history) = state.history() else { return Err(Refusal::HistoryUnknown) };
+    let candidate = |(node, facts): (NodeId, &Facts)| {
+        let position = match facts.history.relation(facts.position, history) {
+            // A primary of the accepted timeline or of an older one is one that was given up.
+            Relation::Holds(_) if facts.is_primary() => return None,
+            Relation::Holds(position) | Relation::Left(position) => position,
+            Relation::Diverged | Relation::Foreign => return None,
+        };
+        let bar = match state.nodes.get(&node)?.standing {
+            Standing::Detached | Standing::Recovering => Bar::OutOfUse,
+            _ if rules.node(node).is_none_or(|node| node.priority == 0) => Bar::Priority,
+            Standing::Waiting | Standing::Up | Standing::Down { .. } | Standing::Quarantined { .. } => Bar::None,
+        };
+        Some(Candidate { node, position, bar })
+    };
+    Ok(facts.filter_map(candidate).collect())
+}
+
+fn pick(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+    let candidates = match candidates(state, rules, attempt.facts()) {
+        Ok(candidates) => candidates,
+        Err(refusal) => return Next::End(refusal),
+    };
+    let sync = state.sync(rules);
+    match choose::choose(rules, &sync, &candidates, state.last_position()) {
+        Err(refusal) => Next::End(refusal),
+        Ok(choice) => {
+            attempt.loss = match sync {
+                _ if !rules.keeps(Rule::TellLoss) => Loss::Nothing,
+                Sync::Synchronous(_) => Loss::Nothing,
+                Sync::Asynchronous | Sync::Unknown => state.loss_at(choice.position),
+            };
+            promote(attempt, choice.node, now, out)
+        }
+    }
+}
+
+fn promote(attempt: &Attempt, node: NodeId, now: Ms, out: &mut Vec<Action>) -> Next {
+    out.push(Action::Promote { node, ballot: attempt.ballot, limit_ms: PROMOTE_MS });
+    Next::Phase(Phase::Promoting { node, until: now + PROMOTE_MS + RECHECK_MS })
+}
+
+/// Asks for votes.
+fn vote(attempt: &mut Attempt, rules: &Rules, epoch: Epoch, found: Option<Box<Facts>>, now: Ms, out: &mut Vec<Action>) {
+    let vote = Vote { ballot: attempt.ballot, epoch, parent: attempt.parent };
+    out.push(Action::Repoint { node: epoch.node, vote, limit_ms: VOTE_MS });
+    // A primary that stays, or that others voted for before, has followers already.
+    let is_new = epoch.ballot == attempt.ballot && epoch.node != attempt.parent.node;
+    let asked = if is_new { Asked::Itself } else { Asked::All };
+    if asked == Asked::All {
+        ask_others(attempt, rules, vote, out);
+    }
+    attempt.phase = Phase::Voting { vote, found, votes: BTreeSet::new(), asked, until: now + VOTE_MS };
+}
+
+fn ask_others(attempt: &Attempt, rules: &Rules, vote: Vote, out: &mut Vec<Action>) {
+    for node in attempt.electors(rules).into_iter().filter(|id| *id != vote.epoch.node) {
+        out.push(Action::Repoint { node, vote, limit_ms: VOTE_MS });
+    }
+}
+
+fn decided(state: &mut State, rules: &Rules, mut attempt: Attempt, now: Ms, out: &mut Vec<Action>) {
+    let Phase::Voting { vote, found, .. } = attempt.phase else { return };
+    attempt.parts.vote_ms = now.saturating_sub(attempt.begun_at + attempt.parts.pledge_ms + attempt.parts.promote_ms);
+    if let Aim::Force { ticket, .. } = attempt.aim {
+        out.push(Action::Reply { ticket, answer: Ok(()) });
+    }
+    let loss = if vote.epoch.node == attempt.parent.node { Loss::Nothing } else { attempt.loss };
+    let accepting = Accepting { epoch: vote.epoch, vote: Some(vote), why: attempt.why, parts: attempt.parts, loss };
+    accept::accept(state, rules, accepting, found.map(|facts| *facts), now, out);
+}
+
+/// Ends the attempt without a decision.
+pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
+    let Some(attempt) = state.attempt.take() else { return };
+    if let Aim::Force { ticket, .. } = attempt.aim {
+        out.push(Action::Reply { ticket, answer: Err(refusal.describe()) });
+    }
+    let spread =
+        u64::from(attempt.ballot.weir).wrapping_mul(2_654_435_761).wrapping_add(attempt.ballot.term * 977) % RETRY_SPREAD_MS;
+    state.retry_at = now + RETRY_MS + spread;
+    if refusal != Refusal::Outrun {
+        stuck(state, refusal, out);
+    }
+}
+
+/// Says once why nothing is done.
+pub(super) fn stuck(state: &mut State, why: Refusal, out: &mut Vec<Action>) {
+    if state.stuck != Some(why) {
+        state.stuck = Some(why);
+        out.push(Action::Report(Report::Stuck { why }));
+    }
+}
+
+/// The accepted log with a server's facts, for those who have none.
+pub(super) fn history_of(found: Option<&Facts>) -> Option<History> {
+    found.map(|facts| facts.history.clone())
+}

@@ -1,0 +1,223 @@
+//! The choice of a standby, from what those that were cut off answered.
+
+use std::collections::BTreeSet;
+
+use super::ballot::NodeId;
+use super::history::Lsn;
+use super::rules::{Rule, Rules};
+use super::sync::Acknowledgers;
+
+/// A standby that was cut off and asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub node: NodeId,
+    /// How much of the accepted log it holds.
+    pub position: Lsn,
+    pub bar: Bar,
+}
+
+/// If a standby may be promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bar {
+    None,
+    /// Its `backend_promote_priority` is 0.
+    Priority,
+    /// It is detached, or being copied.
+    OutOfUse,
+}
+
+/// What is known of synchronous standbys of the lost primary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// Nothing: the setting was never seen, or cannot be read.
+    Unknown,
+    /// Nobody had to acknowledge.
+    Asynchronous,
+    /// All of these may have been in force.
+    Synchronous(Vec<Acknowledgers>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub node: NodeId,
+    pub position: Lsn,
+}
+
+/// Why no standby becomes the primary by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// `failover_mode` leaves it to others.
+    NotByWeir,
+    /// `backend_flag` of the primary.
+    DisallowToFailover,
+    AlwaysPrimary,
+    /// Its standbys hear it.
+    Quarantined,
+    /// None may be promoted.
+    NoStandby,
+    /// The log of the primary was never seen.
+    HistoryUnknown,
+    SyncUnknown,
+    /// One of those not asked may have acknowledged what the others lack.
+    TooFewAsked {
+        asked: usize,
+        acks: usize,
+        of: usize,
+    },
+    TooFewPledged {
+        pledged: usize,
+        needed: usize,
+        of: usize,
+    },
+    /// It is silent, and another Weir may still write to it.
+    NotProvenDead,
+    /// The best standby lacks this much.
+    Lags {
+        node: NodeId,
+        bytes: u64,
+    },
+    /// This one has more than any that may be promoted.
+    BarredHasMore {
+        node: NodeId,
+    },
+    /// Another Weir has a newer attempt.
+    Outrun,
+    /// The chosen standby did not become a primary in time.
+    NotPromoted {
+        node: NodeId,
+    },
+}
+
+impl Sync {
+    /// True if those cut off contain every acknowledged commit and let no new one be acknowledged.
+    pub fn is_covered_by(&self, cut_off: &BTreeSet<NodeId>) -> bool {
+        match self {
+            Sync::Unknown | Sync::Asynchronous => false,
+            Sync::Synchronous(all) => all.iter().all(|who| who.are_covered_by(cut_off)),
+        }
+    }
+}
+
+/// Most WAL, then priority, then the lowest number. `last_position`: where the primary's log was seen to end.
+pub fn choose(rules: &Rules, sync: &Sync, candidates: &[Candidate], last_position: Option<Lsn>) -> Result<Choice, Refusal> {
+    let asked: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
+    if let Sync::Synchronous(all) = sync
+        && rules.keeps(Rule::ReadQuorum)
+        && let Some(who) = all.iter().find(|who| !who.are_covered_by(&asked))
+    {
+        let of = who.nodes.len() + who.strangers;
+        return Err(Refusal::TooFewAsked { asked: who.nodes.intersection(&asked).count(), acks: who.acks, of });
+    }
+    if *sync == Sync::Unknown {
+        return Err(Refusal::SyncUnknown);
+    }
+    let priority = |id: NodeId| rules.node(id).map_or(0, |node| node.priority);
+    let allowed = candidates.iter().filter(|candidate| candidate.bar == Bar::None);
+    let best = if rules.keeps(Rule::MostWal) {
+        allowed.max_by_key(|candidate| (candidate.position, priority(candidate.node), std::cmp::Reverse(candidate.node)))
+    } else {
+        allowed.min_by_key(|candidate| candidate.node)
+    };
+    let Some(best) = best else { return Err(Refusal::NoStandby) };
+    let choice = Choice { node: best.node, position: best.position };
+    match sync {
+        Sync::Synchronous(all) => {
+            let may_have_acknowledged = |id: &NodeId| all.iter().any(|who| who.nodes.contains(id));
+            let more = |candidate: &&Candidate| {
+                candidate.bar != Bar::None && candidate.position > best.position && may_have_acknowledged(&candidate.node)
+            };
+            candidates.iter().find(more).map_or(Ok(choice), |barred| Err(Refusal::BarredHasMore { node: barred.node }))
+        }
+        Sync::Asynchronous | Sync::Unknown => {
+            let bytes = last_position.map_or(0, |last| last.saturating_sub(best.position));
+            match rules.lag_bytes_max {
+                Some(most) if bytes > most => Err(Refusal::Lags { node: best.node, bytes }),
+                Some(_) | None => Ok(choice),
+            }
+        }
+    }
+}
+
+impl Refusal {
+    /// For SHOW and the log.
+    pub fn describe(&self) -> String {
+        match self {
+            Refusal::NotByWeir => "failover_mode leaves the choice to others".into(),
+            Refusal::DisallowToFailover => "backend_flag of the primary is DISALLOW_TO_FAILOVER".into(),
+            Refusal::AlwaysPrimary => "backend_flag of the primary is ALWAYS_PRIMARY".into(),
+            Refusal::Quarantined => "standbys still hear the primary, this proxy does not".into(),
+            Refusal::NoStandby => "no standby may be promoted".into(),
+            Refusal::HistoryUnknown => "the log of the primary was never seen".into(),
+            Refusal::SyncUnknown => "synchronous_standby_names of the primary is not known".into(),
+            Refusal::TooFewAsked { asked, acks, of } => {
+                format!(
+                    "{asked} of {of} synchronous standbys answer, and {acks} of them acknowledge a commit: the others may know of more"
+                )
+            }
+            Refusal::TooFewPledged { pledged, needed, of } => {
+                format!(
+                    "{pledged} of {of} other nodes answer, {needed} must agree (failover_alone = on if no other proxy promotes)"
+                )
+            }
+            Refusal::NotProvenDead => {
+                "the primary is silent, and another proxy may still write to it (failover_alone = on if there is none)".into()
+            }
+            Refusal::Lags { node, bytes } => format!("node {node} is the best and lacks {bytes} bytes, above failover_lag_max"),
+            Refusal::BarredHasMore { node } => format!("node {node} has more than any that may be promoted"),
+            Refusal::Outrun => "another proxy has begun later".into(),
+            Refusal::NotPromoted { node } => format!("node {node} did not become a primary in time"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::tests::rules;
+    use super::super::sync::parse;
+    use super::*;
+
+    /// `1@100` is node 1 with 100 bytes, `1@100!` is barred.
+    fn candidates(text: &str) -> Vec<Candidate> {
+        let parse = |word: &str| {
+            let (node, position) = word.split_once('@').unwrap();
+            let bar = if position.ends_with('!') { Bar::Priority } else { Bar::None };
+            Candidate { node: node.parse().unwrap(), position: position.trim_end_matches('!').parse().unwrap(), bar }
+        };
+        text.split_whitespace().map(parse).collect()
+    }
+
+    fn sync(names: &str) -> Sync {
+        let nodes = [(0, "n0"), (1, "n1"), (2, "n2"), (3, "n3")];
+        match parse(names).unwrap() {
+            None => Sync::Asynchronous,
+            Some(rule) => Sync::Synchronous(vec![rule.acknowledgers(&nodes, 0)]),
+        }
+    }
+
+    #[test]
+    fn the_standby_with_most_is_chosen_if_it_has_everything() {
+        let node = |node, position| Ok(Choice { node, position });
+        let cases: &[(&str, &str, &str, Result<Choice, Refusal>)] = &[
+            ("most WAL", "", "1@100 2@101 3@99", node(2, 101)),
+            ("priority among equals", "", "1@100 2@100 3@100", node(3, 100)),
+            ("not below", "", "1@101 2@100 3@100", node(1, 101)),
+            ("never a barred one", "", "1@100 2@101!", node(1, 100)),
+            ("nobody", "", "", Err(Refusal::NoStandby)),
+            ("all barred", "", "1@100!", Err(Refusal::NoStandby)),
+            ("lag", "", "1@40 2@30", Err(Refusal::Lags { node: 1, bytes: 80 })),
+            ("ANY 1, both", "ANY 1 (n1, n2)", "1@10 2@11", node(2, 11)),
+            ("ANY 1, one", "ANY 1 (n1, n2)", "1@110", Err(Refusal::TooFewAsked { asked: 1, acks: 1, of: 2 })),
+            ("ANY 2, one", "ANY 2 (n1, n2)", "1@110", node(1, 110)),
+            ("a standby beside them has most", "n1", "1@110 2@115", node(2, 115)),
+            ("the barred one may have acknowledged more", "n1", "1@110! 2@100", Err(Refusal::BarredHasMore { node: 1 })),
+            ("the barred one is not needed", "n1", "1@100! 2@110", node(2, 110)),
+        ];
+        let mut rules = rules(4);
+        rules.lag_bytes_max = Some(50);
+        rules.nodes[3].priority = 200;
+        for (name, names, given, expected) in cases {
+            assert_eq!(choose(&rules, &sync(names), &candidates(given), Some(120)), *expected, "{name}");
+        }
+        assert_eq!(choose(&rules, &Sync::Unknown, &candidates("1@120"), None), Err(Refusal::SyncUnknown));
+    }
+}

@@ -1,0 +1,70 @@
+//! Rules from the configuration.
+
+use super::rules::{Address, Commands, Failback, Flag, HealthRules, NodeRules, Rules};
+use weir_config::{Config, NodeConfig};
+
+impl Rules {
+    pub fn of(config: &Config) -> Rules {
+        let failover = &config.failover;
+        let positive = |ms: u64| Some(ms).filter(|ms| *ms > 0);
+        Rules {
+            mode: failover.mode(),
+            nodes: config.nodes.iter().map(node).collect(),
+            company: failover.company,
+            lag_bytes_max: u64::try_from(failover.lag_bytes_max).ok(),
+            role_period_ms: config.check.period_ms,
+            search_ms: positive(config.search_primary_timeout_ms),
+            on_error: failover.on_error,
+            on_shutdown: failover.on_shutdown,
+            false_primary: failover.false_primary,
+            failback: if failover.auto_failback {
+                Failback::Auto { interval_ms: failover.auto_failback_interval_ms }
+            } else {
+                Failback::ByOperator
+            },
+            commands: Commands {
+                failover: failover.command.clone(),
+                failback: failover.failback_command.clone(),
+                follow_primary: failover.follow_primary_command.clone(),
+            },
+            without: None,
+        }
+    }
+}
+
+fn node(node: &NodeConfig) -> NodeRules {
+    NodeRules {
+        id: node.id,
+        address: Address { hostname: node.hostname.clone(), port: node.port, data_directory: node.data_directory.clone() },
+        application_name: node.application_name.clone(),
+        flag: match (node.always_primary, node.allow_failover) {
+            (true, _) => Flag::AlwaysPrimary,
+            (false, false) => Flag::DisallowToFailover,
+            (false, true) => Flag::None,
+        },
+        priority: node.promote_priority,
+        health: HealthRules {
+            period_ms: node.health.period_ms,
+            timeout_ms: node.health.timeout_ms,
+            retries: node.health.retries,
+            retry_delay_ms: node.health.retry_delay_ms,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failover::Mode;
+
+    #[test]
+    fn nobody_promotes_by_default() {
+        let mut config = Config::default();
+        assert_eq!(Rules::of(&config).mode, Mode::Follow);
+        config.failover.command = "failover.sh %d".into();
+        assert_eq!(Rules::of(&config).mode, Mode::Command);
+        config.failover.mode = Some(Mode::Off);
+        let rules = Rules::of(&config);
+        assert_eq!((rules.mode, rules.lag_bytes_max, rules.search_ms), (Mode::Off, Some(1 << 20), Some(300_000)));
+    }
+}

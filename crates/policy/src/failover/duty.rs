@@ -1,0 +1,228 @@
+//! Work that is due while a primary is accepted: fences, standbys that follow nobody, nodes that come back, commands.
+
+use super::accept;
+use super::action::{Action, Command, Lost, Report};
+use super::attempt::{self, Aim};
+use super::ballot::{self, Ballot, NodeId};
+use super::escapes::{self, Escapes};
+use super::event::Recovery;
+use super::event::{Done, Facts, Ms, Stream};
+use super::history::Relation;
+use super::node::Standing;
+use super::record::Why;
+use super::rules::{Failback, Mode, Quorum, Rule, Rules};
+use super::state::State;
+
+const FENCE_MS: Ms = 5_000;
+const REPOINT_MS: Ms = 5_000;
+/// Time between two tries of the same work on a node.
+const RETRY_MS: Ms = 2_000;
+/// Time a command may take.
+const COMMAND_MS: Ms = 600_000;
+/// Commands that may wait for their turn.
+const COMMANDS_MAX: usize = 128;
+
+/// Fences, undoes fences, points standbys at the primary. One piece of work per node at a time.
+pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let Some(epoch) = state.epoch() else { return };
+    if rules.mode != Mode::Builtin || state.attempt.is_some() || accept::newer_promise(state).is_some() {
+        return;
+    }
+    let ids: Vec<NodeId> = state.nodes.keys().copied().collect();
+    for id in ids {
+        let Some(facts) = state.facts(id).cloned() else { continue };
+        if state.nodes.get(&id).is_none_or(|node| node.busy_until > now) {
+            continue;
+        }
+        let done = if facts.is_primary() && id != epoch.node {
+            fence(state, id, &facts, out)
+        } else if facts.is_read_only && state.durable.fenced.contains_key(&id) && rules.keeps(Rule::Unfence) {
+            out.push(Action::Unfence { node: id, limit_ms: FENCE_MS });
+            true
+        } else if !facts.is_primary() {
+            follow(state, id, &facts, out)
+        } else {
+            false
+        };
+        if let Some(node) = state.nodes.get_mut(&id).filter(|_| done) {
+            node.busy_until = now + RETRY_MS;
+        }
+    }
+    readmit(state, rules, now);
+}
+
+/// A primary that was given up is made read only. What Weir fences is on disk before, so that it is undone.
+fn fence(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
+    if !state.durable.given_up.contains(&id) || facts.is_read_only {
+        return false;
+    }
+    let ballot = state.durable.vote.map(|vote| vote.ballot).filter(|ballot| facts.mark.promised <= *ballot);
+    let Some(ballot) = ballot else { return false };
+    if state.durable.fenced.get(&id) != Some(&ballot) {
+        state.change(|durable| durable.fenced.insert(id, ballot));
+    }
+    if !state.is_stored() {
+        return false;
+    }
+    out.push(Action::Fence { node: id, ballot, limit_ms: FENCE_MS });
+    true
+}
+
+/// A standby that has not the vote of the decided primary, or follows another node, is pointed at the primary.
+fn follow(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
+    let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return false };
+    if state.durable.given_up.contains(&id) && !facts.is_read_only {
+        state.change(|durable| durable.given_up.remove(&id));
+    }
+    let has_vote = facts.mark.vote.is_some_and(|vote| vote.epoch == epoch);
+    let is_there = has_vote && facts.upstream() == Some(epoch.node);
+    if is_there || facts.mark.promised > vote.ballot || !matches!(state.relation(facts), Some(Relation::Holds(_))) {
+        return false;
+    }
+    out.push(Action::Repoint { node: id, vote, limit_ms: REPOINT_MS });
+    true
+}
+
+/// Lets the replaced node vote again if that makes the cluster survive more: with an even number of voters one more costs nothing.
+fn readmit(state: &mut State, rules: &Rules, now: Ms) {
+    let Some(epoch) = state.epoch() else { return };
+    let Some(replaced) = epoch.replaced else { return };
+    let streams = |facts: &Facts| matches!(facts.recovery, Recovery::Standby { stream: Stream::On { .. }, .. });
+    // One with a newer promise, left by an attempt that failed, gets its upstream by the vote.
+    let is_ready = |facts: &Facts| {
+        if facts.mark.is_settled(&epoch) {
+            facts.upstream() == Some(epoch.node) && streams(facts)
+        } else {
+            !facts.is_primary() && matches!(state.relation(facts), Some(Relation::Holds(_)))
+        }
+    };
+    let follows = state.facts(replaced).is_some_and(is_ready);
+    let is_fine = state.facts(epoch.node).is_some_and(|facts| state.is_on_line(facts));
+    let voters = epoch.voters(rules.ids());
+    let are_there = voters.iter().filter(|id| state.facts(**id).is_some()).count() + 1 >= ballot::majority(voters.len() + 1);
+    let helps = voters.len().is_multiple_of(2) && state.quorum(rules) == Quorum::Majority;
+    if helps && follows && is_fine && are_there && now >= state.retry_at {
+        attempt::begin(state, rules, Aim::Readmit, Why::Adopted, now);
+    }
+}
+
+/// Forgets fences that are gone for good.
+pub(super) fn forget_fences(state: &mut State) {
+    let is_over = |(id, ballot): &(&NodeId, &Ballot)| {
+        state.facts(**id).is_some_and(|facts| !facts.is_read_only && facts.mark.promised > **ballot)
+    };
+    let over: Vec<NodeId> = state.durable.fenced.iter().filter(is_over).map(|(id, _)| *id).collect();
+    for id in over {
+        state.change(|durable| durable.fenced.remove(&id));
+    }
+}
+
+/// Takes back what a fence or its end has changed; the next look shows it.
+pub(super) fn fenced(state: &mut State, node: NodeId, now: Ms) {
+    if let Some(node) = state.nodes.get_mut(&node) {
+        node.look_anew(now);
+    }
+}
+
+/// Attaches nodes that stream again, where the configuration says so.
+pub(super) fn fail_back(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let Some(epoch) = state.epoch() else { return };
+    let due = |interval: Ms| state.failback_at.is_none_or(|last| now >= last + interval);
+    let ids: Vec<NodeId> = state.nodes.keys().copied().collect();
+    for id in ids {
+        let Some(node) = state.nodes.get(&id) else { continue };
+        let Standing::Down { why: Lost::Failed(_) | Lost::Following, .. } = node.standing else { continue };
+        let Some(facts) = node.facts() else { continue };
+        let is_primary = id == epoch.node && state.is_on_line(facts);
+        let streams = facts.upstream() == Some(epoch.node) && matches!(state.relation(facts), Some(Relation::Holds(_)));
+        // Without health checks nobody but live traffic took it out, and it comes back as it went.
+        let by_itself = rules.node(id).is_some_and(|node| node.health.period_ms == 0);
+        let by_rule = matches!(rules.failback, Failback::Auto { interval_ms } if due(interval_ms)) && facts.silent_ms().is_some();
+        if is_primary || (streams && (by_itself || by_rule)) {
+            if !is_primary && !by_itself {
+                state.failback_at = Some(now);
+            }
+            attach(state, rules, id, out);
+            break;
+        }
+    }
+}
+
+/// Puts a node into use.
+pub(super) fn attach(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) {
+    let Some(node) = state.nodes.get_mut(&id) else { return };
+    node.standing = Standing::Waiting;
+    if state.durable.detached.contains(&id) {
+        state.change(|durable| durable.detached.remove(&id));
+    }
+    out.push(Action::Report(Report::Attached { node: id }));
+    let line = command_line(state, rules, &rules.commands.failback, id, state.primary(), state.primary());
+    enqueue(state, Command::Failback, id, line);
+    write_status(state, rules, out);
+}
+
+/// Commands after a node was lost.
+pub(super) fn lost(state: &mut State, rules: &Rules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
+    write_status(state, rules, out);
+    if rules.mode == Mode::Command {
+        let line = command_line(state, rules, &rules.commands.failover, id, new, state.primary());
+        enqueue(state, Command::Failover, id, line);
+    }
+}
+
+/// Commands after another node became the primary: all others are brought to follow it, one after the other.
+pub(super) fn primary_changed(state: &mut State, rules: &Rules, old: Option<NodeId>, out: &mut Vec<Action>) {
+    let Some(new) = state.primary() else { return };
+    if rules.mode != Mode::Command || rules.commands.follow_primary.is_empty() || old.is_none() {
+        return;
+    }
+    let others: Vec<NodeId> = state.nodes.keys().copied().filter(|id| *id != new).collect();
+    for id in others {
+        let line = command_line(state, rules, &rules.commands.follow_primary, id, Some(new), old);
+        enqueue(state, Command::FollowPrimary, id, line);
+        if let Some(node) = state.nodes.get_mut(&id).filter(|node| node.is_in_use()) {
+            node.standing = Standing::Down { why: Lost::Following, since: 0 };
+        }
+    }
+    write_status(state, rules, out);
+}
+
+fn command_line(state: &State, rules: &Rules, text: &str, of: NodeId, new: Option<NodeId>, old: Option<NodeId>) -> String {
+    let main = state.nodes.iter().find(|(_, node)| node.is_in_use()).map(|(id, _)| *id);
+    escapes::expand(text, rules, &Escapes { node: of, new_main: new.or(main), old_main: old, old_primary: old })
+}
+
+fn enqueue(state: &mut State, kind: Command, node: NodeId, line: String) {
+    if !line.is_empty() && state.commands.waiting.len() < COMMANDS_MAX {
+        state.commands.waiting.push_back((kind, node, line));
+    }
+}
+
+/// Begins the next command when none runs.
+pub(super) fn run_commands(state: &mut State, out: &mut Vec<Action>) {
+    if state.commands.running.is_some() {
+        return;
+    }
+    let Some((kind, node, line)) = state.commands.waiting.pop_front() else { return };
+    state.commands.number += 1;
+    state.commands.running = Some((state.commands.number, kind, node));
+    out.push(Action::RunCommand { number: state.commands.number, kind, line, limit_ms: COMMAND_MS });
+}
+
+pub(super) fn command_ended(state: &mut State, number: u64, done: Done, now: Ms, out: &mut Vec<Action>) {
+    let Some((_, kind, node)) = state.commands.running.take_if(|(running, ..)| *running == number) else { return };
+    if done == Done::No {
+        out.push(Action::Report(Report::CommandFailed { kind, node }));
+    }
+    for node in state.nodes.values_mut() {
+        node.look_anew(now);
+    }
+}
+
+/// Has `pgpool_status` written.
+pub(super) fn write_status(state: &State, rules: &Rules, out: &mut Vec<Action>) {
+    let is_used = |id: NodeId| state.nodes.get(&id).is_some_and(super::node::Node::is_in_use);
+    if let Some(text) = super::status_file::show(rules.ids().map(|id| (id, is_used(id)))) {
+        out.push(Action::WriteStatus { text });
+    }
+}

@@ -1,0 +1,325 @@
+//! Facts that reach [`step`](super::step): what looks and actions found, what clients met, what operators want. Nothing in here is a judgement.
+
+use std::collections::BTreeSet;
+
+use super::ballot::{Ballot, Mark, NodeId, Vote};
+use super::history::{History, Lsn};
+
+/// Milliseconds of a clock that only goes forward.
+pub type Ms = u64;
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Time has passed: nothing else is due before [`State::next_due`](super::State::next_due).
+    Timer,
+    /// The answer to [`Action::Probe`](super::Action::Probe). Every probe is answered, at the latest when its limit is over.
+    Probed {
+        node: NodeId,
+        begun_at: Ms,
+        found: Found,
+    },
+    /// A connection of a client's session to a server ended without being asked to.
+    ///
+    /// The node gets no write over a connection opened later before the actions of this event were obeyed.
+    LinkDied {
+        node: NodeId,
+        how: LinkEnd,
+    },
+    /// A client's session used a node for the first time since it was attached.
+    Used {
+        node: NodeId,
+    },
+    /// What was to be stored is on disk, or is not.
+    Stored {
+        number: u64,
+        done: Done,
+    },
+    /// The answer to `CutOff` and `Pledge`.
+    Pledged {
+        node: NodeId,
+        ballot: Ballot,
+        outcome: Pledge,
+    },
+    /// The answer to `Promote`: the server was told to.
+    Promoted {
+        node: NodeId,
+        ballot: Ballot,
+        done: Done,
+    },
+    /// The answer to `WaitWritable`: it is a primary, with this log.
+    Writable {
+        node: NodeId,
+        ballot: Ballot,
+        outcome: Result<Facts, Failure>,
+    },
+    /// The answer to `Repoint`.
+    Repointed {
+        node: NodeId,
+        vote: Vote,
+        outcome: Repointed,
+    },
+    /// The answers to `Fence` and `Unfence`.
+    Fenced {
+        node: NodeId,
+        done: Done,
+    },
+    Unfenced {
+        node: NodeId,
+        done: Done,
+    },
+    /// A command of the operator's ended.
+    CommandEnded {
+        number: u64,
+        done: Done,
+    },
+    /// Somebody who decides outside named the primary.
+    Named {
+        node: NodeId,
+    },
+    /// An operator asks for something; `ticket` goes with the answer.
+    Operator {
+        ticket: u64,
+        request: Request,
+    },
+    /// The file of `health_check_test` says that these nodes are down.
+    TestFile {
+        down: BTreeSet<NodeId>,
+    },
+}
+
+/// How an action ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Done {
+    Yes,
+    /// It failed, or its limit is over: it may have happened.
+    No,
+}
+
+/// What a probe found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    Answered(Box<Facts>),
+    Failed(Failure),
+}
+
+/// A server that answers, as it describes itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Facts {
+    pub history: History,
+    pub recovery: Recovery,
+    /// Primary: where its log ends. Standby: what it received and flushed on its timeline, or replayed.
+    pub position: Lsn,
+    /// `pg_postmaster_start_time`: changes when the server was started anew.
+    pub started_at: u64,
+    pub mark: Mark,
+    /// `default_transaction_read_only` of the server is on.
+    pub is_read_only: bool,
+    /// Primary: `synchronous_standby_names`.
+    pub sync_names: Option<String>,
+    /// Primary: who streams from it, by `pg_stat_replication`.
+    pub followers: Vec<Follower>,
+}
+
+/// If a server is in recovery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Recovery {
+    #[default]
+    Primary,
+    Standby {
+        /// The node that `primary_conninfo` names, if it names one of ours.
+        upstream: Option<NodeId>,
+        stream: Stream,
+    },
+}
+
+/// The receiver of a standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// There is none.
+    Off,
+    /// It streams; its last message came so long ago, by the standby's clock.
+    On { silent_ms: u64 },
+}
+
+/// One that streams from a primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Follower {
+    /// `None`: its name is none of ours.
+    pub node: Option<NodeId>,
+    /// `state` is `streaming`.
+    pub is_streaming: bool,
+    pub flushed: Lsn,
+}
+
+/// Why a look or an action got no answer. [`Failure::is_death`] says which of them are deaths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The host says that nobody listens: the server does not run.
+    Refused,
+    /// No route, name not found, reset while connecting.
+    Unreachable,
+    /// No answer within the limit: hung, or packets are lost.
+    TimedOut,
+    /// The connection ended before the answer.
+    Lost,
+    /// 57P03: it starts, or recovers from a crash.
+    Starting,
+    /// 57P03, 57P01: it shuts down.
+    ShuttingDown,
+    /// 53300.
+    TooManyConnections,
+    /// Class 28.
+    WrongPassword,
+    /// 3D000.
+    NoDatabase,
+    /// 53100 and the rest of class 53.
+    OutOfResources,
+    /// Another error: the server lives and says so.
+    Refuses,
+}
+
+/// How a client's connection to a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkEnd {
+    /// 57P01 or 57P02: a shutdown, a crash, or `pg_terminate_backend`.
+    Terminated,
+    /// Reset, closed, timed out, or refused when it was opened.
+    Broken,
+}
+
+/// How a standby answered a pledge.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Pledge {
+    /// It keeps to this ballot. `facts` were taken after the receiver had gone and replay had come to the end of the log.
+    Given {
+        facts: Facts,
+    },
+    /// It has promised a newer one, or another Weir has its lock.
+    Refused {
+        mark: Mark,
+    },
+    Failed(Failure),
+}
+
+/// How a server took a vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Repointed {
+    Yes,
+    Refused { mark: Mark },
+    Failed(Failure),
+}
+
+/// What an operator may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    Attach(NodeId),
+    Detach(NodeId),
+    /// Names the primary. A standby is promoted only if the primary is given up, and whatever is lost by it.
+    Promote(NodeId),
+    /// A copy of the primary is being made on this node, or is made.
+    Recover(NodeId, Recovering),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Recovering {
+    Begins,
+    Ends,
+}
+
+impl Failure {
+    /// The failure that an error of a server stands for.
+    ///
+    /// All of 57P03 have one routine and line, and their texts are translated. Only English ones tell a shutdown; others count as a start,
+    /// after which the port is closed.
+    pub fn of_sqlstate(code: &str, message: &str) -> Failure {
+        match code {
+            "57P03" if message.contains("shutting down") => Failure::ShuttingDown,
+            "57P03" => Failure::Starting,
+            "57P01" | "57P02" => Failure::Lost,
+            "53300" => Failure::TooManyConnections,
+            "3D000" => Failure::NoDatabase,
+            _ if code.starts_with("28") => Failure::WrongPassword,
+            _ if code.starts_with("53") => Failure::OutOfResources,
+            _ => Failure::Refuses,
+        }
+    }
+
+    /// True if the server does not answer. All others are answers: it lives.
+    pub fn is_death(self) -> bool {
+        match self {
+            Failure::Refused | Failure::Unreachable | Failure::TimedOut | Failure::Lost | Failure::ShuttingDown => true,
+            Failure::Starting
+            | Failure::TooManyConnections
+            | Failure::WrongPassword
+            | Failure::NoDatabase
+            | Failure::OutOfResources
+            | Failure::Refuses => false,
+        }
+    }
+
+    /// As operators read it.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Failure::Refused => "refuses connections",
+            Failure::Unreachable => "cannot be reached",
+            Failure::TimedOut => "does not answer in time",
+            Failure::Lost => "ended the connection",
+            Failure::Starting => "starts or recovers from a crash",
+            Failure::ShuttingDown => "shuts down",
+            Failure::TooManyConnections => "has too many connections",
+            Failure::WrongPassword => "does not accept user or password",
+            Failure::NoDatabase => "lacks the database of the check",
+            Failure::OutOfResources => "is out of disk or memory",
+            Failure::Refuses => "answers with an error",
+        }
+    }
+}
+
+impl Facts {
+    pub fn is_primary(&self) -> bool {
+        self.recovery == Recovery::Primary
+    }
+
+    /// The node it is told to follow.
+    pub fn upstream(&self) -> Option<NodeId> {
+        match self.recovery {
+            Recovery::Primary => None,
+            Recovery::Standby { upstream, .. } => upstream,
+        }
+    }
+
+    /// Since when it has heard nothing from its upstream, if it streams.
+    pub fn silent_ms(&self) -> Option<u64> {
+        match self.recovery {
+            Recovery::Standby { stream: Stream::On { silent_ms }, .. } => Some(silent_ms),
+            Recovery::Standby { stream: Stream::Off, .. } | Recovery::Primary => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_no_death() {
+        let cases = [
+            ("57P03", "the database system is starting up", Failure::Starting, false),
+            ("57P03", "the database system is in recovery mode", Failure::Starting, false),
+            ("57P03", "das Datenbanksystem startet", Failure::Starting, false),
+            ("57P03", "the database system is shutting down", Failure::ShuttingDown, true),
+            ("57P01", "terminating connection due to administrator command", Failure::Lost, true),
+            ("53300", "sorry, too many clients already", Failure::TooManyConnections, false),
+            ("28P01", "password authentication failed", Failure::WrongPassword, false),
+            ("28000", "no pg_hba.conf entry", Failure::WrongPassword, false),
+            ("3D000", "database \"x\" does not exist", Failure::NoDatabase, false),
+            ("53100", "could not extend file", Failure::OutOfResources, false),
+            ("XX000", "unexpected", Failure::Refuses, false),
+        ];
+        for (code, message, expected, is_death) in cases {
+            let failure = Failure::of_sqlstate(code, message);
+            assert_eq!((failure, failure.is_death()), (expected, is_death), "{code} {message}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `SHOW pool_failover`: the effect of the primary's death now, and the reason.
+
+use std::collections::BTreeSet;
+
+use super::attempt;
+use super::ballot::NodeId;
+use super::choose::{self, Refusal};
+use super::event::Facts;
+use super::node::Node;
+use super::record::Loss;
+use super::rules::{Flag, Mode, Rules};
+use super::state::State;
+
+/// What would happen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    pub primary: Option<NodeId>,
+    pub outlook: Outlook,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outlook {
+    /// There is none to lose.
+    NoPrimary,
+    /// This standby would be promoted by Weir.
+    Promotes { node: NodeId, loss: Loss, only_if_refused: bool },
+    /// The command would be run for this standby.
+    Runs { node: Option<NodeId> },
+    /// Writes would wait.
+    Waits { why: Refusal },
+}
+
+/// As if the primary died now, and all standbys answered that answered their last look.
+pub fn forecast(state: &State, rules: &Rules) -> Forecast {
+    let primary = state.primary();
+    Forecast { primary, outlook: primary.map_or(Outlook::NoPrimary, |id| outlook(state, rules, id)) }
+}
+
+fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
+    let flag = rules.node(primary).map_or(Flag::None, |node| node.flag);
+    let standbys = || {
+        let answers = |(id, node): (&NodeId, &'_ Node)| Some((*id, node.facts().cloned()?));
+        state.nodes.iter().filter_map(answers).filter(|(id, _)| *id != primary).collect::<Vec<(NodeId, Facts)>>()
+    };
+    let facts = standbys();
+    let candidates = attempt::candidates(state, rules, facts.iter().map(|(id, facts)| (*id, facts)));
+    let why = match (flag, rules.mode) {
+        (Flag::DisallowToFailover, _) => Some(Refusal::DisallowToFailover),
+        (Flag::AlwaysPrimary, _) => Some(Refusal::AlwaysPrimary),
+        (Flag::None, Mode::Follow | Mode::Off) => Some(Refusal::NotByWeir),
+        (Flag::None, Mode::Builtin | Mode::Command) => None,
+    };
+    let candidates = match (why, candidates) {
+        (Some(why), _) | (None, Err(why)) => return Outlook::Waits { why },
+        (None, Ok(candidates)) => candidates,
+    };
+    let sync = state.sync(rules);
+    if rules.mode == Mode::Command {
+        let chosen = choose::choose(rules, &choose::Sync::Asynchronous, &candidates, None);
+        return Outlook::Runs { node: chosen.ok().map(|choice| choice.node) };
+    }
+    let Some(epoch) = state.epoch() else { return Outlook::NoPrimary };
+    let quorum = state.quorum(rules);
+    let voters = rules.electors(&epoch, quorum);
+    let (needed, asked) = (rules.needed(voters.len(), quorum), facts.iter().map(|(id, _)| *id).collect::<BTreeSet<NodeId>>());
+    let pledged = voters.intersection(&asked).count();
+    if pledged < needed {
+        return Outlook::Waits { why: Refusal::TooFewPledged { pledged, needed, of: voters.len() } };
+    }
+    match choose::choose(rules, &sync, &candidates, state.last_position()) {
+        Err(why) => Outlook::Waits { why },
+        Ok(choice) => {
+            let loss = if sync.is_covered_by(&asked) { Loss::Nothing } else { state.loss_at(choice.position) };
+            Outlook::Promotes { node: choice.node, loss, only_if_refused: !attempt::could_be_silent(state, rules) }
+        }
+    }
+}
+
+impl Forecast {
+    /// A sentence for SHOW, read at `now`.
+    pub fn describe(&self, now: super::event::Ms) -> String {
+        match &self.outlook {
+            Outlook::NoPrimary => "there is no primary".into(),
+            Outlook::Promotes { node, loss, only_if_refused } => {
+                let condition = if *only_if_refused { ", if the old one refuses connections" } else { "" };
+                format!("node {node} would be promoted{condition}; lost: {}", loss.describe(now))
+            }
+            Outlook::Runs { node: Some(node) } => format!("failover_command would be run for node {node}"),
+            Outlook::Runs { node: None } => "failover_command would be run without a node to promote".into(),
+            Outlook::Waits { why } => format!("writes would wait: {}", why.describe()),
+        }
+    }
+}

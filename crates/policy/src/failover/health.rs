@@ -1,0 +1,201 @@
+//! Health of one node: turns what looks found into a verdict, as Pgpool's health check does, and counts what SHOW pool_health_check_stats shows.
+
+use super::event::{Failure, Found, LinkEnd, Ms};
+use super::rules::{HealthRules, OnLinkEnd, Rules};
+
+/// Shortest time that a server may take to start or to recover from a crash before it counts as failed.
+const STARTING_MS: Ms = 10_000;
+/// Time between two looks at a server that starts, shuts down, or is in doubt.
+pub(super) const RECHECK_MS: Ms = 200;
+/// Limit of a look where the configuration has none.
+const LOOK_MS: Ms = 10_000;
+
+/// How a node did at the last looks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Health {
+    /// Failed looks in a row.
+    pub failures: u32,
+    pub failing_since: Option<Ms>,
+    starting_since: Option<Ms>,
+    pub suspicion: Suspicion,
+    pub stats: Stats,
+}
+
+/// What a client's broken connection has said of it; one look begun later decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Suspicion {
+    #[default]
+    None,
+    /// A failure counts at once.
+    Broken { since: Ms },
+    /// So does a shutdown.
+    Terminated { since: Ms },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Alive,
+    /// It lives and cannot be asked.
+    Mute(Failure),
+    /// Not decided: look again then.
+    Doubtful {
+        again_at: Ms,
+    },
+    Dead(Failure),
+}
+
+/// Counts of looks. A retry is a look after a failed one. Durations in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stats {
+    pub total: u64,
+    pub success: u64,
+    pub fail: u64,
+    pub skip: u64,
+    pub retry: u64,
+    pub retry_max: u64,
+    pub duration_sum_ms: u64,
+    pub duration_max_ms: Ms,
+    pub duration_min_ms: Option<Ms>,
+    pub last_at: Option<Ms>,
+    pub last_success_at: Option<Ms>,
+    pub last_skip_at: Option<Ms>,
+    pub last_fail_at: Option<Ms>,
+}
+
+impl Health {
+    /// Takes in a look that was begun at `begun_at` and is answered now.
+    pub fn judge(&mut self, rules: &HealthRules, begun_at: Ms, found: &Found, now: Ms) -> Verdict {
+        let is_suspect = match self.suspicion {
+            Suspicion::None => false,
+            Suspicion::Broken { since } | Suspicion::Terminated { since } => begun_at >= since,
+        };
+        let Found::Failed(failure) = found else {
+            self.stats.note(begun_at, now, true, self.failures);
+            (self.failures, self.failing_since, self.starting_since) = (0, None, None);
+            if is_suspect {
+                self.suspicion = Suspicion::None;
+            }
+            return Verdict::Alive;
+        };
+        self.stats.note(begun_at, now, false, self.failures);
+        if *failure == Failure::Starting {
+            let since = *self.starting_since.get_or_insert(begun_at);
+            let grace = STARTING_MS.max(u64::from(rules.retries + 1) * rules.timeout_ms);
+            return if now >= since + grace { Verdict::Dead(*failure) } else { Verdict::Doubtful { again_at: now + RECHECK_MS } };
+        }
+        if !failure.is_death() {
+            (self.failures, self.failing_since, self.starting_since) = (0, None, None);
+            self.suspicion = Suspicion::None;
+            return Verdict::Mute(*failure);
+        }
+        self.failures += 1;
+        self.failing_since.get_or_insert(begun_at);
+        let counts_at_once = match (self.suspicion, failure) {
+            (Suspicion::Terminated { .. }, _) => is_suspect,
+            (Suspicion::Broken { .. }, Failure::ShuttingDown) | (Suspicion::None, _) => false,
+            (Suspicion::Broken { .. }, _) => is_suspect,
+        };
+        if counts_at_once || self.failures > rules.retries {
+            return Verdict::Dead(*failure);
+        }
+        Verdict::Doubtful { again_at: now + rules.retry_delay_ms }
+    }
+
+    /// Takes in the end of a client's connection. The node is to be looked at in any case.
+    pub fn suspect(&mut self, rules: &Rules, how: LinkEnd, now: Ms) {
+        let next = match how {
+            LinkEnd::Terminated if rules.on_shutdown == OnLinkEnd::Counts => Suspicion::Terminated { since: now },
+            LinkEnd::Broken if rules.on_error == OnLinkEnd::Counts => Suspicion::Broken { since: now },
+            LinkEnd::Terminated | LinkEnd::Broken => return,
+        };
+        // The first one stands: a look that is under way since then answers it.
+        if self.suspicion == Suspicion::None || matches!(next, Suspicion::Terminated { .. }) {
+            self.suspicion = next;
+        }
+    }
+
+    /// A look was due and left out, since the node is out of use.
+    pub fn skip(&mut self, now: Ms) {
+        (self.stats.skip, self.stats.last_skip_at) = (self.stats.skip + 1, Some(now));
+    }
+}
+
+impl Stats {
+    fn note(&mut self, begun_at: Ms, now: Ms, is_success: bool, failures: u32) {
+        let duration = now.saturating_sub(begun_at);
+        self.total += 1;
+        self.last_at = Some(now);
+        self.duration_sum_ms += duration;
+        self.duration_max_ms = self.duration_max_ms.max(duration);
+        self.duration_min_ms = Some(self.duration_min_ms.map_or(duration, |least| least.min(duration)));
+        self.retry += u64::from(failures > 0);
+        self.retry_max = self.retry_max.max(u64::from(failures));
+        if is_success {
+            (self.success, self.last_success_at) = (self.success + 1, Some(now));
+        } else {
+            (self.fail, self.last_fail_at) = (self.fail + 1, Some(now));
+        }
+    }
+}
+
+impl HealthRules {
+    /// Longest time of one look.
+    pub fn limit_ms(&self) -> Ms {
+        if self.timeout_ms == 0 || self.period_ms == 0 { LOOK_MS } else { self.timeout_ms }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::Facts;
+    use super::super::rules::tests::rules;
+    use super::*;
+
+    const RULES: HealthRules = HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 };
+
+    /// Looks a second apart, as `ok` or a failure, and the last verdict.
+    fn check(name: &str, before: Option<LinkEnd>, looks: &[Option<Failure>], expected: Verdict) {
+        let mut health = Health::default();
+        let mut all = rules(3);
+        all.on_shutdown = OnLinkEnd::Counts;
+        if let Some(how) = before {
+            health.suspect(&all, how, 500);
+        }
+        let mut last = Verdict::Alive;
+        for (at, look) in looks.iter().enumerate() {
+            let begun = 1000 * (at as Ms + 1);
+            let found = look.map_or(Found::Answered(Box::<Facts>::default()), Found::Failed);
+            last = health.judge(&RULES, begun, &found, begun + 10);
+        }
+        assert_eq!(last, expected, "{name}");
+    }
+
+    #[test]
+    fn a_node_is_dead_when_looks_in_a_row_find_nobody() {
+        use Failure::*;
+        let doubt = |at| Verdict::Doubtful { again_at: at };
+        check("once", None, &[Some(Refused)], doubt(1510));
+        check("twice, with one retry", None, &[Some(Refused), Some(TimedOut)], Verdict::Dead(TimedOut));
+        check("not in a row", None, &[Some(Refused), None, Some(Refused)], doubt(3510));
+        check("a wrong password between", None, &[Some(Refused), Some(WrongPassword), Some(Refused)], doubt(3510));
+        check("a wrong password is no death", None, &[Some(WrongPassword); 9], Verdict::Mute(WrongPassword));
+        check("nor are too many connections", None, &[Some(TooManyConnections); 9], Verdict::Mute(TooManyConnections));
+        check("nor is a missing database", None, &[Some(NoDatabase); 9], Verdict::Mute(NoDatabase));
+        check("nor is a full disk", None, &[Some(OutOfResources); 9], Verdict::Mute(OutOfResources));
+        check("crash recovery of some seconds", None, &[Some(Starting); 9], doubt(9210));
+        check("crash recovery that does not end", None, &[Some(Starting); 11], Verdict::Dead(Starting));
+        check("a shutdown counts as a failure", None, &[Some(ShuttingDown), Some(Refused)], Verdict::Dead(Refused));
+    }
+
+    #[test]
+    fn live_traffic_counts_after_one_look() {
+        use Failure::*;
+        use LinkEnd::*;
+        check("a connection broke and the server is gone", Some(Broken), &[Some(Refused)], Verdict::Dead(Refused));
+        check("it broke and the server is there", Some(Broken), &[None, Some(Refused)], Verdict::Doubtful { again_at: 2510 });
+        check("a session was terminated", Some(Terminated), &[None], Verdict::Alive);
+        check("a crash restart", Some(Terminated), &[Some(Starting), Some(Starting), None], Verdict::Alive);
+        check("a shutdown", Some(Terminated), &[Some(ShuttingDown)], Verdict::Dead(ShuttingDown));
+        check("a broken connection in a shutdown", Some(Broken), &[Some(ShuttingDown)], Verdict::Doubtful { again_at: 1510 });
+    }
+}

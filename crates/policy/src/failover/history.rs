@@ -1,0 +1,126 @@
+//! Histories of servers: which timelines a server's log went through, and where one server's log left another's.
+//!
+//! A timeline's number is not enough: two standbys that are promoted apart both begin timeline 2. So the switch points count, too.
+
+/// A position in the log.
+pub type Lsn = u64;
+
+/// A server's log: its present timeline, and where each older one ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct History {
+    /// `system_identifier` of the cluster.
+    pub system: u64,
+    pub timeline: u32,
+    /// Older timelines and the position at which the log left them, oldest first.
+    pub switches: Vec<(u32, Lsn)>,
+}
+
+/// How a server's log lies to the accepted one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// On the accepted timeline, or behind on an older one: it holds the accepted log up to here.
+    Holds(Lsn),
+    /// On a timeline that left the accepted one here.
+    Left(Lsn),
+    /// It has something that the accepted log has not, on a timeline the accepted log left before.
+    Diverged,
+    /// Another cluster.
+    Foreign,
+}
+
+impl History {
+    /// Reads a `.history` file: lines of timeline, position and a reason. `None`: it is none.
+    ///
+    /// Source: `readTimeLineHistory` in PostgreSQL's timeline.c.
+    pub fn parse(system: u64, timeline: u32, text: &str) -> Option<History> {
+        let mut switches = Vec::new();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let mut words = line.split_whitespace();
+            let older: u32 = words.next()?.parse().ok()?;
+            let position = parse_lsn(words.next()?)?;
+            if older >= timeline || switches.last().is_some_and(|(last, _)| *last >= older) {
+                return None;
+            }
+            switches.push((older, position));
+        }
+        Some(History { system, timeline, switches })
+    }
+
+    /// How a server with this history, whose log ends at `position`, lies to `accepted`.
+    pub fn relation(&self, position: Lsn, accepted: &History) -> Relation {
+        if self.system != accepted.system {
+            return Relation::Foreign;
+        }
+        let switch_of = |history: &History, timeline: u32| {
+            let at = history.switches.iter().position(|(older, _)| *older == timeline)?;
+            Some((at, history.switches[at].1))
+        };
+        if self.timeline == accepted.timeline {
+            return if self.switches == accepted.switches { Relation::Holds(position) } else { Relation::Diverged };
+        }
+        if let Some((at, end)) = switch_of(self, accepted.timeline) {
+            return if self.switches[..at] == accepted.switches[..] { Relation::Left(end) } else { Relation::Diverged };
+        }
+        match switch_of(accepted, self.timeline) {
+            Some((at, end)) if accepted.switches[..at] == self.switches[..] && position <= end => Relation::Holds(position),
+            _ => Relation::Diverged,
+        }
+    }
+
+    /// True if its log left that of `older` at some point, and had all of it before.
+    pub fn descends_from(&self, older: &History) -> bool {
+        matches!(self.relation(0, older), Relation::Left(_))
+    }
+}
+
+/// Reads `16/B374D848`.
+pub fn parse_lsn(text: &str) -> Option<Lsn> {
+    let (high, low) = text.split_once('/')?;
+    let part = |hex: &str| (!hex.is_empty() && hex.len() <= 8).then(|| u64::from_str_radix(hex, 16).ok()).flatten();
+    Some(part(high)? << 32 | part(low)?)
+}
+
+/// A position as PostgreSQL writes it.
+pub fn show_lsn(lsn: Lsn) -> String {
+    format!("{:X}/{:X}", lsn >> 32, lsn & 0xFFFF_FFFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(timeline: u32, switches: &[(u32, Lsn)]) -> History {
+        History { system: 7, timeline, switches: switches.to_vec() }
+    }
+
+    #[test]
+    fn a_history_file_is_read_and_what_is_none_is_refused() {
+        let text = "1\t0/3000060\tno recovery target specified\n\n2\t0/5000000\tbefore 2026-01-01\n";
+        let read = History::parse(7, 3, text).unwrap();
+        assert_eq!(read.switches, [(1, 0x300_0060), (2, 0x500_0000)]);
+        for wrong in ["1 here", "one 0/1", "3 0/1", "2 0/2\n1 0/3", "1"] {
+            assert_eq!(History::parse(7, 3, wrong), None, "{wrong}");
+        }
+        assert_eq!((parse_lsn("16/B374D848"), parse_lsn("/1"), parse_lsn("1/123456789")), (Some(0x16_B374_D848), None, None));
+        assert_eq!(show_lsn(0x16_B374_D848), "16/B374D848");
+    }
+
+    #[test]
+    fn a_log_lies_to_the_accepted_one_as_its_switches_say() {
+        use Relation::*;
+        let accepted = history(2, &[(1, 100)]);
+        let cases: &[(&str, History, Lsn, Relation)] = &[
+            ("the same timeline", history(2, &[(1, 100)]), 150, Holds(150)),
+            ("the same number, promoted elsewhere", history(2, &[(1, 90)]), 150, Diverged),
+            ("behind on the older one", history(1, &[]), 80, Holds(80)),
+            ("beyond the switch on the older one", history(1, &[]), 101, Diverged),
+            ("promoted from it", history(3, &[(1, 100), (2, 140)]), 160, Left(140)),
+            ("promoted from a timeline that only has its number", history(3, &[(1, 90), (2, 140)]), 160, Diverged),
+            ("promoted from the older one", history(3, &[(1, 70)]), 160, Diverged),
+            ("another cluster", History { system: 8, ..accepted.clone() }, 10, Foreign),
+        ];
+        for (name, of, position, expected) in cases {
+            assert_eq!(of.relation(*position, &accepted), *expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! One node as Weir knows it: if it is in use, and what the last looks found.
+
+use super::action::Lost;
+use super::event::{Facts, Failure, Ms};
+use super::health::Health;
+
+/// If a node is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// In use; no client has used it since it was attached.
+    Waiting,
+    Up,
+    Down {
+        why: Lost,
+        since: Ms,
+    },
+    /// This Weir does not reach it, and its standbys do.
+    Quarantined {
+        since: Ms,
+    },
+    /// By the operator.
+    Detached,
+    /// A copy of the primary is being made on it.
+    Recovering,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Node {
+    pub standing: Standing,
+    pub health: Health,
+    /// The last answer: when the look began, when it was answered, and the facts.
+    pub seen: Option<Seen>,
+    /// Why the last look failed; `None` if it did not.
+    pub failure: Option<Failure>,
+    /// When the last look that was answered or failed began.
+    pub looked_at: Option<Ms>,
+    pub look: Look,
+    /// No fence, vote or the like is tried before this.
+    pub busy_until: Ms,
+    /// When `started_at` changed last.
+    pub incarnation_at: Ms,
+    /// Since when its health says that it is dead, and why.
+    pub dead: Option<(Ms, Failure)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Seen {
+    pub begun_at: Ms,
+    pub answered_at: Ms,
+    pub facts: Facts,
+}
+
+/// The next look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Look {
+    Due {
+        at: Ms,
+    },
+    /// `again`: another one is due when it is answered.
+    UnderWay {
+        begun_at: Ms,
+        again: bool,
+    },
+}
+
+impl Node {
+    pub fn new(standing: Standing) -> Node {
+        Node {
+            standing,
+            health: Health::default(),
+            seen: None,
+            failure: None,
+            looked_at: None,
+            look: Look::Due { at: 0 },
+            busy_until: 0,
+            incarnation_at: 0,
+            dead: None,
+        }
+    }
+
+    /// The facts of the last look, if it was answered.
+    pub fn facts(&self) -> Option<&Facts> {
+        self.seen.as_ref().map(|seen| &seen.facts).filter(|_| self.failure.is_none())
+    }
+
+    pub fn is_in_use(&self) -> bool {
+        match self.standing {
+            Standing::Waiting | Standing::Up => true,
+            Standing::Down { .. } | Standing::Quarantined { .. } | Standing::Detached | Standing::Recovering => false,
+        }
+    }
+
+    /// Has it looked at at this time.
+    pub fn look_by(&mut self, at: Ms) {
+        match &mut self.look {
+            Look::Due { at: due } => *due = at.min(*due),
+            Look::UnderWay { .. } => {}
+        }
+    }
+
+    /// Has it looked at now; a look under way is not enough.
+    pub fn look_anew(&mut self, now: Ms) {
+        match &mut self.look {
+            Look::Due { at } => *at = now.min(*at),
+            Look::UnderWay { begun_at, again } => *again = *again || *begun_at < now,
+        }
+    }
+
+    /// True if a look that began at `from` or later has ended.
+    pub fn was_looked_at_since(&self, from: Ms) -> bool {
+        self.looked_at.is_some_and(|at| at >= from)
+    }
+}

@@ -1,0 +1,78 @@
+//! The history of failovers: when, why, how long each part took, what was lost.
+
+use super::ballot::{Ballot, NodeId};
+use super::event::{Failure, Ms};
+
+/// Records that are kept.
+pub const RECORDS_MAX: usize = 20;
+
+/// One change of the primary.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Record {
+    pub at: Ms,
+    pub old: Option<NodeId>,
+    pub new: NodeId,
+    pub ballot: Ballot,
+    pub why: Why,
+    pub parts: Parts,
+    pub loss: Loss,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// It was found at the start.
+    Found,
+    Died(Failure),
+    /// It answers, but as a standby.
+    Demoted,
+    /// An operator, or somebody who decides outside.
+    Named,
+    /// Another Weir decided it.
+    Adopted,
+}
+
+/// How long the parts took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Parts {
+    /// From the first failed look to the verdict.
+    pub verdict_ms: Ms,
+    /// To the pledges of the standbys.
+    pub pledge_ms: Ms,
+    /// To the new primary's first sign of being one.
+    pub promote_ms: Ms,
+    /// To the votes of a majority.
+    pub vote_ms: Ms,
+}
+
+/// Acknowledged commits that the new primary may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Loss {
+    /// None. Commits for which a client waived the acknowledgement of standbys do not count.
+    Nothing,
+    /// Those acknowledged after this time. `bytes`: what it surely lacks of the log as last seen.
+    After { at: Ms, bytes: u64 },
+    /// The old primary was never looked at.
+    Unknown,
+}
+
+impl Parts {
+    pub fn total_ms(&self) -> Ms {
+        self.verdict_ms + self.pledge_ms + self.promote_ms + self.vote_ms
+    }
+}
+
+impl Loss {
+    /// For SHOW and the log, read at `now`.
+    pub fn describe(&self, now: Ms) -> String {
+        match self {
+            Loss::Nothing => "nothing that was acknowledged".into(),
+            Loss::After { at, bytes } => {
+                format!(
+                    "at most what was acknowledged in the {} ms before; at least {bytes} bytes of log",
+                    now.saturating_sub(*at)
+                )
+            }
+            Loss::Unknown => "unknown: the old primary was never seen".into(),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The part of the configuration that decides about failover.
+
+use std::collections::BTreeSet;
+pub use weir_config::failover::{Company, FalsePrimary, Mode, OnLinkEnd};
+
+use super::ballot::{self, Epoch, NodeId};
+use super::event::Ms;
+
+/// Settings of all nodes, and of each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    pub mode: Mode,
+    pub nodes: Vec<NodeRules>,
+    /// Who promotes beside this Weir.
+    pub company: Company,
+    /// Largest known lack of an asynchronous standby that is promoted, in bytes; `None`: any.
+    pub lag_bytes_max: Option<u64>,
+    /// Time between two looks at a node's role.
+    pub role_period_ms: Ms,
+    /// Time in which a primary must appear after one was lost, in other modes than builtin; `None`: no limit.
+    pub search_ms: Option<Ms>,
+    pub on_error: OnLinkEnd,
+    pub on_shutdown: OnLinkEnd,
+    pub false_primary: FalsePrimary,
+    pub failback: Failback,
+    pub commands: Commands,
+    /// A safety rule left out, to see that tests would find it. Nothing else sets it.
+    pub without: Option<Rule>,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeRules {
+    pub id: NodeId,
+    pub address: Address,
+    /// Its name in `synchronous_standby_names` and `pg_stat_replication`.
+    pub application_name: String,
+    pub flag: Flag,
+    /// Among equal standbys the highest is promoted; 0: never.
+    pub priority: u32,
+    pub health: HealthRules,
+}
+
+/// Where a node is, for commands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Address {
+    pub hostname: String,
+    pub port: u16,
+    pub data_directory: String,
+}
+
+/// How a node is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HealthRules {
+    /// 0: only live traffic and looks at roles.
+    pub period_ms: Ms,
+    pub timeout_ms: Ms,
+    pub retries: u32,
+    pub retry_delay_ms: Ms,
+}
+
+/// How many of the other nodes must agree to a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Quorum {
+    Majority,
+    One,
+}
+
+/// What `backend_flag` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flag {
+    None,
+    /// Is never taken out of use, not even by hand.
+    DisallowToFailover,
+    /// Is the primary, whatever it says.
+    AlwaysPrimary,
+}
+
+/// How a standby that failed comes back into use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failback {
+    ByOperator,
+    /// Once it streams; so long after the last time at the earliest.
+    Auto {
+        interval_ms: Ms,
+    },
+}
+
+/// The operator's commands, with their escapes; empty: none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Commands {
+    pub failover: String,
+    pub failback: String,
+    pub follow_primary: String,
+}
+
+/// Safety rules, each of which is needed: see `docs/design/failover.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// The standby with most WAL is promoted, not the lowest number.
+    MostWal,
+    /// Standbys are cut off before their positions count.
+    CutOff,
+    /// R + W > N.
+    ReadQuorum,
+    /// A second primary is false, even on a higher timeline.
+    OnePrimary,
+    /// A majority pledges.
+    Majority,
+    /// A vote found among the pledges is followed.
+    Evidence,
+    /// A majority has the vote before writes go on.
+    CarryFirst,
+    /// What is decided is on disk before writes go on.
+    StoreFirst,
+    /// Transactions on a primary that is given up end.
+    EndTransactions,
+    /// With company and without synchronous standbys, a silent primary is not taken for dead.
+    ProvenDead,
+    /// With company, a primary that was started anew is believed only after enough standbys were heard.
+    Confirm,
+    /// A newer promise on any standby stops writes.
+    SeenPromise,
+    /// A primary that its standbys hear is not replaced.
+    Quarantine,
+    /// A fence goes when the server follows again.
+    Unfence,
+    /// The old primary is looked at once more before the standby is promoted.
+    SecondLook,
+    /// Losses are told from what the new primary lacks.
+    TellLoss,
+}
+
+impl Rule {
+    pub const ALL: [Rule; 16] = [
+        Rule::MostWal,
+        Rule::CutOff,
+        Rule::ReadQuorum,
+        Rule::OnePrimary,
+        Rule::Majority,
+        Rule::Evidence,
+        Rule::CarryFirst,
+        Rule::StoreFirst,
+        Rule::EndTransactions,
+        Rule::ProvenDead,
+        Rule::Confirm,
+        Rule::SeenPromise,
+        Rule::Quarantine,
+        Rule::Unfence,
+        Rule::SecondLook,
+        Rule::TellLoss,
+    ];
+}
+
+impl Rules {
+    /// True if this safety rule counts.
+    pub fn keeps(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+
+    pub fn node(&self, id: NodeId) -> Option<&NodeRules> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.iter().map(|node| node.id)
+    }
+
+    pub fn is_alone(&self) -> bool {
+        self.company == Company::Alone
+    }
+
+    /// True if the node of this epoch is the primary without being asked.
+    pub fn always_primary(&self) -> Option<NodeId> {
+        self.nodes.iter().find(|node| node.flag == Flag::AlwaysPrimary).map(|node| node.id)
+    }
+
+    /// Those who decide who comes after `epoch`.
+    pub fn electors(&self, epoch: &Epoch, quorum: Quorum) -> BTreeSet<NodeId> {
+        match quorum {
+            Quorum::Majority => epoch.voters(self.ids()),
+            // The file of this Weir decides; one other node is enough, and it may be the one that was replaced.
+            Quorum::One => Epoch { replaced: None, ..*epoch }.voters(self.ids()),
+        }
+    }
+
+    /// How many of so many decide.
+    pub fn needed(&self, electors: usize, quorum: Quorum) -> usize {
+        match quorum {
+            Quorum::Majority if self.keeps(Rule::Majority) => ballot::majority(electors),
+            Quorum::Majority | Quorum::One => 1,
+        }
+    }
+
+    /// Names of nodes as PostgreSQL sees them.
+    pub fn names(&self) -> Vec<(NodeId, &str)> {
+        self.nodes.iter().map(|node| (node.id, node.application_name.as_str())).collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Nodes called n0, n1 …, watched every second, in builtin mode, with no other Weir.
+    pub(in super::super) fn rules(nodes: NodeId) -> Rules {
+        let node = |id: NodeId| NodeRules {
+            id,
+            address: Address { hostname: format!("host{id}"), port: 5432 + id, data_directory: format!("/data{id}") },
+            application_name: format!("n{id}"),
+            flag: Flag::None,
+            priority: 100,
+            health: HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 },
+        };
+        Rules {
+            mode: Mode::Builtin,
+            nodes: (0..nodes).map(node).collect(),
+            company: Company::Alone,
+            lag_bytes_max: None,
+            role_period_ms: 1000,
+            search_ms: Some(300_000),
+            on_error: OnLinkEnd::Counts,
+            on_shutdown: OnLinkEnd::Looks,
+            false_primary: FalsePrimary::Ignored,
+            failback: Failback::ByOperator,
+            commands: Commands::default(),
+            without: None,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! All that Weir knows of the cluster between two events.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::action::{Action, Held, Lost, Transactions};
+use super::attempt::Attempt;
+use super::ballot::{Epoch, NodeId};
+use super::choose::{Refusal, Sync};
+use super::durable::Durable;
+use super::event::{Facts, Ms};
+use super::history::{History, Lsn, Relation};
+use super::node::{Look, Node, Standing};
+use super::record::{Loss, RECORDS_MAX, Record};
+use super::rules::{Flag, Quorum, Rules};
+use super::sync;
+
+/// Looks at the primary's position that are kept for the report of losses.
+const SAMPLES_MAX: usize = 64;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub nodes: BTreeMap<NodeId, Node>,
+    pub durable: Durable,
+    pub(super) store: Store,
+    pub gate: Gate,
+    pub attempt: Option<Attempt>,
+    /// No attempt begins before this.
+    pub(super) retry_at: Ms,
+    pub(super) line: Line,
+    /// Since when a newer promise is seen on a server.
+    pub(super) promised_since: Option<Ms>,
+    /// Highest term seen anywhere.
+    pub(super) term_seen: u64,
+    pub records: Vec<Record>,
+    pub(super) commands: Queue,
+    /// Named by somebody outside, and not yet seen as a primary.
+    pub(super) named: Option<NodeId>,
+    /// Why nothing is done about a lost primary, as last reported.
+    pub stuck: Option<Refusal>,
+    /// By the file of `health_check_test`.
+    pub(super) tested_down: BTreeSet<NodeId>,
+    /// Time of the last automatic attachment.
+    pub(super) failback_at: Option<Ms>,
+}
+
+/// What is on disk, as numbers of versions of `durable`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Store {
+    pub version: u64,
+    pub sent: u64,
+    pub stored: u64,
+    /// The version in which the present primary was accepted.
+    pub accepted: u64,
+    pub retry_at: Ms,
+    /// Operators who are answered once a version is on disk.
+    pub tickets: Vec<(u64, u64)>,
+}
+
+/// Where writes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gate {
+    /// `started_at`: with company, a connection that is opened for writes must be to this start of the server.
+    Open {
+        node: NodeId,
+        started_at: Option<u64>,
+    },
+    Held(Held, Transactions),
+}
+
+/// The accepted primary's log, and if it may be believed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Line {
+    /// Begins of looks, and where the log ended.
+    pub samples: Vec<(Ms, Lsn)>,
+    /// Streams to somebody who is none of ours.
+    pub strangers: usize,
+    /// Where the log ended when the rule of synchronous standbys was seen to change.
+    pub sync_changed_at: Lsn,
+    /// The start of the server for which no newer decision is known.
+    pub confirmed: Option<u64>,
+    /// A look that begins now or later must find it as it was.
+    pub check_from: Ms,
+    /// When it was first found to be gone.
+    pub lost_at: Option<Ms>,
+}
+
+/// Commands that wait for their turn. One runs at a time, as in Pgpool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Queue {
+    pub waiting: VecDeque<(super::action::Command, NodeId, String)>,
+    pub running: Option<(u64, super::action::Command, NodeId)>,
+    pub number: u64,
+}
+
+impl State {
+    /// The begin. `stored`: what the file of this Weir says; `weir`: a random number, for its first start. `down`: nodes that
+    /// `pgpool_status` keeps out of use.
+    pub fn new(rules: &Rules, stored: Option<Durable>, weir: u32, down: &BTreeSet<NodeId>) -> State {
+        let durable = stored.unwrap_or(Durable { weir, ..Durable::default() });
+        let mut state = State {
+            nodes: BTreeMap::new(),
+            store: Store { version: 1, ..Store::default() },
+            gate: Gate::Held(Held::NoPrimary, Transactions::Go),
+            attempt: None,
+            retry_at: 0,
+            line: Line::default(),
+            promised_since: None,
+            term_seen: durable.term,
+            records: Vec::new(),
+            commands: Queue::default(),
+            named: None,
+            stuck: None,
+            tested_down: BTreeSet::new(),
+            failback_at: None,
+            durable,
+        };
+        state.reload(rules);
+        for (id, node) in &mut state.nodes {
+            // The accepted primary is not kept out: the file makes no other one.
+            let is_primary = state.durable.epoch.is_some_and(|epoch| epoch.node == *id);
+            if down.contains(id) && !is_primary && node.standing == Standing::Waiting {
+                node.standing = Standing::Down { why: Lost::StatusFile, since: 0 };
+            }
+        }
+        state
+    }
+
+    /// Takes over the nodes of a changed configuration.
+    pub fn reload(&mut self, rules: &Rules) {
+        self.nodes.retain(|id, _| rules.node(*id).is_some());
+        for id in rules.ids() {
+            let is_detached = self.durable.detached.contains(&id);
+            self.nodes.entry(id).or_insert_with(|| Node::new(if is_detached { Standing::Detached } else { Standing::Waiting }));
+        }
+    }
+
+    /// When the next [`Event::Timer`](super::Event::Timer) is due.
+    pub fn next_due(&self) -> Ms {
+        let looks = self.nodes.values().filter_map(|node| match node.look {
+            Look::Due { at } => Some(at),
+            Look::UnderWay { .. } => None,
+        });
+        looks.chain(self.attempt.as_ref().map(Attempt::until)).min().unwrap_or(Ms::MAX)
+    }
+
+    /// Changes what must survive.
+    pub(super) fn change<T>(&mut self, act: impl FnOnce(&mut Durable) -> T) -> T {
+        self.store.version += 1;
+        act(&mut self.durable)
+    }
+
+    /// True if all that must survive is on disk.
+    pub(super) fn is_stored(&self) -> bool {
+        self.store.stored == self.store.version
+    }
+
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.durable.epoch
+    }
+
+    /// The accepted primary.
+    pub fn primary(&self) -> Option<NodeId> {
+        self.durable.epoch.map(|epoch| epoch.node)
+    }
+
+    pub(super) fn facts(&self, id: NodeId) -> Option<&Facts> {
+        self.nodes.get(&id)?.facts()
+    }
+
+    /// How the log of these facts lies to the accepted one.
+    pub(super) fn relation(&self, facts: &Facts) -> Option<Relation> {
+        Some(facts.history.relation(facts.position, self.durable.history.as_ref()?))
+    }
+
+    /// True if these are facts of a primary that writes the accepted log.
+    pub(super) fn is_on_line(&self, facts: &Facts) -> bool {
+        facts.is_primary()
+            && matches!(self.relation(facts), Some(Relation::Holds(_)))
+            && self.durable.history.as_ref().is_some_and(|history| history.timeline == facts.history.timeline)
+    }
+
+    /// Notes where the primary's log ended.
+    pub(super) fn sample(&mut self, begun_at: Ms, position: Lsn) {
+        let samples = &mut self.line.samples;
+        if samples.len() == SAMPLES_MAX {
+            // Every other one of the older half goes: old ones may be farther apart.
+            let mut at = 0;
+            samples.retain(|_| {
+                at += 1;
+                at > SAMPLES_MAX / 2 || at % 2 == 0
+            });
+        }
+        samples.push((begun_at, position));
+    }
+
+    pub(super) fn last_position(&self) -> Option<Lsn> {
+        self.line.samples.last().map(|(_, position)| *position)
+    }
+
+    /// What may be lost if a server with this much of the accepted log follows.
+    pub(super) fn loss_at(&self, position: Lsn) -> Loss {
+        let contained = self.line.samples.iter().rev().find(|(_, end)| *end <= position);
+        match (contained, self.last_position()) {
+            (Some((at, _)), Some(last)) => Loss::After { at: *at, bytes: last.saturating_sub(position) },
+            _ => Loss::Unknown,
+        }
+    }
+
+    /// What is known of synchronous standbys.
+    pub(super) fn sync(&self, rules: &Rules) -> Sync {
+        let (Some(names), Some(primary)) = (&self.durable.sync_names, self.primary()) else { return Sync::Unknown };
+        let mut all = Vec::new();
+        for names in std::iter::once(names).chain(&self.durable.sync_names_before) {
+            match sync::parse(names) {
+                Err(_) => return Sync::Unknown,
+                Ok(None) => {}
+                Ok(Some(rule)) => {
+                    let mut who = rule.acknowledgers(&rules.names(), primary);
+                    if rule.names.iter().any(|name| name == "*") {
+                        who.strangers += self.line.strangers;
+                    }
+                    all.push(who);
+                }
+            }
+        }
+        if all.is_empty() { Sync::Asynchronous } else { Sync::Synchronous(all) }
+    }
+
+    /// How many must agree. Alone, the file of this Weir decides, since it lets nobody write before; but synchronous standbys may have
+    /// acknowledged a write past Weir to a primary that is not in the file, which only a majority's votes tell.
+    pub(super) fn quorum(&self, rules: &Rules) -> Quorum {
+        if rules.is_alone() && self.sync(rules) == Sync::Asynchronous { Quorum::One } else { Quorum::Majority }
+    }
+
+    pub(super) fn keep_record(&mut self, record: Record) {
+        if self.records.len() == RECORDS_MAX {
+            self.records.remove(0);
+        }
+        self.records.push(record);
+    }
+
+    /// The log that was accepted, if it was seen.
+    pub fn history(&self) -> Option<&History> {
+        self.durable.history.as_ref()
+    }
+}
+
+/// True if this node may not be taken out of use.
+pub(super) fn is_untouchable(rules: &Rules, id: NodeId) -> bool {
+    rules.node(id).is_some_and(|node| node.flag == Flag::DisallowToFailover)
+}
+
+/// The action that tells a changed gate, if it changed.
+pub(super) fn tell(before: Gate, now: Gate) -> Option<Action> {
+    (before != now).then_some(match now {
+        Gate::Open { node, started_at } => Action::Release { node, started_at },
+        Gate::Held(why, transactions) => Action::Hold { why, transactions },
+    })
+}

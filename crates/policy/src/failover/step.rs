@@ -1,0 +1,396 @@
+//! One event in, actions out.
+
+use std::collections::BTreeSet;
+
+use super::accept;
+use super::action::{Action, Held, Lost, Report, Transactions};
+use super::attempt::{self, Aim};
+use super::ballot::NodeId;
+use super::choose::{self, Refusal};
+use super::duty;
+use super::event::{Done, Event, Failure, Found, LinkEnd, Ms, Recovering, Request};
+use super::health::{RECHECK_MS, Verdict};
+use super::history::Relation;
+use super::node::{Look, Node, Seen, Standing};
+use super::record::Why;
+use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules};
+use super::state::{self, Gate, State};
+
+/// Longest time between two looks while something is not as it should be.
+const UNQUIET_MS: Ms = 1_000;
+/// Time between two looks where no period is configured.
+const QUIET_MS: Ms = 10_000;
+/// Time that standbys have to say if they hear a primary that this Weir does not.
+const HEARSAY_MS: Ms = 2_000;
+/// A sender speaks at least every half `wal_sender_timeout`, 30 s by default. One silent for longer is not heard.
+const SILENCE_MS: Ms = 35_000;
+/// Time that another Weir has to end what it began.
+const OTHERS_MS: Ms = 3_000;
+const STORE_RETRY_MS: Ms = 1_000;
+
+/// Takes in one event and says what is to be done. The same state, event and time give the same actions.
+pub fn step(state: &mut State, rules: &Rules, event: &Event, now: Ms) -> Vec<Action> {
+    let mut out = Vec::new();
+    take_in(state, rules, event, now, &mut out);
+    conclude(state, rules, now, &mut out);
+    out
+}
+
+fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut Vec<Action>) {
+    match event {
+        Event::Timer => {}
+        Event::Probed { node, begun_at, found } => probed(state, rules, (*node, *begun_at), found, now, out),
+        Event::LinkDied { node, how } => link_died(state, rules, *node, *how, now),
+        Event::Used { node } => {
+            if let Some(node) = state.nodes.get_mut(node).filter(|node| node.standing == Standing::Waiting) {
+                node.standing = Standing::Up;
+            }
+        }
+        Event::Stored { number, done } => stored(state, *number, *done, now, out),
+        Event::Pledged { node, ballot, outcome } => attempt::pledged(state, *node, *ballot, outcome),
+        Event::Promoted { node, ballot, done } => attempt::promoted(state, *node, *ballot, *done, now, out),
+        Event::Writable { node, ballot, outcome } => attempt::writable(state, rules, (*node, *ballot), outcome, now, out),
+        Event::Repointed { node, vote, outcome } => {
+            attempt::repointed(state, *node, *vote, *outcome);
+            duty::fenced(state, *node, now);
+        }
+        Event::Fenced { node, .. } | Event::Unfenced { node, .. } => duty::fenced(state, *node, now),
+        Event::CommandEnded { number, done } => duty::command_ended(state, *number, *done, now, out),
+        Event::Named { node } => state.named = Some(*node).filter(|_| rules.mode != Mode::Builtin),
+        Event::Operator { ticket, request } => operator(state, rules, *ticket, *request, now, out),
+        Event::TestFile { down } => state.tested_down.clone_from(down),
+    }
+}
+
+/// All that follows from what is known now.
+fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    accept::learn_votes(state, rules, &[], now, out);
+    abandon(state, now, out);
+    accept::find(state, rules, now, out);
+    accept::note_false_primaries(state, rules, out);
+    mourn(state, rules, now, out);
+    accept::confirm(state, rules, now);
+    attempt::drive(state, rules, now, out);
+    pursue(state, rules, now, out);
+    duty::work(state, rules, now, out);
+    duty::forget_fences(state);
+    duty::fail_back(state, rules, now, out);
+    detach_false(state, rules, now, out);
+    duty::run_commands(state, out);
+    store(state, now, out);
+    attempt::drive(state, rules, now, out);
+    let gate = accept::gate(state, rules);
+    // Holding comes before all that relies on it.
+    if let Some(told) = state::tell(state.gate, gate) {
+        let at = if matches!(gate, Gate::Held(..)) { 0 } else { out.len() };
+        out.insert(at, told);
+        state.gate = gate;
+    }
+    look(state, rules, now, out);
+}
+
+fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found: &Found, now: Ms, out: &mut Vec<Action>) {
+    let is_tested = state.tested_down.contains(&id);
+    let (Some(node), Some(node_rules)) = (state.nodes.get_mut(&id), rules.node(id)) else { return };
+    let found = if is_tested { &Found::Failed(Failure::Unreachable) } else { found };
+    let again = matches!(node.look, Look::UnderWay { again: true, .. });
+    node.looked_at = Some(begun_at);
+    match found {
+        Found::Answered(facts) => {
+            if node.seen.as_ref().is_none_or(|seen| seen.facts.started_at != facts.started_at) {
+                node.incarnation_at = now;
+            }
+            state.term_seen = state.term_seen.max(facts.mark.promised.term);
+            node.seen = Some(Seen { begun_at, answered_at: now, facts: (**facts).clone() });
+            node.failure = None;
+        }
+        Found::Failed(failure) => node.failure = Some(*failure),
+    }
+    let verdict = node.health.judge(&node_rules.health, begun_at, found, now);
+    node.dead = match verdict {
+        Verdict::Alive | Verdict::Mute(_) => None,
+        Verdict::Doubtful { .. } => node.dead,
+        Verdict::Dead(failure) => Some(node.dead.map_or((now, failure), |(since, _)| (since, failure))),
+    };
+    let next = match verdict {
+        Verdict::Doubtful { again_at } => again_at,
+        Verdict::Alive | Verdict::Mute(_) | Verdict::Dead(_) => now + period(state, rules, id),
+    };
+    let node = state.nodes.get_mut(&id).expect("it was there above");
+    node.look = Look::Due { at: if again { now } else { next } };
+    if verdict == Verdict::Alive {
+        accept::learn_line(state, rules, id, begun_at);
+        revive(state, rules, id, out);
+    } else if state.primary() == Some(id) {
+        // Those who may hear it are asked in time.
+        state.line.lost_at = state.line.lost_at.or(Some(begun_at));
+        state.nodes.iter_mut().filter(|(other, _)| **other != id).for_each(|(_, node)| {
+            let asked = node.was_looked_at_since(begun_at);
+            node.look_by(if asked { Ms::MAX } else { now });
+        });
+    }
+}
+
+/// Time to the next look at a node that is as it should be.
+fn period(state: &State, rules: &Rules, id: NodeId) -> Ms {
+    let health = rules.node(id).map_or(0, |node| node.health.period_ms);
+    let period = [health, rules.role_period_ms].into_iter().filter(|period| *period > 0).min().unwrap_or(QUIET_MS);
+    let is_quiet = matches!(state.gate, Gate::Open { .. }) && state.nodes.values().all(|node| node.dead.is_none());
+    if is_quiet { period } else { period.min(UNQUIET_MS) }
+}
+
+/// A node that answers leaves quarantine; a server of another cluster is put out of use.
+fn revive(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) {
+    let Some(facts) = state.facts(id) else { return };
+    let relation = state.relation(facts);
+    let is_on_line = state.is_on_line(facts);
+    let Some(node) = state.nodes.get_mut(&id) else { return };
+    if matches!(node.standing, Standing::Quarantined { .. }) && is_on_line {
+        duty::attach(state, rules, id, out);
+    } else if relation == Some(Relation::Foreign) && node.is_in_use() {
+        node.standing = Standing::Down { why: Lost::Foreign, since: 0 };
+        out.push(Action::Report(Report::Degenerated { node: id, why: Lost::Foreign }));
+    }
+}
+
+fn link_died(state: &mut State, rules: &Rules, id: NodeId, how: LinkEnd, now: Ms) {
+    let Some(node) = state.nodes.get_mut(&id).filter(|node| node.is_in_use()) else { return };
+    node.health.suspect(rules, how, now);
+    node.look_anew(now);
+    // The server may have been started anew, and others may have replaced it meanwhile.
+    let has_company = rules.mode == Mode::Builtin && state.quorum(rules) == Quorum::Majority && rules.keeps(Rule::Confirm);
+    if has_company && state.primary() == Some(id) {
+        state.line.check_from = now;
+    }
+}
+
+fn stored(state: &mut State, number: u64, done: Done, now: Ms, out: &mut Vec<Action>) {
+    match done {
+        Done::Yes => {
+            state.store.stored = state.store.stored.max(number);
+            let stored = state.store.stored;
+            let (due, rest) = std::mem::take(&mut state.store.tickets).into_iter().partition(|(version, _)| *version <= stored);
+            state.store.tickets = rest;
+            let due: Vec<(u64, u64)> = due;
+            out.extend(due.into_iter().map(|(_, ticket)| Action::Reply { ticket, answer: Ok(()) }));
+        }
+        Done::No => (state.store.sent, state.store.retry_at) = (state.store.stored, now + STORE_RETRY_MS),
+    }
+}
+
+/// Has the newest version stored, one at a time.
+fn store(state: &mut State, now: Ms, out: &mut Vec<Action>) {
+    let store = &mut state.store;
+    if store.version > store.sent && store.sent == store.stored && now >= store.retry_at {
+        store.sent = store.version;
+        out.push(Action::Store { number: store.version, text: state.durable.show() });
+    }
+}
+
+/// Ends an attempt for an epoch that is over.
+fn abandon(state: &mut State, now: Ms, out: &mut Vec<Action>) {
+    let is_over = state.attempt.as_ref().is_some_and(|attempt| Some(attempt.parent) != state.epoch());
+    if is_over {
+        attempt::end(state, Refusal::Outrun, now, out);
+    }
+}
+
+/// Takes nodes out of use whose health says that they are dead. A primary that its standbys hear is quarantined.
+fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let dead: Vec<(NodeId, Ms, Failure)> =
+        state.nodes.iter().filter_map(|(id, node)| node.dead.map(|(since, failure)| (*id, since, failure))).collect();
+    for (id, since, failure) in dead {
+        if state::is_untouchable(rules, id) || rules.always_primary() == Some(id) {
+            continue;
+        }
+        let is_primary = state.primary() == Some(id);
+        let Some(node) = state.nodes.get(&id) else { continue };
+        let failing_since = node.health.failing_since.unwrap_or(since);
+        let heard_by = match node.standing {
+            _ if !is_primary || failure == Failure::Refused || !rules.keeps(Rule::Quarantine) => BTreeSet::new(),
+            Standing::Waiting | Standing::Up => {
+                // What standbys heard is asked for after the verdict: before, a message may have been under way.
+                let is_asked = |(other, node): (&NodeId, &Node)| *other == id || node.was_looked_at_since(since);
+                if !state.nodes.iter().all(is_asked) && now < since + HEARSAY_MS {
+                    let silent = state.nodes.iter_mut().filter(|(other, node)| **other != id && !node.was_looked_at_since(since));
+                    silent.for_each(|(_, node)| node.look_anew(now));
+                    continue;
+                }
+                hearers(state, id, failing_since)
+            }
+            Standing::Quarantined { .. } => hearers(state, id, now.saturating_sub(SILENCE_MS)),
+            Standing::Down { .. } | Standing::Detached | Standing::Recovering => continue,
+        };
+        let is_new = !matches!(node.standing, Standing::Quarantined { .. });
+        if heard_by.is_empty() {
+            put_down(state, rules, id, Lost::Failed(failure), now, out);
+        } else if is_new {
+            state.nodes.entry(id).and_modify(|node| node.standing = Standing::Quarantined { since: now });
+            out.push(Action::Report(Report::Quarantined { node: id, heard_by }));
+            attempt::stuck(state, Refusal::Quarantined, out);
+        }
+    }
+}
+
+/// Standbys that had a message from this node after `from`.
+fn hearers(state: &State, id: NodeId, from: Ms) -> BTreeSet<NodeId> {
+    let hears = |(_, node): &(&NodeId, &Node)| {
+        let Some(seen) = node.seen.as_ref().filter(|_| node.failure.is_none()) else { return false };
+        let heard_at = seen.facts.silent_ms().and_then(|silent| seen.answered_at.checked_sub(silent));
+        seen.facts.upstream() == Some(id) && heard_at.is_some_and(|at| at > from)
+    };
+    state.nodes.iter().filter(hears).map(|(id, _)| *id).collect()
+}
+
+fn put_down(state: &mut State, rules: &Rules, id: NodeId, why: Lost, now: Ms, out: &mut Vec<Action>) {
+    let Some(node) = state.nodes.get_mut(&id).filter(|node| !matches!(node.standing, Standing::Down { .. })) else { return };
+    node.standing = Standing::Down { why, since: now };
+    out.push(Action::Report(Report::Degenerated { node: id, why }));
+    let new = if state.primary() == Some(id) { likely(state, rules) } else { None };
+    duty::lost(state, rules, id, new, out);
+}
+
+/// The standby that a command is to promote, by what the last looks found.
+fn likely(state: &State, rules: &Rules) -> Option<NodeId> {
+    let facts = state.nodes.iter().filter(|(_, node)| node.is_in_use()).filter_map(|(id, node)| Some((*id, node.facts()?)));
+    let standbys = facts.filter(|(id, _)| Some(*id) != state.primary());
+    let candidates = attempt::candidates(state, rules, standbys).ok()?;
+    let any = Rules { lag_bytes_max: None, ..rules.clone() };
+    choose::choose(&any, &choose::Sync::Asynchronous, &candidates, None).ok().map(|choice| choice.node)
+}
+
+/// Begins an attempt where one is due.
+fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let promise = accept::newer_promise_of_any(state);
+    state.promised_since = promise.and(state.promised_since.or(Some(now)));
+    if rules.mode != Mode::Builtin || state.attempt.is_some() || now < state.retry_at || state.primary().is_none() {
+        if accept::gone(state).is_some() && rules.mode != Mode::Builtin {
+            attempt::stuck(state, Refusal::NotByWeir, out);
+        }
+        return;
+    }
+    let is_mine = promise.is_some_and(|promise| promise.weir == state.durable.weir) || rules.is_alone();
+    let is_undone = state.promised_since.is_some_and(|since| is_mine || now >= since + OTHERS_MS);
+    if promise.is_some() && !is_undone {
+        return;
+    }
+    if let Some(why) = accept::gone(state) {
+        if let Err(refusal) = attempt::could_be_decided(state, rules) {
+            return attempt::stuck(state, refusal, out);
+        }
+        let is_silent = matches!(why, Why::Died(failure) if failure != Failure::Refused && failure != Failure::ShuttingDown);
+        if is_silent && !attempt::could_be_silent(state, rules) {
+            return attempt::stuck(state, Refusal::NotProvenDead, out);
+        }
+        attempt::begin(state, rules, Aim::Replace, why, now);
+    } else if let Some(ballot) = promise
+        && state.primary().and_then(|id| state.facts(id)).is_some_and(|facts| state.is_on_line(facts))
+        && attempt::could_be_decided(state, rules).is_ok()
+    {
+        out.push(Action::Report(Report::TakingOver { ballot }));
+        attempt::begin(state, rules, Aim::Settle, Why::Adopted, now);
+    }
+}
+
+/// `detach_false_primary`.
+fn detach_false(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    if rules.false_primary == FalsePrimary::Detached {
+        let in_use = |id: &NodeId| state.nodes.get(id).is_some_and(Node::is_in_use);
+        let found: Vec<NodeId> = state.durable.false_primaries.iter().copied().filter(in_use).collect();
+        found.into_iter().for_each(|id| put_down(state, rules, id, Lost::False, now, out));
+    }
+}
+
+fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now: Ms, out: &mut Vec<Action>) {
+    let id = match request {
+        Request::Attach(id) | Request::Detach(id) | Request::Promote(id) | Request::Recover(id, _) => id,
+    };
+    let answer = match (state.nodes.contains_key(&id), request) {
+        (false, _) => Err(format!("node {id} does not exist")),
+        (true, Request::Attach(_)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
+        (true, Request::Detach(_)) if state::is_untouchable(rules, id) => {
+            Err(format!("node {id} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"))
+        }
+        (true, Request::Detach(_)) => {
+            state.nodes.entry(id).and_modify(|node| node.standing = Standing::Detached);
+            state.change(|durable| durable.detached.insert(id));
+            let new = if state.primary() == Some(id) { likely(state, rules) } else { None };
+            duty::lost(state, rules, id, new, out);
+            Ok(())
+        }
+        (true, Request::Promote(_)) => match promote(state, rules, id, ticket, now, out) {
+            Ok(true) => Ok(()),
+            // The attempt answers.
+            Ok(false) => return,
+            Err(text) => Err(text),
+        },
+        (true, Request::Recover(_, Recovering::Begins)) if state.primary() == Some(id) => {
+            Err(format!("node {id} is the primary"))
+        }
+        (true, Request::Recover(_, Recovering::Begins)) => {
+            state.nodes.entry(id).and_modify(|node| node.standing = Standing::Recovering);
+            Ok(())
+        }
+        (true, Request::Recover(_, Recovering::Ends)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
+    };
+    match answer {
+        Ok(()) if !state.is_stored() => state.store.tickets.push((state.store.version, ticket)),
+        answer => out.push(Action::Reply { ticket, answer }),
+    }
+}
+
+/// A node is used only on the accepted timeline.
+fn may_attach(state: &State, id: NodeId) -> Result<(), String> {
+    if state.primary().is_none() {
+        return Ok(());
+    }
+    let Some(facts) = state.facts(id) else { return Err(format!("node {id} does not answer")) };
+    let is_fit = if state.primary() == Some(id) {
+        state.is_on_line(facts)
+    } else {
+        !facts.is_primary() && matches!(state.relation(facts), Some(Relation::Holds(_)))
+    };
+    if is_fit { Ok(()) } else { Err(format!("node {id} is not on the timeline of the primary")) }
+}
+
+/// The operator names a primary. `Ok(true)`: done; `Ok(false)`: an attempt is under way and answers.
+fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, out: &mut Vec<Action>) -> Result<bool, String> {
+    if state.primary() == Some(id) {
+        return Err(format!("node {id} is the primary already"));
+    }
+    let Some(facts) = state.facts(id) else { return Err(format!("node {id} does not answer")) };
+    let is_primary = facts.is_primary();
+    if rules.mode != Mode::Builtin || state.primary().is_none() {
+        if !is_primary {
+            return Err(format!("node {id} is in recovery, and failover_mode leaves promotion to others"));
+        }
+        state.named = Some(id);
+        return Ok(true);
+    }
+    if !is_primary && matches!(state.gate, Gate::Open { .. } | Gate::Held(Held::Checked, Transactions::Go)) {
+        return Err(format!("node {id} is in recovery and the primary works: stop or detach the primary first"));
+    }
+    attempt::end(state, Refusal::Outrun, now, out);
+    attempt::begin(state, rules, Aim::Force { node: id, ticket }, Why::Named, now);
+    Ok(false)
+}
+
+/// Begins the looks that are due.
+fn look(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let is_unquiet = state.attempt.is_some() || state.promised_since.is_some();
+    for (id, node) in &mut state.nodes {
+        if is_unquiet {
+            node.look_by(now + RECHECK_MS);
+        }
+        let Look::Due { at } = node.look else { continue };
+        if at > now {
+            continue;
+        }
+        if !node.is_in_use() {
+            node.health.skip(now);
+        }
+        let limit_ms = rules.node(*id).map_or(QUIET_MS, |node| node.health.limit_ms());
+        node.look = Look::UnderWay { begun_at: now, again: false };
+        out.push(Action::Probe { node: *id, limit_ms });
+    }
+}

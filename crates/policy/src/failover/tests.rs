@@ -1,0 +1,256 @@
+//! `step` as tables: what happened, and the actions that matter. Stores are answered at once.
+
+use std::collections::BTreeSet;
+
+use super::rules::tests::rules;
+use super::*;
+
+/// Facts of a server on timeline 1.
+fn server(position: Lsn, recovery: Recovery) -> Facts {
+    let history = History { system: 7, timeline: 1, switches: Vec::new() };
+    let sync_names = (recovery == Recovery::Primary).then(String::new);
+    Facts { history, recovery, position, started_at: 1, sync_names, ..Facts::default() }
+}
+
+fn primary(position: Lsn) -> Facts {
+    server(position, Recovery::Primary)
+}
+
+fn standby(position: Lsn, silent_ms: Ms) -> Facts {
+    server(position, Recovery::Standby { upstream: Some(0), stream: Stream::On { silent_ms } })
+}
+
+fn cut_off(position: Lsn, mark: Mark) -> Facts {
+    Facts { mark, ..server(position, Recovery::Standby { upstream: None, stream: Stream::Off }) }
+}
+
+/// Promoted at a position.
+fn promoted(position: Lsn) -> Facts {
+    let history = History { system: 7, timeline: 2, switches: vec![(1, position)] };
+    Facts { history, ..primary(position) }
+}
+
+/// A Weir in front of three nodes, node 0 being the primary with 100 bytes and its standbys having 90 and 95.
+struct Play {
+    state: State,
+    rules: Rules,
+    now: Ms,
+    said: Vec<String>,
+}
+
+impl Play {
+    fn new(change: impl FnOnce(&mut Rules)) -> Play {
+        let mut rules = rules(3);
+        change(&mut rules);
+        let state = State::new(&rules, None, 9, &BTreeSet::new());
+        let mut play = Play { state, rules, now: 0, said: Vec::new() };
+        play.tell(Event::Timer);
+        play.looks([Found::Answered(Box::new(primary(100))), seen(standby(90, 10)), seen(standby(95, 10))]);
+        play.said.clear();
+        play
+    }
+
+    fn tell(&mut self, event: Event) {
+        for action in step(&mut self.state, &self.rules, &event, self.now) {
+            if let Action::Store { number, .. } = action {
+                self.tell(Event::Stored { number, done: Done::Yes });
+            } else {
+                self.said.extend(say(&action));
+            }
+        }
+    }
+
+    fn probed(&mut self, node: NodeId, found: Found) {
+        self.tell(Event::Probed { node, begun_at: self.now, found });
+    }
+
+    fn looks(&mut self, found: [Found; 3]) {
+        for (node, found) in (0..).zip(found) {
+            self.probed(node, found);
+        }
+    }
+
+    /// Looks at all, so many milliseconds later.
+    fn after(&mut self, passed: Ms, found: [Found; 3]) {
+        self.now += passed;
+        self.looks(found);
+    }
+
+    fn check(&mut self, name: &str, expected: &[&str]) {
+        assert_eq!(self.said, expected, "{name}");
+        self.said.clear();
+    }
+}
+
+fn seen(facts: Facts) -> Found {
+    Found::Answered(Box::new(facts))
+}
+
+fn gone(failure: Failure) -> Found {
+    Found::Failed(failure)
+}
+
+/// An action in short, if it matters here.
+fn say(action: &Action) -> Option<String> {
+    Some(match action {
+        Action::Hold { why, transactions } => format!("hold {why:?} {transactions:?}"),
+        Action::Release { node, .. } => format!("release {node}"),
+        Action::CutOff { node, ballot, .. } => format!("cut off {node} ({})", ballot.term),
+        Action::Pledge { node, ballot, .. } => format!("pledge {node} ({})", ballot.term),
+        Action::Promote { node, .. } => format!("promote {node}"),
+        Action::WaitWritable { node, .. } => format!("wait for {node}"),
+        Action::Repoint { node, vote, .. } => format!("repoint {node} to {}", vote.epoch.node),
+        Action::Fence { node, .. } => format!("fence {node}"),
+        Action::Unfence { node, .. } => format!("unfence {node}"),
+        Action::RunCommand { line, .. } => format!("run {line}"),
+        Action::Reply { answer, .. } => format!("reply {answer:?}"),
+        Action::Report(Report::Stuck { why }) => format!("stuck {why:?}"),
+        Action::Report(Report::Quarantined { node, .. }) => format!("quarantined {node}"),
+        Action::Report(Report::FalsePrimary { node }) => format!("false primary {node}"),
+        Action::Report(Report::Done(record)) => format!("done {} {:?}", record.new, record.loss),
+        Action::Probe { .. } | Action::Store { .. } | Action::WriteStatus { .. } | Action::Report(_) => return None,
+    })
+}
+
+#[test]
+fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
+    let mut play = Play::new(|_| ());
+    play.after(1000, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+    play.check("one failed look", &[]);
+    play.after(500, [gone(Failure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
+    play.check("a second one", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
+    let ballot = Ballot { term: 1, weir: 9 };
+    let mark = Mark { promised: ballot, vote: None };
+    play.now += 10;
+    play.tell(Event::Pledged { node: 1, ballot, outcome: Pledge::Given { facts: cut_off(90, mark) } });
+    play.tell(Event::Pledged { node: 2, ballot, outcome: Pledge::Given { facts: cut_off(95, mark) } });
+    play.check("the primary is looked at once more", &[]);
+    play.now += 10;
+    play.probed(0, gone(Failure::Refused));
+    play.check("most WAL", &["promote 2"]);
+    play.tell(Event::Promoted { node: 2, ballot, done: Done::Yes });
+    play.tell(Event::Writable { node: 2, ballot, outcome: Ok(Facts { mark, ..promoted(95) }) });
+    play.check("it votes first", &["wait for 2", "repoint 2 to 2"]);
+    let epoch = Epoch { ballot, node: 2, replaced: Some(0) };
+    let vote = Vote { ballot, epoch, parent: Epoch::found(0) };
+    play.tell(Event::Repointed { node: 2, vote, outcome: Repointed::Yes });
+    // The looks of before saw 95 bytes at no time but the first, which found 100.
+    let said = std::mem::take(&mut play.said);
+    assert!(said.contains(&"done 2 Unknown".to_string()) && said.contains(&"release 2".to_string()), "{said:?}");
+}
+
+#[test]
+fn these_are_no_deaths() {
+    let live = || [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))];
+    let cases: &[(&str, Failure)] = &[
+        ("a wrong password", Failure::WrongPassword),
+        ("too many connections", Failure::TooManyConnections),
+        ("a missing database", Failure::NoDatabase),
+        ("a full disk", Failure::OutOfResources),
+        ("a crash restart of some seconds", Failure::Starting),
+    ];
+    for (name, failure) in cases {
+        let mut play = Play::new(|_| ());
+        for _ in 0..8 {
+            play.after(1000, [gone(*failure), seen(standby(90, 10)), seen(standby(95, 10))]);
+        }
+        play.after(1000, live());
+        play.check(name, &[]);
+    }
+}
+
+#[test]
+fn a_terminated_session_is_followed_by_one_look_and_a_shutdown_counts_at_once() {
+    let mut play = Play::new(|rules| rules.on_shutdown = OnLinkEnd::Counts);
+    play.tell(Event::LinkDied { node: 0, how: LinkEnd::Terminated });
+    play.probed(0, seen(primary(100)));
+    play.check("pg_terminate_backend", &[]);
+    play.tell(Event::LinkDied { node: 0, how: LinkEnd::Terminated });
+    play.probed(0, gone(Failure::ShuttingDown));
+    play.now += 10;
+    play.looks([gone(Failure::ShuttingDown), seen(standby(90, 10_000)), seen(standby(95, 10_000))]);
+    play.check("a shutdown", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
+}
+
+#[test]
+fn a_primary_that_its_standbys_hear_is_quarantined() {
+    let mut play = Play::new(|_| ());
+    play.after(1000, [gone(Failure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
+    play.after(500, [gone(Failure::TimedOut), seen(standby(102, 5)), seen(standby(102, 5))]);
+    play.check("heard after it was silent to us", &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]);
+    play.after(500, [seen(primary(103)), seen(standby(103, 5)), seen(standby(103, 5))]);
+    play.check("it answers", &["release 0"]);
+}
+
+#[test]
+fn a_second_primary_is_false_while_the_first_answers() {
+    let mut play = Play::new(|_| ());
+    play.after(1000, [seen(primary(110)), seen(promoted(90)), seen(standby(110, 5))]);
+    play.check("an accidental promotion", &["false primary 1"]);
+    assert_eq!(play.state.primary(), Some(0));
+}
+
+#[test]
+fn with_company_silence_is_no_proof_and_one_standby_no_majority() {
+    let mut play = Play::new(|rules| rules.company = Company::Possible);
+    play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.said.clear();
+    play.after(1000, [gone(Failure::TimedOut), seen(standby(100, 1_500)), seen(standby(100, 1_500))]);
+    play.after(500, [gone(Failure::TimedOut), seen(standby(100, 2_000)), seen(standby(100, 2_000))]);
+    play.check("silent", &["hold Gone End", "stuck NotProvenDead"]);
+    play.after(1000, [gone(Failure::Refused), gone(Failure::Refused), seen(standby(100, 3_000))]);
+    play.check("dead, and one standby with it", &["stuck TooFewPledged { pledged: 1, needed: 2, of: 2 }"]);
+}
+
+#[test]
+fn who_decides_is_a_matter_of_the_mode() {
+    let lost = |play: &mut Play| {
+        play.after(1000, [gone(Failure::Refused), seen(standby(90, 2_000)), seen(standby(95, 2_000))]);
+        play.after(500, [gone(Failure::Refused), seen(standby(90, 2_500)), seen(standby(95, 2_500))]);
+    };
+    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    lost(&mut play);
+    play.check("follow", &["hold Gone End", "stuck NotByWeir"]);
+    play.after(1000, [gone(Failure::Refused), seen(promoted(90)), seen(standby(95, 3_500))]);
+    play.check("somebody promoted one", &["hold Unconfirmed Go", "done 1 Unknown", "release 1"]);
+    let mut play = Play::new(|rules| {
+        rules.mode = Mode::Command;
+        rules.commands.failover = "f.sh %d %m %H".into();
+    });
+    lost(&mut play);
+    play.check("command", &["hold Gone End", "stuck NotByWeir", "run f.sh  0  2 host2"]);
+    let mut play = Play::new(|rules| rules.mode = Mode::Off);
+    lost(&mut play);
+    play.check("off", &["hold Gone End", "stuck NotByWeir"]);
+}
+
+#[test]
+fn operators_are_answered_truly() {
+    let mut play = Play::new(|rules| rules.nodes[1].flag = Flag::DisallowToFailover);
+    let cases: &[(Request, &str)] = &[
+        (Request::Attach(7), "reply Err(\"node 7 does not exist\")"),
+        (Request::Detach(1), "reply Err(\"node 1 may not be detached: its backend_flag is DISALLOW_TO_FAILOVER\")"),
+        (Request::Detach(2), "reply Ok(())"),
+        (Request::Attach(2), "reply Ok(())"),
+        (Request::Promote(0), "reply Err(\"node 0 is the primary already\")"),
+        (Request::Promote(2), "reply Err(\"node 2 is in recovery and the primary works: stop or detach the primary first\")"),
+    ];
+    for (request, expected) in cases {
+        play.tell(Event::Operator { ticket: 1, request: *request });
+        play.check(&format!("{request:?}"), &[expected]);
+    }
+}
+
+#[test]
+fn the_forecast_says_what_a_failover_would_do() {
+    let play = Play::new(|_| ());
+    let outlook = forecast(&play.state, &play.rules).outlook;
+    assert_eq!(outlook, Outlook::Promotes { node: 2, loss: Loss::Unknown, only_if_refused: false });
+    let mut play = Play::new(|rules| rules.company = Company::Possible);
+    play.after(1000, [seen(primary(100)), gone(Failure::Refused), seen(standby(100, 5))]);
+    let why = Refusal::TooFewPledged { pledged: 1, needed: 2, of: 2 };
+    assert_eq!(forecast(&play.state, &play.rules).outlook, Outlook::Waits { why });
+    let play = Play::new(|rules| rules.lag_bytes_max = Some(4));
+    let text = forecast(&play.state, &play.rules).describe(0);
+    assert_eq!(text, "writes would wait: node 2 is the best and lacks 5 bytes, above failover_lag_max");
+}

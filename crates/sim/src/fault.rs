@@ -1,0 +1,323 @@
+//! Faults: what may go wrong, and how long.
+
+use weir_policy::failover::{Ms, NodeId, Request};
+
+use crate::plan;
+use crate::server::{Power, Role};
+use crate::world::{Due, World};
+
+/// Kinds of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The process is killed, and started again some time later.
+    Kill,
+    /// A backend crashes, and all of them are started anew.
+    CrashInPlace,
+    /// The host loses its power.
+    Dark,
+    /// SIGSTOP.
+    Hang,
+    /// One direction between two hosts.
+    Cut,
+    /// A Weir hears and reaches one server no more.
+    Blind,
+    /// A Weir reaches one server only.
+    Narrow,
+    /// A server reaches no other server.
+    Island,
+    /// The network falls into two parts.
+    Split,
+    WeirDies,
+    /// Somebody promotes a standby by hand.
+    Promoted,
+    /// The operator takes a node out, and back.
+    Detached,
+}
+
+impl Fault {
+    pub const ALL: [Fault; 12] = [
+        Fault::Kill,
+        Fault::CrashInPlace,
+        Fault::Dark,
+        Fault::Hang,
+        Fault::Cut,
+        Fault::Blind,
+        Fault::Narrow,
+        Fault::Island,
+        Fault::Split,
+        Fault::WeirDies,
+        Fault::Promoted,
+        Fault::Detached,
+    ];
+
+    /// Largest share.
+    pub fn weight(self) -> u64 {
+        match self {
+            Fault::Kill => 12,
+            Fault::Dark | Fault::Hang | Fault::WeirDies | Fault::Blind | Fault::Narrow | Fault::Split => 6,
+            Fault::Cut | Fault::Island | Fault::CrashInPlace => 4,
+            Fault::Promoted | Fault::Detached => 2,
+        }
+    }
+}
+
+/// Faults of a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scripted {
+    /// The first Weir dies at once and is back soon.
+    WeirDies,
+    /// The same after a while: clients have written meanwhile, and a slow disk has not.
+    WeirDiesLater,
+    /// The old primary starts.
+    OldStarts,
+    /// A standby is killed.
+    OtherDies,
+    /// The first Weir reaches the old primary only, which starts.
+    OldAlone,
+    /// The last Weir reaches the old primary only, which starts.
+    OldAloneForLast,
+}
+
+impl Scripted {
+    pub const ALL: [Scripted; 6] = [
+        Scripted::WeirDies,
+        Scripted::WeirDiesLater,
+        Scripted::OldStarts,
+        Scripted::OtherDies,
+        Scripted::OldAlone,
+        Scripted::OldAloneForLast,
+    ];
+}
+
+/// The end of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// It begins to start.
+    Start(NodeId),
+    /// It is there.
+    Ready(NodeId, Restarted),
+    /// SIGCONT.
+    Continue(NodeId),
+    Weir(usize),
+    Attach(NodeId),
+}
+
+/// If the postmaster itself was started anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restarted {
+    Yes,
+    No,
+}
+
+impl World {
+    /// One fault, as the plan's shares and the dice want it.
+    pub(crate) fn strike(&mut self) {
+        let total: u64 = self.plan.shares.iter().map(|(_, share)| share).sum();
+        let mut at = self.dice.below(total);
+        let Some(fault) = self.plan.shares.iter().find_map(|(fault, share)| {
+            let is_it = at < *share;
+            at = at.saturating_sub(*share);
+            is_it.then_some(*fault)
+        }) else {
+            return;
+        };
+        // The primary is worth more trouble than the others.
+        let primary = self.servers.iter().find(|server| server.is_primary()).map(|server| server.id);
+        let any = self.dice.below(u64::from(self.plan.nodes)) as NodeId;
+        let node = primary.filter(|_| self.dice.percent(60)).unwrap_or(any);
+        let lasts = if self.dice.percent(50) { self.dice.within(100, 2_500) } else { self.dice.within(2_500, 12_000) };
+        self.note(|| format!("fault {fault:?} of node {node} for {lasts} ms"));
+        self.apply(fault, node, lasts);
+    }
+
+    fn apply(&mut self, fault: Fault, node: NodeId, lasts: Ms) {
+        let at = usize::from(node);
+        match fault {
+            Fault::Kill => {
+                self.power_off(node, Power::Stopped);
+                self.repair_in(lasts, Repair::Start(node));
+            }
+            Fault::Dark => {
+                self.power_off(node, Power::Dark);
+                self.repair_in(lasts, Repair::Start(node));
+            }
+            Fault::CrashInPlace if self.servers[at].power == Power::Up => {
+                self.power_off(node, Power::Starting);
+                let lasts = self.dice.within(50, 2_000);
+                self.repair_in(lasts, Repair::Ready(node, Restarted::No));
+            }
+            Fault::Hang if self.servers[at].power == Power::Up => {
+                self.servers[at].power = Power::Hung;
+                self.repair_in(lasts, Repair::Continue(node));
+            }
+            Fault::CrashInPlace | Fault::Hang => {}
+            Fault::Cut => {
+                let other = self.dice.below(self.ends() as u64) as usize;
+                let (from, to) = if self.dice.percent(50) { (at, other) } else { (other, at) };
+                self.cut(from, to, lasts);
+            }
+            Fault::Blind => {
+                let weir = self.plan.nodes as usize + self.dice.below(self.plan.weirs as u64) as usize;
+                self.cut(at, weir, lasts);
+                self.cut(weir, at, lasts);
+            }
+            Fault::Narrow => {
+                let weir = self.plan.nodes as usize + self.dice.below(self.plan.weirs as u64) as usize;
+                for other in (0..usize::from(self.plan.nodes)).filter(|other| *other != at) {
+                    self.cut(other, weir, lasts);
+                    self.cut(weir, other, lasts);
+                }
+            }
+            Fault::Island => {
+                for other in 0..usize::from(self.plan.nodes) {
+                    self.cut(at, other, lasts);
+                    self.cut(other, at, lasts);
+                }
+            }
+            Fault::Split => self.split(lasts),
+            Fault::WeirDies => {
+                let weir = self.dice.below(self.plan.weirs as u64) as usize;
+                self.kill_weir(weir);
+                let lasts = self.dice.within(50, 4_000);
+                self.repair_in(lasts, Repair::Weir(weir));
+            }
+            Fault::Promoted => {
+                let server = &self.servers[at];
+                if server.power == Power::Up && matches!(server.role, Role::Standby { .. }) {
+                    let reign = self.next_reign();
+                    self.servers[at].promote(reign);
+                }
+            }
+            Fault::Detached => {
+                let weir = self.dice.below(self.plan.weirs as u64) as usize;
+                self.ask(weir, Request::Detach(node));
+                self.repair_in(lasts, Repair::Attach(node));
+            }
+        }
+    }
+
+    /// The network falls into two parts.
+    fn split(&mut self, lasts: Ms) {
+        let sides: Vec<bool> = (0..self.ends()).map(|_| self.dice.percent(50)).collect();
+        for from in 0..self.ends() {
+            for to in (0..self.ends()).filter(|to| sides[from] != sides[*to]) {
+                self.cut(from, to, lasts);
+            }
+        }
+    }
+
+    pub(crate) fn repair(&mut self, repair: Repair) {
+        self.note(|| format!("repair {repair:?}"));
+        match repair {
+            Repair::Start(node) => {
+                let server = &mut self.servers[usize::from(node)];
+                if matches!(server.power, Power::Stopped | Power::Dark) {
+                    server.power = Power::Starting;
+                    let lasts = self.dice.within(50, 1_000);
+                    self.repair_in(lasts, Repair::Ready(node, Restarted::Yes));
+                }
+            }
+            Repair::Ready(node, restarted) => {
+                let server = &mut self.servers[usize::from(node)];
+                if server.power == Power::Starting {
+                    server.power = Power::Up;
+                    server.started_at += u64::from(restarted == Restarted::Yes);
+                }
+            }
+            Repair::Continue(node) => {
+                if self.servers[usize::from(node)].power == Power::Hung {
+                    self.servers[usize::from(node)].power = Power::Up;
+                    self.run_queue(node);
+                }
+            }
+            Repair::Weir(weir) => self.start_weir(weir),
+            Repair::Attach(node) => {
+                for weir in 0..self.plan.weirs {
+                    self.ask(weir, Request::Attach(node));
+                }
+            }
+        }
+    }
+
+    /// Trouble at the worst moment: while a Weir obeys an order that matters.
+    pub(crate) fn spite(&mut self, weir: usize) {
+        if self.now < plan::FAULTS_FROM || self.now > plan::HEALED_AT || !self.dice.percent(self.plan.spite) {
+            return;
+        }
+        let node = self.dice.below(u64::from(self.plan.nodes)) as NodeId;
+        let lasts = self.dice.within(20, 3_000);
+        match self.dice.below(5) {
+            0 => {
+                // It dies after what it does now, not in the middle of this call.
+                let after = self.dice.within(1, 30);
+                self.later(after, Due::Spite { weir });
+            }
+            1 => self.apply(Fault::Kill, node, lasts),
+            2 => self.apply(Fault::Blind, node, lasts),
+            3 => {
+                let stopped: Vec<NodeId> =
+                    self.servers.iter().filter(|server| server.power == Power::Stopped).map(|server| server.id).collect();
+                for node in stopped {
+                    self.servers[usize::from(node)].power = Power::Starting;
+                    let lasts = self.dice.within(1, 60);
+                    self.repair_in(lasts, Repair::Ready(node, Restarted::Yes));
+                }
+            }
+            _ => self.apply(Fault::Narrow, node, lasts),
+        }
+    }
+
+    /// The fault that the script has for this order, if it has one.
+    pub(crate) fn follow_script(&mut self) {
+        if self.now < plan::FAULTS_FROM || self.plan.script.is_empty() {
+            return;
+        }
+        self.orders += 1;
+        let due: Vec<Scripted> = self.plan.script.iter().filter(|(at, _)| *at == self.orders).map(|(_, fault)| *fault).collect();
+        for fault in due {
+            self.note(|| format!("script {fault:?}"));
+            match fault {
+                Scripted::WeirDies => self.later(0, Due::Spite { weir: 0 }),
+                Scripted::WeirDiesLater => self.later(180, Due::Spite { weir: 0 }),
+                Scripted::OldStarts => self.start_old(),
+                Scripted::OtherDies => self.apply(Fault::Kill, 1, 3_000),
+                Scripted::OldAlone => self.leave_old(0),
+                Scripted::OldAloneForLast => self.leave_old(self.plan.weirs - 1),
+            }
+        }
+    }
+
+    fn start_old(&mut self) {
+        if self.servers[0].power == Power::Stopped {
+            self.servers[0].power = Power::Starting;
+            self.repair_in(5, Repair::Ready(0, Restarted::Yes));
+        }
+    }
+
+    fn leave_old(&mut self, weir: usize) {
+        self.start_old();
+        let end = self.end_of(weir);
+        for other in 1..self.servers.len() {
+            self.cut(other, end, 6_000);
+            self.cut(end, other, 6_000);
+        }
+    }
+
+    /// The first fault of a script.
+    pub(crate) fn kill_first(&mut self) {
+        self.apply(Fault::Kill, 0, 8_000);
+    }
+
+    /// All faults end.
+    pub(crate) fn heal(&mut self) {
+        self.note(|| "healed".into());
+        self.cuts.iter_mut().flatten().for_each(|until| *until = 0);
+        for node in 0..self.plan.nodes {
+            self.repair(Repair::Start(node));
+            self.repair(Repair::Continue(node));
+            // One that is still starting is refused.
+            [500, 4_000, 12_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
+        }
+        (0..self.plan.weirs).for_each(|weir| self.start_weir(weir));
+    }
+}

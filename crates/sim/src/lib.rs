@@ -1,0 +1,59 @@
+//! A seeded simulation of PostgreSQL servers, the network, clients, an operator and several Weirs, around the real decisions of
+//! `weir_policy::failover`. A seed is a run: the same events in the same order.
+//!
+//! [`run`] plays one seed and gives what was broken. Nothing in here waits, opens a socket or asks a clock.
+
+mod dice;
+mod fault;
+mod oracle;
+mod plan;
+mod server;
+mod trace;
+mod traffic;
+mod weir;
+mod world;
+
+pub use dice::Dice;
+pub use fault::Scripted;
+pub use oracle::Broken;
+pub use plan::Plan;
+use weir_policy::failover::Rule;
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub seed: u64,
+    pub broken: Vec<Broken>,
+    /// Writes that were acknowledged to clients.
+    pub acknowledged: usize,
+    /// Acknowledged writes that the last primary lacks, all of them announced.
+    pub announced_lost: usize,
+    /// Changes of the primary that some Weir reported.
+    pub failovers: usize,
+    pub events: u64,
+    /// What happened, if it was asked for.
+    pub trace: Vec<String>,
+}
+
+/// Options of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A safety rule that is left out.
+    pub without: Option<Rule>,
+    pub traces: bool,
+}
+
+/// Plays a script.
+pub fn run_script(plan: Plan, options: Options) -> Outcome {
+    let mut world = world::World::new(1, plan, options);
+    world.play();
+    world.outcome(1)
+}
+
+/// Plays one seed.
+pub fn run(seed: u64, options: Options) -> Outcome {
+    let plan = Plan::of(seed, options.without);
+    let mut world = world::World::new(seed, plan, options);
+    world.play();
+    world.outcome(seed)
+}

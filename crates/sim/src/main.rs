@@ -1,0 +1,59 @@
+//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--seeds N [--from M]` plays many and prints what they broke;
+//! `--without RULE` leaves a safety rule out.
+
+use std::process::ExitCode;
+
+use weir_policy::failover::Rule;
+use weir_sim::{Options, run};
+
+const USAGE: &str = "usage: weir-sim (--seed N | --seeds N [--from M]) [--without RULE]";
+
+struct Arguments {
+    from: u64,
+    seeds: u64,
+    options: Options,
+}
+
+fn arguments() -> Option<Arguments> {
+    let mut read = Arguments { from: 0, seeds: 1_000, options: Options::default() };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let value = words.next()?;
+        match word.as_str() {
+            "--seed" => {
+                (read.from, read.seeds) = (value.parse().ok()?, 1);
+                read.options.traces = true;
+            }
+            "--seeds" => read.seeds = value.parse().ok()?,
+            "--from" => read.from = value.parse().ok()?,
+            "--without" => read.options.without = Some(*Rule::ALL.iter().find(|rule| format!("{rule:?}") == value)?),
+            _ => return None,
+        }
+    }
+    Some(read)
+}
+
+fn main() -> ExitCode {
+    let Some(Arguments { from, seeds, options }) = arguments() else {
+        eprintln!("{USAGE}\nrules: {:?}", Rule::ALL);
+        return ExitCode::FAILURE;
+    };
+    let (mut broken, mut failovers, mut events, mut acknowledged, mut lost) = (0, 0, 0, 0, 0);
+    for seed in from..from + seeds {
+        let outcome = run(seed, options);
+        outcome.trace.iter().for_each(|line| println!("{line}"));
+        if !outcome.broken.is_empty() {
+            broken += 1;
+            println!("seed {seed}: {:?}", outcome.broken);
+        }
+        failovers += outcome.failovers;
+        events += outcome.events;
+        acknowledged += outcome.acknowledged;
+        lost += outcome.announced_lost;
+    }
+    println!(
+        "{seeds} seeds, {broken} broken; {failovers} changes of the primary, {acknowledged} writes acknowledged, \
+         {lost} of them lost as announced, {events} events"
+    );
+    if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

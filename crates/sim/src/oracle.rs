@@ -1,0 +1,166 @@
+//! What must be true of a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_policy::failover::{Loss, Ms, NodeId, Record, Why};
+
+use crate::Outcome;
+use crate::plan;
+use crate::server::{Power, Role, Server, WriteId};
+use crate::world::World;
+
+/// One write of a client.
+#[derive(Clone, Debug, Default)]
+pub struct Write {
+    pub path: Path,
+    pub weir: usize,
+    pub life: u32,
+    pub node: NodeId,
+    pub started_at: Option<u64>,
+    pub reign: u64,
+    pub incarnation: u64,
+    pub appended_at: Ms,
+    /// When its client was told.
+    pub acknowledged_at: Option<Ms>,
+    pub is_over: bool,
+}
+
+/// The way of a write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Path {
+    #[default]
+    Weir,
+    /// Past all Weirs.
+    Direct,
+}
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Broken {
+    /// A primary took a write through a Weir after another one had.
+    TwoPrimaries { first: NodeId, second: NodeId, at: Ms },
+    /// An acknowledged write is gone that no report speaks of.
+    Lost { write: WriteId, node: NodeId, acknowledged_at: Ms, is_protected: bool },
+    /// A Weir gave up a primary that a standby heard all the time, and could have told of.
+    Needless { node: NodeId, at: Ms },
+    /// A node was made the primary that may never be.
+    BarredPromoted { node: NodeId },
+    /// After the faults ended there is no primary that all agree on and that takes writes.
+    NotWell { targets: Vec<Option<NodeId>> },
+}
+
+/// A standby that heard so lately hears, and one reached for so long was asked.
+const HEARD_MS: Ms = 300;
+const REACHED_MS: Ms = 4_000;
+
+impl World {
+    /// Notes that a Weir gives up a node.
+    pub fn given_up(&mut self, weir: usize, node: NodeId) {
+        let end = self.end_of(weir);
+        let was_reached = |id: usize| self.cuts[id][end].max(self.cuts[end][id]) + REACHED_MS <= self.now;
+        let hears = |server: &Server| {
+            let is_near = server.role == Role::Standby { upstream: Some(node) } && server.power == Power::Up;
+            let hears_long = server.heard_from <= self.now.saturating_sub(REACHED_MS);
+            is_near
+                && hears_long
+                && server.heard_at.is_some_and(|at| at + HEARD_MS >= self.now)
+                && was_reached(usize::from(server.id))
+        };
+        let is_up = self.servers[usize::from(node)].power == Power::Up;
+        if self.plan.late == 0 && is_up && self.now < plan::HEALED_AT && self.servers.iter().any(hears) {
+            self.needless.push(Broken::Needless { node, at: self.now });
+        }
+    }
+
+    /// True if every Weir writes to the same primary, and has just done so.
+    pub fn is_well(&self) -> bool {
+        let Some(primary) = self.agreed() else { return false };
+        let is_used = self.weirs.iter().all(|weir| self.now < weir.last_ack_at + 1_500 && weir.last_ack_at > plan::HEALED_AT);
+        is_used && self.servers[usize::from(primary)].takes_writes()
+    }
+
+    pub fn outcome(&mut self, seed: u64) -> Outcome {
+        let mut broken = Vec::new();
+        broken.extend(self.find_two_primaries());
+        broken.append(&mut self.needless);
+        let records: Vec<Record> = self.weirs.iter().flat_map(|weir| weir.records.iter().cloned()).collect();
+        for record in records.iter().filter(|record| !matches!(record.why, Why::Found | Why::Adopted)) {
+            if self.plan.rules.node(record.new).is_some_and(|node| node.priority == 0) {
+                broken.push(Broken::BarredPromoted { node: record.new });
+            }
+        }
+        let mut announced_lost = 0;
+        if self.is_well() {
+            let (lost, announced) = self.find_lost(&records);
+            broken.extend(lost);
+            announced_lost = announced;
+        } else {
+            let targets = self.weirs.iter().map(|weir| weir.target.map(|(node, _)| node)).collect();
+            broken.push(Broken::NotWell { targets });
+        }
+        Outcome {
+            seed,
+            broken,
+            acknowledged: self.writes.iter().filter(|write| write.acknowledged_at.is_some()).count(),
+            announced_lost,
+            failovers: records.iter().filter(|record| record.why != Why::Found).count(),
+            events: self.events,
+            trace: std::mem::take(&mut self.trace),
+        }
+    }
+
+    /// Acknowledged writes, in the order in which servers took them, belong to one time of a primary after the other.
+    fn find_two_primaries(&self) -> Option<Broken> {
+        let is_counted = |write: &&Write| write.acknowledged_at.is_some() && write.path == Path::Weir;
+        let mut acknowledged: Vec<&Write> = self.writes.iter().filter(is_counted).collect();
+        acknowledged.sort_by_key(|write| write.appended_at);
+        let mut over = BTreeSet::new();
+        let mut last: Option<&Write> = None;
+        for write in acknowledged {
+            if let Some(before) = last.filter(|before| before.reign != write.reign) {
+                over.insert(before.reign);
+                if over.contains(&write.reign) {
+                    return Some(Broken::TwoPrimaries { first: write.node, second: before.node, at: write.appended_at });
+                }
+            }
+            last = Some(write);
+        }
+        None
+    }
+
+    /// Acknowledged writes that the last primary lacks: those nobody spoke of, and how many were announced.
+    fn find_lost(&self, records: &[Record]) -> (Vec<Broken>, usize) {
+        let Some(primary) = self.agreed() else { return (Vec::new(), 0) };
+        let there: BTreeSet<WriteId> = self.servers[usize::from(primary)].log.iter().copied().collect();
+        let is_protected = !self.plan.sync_names.is_empty();
+        let (mut lost, mut announced) = (Vec::new(), 0);
+        for (id, write) in (0..).zip(&self.writes) {
+            let Some(acknowledged_at) = write.acknowledged_at.filter(|_| !there.contains(&id)) else { continue };
+            if !is_protected && is_announced(records, write, acknowledged_at) {
+                announced += 1;
+            } else {
+                lost.push(Broken::Lost { write: id, node: write.node, acknowledged_at, is_protected });
+            }
+        }
+        lost.truncate(3);
+        (lost, announced)
+    }
+}
+
+/// True if the reports of the failover that lost this write say so. Those who decided it know best.
+fn is_announced(records: &[Record], write: &Write, acknowledged_at: Ms) -> bool {
+    let covers = |record: &&Record| match record.loss {
+        Loss::Nothing => false,
+        Loss::After { at, .. } => acknowledged_at > at,
+        Loss::Unknown => true,
+    };
+    let mut by_ballot: BTreeMap<_, Vec<&Record>> = BTreeMap::new();
+    for record in records.iter().filter(|record| record.old.is_some() && record.at >= write.appended_at) {
+        by_ballot.entry(record.ballot).or_default().push(record);
+    }
+    by_ballot.values().any(|records| {
+        let decided: Vec<&Record> = records.iter().copied().filter(|record| record.why != Why::Adopted).collect();
+        let told = if decided.is_empty() { records.clone() } else { decided };
+        told.iter().all(covers)
+    })
+}

@@ -1,0 +1,118 @@
+//! The shape of one run: how many of everything, which rule of synchronous standbys, which faults are likely. Drawn from the seed, so that
+//! seeds differ in kind and not only in luck.
+
+use weir_policy::failover::{
+    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd, Rule, Rules,
+};
+
+use crate::dice::Dice;
+use crate::fault::{Fault, Scripted};
+
+/// Faults begin after the first and end with the second; then the world is healed, and must be well at the third.
+pub const FAULTS_FROM: Ms = 4_000;
+pub const HEALED_AT: Ms = 24_000;
+pub const WELL_AT: Ms = 60_000;
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub nodes: NodeId,
+    pub weirs: usize,
+    pub sync_names: String,
+    pub rules: Rules,
+    /// Shares of the kinds of faults.
+    pub shares: Vec<(Fault, u64)>,
+    pub faults: u64,
+    /// Orders of Weirs in a hundred that trouble comes with.
+    pub spite: u64,
+    /// Faults at the n-th order that Weirs obey, counted from the first fault on. With a script there are no dice for faults.
+    pub script: Vec<(u64, Scripted)>,
+    /// Longest ordinary delay of a message.
+    pub delay_ms: Ms,
+    /// Messages in a thousand that come late by seconds.
+    pub late: u64,
+}
+
+impl Plan {
+    pub fn of(seed: u64, without: Option<Rule>) -> Plan {
+        let mut dice = Dice::new(seed);
+        let nodes: NodeId = *dice.pick(&[2, 3, 3, 3, 4, 5]);
+        let weirs = *dice.pick(&[1, 1, 2, 2, 3]);
+        let all = (0..nodes).map(name).collect::<Vec<_>>().join(", ");
+        let sync_names = match dice.below(6) {
+            0..=2 => String::new(),
+            3 => format!("ANY 1 ({all})"),
+            4 => format!("FIRST 1 ({all})"),
+            _ if nodes > 3 => format!("ANY 2 ({all})"),
+            _ => format!("ANY 1 ({all})"),
+        };
+        let company = if weirs == 1 && dice.percent(60) { Company::Alone } else { Company::Possible };
+        let barred = if nodes > 2 && dice.percent(10) { Some(dice.below(u64::from(nodes)) as NodeId) } else { None };
+        let shares =
+            Fault::ALL.iter().map(|fault| (*fault, if dice.percent(60) { dice.within(1, fault.weight()) } else { 0 })).collect();
+        Plan {
+            nodes,
+            weirs,
+            sync_names,
+            rules: rules(nodes, company, barred, without),
+            shares,
+            faults: dice.within(1, 8),
+            spite: *dice.pick(&[0, 3, 10, 25]),
+            script: Vec::new(),
+            delay_ms: *dice.pick(&[2, 5, 20, 60]),
+            late: *dice.pick(&[0, 0, 2, 10]),
+        }
+    }
+}
+
+impl Plan {
+    /// Three nodes of which the primary is killed; what follows is in the script.
+    pub fn scripted(
+        weirs: usize,
+        sync_names: &str,
+        company: Company,
+        script: Vec<(u64, Scripted)>,
+        without: Option<Rule>,
+    ) -> Plan {
+        Plan {
+            nodes: 3,
+            weirs,
+            sync_names: sync_names.into(),
+            rules: rules(3, company, None, without),
+            shares: Vec::new(),
+            faults: 0,
+            spite: 0,
+            script,
+            delay_ms: 3,
+            late: 0,
+        }
+    }
+}
+
+pub fn name(id: NodeId) -> String {
+    format!("n{id}")
+}
+
+fn rules(nodes: NodeId, company: Company, barred: Option<NodeId>, without: Option<Rule>) -> Rules {
+    let node = |id: NodeId| NodeRules {
+        id,
+        address: Address { hostname: name(id), port: 5432, data_directory: "/data".into() },
+        application_name: name(id),
+        flag: Flag::None,
+        priority: if barred == Some(id) { 0 } else { 100 },
+        health: HealthRules { period_ms: 1_000, timeout_ms: 1_000, retries: 1, retry_delay_ms: 500 },
+    };
+    Rules {
+        mode: Mode::Builtin,
+        nodes: (0..nodes).map(node).collect(),
+        company,
+        lag_bytes_max: None,
+        role_period_ms: 1_000,
+        search_ms: None,
+        on_error: OnLinkEnd::Counts,
+        on_shutdown: OnLinkEnd::Looks,
+        false_primary: FalsePrimary::Ignored,
+        failback: Failback::Auto { interval_ms: 1_000 },
+        commands: Commands::default(),
+        without,
+    }
+}

@@ -1,0 +1,214 @@
+//! A simulated PostgreSQL server: a log, a timeline, a role, the rule of synchronous standbys, and what Weirs keep on it.
+
+use std::collections::BTreeMap;
+
+use weir_policy::failover::{
+    Ballot, Facts, Follower, History, Lsn, Mark, Ms, NodeId, Pledge, Recovery, Relation, Repointed, Stream, SyncRule, Vote,
+    parse_sync_names,
+};
+
+/// One record of the log: which write it is.
+pub type WriteId = u64;
+
+/// If it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Power {
+    Up,
+    /// The process is gone; the host says so.
+    Stopped,
+    /// The host is gone, or nothing gets through.
+    Dark,
+    /// Stopped by a signal: it will go on where it was.
+    Hung,
+    /// It starts, or recovers from a crash of a backend.
+    Starting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Primary,
+    Standby { upstream: Option<NodeId> },
+}
+
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub id: NodeId,
+    pub power: Power,
+    pub role: Role,
+    pub log: Vec<WriteId>,
+    pub history: History,
+    pub mark: Mark,
+    pub is_read_only: bool,
+    pub started_at: u64,
+    /// Moves at every end of its connections.
+    pub incarnation: u64,
+    /// Number of this time as a primary, unlike that of every other.
+    pub reign: u64,
+    pub heard_at: Option<Ms>,
+    /// Since when it hears without a break.
+    pub heard_from: Ms,
+    /// What followers said they flushed.
+    pub flushed: BTreeMap<NodeId, Lsn>,
+    /// Commits that wait for standbys: where they end, and whose they are.
+    pub waiting: Vec<(Lsn, WriteId)>,
+    pub sync: Option<SyncRule>,
+    pub sync_names: String,
+}
+
+pub const SYSTEM: u64 = 42;
+
+impl Server {
+    pub fn new(id: NodeId, role: Role, sync_names: &str) -> Server {
+        Server {
+            id,
+            power: Power::Up,
+            role,
+            log: Vec::new(),
+            history: History { system: SYSTEM, timeline: 1, switches: Vec::new() },
+            mark: Mark::default(),
+            is_read_only: false,
+            started_at: 1,
+            incarnation: 1,
+            reign: 1,
+            heard_at: None,
+            heard_from: 0,
+            flushed: BTreeMap::new(),
+            waiting: Vec::new(),
+            sync: parse_sync_names(sync_names).unwrap_or_default(),
+            sync_names: sync_names.into(),
+        }
+    }
+
+    pub fn position(&self) -> Lsn {
+        self.log.len() as Lsn
+    }
+
+    pub fn is_primary(&self) -> bool {
+        self.role == Role::Primary
+    }
+
+    pub fn takes_writes(&self) -> bool {
+        self.power == Power::Up && self.is_primary() && !self.is_read_only
+    }
+
+    pub fn facts(&self, now: Ms) -> Facts {
+        let recovery = match self.role {
+            Role::Primary => Recovery::Primary,
+            Role::Standby { upstream } => Recovery::Standby {
+                upstream,
+                stream: match self.heard_at {
+                    Some(at) if upstream.is_some() => Stream::On { silent_ms: now - at },
+                    _ => Stream::Off,
+                },
+            },
+        };
+        let follower = |(node, flushed): (&NodeId, &Lsn)| Follower { node: Some(*node), is_streaming: true, flushed: *flushed };
+        Facts {
+            history: self.history.clone(),
+            recovery,
+            position: self.position(),
+            started_at: self.started_at,
+            mark: self.mark,
+            is_read_only: self.is_read_only,
+            sync_names: self.is_primary().then(|| self.sync_names.clone()),
+            followers: self.flushed.iter().map(follower).collect(),
+        }
+    }
+
+    /// Takes a write. Gives where it ends.
+    pub fn append(&mut self, write: WriteId) -> Lsn {
+        self.log.push(write);
+        self.waiting.push((self.position(), write));
+        self.position()
+    }
+
+    /// Commits that may be acknowledged now.
+    pub fn acknowledged(&mut self, names: &[(NodeId, &str)]) -> Vec<WriteId> {
+        let reach = match &self.sync {
+            None => Lsn::MAX,
+            Some(rule) => {
+                let who = rule.acknowledgers(names, self.id);
+                let mut flushed: Vec<Lsn> =
+                    self.flushed.iter().filter(|(id, _)| who.nodes.contains(id)).map(|(_, lsn)| *lsn).collect();
+                flushed.sort_unstable_by(|a, b| b.cmp(a));
+                flushed.get(rule.acks - 1).copied().unwrap_or(0)
+            }
+        };
+        let (done, rest) = std::mem::take(&mut self.waiting).into_iter().partition(|(end, _)| *end <= reach);
+        self.waiting = rest;
+        let done: Vec<(Lsn, WriteId)> = done;
+        done.into_iter().map(|(_, write)| write).collect()
+    }
+
+    /// True if it can stream from `upstream`: its log is the begin of that one's.
+    pub fn can_follow(&self, upstream: &Server) -> bool {
+        let relation = self.history.relation(self.position(), &upstream.history);
+        let is_prefix = self.log.len() <= upstream.log.len() && self.log.last() == upstream.log[..self.log.len()].last();
+        matches!(relation, Relation::Holds(_)) && is_prefix
+    }
+
+    /// Takes what `upstream` sent: its log up to `end`. What it wrote on its last timeline may end before that timeline began.
+    pub fn receive(&mut self, log: &[WriteId], history: &History) {
+        self.log.extend_from_slice(log);
+        let reached = history.switches.iter().take_while(|(_, end)| *end <= self.position()).count();
+        if reached == history.switches.len() {
+            self.history = history.clone();
+        } else {
+            let timeline = history.switches[reached].0;
+            self.history = History { system: SYSTEM, timeline, switches: history.switches[..reached].to_vec() };
+        }
+    }
+
+    pub fn pledge(&mut self, ballot: Ballot, cuts: bool, now: Ms) -> Pledge {
+        let Some(mark) = self.mark.pledge(ballot) else { return Pledge::Refused { mark: self.mark } };
+        self.mark = mark;
+        if cuts && !self.is_primary() {
+            self.role = Role::Standby { upstream: None };
+            self.heard_at = None;
+        }
+        Pledge::Given { facts: self.facts(now) }
+    }
+
+    pub fn repoint(&mut self, vote: Vote) -> Repointed {
+        let Some(mark) = self.mark.cast(vote) else { return Repointed::Refused { mark: self.mark } };
+        self.mark = mark;
+        if let Role::Standby { upstream } = self.role
+            && vote.epoch.node != self.id
+            && upstream != Some(vote.epoch.node)
+        {
+            self.role = Role::Standby { upstream: Some(vote.epoch.node) };
+            self.heard_at = None;
+        }
+        Repointed::Yes
+    }
+
+    /// Becomes a primary.
+    pub fn promote(&mut self, reign: u64) {
+        if self.is_primary() {
+            return;
+        }
+        let end = self.position();
+        self.history.switches.push((self.history.timeline, end));
+        self.history.timeline += 1;
+        self.role = Role::Primary;
+        self.reign = reign;
+        self.heard_at = None;
+        self.flushed.clear();
+    }
+
+    /// Ends all its connections.
+    pub fn drop_connections(&mut self) {
+        self.waiting.clear();
+        self.flushed.clear();
+        self.heard_at = None;
+        self.incarnation += 1;
+    }
+
+    /// Made anew by the operator as a copy of `source`.
+    pub fn copy(&mut self, source: &Server) {
+        self.log.clone_from(&source.log);
+        self.history.clone_from(&source.history);
+        self.role = Role::Standby { upstream: Some(source.id) };
+        self.drop_connections();
+    }
+}

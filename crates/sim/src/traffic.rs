@@ -1,0 +1,191 @@
+//! Clients that write through Weirs, and standbys that stream.
+
+use weir_policy::failover::{History, LinkEnd, Lsn, Ms, NodeId};
+
+use crate::oracle::{Path, Write};
+use crate::plan;
+use crate::server::{Power, Role, WriteId};
+use crate::world::{Due, World};
+
+/// A message between servers.
+#[derive(Debug)]
+pub enum Packet {
+    /// Part of a log, from a position on.
+    Log { from: NodeId, to: NodeId, incarnation: u64, begin: Lsn, log: Vec<WriteId>, history: History },
+    /// A standby says how far it flushed.
+    Flushed { from: NodeId, to: NodeId, incarnation: u64, end: Lsn },
+}
+
+/// Time a client waits for an answer.
+const CLIENT_MS: Ms = 8_000;
+
+impl World {
+    /// A client writes if its Weir lets it.
+    pub(crate) fn client(&mut self, weir: usize) {
+        let pause = self.dice.within(20, 150);
+        self.later(pause, Due::Client { weir });
+        let Some((node, started_at)) = self.weirs[weir].target else { return };
+        let connection = self.weirs[weir].connections.get(&node).copied();
+        let write = self.writes.len() as WriteId;
+        self.writes.push(Write { weir, life: self.weirs[weir].life, node, started_at, ..Write::default() });
+        self.weirs[weir].writes.insert(write);
+        let delay = self.delay();
+        self.later(delay, Due::Write { write, connection });
+        self.later(CLIENT_MS, Due::Failed { write, how: LinkEnd::Broken });
+    }
+
+    /// A writer past all Weirs uses any server that takes writes. Synchronous standbys protect what it is told, too.
+    pub(crate) fn direct(&mut self) {
+        let pause = self.dice.within(20, 200);
+        self.later(pause, Due::Direct);
+        let open: Vec<NodeId> = self.servers.iter().filter(|server| server.takes_writes()).map(|server| server.id).collect();
+        if open.is_empty() {
+            return;
+        }
+        let node = *self.dice.pick(&open);
+        let write = self.writes.len() as WriteId;
+        let server = &mut self.servers[usize::from(node)];
+        server.append(write);
+        let (reign, incarnation) = (server.reign, server.incarnation);
+        let appended_at = self.now;
+        self.writes.push(Write { path: Path::Direct, node, reign, incarnation, appended_at, ..Write::default() });
+        self.acknowledge(node);
+    }
+
+    pub(crate) fn write(&mut self, write: WriteId, connection: Option<u64>) {
+        let Write { weir, node, started_at, .. } = self.writes[write as usize].clone();
+        let at = usize::from(node);
+        if !self.passes(self.end_of(weir), at) {
+            return;
+        }
+        let server = &mut self.servers[at];
+        let is_connected = connection.is_some_and(|connection| connection == server.incarnation);
+        // A connection that is opened is checked to be to the right start of the server.
+        let is_opened = connection.is_none() && started_at.is_none_or(|started_at| started_at == server.started_at);
+        let is_there = match server.power {
+            Power::Dark => return,
+            // It lies in the socket until the server goes on.
+            Power::Hung => return self.queues[at].push(Due::Write { write, connection }),
+            Power::Stopped | Power::Starting => false,
+            Power::Up => is_connected || is_opened,
+        };
+        if !is_there {
+            let delay = self.delay();
+            return self.later(delay, Due::Failed { write, how: LinkEnd::Broken });
+        }
+        if !server.takes_writes() {
+            // An error, and the connection stays.
+            self.writes[write as usize].is_over = true;
+            return;
+        }
+        let (reign, incarnation) = (server.reign, server.incarnation);
+        server.append(write);
+        let entry = &mut self.writes[write as usize];
+        (entry.appended_at, entry.reign, entry.incarnation) = (self.now, reign, incarnation);
+        self.acknowledge(node);
+    }
+
+    /// Answers those commits that enough standbys have.
+    fn acknowledge(&mut self, node: NodeId) {
+        let names: Vec<(NodeId, String)> = (0..self.plan.nodes).map(|id| (id, plan::name(id))).collect();
+        let names: Vec<(NodeId, &str)> = names.iter().map(|(id, name)| (*id, name.as_str())).collect();
+        let server = &mut self.servers[usize::from(node)];
+        let incarnation = server.incarnation;
+        for write in server.acknowledged(&names) {
+            let delay = self.delay();
+            self.later(delay, Due::Acknowledged { write, incarnation });
+        }
+    }
+
+    pub(crate) fn acknowledged(&mut self, write: WriteId, incarnation: u64) {
+        let now = self.now;
+        let entry = &mut self.writes[write as usize];
+        if entry.path == Path::Direct {
+            entry.acknowledged_at = Some(now);
+            return;
+        }
+        let (weir, node) = (entry.weir, entry.node);
+        let is_open = self.weirs[weir].life == entry.life && self.weirs[weir].writes.remove(&write);
+        if !is_open || entry.is_over || now < self.cuts[usize::from(node)][self.servers.len() + weir] {
+            return;
+        }
+        (entry.acknowledged_at, entry.is_over) = (Some(now), true);
+        self.weirs[weir].last_ack_at = now;
+        self.weirs[weir].connections.insert(node, incarnation);
+    }
+
+    pub(crate) fn write_failed(&mut self, write: WriteId, how: LinkEnd) {
+        let entry = &mut self.writes[write as usize];
+        let (weir, life, node) = (entry.weir, entry.life, entry.node);
+        if entry.is_over || self.weirs[weir].life != life || !self.weirs[weir].writes.remove(&write) {
+            return;
+        }
+        entry.is_over = true;
+        self.later(0, Due::Broken { weir, life, node, how });
+    }
+
+    /// A standby asks its upstream for more.
+    pub(crate) fn pull(&mut self, node: NodeId) {
+        let pause = self.dice.within(5, 40);
+        self.later(pause, Due::Pull { node });
+        let standby = &self.servers[usize::from(node)];
+        let Role::Standby { upstream: Some(from) } = standby.role else { return };
+        if from == node || standby.power != Power::Up {
+            return;
+        }
+        let source = &self.servers[usize::from(from)];
+        let is_linked = self.passes(usize::from(from), usize::from(node)) && self.passes(usize::from(node), usize::from(from));
+        if source.power != Power::Up || !is_linked || !standby.can_follow(source) {
+            return;
+        }
+        let begin = standby.position();
+        let log = source.log[begin as usize..].to_vec();
+        let is_quiet = log.is_empty() && standby.history == source.history && standby.heard_at.is_some();
+        // Nothing new: it speaks now and then.
+        if is_quiet && !self.dice.percent(5) {
+            return;
+        }
+        let (incarnation, history) = (standby.incarnation, source.history.clone());
+        let delay = self.delay();
+        self.later(delay, Due::Packet(Packet::Log { from, to: node, incarnation, begin, log, history }));
+    }
+
+    pub(crate) fn packet(&mut self, packet: Packet) {
+        match packet {
+            Packet::Log { from, to, incarnation, begin, log, history } => {
+                let now = self.now;
+                let is_linked = self.passes(usize::from(from), usize::from(to));
+                let (source_incarnation, source) = {
+                    let source = &self.servers[usize::from(from)];
+                    (source.incarnation, source.power == Power::Up)
+                };
+                let standby = &mut self.servers[usize::from(to)];
+                let is_same = standby.incarnation == incarnation && standby.position() == begin && standby.power == Power::Up;
+                if !is_linked || !is_same || standby.role != (Role::Standby { upstream: Some(from) }) {
+                    return;
+                }
+                standby.receive(&log, &history);
+                if standby.heard_at.is_none_or(|at| at + 500 < now) {
+                    standby.heard_from = now;
+                }
+                standby.heard_at = Some(now);
+                let end = standby.position();
+                if source {
+                    let delay = self.delay();
+                    let flushed = Packet::Flushed { from: to, to: from, incarnation: source_incarnation, end };
+                    self.later(delay, Due::Packet(flushed));
+                }
+            }
+            Packet::Flushed { from, to, incarnation, end } => {
+                let is_linked = self.passes(usize::from(from), usize::from(to));
+                let server = &mut self.servers[usize::from(to)];
+                if !is_linked || server.incarnation != incarnation || server.power != Power::Up {
+                    return;
+                }
+                let flushed = server.flushed.entry(from).or_insert(0);
+                *flushed = end.max(*flushed);
+                self.acknowledge(to);
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! One Weir: the real decisions, a driver that obeys them with the world's delays, and its file.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weir_policy::failover::{
+    Action, Done, Durable, Event, Failure, Found, Lost, Ms, NodeId, Pledge, Record, Repointed, Report, Request, State,
+    Transactions, step,
+};
+
+use crate::server::WriteId;
+use crate::trace;
+use crate::world::{Due, World};
+
+pub struct Weir {
+    pub number: u32,
+    /// `None`: it does not run.
+    pub state: Option<State>,
+    /// Moves with every start, so that answers to an earlier life are dropped.
+    pub life: u32,
+    pub disk: String,
+    /// What is being written to disk.
+    pub writing: Option<String>,
+    /// Where writes go, and to which start of the server.
+    pub target: Option<(NodeId, Option<u64>)>,
+    /// Connections to servers, by their incarnation.
+    pub connections: BTreeMap<NodeId, u64>,
+    /// Orders that are not answered yet: what was ordered, and when.
+    pub open: BTreeMap<u64, (Action, Ms)>,
+    /// Writes sent and not answered.
+    pub writes: BTreeSet<WriteId>,
+    pub timer_at: Ms,
+    pub records: Vec<Record>,
+    pub last_ack_at: Ms,
+}
+
+impl Weir {
+    pub fn new(number: u32) -> Weir {
+        Weir {
+            number,
+            state: None,
+            life: 0,
+            disk: String::new(),
+            writing: None,
+            target: None,
+            connections: BTreeMap::new(),
+            open: BTreeMap::new(),
+            writes: BTreeSet::new(),
+            timer_at: Ms::MAX,
+            records: Vec::new(),
+            last_ack_at: 0,
+        }
+    }
+}
+
+/// The event of an order that was not answered in time, or by nobody.
+pub fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> {
+    Some(match action {
+        Action::Probe { node, .. } => Event::Probed { node: *node, begun_at, found: Found::Failed(failure) },
+        Action::CutOff { node, ballot, .. } | Action::Pledge { node, ballot, .. } => {
+            Event::Pledged { node: *node, ballot: *ballot, outcome: Pledge::Failed(failure) }
+        }
+        Action::Promote { node, ballot, .. } => Event::Promoted { node: *node, ballot: *ballot, done: Done::No },
+        Action::WaitWritable { node, ballot, .. } => Event::Writable { node: *node, ballot: *ballot, outcome: Err(failure) },
+        Action::Repoint { node, vote, .. } => Event::Repointed { node: *node, vote: *vote, outcome: Repointed::Failed(failure) },
+        Action::Fence { node, .. } => Event::Fenced { node: *node, done: Done::No },
+        Action::Unfence { node, .. } => Event::Unfenced { node: *node, done: Done::No },
+        _ => return None,
+    })
+}
+
+/// The node an order goes to, and its limit.
+pub fn target(action: &Action) -> Option<(NodeId, Ms)> {
+    match action {
+        Action::Probe { node, limit_ms }
+        | Action::CutOff { node, limit_ms, .. }
+        | Action::Pledge { node, limit_ms, .. }
+        | Action::Promote { node, limit_ms, .. }
+        | Action::WaitWritable { node, limit_ms, .. }
+        | Action::Repoint { node, limit_ms, .. }
+        | Action::Fence { node, limit_ms, .. }
+        | Action::Unfence { node, limit_ms } => Some((*node, *limit_ms)),
+        _ => None,
+    }
+}
+
+impl World {
+    pub(crate) fn start_weir(&mut self, at: usize) {
+        if self.weirs[at].state.is_some() {
+            return;
+        }
+        let weir = &mut self.weirs[at];
+        let stored = Durable::parse(&weir.disk);
+        weir.life += 1;
+        weir.state = Some(State::new(&self.plan.rules, stored, weir.number, &BTreeSet::new()));
+        weir.timer_at = Ms::MAX;
+        self.note(|| format!("weir {at} starts"));
+        self.tell(at, &Event::Timer);
+    }
+
+    pub(crate) fn kill_weir(&mut self, at: usize) {
+        let reaches_disk = self.dice.percent(50) && self.plan.script.is_empty();
+        let weir = &mut self.weirs[at];
+        if let Some(text) = weir.writing.take().filter(|_| reaches_disk) {
+            weir.disk = text;
+        }
+        (weir.state, weir.target) = (None, None);
+        weir.open.clear();
+        weir.connections.clear();
+        weir.writes.clear();
+        self.note(|| format!("weir {at} dies"));
+    }
+
+    pub(crate) fn ask(&mut self, at: usize, request: Request) {
+        self.tell(at, &Event::Operator { ticket: 0, request });
+    }
+
+    /// One event for a Weir that runs.
+    pub(crate) fn tell(&mut self, at: usize, event: &Event) {
+        let now = self.now;
+        let Some(state) = &mut self.weirs[at].state else { return };
+        let actions = step(state, &self.plan.rules, event, now);
+        let due = state.next_due().max(now + 1);
+        self.note_weir(at, trace::event(event));
+        for action in actions {
+            self.note_weir(at, trace::action(&action));
+            self.obey(at, action);
+        }
+        let weir = &mut self.weirs[at];
+        if due < weir.timer_at || weir.timer_at <= now {
+            weir.timer_at = due;
+            let life = weir.life;
+            self.later(due.saturating_sub(now).max(1), Due::Timer { weir: at, life });
+        }
+    }
+
+    fn obey(&mut self, at: usize, action: Action) {
+        let life = self.weirs[at].life;
+        if !matches!(action, Action::Probe { .. } | Action::Report(_) | Action::Reply { .. } | Action::WriteStatus { .. }) {
+            self.follow_script();
+            self.spite(at);
+        }
+        match action {
+            Action::Hold { transactions, .. } => {
+                self.weirs[at].target = None;
+                if transactions == Transactions::End {
+                    self.weirs[at].writes.clear();
+                    self.weirs[at].connections.clear();
+                }
+            }
+            Action::Release { node, started_at } => self.weirs[at].target = Some((node, started_at)),
+            Action::Store { number, text } => {
+                self.weirs[at].writing = Some(text);
+                // A disk that is busy takes its time.
+                let is_slow = !self.plan.script.is_empty() && self.orders > 0;
+                let takes = if is_slow {
+                    200
+                } else if self.dice.percent(4) {
+                    self.dice.within(100, 1_500)
+                } else {
+                    self.dice.within(1, 15)
+                };
+                let done = if self.dice.percent(2) { Done::No } else { Done::Yes };
+                self.later(takes, Due::Stored { weir: at, life, number, done });
+            }
+            Action::Report(Report::Degenerated { node, why: Lost::Failed(failure) })
+                if failure != Failure::Refused
+                    && self.weirs[at].state.as_ref().is_some_and(|state| state.primary() == Some(node)) =>
+            {
+                self.given_up(at, node);
+            }
+            Action::Report(Report::Done(record)) => self.weirs[at].records.push(*record),
+            Action::RunCommand { .. } | Action::Reply { .. } | Action::WriteStatus { .. } | Action::Report(_) => {}
+            order => self.send(at, order),
+        }
+    }
+
+    /// Sends an order to its server; sometimes twice, sometimes late.
+    fn send(&mut self, at: usize, order: Action) {
+        let Some((node, limit_ms)) = target(&order) else { return };
+        let id = self.next_id();
+        let life = self.weirs[at].life;
+        self.weirs[at].open.insert(id, (order.clone(), self.now));
+        self.later(limit_ms, Due::Limit { weir: at, life, id });
+        let copies = if self.dice.percent(2) { 2 } else { 1 };
+        for _ in 0..copies {
+            let delay = self.delay();
+            self.later(delay, Due::Order { weir: at, life, id, node, order: order.clone() });
+        }
+    }
+
+    /// The answer to an order, or its limit.
+    pub(crate) fn answer(&mut self, at: usize, life: u32, id: u64, event: &Event) {
+        let weir = &mut self.weirs[at];
+        if weir.life != life || weir.open.remove(&id).is_none() {
+            return;
+        }
+        self.tell(at, event);
+    }
+
+    pub(crate) fn limit(&mut self, at: usize, life: u32, id: u64) {
+        let weir = &self.weirs[at];
+        if weir.life != life {
+            return;
+        }
+        let Some((order, begun_at)) = weir.open.get(&id) else { return };
+        if let Some(event) = failed(order, *begun_at, Failure::TimedOut) {
+            self.answer(at, life, id, &event);
+        }
+    }
+
+    pub(crate) fn stored(&mut self, at: usize, life: u32, number: u64, done: Done) {
+        let weir = &mut self.weirs[at];
+        if weir.life != life || weir.state.is_none() {
+            return;
+        }
+        if let Some(text) = weir.writing.take().filter(|_| done == Done::Yes) {
+            weir.disk = text;
+        }
+        self.tell(at, &Event::Stored { number, done });
+    }
+}

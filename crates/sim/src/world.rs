@@ -1,0 +1,450 @@
+//! The world of a run: time, messages under way, servers, Weirs.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use weir_policy::failover::{Action, Done, Event, Failure, Found, LinkEnd, Ms, NodeId};
+
+use crate::Options;
+use crate::dice::Dice;
+use crate::fault::Repair;
+use crate::oracle::{Broken, Write};
+use crate::plan::{self, Plan};
+use crate::server::{Power, Role, Server, WriteId};
+use crate::traffic::Packet;
+use crate::weir::{self, Weir};
+
+/// Something that is due.
+#[derive(Debug)]
+pub enum Due {
+    Timer {
+        weir: usize,
+        life: u32,
+    },
+    Stored {
+        weir: usize,
+        life: u32,
+        number: u64,
+        done: Done,
+    },
+    /// An order of a Weir arrives at its server.
+    Order {
+        weir: usize,
+        life: u32,
+        id: u64,
+        node: NodeId,
+        order: Action,
+    },
+    /// Its answer arrives.
+    Answer {
+        weir: usize,
+        life: u32,
+        id: u64,
+        node: NodeId,
+        event: Box<Event>,
+    },
+    Limit {
+        weir: usize,
+        life: u32,
+        id: u64,
+    },
+    /// A Weir hears that a connection ended.
+    Broken {
+        weir: usize,
+        life: u32,
+        node: NodeId,
+        how: LinkEnd,
+    },
+    /// A promotion is finished by the server.
+    Promote {
+        node: NodeId,
+        incarnation: u64,
+    },
+    /// One past all Weirs wants to write.
+    Direct,
+    /// A client wants to write.
+    Client {
+        weir: usize,
+    },
+    /// A write arrives at its server, over a connection to one of its incarnations, or a new one.
+    Write {
+        write: WriteId,
+        connection: Option<u64>,
+    },
+    /// Its answer arrives at the Weir.
+    Acknowledged {
+        write: WriteId,
+        incarnation: u64,
+    },
+    Failed {
+        write: WriteId,
+        how: LinkEnd,
+    },
+    /// A standby asks for more.
+    Pull {
+        node: NodeId,
+    },
+    Packet(Packet),
+    Strike,
+    /// The first fault of a script.
+    Killed,
+    /// A Weir dies at a bad moment.
+    Spite {
+        weir: usize,
+    },
+    Repair(Repair),
+    Operator,
+    Heal,
+}
+
+pub struct World {
+    pub now: Ms,
+    pub dice: Dice,
+    pub plan: Plan,
+    pub servers: Vec<Server>,
+    pub weirs: Vec<Weir>,
+    pub writes: Vec<Write>,
+    pub needless: Vec<Broken>,
+    /// Until when nothing gets from one end to another: servers first, then Weirs.
+    pub cuts: Vec<Vec<Ms>>,
+    /// Orders that wait in hung servers.
+    pub queues: Vec<Vec<Due>>,
+    heap: BinaryHeap<Reverse<Entry>>,
+    numbers: u64,
+    pub events: u64,
+    pub orders: u64,
+    reigns: u64,
+    traces: bool,
+    pub trace: Vec<String>,
+}
+
+struct Entry {
+    at: Ms,
+    number: u64,
+    due: Due,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Entry) -> bool {
+        self.number == other.number
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Entry) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Entry) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// Time a WaitWritable asks again.
+const ASK_AGAIN_MS: Ms = 40;
+/// Time between two looks of the operator.
+const OPERATOR_MS: Ms = 1_500;
+
+impl World {
+    pub fn new(seed: u64, plan: Plan, options: Options) -> World {
+        let role = |id| if id == 0 { Role::Primary } else { Role::Standby { upstream: Some(0) } };
+        let servers: Vec<Server> = (0..plan.nodes).map(|id| Server::new(id, role(id), &plan.sync_names)).collect();
+        let ends = servers.len() + plan.weirs;
+        World {
+            now: 0,
+            dice: Dice::new(seed ^ 0xABCD),
+            weirs: (0..plan.weirs).map(|at| Weir::new(at as u32 + 11)).collect(),
+            writes: Vec::new(),
+            needless: Vec::new(),
+            cuts: vec![vec![0; ends]; ends],
+            queues: servers.iter().map(|_| Vec::new()).collect(),
+            servers,
+            plan,
+            heap: BinaryHeap::new(),
+            numbers: 0,
+            events: 0,
+            orders: 0,
+            reigns: 1,
+            traces: options.traces,
+            trace: Vec::new(),
+        }
+    }
+
+    pub fn play(&mut self) {
+        for at in 0..self.weirs.len() {
+            self.start_weir(at);
+            for _ in 0..2 {
+                let first = self.dice.within(1, 100);
+                self.later(first, Due::Client { weir: at });
+            }
+        }
+        for node in 0..self.plan.nodes {
+            self.later(u64::from(node) + 1, Due::Pull { node });
+        }
+        for _ in 0..self.plan.faults {
+            let at = self.dice.within(plan::FAULTS_FROM, plan::HEALED_AT - 1_000);
+            self.later(at, Due::Strike);
+        }
+        if !self.plan.sync_names.is_empty() {
+            self.later(50, Due::Direct);
+        }
+        if !self.plan.script.is_empty() {
+            self.later(plan::FAULTS_FROM, Due::Killed);
+        }
+        self.later(OPERATOR_MS, Due::Operator);
+        self.later(plan::HEALED_AT, Due::Heal);
+        while let Some(Reverse(entry)) = self.heap.pop() {
+            self.now = entry.at;
+            self.events += 1;
+            if self.now >= plan::WELL_AT
+                || (self.now > plan::HEALED_AT + 4_000 && self.events.is_multiple_of(64) && self.is_well())
+            {
+                break;
+            }
+            self.happen(entry.due);
+        }
+    }
+
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Timer { weir, life } => {
+                if self.weirs[weir].life == life && self.weirs[weir].timer_at <= self.now {
+                    self.weirs[weir].timer_at = Ms::MAX;
+                    self.tell(weir, &Event::Timer);
+                }
+            }
+            Due::Stored { weir, life, number, done } => self.stored(weir, life, number, done),
+            Due::Order { weir, life, id, node, order } => self.order(weir, life, id, node, order),
+            Due::Answer { weir, life, id, node, event } => {
+                if self.passes(usize::from(node), self.end_of(weir)) {
+                    self.answer(weir, life, id, &event);
+                }
+            }
+            Due::Limit { weir, life, id } => self.limit(weir, life, id),
+            Due::Broken { weir, life, node, how } => {
+                if self.weirs[weir].life == life {
+                    self.weirs[weir].connections.remove(&node);
+                    self.tell(weir, &Event::LinkDied { node, how });
+                }
+            }
+            Due::Promote { node, incarnation } => {
+                let server = &self.servers[usize::from(node)];
+                if server.power == Power::Up && server.incarnation == incarnation && !server.is_primary() {
+                    let reign = self.next_reign();
+                    self.servers[usize::from(node)].promote(reign);
+                    self.note(|| format!("node {node} is promoted, reign {reign}"));
+                }
+            }
+            Due::Client { weir } => self.client(weir),
+            Due::Direct => self.direct(),
+            Due::Write { write, connection } => self.write(write, connection),
+            Due::Acknowledged { write, incarnation } => self.acknowledged(write, incarnation),
+            Due::Failed { write, how } => self.write_failed(write, how),
+            Due::Pull { node } => self.pull(node),
+            Due::Packet(packet) => self.packet(packet),
+            Due::Strike => self.strike(),
+            Due::Killed => self.kill_first(),
+            Due::Spite { weir } => {
+                self.kill_weir(weir);
+                let lasts = self.dice.within(20, 2_000);
+                self.repair_in(lasts, Repair::Weir(weir));
+            }
+            Due::Repair(repair) => self.repair(repair),
+            Due::Operator => self.operate(),
+            Due::Heal => self.heal(),
+        }
+    }
+
+    /// An order of a Weir at its server.
+    fn order(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: Action) {
+        let at = usize::from(node);
+        if !self.passes(self.end_of(weir), at) {
+            return;
+        }
+        let begun_at = self.weirs[weir].open.get(&id).map_or(self.now, |(_, begun_at)| *begun_at);
+        let failure = match self.servers[at].power {
+            Power::Dark => return,
+            Power::Hung => {
+                // It is answered when it goes on, however late.
+                return self.queues[at].push(Due::Order { weir, life, id, node, order });
+            }
+            Power::Stopped => Some(Failure::Refused),
+            Power::Starting => Some(Failure::Starting),
+            Power::Up => None,
+        };
+        let event = match failure {
+            Some(failure) => weir::failed(&order, begun_at, failure),
+            None => self.execute(weir, life, id, node, &order, begun_at),
+        };
+        if let Some(event) = event {
+            let delay = self.delay();
+            self.later(delay, Due::Answer { weir, life, id, node, event: Box::new(event) });
+        }
+    }
+
+    fn execute(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: &Action, begun_at: Ms) -> Option<Event> {
+        let now = self.now;
+        let server = &mut self.servers[usize::from(node)];
+        Some(match order {
+            Action::Probe { .. } => Event::Probed { node, begun_at, found: Found::Answered(Box::new(server.facts(now))) },
+            Action::CutOff { ballot, .. } => Event::Pledged { node, ballot: *ballot, outcome: server.pledge(*ballot, true, now) },
+            Action::Pledge { ballot, .. } => {
+                Event::Pledged { node, ballot: *ballot, outcome: server.pledge(*ballot, false, now) }
+            }
+            Action::Promote { ballot, .. } => {
+                let done = if server.mark.promised == *ballot { Done::Yes } else { Done::No };
+                let incarnation = server.incarnation;
+                if done == Done::Yes {
+                    let takes = self.dice.within(10, 300);
+                    self.later(takes, Due::Promote { node, incarnation });
+                }
+                Event::Promoted { node, ballot: *ballot, done }
+            }
+            Action::WaitWritable { ballot, .. } if server.is_primary() => {
+                Event::Writable { node, ballot: *ballot, outcome: Ok(server.facts(now)) }
+            }
+            Action::WaitWritable { .. } => {
+                if self.weirs[weir].open.contains_key(&id) {
+                    self.later(ASK_AGAIN_MS, Due::Order { weir, life, id, node, order: order.clone() });
+                }
+                return None;
+            }
+            Action::Repoint { vote, .. } => Event::Repointed { node, vote: *vote, outcome: server.repoint(*vote) },
+            Action::Fence { ballot, .. } => {
+                let done = if server.mark.promised <= *ballot { Done::Yes } else { Done::No };
+                if done == Done::Yes {
+                    server.is_read_only = true;
+                    server.waiting.clear();
+                }
+                Event::Fenced { node, done }
+            }
+            Action::Unfence { .. } => {
+                server.is_read_only = false;
+                Event::Unfenced { node, done: Done::Yes }
+            }
+            _ => return None,
+        })
+    }
+
+    /// What a hung server finds when it goes on.
+    pub fn run_queue(&mut self, node: NodeId) {
+        for due in std::mem::take(&mut self.queues[usize::from(node)]) {
+            self.later(1, due);
+        }
+    }
+
+    /// Ends a server, and its connections with it. A host without power tells nobody.
+    pub fn power_off(&mut self, node: NodeId, power: Power) {
+        let server = &mut self.servers[usize::from(node)];
+        if !matches!(server.power, Power::Up | Power::Hung | Power::Starting) {
+            return;
+        }
+        server.power = power;
+        server.drop_connections();
+        self.queues[usize::from(node)].clear();
+        for weir in 0..self.weirs.len() {
+            let life = self.weirs[weir].life;
+            let is_told = power != Power::Dark && self.passes(usize::from(node), self.end_of(weir));
+            if is_told && self.weirs[weir].connections.contains_key(&node) {
+                let delay = self.delay();
+                self.later(delay, Due::Broken { weir, life, node, how: LinkEnd::Terminated });
+            }
+        }
+    }
+
+    /// The operator makes anew what cannot follow, once all Weirs agree on a primary.
+    fn operate(&mut self) {
+        self.later(OPERATOR_MS, Due::Operator);
+        let Some(primary) = self.agreed() else { return };
+        let source = self.servers[usize::from(primary)].clone();
+        if !source.takes_writes() {
+            return;
+        }
+        let lost = self.servers.iter().find(|server| {
+            let is_stray = server.is_primary() || !server.can_follow(&source) && server.log.len() <= source.log.len();
+            let is_beyond = !server.can_follow(&source) && server.log.len() > source.log.len();
+            server.id != primary && server.power == Power::Up && (is_stray || is_beyond)
+        });
+        if let Some(id) = lost.map(|server| server.id) {
+            self.note(|| format!("operator copies {primary} to {id}"));
+            for server in &mut self.servers {
+                server.flushed.remove(&id);
+            }
+            let server = &mut self.servers[usize::from(id)];
+            server.copy(&source);
+            server.started_at += 1;
+        }
+    }
+
+    /// The node that all Weirs hold for the primary, none of them being in doubt.
+    pub fn agreed(&self) -> Option<NodeId> {
+        let mut agreed = None;
+        for weir in &self.weirs {
+            let (node, _) = weir.target?;
+            if agreed.is_some_and(|other| other != node) {
+                return None;
+            }
+            agreed = Some(node);
+        }
+        agreed
+    }
+
+    pub fn later(&mut self, delay: Ms, due: Due) {
+        self.numbers += 1;
+        self.heap.push(Reverse(Entry { at: self.now + delay, number: self.numbers, due }));
+    }
+
+    pub fn repair_in(&mut self, delay: Ms, repair: Repair) {
+        self.later(delay, Due::Repair(repair));
+    }
+
+    pub fn next_id(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    pub fn next_reign(&mut self) -> u64 {
+        self.reigns += 1;
+        self.reigns
+    }
+
+    /// How long a message takes.
+    pub fn delay(&mut self) -> Ms {
+        if self.dice.below(1000) < self.plan.late {
+            self.dice.within(500, 4_000)
+        } else {
+            self.dice.within(1, self.plan.delay_ms)
+        }
+    }
+
+    pub fn ends(&self) -> usize {
+        self.cuts.len()
+    }
+
+    pub fn end_of(&self, weir: usize) -> usize {
+        self.servers.len() + weir
+    }
+
+    pub fn passes(&self, from: usize, to: usize) -> bool {
+        self.now >= self.cuts[from][to]
+    }
+
+    pub fn cut(&mut self, from: usize, to: usize, lasts: Ms) {
+        if from != to {
+            self.cuts[from][to] = self.cuts[from][to].max(self.now + lasts);
+        }
+    }
+
+    pub fn note(&mut self, line: impl FnOnce() -> String) {
+        if self.traces {
+            self.trace.push(format!("{:>6} {}", self.now, line()));
+        }
+    }
+
+    pub fn note_weir(&mut self, at: usize, line: Option<String>) {
+        if let Some(line) = line.filter(|_| self.traces) {
+            self.trace.push(format!("{:>6} weir {at}: {line}", self.now));
+        }
+    }
+}

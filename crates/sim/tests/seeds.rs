@@ -1,0 +1,82 @@
+//! Thousands of seeds break nothing, and without any one safety rule some seed breaks something.
+
+use weir_policy::failover::Rule;
+use weir_sim::{Options, Outcome, run};
+
+const SEEDS: u64 = 10_000;
+/// Threads that share the seeds.
+const THREADS: u64 = 2;
+
+/// Plays seeds until one breaks something; gives all outcomes, or those up to the first broken one.
+fn play(from: u64, to: u64, options: Options) -> Vec<Outcome> {
+    let part = |thread: u64| {
+        let mut outcomes = Vec::new();
+        for seed in (from + thread..to).step_by(THREADS as usize) {
+            outcomes.push(run(seed, options));
+        }
+        outcomes
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || part(thread))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("a run does not panic")).collect()
+    })
+}
+
+#[test]
+fn no_seed_breaks_a_promise() {
+    let outcomes = play(0, SEEDS, Options::default());
+    let broken: Vec<String> = outcomes
+        .iter()
+        .filter(|outcome| !outcome.broken.is_empty())
+        .map(|outcome| format!("cargo run -p weir-sim -- --seed {}: {:?}", outcome.seed, outcome.broken))
+        .collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    // The runs are about something.
+    let sum = |of: fn(&Outcome) -> usize| outcomes.iter().map(of).sum::<usize>();
+    let (failovers, acknowledged) = (sum(|outcome| outcome.failovers), sum(|outcome| outcome.acknowledged));
+    assert!(failovers > 4_000 && acknowledged > 5_000_000, "{failovers} failovers, {acknowledged} acknowledged writes");
+    assert!(sum(|outcome| outcome.announced_lost) > 1_000, "asynchronous runs lose something, and say so");
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    let options = Options { traces: true, ..Options::default() };
+    for seed in [3, 1234, 987_654_321] {
+        let (first, second) = (run(seed, options), run(seed, options));
+        assert_eq!(first.trace, second.trace, "seed {seed}");
+        assert!(first.events > 1_000 && !first.trace.is_empty());
+    }
+}
+
+/// Rules, and seeds within which each is missed. Those that are missed rarely have a seed that is known.
+const FOUND_WITHIN: [(Rule, u64); 16] = [
+    (Rule::MostWal, 300),
+    (Rule::CutOff, 1_500),
+    (Rule::ReadQuorum, 1_500),
+    (Rule::OnePrimary, 300),
+    (Rule::Majority, 3_000),
+    (Rule::Evidence, 3_000),
+    (Rule::CarryFirst, 1_500),
+    (Rule::StoreFirst, 10_000),
+    (Rule::EndTransactions, 3_000),
+    (Rule::ProvenDead, 1_500),
+    (Rule::Confirm, 3_000),
+    (Rule::SeenPromise, 3_000),
+    (Rule::Quarantine, 300),
+    (Rule::Unfence, 300),
+    (Rule::SecondLook, 6_000),
+    (Rule::TellLoss, 300),
+];
+
+#[test]
+fn every_rule_is_needed() {
+    const STEP: u64 = 100;
+    for (rule, within) in FOUND_WITHIN {
+        let options = Options { without: Some(rule), ..Options::default() };
+        let is_found = (0..within)
+            .step_by(STEP as usize)
+            .any(|from| play(from, from + STEP, options).iter().any(|outcome| !outcome.broken.is_empty()));
+        assert!(is_found, "nothing breaks without {rule:?} in {within} seeds");
+    }
+    assert_eq!(FOUND_WITHIN.map(|(rule, _)| rule), Rule::ALL, "every rule has its row");
+}
