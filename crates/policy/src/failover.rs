@@ -12,6 +12,7 @@ mod configured;
 mod durable;
 mod duty;
 pub mod escapes;
+mod eligible;
 mod event;
 mod forecast;
 mod health;

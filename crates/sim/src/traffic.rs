@@ -31,7 +31,7 @@ impl World {
         self.weirs[weir].writes.insert(write);
         let delay = self.delay();
         self.later(delay, Due::Write { write, connection });
-        self.later(CLIENT_MS, Due::Failed { write, how: LinkEnd::Broken });
+        self.later(CLIENT_MS, Due::GivenUp { write });
     }
 
     /// A writer past all Weirs uses any server that takes writes. Synchronous standbys protect what it is told, too.
@@ -111,7 +111,9 @@ impl World {
         }
         (entry.acknowledged_at, entry.is_over) = (Some(now), true);
         self.weirs[weir].last_ack_at = now;
-        self.weirs[weir].connections.insert(node, incarnation);
+        // A late answer does not bring an older connection back.
+        let known = self.weirs[weir].connections.entry(node).or_insert(incarnation);
+        *known = incarnation.max(*known);
     }
 
     pub(crate) fn write_failed(&mut self, write: WriteId, how: LinkEnd) {
@@ -122,6 +124,13 @@ impl World {
         }
         entry.is_over = true;
         self.later(0, Due::Broken { weir, life, node, how });
+    }
+
+    /// Its client waits no longer. The connection is none the worse.
+    pub(crate) fn give_up(&mut self, write: WriteId) {
+        let entry = &mut self.writes[write as usize];
+        entry.is_over = true;
+        self.weirs[entry.weir].writes.remove(&write);
     }
 
     /// A standby asks its upstream for more.

@@ -80,6 +80,10 @@ pub enum Due {
         write: WriteId,
         how: LinkEnd,
     },
+    /// A client waits no longer.
+    GivenUp {
+        write: WriteId,
+    },
     /// A standby asks for more.
     Pull {
         node: NodeId,
@@ -241,6 +245,7 @@ impl World {
             Due::Write { write, connection } => self.write(write, connection),
             Due::Acknowledged { write, incarnation } => self.acknowledged(write, incarnation),
             Due::Failed { write, how } => self.write_failed(write, how),
+            Due::GivenUp { write } => self.give_up(write),
             Due::Pull { node } => self.pull(node),
             Due::Packet(packet) => self.packet(packet),
             Due::Strike => self.strike(),

@@ -46,7 +46,9 @@ fn no_order_of_few_faults_breaks_a_promise() {
 /// Rules that a run with dice misses rarely.
 #[test]
 fn rules_for_rare_orders_are_needed() {
-    for (rule, setup) in [(Rule::StoreFirst, SETUPS[0]), (Rule::CarryFirst, SETUPS[1]), (Rule::Confirm, SETUPS[1])] {
+    for (rule, setup) in
+        [(Rule::StoreFirst, SETUPS[0]), (Rule::CarryFirst, SETUPS[1]), (Rule::Confirm, SETUPS[1]), (Rule::SecondLook, SETUPS[1])]
+    {
         let (count, broken) = first_broken(&[setup], Some(rule));
         assert!(broken.is_some(), "nothing breaks without {rule:?} in {count} orders");
     }

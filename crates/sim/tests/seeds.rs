@@ -48,8 +48,9 @@ fn a_seed_is_a_run() {
     }
 }
 
-/// Rules, and seeds within which each is missed. Those that are missed rarely have a seed that is known.
-const FOUND_WITHIN: [(Rule, u64); 16] = [
+/// Rules, and seeds within which each is missed. `scripts.rs` finds those that dice miss rarely.
+const BY_SCRIPTS: [Rule; 2] = [Rule::StoreFirst, Rule::SecondLook];
+const FOUND_WITHIN: [(Rule, u64); 14] = [
     (Rule::MostWal, 300),
     (Rule::CutOff, 1_500),
     (Rule::ReadQuorum, 1_500),
@@ -57,14 +58,12 @@ const FOUND_WITHIN: [(Rule, u64); 16] = [
     (Rule::Majority, 3_000),
     (Rule::Evidence, 3_000),
     (Rule::CarryFirst, 1_500),
-    (Rule::StoreFirst, 10_000),
     (Rule::EndTransactions, 3_000),
     (Rule::ProvenDead, 1_500),
     (Rule::Confirm, 3_000),
     (Rule::SeenPromise, 3_000),
     (Rule::Quarantine, 300),
     (Rule::Unfence, 300),
-    (Rule::SecondLook, 6_000),
     (Rule::TellLoss, 300),
 ];
 
@@ -78,5 +77,6 @@ fn every_rule_is_needed() {
             .any(|from| play(from, from + STEP, options).iter().any(|outcome| !outcome.broken.is_empty()));
         assert!(is_found, "nothing breaks without {rule:?} in {within} seeds");
     }
-    assert_eq!(FOUND_WITHIN.map(|(rule, _)| rule), Rule::ALL, "every rule has its row");
+    let has_row = |rule: &Rule| BY_SCRIPTS.contains(rule) || FOUND_WITHIN.iter().any(|(of, _)| of == rule);
+    assert!(Rule::ALL.iter().all(has_row));
 }

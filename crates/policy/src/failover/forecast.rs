@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::attempt;
 use super::ballot::NodeId;
 use super::choose::{self, Refusal};
+use super::eligible;
 use super::event::Facts;
 use super::node::Node;
 use super::record::Loss;
@@ -43,7 +43,7 @@ fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
         state.nodes.iter().filter_map(answers).filter(|(id, _)| *id != primary).collect::<Vec<(NodeId, Facts)>>()
     };
     let facts = standbys();
-    let candidates = attempt::candidates(state, rules, facts.iter().map(|(id, facts)| (*id, facts)));
+    let candidates = eligible::candidates(state, rules, facts.iter().map(|(id, facts)| (*id, facts)));
     let why = match (flag, rules.mode) {
         (Flag::DisallowToFailover, _) => Some(Refusal::DisallowToFailover),
         (Flag::AlwaysPrimary, _) => Some(Refusal::AlwaysPrimary),
@@ -71,7 +71,7 @@ fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
         Err(why) => Outlook::Waits { why },
         Ok(choice) => {
             let loss = if sync.is_covered_by(&asked) { Loss::Nothing } else { state.loss_at(choice.position) };
-            Outlook::Promotes { node: choice.node, loss, only_if_refused: !attempt::could_be_silent(state, rules) }
+            Outlook::Promotes { node: choice.node, loss, only_if_refused: !eligible::could_be_silent(state, rules) }
         }
     }
 }

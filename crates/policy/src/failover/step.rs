@@ -8,6 +8,7 @@ use super::attempt::{self, Aim};
 use super::ballot::NodeId;
 use super::choose::{self, Refusal};
 use super::duty;
+use super::eligible;
 use super::event::{Done, Event, Failure, Found, LinkEnd, Ms, Recovering, Request};
 use super::health::{RECHECK_MS, Verdict};
 use super::history::Relation;
@@ -254,7 +255,7 @@ fn put_down(state: &mut State, rules: &Rules, id: NodeId, why: Lost, now: Ms, ou
 fn likely(state: &State, rules: &Rules) -> Option<NodeId> {
     let facts = state.nodes.iter().filter(|(_, node)| node.is_in_use()).filter_map(|(id, node)| Some((*id, node.facts()?)));
     let standbys = facts.filter(|(id, _)| Some(*id) != state.primary());
-    let candidates = attempt::candidates(state, rules, standbys).ok()?;
+    let candidates = eligible::candidates(state, rules, standbys).ok()?;
     let any = Rules { lag_bytes_max: None, ..rules.clone() };
     choose::choose(&any, &choose::Sync::Asynchronous, &candidates, None).ok().map(|choice| choice.node)
 }
@@ -275,17 +276,17 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         return;
     }
     if let Some(why) = accept::gone(state) {
-        if let Err(refusal) = attempt::could_be_decided(state, rules) {
+        if let Err(refusal) = eligible::could_be_decided(state, rules) {
             return attempt::stuck(state, refusal, out);
         }
         let is_silent = matches!(why, Why::Died(failure) if failure != Failure::Refused && failure != Failure::ShuttingDown);
-        if is_silent && !attempt::could_be_silent(state, rules) {
+        if is_silent && !eligible::could_be_silent(state, rules) {
             return attempt::stuck(state, Refusal::NotProvenDead, out);
         }
         attempt::begin(state, rules, Aim::Replace, why, now);
     } else if let Some(ballot) = promise
         && state.primary().and_then(|id| state.facts(id)).is_some_and(|facts| state.is_on_line(facts))
-        && attempt::could_be_decided(state, rules).is_ok()
+        && eligible::could_be_decided(state, rules).is_ok()
     {
         out.push(Action::Report(Report::TakingOver { ballot }));
         attempt::begin(state, rules, Aim::Settle, Why::Adopted, now);
