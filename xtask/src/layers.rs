@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn a_module_may_only_look_down() {
         let state = "crates/weir/src/state.rs";
-        check_lines(state, "use crate::hub::Hub;\nuse crate::state::Other;\n", &[]);
+        check_lines(state, "use crate::listen_hub::Hub;\nuse crate::state::Other;\n", &[]);
         check_lines(state, "use crate::worker::Worker;\n", &[1]);
         check_lines(state, "// crate::worker\nfn f() { crate::relay::serve() }\n", &[2]);
         check_lines(state, "use crate::{\n    log::Log,\n    pool::{self, worker},\n    relay,\n};\n", &[3, 4]);
@@ -311,8 +311,8 @@ mod tests {
     #[test]
     fn groups_are_looked_through() {
         let state = "crates/weir/src/client/state.rs";
-        check_lines(state, "use crate::client::hub::Hub;\nuse crate::process::worker::Worker;\n", &[2]);
-        check_lines(state, "use crate::{\n    monitor::log,\n    server::{pool::Pool, survey},\n};\n", &[3, 3]);
+        check_lines(state, "use crate::client::listen_hub::Hub;\nuse crate::process::worker::Worker;\n", &[2]);
+        check_lines(state, "use crate::{\n    monitor::log,\n    server::{pool::Pool, listen_task},\n};\n", &[3, 3]);
         check_lines("crates/weir/src/client/surprise.rs", "", &[1]);
         check_lines("crates/weir/src/client.rs", "pub mod state;\n", &[]);
     }
@@ -347,8 +347,11 @@ mod tests {
     #[test]
     fn uses_are_those_of_modules_whatever_their_folder() {
         let files = [
-            Source::new("crates/weir/src/client/state.rs", "use crate::client::hub::Hub;\nuse super::flow::Flow;\n"),
-            Source::new("crates/weir/src/client/flow/kept.rs", "use super::hub;\nuse crate::log::Log;\nuse crate::flow::Flow;\n"),
+            Source::new("crates/weir/src/client/state.rs", "use crate::client::listen_hub::Hub;\nuse super::flow::Flow;\n"),
+            Source::new(
+                "crates/weir/src/client/flow/kept.rs",
+                "use super::listen_hub;\nuse crate::log::Log;\nuse crate::flow::Flow;\n",
+            ),
             Source::new("crates/weir/src/lib.rs", "pub mod relay;\n"),
         ];
         let uses = uses(&files);
