@@ -434,8 +434,9 @@ impl Concern for QueryCache {
     #[inline]
     fn sent(s: &mut Session, w: &Rc<Worker>, _: Header, unit: Unit<'_>) {
         match unit {
-            Unit::Query(statement) => sent(s, w, statement),
-            Unit::Bind { statement, .. } | Unit::BindUnknown(statement) | Unit::Call(statement) => bound(s, w, statement),
+            Unit::Query(statement) | Unit::Bind { statement, .. } | Unit::BindUnknown(statement) | Unit::Call(statement) => {
+                sent(s, w, statement);
+            }
             Unit::Garbled => refused(s, w),
             Unit::Parse(_) | Unit::Execute => {}
         }
@@ -467,7 +468,8 @@ fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
     }
     s.cache.is_adrift |= moves(s, statement);
     forget_waits(s);
-    if s.cache.capture.is_some() {
+    // One whose question is on its way belongs to a statement before this one.
+    if s.cache.capture.as_ref().is_some_and(|capture| capture.since.is_none()) {
         expect(s, w, answers);
     }
 }
@@ -477,23 +479,6 @@ fn sent(s: &mut Session, w: &Worker, statement: &Statement) {
 fn forget_waits(s: &mut Session) {
     (s.cache.waits_until, s.cache.wait, s.cache.fetch) = (None, None, None);
     s.cache.is_let_in = false;
-}
-
-/// What executes a statement later is about to be sent: a Bind.
-#[inline]
-fn bound(s: &mut Session, w: &Worker, statement: &Statement) {
-    let Some(answers) = &w.shared.answers else { return };
-    if statement.caching.is_none() {
-        give_up(s, w);
-    }
-    if w.peek_config().cache.follows_writes {
-        note_write(s, w, answers, statement);
-    }
-    s.cache.is_adrift |= moves(s, statement);
-    forget_waits(s);
-    if s.cache.capture.as_ref().is_some_and(|capture| capture.since.is_none()) {
-        expect(s, w, answers);
-    }
 }
 
 /// The question of an answer that may be stored is about to be sent: a standby must show what the last change of its tables needs.
