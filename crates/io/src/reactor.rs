@@ -104,7 +104,7 @@ pub struct Reactor {
     runnable: RefCell<VecDeque<TaskId>>,
     timers: RefCell<BinaryHeap<Reverse<(Instant, TaskId)>>>,
     current: Cell<TaskId>,
-    now: Cell<Instant>,
+    now: Rc<Cell<Instant>>,
     woken: Cell<bool>,
     panicked: RefCell<Vec<TaskId>>,
 }
@@ -140,7 +140,7 @@ impl Reactor {
             runnable: RefCell::default(),
             timers: RefCell::default(),
             current: Cell::new(NO_TASK),
-            now: Cell::new(Instant::now()),
+            now: Rc::new(Cell::new(Instant::now())),
             woken: Cell::new(false),
             panicked: RefCell::default(),
         })
@@ -155,6 +155,11 @@ impl Reactor {
     #[inline]
     pub fn now(&self) -> Instant {
         self.now.get()
+    }
+
+    /// The time of the round, for those who do not see the event loop.
+    pub fn clock(&self) -> Rc<Cell<Instant>> {
+        self.now.clone()
     }
 
     #[inline]

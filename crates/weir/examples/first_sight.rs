@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 use std::time::Instant;
-use weir::client::statements::Statements;
+use weir_session::statements::Statements;
 use weir_catalog::{Catalog, Draft, DraftError, Who};
 use weir_config::{Config, RoutingConfig};
 

@@ -145,7 +145,7 @@ impl<'a> Turn<'a> {
     async fn take(w: &'a Worker, deadline: Instant) -> Result<Turn<'a>, InquiryError> {
         let own = w.reactor.current_task();
         while w.inquiry.is_busy.get() {
-            if w.reactor.now() >= deadline {
+            if w.now() >= deadline {
                 w.inquiry.waiting.borrow_mut().retain(|task| *task != own);
                 return Err(InquiryError::TimedOut);
             }
@@ -168,7 +168,7 @@ impl<'a> Turn<'a> {
             line.talk.renew(w, deadline);
             match line.run(w, queries, user).await {
                 // It may have been closed while it was at rest.
-                Err(OpenError::Broke { .. }) if w.reactor.now() < deadline => {}
+                Err(OpenError::Broke { .. }) if w.now() < deadline => {}
                 other => return self.keep(line, other),
             }
         }
@@ -211,7 +211,7 @@ pub async fn servers(w: &Worker, deadline: Instant) -> Vec<Address> {
             view.primary.into_iter().chain(others).collect()
         };
         let known: Vec<Address> = known.into_iter().filter_map(|at| w.address_of(at)).collect();
-        if !known.is_empty() || w.reactor.now() >= deadline {
+        if !known.is_empty() || w.now() >= deadline {
             return known;
         }
         w.shared.nudge_prober(Nudge::NodeAwaited);

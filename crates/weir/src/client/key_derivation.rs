@@ -151,7 +151,7 @@ async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 's
             State::Underway => promise = errands.promise(key),
         }
         if let Some(at) = deadline {
-            if w.reactor.now() >= at {
+            if w.now() >= at {
                 return Err(Unanswered::TimedOut);
             }
             w.reactor.wake_at(at);

@@ -10,25 +10,21 @@ mod replicate;
 
 use crate::client::client_limits::{Full, Seat};
 use crate::client::greetings::{APPLICATION_NAME, ReadPreferences, Welcome};
-use crate::client::session::Session;
-use crate::client::session_status::{Card, Ends, Whose};
-use crate::client::state::State;
 use crate::control::mail::Nudge;
 use crate::monitor::console;
-use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::{Level, Who};
-use crate::monitor::metrics::Metric;
-use crate::monitor::stats::Stat;
 use crate::process::shared::{Shared, Stop, seconds};
 use crate::process::tls_files::certificate::Subject;
-use crate::process::worker::{Clock, Entry, PoolSet, Worker};
+use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::first_look;
 use crate::server::pool::server_conn::{self, OpenError, ServerConn};
 use crate::server::pool::{Patience, Wait};
 use crate::traffic::checkout;
+use crate::traffic::host::SessionHost;
 use crate::traffic::relay;
+use crate::traffic::relay::Served;
 use gate::{Admission, Caller, Turn, wrong_password};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -42,6 +38,14 @@ use weir_policy::notices;
 use weir_policy::pool::Refused;
 use weir_policy::roles::{self, Standing};
 use weir_policy::settings::{Settings, SettingsError};
+use weir_session::account::Account;
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::handle::Handle;
+use weir_session::metrics::Metric;
+use weir_session::session::Session;
+use weir_session::state::State;
+use weir_session::stats::Stat;
+use weir_session::status::{Card, Ends, Whose};
 use weir_wire::startup::{First, OptionsError, Startup, Version, read_first};
 use weir_wire::write;
 use zeroize::Zeroizing;
@@ -74,8 +78,8 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
     let reported = &conn.reported;
     let mut statuses = Vec::new();
     // A server says the first of them before it looks at what a client asks for. Source: `InitPostgres` in postinit.c.
-    let early = [&*conn.notices.early, &conn.notices.last].concat();
-    let late = notices::shown(&conn.notices.late, conn.settings.get("client_min_messages"));
+    let early = [&*conn.transport.notices.early, &conn.transport.notices.last].concat();
+    let late = notices::shown(&conn.transport.notices.late, conn.settings.get("client_min_messages"));
     for (name, value) in reported.iter().filter(|(name, _)| name != APPLICATION_NAME) {
         write::parameter_status(&mut statuses, name, value);
     }
@@ -97,16 +101,16 @@ fn wishes_of(shared: &Shared, startup: &Startup) -> Result<ReadPreferences, Sett
 pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
     w.count(Metric::ClientsAccepted);
     let mut counted = Counted { w: w.clone(), is_session: false };
-    if let Some(session) = enter(&w, socket, peer).await {
+    if let Some(served) = enter(&w, socket, peer).await {
         counted.is_session = true;
+        let s = &served.s;
         if w.peek_config().log.connections {
-            w.log_client(&session.entry.card, "connection authorized");
+            w.log_client(&s.entry.card, "connection authorized");
         }
-        if session.pools.known.is_watched() {
-            first_look::wait(&w, &session.pools.known, &session.entry).await;
+        if s.pools.known.is_watched() {
+            first_look::wait(&w, &s.pools.known, &s.entry).await;
         }
-        let worker = w.clone();
-        w.reactor.spawn(relay::serve(session, worker));
+        w.reactor.spawn(relay::serve(served));
     }
 }
 
@@ -144,7 +148,7 @@ struct Door<'a> {
     seat: Option<Seat>,
 }
 
-async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Option<Box<Session>> {
+async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Option<Served> {
     let timeout_ms = w.peek_config().auth.timeout_ms;
     let deadline = (timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(timeout_ms));
     let buffer = Zeroizing::default();
@@ -187,17 +191,19 @@ struct Admitted {
 }
 
 impl Door<'_> {
-    fn into_session(self, admitted: Admitted) -> Box<Session> {
-        let w = self.w;
+    fn into_session(self, admitted: Admitted) -> Served {
+        let (w, Admitted { pools, state, entry }) = (self.w, admitted);
         // Where a server's processes are shared, what triggers leave must be known, also with one node.
         let is_shared = w.peek_config().pool.mode != PoolMode::Session;
         if is_shared || w.has_readers() || w.shared.answers.is_some() {
-            w.shared.watch_catalog(&admitted.pools.known);
+            w.shared.watch_catalog(&pools.known);
         }
-        let mut session = Box::new(Session::new(self.socket, admitted.pools, admitted.state, admitted.entry));
-        session.reads.causal.set(&w.shared, &session.state.settings);
-        session.up.preload(&self.buffer, &w.buffers);
-        session
+        let (handle, account) = (entry.handle.clone(), pools.account.clone());
+        let host = SessionHost::new(w.clone(), handle.clone(), pools);
+        let mut s = Box::new(Session::new(host.clone(), account, state, handle));
+        s.reads.causal.set(&w.shared, &s.state.settings);
+        s.up.preload(&self.buffer, &w.buffers);
+        Served { s, client: self.socket, host, w: w.clone() }
     }
 
     async fn refuse(&self, fault: &Fault) {
@@ -337,7 +343,7 @@ impl Door<'_> {
         *entry.seat.borrow_mut() = self.seat.take();
         write::backend_key_data(&mut out, entry.card.pid, &entry.key);
         out.extend_from_slice(&welcome.late);
-        write::ready(&mut out, crate::client::session::IDLE);
+        write::ready(&mut out, weir_session::session::IDLE);
         self.w.shared.cards.add(entry.card.clone());
         if let Err(fault) = self.send(&out).await {
             self.w.leave(&entry);
@@ -463,28 +469,20 @@ impl Door<'_> {
         // Longer keys came with protocol 3.2.
         let key: Box<[u8]> =
             if version >= Version::V3_2 { Box::new(self.w.random::<32>()) } else { Box::new(self.w.random::<4>()) };
+        let task = self.w.reactor.current_task();
+        let handle = |card| Rc::new(Handle::new(Arc::new(card), task, self.w.now()));
         self.w.enter(|number| Entry {
+            handle: handle(Card::new(number, whose, application, ends, now_s)),
             since_ms: self.w.now_ms(),
-            card: Arc::new(Card::new(number, whose, application, ends, now_s)),
             key,
-            task: Cell::new(self.w.reactor.current_task()),
-            conn: RefCell::default(),
-            cancels: Cell::new(0),
-            is_ours: Cell::new(false),
-            cancel_waits: Cell::new(false),
-            wait_cancelled: Cell::new(false),
-            active_at: Cell::new(self.w.reactor.now()),
-            clock: Clock::new(self.w.reactor.now()),
             pools,
-            overdue: RefCell::default(),
             seat: RefCell::default(),
-            farewell: RefCell::default(),
         })
     }
 }
 
 fn whose(pools: &PoolSet) -> Whose {
-    let PoolSet { client_user, client_database, user, .. } = pools;
+    let Account { client_user, client_database, user, .. } = &**pools;
     Whose { user: client_user.clone(), database: client_database.clone(), server_user: user.clone() }
 }
 
@@ -527,7 +525,7 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
     // Boxed, as all that few logins come to: the room of a login is copied more than once.
     let conn = Box::pin(greeter(w, client, pools, &key.2, standing)).await?;
     let welcome = Rc::new(welcome_from(&conn));
-    let pool = conn.pool.clone();
+    let pool = conn.transport.pool.clone();
     pool.give_back(w, conn);
     w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());
     Ok(welcome)
@@ -540,7 +538,7 @@ async fn greeter(
     pools: &PoolSet,
     settings: &Arc<Settings>,
     standing: Standing,
-) -> Result<Box<ServerConn>, Fault> {
+) -> Result<ServerConn, Fault> {
     let mut tries = 1;
     loop {
         let conn = any_conn(w, client, pools).await?;
@@ -557,10 +555,10 @@ async fn greeter(
 
 async fn instruct(
     w: &Rc<Worker>,
-    mut conn: Box<ServerConn>,
+    mut conn: ServerConn,
     settings: &Arc<Settings>,
     standing: Standing,
-) -> Result<Box<ServerConn>, OpenError> {
+) -> Result<ServerConn, OpenError> {
     if standing == Standing::Doubtful {
         // Before anybody gets a server connection of his: from now on it is noticed if his name becomes another role's.
         conn = ask_role(w, conn).await?.0;
@@ -573,7 +571,7 @@ async fn look_at_role(w: &Rc<Worker>, pools: &PoolSet) {
     for node in nodes_to_ask(w).0 {
         if let Some(conn) = checkout::at_rest(w, &pools.of_node(w, node)).await {
             if let Ok((conn, is_another)) = ask_role(w, conn).await {
-                let pool = conn.pool.clone();
+                let pool = conn.transport.pool.clone();
                 if is_another { w.close_conn(conn) } else { pool.give_back(w, conn) }
             }
             return;
@@ -582,8 +580,8 @@ async fn look_at_role(w: &Rc<Worker>, pools: &PoolSet) {
 }
 
 /// Asks over a server connection which role its user is. True: another one than before. Error: it could not be asked, and is closed.
-async fn ask_role(w: &Rc<Worker>, conn: Box<ServerConn>) -> Result<(Box<ServerConn>, bool), OpenError> {
-    let user = conn.pool.key.user.clone();
+async fn ask_role(w: &Rc<Worker>, conn: ServerConn) -> Result<(ServerConn, bool), OpenError> {
+    let user = conn.transport.pool.key.user.clone();
     let (conn, answer) = server_conn::ask(w, conn, &roles::question([&*user].into_iter()), Instant::now() + ROLE_LIMIT).await;
     match answer {
         Ok(rows) => {
@@ -604,8 +602,8 @@ async fn ask_role(w: &Rc<Worker>, conn: Box<ServerConn>) -> Result<(Box<ServerCo
 ///
 /// Waits for a full server as long as a statement would, and for one that is up as long as for a connection (`connect_timeout`): somebody who
 /// logs in wants to hear soon that there is none.
-async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Box<ServerConn>, Fault> {
-    let started = w.reactor.now();
+async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<ServerConn, Fault> {
+    let started = w.now();
     let mut refused: Option<OpenError> = None;
     loop {
         let wait_ms = pools.limits.get().wait_ms;
@@ -663,7 +661,7 @@ async fn first_conn(
     pools: &PoolSet,
     nodes: &[u16],
     since: Instant,
-) -> Result<Result<Box<ServerConn>, OpenError>, Fault> {
+) -> Result<Result<ServerConn, OpenError>, Fault> {
     let mut first = None;
     let gives_up = || client.is_closed() || w.shared.stop_mode() >= Stop::Fast;
     for &node in nodes {
@@ -701,8 +699,8 @@ fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
 }
 
 /// Brings a server connection to a session's settings and sees that the server takes them. Error: it is closed.
-async fn configure(w: &Rc<Worker>, mut conn: Box<ServerConn>, settings: &Arc<Settings>) -> Result<Box<ServerConn>, OpenError> {
-    conn.notices.last.clear();
+async fn configure(w: &Rc<Worker>, mut conn: ServerConn, settings: &Arc<Settings>) -> Result<ServerConn, OpenError> {
+    conn.transport.notices.last.clear();
     let is_there = Arc::ptr_eq(&conn.settings, settings);
     // A server says each time that it shortens an application's name.
     let says_it = settings.get(APPLICATION_NAME).is_some_and(|name| !is_plain(name));

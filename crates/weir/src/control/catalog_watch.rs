@@ -8,10 +8,7 @@
 use crate::control::conn::Conn;
 use crate::control::context::{Bell, Control, Subject};
 use crate::monitor::log::{Level, Who};
-use crate::monitor::metrics::Metric;
 use crate::process::shared::{Message, Stop, Victim};
-use crate::server::cached_results::{CachedResults, Doubt};
-use crate::server::catalogs::{Database, Edition, Mark, UNKNOWN};
 use crate::server::pool::server_conn::{Address, Login, OpenError};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,6 +16,9 @@ use std::time::{Duration, Instant};
 use weir_catalog::{ANSWERS_FINGERPRINT, Catalog, DEFAULTS_FINGERPRINT, Draft, DraftError, FINGERPRINT, PARTS};
 use weir_config::Config;
 use weir_policy::roles;
+use weir_session::cached_results::{CachedResults, Doubt};
+use weir_session::catalogs::{Database, Edition, Mark, UNKNOWN};
+use weir_session::metrics::Metric;
 use weir_wire::frame::back;
 
 /// Shortest time between two looks that nobody asked for.

@@ -1,7 +1,6 @@
 //! The context of the control thread: what all threads share, and the bells by which its tasks wake each other.
 
 use crate::control::mail::Nudge;
-use crate::monitor::metrics::{Counters, Metric};
 use crate::process::shared::{Message, Shared, WorkerId};
 use crate::server::pool::Pool;
 use std::cell::{Cell, RefCell};
@@ -9,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Notify;
+use weir_session::metrics::{Counters, Metric};
 
 /// A thing about which tasks are woken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Control {
     pub fn renew(&self, pools: &[Arc<Pool>]) {
         for conn in pools.iter().flat_map(|pool| pool.doom()) {
             // Only the event loop it is in can let go of it.
-            self.shared.mailboxes[usize::from(conn.home)].send(Message::Close(conn));
+            self.shared.mailboxes[usize::from(conn.transport.home)].send(Message::Close(conn));
         }
     }
 

@@ -1,29 +1,11 @@
 //! The mailbox of the control thread: workers and the supervisor leave orders there and never wait.
 
-use crate::server::catalogs::Database;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::Notify;
-
-/// A reason to ask the nodes for their roles before the time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Nudge {
-    /// A server connection broke.
-    ConnectionLost,
-    /// A login at a server failed.
-    LoginFailed,
-    /// A server refused a statement as a standby does, or as one that shuts down.
-    StatementRefused,
-    /// Somebody waits for a node, and none that would do is up.
-    NodeAwaited,
-    /// A node says that it is not what it counts as.
-    RoleContradicted,
-    /// The configuration is another one.
-    Reconfigured,
-    /// The proxy begins to stop.
-    Stopping,
-}
+use weir_session::catalogs::Database;
+pub use weir_session::host::Nudge;
 
 /// An order to the control thread.
 #[derive(Clone)]
@@ -104,7 +86,7 @@ impl ControlMail {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::catalogs::Catalogs;
+    use weir_session::catalogs::Catalogs;
 
     #[test]
     fn orders_that_ask_for_the_same_wait_once() {

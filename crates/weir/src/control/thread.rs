@@ -6,7 +6,6 @@ use crate::control::supervised::{Kept, keep, run};
 use crate::control::{catalog_watch, http, node_monitor, wal_follower};
 use crate::monitor::log::Level;
 use crate::process::shared::{Shared, Stop};
-use crate::server::catalogs::Database;
 use anyhow::Context as _;
 use std::net::TcpListener;
 use std::rc::Rc;
@@ -16,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
+use weir_session::catalogs::Database;
 
 /// Name of the thread.
 const NAME: &str = "weir-control";

@@ -6,11 +6,8 @@
 
 use crate::control::conn::{Conn, read_row};
 use crate::control::context::{Bell, Control, Subject};
-use crate::monitor::fault::sqlstate;
 use crate::monitor::log::{Level, Who};
-use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
-use crate::server::catalogs::Database;
 use crate::server::pool::login::{Greeting, protocol, refused};
 use crate::server::pool::server_conn::{Address, Login, OpenError};
 use std::io;
@@ -19,6 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_cache::{FollowError, History, Slot};
 use weir_policy::causal::read_position;
+use weir_session::catalogs::Database;
+use weir_session::fault::sqlstate;
+use weir_session::metrics::Metric;
 use weir_wire::frame::{WireError, back, front};
 use weir_wire::stream::{COPY_BOTH, Change, Piece, Plugin, Stream, Table, read_change, status};
 use weir_wire::write;

@@ -8,7 +8,6 @@ mod act;
 mod show;
 mod table;
 
-use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::shared::Stop;
 use crate::process::worker::{Entry, Worker};
 use std::collections::HashMap;
@@ -19,6 +18,7 @@ use table::Table;
 use weir_io::reactor::parked;
 use weir_io::socket::{Got, Socket};
 use weir_policy::console::Command;
+use weir_session::fault::{Fault, sqlstate};
 use weir_wire::frame::{HEADER_BYTES, back, front, read_header, split_cstr};
 use weir_wire::write::{self, Report};
 
@@ -173,7 +173,7 @@ impl Console<'_> {
             write::parameter_status(&mut self.out, name, value);
         }
         write::backend_key_data(&mut self.out, self.entry.card.pid, &self.entry.key);
-        write::ready(&mut self.out, crate::client::session::IDLE);
+        write::ready(&mut self.out, weir_session::session::IDLE);
     }
 
     /// Answers all that is here, sends the answers, and waits for more.
@@ -212,7 +212,7 @@ impl Console<'_> {
             match got.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, cause.to_string()))? {
                 Got::Bytes(bytes) => {
                     self.input.extend_from_slice(&piece[..bytes]);
-                    self.entry.active_at.set(self.w.reactor.now());
+                    self.entry.active_at.set(self.w.now());
                     return Ok(Flow::On);
                 }
                 Got::End => return Ok(Flow::Left),
@@ -247,13 +247,13 @@ impl Console<'_> {
             front::TERMINATE => return Ok(Flow::Left),
             front::QUERY => {
                 self.on_query(body).await?;
-                write::ready(&mut self.out, crate::client::session::IDLE);
+                write::ready(&mut self.out, weir_session::session::IDLE);
                 return Ok(Flow::On);
             }
             front::SYNC => {
                 self.skipping = false;
                 self.portals.clear();
-                write::ready(&mut self.out, crate::client::session::IDLE);
+                write::ready(&mut self.out, weir_session::session::IDLE);
                 return Ok(Flow::On);
             }
             front::FLUSH => Ok(()),
@@ -265,7 +265,7 @@ impl Console<'_> {
             other => return Err(violation(format!("message type \"{}\" has no meaning in the console", other.escape_ascii()))),
         };
         match answered {
-            Err(fault) if fault.severity == crate::monitor::fault::Severity::Error => {
+            Err(fault) if fault.severity == weir_session::fault::Severity::Error => {
                 fault.write(&mut self.out);
                 self.skipping = true;
                 Ok(Flow::On)
@@ -294,7 +294,7 @@ impl Console<'_> {
                 write::command_complete(&mut self.out, "SHOW");
             }
             Ok(Outcome::Done { tag, notice }) => self.finish(&tag, notice.as_ref()),
-            Err(fault) if fault.severity == crate::monitor::fault::Severity::Error => fault.write(&mut self.out),
+            Err(fault) if fault.severity == weir_session::fault::Severity::Error => fault.write(&mut self.out),
             Err(fault) => return Err(fault),
         }
         Ok(())
@@ -329,7 +329,7 @@ impl Console<'_> {
     fn on_bind(&mut self, body: &[u8]) -> Result<(), Fault> {
         let (portal, rest) = split_cstr(body).ok_or_else(malformed)?;
         let (name, _) = split_cstr(rest).ok_or_else(malformed)?;
-        let formats = crate::traffic::answer::result_formats(body).map_err(|_| malformed())?;
+        let formats = weir_session::answer::result_formats(body).map_err(|_| malformed())?;
         let command = self.find(name)?.clone();
         if self.portals.len() >= NAMES_MAX && !self.portals.contains_key(portal) {
             return Err(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, format!("more than {NAMES_MAX} portals in the console")));

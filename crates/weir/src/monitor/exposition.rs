@@ -2,17 +2,17 @@
 //!
 //! Made from `Shared` alone, so that it can run on a thread of its own: with many pools it is long.
 
-use crate::client::flow::Kept;
-use crate::monitor::histogram::{Counted, limit_us};
 use crate::monitor::log::Level;
-use crate::monitor::metrics::{Counters, ERROR_CLASSES, METRICS, SEVERITIES, VERBS};
-use crate::monitor::stats::{Stat, Totals, Whose};
 use crate::process::shared::{Shared, seconds};
 use crate::server::connection_list;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
 use weir_policy::cluster::{ClusterView, Health};
+use weir_session::flow::Kept;
+use weir_session::histogram::{Counted, limit_us};
+use weir_session::metrics::{Counters, ERROR_CLASSES, METRICS, SEVERITIES, VERBS};
+use weir_session::stats::{Stat, Totals, Whose};
 
 /// Users and databases that get lines of their own, those with the most statements first: each has about sixty lines, and who
 /// reads them keeps each as a series.
@@ -153,7 +153,7 @@ fn nodes(page: &mut Page, shared: &Shared) {
     };
     let truth = |is: bool| Some(f64::from(u8::from(is)));
     let id = |at: usize| view.nodes[at].id;
-    let sum = |of: &dyn Fn(&crate::monitor::metrics::Counters) -> u64| Some(shared.counters.iter().map(of).sum::<u64>() as f64);
+    let sum = |of: &dyn Fn(&weir_session::metrics::Counters) -> u64| Some(shared.counters.iter().map(of).sum::<u64>() as f64);
     family("weir_node_up", Kind::Gauge, "1 if the node answers.", &|at| truth(view.nodes[at].health != Health::Down));
     family("weir_node_primary", Kind::Gauge, "1 if writes go to the node.", &|at| truth(view.primary == Some(at)));
     family("weir_node_weight", Kind::Gauge, "Share of the reads.", &|at| Some(view.nodes[at].weight));
@@ -392,7 +392,7 @@ pub fn readiness(shared: &Shared) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::histogram::Histogram;
+    use weir_session::histogram::Histogram;
 
     #[test]
     fn labels_are_escaped() {

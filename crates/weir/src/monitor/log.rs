@@ -13,6 +13,7 @@ use weir_config::LogConfig;
 use writer::Writer;
 
 pub use weir_config::LogLevel as Level;
+pub use weir_session::host::{Field, Who};
 
 fn name(level: Level) -> &'static str {
     match level {
@@ -25,23 +26,6 @@ fn name(level: Level) -> &'static str {
         Level::Fatal => "FATAL",
         Level::Panic => "PANIC",
     }
-}
-
-/// Who caused a line: fields of `log_line_prefix`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Who<'a> {
-    pub user: &'a str,
-    pub database: &'a str,
-    pub application: &'a str,
-    pub client: &'a str,
-    pub session: u32,
-}
-
-/// A value of a line's own, beside its text: in JSON only.
-#[derive(Clone, Copy, Debug)]
-pub enum Field<'a> {
-    Text(&'a str),
-    Number(f64),
 }
 
 /// The log of one proxy.

@@ -4,16 +4,11 @@
 
 mod cache;
 
-use crate::client::flow::Kept;
-use crate::client::session_status::{Card, Doing};
 use crate::monitor::log::utc;
-use crate::monitor::metrics::{Counters, METRICS};
 use crate::monitor::probes;
 use crate::process::shared::seconds;
 use crate::process::worker::{PoolSet, Worker};
-use crate::server::catalogs::{Database, UNKNOWN};
 use crate::server::pool::Pool;
-use crate::server::pool::server_conn::ConnStatus;
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,6 +16,13 @@ use std::sync::atomic::Ordering;
 use weir_catalog::rule::Rule;
 use weir_config as config;
 use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
+use weir_session::catalogs::{Database, UNKNOWN};
+use weir_session::conn::ConnStatus;
+use weir_session::flow::Kept;
+use weir_session::host::Table;
+use weir_session::metrics::{Counters, METRICS};
+use weir_session::shown::SETTING;
+use weir_session::status::{Card, Doing};
 
 /// Lines of text values.
 type Rows = Vec<Vec<String>>;
@@ -47,8 +49,6 @@ pub struct Asker<'a> {
     pub pools: &'a PoolSet,
     pub w: &'a Rc<Worker>,
 }
-
-pub const SETTING: &[&str] = &["item", "value", "description"];
 
 /// The table of SHOW commands.
 pub const VIEWS: &[View] = &[
@@ -183,12 +183,6 @@ const POOL_PROCESSES: &[&str] = &[
     "pool_counter",
     "status",
 ];
-
-/// Columns and rows of an answer.
-pub struct Table {
-    pub columns: Vec<Cow<'static, str>>,
-    pub rows: Vec<Vec<String>>,
-}
 
 /// The number of the view that a name after SHOW is of.
 pub fn view_of(name: &str) -> Option<usize> {
@@ -396,7 +390,7 @@ fn pool_help(_: &Asker<'_>) -> Vec<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::local::{Change, Local, local_of};
+    use weir_session::local::{Change, Local, local_of};
 
     #[test]
     fn our_own_commands_are_recognised() {

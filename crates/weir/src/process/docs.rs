@@ -1,12 +1,12 @@
 //! Documents made from tables, and the check that they are fresh.
 
-use crate::monitor::metrics::METRICS;
 use crate::monitor::views::VIEWS;
 use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use weir_config as config;
+use weir_session::metrics::METRICS;
 
 /// Name and content of every generated document.
 fn documents() -> [(&'static str, String); 4] {

@@ -41,13 +41,13 @@ fn take_turns(w: &Worker, turns: &mut Turns) {
 /// Closes server connections at rest that are too old, unused for too long, or dead.
 fn retire_conns(w: &Worker) {
     let config = w.config();
-    let now = w.reactor.now();
+    let now = w.now();
     let places = w.view().clone();
     for pool in w.shared.pools.all() {
         // A limit that a reload has lowered.
         let mut above = pool.census().1.saturating_sub(pool.limits().pool_size);
         let gone = pool.retire(|conn, surplus| {
-            if conn.home != w.id {
+            if conn.transport.home != w.id {
                 return false;
             }
             if above > 0 || is_elsewhere(&places, &conn.card.address) {

@@ -2,57 +2,36 @@
 
 use crate::client::access::{Access, AccessFiles};
 use crate::client::client_limits::Seats;
-use crate::client::session_status::Cards;
-use crate::control::mail::{ControlMail, Nudge, Order};
-use crate::monitor::log::{Level, Log};
-use crate::monitor::metrics::Counters;
+use crate::control::mail::{ControlMail, Order};
+use crate::monitor::log::Log;
 use crate::monitor::pause_state::PauseState;
 use crate::monitor::probes::Probes;
-use crate::monitor::stats::Table;
 use crate::process::tls_files::TlsFiles;
-use crate::server::cached_results::CachedResults;
-use crate::server::catalogs::{Catalogs, Database};
 use crate::server::pool::Pools;
 use crate::server::pool::server_conn::ServerConn;
-use crate::server::positions::Positions;
-use crate::server::suspects::Suspects;
+use crate::server::stores::Common as StoreCommon;
 use arc_swap::ArcSwap;
-use foldhash::HashMap;
 use parking_lot::Mutex;
+use std::fmt::Arguments;
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 use weir_config::Config;
 use weir_config::passwd::Secret;
 use weir_io::reactor::TaskId;
 use weir_io::socket::Ticket;
-use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
 use weir_policy::roles::Roles;
-use weir_policy::settings::Settings;
-
-/// Number of a worker thread.
-pub type WorkerId = u8;
-
-/// Fewer interned settings than this are never swept.
-const SETTINGS_SWEEP_MIN: usize = 1024;
-
-/// How the proxy ends. Source: Pgpool-II `-m` modes, PostgreSQL's signals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Stop {
-    No,
-    /// No new clients; those connected may finish.
-    Smart,
-    /// Clients are told and disconnected.
-    Fast,
-    /// At once.
-    Immediate,
-}
+use weir_session::catalogs::Database;
+use weir_session::context::Common;
+use weir_session::host::{Field, Level, Nudge, Program, Signal, Who};
+pub use weir_session::host::{Stop, WorkerId};
+use weir_session::stats::Table;
 
 /// What one thread tells a worker.
 pub enum Message {
@@ -81,7 +60,7 @@ pub enum Message {
     /// Another process accepts clients from now on.
     CloseDoors,
     /// A server connection in that worker's event loop that is to be closed.
-    Close(Box<ServerConn>),
+    Close(ServerConn),
 }
 
 /// Whom an administrator wants gone.
@@ -134,24 +113,18 @@ pub struct Shared {
     /// Keys and certificates.
     pub tls: ArcSwap<TlsFiles>,
     pub view: ArcSwap<ClusterView>,
-    pub positions: Positions,
-    /// Nodes that reads keep away from.
-    pub suspects: Suspects,
-    /// Answers kept, if there is a cache.
-    pub answers: Option<Arc<CachedResults>>,
+    /// Facts that sessions of all threads share.
+    pub common: Arc<Common>,
+    /// All that workers share of the stores of the network in which results are kept.
+    pub store_common: Option<Arc<StoreCommon>>,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
     /// Which roles the names of users stand for.
     pub roles: Mutex<Roles>,
-    /// What is known of the databases.
-    pub catalogs: Catalogs,
-    pub cards: Cards,
     /// Clients by user, database and address.
     pub seats: Seats,
     /// Databases an administrator closed.
     pub pause_state: PauseState,
-    /// One set for each worker, and the last one for the control thread.
-    pub counters: Vec<Counters>,
     /// How nodes answered who asked for their roles.
     pub probes: Probes,
     /// Numbers by user and database.
@@ -169,18 +142,6 @@ pub struct Shared {
     pub doors: AtomicU32,
     pub stop: AtomicU8,
     pub started_at: SystemTime,
-    /// The same on the clock that never jumps.
-    pub begun: Instant,
-    /// The set of statements prepared by SQL that has none.
-    pub no_statements: Arc<BySql>,
-    /// Moves when a statement passed that may define functions.
-    pub definitions: AtomicU64,
-    /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
-    pub pins_told: AtomicU32,
-    settings: Mutex<HashMap<Arc<Settings>, u64>>,
-    /// Interned settings at which those nobody uses are dropped.
-    settings_sweep_at: AtomicUsize,
-    settings_made: AtomicU64,
     /// The way to the control thread.
     pub control: ControlMail,
     /// Reads the files again; set by who knows them.
@@ -199,14 +160,12 @@ impl Shared {
     ) -> Shared {
         let now = SystemTime::now();
         let view = ClusterView::new(&config, None, seconds(now));
-        let positions = Positions::default();
-        positions.obey(config.routing.causal_reads());
-        let counters = (0..=mailboxes.len()).map(|_| Counters::default()).collect();
+        let seed = u32::from_le_bytes(crate::random());
+        let common = Arc::new(Common::new(&config, mailboxes.len() + 1, Instant::now(), seed));
         Shared {
             view: ArcSwap::from_pointee(view),
-            positions,
-            suspects: Suspects::default(),
-            answers: CachedResults::new(&config.cache),
+            common,
+            store_common: config.cache.store().map(|_| StoreCommon::new()),
             config: ArcSwap::from_pointee(config),
             config_path,
             access: Access::new(access, salt_secret),
@@ -214,12 +173,9 @@ impl Shared {
             mailboxes,
             pools: Pools::default(),
             roles: Mutex::default(),
-            catalogs: Catalogs::default(),
-            cards: Cards::new(u32::from_le_bytes(crate::random())),
             seats: Seats::default(),
             probes: Probes::default(),
             pause_state: PauseState::default(),
-            counters,
             stats: Table::default(),
             log,
             clients: AtomicU32::new(0),
@@ -229,33 +185,9 @@ impl Shared {
             doors: AtomicU32::new(0),
             stop: AtomicU8::new(Stop::No as u8),
             started_at: now,
-            begun: Instant::now(),
-            no_statements: Arc::default(),
-            definitions: AtomicU64::new(0),
-            pins_told: AtomicU32::new(0),
-            settings: Mutex::default(),
-            settings_sweep_at: AtomicUsize::new(SETTINGS_SWEEP_MIN),
-            settings_made: AtomicU64::new(0),
             control: ControlMail::default(),
             reader: OnceLock::new(),
         }
-    }
-
-    /// One `Settings` for all sessions that asked for the same, and its number, never given twice. Those nobody uses are dropped as
-    /// new ones come.
-    pub fn intern_settings(&self, settings: Settings) -> (Arc<Settings>, u64) {
-        let mut known = self.settings.lock();
-        if let Some((found, number)) = known.get_key_value(&settings) {
-            return (found.clone(), *number);
-        }
-        if known.len() >= self.settings_sweep_at.load(Ordering::Relaxed) {
-            known.retain(|settings, _| Arc::strong_count(settings) > 1);
-            self.settings_sweep_at.store((known.len() * 2).max(SETTINGS_SWEEP_MIN), Ordering::Relaxed);
-        }
-        let settings = Arc::new(settings);
-        let number = self.settings_made.fetch_add(1, Ordering::Relaxed);
-        known.insert(settings.clone(), number);
-        (settings, number)
     }
 
     pub fn stop_mode(&self) -> Stop {
@@ -286,16 +218,6 @@ impl Shared {
     pub fn watch_catalog(&self, database: &Arc<Database>) {
         if database.open() {
             self.control.send(Order::Watch(database.clone()));
-        }
-    }
-
-    /// Has the log of a database taken in.
-    pub fn follow_log(&self, database: &Arc<Database>, answers: &CachedResults) {
-        if database.follow.want(answers.versions.of_database(&database.name), &answers.versions) {
-            self.positions.follow();
-            // The node monitor may sleep with a round wanted that nobody had a use for.
-            self.control.send(Order::Sample);
-            self.control.send(Order::Follow(database.clone()));
         }
     }
 
@@ -346,6 +268,52 @@ impl Shared {
         for mailbox in &self.mailboxes {
             mailbox.send(message());
         }
+    }
+}
+
+impl Deref for Shared {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl Program for Shared {
+    fn log(&self, level: Level, who: &Who<'_>, text: Arguments<'_>, fields: &[(&str, Field<'_>)]) {
+        self.log.event(level, who, text, fields);
+    }
+
+    fn look(&self, why: Nudge) {
+        self.nudge_prober(why);
+    }
+
+    fn sample(&self) {
+        self.control.send(Order::Sample);
+    }
+
+    fn look_at(&self, database: &Arc<Database>) {
+        self.control.send(Order::Changed(database.clone()));
+    }
+
+    fn follow(&self, database: &Arc<Database>) {
+        self.control.send(Order::Follow(database.clone()));
+    }
+
+    fn stop_mode(&self) -> Stop {
+        Shared::stop_mode(self)
+    }
+
+    fn has_clients_of(&self, database: &str) -> bool {
+        self.seats.has_clients_of(database)
+    }
+
+    fn signal(&self, worker: WorkerId, pid: u32, signal: Signal) {
+        let message = match signal {
+            Signal::Terminate => Message::Kill(Victim::Client(pid)),
+            Signal::Cancel => Message::Interrupt(pid),
+        };
+        self.mailboxes[usize::from(worker)].send(message);
     }
 }
 

@@ -1,7 +1,5 @@
 //! A worker's life: the tasks it begins, the mail it reads, and its end. The only module that knows all its tasks.
 
-use crate::client::session_status::Doing;
-use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, Victim};
 use crate::process::worker::Worker;
@@ -16,6 +14,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 use weir_io::reactor::{NO_TASK, TaskId};
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::status::Doing;
 
 /// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
 const LAST_TURNS_MAX: u32 = 16;
@@ -195,7 +195,7 @@ fn kill(w: &Rc<Worker>, victim: &Victim) {
         if is_meant {
             // What a server does for it shall not go on unseen.
             if matches!(victim, Victim::Client(_)) && entry.card.doing() == Doing::Executing {
-                w.forward_cancel(entry);
+                w.forward_cancel(&entry.handle);
             }
             *entry.farewell.borrow_mut() = Some(farewell.clone());
             w.reactor.wake(entry.task.get());
@@ -209,11 +209,11 @@ fn cancel(w: &Rc<Worker>, pid: u32, key: &[u8]) {
         let text = format_args!("wrong key in cancel request for process {pid}");
         return w.shared.log.say(Level::Log, text);
     };
-    w.forward_cancel(entry);
+    w.forward_cancel(&entry.handle);
 }
 
 fn interrupt(w: &Rc<Worker>, pid: u32) {
     if let Some(entry) = w.entries.borrow().get(&pid) {
-        w.forward_cancel(entry);
+        w.forward_cancel(&entry.handle);
     }
 }

@@ -1,13 +1,13 @@
 //! Who is there now: clients and server connections of each user and database, for SHOW and for metrics.
 
-use crate::client::session_status::Doing;
 use crate::process::shared::Shared;
 use crate::server::pool::Pool;
-use crate::server::pool::server_conn::ConnStatus;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use weir_session::conn::ConnStatus;
+use weir_session::status::Doing;
 
 /// Clients of one user and database, and their server connections over all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,7 @@
 //! The connection over which a hub's sessions hear of notifications: opened to the primary, opened again elsewhere when that moves.
 
-use crate::client::flow::Kept;
-use crate::client::listen_hub::Hub;
 use crate::control::mail::Nudge;
 use crate::monitor::log::{Level, Who};
-use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::process::worker::{PoolSet, Worker};
 use crate::server::pool::server_conn::ServerConn;
@@ -15,6 +12,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
 use weir_io::socket::Got;
+use weir_session::flow::Kept;
+use weir_session::listen_hub::Hub;
+use weir_session::metrics::Metric;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::write;
 
@@ -55,7 +55,7 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
             let node = conn.card.address.clone();
             *hub.encoding.borrow_mut() = conn.reported("client_encoding").to_string();
             let mut line = Line::new(&w, &hub, conn, is_again);
-            let opened_at = w.reactor.now();
+            let opened_at = w.now();
             let end = line.serve().await;
             w.close_conn(line.conn);
             let End::Broken(cause) = end else { break };
@@ -70,7 +70,7 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
             w.shared.log.write(Level::Warning, &Who { user, database, ..Who::default() }, text);
             is_again = true;
             // A server that refuses what we say is not to be stormed.
-            if w.reactor.now() >= opened_at + LOOK_PERIOD {
+            if w.now() >= opened_at + LOOK_PERIOD {
                 continue;
             }
         }
@@ -83,18 +83,18 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
 }
 
 /// A connection to the primary; `None` if there is none to be had now, which the log tells.
-async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<Box<ServerConn>> {
+async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<ServerConn> {
     let node = {
         let view = w.view();
         view.primary_id()?
     };
     let pool = pools.apart(w, node, Purpose::Listening);
     let gives_up = || hub.is_unused() || w.shared.stop_mode() > Stop::Smart;
-    let wait = Wait { since: w.reactor.now(), patience: Patience::ToldAtOnce };
+    let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
     match checkout::lease_conn(w, &pool, node, &[], wait, gives_up).await {
         Ok(Ok(conn)) => {
             conn.set_pin(Some(Kept::Listener));
-            conn.socket.set_task(w.reactor.current_task());
+            conn.transport.socket.set_task(w.reactor.current_task());
             Some(conn)
         }
         Ok(Err(_)) => {
@@ -120,7 +120,7 @@ enum End {
 struct Line<'a> {
     w: &'a Rc<Worker>,
     hub: &'a Hub,
-    conn: Box<ServerConn>,
+    conn: ServerConn,
     buffer: Vec<u8>,
     /// Since when an answer is awaited, and what will be listened to then.
     asked: Option<(Instant, Option<HashSet<Vec<u8>>>)>,
@@ -132,8 +132,8 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(w: &'a Rc<Worker>, hub: &'a Hub, conn: Box<ServerConn>, is_again: bool) -> Line<'a> {
-        let now = w.reactor.now();
+    fn new(w: &'a Rc<Worker>, hub: &'a Hub, conn: ServerConn, is_again: bool) -> Line<'a> {
+        let now = w.now();
         Line { w, hub, conn, buffer: Vec::new(), asked: None, heard_at: now, used_at: now, look_at: now, is_again }
     }
 
@@ -145,7 +145,7 @@ impl<'a> Line<'a> {
             if let Err(cause) = self.ask().await {
                 return End::Broken(cause);
             }
-            let now = self.w.reactor.now();
+            let now = self.w.now();
             if now >= self.look_at {
                 if let Some(end) = self.look(now) {
                     return end;
@@ -178,7 +178,7 @@ impl<'a> Line<'a> {
 
     /// Says what is to be listened to from now on, or asks for a sign of life.
     async fn ask(&mut self) -> Result<(), String> {
-        let now = self.w.reactor.now();
+        let now = self.w.now();
         if self.asked.is_some() {
             return Ok(());
         }
@@ -190,7 +190,7 @@ impl<'a> Line<'a> {
         let mut out = Vec::new();
         write::query(&mut out, &sql);
         self.asked = Some((now, after));
-        let sent = self.conn.socket.write_all(&self.w.reactor, &out, Some(now + ANSWER_LIMIT)).await;
+        let sent = self.conn.transport.socket.write_all(&self.w.reactor, &out, Some(now + ANSWER_LIMIT)).await;
         sent.map_err(|cause| cause.to_string())
     }
 
@@ -198,7 +198,7 @@ impl<'a> Line<'a> {
         let mut piece = [0u8; 8192];
         let mut read = 0;
         while read < READ_BYTES_MAX {
-            match self.conn.socket.try_read(&self.w.reactor, &mut piece) {
+            match self.conn.transport.socket.try_read(&self.w.reactor, &mut piece) {
                 Ok(Got::Bytes(bytes)) => {
                     read += bytes;
                     self.buffer.extend_from_slice(&piece[..bytes]);
@@ -207,7 +207,7 @@ impl<'a> Line<'a> {
                 Ok(Got::End) => return Err("the server closed the connection".into()),
                 Err(cause) => return Err(cause.to_string()),
             }
-            self.heard_at = self.w.reactor.now();
+            self.heard_at = self.w.now();
             self.take_messages()?;
         }
         // There is more, but the sessions come first.

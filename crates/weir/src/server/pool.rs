@@ -13,7 +13,6 @@ pub mod server_conn;
 
 use room::Budget;
 
-use crate::monitor::metrics::Metric;
 use crate::monitor::pause_state::PauseState;
 use crate::process::shared::{Message, WorkerId};
 use crate::process::worker::Worker;
@@ -27,9 +26,10 @@ use std::time::{Duration, Instant};
 use weir_config::Config;
 use weir_config::limits::{self, Limits};
 use weir_policy::pool::{Backoff, Counts, Fit, Grant, ROOM_PATIENCE_MS, Refused, grant, is_surplus, missing};
+use weir_session::metrics::Metric;
 
-use crate::monitor::metrics::NODES_MAX;
 use weir_io::reactor::{TaskId, parked};
+use weir_session::metrics::NODES_MAX;
 
 const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 
@@ -82,7 +82,7 @@ pub struct Pool {
 }
 
 /// Boxed, since a server connection moves between sessions, waiters and rest as one pointer.
-type Idle = Vec<Box<ServerConn>>;
+type Idle = Vec<ServerConn>;
 
 struct Inner {
     idle: Idle,
@@ -117,7 +117,7 @@ struct Cell {
 enum Given {
     #[default]
     Nothing,
-    ServerConn(Box<ServerConn>),
+    ServerConn(ServerConn),
     /// The right to open one.
     Permit,
     /// Nobody waits here any more.
@@ -126,7 +126,7 @@ enum Given {
 
 /// What a session is given.
 pub enum Lease {
-    ServerConn(Box<ServerConn>),
+    ServerConn(ServerConn),
     /// Open one; on failure call `release_permit`.
     Permit,
 }
@@ -353,14 +353,14 @@ impl Pool {
         let deadline = (limits.wait_ms > 0).then(|| after(limits.wait_ms));
         let reserve_at = (limits.reserve > 0).then(|| after(limits.reserve_after_ms));
         let lacks_room = limit.is_of_many_pools();
-        let mut room_at = lacks_room.then(|| w.reactor.now() + ROOM_PATIENCE);
+        let mut room_at = lacks_room.then(|| w.now() + ROOM_PATIENCE);
         loop {
             match std::mem::take(&mut *cell.given.lock()) {
                 Given::ServerConn(conn) => return Ok(Lease::ServerConn(conn)),
                 Given::Permit => return Ok(Lease::Permit),
                 Given::Nothing | Given::Left => {}
             }
-            let timed_out = deadline.is_some_and(|at| w.reactor.now() >= at);
+            let timed_out = deadline.is_some_and(|at| w.now() >= at);
             if timed_out || give_up() {
                 self.leave(w, &cell);
                 if !timed_out {
@@ -379,7 +379,7 @@ impl Pool {
             if self.ask_again(w, &cell) {
                 return Ok(Lease::Permit);
             }
-            let now = w.reactor.now();
+            let now = w.now();
             if let Some(ms) = self.looks_again_in_ms(w) {
                 w.reactor.wake_at(now + Duration::from_millis(ms));
             }
@@ -450,19 +450,20 @@ impl Pool {
     /// A server connection of this worker at rest, if there is one and nobody waits for it: of those that fit best the one used last. `best`: none fits
     /// better.
     #[inline]
-    pub fn take_idle(&self, w: &Worker, best: Fit, fit: impl Fn(&ServerConn) -> Fit) -> Option<Box<ServerConn>> {
+    pub fn take_idle(&self, w: &Worker, best: Fit, fit: impl Fn(&ServerConn) -> Fit) -> Option<ServerConn> {
         let mut inner = self.inner.lock();
         if !inner.waiters.is_empty() || inner.paused {
             return None;
         }
         let wanted = [Fit::Own, Fit::Alike, Fit::Free, Fit::Any].into_iter().filter(|wanted| *wanted <= best);
-        let mut found = wanted.filter_map(|wanted| inner.idle.iter().rposition(|conn| conn.home == w.id && fit(conn) >= wanted));
+        let mut found =
+            wanted.filter_map(|wanted| inner.idle.iter().rposition(|conn| conn.transport.home == w.id && fit(conn) >= wanted));
         let at = found.next()?;
         Some(inner.idle.remove(at))
     }
 
     /// Any server connection at rest, of whatever worker, if nobody waits for it.
-    pub fn take_any(&self, w: &Worker) -> Option<Box<ServerConn>> {
+    pub fn take_any(&self, w: &Worker) -> Option<ServerConn> {
         let mut inner = self.inner.lock();
         if inner.waiters.is_empty() && !inner.paused { take_near(&mut inner.idle, w) } else { None }
     }
@@ -477,7 +478,7 @@ impl Pool {
         serial: u64,
         deadline: Instant,
         give_up: impl Fn() -> bool,
-    ) -> Option<Box<ServerConn>> {
+    ) -> Option<ServerConn> {
         let cell = Arc::new(Cell::default());
         {
             let mut inner = self.inner.lock();
@@ -486,7 +487,7 @@ impl Pool {
                 None if inner.cards.contains_key(&serial) => {}
                 Some(_) | None => return None,
             }
-            let waiter = Waiter { worker: w.id, task: w.reactor.current_task(), since: w.reactor.now(), cell: cell.clone() };
+            let waiter = Waiter { worker: w.id, task: w.reactor.current_task(), since: w.now(), cell: cell.clone() };
             inner.wanted.push((serial, waiter));
         }
         loop {
@@ -495,7 +496,7 @@ impl Pool {
                 Given::Left => return None,
                 Given::Nothing | Given::Permit => {}
             }
-            if w.reactor.now() >= deadline || give_up() {
+            if w.now() >= deadline || give_up() {
                 self.leave(w, &cell);
                 return None;
             }
@@ -521,7 +522,7 @@ impl Pool {
         }
         let cell = Arc::new(Cell::default());
         let task = w.reactor.current_task();
-        inner.waiters.push_back(Waiter { worker: w.id, task, since: w.reactor.now(), cell: cell.clone() });
+        inner.waiters.push_back(Waiter { worker: w.id, task, since: w.now(), cell: cell.clone() });
         if inner.paused {
             return Err((cell, Limit::Paused));
         }
@@ -551,14 +552,14 @@ impl Pool {
     }
 
     /// Returns a clean server connection: to the longest waiter, of this pool or of one that only lacks a permission; else to rest.
-    pub fn give_back(self: &Arc<Pool>, w: &Worker, conn: Box<ServerConn>) {
+    pub fn give_back(self: &Arc<Pool>, w: &Worker, conn: ServerConn) {
         if self.yields_to_starved(w) {
             return w.close_conn(conn);
         }
         if !conn.is_of_these_passwords(w) || conn.card.doomed.load(Ordering::Relaxed) {
             return w.close_conn(conn);
         }
-        conn.at_rest(w.reactor.now());
+        conn.at_rest(w.now());
         let waiter = {
             let mut inner = self.inner.lock();
             if inner.paused || is_surplus(inner.counts(w)) {
@@ -692,7 +693,7 @@ impl Pool {
     }
 
     /// Takes the server connections at rest that `retire` says are to go; it is told how many there are beyond those to be kept.
-    pub fn retire(&self, mut retire: impl FnMut(&ServerConn, u32) -> bool) -> Vec<Box<ServerConn>> {
+    pub fn retire(&self, mut retire: impl FnMut(&ServerConn, u32) -> bool) -> Vec<ServerConn> {
         let mut inner = self.inner.lock();
         let mut surplus = inner.open.saturating_sub(inner.limits.pool_min);
         let (gone, kept) = std::mem::take(&mut inner.idle).into_iter().partition(|conn| {
@@ -770,9 +771,9 @@ impl Pools {
 }
 
 /// The server connection used last, of this worker if there is one: its server's caches are the warmest. Of others' those with fresh draws come last.
-fn take_near(idle: &mut Idle, w: &Worker) -> Option<Box<ServerConn>> {
-    let own = idle.iter().rposition(|conn| conn.home == w.id);
-    match own.or_else(|| idle.iter().rposition(|conn| !conn.has_fresh_draws(w.reactor.now()))) {
+fn take_near(idle: &mut Idle, w: &Worker) -> Option<ServerConn> {
+    let own = idle.iter().rposition(|conn| conn.transport.home == w.id);
+    match own.or_else(|| idle.iter().rposition(|conn| !conn.has_fresh_draws(w.now()))) {
         Some(at) => Some(idle.remove(at)),
         None => idle.pop(),
     }

@@ -5,13 +5,13 @@
 mod arrival;
 
 use crate::monitor::log::{Level, Who};
-use crate::monitor::metrics::Metric;
 use crate::process::worker::Worker;
 use crate::server::stores::{Heard, Lane, Shelf, Stores, VALUE_BYTES_MAX};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
 use weir_io::socket::{Got, Socket};
+use weir_session::metrics::Metric;
 use weir_wire::store::{advice, is_too_large};
 
 /// Time between two looks at what is due.

@@ -8,12 +8,12 @@ mod fetching;
 mod lanes;
 mod proving;
 
-pub use fetching::{Fetch, digest_of};
 pub use lanes::Lane;
-pub use proving::Pending;
+pub use weir_session::store::Digest;
+use weir_session::store::{Fetch, Pending, Store};
 
 use foldhash::fast::RandomState;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
 use std::rc::Rc;
@@ -36,9 +36,6 @@ const UNDER_WAY_MAX: usize = 20_000;
 
 /// Bytes that wait for a connection to a host to take them, beyond which no answer is added: it is slower than what it is given.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
-
-/// The digest of a key, under which its answer is kept.
-pub type Digest = [u8; 32];
 
 /// A reply for whom.
 enum Purpose {
@@ -203,17 +200,30 @@ impl Stores {
         self.woken.take()
     }
 
-    /// By what the lookup_policy knows a key.
-    pub fn hash_of(&self, bytes: &[u8]) -> u64 {
-        self.common.hasher.hash_one(bytes)
-    }
-
     pub fn set_now(&self, now_ms: u64) {
         self.now_ms.set(now_ms);
     }
+}
+
+impl Store for Stores {
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    fn hash_of(&self, key: &[u8]) -> u64 {
+        self.common.hasher.hash_one(key)
+    }
+
+    fn lookup_policy(&self) -> RefMut<'_, LookupPolicy> {
+        self.lookup_policy.borrow_mut()
+    }
+
+    fn fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<Fetch>> {
+        self.begin_fetch(key, task, now_ms)
+    }
 
     /// Stores an answer. It does not matter when it gets there: it carries why it is true. Whether it is on its way.
-    pub fn put(&self, digest: &Digest, kept: &Kept<'_>) -> bool {
+    fn put(&self, digest: &Digest, kept: &Kept<'_>) -> bool {
         let (at, key) = (self.home_of(digest), self.answer_key(digest));
         let shelf = &self.shelves[at];
         let lane = shelf.lane_of(&key);
@@ -225,6 +235,10 @@ impl Stores {
             self.say(at, lane, ask, Expect::Done, Purpose::Put);
         }
         is_taken
+    }
+
+    fn await_proof(&self, pending: Pending) {
+        self.wait_for_proof(pending);
     }
 }
 
@@ -305,6 +319,7 @@ impl Stores {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_session::store::digest_of;
     use weir_cache::{Deps, Why};
 
     /// With one host, which is there.

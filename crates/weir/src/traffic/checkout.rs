@@ -1,42 +1,29 @@
-//! Gives a session the server connection its next statement needs.
+//! Waits for the server connection that a session's next statement needs: one at rest, one that is opened, or one that another gives back.
 
-use crate::client::flow::{Flow, Need};
-use crate::client::session::{FAILED, IDLE, Server, Session};
-use crate::client::session_state;
-use crate::client::session_status::Doing;
-use crate::client::statements::Statement;
-use crate::client::upstream::TakenFor;
 use crate::control::mail::Nudge;
-use crate::monitor::fault::{Fault, sqlstate};
-use crate::monitor::metrics::Metric;
-use crate::monitor::stats::Stat;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::pool::server_conn::{self, Login, OpenError, ServerConn};
 use crate::server::pool::{Lease, Limit, Patience, Pool, Purpose, Refusal, Wait};
-use crate::traffic::causal::{self, Replay, Shown};
-use crate::traffic::classify;
-use crate::traffic::lazy_begin;
-use crate::traffic::pipeline::{self, Ahead};
-use crate::traffic::read_preference;
-use crate::traffic::read_retry;
-use crate::traffic::sequences::{self, Claim};
-use crate::traffic::timing;
+use crate::traffic::host::SessionHost;
+use crate::traffic::relay::Served;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_catalog::rule::Rule;
-use weir_config::PoolMode;
 use weir_io::reactor::parked;
-use weir_policy::causal::Nodes;
-use weir_policy::cluster::NodeIndex;
-use weir_policy::pool::{Fit, Refused};
-use weir_policy::replies::Expect;
-use weir_policy::route::{self, Ask, Class, Side, Target};
-use weir_policy::transaction::Way;
-use weir_sql::facts::{StateKind, Transaction};
-use weir_wire::frame::front;
-use weir_wire::write;
+use weir_io::socket::Socket;
+use weir_policy::pool::Refused;
+use weir_policy::route::{Class, Side};
+use weir_session::causal::{self, Shown};
+use weir_session::checkout::{Chosen, check_after_ms, choose, count, settle_in, shown_by};
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::flow::Need;
+use weir_session::metrics::Metric;
+use weir_session::session::Session;
+use weir_session::status::Doing;
+use weir_session::timing;
 
 /// Time the worker that has a server connection gets to let go of it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,245 +31,16 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time a session waits for the server connection on which it drew from sequences, while another client has it. Others seldom take longer.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Sees that the session holds a server connection where this statement may run. `None`: it does. Else what to do first.
-#[inline]
-pub fn try_now(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result<Option<Flow>, Fault> {
-    let way = lazy_begin::way_of(s, w, statement);
-    let begins = matches!(way, Some(Way::Begins(_)));
-    if let Some(conn) = s.conn() {
-        let stays = s.transaction() != IDLE || s.pin().is_some();
-        let is_primary = is_primary(w, conn);
-        let is_free = is_free(s, begins || is_primary);
-        let fits = stays || is_primary || {
-            let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
-            class.side == Side::Reader
-        };
-        if is_free && fits {
-            let must_settle = sequences::must_settle(s, w, statement);
-            let flow = if must_settle { Some(Flow::Hold) } else { bring_again(s, w, statement) };
-            if flow.is_none() {
-                sequences::prepare(s, w, statement);
-                begin_here(s, w, statement, begins);
-            }
-            return Ok(flow);
-        }
-        leave_reader(s, w);
-        if s.has_server() {
-            return Ok(Some(Flow::Hold));
-        }
-    }
-    let Some(mut class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
-    let was_otherwise = s.reads_otherwise();
-    if was_otherwise || s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
-        // All of the session's state lies on one server connection, so that server connection must be able to do everything.
-        class.side = Side::Primary;
-    }
-    let conn = sequences::wanted(s, statement);
-    let mut need = Need { class, is_read: statement.is_read, wish: None, conn };
-    if class.side == Side::Reader {
-        causal::begin_read(s, w);
-        let hinted = statement.goal.or_else(|| lazy_begin::goal(s));
-        need.wish = read_preference::of(s, w, hinted);
-    }
-    let Chosen::Node(at, node) = choose(s, w, need, true) else { return Ok(Some(Flow::Need(need))) };
-    if need.conn.is_some() {
-        return Ok(Some(Flow::Need(need)));
-    }
-    let pool = s.pools.of_node(w, node);
-    let check_after_ms = check_after_ms(w);
-    let fit_now = |conn: &ServerConn| match check_after_ms {
-        Some(ms) if conn.has_rested(w.reactor.now(), ms) => Fit::Unasked,
-        Some(_) | None => fit_of(s, w, conn),
-    };
-    match pool.take_idle(w, sequences::best_fit(s), fit_now).and_then(|conn| fit_near(w, conn)) {
-        Some(conn) if shown_by(s, w, class, at, &conn) != Shown::All => {
-            pool.give_back(w, conn);
-            Ok(Some(Flow::Need(need)))
-        }
-        Some(conn) => {
-            count(s, w, need, node);
-            settle_in(s, w, conn);
-            if !was_otherwise && s.is_misread(statement) {
-                // What sessions begin with has changed, and only this server connection tells: from now on the session is on the primary.
-                s.state.begins_otherwise = true;
-                return Ok(Some(again(w)));
-            }
-            Ok(begin_on(s, w, statement, begins))
-        }
-        None => Ok(Some(Flow::Need(need))),
-    }
-}
-
-/// Makes a server connection that was taken at rest ready for a statement. What to do first, if something is.
-#[inline]
-fn begin_on(s: &mut Session, w: &Rc<Worker>, statement: &Statement, begins: bool) -> Option<Flow> {
-    if s.state.listening.is_some() {
-        session_state::prepare(s, w, statement);
-    }
-    if s.is_gate_shut() {
-        return Some(Flow::Hold);
-    }
-    sequences::prepare(s, w, statement);
-    begin_here(s, w, statement, begins);
-    None
-}
-
-/// How well a server connection at rest fits the session.
-#[inline]
-fn fit_of(s: &Session, w: &Worker, conn: &ServerConn) -> Fit {
-    let is_alike = Arc::ptr_eq(&conn.settings, &s.state.settings) && Arc::ptr_eq(&conn.by_sql, &s.state.by_sql);
-    match sequences::claim(s, w, conn) {
-        Claim::Own => Fit::Own,
-        Claim::Others => Fit::Any,
-        Claim::None if is_alike => Fit::Alike,
-        Claim::None => Fit::Free,
-    }
-}
-
-/// True if a statement may follow what is under way on the session's server connection; `begins`: with the transaction that waits for it, if one does.
-#[inline]
-fn is_free(s: &Session, begins: bool) -> bool {
-    match (s.lazy_begin.is_open(), begins) {
-        (false, _) => true,
-        // A BEGIN waits until nothing is under way.
-        (true, true) => s.replies().is_only_ours(),
-        // So does a read of a transaction: an error of what is under way is one of the transaction.
-        (true, false) => s.replies().is_only_ours() || s.replies().is_unsynced(),
-    }
-}
-
-/// The class of a statement (`class_at`) that may have others of its pipeline behind it. `None`: more of them must arrive first.
-#[inline]
-fn class_in_pipeline(s: &mut Session, w: &Worker, statement: &Statement, way: Option<Way>) -> Option<Class> {
-    let class = class_at(s, w, statement, way);
-    if class.side != Side::Reader || way.is_some() || s.transaction() != IDLE || !w.has_readers() {
-        return Some(class);
-    }
-    match pipeline::look(s, w) {
-        Ahead::Reads => Some(class),
-        Ahead::More => None,
-        Ahead::Unknown => Some(Class::primary(Rule::PipelineOpen)),
-    }
-}
-
-/// The class of the transaction that begins with a statement, or that of the statement.
-#[inline]
-fn class_at(s: &mut Session, w: &Worker, statement: &Statement, way: Option<Way>) -> Class {
-    match way {
-        Some(Way::Begins(class) | Way::Outside(class)) => class,
-        None => {
-            let class = classify::class_of(s, w, statement);
-            let class = read_preference::class_of(s, w, statement, class);
-            let class = lazy_begin::class_after_writes(s, w, class);
-            read_retry::class_of(s, statement, class)
-        }
-    }
-}
-
-/// Begins the transaction on the session's server connection, if it waits for this statement. What reads outside of it does so on standbys only: functions
-/// that say they only read and do not would write past the transaction.
-#[inline]
-fn begin_here(s: &mut Session, w: &Worker, statement: &Statement, begins: bool) {
-    if !s.lazy_begin.is_open() {
-        return;
-    }
-    if begins || s.conn().is_some_and(|conn| is_primary(w, conn)) {
-        lazy_begin::send(s, w, statement);
-    } else {
-        s.lazy_begin.read();
-    }
-}
-
-fn count(s: &Session, w: &Worker, need: Need, node: u16) {
-    w.counters().count_rule(s.entry.clock.rule.get());
-    if need.class.side == Side::Reader {
-        w.count(Metric::ReadsSpread);
-        if s.entry.clock.rule.get() == Rule::ReadNotReplayed {
-            w.count(Metric::ReadsNotReplayed);
-        }
-    }
-    if need.is_read {
-        w.count_read(node);
-    }
-}
-
-/// Whether what comes over this server connection shows all the session must see.
-#[inline]
-fn shown_by(s: &Session, w: &Worker, class: Class, at: NodeIndex, conn: &ServerConn) -> Shown {
-    if class.side != Side::Reader || w.view().primary == Some(at) { Shown::All } else { causal::shown_by(s, w, conn) }
-}
-
-fn is_primary(w: &Worker, conn: &ServerConn) -> bool {
-    conn.is_to_primary(w)
-}
-
-/// A pipeline began on a standby and goes on with what only the primary may do: what was sent is brought to its end here first.
-///
-/// Nothing was executed so far, or what was seen of the pipeline to its Sync reads no more: something was defined meanwhile.
-fn leave_reader(s: &mut Session, w: &Rc<Worker>) {
-    if s.replies().is_unsynced() && !s.replies().is_skipping() {
-        s.expect(Expect::SyncOurs);
-        write::bare(s.up.extra(&w.buffers), front::SYNC);
-        // Nothing may follow it before its answer: an error may still change what the held message means.
-        s.shut_gate();
-    } else if s.replies().is_settled() {
-        session_state::settle(s, w);
-    }
-}
-
-/// Why a statement that only means something on the primary cannot run where the session's transaction is, if it is elsewhere.
-pub fn misplaced(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Fault> {
-    if s.transaction() == FAILED {
-        // Any server says what a failed transaction says.
-        return None;
-    }
-    if let Some(fault) = sequences::refusal(s, w, statement) {
-        return Some(fault);
-    }
-    let stays = statement.locks || !statement.leaves.without(lazy_begin::MOVES).is_empty();
-    let conn = s.conn().filter(|_| stays)?;
-    let is_misplaced = !is_primary(w, conn) && w.view().primary.is_some();
-    is_misplaced
-        .then(|| lazy_begin::cannot_stay(&mut s.wrote.shuns_standbys, "the statement leaves session state or takes a lock"))
-}
-
-/// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
-pub fn hold(s: &mut Session, w: &Worker) -> Flow {
-    if let Some(Server { upstream, .. }) = &mut s.server
-        && upstream.replies.is_unsynced()
-        && !upstream.is_flushed
-    {
-        weir_wire::write::bare(s.up.extra(&w.buffers), front::FLUSH);
-        upstream.is_flushed = true;
-    }
-    Flow::Hold
-}
-
-/// Has the message looked at once more, as what it goes by has changed.
-pub fn again(w: &Worker) -> Flow {
-    w.reactor.wake(w.reactor.current_task());
-    Flow::Hold
-}
-
-/// Statement pooling has no transactions of several statements.
-pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
-    // Among several statements, what stands between BEGIN and COMMIT is not told apart.
-    let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
-    (begins && s.pools.limits.get().mode == PoolMode::Statement).then(|| {
-        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
-            .hint("Set pool_mode to transaction.")
-    })
-}
-
 /// Chooses a node and takes a server connection to it: at rest, opened, or waited for. Not cancel safe.
-pub async fn wait(s: &mut Session, w: &Rc<Worker>, need: Need) -> Result<(), Fault> {
-    let started = w.reactor.now();
-    let acquired = wait_since(s, w, need, started).await;
-    timing::waited(s, w, started);
+pub async fn wait(served: &mut Served, need: Need) -> Result<(), Fault> {
+    let started = served.w.now();
+    let acquired = wait_since(served, need, started).await;
+    timing::waited(&served.s, &served.w, started);
     acquired
 }
 
-async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instant) -> Result<(), Fault> {
+async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result<(), Fault> {
+    let Served { s, client, host, w } = served;
     let mut class = need.class;
     let mut replay = Replay::new(w);
     let mut waited = false;
@@ -290,7 +48,7 @@ async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instan
         let (at, node) = match choose(s, w, Need { class, ..need }, !replay.is_over(w)) {
             Chosen::Node(at, node) => (at, node),
             Chosen::NoPrimary(rule) => {
-                wait_for_primary(s, w, started, rule).await?;
+                wait_for_primary(s, client, w, started, rule).await?;
                 continue;
             }
             Chosen::Replay => {
@@ -301,22 +59,22 @@ async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instan
                 continue;
             }
         };
-        if let Some(conn) = lease_again(s, w, node, need).await {
+        if let Some(conn) = lease_again(s, client, host, node, need).await {
             count(s, w, need, node);
-            settle_in(s, w, conn);
+            settle_in(s, w, host.take(conn));
             return Ok(());
         }
-        match lease(s, w, class, node, started).await? {
+        match lease(s, client, host, class, node, started).await? {
             Leased::ServerConn(conn) => {
-                let shown = shown_by(s, w, class, at, &conn);
+                let shown = shown_by(s, w, class, at, &conn.conn);
                 if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
                     count(s, w, Need { class, ..need }, node);
-                    settle_in(s, w, conn);
+                    settle_in(s, w, host.take(conn));
                     return Ok(());
                 }
                 // The standby has started anew, or this server connection is so young that nobody vouches for it yet.
                 replay.verify_us = conn.opened_us;
-                let pool = conn.pool.clone();
+                let pool = conn.transport.pool.clone();
                 pool.give_back(w, conn);
                 if replay.is_over(w) {
                     class.side = Side::Primary;
@@ -342,86 +100,7 @@ async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instan
     }
 }
 
-/// Uses a server connection: brings it to the session's settings first if it has others. They travel with the statement in one write.
-fn settle_in(s: &mut Session, w: &Worker, conn: Box<ServerConn>) {
-    let role = if is_primary(w, &conn) { TakenFor::Primary } else { TakenFor::Standby };
-    s.retry.again = None;
-    s.pools.stats.add(Stat::Assignments, 1);
-    s.take(w, conn, role);
-    session_state::bring(s, w);
-    if s.pools.limits.get().mode == PoolMode::Session {
-        session_state::keep(s, w, None);
-    } else if !s.is_on_standby() && s.reads_otherwise() {
-        session_state::keep(s, w, Some(StateKind::Unread));
-    }
-}
-
-/// A server connection that the session still has may lack something: a function reset what the session's start had asked for.
-#[inline]
-fn bring_again(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Flow> {
-    let is_before = s.transaction() == IDLE && s.replies().is_settled();
-    if is_before {
-        session_state::bring(s, w);
-    }
-    if s.state.listening.is_some() {
-        session_state::prepare(s, w, statement);
-    }
-    s.is_gate_shut().then_some(Flow::Hold)
-}
-
-/// What a statement gets.
-enum Chosen {
-    /// A node, by place in the view and by number.
-    Node(NodeIndex, u16),
-    /// A primary is needed and not known; by which rule.
-    NoPrimary(Rule),
-    /// A standby will soon have replayed what the answer must show.
-    Replay,
-}
-
-fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
-    let Need { class, wish, .. } = need;
-    let (view, config) = (w.view(), w.peek_config());
-    let (statement_level, prefers_lower_delay) = (config.routing.statement_level, config.check.prefers_lower_delay);
-    let (mut fit, mut hopeful) = (Nodes::ALL, Nodes::NONE);
-    // The primary shows all that was ever told: without another node to read from nothing is to be compared.
-    if class.side == Side::Reader && w.has_readers() && !s.reads.causal.is_free() {
-        fit = causal::fit(s, w, &view);
-        if may_wait {
-            hopeful = causal::hopeful(s, w, &view);
-        }
-    }
-    if class.side == Side::Reader {
-        fit = w.shared.suspects.spared(&view, fit);
-        hopeful = w.shared.suspects.spared(&view, hopeful);
-    }
-    let dice = s.reads.causal.dice;
-    // Writes, and reads where only the primary takes them, have no choice.
-    let shares = (class.side == Side::Reader && w.has_readers()).then(|| w.loads.shares(&view, w.now_ms()));
-    let shares = shares.as_ref().map_or(&[][..], |shares| shares.as_slice());
-    let (view, favourite) = (&**view, s.reads.favourite);
-    let route =
-        route::choose(&Ask { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful });
-    s.entry.clock.rule.set(route.rule);
-    let at = match route.target {
-        Target::Node(at) => at,
-        Target::NoPrimary => return Chosen::NoPrimary(route.rule),
-        Target::Replay => return Chosen::Replay,
-    };
-    let id = view.nodes[at].id;
-    if class.side == Side::Reader {
-        // A favourite that only lags now stays the favourite, and who names a node for one read keeps his.
-        let has_favourite = s.reads.favourite.is_some_and(|favourite| route::may_stay(view, favourite, wish));
-        let is_own = matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed);
-        if !statement_level && !is_own && !has_favourite && s.reads.favourite != Some(at) {
-            s.reads.favourite = Some(at);
-            s.entry.card.favourite.store(u32::from(id), std::sync::atomic::Ordering::Relaxed);
-        }
-    }
-    Chosen::Node(at, id)
-}
-
-async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule) -> Result<(), Fault> {
+async fn wait_for_primary(s: &Session, client: &Socket, w: &Worker, started: Instant, rule: Rule) -> Result<(), Fault> {
     // Not its client's silence: limits on that do not count.
     show_waiting(s, w);
     let limit_ms = s.pools.limits.get().wait_ms;
@@ -435,7 +114,7 @@ async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule)
         return Err(Fault::error(sqlstate::CANNOT_CONNECT_NOW, message)
             .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));
     }
-    if s.client.is_hung_up() || s.entry.farewell.borrow().is_some() {
+    if client.is_hung_up() || s.entry.farewell.borrow().is_some() {
         return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
     }
     w.shared.nudge_prober(Nudge::NodeAwaited);
@@ -447,22 +126,28 @@ async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule)
 
 fn show_waiting(s: &Session, w: &Worker) {
     s.entry.card.set_doing(Doing::WaitingForConnection);
-    s.entry.card.waiting_ms.store(w.now_ms(), std::sync::atomic::Ordering::Relaxed);
+    s.entry.card.waiting_ms.store(w.now_ms(), Ordering::Relaxed);
 }
 
 /// What came of waiting for a server connection of a node.
 enum Leased {
-    ServerConn(Box<ServerConn>),
+    ServerConn(ServerConn),
     Failed(OpenError),
     /// The node is not the one to ask any more.
     Moved,
 }
 
 /// A server connection of the session's pool on a node. An error ends the session's wait.
-async fn lease(s: &mut Session, w: &Rc<Worker>, class: Class, node: u16, since: Instant) -> Result<Leased, Fault> {
-    let pool = s.pools.of_node(w, node);
+async fn lease(
+    s: &Session,
+    client: &Socket,
+    host: &SessionHost,
+    class: Class,
+    node: u16,
+    since: Instant,
+) -> Result<Leased, Fault> {
+    let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.entry);
     show_waiting(s, w);
-    let (client, entry) = (&s.client, &s.entry);
     // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
     let was_gone = client.is_hung_up();
     entry.wait_cancelled.set(false);
@@ -495,11 +180,11 @@ fn is_primary_node(w: &Worker, node: u16) -> bool {
 
 /// The very server connection a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. Not
 /// cancel safe: the server connection may be on its way.
-async fn lease_again(s: &mut Session, w: &Worker, node: u16, need: Need) -> Option<Box<ServerConn>> {
+async fn lease_again(s: &Session, client: &Socket, host: &SessionHost, node: u16, need: Need) -> Option<ServerConn> {
     let serial = need.conn?;
-    let pool = s.pools.of_node(w, node);
+    let (w, pool) = (&host.w, host.pools.of_node(&host.w, node));
     show_waiting(s, w);
-    let gives_up = || s.client.is_hung_up() || s.entry.farewell.borrow().is_some();
+    let gives_up = || client.is_hung_up() || s.entry.farewell.borrow().is_some();
     let conn = pool.lease_certain(w, serial, Instant::now() + AGAIN_TIMEOUT, gives_up).await?;
     fit(w, conn).await
 }
@@ -513,7 +198,7 @@ pub async fn lease_conn(
     parameters: &[(&str, &str)],
     wait: Wait,
     give_up: impl Fn() -> bool,
-) -> Result<Result<Box<ServerConn>, OpenError>, Fault> {
+) -> Result<Result<ServerConn, OpenError>, Fault> {
     loop {
         let leased = match pool.lease(w, wait, &give_up).await {
             Err(Refusal::Refused(why, words)) => return Ok(Err(OpenError::Held { node, why, words })),
@@ -535,7 +220,7 @@ pub async fn lease_conn(
 }
 
 /// A server connection of a pool that is at rest, if there is one that can be used. Not cancel safe.
-pub async fn at_rest(w: &Worker, pool: &Pool) -> Option<Box<ServerConn>> {
+pub async fn at_rest(w: &Worker, pool: &Pool) -> Option<ServerConn> {
     while let Some(conn) = pool.take_any(w) {
         if let Some(conn) = fit(w, conn).await {
             return Some(conn);
@@ -549,7 +234,7 @@ fn is_usable(w: &Worker, conn: &ServerConn) -> bool {
     if !conn.is_of_these_passwords(w) {
         return false;
     }
-    let is_fresh = conn.is_fresh(w.reactor.now());
+    let is_fresh = conn.is_fresh(w.now());
     if !is_fresh {
         w.count(Metric::ConnsLost);
     }
@@ -557,7 +242,7 @@ fn is_usable(w: &Worker, conn: &ServerConn) -> bool {
 }
 
 /// The same for a server connection of this worker, without waiting.
-fn fit_near(w: &Worker, conn: Box<ServerConn>) -> Option<Box<ServerConn>> {
+pub fn fit_near(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
     if is_usable(w, &conn) {
         return Some(conn);
     }
@@ -566,10 +251,10 @@ fn fit_near(w: &Worker, conn: Box<ServerConn>) -> Option<Box<ServerConn>> {
 }
 
 /// Makes a server connection that was at rest usable here: not dead, and in this worker's event loop. Not cancel safe.
-async fn fit(w: &Worker, mut conn: Box<ServerConn>) -> Option<Box<ServerConn>> {
-    let is_here = conn.home == w.id || fetch(w, &mut conn).await;
+async fn fit(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
+    let is_here = conn.transport.home == w.id || fetch(w, &mut conn).await;
     if is_here && is_usable(w, &conn) {
-        let must_ask = check_after_ms(w).is_some_and(|ms| conn.has_rested(w.reactor.now(), ms));
+        let must_ask = check_after_ms(w).is_some_and(|ms| conn.has_rested(w.now(), ms));
         // Boxed: where no server is asked nobody pays for the room.
         return if must_ask { Box::pin(ask_first(w, conn)).await } else { Some(conn) };
     }
@@ -577,18 +262,11 @@ async fn fit(w: &Worker, mut conn: Box<ServerConn>) -> Option<Box<ServerConn>> {
     None
 }
 
-/// Time of rest after which a server is asked before its server connection is used; `None`: it never is.
-#[inline]
-fn check_after_ms(w: &Worker) -> Option<u64> {
-    let pool = &w.peek_config().pool;
-    (!pool.check_query.is_empty()).then_some(pool.check_after_ms)
-}
-
 /// Longest wait for the answer where `connect_timeout` is no limit.
 const CHECK_MS_MAX: u64 = 10_000;
 
 /// Asks a server `server_check_query`; a server connection that it does not answer over is closed. Not cancel safe.
-async fn ask_first(w: &Worker, conn: Box<ServerConn>) -> Option<Box<ServerConn>> {
+async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
     let limit_ms = match conn.card.address.connect_timeout_ms {
         0 => CHECK_MS_MAX,
         ms => ms,
@@ -599,13 +277,13 @@ async fn ask_first(w: &Worker, conn: Box<ServerConn>) -> Option<Box<ServerConn>>
     let Err(error) = answer else { return Some(conn) };
     w.count(Metric::ConnsLost);
     w.log_conn(&conn.card.address, format_args!("closed, since server_check_query failed: {error}"));
-    let pool = conn.pool.clone();
+    let pool = conn.transport.pool.clone();
     if error.is_silent() {
         w.shared.suspects.suspect(conn.card.address.node);
         w.shared.nudge_prober(Nudge::ConnectionLost);
         // Those that have rested as long are likely to be as dead: nobody shall wait for each of them in turn.
         let rested_ms = check_after_ms(w).unwrap_or(0);
-        for other in pool.retire(|other, _| other.has_rested(w.reactor.now(), rested_ms)) {
+        for other in pool.retire(|other, _| other.has_rested(w.now(), rested_ms)) {
             w.close_conn(other);
         }
     }
@@ -616,21 +294,21 @@ async fn ask_first(w: &Worker, conn: Box<ServerConn>) -> Option<Box<ServerConn>>
 /// Moves a server connection from the event loop of the worker that had it into this one's.
 async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
     let deadline = Instant::now() + FETCH_TIMEOUT;
-    let ticket = conn.socket.ticket();
+    let ticket = conn.transport.socket.ticket();
     let slot = ticket.watch();
     let message = Message::Release { ticket, worker: w.id, task: w.reactor.current_task() };
-    w.shared.mailboxes[usize::from(conn.home)].send(message);
+    w.shared.mailboxes[usize::from(conn.transport.home)].send(message);
     while !slot.is_released() {
-        if w.reactor.now() >= deadline {
+        if w.now() >= deadline {
             return false;
         }
         w.reactor.wake_at(deadline);
         parked().await;
     }
-    conn.socket.leave();
-    conn.home = w.id;
+    conn.transport.socket.leave();
+    conn.transport.home = w.id;
     // What arrived there before it left was not asked for, or is the end.
-    if conn.socket.is_readable() || conn.socket.join(&w.reactor).is_err() {
+    if conn.transport.socket.is_readable() || conn.transport.socket.join(&w.reactor).is_err() {
         return false;
     }
     w.count(Metric::ConnsLent);
@@ -638,12 +316,7 @@ async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
 }
 
 /// Opens a server connection under a permit of its pool.
-pub async fn open(
-    w: &Rc<Worker>,
-    pool: &Arc<Pool>,
-    node: u16,
-    parameters: &[(&str, &str)],
-) -> Result<Box<ServerConn>, OpenError> {
+pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&str, &str)]) -> Result<ServerConn, OpenError> {
     let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
     let opened = match address {
         Some(address) => {
@@ -734,5 +407,38 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
         // `lease_conn` tells of it as of a login that failed.
         Refusal::Refused(_, words) => Fault::error(sqlstate::CANNOT_CONNECT_NOW, &*words),
         Refusal::GaveUp => Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a server connection"),
+    }
+}
+
+/// The wait of a read for a standby.
+pub struct Replay {
+    until: Instant,
+    /// Counts what had become known when the session looked last.
+    known: u64,
+    /// Age of a server connection that is to be vouched for.
+    pub verify_us: u64,
+}
+
+impl Replay {
+    pub fn new(w: &Worker) -> Replay {
+        let wait = std::time::Duration::from_millis(w.peek_config().routing.causal_wait_ms);
+        Replay { until: w.now() + wait, known: w.shared.positions.published(), verify_us: 0 }
+    }
+
+    pub fn is_over(&self, w: &Worker) -> bool {
+        w.now() >= self.until
+    }
+
+    /// Waits until more is known than when the session looked last, or there is no time left. Cancel safe.
+    pub async fn wait(&mut self, w: &Worker) {
+        let positions = &w.shared.positions;
+        // First the list, then the look: what becomes known in between is seen, and what comes later wakes.
+        positions.enlist((w.id, w.reactor.current_task()), self.verify_us);
+        if positions.published() == self.known {
+            causal::wake_sampler(w);
+            w.reactor.wake_at(self.until);
+            parked().await;
+        }
+        self.known = positions.published();
     }
 }

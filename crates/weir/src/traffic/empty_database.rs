@@ -26,8 +26,8 @@ pub fn begin(w: &Rc<Worker>, databases: &[String]) {
         let (w, database) = (w.clone(), database.clone());
         let worker = w.clone();
         worker.reactor.spawn(async move {
-            let deadline = w.reactor.now() + PATIENCE;
-            while !try_vacate(&w, &database) && w.reactor.now() < deadline {
+            let deadline = w.now() + PATIENCE;
+            while !try_vacate(&w, &database) && w.now() < deadline {
                 w.reactor.sleep(PERIOD).await;
             }
         });

@@ -4,13 +4,8 @@
 //! primary, opened with the client's own startup packet. From then on bytes go through in both directions, each for itself: in a
 //! CopyBoth either side speaks when it likes. Limits on the time of statements and of idle clients do not hold here.
 
-use crate::client::flow::Kept;
-use crate::client::session_status::Doing;
 use crate::control::mail::Nudge;
-use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::{Level, Who};
-use crate::monitor::metrics::Metric;
-use crate::monitor::stats::Stat;
 use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::pool::server_conn::{OpenError, ServerConn};
 use crate::server::pool::{Patience, Purpose, Wait};
@@ -21,6 +16,11 @@ use std::time::{Duration, Instant};
 use weir_io::lane::Lane;
 use weir_io::reactor::parked;
 use weir_io::socket::{Got, Socket};
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::flow::Kept;
+use weir_session::metrics::Metric;
+use weir_session::stats::Stat;
+use weir_session::status::Doing;
 use weir_wire::frame::front;
 
 /// Rounds of moving before others get their turn.
@@ -38,10 +38,10 @@ pub async fn open(
     client: &Socket,
     pools: &PoolSet,
     parameters: &[(&str, &str)],
-) -> Result<Result<Box<ServerConn>, OpenError>, Fault> {
+) -> Result<Result<ServerConn, OpenError>, Fault> {
     let node = primary(w, client, pools.limits.get().wait_ms).await?;
     let pool = pools.apart(w, node, Purpose::Replication);
-    let wait = Wait { since: w.reactor.now(), patience: Patience::ToldAtOnce };
+    let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
     let opened = checkout::lease_conn(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(Fault::as_fatal)?;
     if opened.is_err() {
         w.shared.nudge_prober(Nudge::LoginFailed);
@@ -51,7 +51,7 @@ pub async fn open(
 
 /// Number of the primary's node.
 async fn primary(w: &Worker, client: &Socket, limit_ms: u64) -> Result<u16, Fault> {
-    let started = w.reactor.now();
+    let started = w.now();
     loop {
         let known = {
             let view = w.view();
@@ -86,7 +86,7 @@ impl<'a> Listed<'a> {
     fn new(w: &'a Worker, entry: &'a Entry, conn: &ServerConn) -> Listed<'a> {
         let task = w.reactor.current_task();
         entry.task.set(task);
-        conn.socket.set_task(task);
+        conn.transport.socket.set_task(task);
         conn.card.session.store(entry.card.pid, Ordering::Relaxed);
         conn.card.uses.store(1, Ordering::Relaxed);
         conn.set_pin(Some(Kept::Replication));
@@ -106,7 +106,7 @@ impl Drop for Listed<'_> {
 }
 
 /// Serves a client that has been welcomed until one side ends. `before`: what it sent already. Not cancel safe: it owns the server connection.
-pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: Box<ServerConn>, entry: &Entry, pools: &PoolSet) {
+pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerConn, entry: &Entry, pools: &PoolSet) {
     w.count(Metric::Replications);
     let listed = Listed::new(w, entry, &conn);
     let mut stream = Stream { w, client, conn, up: Lane::default(), down: Lane::default(), pools, is_leaving: false };
@@ -142,7 +142,7 @@ enum End {
 struct Stream<'a> {
     w: &'a Worker,
     client: &'a Socket,
-    conn: Box<ServerConn>,
+    conn: ServerConn,
     up: Lane,
     down: Lane,
     pools: &'a PoolSet,
@@ -165,7 +165,7 @@ impl Stream<'_> {
 
     fn move_down(&mut self) -> Result<bool, End> {
         let (reactor, buffers) = (&self.w.reactor, &self.w.buffers);
-        let moved = pass(&mut self.down, &self.conn.socket, self.client, self.w);
+        let moved = pass(&mut self.down, &self.conn.transport.socket, self.client, self.w);
         self.down.rest_if_empty(buffers);
         match moved {
             Ok(Some((Got::Bytes(bytes), _))) => {
@@ -178,14 +178,14 @@ impl Stream<'_> {
             Err(Broken::Reading(cause)) => Err(End::Server(cause)),
             Err(Broken::Writing) => {
                 // The server shall not wait for a client that is gone.
-                let _ = self.up.drain(&self.conn.socket, reactor);
+                let _ = self.up.drain(&self.conn.transport.socket, reactor);
                 Err(End::Client)
             }
         }
     }
 
     fn move_up(&mut self) -> Result<bool, End> {
-        let moved = pass(&mut self.up, self.client, &self.conn.socket, self.w);
+        let moved = pass(&mut self.up, self.client, &self.conn.transport.socket, self.w);
         self.up.rest_if_empty(&self.w.buffers);
         if let Ok(Some((_, last))) = &moved {
             self.is_leaving |= *last == Some(front::TERMINATE);
@@ -224,11 +224,12 @@ impl Stream<'_> {
             }
         }
         let deadline = Instant::now() + FAREWELL_LIMIT;
-        while w.reactor.now() < deadline {
+        while w.now() < deadline {
             let sent = match end {
-                End::Client => {
-                    self.up.drain(&self.conn.socket, &w.reactor).map(|sent| sent && self.conn.socket.is_sent(&w.reactor))
-                }
+                End::Client => self
+                    .up
+                    .drain(&self.conn.transport.socket, &w.reactor)
+                    .map(|sent| sent && self.conn.transport.socket.is_sent(&w.reactor)),
                 End::Server(_) | End::Dismissed(_) => {
                     self.down.drain(self.client, &w.reactor).map(|sent| sent && self.client.is_sent(&w.reactor))
                 }

@@ -1,14 +1,15 @@
 //! Ends statements, transactions and sessions that take longer than they may. `policy::overtime` decides; this obeys.
 
-use crate::client::session_status::Doing;
-use crate::monitor::fault::{Fault, sqlstate};
-use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
-use crate::process::worker::{Entry, Overdue, Worker};
+use crate::process::worker::{Entry, Worker};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_policy::timeouts::{Overtime, Spent, look_period_ms, overtime};
 use weir_policy::transaction::{HeldTooLong, held_too_long};
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::handle::Overdue;
+use weir_session::metrics::Metric;
+use weir_session::status::Doing;
 
 /// Time a server gets to carry out a cancel request; then the session ends with the statement.
 const CANCEL_LIMIT: Duration = Duration::from_secs(10);
@@ -27,7 +28,7 @@ pub async fn watch(w: Rc<Worker>) {
 
 fn look_at(w: &Rc<Worker>, entry: &Rc<Entry>) {
     let Some(pools) = &entry.pools else { return };
-    let now = w.reactor.now();
+    let now = w.now();
     let spent = spent(entry, now);
     let is_idle = spent.statement.is_none() && !spent.waits;
     match spent.transaction.filter(|_| is_idle).and_then(|ms| held_too_long(entry.clock.held.get(), ms, spent.quiet)) {
@@ -89,7 +90,7 @@ fn cancel(w: &Rc<Worker>, entry: &Rc<Entry>, limit_ms: u64, spent_ms: u64) {
     }
     w.count(Metric::Overtimes);
     *entry.overdue.borrow_mut() = Overdue::Cancelling(Fault::error(sqlstate::QUERY_CANCELED, text));
-    w.forward_cancel(entry);
+    w.forward_cancel(&entry.handle);
 }
 
 /// Ends a session. What runs for it is cancelled: the server would not notice the end of the connection before it is done.
@@ -100,7 +101,7 @@ fn dismiss(w: &Rc<Worker>, entry: &Rc<Entry>, fault: Fault) {
     w.count(Metric::Overtimes);
     let is_asked = entry.clock.busy_since.get().or(entry.clock.asked_since.get()).is_some();
     if is_asked && entry.conn.borrow().is_some() {
-        w.forward_cancel(entry);
+        w.forward_cancel(&entry.handle);
     }
     *entry.farewell.borrow_mut() = Some(fault);
     w.reactor.wake(entry.task.get());

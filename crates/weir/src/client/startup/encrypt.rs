@@ -1,12 +1,12 @@
 //! A client's TLS: asked for by a packet of PostgreSQL's, or begun at once.
 
 use super::Door;
-use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::{Level, Who};
-use crate::monitor::metrics::Metric;
 use crate::process::tls_files::certificate::subject;
 use weir_io::reactor::parked;
 use weir_io::tls::{Tls, explain};
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::metrics::Metric;
 
 /// First byte of a TLS handshake. As the first packet's length it would be one that no packet may have.
 const HANDSHAKE: u8 = 0x16;

@@ -9,9 +9,7 @@ use crate::client::directory::Outcome;
 use crate::client::inquiry::{self, InquiryError};
 use crate::client::key_derivation::{self, Unanswered};
 use crate::control::mail::Nudge;
-use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::{Level, Who};
-use crate::monitor::metrics::Metric;
 use crate::process::shared::Stop;
 use crate::server::pool::server_conn::{Login, OpenError, Talk};
 use std::collections::BTreeSet;
@@ -21,6 +19,8 @@ use weir_config::databases::Entry;
 use weir_config::hba::{Admits, Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
 use weir_config::passwd::{Secret, Usual};
 use weir_policy::throttle::{Pass, Visitor};
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::metrics::Metric;
 use weir_wire::scram::{Challenge, ITERATIONS_DEFAULT, ServerSecret, Verifier, steady_salt};
 use weir_wire::write;
 use zeroize::Zeroizing;
@@ -107,7 +107,7 @@ impl Door<'_> {
     /// Waits, but not while the proxy stops.
     async fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
-        while self.w.reactor.now() < until && self.w.shared.stop_mode() < Stop::Fast {
+        while self.w.now() < until && self.w.shared.stop_mode() < Stop::Fast {
             self.w.reactor.sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await;
         }
     }

@@ -1,11 +1,11 @@
 //! Asks a client for a proof: md5, SCRAM, or the password itself.
 
 use super::{Door, broke};
-use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::shared::Stop;
 use std::io;
 use std::time::{Duration, Instant};
 use weir_io::socket::Got;
+use weir_session::fault::{Fault, sqlstate};
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 use weir_wire::md5::Md5Secret;
 use weir_wire::scram::{Accepted, Binding, MECHANISM, MECHANISM_PLUS, Nonce, ScramError, Server, ServerSecret};
@@ -134,7 +134,7 @@ impl Door<'_> {
     /// Waits, and looks now and then whether the proxy is stopping: a client that is silent shall not delay that.
     async fn wait_for_bytes(&self) -> Result<(), Fault> {
         loop {
-            let look = self.w.reactor.now() + LOOK_PERIOD;
+            let look = self.w.now() + LOOK_PERIOD;
             let until = self.deadline.map_or(look, |deadline| deadline.min(look));
             match self.socket.readable(&self.w.reactor, Some(until)).await {
                 Err(cause) if cause.kind() == io::ErrorKind::TimedOut && Some(until) != self.deadline => {}

@@ -2,10 +2,10 @@
 
 use super::gate::Caller;
 use super::{Door, login_fault, whose};
-use crate::monitor::fault::{Fault, sqlstate};
-use crate::monitor::stats::Stat;
 use crate::traffic::replication;
 use weir_config::hba::Replication;
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::stats::Stat;
 use weir_wire::startup::Startup;
 use weir_wire::write;
 
@@ -66,11 +66,11 @@ impl Door<'_> {
         pools.stats.add(Stat::Logins, 1);
         let mut out = admission.message;
         write::authentication(&mut out, 0, &[]);
-        out.extend_from_slice(&conn.notices.early);
+        out.extend_from_slice(&conn.transport.notices.early);
         conn.reported.iter().for_each(|(name, value)| write::parameter_status(&mut out, name, value));
         write::backend_key_data(&mut out, entry.card.pid, &entry.key);
-        out.extend_from_slice(&conn.notices.late);
-        write::ready(&mut out, crate::client::session::IDLE);
+        out.extend_from_slice(&conn.transport.notices.late);
+        write::ready(&mut out, weir_session::session::IDLE);
         let config = self.w.config();
         if config.log.connections {
             self.w.log_client(&entry.card, "replication connection authorized");

@@ -10,7 +10,6 @@ use crate::control::alarm::Alarm;
 use crate::control::conn::Conn;
 use crate::control::context::{Bell, Control, Subject};
 use crate::monitor::log::Level;
-use crate::monitor::metrics::Metric;
 use crate::process::shared::{Stop, seconds};
 use crate::server::pool::server_conn::{Address, Login, OpenError};
 use std::io;
@@ -19,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_policy::causal::asking::{Asking, Duty, Want};
 use weir_policy::cluster::Role;
 use weir_policy::looks::{Failure, FailureKind, Said};
+use weir_session::metrics::Metric;
 
 /// Time for one answer about a position, and for connecting for it.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);

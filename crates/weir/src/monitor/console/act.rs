@@ -1,8 +1,6 @@
 //! What the console's commands do.
 
 use super::{Console, Outcome, Right, show};
-use crate::client::session_status::Doing;
-use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, Victim};
 use crate::process::worker::Worker;
@@ -12,6 +10,8 @@ use std::time::{Duration, Instant};
 use weir_config::SetError;
 use weir_io::reactor::parked;
 use weir_policy::console::{Command, ReadPreference, Shutdown, wish};
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::status::Doing;
 
 /// Time between two looks at whether what a command waits for has happened.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);

@@ -2,10 +2,7 @@
 //! `pool_nodes` is Weir's.
 
 use super::table::{Column, Rows, Table, Value, int, long, numeric, text};
-use crate::client::session::Session;
-use crate::client::session_status::{Card, Doing};
 use crate::monitor::log::utc;
-use crate::monitor::stats::{Stat, Totals};
 use crate::monitor::views;
 use crate::process::shared::{Shared, seconds};
 use crate::process::worker::Worker;
@@ -20,6 +17,9 @@ use weir_config::limits;
 use weir_config::params::Applies;
 use weir_config::{self as config, Config, PoolMode};
 use weir_policy::console::{Command, settings, shown};
+use weir_session::session::Session;
+use weir_session::stats::{Stat, Totals};
+use weir_session::status::{Card, Doing};
 
 /// One SHOW command.
 struct View {

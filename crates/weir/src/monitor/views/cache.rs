@@ -1,11 +1,11 @@
 //! What the cache of answers shows of itself.
 
 use super::{Asker, Rows};
-use crate::monitor::metrics::{Metric, NODES_MAX};
-use crate::server::cached_results::{CachedResult, Key};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_cache::Standing;
+use weir_session::cached_results::{CachedResult, Key};
+use weir_session::metrics::{Metric, NODES_MAX};
 
 pub(super) const POOL_CACHE: &[&str] = &[
     "num_cache_hits",
@@ -76,7 +76,7 @@ pub(super) fn pool_cache_entries(ask: &Asker<'_>) -> Rows {
 }
 
 fn text_of(key: &Key) -> String {
-    let text = crate::server::cached_results::text_of(key);
+    let text = weir_session::cached_results::text_of(key);
     String::from_utf8_lossy(&text[..text.len().min(TEXT_BYTES_MAX)]).into_owned()
 }
 

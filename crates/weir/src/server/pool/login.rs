@@ -165,7 +165,7 @@ pub fn refused(address: &Address, body: &[u8]) -> OpenError {
     let report = server::read_report(body);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let is_state = report.sqlstate.len() == 5 && report.sqlstate.iter().all(u8::is_ascii_alphanumeric);
-    let sqlstate = if is_state { text(report.sqlstate) } else { crate::monitor::fault::sqlstate::CONNECTION_FAILURE.to_string() };
+    let sqlstate = if is_state { text(report.sqlstate) } else { weir_session::fault::sqlstate::CONNECTION_FAILURE.to_string() };
     let message = match report.message {
         b"" => "the server gave no reason".to_string(),
         message => text(message),

@@ -5,7 +5,6 @@
 //! to that queue, so that it keeps nobody waiting who lacks only what is free.
 
 use super::{Ceilings, Given, Limit, Pool, PoolKey, Pools, Purpose};
-use crate::monitor::metrics::NODES_MAX;
 use crate::process::worker::Worker;
 use crate::server::pool::server_conn::ServerConn;
 use foldhash::HashMap;
@@ -16,6 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 use weir_config::limits::Limits;
 use weir_policy::pool::makes_room;
+use weir_session::metrics::NODES_MAX;
 
 /// What several pools share: the server connections of a node, or those of one database or user on a node.
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Pool {
         };
         let lacking = pools.lacking(self, &limits, ceilings);
         let limit = lacking.as_ref().filter(|_| is_of_use);
-        if let Some(conn) = limit.and_then(|limit| pools.take_idle_elsewhere(self, limit, w.reactor.now())) {
+        if let Some(conn) = limit.and_then(|limit| pools.take_idle_elsewhere(self, limit, w.now())) {
             w.close_conn(conn);
         }
         pools.feed_starved(w, self);
@@ -96,7 +96,7 @@ impl Pool {
             let inner = self.inner.lock();
             (inner.waiters.front().map(|waiter| waiter.since), inner.open)
         };
-        let (lacks_open, waited_ms) = pool.need(w.reactor.now());
+        let (lacks_open, waited_ms) = pool.need(w.now());
         ours.is_none_or(|ours| starved_since < ours) && makes_room(lacks_open, waited_ms, open, ours.is_none())
     }
 }
@@ -176,7 +176,7 @@ impl Pools {
     }
 
     /// Takes a server connection at rest out of another pool under the same limit, to make room: out of the one that has most.
-    fn take_idle_elsewhere(&self, pool: &Pool, lacking: &Limit, now: Instant) -> Option<Box<ServerConn>> {
+    fn take_idle_elsewhere(&self, pool: &Pool, lacking: &Limit, now: Instant) -> Option<ServerConn> {
         let (open, waited_ms) = pool.need(now);
         let others: Vec<_> = {
             let pools = self.pools.lock();

@@ -2,8 +2,6 @@
 
 pub mod inquiry;
 
-use crate::client::flow::Kept;
-use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::shared::WorkerId;
 use crate::process::worker::Worker;
 use crate::server::pool::Pool;
@@ -12,29 +10,26 @@ use parking_lot::Mutex;
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use weir_config::TcpConfig;
 use weir_config::passwd::Secret;
-use weir_config::{Config, SslMode, TcpConfig};
 use weir_io::socket::{Breaker, Socket, TcpOptions};
 use weir_io::tls::explain;
-use weir_policy::by_sql::BySql;
-use weir_policy::cluster::ClusterView;
 use weir_policy::pool::Refused;
-use weir_policy::prepared::{Known, Shape, StatementId};
+use weir_policy::prepared::Known;
 use weir_policy::sequences::Tally;
-use weir_policy::settings::Settings;
-use weir_policy::settings::{ENCODING, ESCAPES_UNLESS};
+use weir_policy::settings::ENCODING;
 use weir_policy::tls::{Attempt, Check, plan};
+pub use weir_session::conn::{Address, Conn, ConnStatus};
+use weir_session::conn::{UTF8, escapes, is_recoded, note_report, value_of};
+use weir_session::fault::{Fault, sqlstate};
 use weir_wire::back as server;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
-use weir_wire::startup::Version;
 use weir_wire::write;
-
-/// Time for which other sessions take a server connection last after a session has drawn on it: who asks for what he drew mostly does so at once.
-const FRESH_DRAWS: Duration = Duration::from_secs(1);
 
 /// Time for what a server connection says between sessions (reset), after which it is closed instead.
 const RESET_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,112 +37,46 @@ const RESET_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest message read outside of a session's relay: login, reset, probes.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// What a server is called and where it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
-    pub node: u16,
-    pub hostname: String,
-    pub port: u16,
-    pub connect_timeout_ms: u64,
-    pub ssl_mode: SslMode,
-}
-
-impl Address {
-    /// Where a node of the view is, by its place.
-    pub fn of(view: &ClusterView, config: &Config, at: usize) -> Option<Address> {
-        let node = view.nodes.get(at)?;
-        let known = config.nodes.iter().find(|known| known.id == node.id);
-        Some(Address {
-            node: node.id,
-            hostname: node.hostname.clone(),
-            port: node.port,
-            connect_timeout_ms: known.map_or(10_000, |known| known.connect_timeout_ms),
-            ssl_mode: known.map_or(SslMode::Auto, |known| known.ssl_mode),
-        })
-    }
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "node {} ({}:{})", self.node, self.hostname, self.port)
-    }
-}
-
-/// A server connection as others see it.
-#[derive(Debug)]
-pub struct ConnStatus {
-    pub serial: u64,
-    pub address: Address,
-    pub pid: u32,
-    /// Key for CancelRequest.
-    pub key: Box<[u8]>,
-    pub opened_at: SystemTime,
-    /// The generation of the cluster's view under which it was opened.
-    pub generation: u64,
-    /// The session that uses it; 0: at rest.
-    pub session: AtomicU32,
-    /// Sessions that used it.
-    pub uses: AtomicU64,
-    pub kept: AtomicU8,
-    /// Must be closed after this use: a cancel request may still be on its way to it.
-    pub doomed: AtomicBool,
-    /// Begin of the last statement, in milliseconds since the start of the proxy.
-    pub used_ms: AtomicU64,
-    /// Statements prepared on it.
-    pub prepared: AtomicU32,
-    pub version: Box<str>,
-    pub protocol: Version,
-    /// The connection uses TLS.
-    pub is_encrypted: bool,
-    /// Its node was given up, so that the connection was broken by us.
-    pub given_up: AtomicBool,
-    breaker: Breaker,
-}
-
-impl ConnStatus {
-    /// Breaks the connection, whoever has the server connection: its node is not waited for any longer.
-    pub fn give_up(&self) {
-        self.given_up.store(true, Ordering::Relaxed);
-        self.breaker.shut();
-    }
-}
-
-/// One server connection.
+/// One server connection: what sessions know of it, and the way to its server. A session that uses it has the first, its task the second.
 pub struct ServerConn {
+    pub conn: Box<Conn>,
+    pub transport: Box<Transport>,
+}
+
+/// The way to a server, and what only pools ask for.
+pub struct Transport {
     pub socket: Socket,
     /// The worker in whose event loop it is.
     pub home: WorkerId,
-    pub card: Arc<ConnStatus>,
     pub pool: Arc<Pool>,
-    pub known: Known,
-    /// The statement under no name, if we know which, and what the server says of it.
-    pub unnamed: Option<(StatementId, Shape)>,
-    /// The settings it was brought to.
-    pub settings: Arc<Settings>,
-    /// The statements prepared by SQL that are on it.
-    pub by_sql: Arc<BySql>,
-    /// Statements that may draw from sequences.
-    pub draws: Tally,
-    /// Parameters the server reported, in their last state.
-    pub reported: Vec<(String, String)>,
     /// What it said when it was opened, and behind the last query of ours.
     pub notices: Notices,
-    /// Sessions begin on it with `standard_conforming_strings` off.
-    pub begins_with_escapes: bool,
-    /// Sessions begin on it in another encoding than UTF-8.
-    pub begins_recoded: bool,
-    /// By what was reported last, a backslash in a string is an escape to it.
-    pub escapes: bool,
-    /// So are texts in another encoding than UTF-8, or what its database keeps is.
-    pub is_recoded: bool,
-    /// In microseconds since the start of the proxy.
-    pub opened_us: u64,
-    /// The life of its server that vouches for it, as `positions` counts them; 0: not known.
-    pub life: Cell<u64>,
     opened_at: Instant,
-    rested_at: Cell<Instant>,
     jitter: u8,
     passwords_generation: u64,
+}
+
+impl Deref for ServerConn {
+    type Target = Conn;
+
+    fn deref(&self) -> &Conn {
+        &self.conn
+    }
+}
+
+impl DerefMut for ServerConn {
+    fn deref_mut(&mut self) -> &mut Conn {
+        &mut self.conn
+    }
+}
+
+#[derive(Debug)]
+struct SocketBreaker(Breaker);
+
+impl weir_session::conn::Breaker for SocketBreaker {
+    fn shut(&self) {
+        self.0.shut();
+    }
 }
 
 /// Why a server connection could not be opened.
@@ -246,51 +175,26 @@ pub struct Login<'a> {
     pub parameters: &'a [(&'a str, &'a str)],
 }
 
-/// As servers report it.
-pub const UTF8: &str = "UTF8";
-
 impl ServerConn {
-    /// True if it leads to the primary, as far as the worker knows. The one place where that is asked of a connection.
-    #[inline]
-    pub fn is_to_primary(&self, w: &Worker) -> bool {
-        w.is_primary(self.card.address.node)
-    }
-
     /// Milliseconds since it was opened, and since its last use.
     pub fn ages_ms(&self, now: Instant) -> (u64, u64) {
         let ms = |since: Instant| now.saturating_duration_since(since).as_millis() as u64;
-        (ms(self.opened_at), ms(self.rested_at.get()))
+        (ms(self.transport.opened_at), ms(self.rested_at.get()))
     }
 
     /// True if it was opened with the passwords in force.
     pub fn is_of_these_passwords(&self, w: &Worker) -> bool {
-        self.passwords_generation == w.shared.access.generation()
-    }
-
-    /// A statement may not be on the server after all.
-    pub fn forget(&mut self, id: StatementId) {
-        self.known.forget(id);
-        if self.unnamed.is_some_and(|(unnamed, _)| unnamed == id) {
-            self.unnamed = None;
-        }
+        self.transport.passwords_generation == w.shared.access.generation()
     }
 
     pub fn jitter(&self) -> u8 {
-        self.jitter
-    }
-
-    /// True if a session has drawn on it from sequences and let go of it a moment ago: it may ask for that soon.
-    #[inline]
-    pub fn has_fresh_draws(&self, now: Instant) -> bool {
-        !self.draws.is_blank() && now.saturating_duration_since(self.rested_at.get()) < FRESH_DRAWS
+        self.transport.jitter
     }
 
     /// Notes that no session uses it.
     pub fn at_rest(&self, now: Instant) {
-        self.rested_at.set(now);
-        self.card.session.store(0, Ordering::Relaxed);
-        self.card.kept.store(0, Ordering::Relaxed);
-        self.socket.set_idle();
+        self.conn.rests(now);
+        self.transport.socket.set_idle();
     }
 
     /// True if the server connection may still be used after its rest: nothing arrived and the server is there.
@@ -299,36 +203,11 @@ impl ServerConn {
     /// unseen behind the ones being worked on.
     pub fn is_fresh(&self, now: Instant) -> bool {
         const TRUSTED: Duration = Duration::from_millis(20);
-        if self.socket.is_readable() || self.socket.is_closed() {
+        let socket = &self.transport.socket;
+        if socket.is_readable() || socket.is_closed() {
             return false;
         }
-        now.saturating_duration_since(self.rested_at.get()) < TRUSTED || !self.socket.peek()
-    }
-
-    /// True if it has rested for so long.
-    pub fn has_rested(&self, now: Instant, ms: u64) -> bool {
-        now.saturating_duration_since(self.rested_at.get()).as_millis() >= u128::from(ms)
-    }
-
-    /// The last reported value of a parameter.
-    pub fn reported(&self, name: &str) -> &str {
-        value_of(&self.reported, name)
-    }
-
-    /// True if what the server says is in UTF-8, and what it is told by its bytes.
-    pub fn tells_utf8(&self) -> bool {
-        self.reported(ENCODING) == UTF8 && matches!(self.reported("server_encoding"), UTF8 | "SQL_ASCII")
-    }
-
-    /// Notes a ParameterStatus.
-    pub fn report(&mut self, body: &[u8]) {
-        note_report(&mut self.reported, body);
-        (self.escapes, self.is_recoded) = (escapes(&self.reported), is_recoded(&self.reported));
-    }
-
-    /// Why the session that has it keeps it.
-    pub fn set_pin(&self, kept: Option<Kept>) {
-        self.card.kept.store(kept.map_or(0, Kept::code), Ordering::Relaxed);
+        now.saturating_duration_since(self.rested_at.get()) < TRUSTED || !socket.peek()
     }
 }
 
@@ -341,7 +220,7 @@ pub async fn open(
     address: &Address,
     login: &Login<'_>,
     first: &str,
-) -> Result<Box<ServerConn>, OpenError> {
+) -> Result<ServerConn, OpenError> {
     let deadline = Instant::now()
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let renewals = pool.renewals();
@@ -377,15 +256,12 @@ pub async fn open(
         protocol: greeting.protocol,
         is_encrypted: talk.socket.is_encrypted(),
         given_up: AtomicBool::new(false),
-        breaker: talk.socket.breaker(),
+        breaker: Box::new(SocketBreaker(talk.socket.breaker())),
     });
     pool.add_card(card.clone(), renewals);
-    let now = w.reactor.now();
-    Ok(Box::new(ServerConn {
-        socket: talk.socket,
-        home: w.id,
+    let now = w.now();
+    let conn = Box::new(Conn {
         card,
-        pool,
         known: Known::default(),
         unnamed: None,
         settings: w.no_settings(),
@@ -396,38 +272,20 @@ pub async fn open(
         escapes: escapes(&greeting.reported),
         is_recoded: is_recoded(&greeting.reported),
         reported: greeting.reported,
-        notices: greeting.notices,
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),
-        opened_at: now,
         rested_at: Cell::new(now),
+    });
+    let transport = Box::new(Transport {
+        socket: talk.socket,
+        home: w.id,
+        pool,
+        notices: greeting.notices,
+        opened_at: now,
         jitter: (w.dice() & 0xff) as u8,
         passwords_generation: login.generation,
-    }))
-}
-
-fn value_of<'r>(reported: &'r [(String, String)], name: &str) -> &'r str {
-    reported.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
-}
-
-/// True if a backslash in a string is an escape to a server that reports this.
-fn escapes(reported: &[(String, String)]) -> bool {
-    value_of(reported, ESCAPES_UNLESS) == "off"
-}
-
-/// True if such a one reads texts in another encoding than UTF-8, or keeps them in one.
-fn is_recoded(reported: &[(String, String)]) -> bool {
-    value_of(reported, ENCODING) != UTF8 || value_of(reported, "server_encoding") != UTF8
-}
-
-/// Notes a ParameterStatus among what was reported before.
-fn note_report(reported: &mut Vec<(String, String)>, body: &[u8]) {
-    let Some((name, value)) = server::read_parameter(body) else { return };
-    let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
-    match reported.iter_mut().find(|(n, _)| *n == name) {
-        Some((_, known)) => *known = value.into_owned(),
-        None => reported.push((name.into_owned(), value.into_owned())),
-    }
+    });
+    Ok(ServerConn { conn, transport })
 }
 
 /// Rows of text.
@@ -435,26 +293,24 @@ pub type Rows = Vec<Vec<Option<String>>>;
 
 /// Runs a query of ours over a server connection that no session has. What its server reports of parameters meanwhile is noted with the server connection. Not cancel
 /// safe: the answer would be left for the next session.
-pub async fn ask(
-    w: &Worker,
-    mut conn: Box<ServerConn>,
-    sql: &str,
-    deadline: Instant,
-) -> (Box<ServerConn>, Result<Rows, OpenError>) {
-    conn.socket.set_task(w.reactor.current_task());
+pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
+    let ServerConn { mut conn, transport } = conn;
+    let Transport { socket, home, pool, notices, opened_at, jitter, passwords_generation } = *transport;
+    socket.set_task(w.reactor.current_task());
     // A simple query drops the unnamed statement.
     conn.unnamed = None;
     let address = conn.card.address.clone();
-    let mut talk = Talk::over(conn.socket, deadline);
+    let mut talk = Talk::over(socket, deadline);
     let answer = talk.query(w, &address, sql).await;
-    conn.socket = talk.socket;
-    conn.notices.last = std::mem::take(&mut talk.notices);
+    let notices = Notices { last: std::mem::take(&mut talk.notices), ..notices };
     for report in &talk.reports {
         conn.report(report);
     }
     let is_over = talk.buffer.is_empty();
     let answer = answer.and_then(|rows| if is_over { Ok(rows) } else { Err(protocol(&address, "more than the answer")) });
-    (conn, answer)
+    let socket = talk.socket;
+    let transport = Box::new(Transport { socket, home, pool, notices, opened_at, jitter, passwords_generation });
+    (ServerConn { conn, transport }, answer)
 }
 
 /// Message by message, for everything but a session's relay.
@@ -693,8 +549,8 @@ async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Ve
 }
 
 /// Cleans a server connection by `reset_query_list` and gives it back; closes it when that fails. Runs as a task of its own.
-pub async fn reset(w: std::rc::Rc<Worker>, mut conn: Box<ServerConn>) {
-    w.count(crate::monitor::metrics::Metric::ConnsReset);
+pub async fn reset(w: std::rc::Rc<Worker>, mut conn: ServerConn) {
+    w.count(weir_session::metrics::Metric::ConnsReset);
     let deadline = Instant::now() + RESET_TIMEOUT;
     for query in &w.config().pool.reset_query_list {
         let (asked, answer) = ask(&w, conn, query, deadline).await;
@@ -711,7 +567,7 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut conn: Box<ServerConn>) {
     conn.settings = w.no_settings();
     conn.by_sql = w.shared.no_statements.clone();
     conn.draws = conn.draws.forget();
-    let pool = conn.pool.clone();
+    let pool = conn.transport.pool.clone();
     pool.give_back(&w, conn);
 }
 

@@ -2,10 +2,10 @@
 //! While a question is under way, those that come wait for its reply and then go together; for `memqcache_timeout` at most.
 
 use super::{Digest, Lane, Purpose, Shelf, Stores, UNDER_WAY_MAX};
-use sha2::{Digest as _, Sha256};
 use std::cell::RefCell;
 use std::rc::Rc;
 use weir_io::reactor::TaskId;
+use weir_session::store::{Fetch, State, digest_of};
 use weir_wire::store::{Ask, Expect};
 
 /// Answers asked for in one question.
@@ -19,53 +19,9 @@ pub(super) fn together_max(answer_bytes_max: usize) -> usize {
     (REPLY_BYTES_MAX / answer_bytes_max.max(1)).clamp(1, TOGETHER_MAX)
 }
 
-/// What came of a read so far.
-enum State {
-    Waits,
-    /// What lies under its key.
-    Answered(Option<Vec<u8>>),
-    /// The host could not be asked.
-    Failed,
-}
-
-/// A read of one answer.
-pub struct Fetch {
-    /// What is asked for. In the store it stands under its digest.
-    key: Box<[u8]>,
-    /// When it was wanted, in milliseconds.
-    at_ms: u64,
-    digest: Digest,
-    task: TaskId,
-    state: RefCell<State>,
-}
-
-impl Fetch {
-    pub fn is_over(&self) -> bool {
-        !matches!(*self.state.borrow(), State::Waits)
-    }
-
-    /// What lies in the store; `None` if it could not be asked. To be called once.
-    pub fn found(&self) -> Option<Option<Vec<u8>>> {
-        match &mut *self.state.borrow_mut() {
-            State::Answered(answer) => Some(answer.take()),
-            State::Waits | State::Failed => None,
-        }
-    }
-
-    /// True if it is for this key.
-    pub fn is_for(&self, key: &[u8]) -> bool {
-        *self.key == *key
-    }
-}
-
-/// The digest of a key, under which its answer is kept.
-pub fn digest_of(key: &[u8]) -> Digest {
-    Sha256::digest(key).into()
-}
-
 impl Stores {
     /// Asks for an answer. `None`: its host is out of reach, or has too much to do.
-    pub fn fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<Fetch>> {
+    pub(super) fn begin_fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<Fetch>> {
         self.now_ms.set(now_ms);
         let digest = digest_of(key);
         let shelf = &self.shelves[self.home_of(&digest)];

@@ -1,12 +1,11 @@
 //! Answers on their way to a store that Weirs share. Each waits here until the primary's log proves it for a position
 //! (`cache::Proof`): a few milliseconds, in which its client has its answer already.
 
-use super::{Digest, Stores, UNSENT_BYTES_MAX};
-use crate::server::cached_results::Fill;
-use crate::server::catalogs::Database;
+use super::{Stores, UNSENT_BYTES_MAX};
 use std::collections::VecDeque;
-use std::sync::Arc;
-use weir_cache::{Deps, Kept, Proving, Why};
+use weir_cache::{Kept, Proving, Why};
+use weir_session::cached_results::Fill;
+use weir_session::store::{Pending, Store};
 
 /// Longest wait for a proof. The log is not taken in as it should be then, and nothing is served.
 const PROOF_WAIT_MS: u64 = 2000;
@@ -14,36 +13,9 @@ const PROOF_WAIT_MS: u64 = 2000;
 /// Longest time that others wait for an answer which its server has given already: then they ask the server themselves.
 const OTHERS_WAIT_MS: u64 = 20;
 
-/// An answer that waits.
-pub struct Pending {
-    pub digest: Digest,
-    pub key: Box<[u8]>,
-    pub bytes: Box<[u8]>,
-    pub took_us: u64,
-    /// The words of its tables before it was asked for.
-    pub deps: Deps,
-    pub database: Arc<Database>,
-    /// A round that began after it had come.
-    pub round: u64,
-    /// When it had, in milliseconds.
-    pub at_ms: u64,
-    /// Who waits for it.
-    pub flight: Option<Fill>,
-}
-
-impl Pending {
-    fn verdict(&self, primary: Option<u16>) -> Proving {
-        self.database.follow.prove(primary, &self.deps, self.round)
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.bytes.len() + self.key.len()
-    }
-}
-
 impl Stores {
     /// Has an answer wait. Of more than memory should hold it is dropped.
-    pub fn await_proof(&self, pending: Pending) {
+    pub(super) fn wait_for_proof(&self, pending: Pending) {
         let bytes = self.pending_bytes.get() + pending.held_bytes();
         if bytes < UNSENT_BYTES_MAX {
             self.pending_bytes.set(bytes);

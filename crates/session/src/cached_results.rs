@@ -1,0 +1,533 @@
+//! Answers kept for all sessions, and what makes them untrue. Decisions are `weir_cache`'s.
+//!
+//! An answer is the bytes to send. It is found by a key that holds all that shapes it, and given out only while its tables are as they
+//! were when its question was sent: so a write costs as much as it has tables, whatever is kept, and what became untrue goes when it is
+//! met or when room is needed. Memory is bounded by `memqcache_total_size`, keys, slots and an allowance for the table included.
+
+use crate::host::Waiter;
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir_cache::{Admission, Deps, Outcome, Price, Reads, Slot, Text, Versions};
+use weir_config::CacheConfig;
+
+/// Slots of tables: 256 KB. Tables beyond share them, and make each other's answers untrue.
+const SLOTS: usize = 16 << 10;
+/// What an answer costs beside its bytes and key: its place in the table, counts, allocations.
+const OVERHEAD_BYTES: usize = 256;
+/// Questions under way are noted in so many parts, so that threads rarely meet.
+const BOARDS: usize = 64;
+/// Answers stored between two looks at how full the memory is, which takes all of its locks.
+const PUTS_PER_LOOK: u64 = 64;
+/// Answers the table has room for at the start; it grows.
+const ANSWERS_FEW: usize = 1024;
+
+/// A worker and a task of it that waits.
+
+/// Questions under way, by their keys' hash, and who waits for each.
+type Board = Mutex<HashMap<u64, Vec<Waiter>, RandomState>>;
+
+/// A key: 32 bytes for who asks under which settings, then kind and text.
+pub type Key = Box<[u8]>;
+
+/// Bytes of a key's begin.
+pub const WHO_BYTES: usize = 32;
+
+/// The text in a key.
+pub fn text_of(key: &[u8]) -> &[u8] {
+    let text = key.get(WHO_BYTES + 1..).unwrap_or_default();
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+/// One answer.
+#[derive(Debug)]
+pub struct CachedResult {
+    /// RowDescription, DataRows, CommandComplete.
+    pub bytes: Box<[u8]>,
+    /// What it hangs on.
+    pub deps: Deps,
+    pub database: Arc<str>,
+    /// Who logged in that asked for it.
+    pub user: Arc<str>,
+    /// A round that began after all it shows was visible: who is given it must not see less from then on.
+    pub round: u64,
+    /// When it was stored, in milliseconds since the start of the proxy.
+    pub made_ms: u64,
+    /// What the server took for it.
+    pub took_us: u64,
+    pub hits: AtomicU64,
+}
+
+impl CachedResult {
+    /// Memory it takes with its key.
+    fn size_bytes(&self, key: &[u8]) -> u64 {
+        (key.len() + self.bytes.len() + self.deps.bytes() + OVERHEAD_BYTES) as u64
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Weight {
+    /// A small answer weighs this much, so that there are not more of them than there may be.
+    least: u64,
+}
+
+impl Weighter<Key, Arc<CachedResult>> for Weight {
+    fn weight(&self, key: &Key, answer: &Arc<CachedResult>) -> u64 {
+        answer.size_bytes(key).max(self.least)
+    }
+}
+
+/// See the module.
+pub struct CachedResults {
+    pub versions: Arc<Versions>,
+    kept: Cache<Key, Arc<CachedResult>, Weight, RandomState>,
+    admission: Admission,
+    puts: AtomicU64,
+    /// Bytes in use, as of the last look.
+    used: AtomicU64,
+    hasher: RandomState,
+    boards: Box<[Board]>,
+    doubts: Mutex<Vec<Doubt>>,
+    /// Writes past us make answers untrue too.
+    pub follows_wal: bool,
+    pub total_bytes: usize,
+    pub answer_bytes_max: usize,
+    pub expire_ms: u64,
+    /// What workers share of a store, if answers are kept in one.
+    /// They lie in a store of the network, and not in here.
+    pub is_in_store: bool,
+}
+
+/// Writers whose end nobody heard of: their server process may still commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    pub database: Arc<str>,
+    /// Number of the node.
+    pub node: u16,
+    pub pid: u32,
+    slots: Vec<Slot>,
+}
+
+impl CachedResults {
+    /// None if there is to be no cache.
+    pub fn new(config: &CacheConfig) -> Option<Arc<CachedResults>> {
+        if !config.enabled || (config.is_in_memory() && (config.total_bytes == 0 || config.answers_max == 0)) {
+            return None;
+        }
+        // With a store nothing is kept here.
+        let least = (config.total_bytes as u64).div_ceil(u64::from(config.answers_max.max(1))).max(1);
+        let hasher = RandomState::default();
+        let kept = Cache::with(ANSWERS_FEW, config.total_bytes as u64, Weight { least }, hasher.clone(), Default::default());
+        Some(Arc::new(CachedResults {
+            versions: Arc::new(Versions::new(SLOTS)),
+            kept,
+            admission: Admission::default(),
+            puts: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            hasher,
+            boards: (0..BOARDS).map(|_| Mutex::default()).collect(),
+            doubts: Mutex::default(),
+            follows_wal: config.follows_wal,
+            total_bytes: config.total_bytes,
+            answer_bytes_max: config.answer_bytes_max,
+            expire_ms: config.expire_ms,
+            is_in_store: config.store().is_some(),
+        }))
+    }
+
+    /// An answer that PostgreSQL would give now.
+    #[inline]
+    pub fn get(&self, key: &[u8], now_ms: u64) -> Option<Arc<CachedResult>> {
+        let answer = self.kept.get(key)?;
+        let is_young = self.expire_ms == 0 || now_ms.saturating_sub(answer.made_ms) < self.expire_ms;
+        if is_young && self.versions.is_true(&answer.deps) {
+            answer.hits.store(answer.hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            return Some(answer);
+        }
+        None
+    }
+
+    /// Stores an answer, if it is worth its room. Whether it is.
+    pub fn put(&self, key: Key, answer: CachedResult) -> bool {
+        if self.puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(PUTS_PER_LOOK) {
+            self.used.store(self.kept.weight(), Ordering::Relaxed);
+        }
+        let price = Price { took_us: answer.took_us, bytes: answer.size_bytes(&key) };
+        let used = self.used.load(Ordering::Relaxed);
+        // One that was kept before and is not true any more is asked for again by that alone.
+        let is_worth_it = self.admission.admits(self.hasher.hash_one(&*key), price, used, self.total_bytes as u64)
+            || self.kept.peek(&*key).is_some();
+        if is_worth_it {
+            self.kept.insert(key, Arc::new(answer));
+        }
+        is_worth_it
+    }
+
+    /// Forgets all answers, those on their way included. `round` begins after now.
+    pub fn clear(&self, round: u64) {
+        // First: what was asked for before is not stored after it. What lies in a store is no answer to us any more.
+        self.doubt_all(round);
+        self.kept.clear();
+    }
+
+    /// Forgets the answers of one user and database to one text, whatever their settings and parameters. False: there is none.
+    ///
+    /// The keys in a store are not known here, so that all answers are forgotten there.
+    pub fn remove(&self, user: &str, database: &str, text: &[u8], round: u64) -> bool {
+        if self.is_in_store {
+            self.clear(round);
+            return true;
+        }
+        let is_it =
+            |key: &Key, answer: &CachedResult| &*answer.user == user && &*answer.database == database && text_of(key) == text;
+        let keys: Vec<Key> = self.kept.iter().filter(|(key, answer)| is_it(key, answer)).map(|(key, _)| key).collect();
+        keys.iter().for_each(|key| drop(self.kept.remove(&**key)));
+        !keys.is_empty()
+    }
+
+    /// How many there are, and what they weigh.
+    pub fn size(&self) -> (usize, u64) {
+        (self.kept.len(), self.kept.weight())
+    }
+
+    /// All of them, true or not.
+    pub fn all(&self) -> Vec<(Key, Arc<CachedResult>)> {
+        self.kept.iter().collect()
+    }
+
+    /// Says that this question is about to be sent, unless somebody else's is under way: then notes who waits for its answer.
+    pub fn coalesce(self: &Arc<CachedResults>, key: &[u8], waiter: Waiter) -> Option<Fill> {
+        let hash = self.hasher.hash_one(key);
+        let mut flights = self.board_of(hash).lock();
+        if let Some(waiters) = flights.get_mut(&hash) {
+            if !waiters.contains(&waiter) {
+                waiters.push(waiter);
+            }
+            return None;
+        }
+        flights.insert(hash, Vec::new());
+        Some(Fill { answers: self.clone(), hash, is_over: false })
+    }
+
+    /// True if somebody waits for the answer to a question under way, as he has said.
+    pub fn is_awaited(&self, key: &[u8], waiter: Waiter) -> bool {
+        let hash = self.hasher.hash_one(key);
+        self.board_of(hash).lock().get(&hash).is_some_and(|waiters| waiters.contains(&waiter))
+    }
+
+    fn board_of(&self, hash: u64) -> &Board {
+        &self.boards[hash as usize % BOARDS]
+    }
+
+    /// Something unseen happened to all that is known: every answer is untrue from now on. `round` covers it.
+    pub fn doubt_all(&self, round: u64) {
+        self.versions.change(&[self.versions.of_all()], round);
+    }
+
+    /// The writers of a database whose end is not known.
+    pub fn doubts(&self, database: &str) -> Vec<Doubt> {
+        self.doubts.lock().iter().filter(|doubt| *doubt.database == *database).cloned().collect()
+    }
+
+    /// The server process of one has ended: whatever it did is done.
+    pub fn dispel(&self, doubt: &Doubt, round: u64) {
+        let mut doubts = self.doubts.lock();
+        if let Some(at) = doubts.iter().position(|known| known == doubt) {
+            doubts.swap_remove(at);
+            self.versions.settle(&doubt.slots, Outcome::Committed { round });
+        }
+    }
+}
+
+/// A question under way. When it goes, those who wait for its answer look again.
+pub struct Fill {
+    answers: Arc<CachedResults>,
+    hash: u64,
+    is_over: bool,
+}
+
+impl Fill {
+    /// It is over: gives those who waited.
+    pub fn finish(mut self, mut wake: impl FnMut(Waiter)) {
+        self.end().into_iter().for_each(&mut wake);
+    }
+
+    fn end(&mut self) -> Vec<Waiter> {
+        // Once: the place may be another's by now.
+        if std::mem::replace(&mut self.is_over, true) {
+            return Vec::new();
+        }
+        self.answers.board_of(self.hash).lock().remove(&self.hash).unwrap_or_default()
+    }
+}
+
+impl Drop for Fill {
+    /// Who waits looks again after a while by himself.
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// Slots raised by a session that writes. Dropped before it is settled, nobody knows how the write ended.
+pub struct Raised {
+    answers: Arc<CachedResults>,
+    slots: Vec<Slot>,
+    at: Doubt,
+}
+
+impl Raised {
+    /// Nothing yet, on this server process.
+    pub fn none(answers: Arc<CachedResults>, database: Arc<str>, node: u16, pid: u32) -> Raised {
+        Raised { answers, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new() } }
+    }
+
+    /// The same with the room of a list that held slots before, so that a write allocates none.
+    pub fn in_room(self, room: Vec<Slot>) -> Raised {
+        debug_assert!(self.slots.is_empty() && room.is_empty());
+        let mut raised = self;
+        raised.slots = room;
+        raised
+    }
+
+    /// Raises those that are not yet.
+    pub fn add(&mut self, slots: &[Slot]) {
+        for slot in slots {
+            if !self.slots.contains(slot) {
+                self.answers.versions.raise(&[*slot]);
+                self.slots.push(*slot);
+            }
+        }
+    }
+
+    /// It is known how the write ended. Returns the room of the list, for the next one.
+    pub fn settle(mut self, outcome: Outcome) -> Vec<Slot> {
+        let mut slots = std::mem::take(&mut self.slots);
+        self.answers.versions.settle(&slots, outcome);
+        slots.clear();
+        slots
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        if !self.slots.is_empty() {
+            let slots = std::mem::take(&mut self.slots);
+            self.answers.doubts.lock().push(Doubt { slots, ..self.at.clone() });
+        }
+    }
+}
+
+/// Stands for all places, of which none has this number: they are counted from 1.
+const ANYWHERE: u64 = u64::MAX;
+
+/// What is known of a text beside its class: whether its answer may be kept, and what it may change; by place (see `judging`).
+#[derive(Debug)]
+pub struct Caching {
+    pub text: Text,
+    pub reads: Memo<Option<Rc<[Slot]>>>,
+    pub touches: Memo<Rc<[Slot]>>,
+    /// The place where neither is the answer kept nor does it change anything: most statements beside a cache stop here.
+    indifferent: Cell<u64>,
+    /// The place where it writes although nothing shows it.
+    unseen_write: Cell<u64>,
+}
+
+impl Caching {
+    pub fn new(text: Text) -> Caching {
+        Caching { text, reads: Memo::default(), touches: Memo::default(), indifferent: Cell::new(0), unseen_write: Cell::new(0) }
+    }
+
+    /// What a text touches that touches nothing, wherever it runs. It is remembered since an empty list takes an allocation too.
+    pub fn nothing_touched(&self) -> Rc<[Slot]> {
+        self.touches.at(ANYWHERE).unwrap_or_else(|| {
+            let nothing: Rc<[Slot]> = Rc::default();
+            self.touches.note(ANYWHERE, nothing.clone());
+            nothing
+        })
+    }
+
+    /// A standby refused it as a write: what it changes is not known.
+    pub fn note_unseen_write(&self, place: u64) {
+        self.indifferent.set(0);
+        self.unseen_write.set(place);
+    }
+
+    #[inline]
+    pub fn writes_unseen(&self, place: u64) -> bool {
+        place != 0 && self.unseen_write.get() == place
+    }
+
+    /// True if it did so at any place.
+    pub fn has_written_unseen(&self) -> bool {
+        self.unseen_write.get() != 0
+    }
+
+    /// True if it is known to be of no interest to the cache at a place; 0 is none.
+    #[inline]
+    pub fn is_indifferent(&self, place: u64) -> bool {
+        place != 0 && self.indifferent.get() == place
+    }
+
+    /// Notes that, if both is known and so.
+    pub fn note_indifference(&self, place: u64) {
+        let is_kept = || self.text.reads != Reads::Never && !matches!(self.reads.at(place), Some(None));
+        let changes = || !self.touches.at(place).is_some_and(|slots| slots.is_empty());
+        if !self.text.ends && !is_kept() && !changes() {
+            self.indifferent.set(place);
+        }
+    }
+}
+
+/// What was found in a few places.
+#[derive(Debug)]
+pub struct Memo<T>(RefCell<[Option<(u64, T)>; MEMO_MAX]>);
+
+const MEMO_MAX: usize = 4;
+
+impl<T> Default for Memo<T> {
+    fn default() -> Memo<T> {
+        Memo(RefCell::new([const { None }; MEMO_MAX]))
+    }
+}
+
+impl<T: Clone> Memo<T> {
+    pub fn at(&self, place: u64) -> Option<T> {
+        self.0.borrow().iter().flatten().find(|(known, _)| *known == place).map(|(_, found)| found.clone())
+    }
+
+    /// Of more than a few places the oldest is forgotten.
+    pub fn note(&self, place: u64, found: T) {
+        let mut known = self.0.borrow_mut();
+        known.rotate_right(1);
+        known[0] = Some((place, found));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answers(total_bytes: usize, answers_max: u32) -> Arc<CachedResults> {
+        let config = CacheConfig { enabled: true, total_bytes, answers_max, ..CacheConfig::default() };
+        CachedResults::new(&config).unwrap()
+    }
+
+    fn answer(answers: &CachedResults, bytes: usize) -> CachedResult {
+        let deps = answers.versions.begin(&[answers.versions.of_table("d", 1)]).unwrap();
+        let bytes = vec![0; bytes].into();
+        CachedResult {
+            bytes,
+            deps,
+            database: "d".into(),
+            user: "u".into(),
+            round: 1,
+            made_ms: 0,
+            took_us: 0,
+            hits: AtomicU64::new(0),
+        }
+    }
+
+    #[test]
+    fn who_waits_is_known_until_the_answer_comes() {
+        let answers = answers(1 << 20, 50);
+        let (key, waiter) = (b"key".as_slice(), (1, 7));
+        let flight = answers.coalesce(key, (0, 3)).unwrap();
+        assert!(!answers.is_awaited(key, waiter));
+        assert!(answers.coalesce(key, waiter).is_none());
+        assert!(answers.is_awaited(key, waiter) && !answers.is_awaited(b"other", waiter));
+        let mut woken = Vec::new();
+        flight.finish(|waiter| woken.push(waiter));
+        assert_eq!(woken, [waiter]);
+        // Another's flight is not the one that was waited for.
+        let _next = answers.coalesce(key, (0, 3)).unwrap();
+        assert!(!answers.is_awaited(key, waiter));
+    }
+
+    #[test]
+    fn memory_and_number_are_bounded() {
+        let by_bytes = answers(1 << 20, 1_000_000);
+        for at in 0..10_000_u32 {
+            by_bytes.put(at.to_le_bytes().into(), answer(&by_bytes, 1000));
+        }
+        let (count, weight) = by_bytes.size();
+        assert!(weight <= 1 << 20 && count > 100, "{count} answers, {weight} bytes");
+        let by_number = answers(1 << 20, 50);
+        for at in 0..1000_u32 {
+            by_number.put(at.to_le_bytes().into(), answer(&by_number, 10));
+        }
+        assert!((1..=50).contains(&by_number.size().0));
+    }
+
+    #[test]
+    fn what_an_answer_hangs_on_counts_as_memory_too() {
+        let answers = answers(1 << 20, 1_000_000);
+        let slots: Vec<Slot> = (0..62).map(|oid| answers.versions.of_table("d", oid)).collect();
+        for at in 0..10_000_u32 {
+            let deps = answers.versions.begin(&slots).unwrap();
+            answers.put(at.to_le_bytes().into(), CachedResult { deps, ..answer(&answers, 10) });
+        }
+        let (count, weight) = answers.size();
+        let least_bytes = count * size_of::<(Slot, u64)>() * slots.len();
+        assert!(count > 100 && least_bytes < 1 << 20 && weight as usize > least_bytes, "{count} answers, {weight} bytes");
+    }
+
+    #[test]
+    fn a_full_memory_takes_what_is_worth_its_room() {
+        let answers = answers(1 << 20, 1_000_000);
+        let dear = |at: u32| answers.put(at.to_le_bytes().into(), CachedResult { took_us: 50_000, ..answer(&answers, 1000) });
+        assert!((0..5000).all(dear));
+        let cheap = || answers.put((*b"cheap").into(), CachedResult { took_us: 10, ..answer(&answers, 20_000) });
+        assert_eq!((cheap(), cheap()), (false, true), "it is asked for twice");
+        assert!(cheap(), "it was kept before");
+    }
+
+    #[test]
+    fn one_asks_and_the_others_wait() {
+        let answers = answers(1 << 20, 100);
+        let first = answers.coalesce(b"k", (0, 1)).unwrap();
+        assert!(
+            answers.coalesce(b"k", (0, 2)).is_none()
+                && answers.coalesce(b"k", (1, 2)).is_none()
+                && answers.coalesce(b"k", (0, 2)).is_none()
+        );
+        assert!(answers.coalesce(b"other", (0, 2)).is_some());
+        let mut woken = Vec::new();
+        first.finish(|waiter| woken.push(waiter));
+        assert_eq!(woken, [(0, 2), (1, 2)]);
+        drop(answers.coalesce(b"k", (0, 1)).unwrap());
+        assert!(answers.coalesce(b"k", (0, 1)).is_some(), "one that was given up is over, too");
+    }
+
+    #[test]
+    fn a_write_whose_end_nobody_heard_of_keeps_its_tables_out() {
+        let answers = answers(1 << 20, 100);
+        let table = answers.versions.of_table("d", 1);
+        answers.put((*b"k").into(), answer(&answers, 10));
+        let mut raised = Raised::none(answers.clone(), "d".into(), 0, 7);
+        raised.add(&[table, table]);
+        drop(raised);
+        assert!(answers.get(b"k", 0).is_none() && answers.versions.begin(&[table]).is_none());
+        let doubts = answers.doubts("d");
+        assert_eq!((doubts.len(), doubts[0].pid), (1, 7));
+        answers.dispel(&doubts[0], 3);
+        answers.dispel(&doubts[0], 3);
+        assert!(answers.get(b"k", 0).is_none(), "it may have been carried out");
+        assert!(answers.versions.begin(&[table]).is_some() && answers.doubts("d").is_empty());
+    }
+
+    #[test]
+    fn an_answer_grows_old() {
+        let config =
+            CacheConfig { enabled: true, total_bytes: 1 << 20, answers_max: 10, expire_ms: 100, ..CacheConfig::default() };
+        let answers = CachedResults::new(&config).unwrap();
+        answers.put((*b"k").into(), answer(&answers, 10));
+        assert!(answers.get(b"k", 99).is_some() && answers.get(b"k", 100).is_none());
+    }
+}

@@ -1,0 +1,357 @@
+//! The catalogs of the databases in use, shared by all threads: who changes a database says so here, `catalog_watch` reads it anew.
+//!
+//! A catalog is known by its edition, a number never given twice. Edition 0 means that nothing is known, or that something has changed
+//! since: what names anything goes to the primary then. So a statement pays one look at a number, and never waits.
+
+use crate::follow::Follow;
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+use weir_catalog::{Catalog, Hidden};
+
+/// Number of what is known of a database.
+pub type Edition = u64;
+
+/// Nothing is known.
+pub const UNKNOWN: Edition = 0;
+
+/// So often connections forget what others drew before it is taken for granted that nobody asks for it.
+const LESSONS: u32 = 1000;
+
+/// A task that waits: its worker and its number there.
+pub type Waiter = (u8, u32);
+
+/// One database, and what is known of it.
+pub struct Database {
+    pub name: Arc<str>,
+    /// When a client first named it.
+    pub named_at: Instant,
+    /// Nobody has tried to read it yet.
+    untried: AtomicBool,
+    /// Sessions that wait until somebody has.
+    waiting: Mutex<Vec<Waiter>>,
+    edition: AtomicU64,
+    current: ArcSwapOption<Catalog>,
+    /// By what something may be left that no text shows: as the catalog says, and more while it is not known or out of date.
+    hidden: AtomicU8,
+    /// Some session has asked for what it drew from sequences, or prepared a text that does.
+    recalls: AtomicBool,
+    /// How often connections are still to forget until one such session has come.
+    lessons: AtomicU32,
+    /// Moves whenever something may have changed.
+    changes: AtomicU64,
+    /// Sessions that use it.
+    sessions: AtomicU32,
+    /// A task looks after it.
+    watched: AtomicBool,
+    /// Somebody wants the database without connections.
+    wanted_empty: AtomicBool,
+    /// Who logged in last: the server is asked as him.
+    user: Mutex<Option<Arc<str>>>,
+    pub report: Mutex<Report>,
+    /// How far its log was taken in.
+    pub follow: Follow,
+    /// Its marks, as they were last seen.
+    marks: [Mutex<String>; 3],
+    /// Of all of them; 0: none was seen.
+    print: AtomicU64,
+}
+
+/// A value that is another one when something has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// What is defined, as far as the catalog tells.
+    Definitions,
+    /// What answers hang on beside that: columns, rights, roles.
+    Rights,
+    /// What sessions begin with.
+    Defaults,
+}
+
+/// What operators are shown of it.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Times it was read as a whole, and for how long the last time.
+    pub reads: u64,
+    pub read_ms: u64,
+    /// How long the last look took that only asked whether something has changed.
+    pub look_ms: u64,
+    /// Why it could not be read the last time.
+    pub error: Option<String>,
+}
+
+fn print_of(mark: Mark, value: &str) -> u64 {
+    foldhash::quality::FixedState::with_seed(mark as u64).hash_one(value)
+}
+
+impl Database {
+    fn new(name: &Arc<str>) -> Database {
+        Database {
+            name: name.clone(),
+            named_at: Instant::now(),
+            untried: AtomicBool::new(true),
+            waiting: Mutex::default(),
+            edition: AtomicU64::new(UNKNOWN),
+            current: ArcSwapOption::empty(),
+            hidden: AtomicU8::new(Hidden::ALL.and(Hidden::SEQUENCES).bits()),
+            recalls: AtomicBool::new(false),
+            lessons: AtomicU32::new(LESSONS),
+            changes: AtomicU64::new(0),
+            sessions: AtomicU32::new(0),
+            watched: AtomicBool::new(false),
+            wanted_empty: AtomicBool::new(false),
+            user: Mutex::default(),
+            report: Mutex::default(),
+            follow: Follow::default(),
+            marks: Default::default(),
+            print: AtomicU64::new(0),
+        }
+    }
+
+    /// What is known now; `UNKNOWN` if nothing may be relied upon.
+    #[inline]
+    pub fn edition(&self) -> Edition {
+        self.edition.load(Ordering::Acquire)
+    }
+
+    /// The catalog last read, current or not.
+    pub fn catalog(&self) -> Option<Arc<Catalog>> {
+        self.current.load_full()
+    }
+
+    /// By what something may be left that no text shows, as far as is known.
+    #[inline]
+    pub fn hidden(&self) -> Hidden {
+        Hidden::of_bits(self.hidden.load(Ordering::Acquire))
+    }
+
+    /// True if something may ask for what was drawn from sequences (`currval`, `lastval`), as far as is known or nobody can know yet.
+    #[inline]
+    pub fn recalls(&self) -> bool {
+        let has_asked = self.recalls.load(Ordering::Relaxed) || self.hidden().meets(Hidden::RECALLS);
+        has_asked || self.lessons.load(Ordering::Relaxed) > 0
+    }
+
+    /// A connection has forgotten what others drew.
+    pub fn note_forgotten(&self) {
+        let less = |lessons: u32| lessons.checked_sub(1);
+        // There may be none left.
+        let _ = self.lessons.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    pub fn note_recalls(&self) {
+        self.recalls.store(true, Ordering::Relaxed);
+    }
+
+    fn hides(&self, more: Hidden) {
+        self.hidden.fetch_or(more.bits(), Ordering::SeqCst);
+    }
+
+    /// It could not be read. Reads are asked about only as long as it was not tried, or if the catalog of before says so.
+    pub fn note_unreadable(&self) {
+        if self.current.load().is_none() {
+            self.hidden.store(Hidden::CHANGED.and(Hidden::SEQUENCES).bits(), Ordering::SeqCst);
+        }
+    }
+
+    /// True if nobody has tried to read it yet; if so, `waiter` is woken when somebody has (see `tried`).
+    pub fn is_untried(&self, waiter: Waiter) -> bool {
+        if !self.untried.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut waiting = self.waiting.lock();
+        // Whoever tries looks for waiters after he has noted that he has.
+        let is_untried = self.untried.load(Ordering::Acquire);
+        if is_untried && !waiting.contains(&waiter) {
+            waiting.push(waiter);
+        }
+        is_untried
+    }
+
+    /// Somebody has tried to read it. Gives those who waited for it.
+    pub fn tried(&self) -> Vec<Waiter> {
+        self.untried.store(false, Ordering::Release);
+        std::mem::take(&mut *self.waiting.lock())
+    }
+
+    /// How often something may have changed, as far as was seen here.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Something may have changed: until it has been read anew nothing is relied upon.
+    pub fn note_change(&self) {
+        // In this order: whoever publishes looks at the changes after he has stored his edition.
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.edition.store(UNKNOWN, Ordering::SeqCst);
+        self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
+    }
+
+    /// What was read after `changes` changes is in force, unless there were more since. True: it is.
+    pub fn publish(&self, edition: Edition, catalog: Option<Arc<Catalog>>, changes: u64) -> bool {
+        if let Some(catalog) = catalog {
+            // First of all: who sees the edition finds its catalog.
+            self.current.store(Some(catalog));
+        }
+        let hidden = self.current.load().as_ref().map_or(Hidden::ALL.and(Hidden::SEQUENCES), |catalog| catalog.hidden());
+        self.hidden.store(hidden.bits(), Ordering::SeqCst);
+        self.edition.store(edition, Ordering::SeqCst);
+        let is_current = self.changes() == changes;
+        if !is_current {
+            self.edition.store(UNKNOWN, Ordering::SeqCst);
+            self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
+        }
+        is_current
+    }
+
+    /// Notes a mark. True: it is another one than when it was seen last.
+    pub fn is_another(&self, mark: Mark, value: &str) -> bool {
+        let mut known = self.marks[mark as usize].lock();
+        let is_other = !known.is_empty() && *known != value;
+        if *known != value {
+            // Weirs before the same servers must find the same.
+            let before = if known.is_empty() { 0 } else { print_of(mark, &known) };
+            self.print.fetch_xor(before ^ print_of(mark, value), Ordering::SeqCst);
+        }
+        value.clone_into(&mut known);
+        is_other
+    }
+
+    /// A number for all marks as they were seen last: the same in each Weir that has seen the same.
+    pub fn print(&self) -> u64 {
+        self.print.load(Ordering::SeqCst)
+    }
+
+    /// Nothing shall be connected to it that serves no session.
+    pub fn want_empty(&self) {
+        self.wanted_empty.store(true, Ordering::SeqCst);
+        self.follow.leave();
+    }
+
+    pub fn is_wanted_empty(&self) -> bool {
+        self.wanted_empty.load(Ordering::SeqCst)
+    }
+
+    /// Nobody looks after it any more.
+    pub fn close(&self) {
+        self.wanted_empty.store(false, Ordering::SeqCst);
+        self.edition.store(UNKNOWN, Ordering::SeqCst);
+        self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
+        self.watched.store(false, Ordering::SeqCst);
+    }
+
+    /// True if somebody looks after it from now on who did not before.
+    pub fn open(&self) -> bool {
+        !self.watched.swap(true, Ordering::SeqCst)
+    }
+
+    /// True if somebody looks after it.
+    pub fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::SeqCst)
+    }
+
+    pub fn has_sessions(&self) -> bool {
+        self.sessions.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whom the server is asked as.
+    pub fn user(&self) -> Option<Arc<str>> {
+        self.user.lock().clone()
+    }
+}
+
+/// Counts a session among those of its database while it lives.
+pub struct Visit(Arc<Database>);
+
+impl Visit {
+    pub fn begin(database: &Arc<Database>, user: &Arc<str>) -> Visit {
+        *database.user.lock() = Some(user.clone());
+        database.sessions.fetch_add(1, Ordering::SeqCst);
+        Visit(database.clone())
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.0.sessions.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// All databases that clients have named.
+#[derive(Default)]
+pub struct Catalogs {
+    databases: Mutex<BTreeMap<Arc<str>, Arc<Database>>>,
+    editions: AtomicU64,
+}
+
+impl Catalogs {
+    pub fn database(&self, name: &Arc<str>) -> Arc<Database> {
+        self.databases.lock().entry(name.clone()).or_insert_with(|| Arc::new(Database::new(name))).clone()
+    }
+
+    /// Forgets a database that only the caller holds: a client made it up.
+    pub fn forget(&self, database: &Arc<Database>) {
+        const OWN: usize = 2;
+        let mut databases = self.databases.lock();
+        if Arc::strong_count(database) <= OWN && !database.is_watched() {
+            databases.remove(&database.name);
+        }
+    }
+
+    pub fn all(&self) -> Vec<Arc<Database>> {
+        self.databases.lock().values().cloned().collect()
+    }
+
+    pub fn next_edition(&self) -> Edition {
+        self.editions.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_before_a_change_is_not_relied_upon() {
+        let catalogs = Catalogs::default();
+        let database = catalogs.database(&"d".into());
+        assert_eq!(database.edition(), UNKNOWN);
+        let seen = database.changes();
+        let edition = catalogs.next_edition();
+        assert!(database.publish(edition, Some(Arc::default()), seen));
+        assert_eq!(database.edition(), edition);
+        database.note_change();
+        let changed = Hidden::CHANGED.and(Hidden::SEQUENCES);
+        assert_eq!((database.edition(), database.hidden()), (UNKNOWN, changed));
+        assert!(!database.publish(catalogs.next_edition(), None, seen), "it was read before the change");
+        assert_eq!((database.edition(), database.hidden()), (UNKNOWN, changed));
+        assert!(database.publish(catalogs.next_edition(), None, database.changes()));
+        assert_eq!(database.hidden(), Hidden::NONE);
+    }
+
+    #[test]
+    fn who_waits_for_the_first_reading_is_woken_once() {
+        let database = Catalogs::default().database(&"d".into());
+        assert!(database.is_untried((0, 1)) && database.is_untried((0, 1)) && database.is_untried((1, 1)));
+        assert_eq!(database.tried(), [(0, 1), (1, 1)]);
+        assert!(!database.is_untried((0, 2)));
+        assert_eq!(database.tried(), []);
+    }
+
+    #[test]
+    fn a_database_that_a_client_made_up_is_forgotten() {
+        let catalogs = Catalogs::default();
+        let (one, other) = (catalogs.database(&"one".into()), catalogs.database(&"other".into()));
+        let visit = Visit::begin(&other, &"joe".into());
+        assert!(other.has_sessions());
+        catalogs.forget(&one);
+        catalogs.forget(&other);
+        assert_eq!(catalogs.all().len(), 1);
+        drop(visit);
+        assert!(!other.has_sessions());
+    }
+}

@@ -1,0 +1,206 @@
+//! What a session has seen, and which servers may answer it therefore. Decisions are `policy::causal`'s, what is known of the servers is in
+//! `positions`. On the hot path: a few atomic loads, no lock, no allocation.
+
+use crate::conn::Conn;
+use crate::context::Context;
+use crate::session::Session;
+use crate::session::causal::Causal;
+pub use crate::session::causal::SETTING;
+use weir_config::CausalReads;
+use weir_policy::causal::{Covers, Life, Nodes, Seen, Throw};
+use weir_policy::cluster::ClusterView;
+
+/// The server of the session's server connection has said something, which is about to reach the client.
+#[inline]
+pub fn heard(s: &mut Session, w: &Context) {
+    let positions = &w.shared.positions;
+    let is_off = s.reads.causal.mode(w) == CausalReads::Off;
+    s.reads.causal.missed |= is_off;
+    let Some(conn) = s.conn() else { return };
+    if is_off && !positions.is_global() {
+        return;
+    }
+    let next = positions.next_round();
+    let node = conn.card.address.node;
+    if conn.is_to_primary(w) {
+        s.reads.causal.seen.heard_primary(next);
+        if positions.is_global() {
+            positions.tell_primary(next);
+        }
+    } else {
+        let standby = (node, conn.life.get());
+        let (life, covers) = positions.standing(node);
+        // Another life's word is nobody's, and neither is that of a server connection whose life is not known.
+        let covers = if life == standby.1 { covers.standbys } else { 0 };
+        s.reads.causal.seen.heard_standby(standby, covers, next);
+        if positions.is_global() {
+            positions.tell_standby(standby, covers, next);
+        }
+    }
+    if positions.want(next) {
+        wake_sampler(w);
+    }
+}
+
+/// An answer from memory is about to reach the client; what it shows was visible before this round began.
+#[inline]
+pub fn heard_from_memory(s: &mut Session, w: &Context, round: u64) {
+    let positions = &w.shared.positions;
+    let is_off = s.reads.causal.mode(w) == CausalReads::Off;
+    s.reads.causal.missed |= is_off;
+    if is_off && !positions.is_global() {
+        return;
+    }
+    s.reads.causal.seen.heard_primary(round);
+    if positions.is_global() {
+        positions.tell_primary(round);
+    }
+    if positions.want(round) {
+        wake_sampler(w);
+    }
+}
+
+/// A statement that a standby may answer is about to be routed: notes what its answer must show.
+#[inline]
+pub fn begin_read(s: &mut Session, w: &Context) {
+    let mode = s.reads.causal.mode(w);
+    s.reads.causal.is_careful = mode != CausalReads::Off;
+    s.reads.causal.must_show = match mode {
+        CausalReads::Off => Seen::default(),
+        mode => {
+            if std::mem::take(&mut s.reads.causal.missed) {
+                s.reads.causal.seen.heard_primary(w.shared.positions.next_round());
+            }
+            if mode == CausalReads::Global { w.shared.positions.told() } else { s.reads.causal.seen }
+        }
+    };
+    let Causal { stint, seen, must_show, .. } = &mut s.reads.causal;
+    if must_show.is_empty() {
+        s.reads.causal.dice = w.dice();
+    } else if stint.read(seen, w.shared.positions.answered_round()) == Throw::New {
+        s.reads.causal.dice = w.even_dice();
+    }
+}
+
+/// The round that an answer from memory must show all of that was visible then.
+#[inline]
+pub fn round_to_show(s: &Session, w: &Context) -> u64 {
+    match s.reads.causal.mode(w) {
+        CausalReads::Off => 0,
+        CausalReads::Session if s.reads.causal.missed => w.shared.positions.next_round(),
+        CausalReads::Session => s.reads.causal.seen.round(),
+        CausalReads::Global => w.shared.positions.told().round(),
+    }
+}
+
+/// The nodes that show what the statement must show.
+#[inline]
+pub fn fit(s: &Session, w: &Context, view: &ClusterView) -> Nodes {
+    if s.reads.causal.is_free() {
+        return Nodes::ALL;
+    }
+    let mut fit = Nodes::NONE;
+    for (at, node) in view.nodes.iter().enumerate() {
+        let (life, covers) = w.shared.positions.standing(node.id);
+        let need = s.reads.causal.must_show.need((node.id, life));
+        // The primary shows all that it said, but a commit that waits for a standby others show first.
+        let is_fit = if view.primary == Some(at) { w.shared.positions.primary_shows(need.standbys) } else { covers.reach(need) };
+        if is_fit {
+            fit.add(at);
+        }
+    }
+    fit
+}
+
+/// Those that soon will.
+pub fn hopeful(s: &Session, w: &Context, view: &ClusterView) -> Nodes {
+    let wait_ms = w.peek_config().routing.causal_wait_ms;
+    let mut hopeful = Nodes::NONE;
+    if wait_ms == 0 || s.reads.causal.is_free() {
+        return hopeful;
+    }
+    let now_ms = w.millis(w.now());
+    for (at, node) in view.nodes.iter().enumerate() {
+        let positions = &w.shared.positions;
+        let is_hopeful = match view.primary == Some(at) {
+            true => positions.is_primary_hopeful(now_ms, wait_ms),
+            false => positions.is_hopeful(node.id, now_ms, wait_ms),
+        };
+        if is_hopeful {
+            hopeful.add(at);
+        }
+    }
+    hopeful
+}
+
+/// What a server connection to a standby shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    All,
+    /// All that this statement must show, but what it shows beyond that no server connection is known to show again: it is not known to be to the server
+    /// that was asked, which may have started anew since.
+    Unproven,
+    Less,
+}
+
+/// Whether this server connection to a standby shows what the statement must show.
+#[inline]
+pub fn shown_by(s: &Session, w: &Context, conn: &Conn) -> Shown {
+    if !s.reads.causal.is_careful {
+        return Shown::All;
+    }
+    let Standing { life, covers, is_proven } = standing(w, conn);
+    let need = s.reads.causal.must_show.need((conn.card.address.node, life));
+    match is_proven {
+        true if covers.reach(need) => Shown::All,
+        false if need == Covers::default() && life != 0 => Shown::Unproven,
+        // Nobody could prove anything now.
+        false if need == Covers::default() => Shown::All,
+        true | false => Shown::Less,
+    }
+}
+
+/// True if what comes over this server connection to a standby covers a round for certain.
+pub fn covers(w: &Context, conn: &Conn, round: u64) -> bool {
+    let Standing { covers, is_proven, .. } = standing(w, conn);
+    is_proven && covers.primary >= round
+}
+
+/// What is known of the standby at the other end of a server connection.
+struct Standing {
+    life: Life,
+    covers: Covers,
+    /// The server connection is known to be one to this life of it.
+    is_proven: bool,
+}
+
+#[inline]
+fn standing(w: &Context, conn: &Conn) -> Standing {
+    let node = conn.card.address.node;
+    let positions = &w.shared.positions;
+    let (life, _) = positions.standing(node);
+    if conn.life.get() != life || life == 0 {
+        conn.life.set(positions.life_of(node, conn.opened_us).unwrap_or(0));
+    }
+    let (life, covers) = positions.standing(node);
+    Standing { life, covers, is_proven: life != 0 && conn.life.get() == life }
+}
+
+/// A standby is to be asked again, so that it can vouch for a server connection: its position alone would give no reason to.
+pub fn verify(w: &Context, conn: &Conn) {
+    if !standing(w, conn).is_proven {
+        w.shared.positions.verify(conn.opened_us);
+    }
+}
+
+/// Somebody needs to know who covers this round.
+pub fn want(w: &Context, round: u64) {
+    if w.shared.positions.want(round) {
+        wake_sampler(w);
+    }
+}
+
+#[cold]
+pub fn wake_sampler(w: &Context) {
+    w.program.sample();
+}

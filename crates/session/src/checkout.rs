@@ -1,0 +1,347 @@
+//! Gives a session the server connection its next statement needs.
+
+use crate::causal::{self, Shown};
+use crate::classify;
+use crate::conn::Conn;
+use crate::context::Context;
+use crate::fault::{Fault, sqlstate};
+use crate::flow::{Flow, Need};
+use crate::lazy_begin;
+use crate::metrics::Metric;
+use crate::pipeline::{self, Ahead};
+use crate::read_preference;
+use crate::read_retry;
+use crate::sequences::{self, Claim};
+use crate::session::{FAILED, IDLE, Server, Session};
+use crate::session_state;
+use crate::statements::Statement;
+use crate::stats::Stat;
+use crate::upstream::TakenFor;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_catalog::rule::Rule;
+use weir_config::PoolMode;
+use weir_policy::causal::Nodes;
+use weir_policy::cluster::NodeIndex;
+use weir_policy::pool::Fit;
+use weir_policy::replies::Expect;
+use weir_policy::route::{self, Ask, Class, Side, Target};
+use weir_policy::transaction::Way;
+use weir_sql::facts::{StateKind, Transaction};
+use weir_wire::frame::front;
+use weir_wire::write;
+
+/// Sees that the session holds a server connection where this statement may run. `None`: it does. Else what to do first.
+#[inline]
+pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Option<Flow>, Fault> {
+    let way = lazy_begin::way_of(s, w, statement);
+    let begins = matches!(way, Some(Way::Begins(_)));
+    if let Some(conn) = s.conn() {
+        let stays = s.transaction() != IDLE || s.pin().is_some();
+        let is_primary = is_primary(w, conn);
+        let is_free = is_free(s, begins || is_primary);
+        let fits = stays || is_primary || {
+            let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
+            class.side == Side::Reader
+        };
+        if is_free && fits {
+            let must_settle = sequences::must_settle(s, w, statement);
+            let flow = if must_settle { Some(Flow::Hold) } else { bring_again(s, w, statement) };
+            if flow.is_none() {
+                sequences::prepare(s, w, statement);
+                begin_here(s, w, statement, begins);
+            }
+            return Ok(flow);
+        }
+        leave_reader(s, w);
+        if s.has_server() {
+            return Ok(Some(Flow::Hold));
+        }
+    }
+    let Some(mut class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
+    let was_otherwise = s.reads_otherwise();
+    if was_otherwise || s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
+        // All of the session's state lies on one server connection, so that server connection must be able to do everything.
+        class.side = Side::Primary;
+    }
+    let conn = sequences::wanted(s, statement);
+    let mut need = Need { class, is_read: statement.is_read, wish: None, conn };
+    if class.side == Side::Reader {
+        causal::begin_read(s, w);
+        let hinted = statement.goal.or_else(|| lazy_begin::goal(s));
+        need.wish = read_preference::of(s, w, hinted);
+    }
+    let Chosen::Node(at, node) = choose(s, w, need, true) else { return Ok(Some(Flow::Need(need))) };
+    if need.conn.is_some() {
+        return Ok(Some(Flow::Need(need)));
+    }
+    let check_after_ms = check_after_ms(w);
+    let fit_now = |conn: &Conn| match check_after_ms {
+        Some(ms) if conn.has_rested(w.now(), ms) => Fit::Unasked,
+        Some(_) | None => fit_of(s, w, conn),
+    };
+    match s.host.take_idle(node, sequences::best_fit(s), &fit_now) {
+        Some(conn) if shown_by(s, w, class, at, &conn) != Shown::All => {
+            s.host.give_back(conn);
+            Ok(Some(Flow::Need(need)))
+        }
+        Some(conn) => {
+            count(s, w, need, node);
+            settle_in(s, w, conn);
+            if !was_otherwise && s.is_misread(statement) {
+                // What sessions begin with has changed, and only this server connection tells: from now on the session is on the primary.
+                s.state.begins_otherwise = true;
+                return Ok(Some(again(s)));
+            }
+            Ok(begin_on(s, w, statement, begins))
+        }
+        None => Ok(Some(Flow::Need(need))),
+    }
+}
+
+/// Makes a server connection that was taken at rest ready for a statement. What to do first, if something is.
+#[inline]
+fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -> Option<Flow> {
+    if s.state.listening.is_some() {
+        session_state::prepare(s, w, statement);
+    }
+    if s.is_gate_shut() {
+        return Some(Flow::Hold);
+    }
+    sequences::prepare(s, w, statement);
+    begin_here(s, w, statement, begins);
+    None
+}
+
+/// How well a server connection at rest fits the session.
+#[inline]
+fn fit_of(s: &Session, w: &Context, conn: &Conn) -> Fit {
+    let is_alike = Arc::ptr_eq(&conn.settings, &s.state.settings) && Arc::ptr_eq(&conn.by_sql, &s.state.by_sql);
+    match sequences::claim(s, w, conn) {
+        Claim::Own => Fit::Own,
+        Claim::Others => Fit::Any,
+        Claim::None if is_alike => Fit::Alike,
+        Claim::None => Fit::Free,
+    }
+}
+
+/// True if a statement may follow what is under way on the session's server connection; `begins`: with the transaction that waits for it, if one does.
+#[inline]
+fn is_free(s: &Session, begins: bool) -> bool {
+    match (s.lazy_begin.is_open(), begins) {
+        (false, _) => true,
+        // A BEGIN waits until nothing is under way.
+        (true, true) => s.replies().is_only_ours(),
+        // So does a read of a transaction: an error of what is under way is one of the transaction.
+        (true, false) => s.replies().is_only_ours() || s.replies().is_unsynced(),
+    }
+}
+
+/// The class of a statement (`class_at`) that may have others of its pipeline behind it. `None`: more of them must arrive first.
+#[inline]
+fn class_in_pipeline(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way>) -> Option<Class> {
+    let class = class_at(s, w, statement, way);
+    if class.side != Side::Reader || way.is_some() || s.transaction() != IDLE || !w.has_readers() {
+        return Some(class);
+    }
+    match pipeline::look(s, w) {
+        Ahead::Reads => Some(class),
+        Ahead::More => None,
+        Ahead::Unknown => Some(Class::primary(Rule::PipelineOpen)),
+    }
+}
+
+/// The class of the transaction that begins with a statement, or that of the statement.
+#[inline]
+fn class_at(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way>) -> Class {
+    match way {
+        Some(Way::Begins(class) | Way::Outside(class)) => class,
+        None => {
+            let class = classify::class_of(s, w, statement);
+            let class = read_preference::class_of(s, w, statement, class);
+            let class = lazy_begin::class_after_writes(s, w, class);
+            read_retry::class_of(s, statement, class)
+        }
+    }
+}
+
+/// Begins the transaction on the session's server connection, if it waits for this statement. What reads outside of it does so on standbys only: functions
+/// that say they only read and do not would write past the transaction.
+#[inline]
+fn begin_here(s: &mut Session, w: &Context, statement: &Statement, begins: bool) {
+    if !s.lazy_begin.is_open() {
+        return;
+    }
+    if begins || s.conn().is_some_and(|conn| is_primary(w, conn)) {
+        lazy_begin::send(s, w, statement);
+    } else {
+        s.lazy_begin.read();
+    }
+}
+
+pub fn count(s: &Session, w: &Context, need: Need, node: u16) {
+    w.counters().count_rule(s.entry.clock.rule.get());
+    if need.class.side == Side::Reader {
+        w.count(Metric::ReadsSpread);
+        if s.entry.clock.rule.get() == Rule::ReadNotReplayed {
+            w.count(Metric::ReadsNotReplayed);
+        }
+    }
+    if need.is_read {
+        w.count_read(node);
+    }
+}
+
+/// Whether what comes over this server connection shows all the session must see.
+#[inline]
+pub fn shown_by(s: &Session, w: &Context, class: Class, at: NodeIndex, conn: &Conn) -> Shown {
+    if class.side != Side::Reader || w.view().primary == Some(at) { Shown::All } else { causal::shown_by(s, w, conn) }
+}
+
+fn is_primary(w: &Context, conn: &Conn) -> bool {
+    conn.is_to_primary(w)
+}
+
+/// A pipeline began on a standby and goes on with what only the primary may do: what was sent is brought to its end here first.
+///
+/// Nothing was executed so far, or what was seen of the pipeline to its Sync reads no more: something was defined meanwhile.
+fn leave_reader(s: &mut Session, w: &Context) {
+    if s.replies().is_unsynced() && !s.replies().is_skipping() {
+        s.expect(Expect::SyncOurs);
+        write::bare(s.up.extra(&w.buffers), front::SYNC);
+        // Nothing may follow it before its answer: an error may still change what the held message means.
+        s.shut_gate();
+    } else if s.replies().is_settled() {
+        session_state::settle(s, w);
+    }
+}
+
+/// Why a statement that only means something on the primary cannot run where the session's transaction is, if it is elsewhere.
+pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<Fault> {
+    if s.transaction() == FAILED {
+        // Any server says what a failed transaction says.
+        return None;
+    }
+    if let Some(fault) = sequences::refusal(s, w, statement) {
+        return Some(fault);
+    }
+    let stays = statement.locks || !statement.leaves.without(lazy_begin::MOVES).is_empty();
+    let conn = s.conn().filter(|_| stays)?;
+    let is_misplaced = !is_primary(w, conn) && w.view().primary.is_some();
+    is_misplaced
+        .then(|| lazy_begin::cannot_stay(&mut s.wrote.shuns_standbys, "the statement leaves session state or takes a lock"))
+}
+
+/// Waits for the replies that are due. A server keeps those of a pipeline to itself until Sync or Flush, so it gets a Flush.
+pub fn hold(s: &mut Session, w: &Context) -> Flow {
+    if let Some(Server { upstream, .. }) = &mut s.server
+        && upstream.replies.is_unsynced()
+        && !upstream.is_flushed
+    {
+        weir_wire::write::bare(s.up.extra(&w.buffers), front::FLUSH);
+        upstream.is_flushed = true;
+    }
+    Flow::Hold
+}
+
+/// Has the message looked at once more, as what it goes by has changed.
+pub fn again(s: &Session) -> Flow {
+    s.wake();
+    Flow::Hold
+}
+
+/// Statement pooling has no transactions of several statements.
+pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
+    // Among several statements, what stands between BEGIN and COMMIT is not told apart.
+    let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
+    (begins && s.pools.limits.get().mode == PoolMode::Statement).then(|| {
+        Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
+            .hint("Set pool_mode to transaction.")
+    })
+}
+
+/// Uses a server connection: brings it to the session's settings first if it has others. They travel with the statement in one write.
+pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>) {
+    let role = if is_primary(w, &conn) { TakenFor::Primary } else { TakenFor::Standby };
+    s.retry.again = None;
+    s.pools.stats.add(Stat::Assignments, 1);
+    s.take(w, conn, role);
+    session_state::bring(s, w);
+    if s.pools.limits.get().mode == PoolMode::Session {
+        session_state::keep(s, w, None);
+    } else if !s.is_on_standby() && s.reads_otherwise() {
+        session_state::keep(s, w, Some(StateKind::Unread));
+    }
+}
+
+/// A server connection that the session still has may lack something: a function reset what the session's start had asked for.
+#[inline]
+fn bring_again(s: &mut Session, w: &Context, statement: &Statement) -> Option<Flow> {
+    let is_before = s.transaction() == IDLE && s.replies().is_settled();
+    if is_before {
+        session_state::bring(s, w);
+    }
+    if s.state.listening.is_some() {
+        session_state::prepare(s, w, statement);
+    }
+    s.is_gate_shut().then_some(Flow::Hold)
+}
+
+/// What a statement gets.
+pub enum Chosen {
+    /// A node, by place in the view and by number.
+    Node(NodeIndex, u16),
+    /// A primary is needed and not known; by which rule.
+    NoPrimary(Rule),
+    /// A standby will soon have replayed what the answer must show.
+    Replay,
+}
+
+pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chosen {
+    let Need { class, wish, .. } = need;
+    let (view, config) = (w.view(), w.peek_config());
+    let (statement_level, prefers_lower_delay) = (config.routing.statement_level, config.check.prefers_lower_delay);
+    let (mut fit, mut hopeful) = (Nodes::ALL, Nodes::NONE);
+    // The primary shows all that was ever told: without another node to read from nothing is to be compared.
+    if class.side == Side::Reader && w.has_readers() && !s.reads.causal.is_free() {
+        fit = causal::fit(s, w, &view);
+        if may_wait {
+            hopeful = causal::hopeful(s, w, &view);
+        }
+    }
+    if class.side == Side::Reader {
+        fit = w.shared.suspects.spared(&view, fit);
+        hopeful = w.shared.suspects.spared(&view, hopeful);
+    }
+    let dice = s.reads.causal.dice;
+    // Writes, and reads where only the primary takes them, have no choice.
+    let shares = (class.side == Side::Reader && w.has_readers()).then(|| w.loads.shares(&view, w.now_ms()));
+    let shares = shares.as_ref().map_or(&[][..], |shares| shares.as_slice());
+    let (view, favourite) = (&**view, s.reads.favourite);
+    let route =
+        route::choose(&Ask { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful });
+    s.entry.clock.rule.set(route.rule);
+    let at = match route.target {
+        Target::Node(at) => at,
+        Target::NoPrimary => return Chosen::NoPrimary(route.rule),
+        Target::Replay => return Chosen::Replay,
+    };
+    let id = view.nodes[at].id;
+    if class.side == Side::Reader {
+        // A favourite that only lags now stays the favourite, and who names a node for one read keeps his.
+        let has_favourite = s.reads.favourite.is_some_and(|favourite| route::may_stay(view, favourite, wish));
+        let is_own = matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed);
+        if !statement_level && !is_own && !has_favourite && s.reads.favourite != Some(at) {
+            s.reads.favourite = Some(at);
+            s.entry.card.favourite.store(u32::from(id), Ordering::Relaxed);
+        }
+    }
+    Chosen::Node(at, id)
+}
+
+/// Time of rest after which a server is asked before its server connection is used; `None`: it never is.
+#[inline]
+pub fn check_after_ms(w: &Context) -> Option<u64> {
+    let pool = &w.peek_config().pool;
+    (!pool.check_query.is_empty()).then_some(pool.check_after_ms)
+}

@@ -1,0 +1,206 @@
+//! A server connection as a session uses it: what its server is known to have, and how it may be used. Its socket is the program's.
+
+use crate::context::Context;
+use crate::flow::Kept;
+use std::cell::Cell;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use weir_config::{Config, SslMode};
+use weir_policy::by_sql::BySql;
+use weir_policy::cluster::ClusterView;
+use weir_policy::prepared::{Known, Shape, StatementId};
+use weir_policy::sequences::Tally;
+use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Settings};
+use weir_wire::back as server;
+use weir_wire::startup::Version;
+
+/// Time for which other sessions take a server connection last after a session has drawn on it: who asks for what he drew mostly does so at once.
+const FRESH_DRAWS: Duration = Duration::from_secs(1);
+
+/// Breaks a connection from any thread.
+pub trait Breaker: Debug + Send + Sync {
+    fn shut(&self);
+}
+
+/// What a server is called and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    pub node: u16,
+    pub hostname: String,
+    pub port: u16,
+    pub connect_timeout_ms: u64,
+    pub ssl_mode: SslMode,
+}
+
+impl Address {
+    /// Where a node of the view is, by its place.
+    pub fn of(view: &ClusterView, config: &Config, at: usize) -> Option<Address> {
+        let node = view.nodes.get(at)?;
+        let known = config.nodes.iter().find(|known| known.id == node.id);
+        Some(Address {
+            node: node.id,
+            hostname: node.hostname.clone(),
+            port: node.port,
+            connect_timeout_ms: known.map_or(10_000, |known| known.connect_timeout_ms),
+            ssl_mode: known.map_or(SslMode::Auto, |known| known.ssl_mode),
+        })
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "node {} ({}:{})", self.node, self.hostname, self.port)
+    }
+}
+
+/// A server connection as others see it.
+#[derive(Debug)]
+pub struct ConnStatus {
+    pub serial: u64,
+    pub address: Address,
+    pub pid: u32,
+    /// Key for CancelRequest.
+    pub key: Box<[u8]>,
+    pub opened_at: SystemTime,
+    /// The generation of the cluster's view under which it was opened.
+    pub generation: u64,
+    /// The session that uses it; 0: at rest.
+    pub session: AtomicU32,
+    /// Sessions that used it.
+    pub uses: AtomicU64,
+    pub kept: AtomicU8,
+    /// Must be closed after this use: a cancel request may still be on its way to it.
+    pub doomed: AtomicBool,
+    /// Begin of the last statement, in milliseconds since the start of the proxy.
+    pub used_ms: AtomicU64,
+    /// Statements prepared on it.
+    pub prepared: AtomicU32,
+    pub version: Box<str>,
+    pub protocol: Version,
+    /// The connection uses TLS.
+    pub is_encrypted: bool,
+    /// Its node was given up, so that the connection was broken by us.
+    pub given_up: AtomicBool,
+    pub breaker: Box<dyn Breaker>,
+}
+
+impl ConnStatus {
+    /// Breaks the connection, whoever has the server connection: its node is not waited for any longer.
+    pub fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+        self.breaker.shut();
+    }
+}
+
+/// See the module.
+pub struct Conn {
+    pub card: Arc<ConnStatus>,
+    pub known: Known,
+    /// The statement under no name, if we know which, and what the server says of it.
+    pub unnamed: Option<(StatementId, Shape)>,
+    /// The settings it was brought to.
+    pub settings: Arc<Settings>,
+    /// The statements prepared by SQL that are on it.
+    pub by_sql: Arc<BySql>,
+    /// Statements that may draw from sequences.
+    pub draws: Tally,
+    /// Parameters the server reported, in their last state.
+    pub reported: Vec<(String, String)>,
+    /// Sessions begin on it with `standard_conforming_strings` off.
+    pub begins_with_escapes: bool,
+    /// Sessions begin on it in another encoding than UTF-8.
+    pub begins_recoded: bool,
+    /// By what was reported last, a backslash in a string is an escape to it.
+    pub escapes: bool,
+    /// So are texts in another encoding than UTF-8, or what its database keeps is.
+    pub is_recoded: bool,
+    /// In microseconds since the start of the proxy.
+    pub opened_us: u64,
+    /// The life of its server that vouches for it, as `positions` counts them; 0: not known.
+    pub life: Cell<u64>,
+    pub rested_at: Cell<Instant>,
+}
+
+/// As servers report it.
+pub const UTF8: &str = "UTF8";
+
+impl Conn {
+    /// True if it leads to the primary, as far as the worker knows. The one place where that is asked of a connection.
+    #[inline]
+    pub fn is_to_primary(&self, w: &Context) -> bool {
+        w.is_primary(self.card.address.node)
+    }
+
+    /// A statement may not be on the server after all.
+    pub fn forget(&mut self, id: StatementId) {
+        self.known.forget(id);
+        if self.unnamed.is_some_and(|(unnamed, _)| unnamed == id) {
+            self.unnamed = None;
+        }
+    }
+
+    /// True if a session has drawn on it from sequences and let go of it a moment ago: it may ask for that soon.
+    #[inline]
+    pub fn has_fresh_draws(&self, now: Instant) -> bool {
+        !self.draws.is_blank() && now.saturating_duration_since(self.rested_at.get()) < FRESH_DRAWS
+    }
+
+    /// Notes that no session uses it.
+    pub fn rests(&self, now: Instant) {
+        self.rested_at.set(now);
+        self.card.session.store(0, Ordering::Relaxed);
+        self.card.kept.store(0, Ordering::Relaxed);
+    }
+
+    /// True if it has rested for so long.
+    pub fn has_rested(&self, now: Instant, ms: u64) -> bool {
+        now.saturating_duration_since(self.rested_at.get()).as_millis() >= u128::from(ms)
+    }
+
+    /// The last reported value of a parameter.
+    pub fn reported(&self, name: &str) -> &str {
+        value_of(&self.reported, name)
+    }
+
+    /// True if what the server says is in UTF-8, and what it is told by its bytes.
+    pub fn tells_utf8(&self) -> bool {
+        self.reported(ENCODING) == UTF8 && matches!(self.reported("server_encoding"), UTF8 | "SQL_ASCII")
+    }
+
+    /// Notes a ParameterStatus.
+    pub fn report(&mut self, body: &[u8]) {
+        note_report(&mut self.reported, body);
+        (self.escapes, self.is_recoded) = (escapes(&self.reported), is_recoded(&self.reported));
+    }
+
+    /// Why the session that has it keeps it.
+    pub fn set_pin(&self, kept: Option<Kept>) {
+        self.card.kept.store(kept.map_or(0, Kept::code), Ordering::Relaxed);
+    }
+}
+
+pub fn value_of<'r>(reported: &'r [(String, String)], name: &str) -> &'r str {
+    reported.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+}
+
+/// True if a backslash in a string is an escape to a server that reports this.
+pub fn escapes(reported: &[(String, String)]) -> bool {
+    value_of(reported, ESCAPES_UNLESS) == "off"
+}
+
+/// True if such a one reads texts in another encoding than UTF-8, or keeps them in one.
+pub fn is_recoded(reported: &[(String, String)]) -> bool {
+    value_of(reported, ENCODING) != UTF8 || value_of(reported, "server_encoding") != UTF8
+}
+
+/// Notes a ParameterStatus among what was reported before.
+pub fn note_report(reported: &mut Vec<(String, String)>, body: &[u8]) {
+    let Some((name, value)) = server::read_parameter(body) else { return };
+    let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+    match reported.iter_mut().find(|(n, _)| *n == name) {
+        Some((_, known)) => *known = value.into_owned(),
+        None => reported.push((name.into_owned(), value.into_owned())),
+    }
+}

@@ -1,0 +1,332 @@
+//! All that sessions are handed beside their messages: configuration, cluster view, catalogs, positions, tables of a worker, time and dice.
+
+use crate::cached_results::CachedResults;
+use crate::catalogs::{Catalogs, Database};
+use crate::conn::Address;
+use crate::host::{Level, Program, Who, WorkerId};
+use crate::loads::Loads;
+use crate::local::ViewOf;
+use crate::metrics::{Counters, Metric};
+use crate::name_scopes::Places;
+use crate::positions::Positions;
+use crate::statements::Statements;
+use crate::status::Cards;
+use crate::store::Store;
+use crate::suspects::Suspects;
+use crate::upstream::Upstream;
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use std::cell::{Cell, Ref, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+use weir_catalog::functions::Books;
+use weir_config::Config;
+use weir_io::buffers::Buffers;
+use weir_policy::by_sql::BySql;
+use weir_policy::cluster::ClusterView;
+use weir_policy::settings::Settings;
+
+/// Fewer interned settings than this are never swept.
+const SETTINGS_SWEEP_MIN: usize = 1024;
+
+/// Facts that the sessions of all threads share.
+pub struct Common {
+    pub positions: Positions,
+    /// Nodes that reads keep away from.
+    pub suspects: Suspects,
+    /// The query cache, if there is one.
+    pub answers: Option<Arc<CachedResults>>,
+    pub catalogs: Catalogs,
+    pub cards: Cards,
+    /// One set for each worker, and the last one for the control thread.
+    pub counters: Vec<Counters>,
+    /// The start of the proxy, on the clock that never jumps.
+    pub begun: Instant,
+    /// The set of statements prepared by SQL that has none.
+    pub no_statements: Arc<BySql>,
+    /// Moves when a statement passed that may define functions.
+    pub definitions: AtomicU64,
+    /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
+    pub pins_told: AtomicU32,
+    settings: Interned,
+}
+
+/// One `Settings` for all sessions that asked for the same.
+struct Interned {
+    known: Mutex<HashMap<Arc<Settings>, u64>>,
+    /// Number at which those nobody uses are dropped.
+    sweep_at: AtomicUsize,
+    made: AtomicU64,
+}
+
+impl Common {
+    /// `seed`: of the process ids that clients are told.
+    pub fn new(config: &Config, threads: usize, begun: Instant, seed: u32) -> Common {
+        let positions = Positions::default();
+        positions.obey(config.routing.causal_reads());
+        let sweep_at = AtomicUsize::new(SETTINGS_SWEEP_MIN);
+        Common {
+            positions,
+            suspects: Suspects::default(),
+            answers: CachedResults::new(&config.cache),
+            catalogs: Catalogs::default(),
+            cards: Cards::new(seed),
+            counters: (0..threads).map(|_| Counters::default()).collect(),
+            begun,
+            no_statements: Arc::default(),
+            definitions: AtomicU64::new(0),
+            pins_told: AtomicU32::new(0),
+            settings: Interned { known: Mutex::default(), sweep_at, made: AtomicU64::new(0) },
+        }
+    }
+
+    /// One `Settings` for all sessions that asked for the same, and its number, never given twice. Those nobody uses are dropped as
+    /// new ones come.
+    pub fn intern_settings(&self, settings: Settings) -> (Arc<Settings>, u64) {
+        let Interned { known, sweep_at, made } = &self.settings;
+        let mut known = known.lock();
+        if let Some((found, number)) = known.get_key_value(&settings) {
+            return (found.clone(), *number);
+        }
+        if known.len() >= sweep_at.load(Ordering::Relaxed) {
+            known.retain(|settings, _| Arc::strong_count(settings) > 1);
+            sweep_at.store((known.len() * 2).max(SETTINGS_SWEEP_MIN), Ordering::Relaxed);
+        }
+        let settings = Arc::new(settings);
+        let number = made.fetch_add(1, Ordering::Relaxed);
+        known.insert(settings.clone(), number);
+        (settings, number)
+    }
+}
+
+/// The facts and tables of one worker. See the module.
+pub struct Context {
+    pub id: WorkerId,
+    pub shared: Arc<Common>,
+    pub program: Arc<dyn Program>,
+    pub buffers: Rc<Buffers>,
+    pub statements: RefCell<Statements>,
+    /// Parts of sessions that server connections come with, at rest.
+    pub upstreams: RefCell<Vec<Box<Upstream>>>,
+    /// Verdicts on functions, by database.
+    pub functions: RefCell<Books>,
+    pub places: RefCell<Places>,
+    /// How nodes answer.
+    pub loads: Loads,
+    /// The stores of the network in which results are kept, if they are.
+    pub store: Option<Rc<dyn Store>>,
+    /// Room in which keys of results are put together.
+    pub scratch: RefCell<Vec<u8>>,
+    pub no_settings: Arc<Settings>,
+    pub time: Time,
+    snapshot: Snapshot,
+    dice: Dice,
+}
+
+/// The time of a round of the event loop, which sets it.
+pub struct Time {
+    pub now: Rc<Cell<Instant>>,
+    /// A round's time, and the same in milliseconds: see `now_ms`.
+    round: Cell<(Instant, u64)>,
+}
+
+/// Configuration and view as this worker knows them.
+struct Snapshot {
+    config: RefCell<Arc<Config>>,
+    view: RefCell<Arc<ClusterView>>,
+    /// Moves when there is another configuration.
+    config_edition: Cell<u64>,
+    /// Some node but the primary may take reads.
+    has_readers: Cell<bool>,
+}
+
+struct Dice {
+    any: Cell<u64>,
+    even: Cell<u32>,
+}
+
+/// Parts of a `Context` that the program makes.
+pub struct Parts {
+    pub id: WorkerId,
+    pub shared: Arc<Common>,
+    pub program: Arc<dyn Program>,
+    pub buffers: Rc<Buffers>,
+    pub store: Option<Rc<dyn Store>>,
+    pub config: Arc<Config>,
+    pub view: Arc<ClusterView>,
+    pub now: Rc<Cell<Instant>>,
+    pub seed: u64,
+    pub view_of: ViewOf,
+}
+
+impl Context {
+    pub fn new(parts: Parts) -> Context {
+        let Parts { id, shared, program, buffers, store, config, view, now, seed, view_of } = parts;
+        Context {
+            id,
+            program,
+            buffers,
+            statements: RefCell::new(Statements::new(config.clone(), u64::from(id) << 48, view_of)),
+            upstreams: RefCell::default(),
+            functions: RefCell::default(),
+            places: RefCell::default(),
+            loads: Loads::default(),
+            store,
+            scratch: RefCell::default(),
+            no_settings: shared.intern_settings(Settings::default()).0,
+            time: Time { now, round: Cell::new((shared.begun, 0)) },
+            snapshot: Snapshot {
+                view: RefCell::new(view),
+                has_readers: Cell::new(config.may_spread()),
+                config: RefCell::new(config),
+                config_edition: Cell::new(0),
+            },
+            dice: Dice { any: Cell::new(seed | 1), even: Cell::new(seed as u32) },
+            shared,
+        }
+    }
+
+    /// Takes a configuration. True: it is another one than before.
+    pub fn set_config(&self, config: Arc<Config>) -> bool {
+        let Snapshot { config: known, config_edition, has_readers, .. } = &self.snapshot;
+        if Arc::ptr_eq(&config, &known.borrow()) {
+            return false;
+        }
+        self.statements.borrow_mut().reconfigure(config.clone());
+        has_readers.set(config.may_spread());
+        *known.borrow_mut() = config;
+        config_edition.set(config_edition.get() + 1);
+        true
+    }
+
+    pub fn set_view(&self, view: Arc<ClusterView>) {
+        *self.snapshot.view.borrow_mut() = view;
+        self.loads.refresh();
+    }
+
+    /// The time of this round of the event loop.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.time.now.get()
+    }
+
+    pub fn config(&self) -> Arc<Config> {
+        self.snapshot.config.borrow().clone()
+    }
+
+    /// Moves when there is another configuration.
+    #[inline]
+    pub fn config_edition(&self) -> u64 {
+        self.snapshot.config_edition.get()
+    }
+
+    /// The configuration, for a look that awaits nothing.
+    #[inline]
+    pub fn peek_config(&self) -> Ref<'_, Arc<Config>> {
+        self.snapshot.config.borrow()
+    }
+
+    #[inline]
+    pub fn view(&self) -> Ref<'_, Arc<ClusterView>> {
+        self.snapshot.view.borrow()
+    }
+
+    /// True if some node but the primary may take reads: only then catalogs are asked.
+    #[inline]
+    pub fn has_readers(&self) -> bool {
+        self.snapshot.has_readers.get()
+    }
+
+    pub fn no_settings(&self) -> Arc<Settings> {
+        self.no_settings.clone()
+    }
+
+    /// A random word: xorshift, good enough to spread reads.
+    pub fn dice(&self) -> u32 {
+        let mut x = self.dice.any.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.dice.any.set(x);
+        (x >> 32) as u32
+    }
+
+    /// A word of a sequence that fills its range evenly, as does every part of it that is taken at equal distances: shares are near the
+    /// weights after a few throws. Source: Weyl's sequence, by steps of the golden ratio.
+    pub fn even_dice(&self) -> u32 {
+        const STEP: u32 = 0x9E37_79B9;
+        self.dice.even.set(self.dice.even.get().wrapping_add(STEP));
+        self.dice.even.get()
+    }
+
+    #[inline]
+    pub fn count(&self, metric: Metric) {
+        self.counters().count(metric);
+    }
+
+    /// This worker's counters.
+    #[inline]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters[usize::from(self.id)]
+    }
+
+    pub fn count_read(&self, node: u16) {
+        self.counters().count_read(node);
+    }
+
+    /// A time as milliseconds since the start of the proxy, for others to read.
+    #[inline]
+    pub fn millis(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.shared.begun).as_millis() as u64
+    }
+
+    /// The time of this round of the event loop, in milliseconds since the start of the proxy; worked out once a round.
+    #[inline]
+    pub fn now_ms(&self) -> u64 {
+        let now = self.now();
+        let (known, ms) = self.time.round.get();
+        if known == now {
+            return ms;
+        }
+        let ms = self.millis(now);
+        self.time.round.set((now, ms));
+        ms
+    }
+
+    /// True if the node with this number is the primary, as far as this worker knows.
+    #[inline]
+    pub fn is_primary(&self, node: u16) -> bool {
+        self.view().is_primary(node)
+    }
+
+    /// The number of the node that is the primary now.
+    pub fn primary_node(&self) -> Option<u16> {
+        self.view().primary_id()
+    }
+
+    /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
+    pub fn note_change(&self, database: &Arc<Database>) {
+        database.note_change();
+        self.program.look_at(database);
+    }
+
+    /// Has the log of a database taken in from now on.
+    pub fn follow_log(&self, database: &Arc<Database>, answers: &CachedResults) {
+        if database.follow.want(answers.versions.of_database(&database.name), &answers.versions) {
+            self.shared.positions.follow();
+            // The node monitor may sleep with a round wanted that nobody had a use for.
+            self.program.sample();
+            self.program.follow(database);
+        }
+    }
+
+    pub fn log(&self, level: Level, who: &Who<'_>, text: std::fmt::Arguments<'_>) {
+        self.program.log(level, who, text, &[]);
+    }
+
+    pub fn log_conn(&self, address: &Address, text: std::fmt::Arguments<'_>) {
+        self.log(Level::Log, &Who::default(), format_args!("server connection to {address}: {text}"));
+    }
+}

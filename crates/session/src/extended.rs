@@ -1,0 +1,775 @@
+//! The extended protocol's messages: prepared statements follow their session to whatever server connection it gets.
+//!
+//! A named statement lives on the servers under a name of ours, one per distinct text, so that clients share it. A Parse of a text
+//! the server connection has already costs the server nothing. Bind and Describe bring the statement along when the server connection lacks it.
+
+use crate::answer;
+use crate::checkout::{self, hold, refusal};
+use crate::context::Context;
+use crate::fault::{Fault, garbled, sqlstate};
+use crate::flow::Flow;
+use crate::local::Local;
+use crate::metrics::Metric;
+use crate::plan::{self, Planned};
+use crate::query_cache;
+use crate::result_shape;
+use crate::session::{Change, Own, Portal, Refusal, Server, Session, Skip};
+use crate::session_state;
+use crate::signals;
+use crate::statements::{self, Prepared, Statement};
+use crate::stats::Stat;
+use crate::timing;
+use crate::unit::Unit;
+use crate::upstream::Gate;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name};
+use weir_policy::replies::Expect;
+use weir_sql::facts::{StateKind, StateKinds};
+use weir_wire::back::Report;
+use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
+use weir_wire::write;
+
+/// The name under which a statement we close for a client never exists on a server.
+const NO_STATEMENT: &[u8] = b"weir_none";
+
+/// A Parse that every server refuses: stands in for a message we refuse ourselves, so that the transaction fails as it should.
+const FAILING_PARSE: &[u8] = b"refused by the proxy\0\0\0";
+
+/// Names of statements and portals are held up to this size at least, however short the texts are that are analysed.
+const NAMES_BYTES_MIN: usize = 16 << 10;
+
+pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    let limit = w.peek_config().routing.statement_analysis_bytes_max;
+    if header.body_bytes as usize > limit {
+        return on_long_parse(s, w, header);
+    }
+    if !s.up.has_whole(header.frame_bytes()) {
+        return Ok(Flow::More);
+    }
+    let body = body_here(s.up.unseen(), header);
+    let Some((name, tail)) = split_cstr(body).filter(|(_, tail)| tail.contains(&0)) else {
+        return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
+    };
+    let (is_named, key) = (!name.is_empty(), key(name));
+    if is_named && s.is_in_doubt(key) {
+        return Ok(Flow::Hold);
+    }
+    let is_taken = is_named && (s.statements.named.contains_key(key) || s.state.by_sql.has(key));
+    let name: Option<Box<[u8]>> = is_named.then(|| key.into());
+    let mut statements = w.statements.borrow_mut();
+    // While it is not known what a session has set, no statement analysed for others means the same to it.
+    let prepared = if s.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning) };
+    drop(statements);
+    let Some(prepared) = prepared else {
+        return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
+    };
+    if s.is_misread(&prepared.statement) {
+        return on_long_parse(s, w, header);
+    }
+    if is_taken {
+        return parse_taken(s, w, header, &prepared);
+    }
+    if let Some(fault) = refusal(s, &prepared.statement) {
+        return refuse(s, w, header, fault);
+    }
+    if answer::is_in_doubt(s, &prepared.statement) {
+        return Ok(Flow::Hold);
+    }
+    if ours(s, &prepared).is_some() {
+        return Ok(parse_local(s, w, header, name, prepared));
+    }
+    if let Some(flow) = checkout::try_now(s, w, &prepared.statement)? {
+        return Ok(flow);
+    }
+    match name {
+        None => parse_unnamed(s, w, header, prepared),
+        Some(name) => parse_named(s, w, header, name, prepared),
+    }
+    Ok(Flow::Next)
+}
+
+/// A Parse under a name that is taken. PostgreSQL looks at the text before it looks at the name.
+#[cold]
+fn parse_taken(s: &mut Session, w: &Context, header: Header, prepared: &Rc<Prepared>) -> Result<Flow, Fault> {
+    let name = split_cstr(body_here(s.up.unseen(), header)).map_or(&b""[..], |(name, _)| name);
+    let fault = already_exists(name);
+    if ours(s, prepared).is_none() {
+        if let Some(flow) = checkout::try_now(s, w, &prepared.statement)? {
+            return Ok(flow);
+        }
+        prepare_on_server(s, w, prepared);
+        expect_brought(s, prepared.id);
+    }
+    refuse(s, w, header, fault)
+}
+
+fn already_exists(name: &[u8]) -> Fault {
+    let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
+    Fault::error(sqlstate::DUPLICATE_STATEMENT, text)
+}
+
+fn parse_unnamed(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepared>) {
+    plan::note(s, w, header, Unit::Parse(&prepared));
+    if let Some(conn) = s.conn_mut() {
+        conn.unnamed = Some((prepared.id, Shape::UNKNOWN));
+    }
+    s.statements.is_unnamed_on_server = false;
+    let before = s.statements.unnamed.replace(Own::new(prepared));
+    s.enter(Change::Unnamed { before });
+    s.expect_more(Expect::Parse);
+    s.up.pass(header, &w.buffers);
+}
+
+/// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
+/// forgotten that the server connection knows the statement.
+fn parse_named(s: &mut Session, w: &Context, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
+    s.pools.stats.add(Stat::ClientParses, 1);
+    plan::note(s, w, header, Unit::Parse(&prepared));
+    let id = prepared.id;
+    let before = s.statements.named.insert(name.clone(), Own::new(prepared.clone()));
+    s.up.eat(header);
+    prepare_on_server(s, w, &prepared);
+    let is_described = result_shape::is_described_next(s, &name);
+    s.enter(Change::Named { name, before, made: Some(id) });
+    s.expect_more(Expect::Parse);
+    if !is_described {
+        result_shape::ask(s, w, &prepared, false);
+    }
+}
+
+/// A Parse of ours is on its way.
+fn expect_brought(s: &mut Session, id: StatementId) {
+    let segment = s.statements.segment;
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.brought.parses.push_back((segment, id));
+        upstream.replies.push(Expect::ParseOurs);
+    }
+}
+
+/// Writes Close and Parse of a statement, and Close of the one that makes room for it. The caller notes what the Parse is.
+fn prepare_on_server(s: &mut Session, w: &Context, prepared: &Prepared) {
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    s.pools.stats.add(Stat::ServerParses, 1);
+    let max = w.peek_config().pool.prepared_max as usize;
+    let need = conn.known.touch(prepared.id, max);
+    let extra = s.up.extra(&w.buffers);
+    if let Need::Parse { evict: Some(evict) } = need
+        && evict != prepared.id
+    {
+        write_close(extra, evict);
+        upstream.replies.push(Expect::CloseOurs);
+    }
+    write_close(extra, prepared.id);
+    upstream.replies.push(Expect::CloseOurs);
+    write_parse(extra, prepared.id, &prepared.tail);
+}
+
+fn write_parse(out: &mut Vec<u8>, id: StatementId, tail: &[u8]) {
+    write::message(out, front::PARSE, |out| {
+        push_name(out, id);
+        out.push(0);
+        out.extend_from_slice(tail);
+    });
+}
+
+fn write_close(out: &mut Vec<u8>, id: StatementId) {
+    write::message(out, front::CLOSE, |out| {
+        out.push(b'S');
+        push_name(out, id);
+        out.push(0);
+    });
+}
+
+/// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name, and the server connection stays.
+fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    let body_here = body_here(s.up.unseen(), header);
+    let Some((name, _)) = split_cstr(body_here) else {
+        return without_names(s, w, header, body_here.len());
+    };
+    if s.statements.named.contains_key(key(name)) || name.starts_with(NAME_PREFIX) {
+        let fault = already_exists(name);
+        return refuse(s, w, header, fault);
+    }
+    let is_unnamed = name.is_empty();
+    if let Some(flow) = checkout::try_now(s, w, &statements::unknown())? {
+        return Ok(flow);
+    }
+    session_state::keep(s, w, Some(StateKind::Unread));
+    if is_unnamed {
+        let before = s.statements.unnamed.take();
+        s.enter(Change::Unnamed { before });
+        s.statements.is_unnamed_on_server = true;
+        if let Some(conn) = s.conn_mut() {
+            conn.unnamed = None;
+        }
+    } else {
+        s.enter(Change::Nothing);
+    }
+    s.expect_more(Expect::Parse);
+    s.up.pass(header, &w.buffers);
+    Ok(Flow::Next)
+}
+
+/// Fails a message of a pipeline. With a server connection the server is made to fail, so that its transaction fails too.
+pub fn refuse(s: &mut Session, w: &Context, header: Header, fault: Fault) -> Result<Flow, Fault> {
+    refuse_behind(s, w, header, None, fault)
+}
+
+/// The same behind a ParameterDescription.
+fn refuse_behind(
+    s: &mut Session,
+    w: &Context,
+    header: Header,
+    parameters: Option<Rc<[u8]>>,
+    fault: Fault,
+) -> Result<Flow, Fault> {
+    s.up.eat(header);
+    query_cache::refused(s, w);
+    if let Some(Server { upstream, .. }) = &mut s.server {
+        // Under a name: a Parse without one would drop the unnamed statement before it fails.
+        write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
+        upstream.replies.push(Expect::Refused);
+        upstream.is_flushed = false;
+        upstream.brought.refusals.push_back(Refusal { parameters, fault });
+    } else {
+        result_shape::tell_parameters(s, w, parameters);
+        s.say_error(w, &fault);
+        s.intake.skip = Skip::ToSync;
+    }
+    Ok(Flow::Next)
+}
+
+fn parse_local(s: &mut Session, w: &Context, header: Header, name: Option<Box<[u8]>>, prepared: Rc<Prepared>) -> Flow {
+    if !s.may_speak() {
+        return hold(s, w);
+    }
+    match name {
+        Some(name) => {
+            s.statements.named.insert(name, Own::new(prepared));
+        }
+        None => s.statements.unnamed = Some(Own::new(prepared)),
+    }
+    s.up.eat(header);
+    s.say_bare(w, back::PARSE_COMPLETE);
+    Flow::Next
+}
+
+pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    let body_here = body_here(s.up.unseen(), header);
+    let heads = split_cstr(body_here).and_then(|(portal, rest)| split_cstr(rest).map(|(name, _)| (portal, name)));
+    let Some((portal, name)) = heads else {
+        return without_names(s, w, header, body_here.len());
+    };
+    let (portal_bytes, name_bytes, key) = (portal.len(), name.len(), key(name));
+    if s.is_in_doubt(key) {
+        return Ok(Flow::Hold);
+    }
+    let is_unnamed = name.is_empty();
+    let own = if is_unnamed { s.statements.unnamed.as_ref() } else { s.statements.named.get(key) };
+    let Some((prepared, told)) = own.map(Own::used) else {
+        if is_on_link_only(s, name) {
+            return pass_unknown(s, w, header, Expect::Bind);
+        }
+        let fault = no_such_statement(name);
+        return refuse(s, w, header, fault);
+    };
+    if answer::is_in_doubt(s, &prepared.statement) {
+        return Ok(Flow::Hold);
+    }
+    if ours(s, &prepared).is_some_and(|local| !is_command(local) || runs_at_once(s, header)) {
+        return bind_local(s, w, header, prepared);
+    }
+    let is_misread = s.is_misread(&prepared.statement);
+    let unknown = is_misread.then(|| Rc::new(statements::unknown()));
+    let statement: &Statement = unknown.as_ref().unwrap_or(&prepared.statement);
+    match plan::plan(s, w, Unit::Bind { prepared: &prepared, statement })? {
+        Planned::Ready => {}
+        Planned::Later(flow) => return Ok(flow),
+        Planned::Refused(fault) => return refuse(s, w, header, fault),
+    }
+    s.statements.portal = s.statements.portal.take().filter(|_| portal_bytes > 0);
+    if prepared.statement.signals && !s.up.has_whole(header.frame_bytes()) {
+        return Ok(Flow::More);
+    }
+    let (hit, prepared) = signals::of_bind(s, w, prepared, header);
+    let prepared = match bring(s, w, prepared, told, is_unnamed, None) {
+        Brought::Here(prepared) => prepared,
+        Brought::Soon => return Ok(hold(s, w)),
+        Brought::Changed => return refuse(s, w, header, result_shape::changed()),
+        Brought::Behind => return Ok(checkout::again(s)),
+    };
+    let called = hit.as_ref().map(|hit| hit.send(w));
+    let statement = unknown.as_ref().or(called).unwrap_or(&prepared.statement);
+    note_bound(s, w, &prepared, statement, header);
+    if is_unnamed {
+        s.up.pass(header, &w.buffers);
+        return Ok(Flow::Next);
+    }
+    s.pools.stats.add(Stat::Binds, 1);
+    let head_bytes = HEADER_BYTES + portal_bytes + 1 + name_bytes + 1;
+    s.up.pass_with_head(header, head_bytes, &w.buffers, |head, out| {
+        rename_bind(head, portal_bytes, header.frame_bytes() - head_bytes, prepared.id, out);
+    });
+    Ok(Flow::Next)
+}
+
+/// The names in a Bind or Parse are not all here, make no sense, or are longer than we hold.
+#[cold]
+fn without_names(s: &mut Session, w: &Context, header: Header, here: usize) -> Result<Flow, Fault> {
+    if here >= header.body_bytes as usize {
+        return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
+    }
+    let limit = names_bytes_max(w);
+    if here >= limit {
+        return refuse(s, w, header, too_long("names", limit));
+    }
+    // Twice as much each time, so that long ones are not looked through over and over.
+    let bytes = (2 * here).clamp(256, limit);
+    s.up.has_whole((HEADER_BYTES + bytes).min(header.frame_bytes()));
+    Ok(Flow::More)
+}
+
+/// Names of statements and portals up to this size; a server takes longer ones, of which it keeps `prepared::key`. As much as of a text.
+fn names_bytes_max(w: &Context) -> usize {
+    w.peek_config().routing.statement_analysis_bytes_max.max(NAMES_BYTES_MIN)
+}
+
+fn too_long(what: &str, limit: usize) -> Fault {
+    Fault::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("{what} of a message take more than {limit} bytes"))
+}
+
+/// A Bind is about to be sent. `statement`: what is known of it, which may be nothing.
+fn note_bound(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, statement: &Statement, header: Header) {
+    plan::note(s, w, header, Unit::Bind { prepared, statement });
+    s.statements.bound = Some(prepared.clone());
+    s.expect_more(Expect::Bind);
+}
+
+/// The head of a Bind under the statement's name on the servers.
+fn rename_bind(head: &[u8], portal_bytes: usize, rest_bytes: usize, id: StatementId, out: &mut Vec<u8>) {
+    let at = out.len();
+    out.push(front::BIND);
+    out.extend([0; 4]);
+    out.extend_from_slice(&head[HEADER_BYTES..HEADER_BYTES + portal_bytes + 1]);
+    push_name(out, id);
+    out.push(0);
+    let length = (out.len() - at - 1 + rest_bytes) as u32;
+    out[at + 1..at + 5].copy_from_slice(&length.to_be_bytes());
+}
+
+/// The part of a message's body that is here.
+fn body_here(unseen: &[u8], header: Header) -> &[u8] {
+    let end = unseen.len().min(header.frame_bytes());
+    &unseen[HEADER_BYTES.min(end)..end]
+}
+
+/// What became of a statement that a message needs on the server connection.
+enum Brought {
+    /// It is there, or on its way; perhaps under another number.
+    Here(Rc<Prepared>),
+    /// It is not known yet whether it is what the client was told: the message waits.
+    Soon,
+    /// It is not.
+    Changed,
+    /// It is not on a standby, which may be behind.
+    Behind,
+}
+
+/// Prepares a statement on the server connection if the server connection lacks it as the client was `told` of it. `parameters`: of a statement that is described, which
+/// its client hears again if it is refused.
+fn bring(
+    s: &mut Session,
+    w: &Context,
+    prepared: Rc<Prepared>,
+    told: Shape,
+    is_unnamed: bool,
+    parameters: Option<Rc<[u8]>>,
+) -> Brought {
+    let id = prepared.id;
+    let is_doubtful = s.is_parse_in_doubt(id);
+    let Some(Server { conn, upstream }) = &mut s.server else { return Brought::Here(prepared) };
+    let was_asked = upstream.brought.asked.take().is_some_and(|asked| asked.id == id);
+    let is_alone = upstream.replies.is_only_ours();
+    let is_there = match conn.unnamed {
+        Some((unnamed, shape)) if is_unnamed => unnamed == id && told.allows(shape),
+        _ => !is_unnamed && conn.known.use_if_known(id, told),
+    };
+    if is_there && !is_doubtful {
+        return Brought::Here(prepared);
+    }
+    if was_asked {
+        let is_behind = s.retry.on_changed(upstream.is_on_standby(), upstream.txn.status);
+        return if is_behind { Brought::Behind } else { Brought::Changed };
+    }
+    let prepared = analysed_now(s, w, prepared);
+    if is_unnamed {
+        if let Some(conn) = s.conn_mut() {
+            conn.unnamed = Some((prepared.id, Shape::UNKNOWN));
+        }
+        write::parse(s.up.extra(&w.buffers), b"", &prepared.tail);
+    } else {
+        prepare_on_server(s, w, &prepared);
+    }
+    w.count(Metric::ParsesAdded);
+    expect_brought(s, prepared.id);
+    if !told.can_change() {
+        return Brought::Here(prepared);
+    }
+    result_shape::ask(s, w, &prepared, is_unnamed);
+    result_shape::wait(s, w, prepared.id, is_alone, parameters);
+    Brought::Soon
+}
+
+/// A statement that others share must be analysed under the settings it stands for. If the session has others by now, or may have,
+/// it goes on under another number.
+fn analysed_now(s: &mut Session, w: &Context, prepared: Rc<Prepared>) -> Rc<Prepared> {
+    let Some(meaning) = prepared.meaning else { return prepared };
+    let is_own = s.is_own();
+    if meaning == s.state.meaning && !is_own {
+        return prepared;
+    }
+    let mut statements = w.statements.borrow_mut();
+    let made = if is_own { statements.fresh_parse(&prepared.tail) } else { statements.of_parse(&prepared.tail, s.state.meaning) };
+    let Some(made) = made else { return prepared };
+    let named = s.statements.named.values_mut().chain(s.statements.unnamed.iter_mut());
+    for own in named.filter(|own| Rc::ptr_eq(&own.prepared, &prepared)) {
+        own.prepared = made.clone();
+    }
+    made
+}
+
+/// True if a name we do not know may be of a statement on the server connection itself: one prepared by SQL, or by a Parse too long to be kept
+/// here. On a server connection that has nothing of this session's it would be another client's.
+fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
+    if name.is_empty() {
+        return s.statements.is_unnamed_on_server;
+    }
+    let may_be = s.state.by_sql.has(key(name)) || s.is_unsure() || !s.stuck().is_empty();
+    may_be && !name.starts_with(NAME_PREFIX)
+}
+
+fn no_such_statement(name: &[u8]) -> Fault {
+    let text = if name.is_empty() {
+        "unnamed prepared statement does not exist".to_string()
+    } else {
+        format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name))
+    };
+    Fault::error(sqlstate::UNDEFINED_STATEMENT, text)
+}
+
+/// A server's complaint about a Bind, if it has the statement's name on the servers: the client knows it under its own.
+#[cold]
+pub fn in_words_of_client(named: &HashMap<Box<[u8]>, Own>, report: &Report<'_>) -> Option<Fault> {
+    if !report.message.windows(NAME_PREFIX.len()).any(|part| part == NAME_PREFIX) {
+        return None;
+    }
+    let message = String::from_utf8_lossy(report.message);
+    named.iter().find_map(|(name, own)| {
+        let mut ours = Vec::new();
+        push_name(&mut ours, own.prepared.id);
+        let ours = format!("\"{}\"", String::from_utf8_lossy(&ours));
+        let theirs = || message.replacen(&ours, &format!("\"{}\"", String::from_utf8_lossy(name)), 1);
+        message.contains(&ours).then(|| Fault { message: theirs(), ..Fault::of_report(report) })
+    })
+}
+
+/// Sends a message about something we do not know: to the server connection in use, else to the primary.
+fn pass_unknown(s: &mut Session, w: &Context, header: Header, expect: Expect) -> Result<Flow, Fault> {
+    let waits_for_begin = s.lazy_begin.is_open() && !s.replies().is_unsynced();
+    // A server connection that was brought to the session's settings first has its statements yet to get.
+    let lacks = s.conn().is_some_and(|conn| !Arc::ptr_eq(&conn.by_sql, &s.state.by_sql));
+    let is_bind = expect == Expect::Bind;
+    if !s.has_server() || waits_for_begin || is_bind || lacks {
+        let held = begin_unknown(s, w, header, is_bind)?;
+        if let Some(flow) = held {
+            return Ok(flow);
+        }
+    }
+    if expect == Expect::Execute {
+        plan::note(s, w, header, Unit::Execute);
+    }
+    s.expect_more(expect);
+    s.up.pass(header, &w.buffers);
+    Ok(Flow::Next)
+}
+
+/// Gets a server connection for what is not known, and notes what may run. An Execute on the server connection that its Bind got needs neither.
+#[cold]
+fn begin_unknown(s: &mut Session, w: &Context, header: Header, is_bind: bool) -> Result<Option<Flow>, Fault> {
+    let statement = statements::unknown();
+    if !is_bind {
+        return checkout::try_now(s, w, &statement);
+    }
+    let unit = Unit::BindUnknown(&statement);
+    match plan::plan(s, w, unit)? {
+        Planned::Ready => plan::note(s, w, header, unit),
+        Planned::Later(flow) => return Ok(Some(flow)),
+        Planned::Refused(fault) => return refuse(s, w, header, fault).map(Some),
+    }
+    Ok(None)
+}
+
+/// What of a prepared statement Weir answers itself. A command with parameters is for a server to complain of.
+fn ours<'a>(s: &Session, prepared: &'a Prepared) -> Option<&'a Local> {
+    let takes_none = || split_cstr(&prepared.tail).is_some_and(|(_, rest)| rest.starts_with(&[0, 0]));
+    answer::is_ours(s, &prepared.statement).filter(|local| !is_command(local) || takes_none())
+}
+
+fn is_command(local: &Local) -> bool {
+    matches!(local, Local::Begin(_) | Local::End(_))
+}
+
+/// True if a Bind is one to the unnamed portal, without parameters, and its Execute comes next: nothing then happens in between, and
+/// nobody asks for the portal afterwards. What is not here yet counts as something else.
+fn runs_at_once(s: &Session, header: Header) -> bool {
+    let here = s.up.unseen();
+    let bound = split_cstr(body_here(here, header)).filter(|(portal, _)| portal.is_empty());
+    if !bound.and_then(|(_, rest)| split_cstr(rest)).is_some_and(|(_, rest)| rest.starts_with(&[0, 0, 0, 0])) {
+        return false;
+    }
+    let mut at = header.frame_bytes();
+    loop {
+        let rest = here.get(at..).unwrap_or_default();
+        let Ok(Some(next)) = read_header(rest) else { return false };
+        match (next.tag, body_here(rest, next)) {
+            (front::DESCRIBE, b"P\0") => at += next.frame_bytes(),
+            (front::EXECUTE, body) => return body.first() == Some(&0),
+            _ => return false,
+        }
+    }
+}
+
+fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepared>) -> Result<Flow, Fault> {
+    if !s.may_speak() {
+        return Ok(hold(s, w));
+    }
+    // What we answer ourselves has no parameters.
+    let limit = names_bytes_max(w);
+    if header.body_bytes as usize > limit {
+        return refuse(s, w, header, too_long("values", limit));
+    }
+    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    let formats = match answer::result_formats(body) {
+        Ok(formats) => formats,
+        Err(text) => return refuse(s, w, header, Fault::garbled(text)),
+    };
+    s.statements.portal = Some(Portal { prepared, formats, done: false });
+    s.up.eat(header);
+    s.say_bare(w, back::BIND_COMPLETE);
+    Ok(Flow::Next)
+}
+
+pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    if !s.up.has_whole(header.frame_bytes()) {
+        return Ok(Flow::More);
+    }
+    let body = body_here(s.up.unseen(), header);
+    let (kind, name) = match read_kind(header, body) {
+        Ok(read) => read,
+        Err(fault) => return refuse(s, w, header, fault),
+    };
+    if kind == b'P' {
+        if name.is_empty() && s.statements.portal.is_some() {
+            return Ok(describe_local(s, w, header));
+        }
+        return pass_unknown(s, w, header, Expect::Describe);
+    }
+    let key = key(name);
+    if s.is_in_doubt(key) {
+        return Ok(Flow::Hold);
+    }
+    let is_unnamed = name.is_empty();
+    let own = if is_unnamed { s.statements.unnamed.clone() } else { s.statements.named.get(key).cloned() };
+    let Some(Own { prepared, told, parameters }) = own else {
+        if is_on_link_only(s, name) {
+            return pass_unknown(s, w, header, Expect::Describe);
+        }
+        let fault = no_such_statement(name);
+        return refuse(s, w, header, fault);
+    };
+    if let Some(local) = ours(s, &prepared) {
+        if !s.may_speak() {
+            return Ok(hold(s, w));
+        }
+        write::no_parameters(s.down.extra(&w.buffers));
+        answer::describe(s, w, local, &[]);
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    if let Some(flow) = checkout::try_now(s, w, &prepared.statement)? {
+        return Ok(flow);
+    }
+    let prepared = match bring(s, w, prepared, told, is_unnamed, parameters.clone()) {
+        Brought::Here(prepared) => prepared,
+        Brought::Soon => return Ok(hold(s, w)),
+        Brought::Changed => return refuse_behind(s, w, header, parameters, result_shape::changed()),
+        Brought::Behind => return Ok(checkout::again(s)),
+    };
+    result_shape::expect(s, prepared.clone(), told, is_unnamed);
+    if is_unnamed {
+        s.up.pass(header, &w.buffers);
+    } else {
+        s.up.eat(header);
+        write::message(s.up.extra(&w.buffers), front::DESCRIBE, |out| {
+            out.push(b'S');
+            push_name(out, prepared.id);
+            out.push(0);
+        });
+    }
+    Ok(Flow::Next)
+}
+
+fn describe_local(s: &mut Session, w: &Context, header: Header) -> Flow {
+    if !s.may_speak() {
+        return hold(s, w);
+    }
+    if let Some(portal) = s.statements.portal.take() {
+        if let Some(local) = &portal.prepared.statement.local {
+            answer::describe(s, w, local, &portal.formats);
+        }
+        s.statements.portal = Some(portal);
+    }
+    s.up.eat(header);
+    Flow::Next
+}
+
+/// Kind (`S` or `P`) and name of a Describe or Close, or what a server says of one without, in its order.
+fn read_kind(header: Header, body: &[u8]) -> Result<(u8, &[u8]), Fault> {
+    let (&kind, rest) = body.split_first().ok_or_else(|| Fault::garbled(garbled::NOTHING))?;
+    let (name, rest) = split_cstr(rest).ok_or_else(|| Fault::garbled(garbled::NO_END_OF_STRING))?;
+    if !rest.is_empty() {
+        return Err(Fault::garbled(garbled::MORE_THAN_MEANT));
+    }
+    if !matches!(kind, b'S' | b'P') {
+        let message = if header.tag == front::CLOSE { "CLOSE" } else { "DESCRIBE" };
+        return Err(Fault::garbled(&format!("invalid {message} message subtype {kind}")));
+    }
+    Ok((kind, name))
+}
+
+pub fn on_execute(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    if s.statements.portal.is_some() {
+        let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+        let Some((name, limit)) = split_cstr(body) else {
+            return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
+        };
+        match (name.is_empty(), limit.len()) {
+            (true, 4) => return Ok(execute_local(s, w, header)),
+            (true, 0..4) => return refuse(s, w, header, Fault::garbled(garbled::TOO_SHORT)),
+            (true, _) => return refuse(s, w, header, Fault::garbled(garbled::MORE_THAN_MEANT)),
+            (false, _) => {}
+        }
+    }
+    let flow = pass_unknown(s, w, header, Expect::Execute);
+    if flow == Ok(Flow::Next) {
+        w.count(Metric::StatementsExtended);
+    }
+    flow
+}
+
+fn execute_local(s: &mut Session, w: &Context, header: Header) -> Flow {
+    if !s.may_speak() {
+        return hold(s, w);
+    }
+    s.up.eat(header);
+    if let Some(mut portal) = s.statements.portal.take() {
+        if answer::execute(s, w, &portal.prepared.statement, portal.done).is_err() {
+            s.intake.skip = Skip::ToSync;
+        }
+        portal.done = true;
+        s.statements.portal = Some(portal);
+    }
+    Flow::Next
+}
+
+pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    let (kind, name) = match read_kind(header, body) {
+        Ok(read) => read,
+        Err(fault) => return refuse(s, w, header, fault),
+    };
+    let name: &[u8] = &Box::<[u8]>::from(key(name));
+    if kind == b'S' && s.is_in_doubt(name) {
+        return Ok(Flow::Hold);
+    }
+    let mut passes = kind == b'P';
+    let mut change = Change::Nothing;
+    // One that was prepared by SQL is on whatever server connection the session gets.
+    let is_by_sql = kind == b'S' && !name.is_empty() && !s.statements.named.contains_key(name) && is_on_link_only(s, name);
+    if is_by_sql
+        && !s.has_server()
+        && let Some(flow) = checkout::try_now(s, w, &statements::unknown())?
+    {
+        return Ok(flow);
+    }
+    if kind == b'S' && name.is_empty() {
+        change = Change::Unnamed { before: s.statements.unnamed.take() };
+        passes = s.statements.is_unnamed_on_server;
+        s.statements.is_unnamed_on_server = false;
+    } else if kind == b'S' {
+        let before = s.statements.named.remove(name);
+        passes = is_by_sql;
+        if passes {
+            note_by_sql(s);
+        }
+        change = Change::Named { name: name.into(), before, made: None };
+    } else if name.is_empty() {
+        s.statements.portal = None;
+    }
+    if !s.has_server() {
+        s.up.eat(header);
+        s.say_bare(w, back::CLOSE_COMPLETE);
+        return Ok(Flow::Next);
+    }
+    s.enter(change);
+    s.expect_more(Expect::Close);
+    if passes {
+        s.up.pass(header, &w.buffers);
+    } else {
+        // The statement stays for others; the server only says CloseComplete in its turn.
+        s.up.eat(header);
+        write::named(s.up.extra(&w.buffers), front::CLOSE, b'S', NO_STATEMENT);
+    }
+    Ok(Flow::Next)
+}
+
+/// A statement prepared by SQL may be gone.
+fn note_by_sql(s: &mut Session) {
+    if let Some(Server { upstream, .. }) = &mut s.server
+        && !s.state.by_mode
+    {
+        upstream.left.note(StateKinds::of(StateKind::Prepare), &[], &[], &[]);
+    }
+}
+
+pub fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
+    (s.statements.portal, s.reads.only_reads) = (None, false);
+    let is_garbled = header.body_bytes > 0;
+    if !s.has_server() {
+        s.intake.skip = Skip::No;
+        s.up.eat(header);
+        if is_garbled {
+            s.say_error(w, &Fault::garbled(garbled::MORE_THAN_MEANT));
+        }
+        s.say_ready(w);
+        return Flow::Next;
+    }
+    if s.intake.skip == Skip::ToSync && !s.replies().is_empty() {
+        // A Sync of ours is on its way, and its answer ends what the error began.
+        return Flow::Hold;
+    }
+    s.intake.skip = Skip::No;
+    // The startup's values come again before anything that follows a RESET.
+    s.statements.segment = s.statements.segment.wrapping_add(1);
+    if let Some(upstream) = s.upstream_mut() {
+        if upstream.resetting.under_way.is_some() {
+            upstream.gate = Gate::Barrier;
+        }
+        upstream.replies.push(if is_garbled { Expect::SyncGarbled } else { Expect::Sync });
+    }
+    timing::asked(s, w);
+    s.up.pass(header, &w.buffers);
+    Flow::Next
+}

@@ -1,0 +1,372 @@
+//! A message of the client: answered, held, or sent on to a server.
+//!
+//! A message that must wait is left where it is, and is decided on anew from the top.
+
+use crate::answer;
+use crate::checkout;
+use crate::classify;
+use crate::context::Context;
+use crate::extended;
+use crate::fault::{Fault, garbled, sqlstate};
+use crate::flow::Flow;
+use crate::from_server::show_doing;
+use crate::metrics::Metric;
+use crate::plan::{self, Planned};
+use crate::query_cache;
+use crate::read_retry;
+use crate::session::{Change, IDLE, Presence, Refusal, Server, Session, Skip};
+use crate::session_state;
+use crate::signals;
+use crate::statement_log;
+use crate::statements::{self, Statement};
+use crate::unit::Unit;
+use crate::upstream::Gate;
+use crate::upstream::changes::Claim;
+use std::rc::Rc;
+use weir_policy::replies::Expect;
+use weir_wire::frame::{Header, front};
+use weir_wire::write;
+
+/// Fails the message that is next, which no server has seen.
+pub fn fail_next(s: &mut Session, w: &Context, fault: &Fault) -> Result<(), Fault> {
+    let header = s.up.peek(&w.buffers).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
+    let Some(header) = header else { return Ok(()) };
+    s.up.eat(header);
+    query_cache::refused(s, w);
+    s.say_error(w, fault);
+    if matches!(header.tag, front::QUERY | front::FUNCTION_CALL) {
+        s.say_ready(w);
+    } else {
+        s.intake.skip = Skip::ToSync;
+    }
+    Ok(())
+}
+
+/// Tells the client of notifications that came apart from its server connection, if there are any and it may hear of them now.
+#[inline]
+pub fn notify(s: &mut Session, w: &Context) -> Result<bool, Fault> {
+    if s.state.listening.as_ref().is_none_or(|subscription| subscription.inbox.is_empty()) {
+        return Ok(false);
+    }
+    let was_holding = session_state::is_holding(s);
+    let said = session_state::deliver(s, w)?;
+    if was_holding && !session_state::is_holding(s) {
+        show_doing(s);
+    }
+    Ok(said)
+}
+
+/// Decides on one message of the client.
+pub fn on_client(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    if (s.intake.skip == Skip::ToSync || s.replies().is_skipping()) && is_skippable(header.tag) {
+        // It may have waited.
+        query_cache::skipped(s);
+        statement_log::passed(s, w, header);
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    let is_copy = matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL);
+    s.intake.in_copy_message = is_copy;
+    if s.replies().is_copying_in() && !is_copy && !matches!(header.tag, front::FLUSH | front::SYNC | front::TERMINATE) {
+        return Err(misplaced(s, w, header.tag));
+    }
+    // Outside of a copy such messages wait like others: in the middle of one nothing of ours could be sent.
+    if !(is_copy && s.replies().is_copying_in()) && must_hold(s) {
+        return Ok(checkout::hold(s, w));
+    }
+    statement_log::came(s, w, header);
+    let mark = read_retry::is_there(s, w).then(|| read_retry::keep(s, header));
+    let flow = decide(s, w, header);
+    let is_done = flow == Ok(Flow::Next);
+    if let Some(mark) = mark {
+        read_retry::kept(s, header, &mark, is_done);
+    }
+    s.intake.is_message_logged &= !is_done;
+    flow
+}
+
+fn decide(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    match header.tag {
+        front::QUERY => on_query(s, w, header),
+        front::PARSE => query_cache::on_batch(s, w).map_or_else(|| extended::on_parse(s, w, header), Ok),
+        front::BIND => query_cache::on_batch(s, w).map_or_else(|| extended::on_bind(s, w, header), Ok),
+        front::DESCRIBE => check_small(header).and_then(|()| extended::on_describe(s, w, header)),
+        front::EXECUTE => check_small(header).and_then(|()| extended::on_execute(s, w, header)),
+        front::CLOSE => check_small(header).and_then(|()| extended::on_close(s, w, header)),
+        front::FLUSH if header.body_bytes > 0 => on_garbled_flush(s, w, header),
+        front::FLUSH => Ok(pass_if_linked(s, w, header)),
+        front::SYNC if header.body_bytes > 0 => on_garbled_sync(s, w, header),
+        front::SYNC => Ok(on_sync(s, w, header)),
+        front::COPY_DATA => {
+            note_copied_ahead(s);
+            let flow = pass_if_linked(s, w, header);
+            if s.has_server() {
+                s.up.pass_run(front::COPY_DATA, &w.buffers);
+            }
+            Ok(flow)
+        }
+        front::COPY_DONE | front::COPY_FAIL => {
+            if let Some(upstream) = s.upstream_mut() {
+                upstream.is_copied_ahead = false;
+                upstream.replies.push(Expect::CopyEnd);
+            }
+            Ok(pass_if_linked(s, w, header))
+        }
+        front::FUNCTION_CALL => on_function_call(s, w, header),
+        front::TERMINATE => {
+            s.up.eat(header);
+            s.up.drop_unseen();
+            s.intake.presence = Presence::Left;
+            Ok(Flow::Next)
+        }
+        other => Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {other}"))),
+    }
+}
+
+/// Messages that a server skips after an error, up to a Sync. Others end the session, then as ever.
+fn is_skippable(tag: u8) -> bool {
+    matches!(
+        tag,
+        front::QUERY
+            | front::PARSE
+            | front::BIND
+            | front::DESCRIBE
+            | front::EXECUTE
+            | front::CLOSE
+            | front::FLUSH
+            | front::FUNCTION_CALL
+            | front::COPY_DATA
+            | front::COPY_DONE
+            | front::COPY_FAIL
+    )
+}
+
+/// A message in a copy that is no part of it: the session ends, in a server's words. Source: `CopyGetData` in copyfromparse.c. Up to version
+/// 13 a server forgets the message and goes on.
+#[cold]
+pub(crate) fn misplaced(s: &mut Session, w: &Context, tag: u8) -> Fault {
+    if !s.down.is_mid_message() {
+        let text = format!("unexpected message type 0x{tag:02X} during COPY from stdin");
+        s.say_error(w, &Fault::error(sqlstate::PROTOCOL_VIOLATION, text));
+    }
+    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "terminating connection because protocol synchronization was lost")
+}
+
+/// Longest message that can only hold a name. Source: `PQ_SMALL_MESSAGE_LIMIT` in PostgreSQL's libpq.h.
+const SMALL_BYTES_MAX: u32 = 10_000;
+
+/// A client that announces a gigabyte for a name must not have us make room for it.
+#[inline]
+fn check_small(header: Header) -> Result<(), Fault> {
+    if header.body_bytes > SMALL_BYTES_MAX {
+        let text = format!("invalid length of message type \"{}\": {}", header.tag.escape_ascii(), header.body_bytes);
+        return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+    }
+    Ok(())
+}
+
+/// True if messages wait: for a command on the whole session to end, for replies to come in, or for a cancel request to be over. A
+/// server sends the signal for it more than once, so that the next statement could be hit; who asks a server itself waits as well
+/// (`PQcancel` returns when the server has closed the connection).
+fn must_hold(s: &mut Session) -> bool {
+    let Some(Server { upstream, .. }) = &mut s.server else { return session_state::is_holding(s) };
+    let before = upstream.gate;
+    upstream.gate = before.after(&upstream.replies);
+    if before == Gate::Barrier && upstream.gate == Gate::Open {
+        (upstream.is_command_bound, upstream.brought.claim) = (false, Claim::No);
+    }
+    let is_cancelling = s.entry.cancels.get() > 0 && upstream.replies.is_empty();
+    // To a server that has said that it goes nothing more is sent.
+    let is_ending = upstream.final_error.is_some();
+    upstream.gate.is_shut(&upstream.replies) || is_cancelling || is_ending || session_state::is_holding(s)
+}
+
+/// A server that reads a copy's data ignores a Sync, but answers one if the copy has failed by then, which only it knows. So none gets there
+/// in the middle of a copy's data: an answer that we did not count on would be taken for another one, and the rest for another client's.
+fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
+    if s.replies().is_copying_in() {
+        s.up.eat(header);
+        return Flow::Next;
+    }
+    if s.upstream().is_some_and(|upstream| upstream.is_copied_ahead && !upstream.replies.is_empty()) {
+        // Whether there is a copy is not known yet.
+        return checkout::hold(s, w);
+    }
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.is_copied_ahead = false;
+    }
+    extended::on_sync(s, w, header)
+}
+
+/// A server answers it by an error and a ReadyForQuery; within a copy it does not look at what a Sync holds.
+#[cold]
+fn on_garbled_sync(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    check_small(header)?;
+    Ok(if s.up.has_whole(header.frame_bytes()) { on_sync(s, w, header) } else { Flow::More })
+}
+
+/// Within a copy a server does not look at what a Flush holds; elsewhere that is an error.
+#[cold]
+fn on_garbled_flush(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    let Some(_) = s.up.whole(header) else { return check_small(header).map(|()| Flow::More) };
+    if s.replies().is_copying_in() {
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    if s.has_server() && !s.replies().is_empty() {
+        // Whether there is a copy is not known yet.
+        return Ok(checkout::hold(s, w));
+    }
+    extended::refuse(s, w, header, Fault::garbled(garbled::MORE_THAN_MEANT))
+}
+
+/// CopyData comes before the server has said whether it reads any.
+#[inline]
+fn note_copied_ahead(s: &mut Session) {
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.is_copied_ahead |= !upstream.replies.is_copying_in() && !upstream.replies.is_empty();
+    }
+}
+
+/// Messages that mean nothing without a server connection: CopyData that came after the copy had failed, a Flush at rest.
+fn pass_if_linked(s: &mut Session, w: &Context, header: Header) -> Flow {
+    if s.has_server() {
+        s.up.pass(header, &w.buffers);
+    } else {
+        s.up.eat(header);
+    }
+    Flow::Next
+}
+
+fn on_query(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    let limit = w.peek_config().routing.statement_analysis_bytes_max;
+    let mut statement = if header.body_bytes as usize > limit {
+        Rc::new(statements::unknown())
+    } else {
+        let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+        match weir_wire::frame::split_cstr(body) {
+            Some((text, [])) => w.statements.borrow_mut().of_text(text),
+            // A server answers more than one string by an error, and does not do what we would note of the statement.
+            Some(_) => return Ok(refuse_garbled(s, w, header, garbled::MORE_THAN_MEANT)),
+            None => return Ok(refuse_garbled(s, w, header, garbled::NO_END_OF_STRING)),
+        }
+    };
+    if s.is_misread(&statement) {
+        statement = Rc::new(statements::unknown());
+    }
+    send_query(s, w, header, statement)
+}
+
+fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statement>) -> Result<Flow, Fault> {
+    if answer::is_in_doubt(s, &statement) {
+        return Ok(Flow::Hold);
+    }
+    if let Some(local) = answer::is_ours(s, &statement) {
+        if !s.may_speak() || s.replies().is_unsynced() {
+            return Ok(settle_first(s, w));
+        }
+        // As after any simple query.
+        s.statements.drop_unnamed();
+        statement_log::answered(s, w);
+        answer::simple(s, w, &statement, local);
+        s.up.eat(header);
+        return Ok(Flow::Next);
+    }
+    if let Some(fault) = checkout::refusal(s, &statement) {
+        return Ok(refuse_query(s, w, header, fault));
+    }
+    if let Some(flow) = query_cache::on_query(s, w, &statement, header) {
+        return Ok(flow);
+    }
+    let statement = classify::stands_for(s, w, statement);
+    let unit = Unit::Query(&statement);
+    match plan::plan(s, w, unit)? {
+        Planned::Ready => plan::note(s, w, header, unit),
+        Planned::Later(flow) => return Ok(flow),
+        Planned::Refused(fault) => return Ok(refuse_query(s, w, header, fault)),
+    }
+    w.count(Metric::StatementsSimple);
+    if s.replies().is_settled() {
+        s.expect(Expect::Query);
+        s.statements.unnamed = None;
+    } else {
+        // An error of what was sent before may undo that it drops the unnamed statement, or keep it from running at all.
+        s.expect(Expect::QueryChange);
+        let before = s.statements.unnamed.take();
+        s.enter(Change::Unnamed { before });
+    }
+    s.statements.is_unnamed_on_server = false;
+    s.statements.portal = None;
+    if let Some(conn) = s.conn_mut() {
+        conn.unnamed = None;
+    }
+    match signals::of_query(s, w, &statement, header) {
+        Some((hit, text)) => {
+            hit.send(w);
+            s.up.eat(header);
+            write::query(s.up.extra(&w.buffers), &text);
+        }
+        None => s.up.pass(header, &w.buffers),
+    }
+    Ok(Flow::Next)
+}
+
+/// A simple query ends the implicit transaction of a pipeline; one that never reaches the server must see to that by a Sync of ours.
+fn settle_first(s: &mut Session, w: &Context) -> Flow {
+    if s.replies().is_unsynced() && !s.replies().is_skipping() && s.has_server() {
+        s.expect(Expect::SyncOurs);
+        weir_wire::write::bare(s.up.extra(&w.buffers), front::SYNC);
+        // Nothing may follow it before its answer: an error may still change what the held message means.
+        s.shut_gate();
+    }
+    Flow::Hold
+}
+
+/// Fails a query that is none. A server that has something to undo then, what a pipeline did before it without a Sync or a transaction,
+/// is sent it as it is: unlike other queries it drops no unnamed statement.
+#[cold]
+fn refuse_garbled(s: &mut Session, w: &Context, header: Header, text: &str) -> Flow {
+    if !s.has_server() || (s.transaction() == IDLE && !s.replies().is_unsynced()) {
+        return refuse_query(s, w, header, Fault::garbled(text));
+    }
+    plan::note(s, w, header, Unit::Garbled);
+    s.expect(Expect::Query);
+    s.up.pass(header, &w.buffers);
+    Flow::Next
+}
+
+/// Fails a simple query. In a transaction the server is made to fail, so that the transaction fails too.
+fn refuse_query(s: &mut Session, w: &Context, header: Header, fault: Fault) -> Flow {
+    if s.has_server() && s.transaction() != IDLE {
+        weir_wire::write::query(s.up.extra(&w.buffers), "refused by the proxy");
+        s.expect(Expect::QueryRefused);
+        if let Some(Server { conn, upstream }) = &mut s.server {
+            upstream.brought.refusals.push_back(Refusal { parameters: None, fault });
+            // Any simple query drops the unnamed statement, whatever becomes of it.
+            conn.unnamed = None;
+        }
+    } else if !s.may_speak() || s.replies().is_unsynced() {
+        return settle_first(s, w);
+    } else {
+        s.say_error(w, &fault);
+        s.say_ready(w);
+    }
+    query_cache::refused(s, w);
+    statement_log::answered(s, w);
+    s.up.eat(header);
+    Flow::Next
+}
+
+/// A function called by its number: nothing is known of it, so it runs on the primary and may have left anything.
+fn on_function_call(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    let statement = statements::unknown();
+    let unit = Unit::Call(&statement);
+    match plan::plan(s, w, unit)? {
+        Planned::Ready => plan::note(s, w, header, unit),
+        Planned::Later(flow) => return Ok(flow),
+        Planned::Refused(fault) => return Ok(refuse_query(s, w, header, fault)),
+    }
+    s.expect(Expect::FunctionCall);
+    s.up.pass(header, &w.buffers);
+    Ok(Flow::Next)
+}

@@ -1,0 +1,376 @@
+//! What a server says: passed on, looked into where the session must know of it, or eaten where it answers a query of ours.
+
+use crate::causal;
+use crate::concern;
+use crate::context::Context;
+use crate::extended;
+use crate::fault::Fault;
+use crate::from_client::misplaced;
+use crate::host::Nudge;
+use crate::lazy_begin;
+use crate::query_cache;
+use crate::read_retry;
+use crate::result_shape;
+use crate::session::{FAILED, IDLE, LazyBegin, Own, Presence, Refusal, Server, Session, WITHIN};
+use crate::session_state;
+use crate::stats::Stat;
+use crate::status::Doing;
+use crate::teardown;
+use crate::timing;
+use crate::unit::Ended;
+use crate::upstream::Upstream;
+use crate::upstream::changes::Claim;
+use crate::upstream::left::Telling;
+use std::collections::{HashMap, VecDeque};
+use weir_policy::read_retry::is_of_recovery;
+use weir_policy::replies::{Dropped, Reply, Whose};
+use weir_wire::back::{Report, read_report};
+use weir_wire::frame::{HEADER_BYTES, Header, back};
+
+/// Lengths of the command tags that are looked at: `DISCARD ALL`, `DEALLOCATE ALL`, each with its NUL.
+const SESSION_TAG_BYTES: [u32; 2] = [12, 15];
+
+/// Error messages up to this size are looked into; longer ones pass unread.
+const LOOK_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes of the server have come, which are about to be looked at.
+#[inline]
+pub fn heard(s: &mut Session, w: &Context, bytes: usize) {
+    s.pools.stats.add(Stat::Sent, bytes as u64);
+    if let Presence::LeftUntil(_) = s.intake.presence {
+        s.intake.presence = Presence::Left;
+    }
+    causal::heard(s, w);
+}
+
+/// Decides on all messages of the server that are here. An error ends the session.
+#[inline]
+pub fn take(s: &mut Session, w: &Context) -> Result<(), Fault> {
+    loop {
+        let header = match s.down.peek(&w.buffers) {
+            Ok(Some(header)) => header,
+            Ok(None) => return Ok(()),
+            Err(error) => return teardown::conn_lost(s, w, &error.to_string()),
+        };
+        if read_retry::holds_back(s, w) || !on_server(s, w, header)? {
+            return Ok(());
+        }
+    }
+}
+
+/// True if a message of the server is looked into.
+#[inline]
+fn must_look(upstream: &Upstream, header: Header) -> bool {
+    match header.tag {
+        back::READY => true,
+        back::ERROR | back::PARAMETER_STATUS => header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::PARAMETER_DESCRIPTION | back::ROW_DESCRIPTION => {
+            !upstream.brought.described.is_empty() && header.frame_bytes() <= LOOK_BYTES_MAX
+        }
+        back::COMMAND_COMPLETE => SESSION_TAG_BYTES.contains(&header.body_bytes),
+        back::NOTIFICATION => header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::DATA_ROW => upstream.left.asking.is_some() && header.frame_bytes() <= LOOK_BYTES_MAX,
+        _ => false,
+    }
+}
+
+/// Decides on one message of the server. False: more of it must arrive first, or the server connection is gone.
+#[inline(always)]
+fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault> {
+    let Some(upstream) = s.upstream() else { return Ok(false) };
+    let looks = must_look(upstream, header);
+    if (looks && !s.down.has_whole(header.frame_bytes())) || !query_cache::watch(s, w, header) {
+        return Ok(false);
+    }
+    let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
+    let Some(upstream) = s.upstream_mut() else { return Ok(false) };
+    match upstream.replies.on_server(header.tag, first) {
+        Reply::Pass => on_pass(s, w, header, looks),
+        Reply::PassChange => {
+            upstream.journal.pop_front();
+            s.down.pass(header, &w.buffers);
+        }
+        Reply::Eat => {
+            if header.tag == back::PARAMETER_STATUS && looks {
+                on_parameter(s, header);
+            } else if header.tag == back::PARSE_COMPLETE {
+                upstream.brought.parses.pop_front();
+            }
+            s.down.eat(header);
+        }
+        Reply::Description { is_ours } => {
+            result_shape::on_description(s, header, looks || header.tag == back::NO_DATA);
+            if is_ours { s.down.eat(header) } else { s.down.pass(header, &w.buffers) }
+        }
+        Reply::Row => {
+            let body = if looks { s.down.whole(header).map(<[u8]>::to_vec) } else { None };
+            session_state::on_row(s, body.as_deref());
+            s.down.eat(header);
+        }
+        Reply::OursRefused => {
+            if looks {
+                session_state::on_refused(s, header);
+            } else {
+                upstream.left.must_clean = true;
+            }
+            s.down.eat(header);
+        }
+        Reply::Ready { status, whose } => on_ready(s, w, header, status, whose)?,
+        Reply::Error(dropped) => on_error(s, w, header, dropped, looks),
+        Reply::SettingsRefused => {
+            return teardown::refused_ahead(s, w, header, looks, "the server refuses this session's settings");
+        }
+        Reply::BeginRefused => {
+            return teardown::refused_ahead(s, w, header, looks, "the server refuses to begin the transaction");
+        }
+        Reply::Misplaced { tag } => {
+            s.down.pass(header, &w.buffers);
+            return Err(misplaced(s, w, tag));
+        }
+        Reply::Unasked => {
+            let what = format!("unexpected message \"{}\" from the server", header.tag.escape_ascii());
+            teardown::conn_lost(s, w, &what)?;
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A message that is the client's, but for what only we know of.
+#[inline(always)]
+fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) {
+    if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header) {
+        return s.down.eat(header);
+    } else if header.tag == back::COMMAND_COMPLETE && looks {
+        on_session_tag(s, w, header);
+    } else if header.tag == back::NOTIFICATION && looks && session_state::takes(s, w, header) {
+        return;
+    }
+    s.down.pass(header, &w.buffers);
+    if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) && !query_cache::is_watching(s) {
+        // What holds for one holds for all that follow it: nothing a server owes changes by them.
+        s.down.pass_run(header.tag, &w.buffers);
+    }
+}
+
+/// The server says that it dropped what belonged to the whole session.
+fn on_session_tag(s: &mut Session, w: &Context, header: Header) {
+    match s.down.whole(header) {
+        Some(b"DISCARD ALL\0") => session_state::discarded(s, w),
+        Some(b"DEALLOCATE ALL\0") => s.deallocated(w),
+        _ => {}
+    }
+}
+
+/// Notes a parameter's report. True: the client does not hear of it now.
+fn on_parameter(s: &mut Session, header: Header) -> bool {
+    let Some(body) = s.down.whole(header).map(<[u8]>::to_vec) else { return false };
+    let name = weir_wire::back::read_parameter(&body).map(|(name, _)| String::from_utf8_lossy(name).into_owned());
+    let waits = session_state::on_report(s, &name.unwrap_or_default());
+    if let Some(conn) = s.conn_mut() {
+        conn.report(&body);
+    }
+    waits
+}
+
+fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Whose) -> Result<(), Fault> {
+    // What was sent ahead of a BEGIN tells nothing of the transaction, which is the client's already.
+    let Some(Server { upstream, .. }) = &mut s.server else { return Ok(()) };
+    if whose == Whose::Begin || !matches!(s.lazy_begin, LazyBegin::Sent(_)) {
+        upstream.txn.status = status;
+    }
+    upstream.is_flushed = false;
+    match whose {
+        Whose::Client => {}
+        Whose::ClientChange => drop(upstream.journal.pop_front()),
+        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Statement | Whose::Begin | Whose::Unlisten => {
+            s.down.eat(header);
+            on_our_ready(s, w, whose, status);
+            return Ok(());
+        }
+    }
+    concern::ready(s, w, Ended::ForClient(status));
+    if session_state::restores(s, w, Telling::OwesReady) {
+        s.down.eat(header);
+        return Ok(());
+    }
+    session_state::before_ready(s, w);
+    if status == IDLE && s.state.listening.is_some() {
+        if session_state::holds_ready(s, w) {
+            s.down.eat(header);
+            return Ok(());
+        }
+        session_state::deliver_now(s, w)?;
+    }
+    if s.lazy_begin.is_open() {
+        // The transaction goes on, whatever the server knows of it.
+        s.down.change(HEADER_BYTES, s.status());
+    }
+    s.down.pass(header, &w.buffers);
+    show_doing(s);
+    Ok(())
+}
+
+/// A query of ours is over.
+fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
+    match whose {
+        Whose::Inventory => session_state::on_answer(s, w),
+        Whose::Unlisten => session_state::unlistened(s, w),
+        Whose::Begin => s.lazy_begin = LazyBegin::No,
+        Whose::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
+        Whose::Sync => on_our_sync(s, w, status),
+        Whose::Client | Whose::ClientChange | Whose::Settings | Whose::Prepare => {}
+    }
+    if !s.replies().is_our_turn() {
+        s.entry.is_ours.set(false);
+        // What the client wanted to cancel runs only now; nothing is there to be cancelled if it sent nothing.
+        if s.entry.cancel_waits.take() && !s.replies().is_settled() {
+            s.host.forward_cancel();
+        }
+    }
+    if whose == Whose::Settings && session_state::restored(s, w) {
+        s.say_ready(w);
+        show_doing(s);
+    }
+}
+
+/// A Sync of ours has ended what the client sent without one: all of it counts as at a ReadyForQuery of the client's, who hears of none.
+fn on_our_sync(s: &mut Session, w: &Context, status: u8) {
+    concern::ready(s, w, Ended::BySync(status));
+    if session_state::restores(s, w, Telling::Silent) {
+        // The client hears of no ReadyForQuery.
+    } else {
+        session_state::before_ready(s, w);
+    }
+}
+
+pub fn show_doing(s: &Session) {
+    s.entry.card.set_doing(match s.status() {
+        IDLE if s.replies().is_settled() => Doing::Idle,
+        IDLE => Doing::Executing,
+        _ => Doing::IdleInTransaction,
+    });
+}
+
+fn note_report(w: &Context, node: Option<u16>, report: &Report<'_>) {
+    w.counters().count_error(report.sqlstate);
+    if report.sqlstate == b"25006" {
+        // Someone else may be the primary by now.
+        w.program.look(Nudge::StatementRefused);
+    }
+    if let Some(node) = node {
+        w.counters().count_severity(node, report.severity);
+    }
+}
+
+fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, looks: bool) {
+    let Some(upstream) = s.upstream_mut() else { return };
+    if !upstream.replies.has_work_behind_error() {
+        upstream.resetting.will_not_happen();
+    }
+    upstream.left.due.add_rollback();
+    let asked = upstream.brought.asked.take();
+    let asked_alone = asked.is_some() && dropped.discard;
+    let may_tell = dropped.is_question && upstream.txn.status != FAILED;
+    let parameters = asked.and_then(|asked| asked.parameters).filter(|_| may_tell);
+    let refused = next_refusal(&mut upstream.brought.refusals, dropped);
+    s.undo(dropped);
+    let skip_before = s.intake.skip;
+    s.intake.skip = skip_before.or_if(dropped.discard);
+    if let Some(Refusal { parameters, fault }) = refused {
+        s.down.eat(header);
+        result_shape::tell_parameters(s, w, parameters);
+        s.say_error(w, &fault);
+        return;
+    }
+    let node = s.conn().map(|conn| conn.card.address.node);
+    let (is_on_standby, status) = (s.is_on_standby(), s.transaction());
+    let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
+    note_report(w, node, &report);
+    if matches!(report.sqlstate, b"0A000" | b"26000") {
+        // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
+        if let Some(Server { conn, .. }) = &mut s.server {
+            conn.known.stale_all();
+        }
+    }
+    if asked_alone && s.retry.on_refused_ahead(is_on_standby, report.severity, report.sqlstate) {
+        // The connection goes as soon as it has said that it is ready.
+        if let Some(Server { upstream, .. }) = &mut s.server {
+            upstream.brought.claim = Claim::No;
+        }
+        s.intake.skip = skip_before;
+        s.down.eat(header);
+        return;
+    }
+    // From here on the client hears of it; that the server goes, only if a statement is under way, and then when the server connection is gone.
+    let is_end = is_end(&report);
+    if !is_end {
+        s.lazy_begin.fail();
+    }
+    if is_on_standby && status == WITHIN && is_of_recovery(report.sqlstate, report.routine) {
+        let fault = lazy_begin::cannot_stay(&mut s.wrote.shuns_standbys, &String::from_utf8_lossy(report.message));
+        s.down.eat(header);
+        s.say_error(w, &fault);
+        return;
+    }
+    if let Some(fault) =
+        in_place_of(&report, s.server.as_ref(), &s.statements.named).or_else(|| timing::overdue(&s.entry, report.sqlstate))
+    {
+        s.down.eat(header);
+        result_shape::tell_parameters(s, w, parameters);
+        s.say_error(w, &fault);
+        return;
+    }
+    if !is_end {
+        result_shape::tell_parameters(s, w, parameters);
+        return s.down.pass(header, &w.buffers);
+    }
+    let fault = last_word(&report);
+    note_final_error(s, fault, asked_alone, dropped);
+    if asked_alone {
+        s.intake.skip = skip_before;
+    }
+    s.down.eat(header);
+}
+
+/// The server goes. `asked_alone`: only a question of ours was under way, so what waits for it takes its way again when the connection is gone,
+/// as after a bare end of file.
+fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, dropped: Dropped) {
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    upstream.final_error = Some(fault);
+    if asked_alone {
+        upstream.brought.claim = Claim::No;
+    } else if dropped.skips || dropped.discard {
+        // The client hears of it when the connection is gone.
+        upstream.replies.unskip();
+    }
+}
+
+/// What the client is told in place of an error. Refusals that come too late are dropped.
+fn next_refusal(refusals: &mut VecDeque<Refusal>, dropped: Dropped) -> Option<Refusal> {
+    let refused = if dropped.exchange { refusals.pop_front() } else { None };
+    for _ in u32::from(dropped.exchange)..dropped.refused {
+        refusals.pop_front();
+    }
+    refused
+}
+
+/// What the client hears of its statements in place of what a server says.
+fn in_place_of(report: &Report<'_>, server: Option<&Server>, named: &HashMap<Box<[u8]>, Own>) -> Option<Fault> {
+    match report.sqlstate {
+        // The session has it, but its table is gone, and so this server could not prepare it.
+        b"26000" => server?.upstream.brought.why_refused(report.message).cloned(),
+        b"08P01" => extended::in_words_of_client(named, report),
+        _ => None,
+    }
+}
+
+/// True if the server goes with it.
+fn is_end(report: &Report<'_>) -> bool {
+    matches!(report.severity, b"FATAL" | b"PANIC")
+}
+
+fn last_word(report: &Report<'_>) -> Fault {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Fault::error(&text(report.sqlstate), text(report.message))
+}

@@ -1,0 +1,106 @@
+//! A session as its worker sees it: for cancel requests, limits on time, and the end.
+
+use crate::conn::ConnStatus;
+use crate::fault::Fault;
+use crate::host::TaskId;
+use crate::status::Card;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Instant;
+use weir_catalog::rule::Rule;
+use weir_policy::transaction::HeldLimits;
+
+/// Since when a session does what it does; see `timing`.
+pub struct Clock {
+    /// Begin of the statement that runs.
+    pub busy_since: Cell<Option<Instant>>,
+    /// Since when the client waits for a server's answer without a statement that runs: to a Parse, or to something of ours ahead of
+    /// its message.
+    pub asked_since: Cell<Option<Instant>>,
+    /// Begin of the transaction that is open.
+    pub transaction_since: Cell<Option<Instant>>,
+    /// The server's own limits on that, as long as no server knows of it.
+    pub held: Cell<HeldLimits>,
+    /// The session's own limit on its idleness, in milliseconds.
+    pub idle_ms: Cell<Option<u64>>,
+    /// End of the last statement.
+    pub ready_at: Cell<Instant>,
+    /// Wait for a server connection before the statement that runs, in microseconds.
+    pub waited_us: Cell<u64>,
+    /// The rule that chose the node of the server connection in use.
+    pub rule: Cell<Rule>,
+    /// The node at which a read of its is counted as under way.
+    pub flight: Cell<Option<u16>>,
+    /// Text of the statement that runs, if slow ones are logged.
+    pub text: RefCell<String>,
+}
+
+impl Clock {
+    pub fn new(now: Instant) -> Clock {
+        Clock {
+            busy_since: Cell::new(None),
+            asked_since: Cell::new(None),
+            transaction_since: Cell::new(None),
+            held: Cell::default(),
+            idle_ms: Cell::new(None),
+            ready_at: Cell::new(now),
+            waited_us: Cell::new(0),
+            rule: Cell::new(Rule::Read),
+            flight: Cell::new(None),
+            text: RefCell::default(),
+        }
+    }
+}
+
+/// What becomes of a statement that took too long.
+#[derive(Debug, Default)]
+pub enum Overdue {
+    #[default]
+    No,
+    /// The server was asked to cancel it; its client is told this instead of what the server says then.
+    Cancelling(Fault),
+    /// The client was told; the server is not ready for the next one yet.
+    Told,
+}
+
+/// See the module.
+pub struct Handle {
+    pub card: Arc<Card>,
+    pub task: Cell<TaskId>,
+    /// The server connection in use now.
+    pub conn: RefCell<Option<Arc<ConnStatus>>>,
+    /// Cancel requests on their way to the server: the server connection must not go to another client meanwhile.
+    pub cancels: Cell<u32>,
+    /// A query of the proxy's own runs on the server connection: a cancel request must not hit it.
+    pub is_ours: Cell<bool>,
+    /// A cancel request came meanwhile.
+    pub cancel_waits: Cell<bool>,
+    /// The wait for a server connection was cancelled.
+    pub wait_cancelled: Cell<bool>,
+    /// Last time the client sent something.
+    pub active_at: Cell<Instant>,
+    pub clock: Clock,
+    /// The limit on the time of the statement that runs.
+    pub overdue: RefCell<Overdue>,
+    /// The session is to end, with this word to its client.
+    pub farewell: RefCell<Option<Fault>>,
+}
+
+impl Handle {
+    /// Of a session that has just been let in; `task`: the one that serves it.
+    pub fn new(card: Arc<Card>, task: TaskId, now: Instant) -> Handle {
+        Handle {
+            card,
+            task: Cell::new(task),
+            conn: RefCell::default(),
+            cancels: Cell::new(0),
+            is_ours: Cell::new(false),
+            cancel_waits: Cell::new(false),
+            wait_cancelled: Cell::new(false),
+            active_at: Cell::new(now),
+            clock: Clock::new(now),
+            overdue: RefCell::default(),
+            farewell: RefCell::default(),
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The ports of a session: what it asks of the program around it, and what it has it do.
+//!
+//! [`Program`] is for all sessions and threads. [`Host`] is one session's: its task, and its way to server connections.
+
+use crate::catalogs::Database;
+use crate::conn::Conn;
+use crate::listen_hub::Hub;
+use std::borrow::Cow;
+use std::fmt::Arguments;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+pub use weir_config::LogLevel as Level;
+use weir_policy::cluster::NodeIndex;
+use weir_policy::pool::Fit;
+
+/// Number of a task of an event loop.
+pub type TaskId = u32;
+
+/// Number of a worker thread.
+pub type WorkerId = u8;
+
+/// A task of a worker, to be woken.
+pub type Waiter = (WorkerId, TaskId);
+
+/// A reason to ask the nodes for their roles before the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nudge {
+    /// A server connection broke.
+    ConnectionLost,
+    /// A login at a server failed.
+    LoginFailed,
+    /// A server refused a statement as a standby does, or as one that shuts down.
+    StatementRefused,
+    /// Somebody waits for a node, and none that would do is up.
+    NodeAwaited,
+    /// A node says that it is not what it counts as.
+    RoleContradicted,
+    /// The configuration is another one.
+    Reconfigured,
+    /// The proxy begins to stop.
+    Stopping,
+}
+
+/// How the proxy ends. Source: Pgpool-II `-m` modes, PostgreSQL's signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Stop {
+    No,
+    /// No new clients; those connected may finish.
+    Smart,
+    /// Clients are told and disconnected.
+    Fast,
+    /// At once.
+    Immediate,
+}
+
+/// The cause of a line in the log: fields of `log_line_prefix`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Who<'a> {
+    pub user: &'a str,
+    pub database: &'a str,
+    pub application: &'a str,
+    pub client: &'a str,
+    pub session: u32,
+}
+
+/// A value of a line's own, beside its text: in JSON only.
+#[derive(Clone, Copy, Debug)]
+pub enum Field<'a> {
+    Text(&'a str),
+    Number(f64),
+}
+
+/// Columns and rows of an answer.
+pub struct Table {
+    pub columns: Vec<Cow<'static, str>>,
+    pub rows: Vec<Vec<String>>,
+}
+
+/// What is to become of another session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    Terminate,
+    Cancel,
+}
+
+/// All that sessions of all threads have the program do. Nothing in here waits.
+pub trait Program: Send + Sync {
+    fn log(&self, level: Level, who: &Who<'_>, text: Arguments<'_>, fields: &[(&str, Field<'_>)]);
+
+    /// Has the nodes asked for their roles.
+    fn look(&self, why: Nudge);
+
+    /// Has the nodes asked for their positions in the log.
+    fn sample(&self);
+
+    /// Has the catalog of a database looked at again: something of it may have changed, or it is to be left.
+    fn look_at(&self, database: &Arc<Database>);
+
+    /// Has the log of a database taken in from now on.
+    fn follow(&self, database: &Arc<Database>);
+
+    fn stop_mode(&self) -> Stop;
+
+    /// True if clients of ours are connected to a database.
+    fn has_clients_of(&self, database: &str) -> bool;
+
+    /// Ends the session with this process id, or cancels what it runs, on the worker that serves it.
+    fn signal(&self, worker: WorkerId, pid: u32, signal: Signal);
+}
+
+/// What one session has its worker do. Nothing in here waits.
+pub trait Host {
+    /// A server connection to a node that is at rest and fits best. It is the session's from now on.
+    fn take_idle(&self, node: u16, best: Fit, fit: &dyn Fn(&Conn) -> Fit) -> Option<Box<Conn>>;
+
+    /// Gives back a server connection at rest.
+    fn give_back(&self, conn: Box<Conn>);
+
+    /// Cleans a server connection by `reset_query_list`, and gives it back then.
+    fn reset(&self, conn: Box<Conn>);
+
+    /// Closes a server connection.
+    fn close(&self, conn: Box<Conn>);
+
+    /// Sends a cancel request of the client on to the server.
+    fn forward_cancel(&self);
+
+    fn wake(&self, waiter: Waiter);
+
+    /// Has the session's task run once more before it waits.
+    fn run_again(&self);
+
+    /// Has the session's task run again by then.
+    fn wake_at(&self, at: Instant);
+
+    /// Wakes the tasks that move bytes to and from the stores of the network.
+    fn wake_stores(&self);
+
+    /// Has server connections closed, each after its use, that began with defaults that hold no more: those to a database, or all.
+    fn renew_conns(&self, database: Option<&str>);
+
+    /// A role was renamed or dropped, or may have been.
+    fn role_renamed(&self, user: &str);
+
+    /// Makes room for a statement that wants these databases for itself.
+    fn vacate(&self, databases: &[String]);
+
+    /// The hub of sessions that listen with the same user and database.
+    fn hub(&self) -> Rc<Hub>;
+
+    /// The columns of a SHOW command, by its number.
+    fn columns(&self, view: usize) -> &'static [&'static str];
+
+    /// The answer to a SHOW command.
+    fn table(&self, view: usize, favourite: Option<NodeIndex>) -> Table;
+}

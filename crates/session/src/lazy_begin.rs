@@ -1,0 +1,278 @@
+//! Transactions whose BEGIN waits for the first statement: that one says where they run, and a server that is not needed is not asked.
+//!
+//! The client is answered at once. What it sends next takes a server connection, and the BEGIN goes in front of it in the same write; its answer is
+//! eaten. A transaction that ends or fails before a server knew of it never costs one; if a statement follows the failure, the server is
+//! made to fail too, so that it says what a failed transaction says. Reads that need no transaction run on standbys as outside of one
+//! (`Way::Outside`), and only the status their client is told is the transaction's. Decisions are `policy::transaction`'s.
+
+use crate::classify;
+use crate::context::Context;
+use crate::fault::{Fault, sqlstate};
+use crate::local::Local;
+use crate::metrics::Metric;
+use crate::read_preference;
+use crate::read_retry;
+use crate::session::{FAILED, IDLE, LazyBegin, Session, WITHIN};
+use crate::session_state;
+use crate::statements::Statement;
+use crate::stats::Stat;
+use crate::status::Doing;
+use crate::unit::{Concern, Ended, Unit};
+use std::rc::Rc;
+use weir_catalog::rule::Rule;
+use weir_config::PoolMode;
+use weir_config::redirect::Goal;
+use weir_policy::replies::Expect;
+use weir_policy::route::{Class, Side};
+use weir_policy::transaction::{self, Ask, HeldLimits, Way};
+use weir_sql::facts::{Begin, Ending, Hint, StateKind, StateKinds, Transaction, Verb};
+use weir_wire::frame::{HEADER_BYTES, Header, front, read_header};
+
+/// Begins a transaction on every server.
+const PLAIN: &str = "BEGIN";
+
+/// Fails on every server.
+const FAILING: &str = "the transaction has failed";
+
+/// Takes a snapshot.
+const READS: &str = "SELECT 1";
+
+/// State that a transaction may leave on any server, since it moves with its session.
+pub const MOVES: StateKinds = StateKinds::of(StateKind::Setting).with(StateKind::Prepare);
+
+/// True if a BEGIN may wait. Not in a transaction, and not behind what a server connection has still to do. What a session listens to is told to
+/// its server connection by the BEGIN. One that is refused is not answered.
+#[inline]
+pub fn may_hold(s: &Session) -> bool {
+    !s.has_server()
+        && s.transaction() == IDLE
+        && !s.lazy_begin.is_open()
+        && s.state.listening.is_none()
+        && s.pools.limits.get().mode != PoolMode::Statement
+}
+
+/// Begins a transaction that no server knows of. Says its command tag.
+pub fn hold(s: &mut Session, w: &Context, statement: &Rc<Statement>) -> &'static str {
+    w.count(Metric::BeginsDeferred);
+    // A statement like any other to whoever counts them.
+    s.pools.stats.add(Stat::Statements, 1);
+    s.lazy_begin = LazyBegin::Deferred(statement.clone());
+    let now = w.now();
+    s.entry.clock.transaction_since.set(Some(now));
+    s.entry.clock.ready_at.set(now);
+    classify::watch(s, w);
+    s.entry.card.set_doing(Doing::IdleInTransaction);
+    if options_of(statement).starts { "START TRANSACTION" } else { "BEGIN" }
+}
+
+/// Ends it. Says the command tag.
+pub fn end(s: &mut Session, w: &Context, ending: Ending) -> &'static str {
+    let begun = std::mem::take(&mut s.lazy_begin);
+    let clock = &s.entry.clock;
+    if let Some(began) = clock.transaction_since.take() {
+        let us = w.now().saturating_duration_since(began).as_micros() as u64;
+        s.pools.stats.add(Stat::Statements, 1);
+        s.pools.stats.add(Stat::Transactions, 1);
+        s.pools.stats.add(Stat::TransactionUs, us);
+    }
+    clock.ready_at.set(w.now());
+    clock.held.set(HeldLimits::default());
+    s.entry.card.set_doing(Doing::Idle);
+    match (ending, begun) {
+        (Ending::Commit, LazyBegin::No | LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Sent(_)) => "COMMIT",
+        (Ending::Commit, LazyBegin::Failed(_)) | (Ending::Rollback | Ending::Prepare, _) => "ROLLBACK",
+    }
+}
+
+/// Where this statement runs in a transaction that no server knows of, and whether that one begins with it; none: there is no such.
+#[inline]
+pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Way> {
+    let begin = match &s.lazy_begin {
+        LazyBegin::No | LazyBegin::Sent(_) => return None,
+        // Any server says what a failed transaction says; nobody waits for a primary to hear it. What may begin another one does.
+        LazyBegin::Failed(_)
+            if w.view().primary.is_none() && !matches!(statement.transaction, Transaction::Within | Transaction::Many) =>
+        {
+            return Some(Way::Begins(Class { side: Side::Reader, rule: Rule::TransactionControl }));
+        }
+        LazyBegin::Failed(_) => return Some(Way::Begins(Class::primary(Rule::TransactionControl))),
+        LazyBegin::Deferred(begin) | LazyBegin::Reading(begin) => begin.clone(),
+    };
+    // Where a hint or a comment before the BEGIN sends it.
+    let asked = match begin.hint {
+        Hint::Primary => Class::primary(Rule::Hint),
+        _ => read_preference::class_of(s, w, &begin, Class { side: Side::Reader, rule: Rule::Read }),
+    };
+    let asked = (asked.side == Side::Primary).then_some(asked.rule);
+    let class = classify::class_of(s, w, statement);
+    let class = read_preference::class_of(s, w, statement, class);
+    let mut class = read_retry::class_of(s, statement, class);
+    if statement.transaction != Transaction::None && class.side == Side::Reader {
+        // A second BEGIN is no read, whatever its transaction would do.
+        class = Class::primary(Rule::TransactionControl);
+    }
+    if !w.has_readers() {
+        return Some(Way::Begins(Class::primary(if class.side == Side::Reader { Rule::TransactionControl } else { class.rule })));
+    }
+    let way = transaction::way(&Ask {
+        begin: options_of(&begin),
+        defaults: classify::defaults(s, w),
+        class,
+        stays: statement.locks || !statement.leaves.without(MOVES).is_empty(),
+        is_of_primary: statement.is_of_primary,
+        stay: s.wrote.written.stay_within(w.peek_config().routing.on_write).or(asked),
+        asks_time: statement.asks_time,
+        in_pieces: is_in_pieces(s.up.unseen()),
+        sees_on: s.reads.causal.sees_on(w),
+    });
+    match way {
+        Way::Begins(Class { side: Side::Reader, .. }) if s.wrote.shuns_standbys => {
+            Some(Way::Begins(Class::primary(Rule::StandbyRefused)))
+        }
+        way => Some(way),
+    }
+}
+
+/// What a client is told whose transaction on a standby cannot do what it could on the primary, and cannot move: that it may try again, like
+/// any transaction of one snapshot. Then it begins on the primary.
+#[cold]
+pub fn cannot_stay(shuns_standbys: &mut bool, why: &str) -> Fault {
+    *shuns_standbys = true;
+    Fault::error(sqlstate::SERIALIZATION_FAILURE, format!("the transaction runs on a standby, where it cannot go on: {why}"))
+        .hint("Run the transaction again: those of this session begin on the primary from now on.")
+}
+
+/// Where the transaction that waits shall run, by the hint in front of its BEGIN.
+pub fn goal(s: &Session) -> Option<Goal> {
+    s.lazy_begin.statement().and_then(|begin| begin.goal)
+}
+
+/// Messages of a segment that are looked at for what comes.
+const AHEAD_MAX: usize = 64;
+
+/// True if the messages up to the next Sync are not all here, or make a portal that may be asked for after it. Outside of a transaction such a
+/// one would be gone.
+fn is_in_pieces(here: &[u8]) -> bool {
+    let (mut at, mut is_bound) = (0, false);
+    for _ in 0..AHEAD_MAX {
+        let rest = here.get(at..).unwrap_or_default();
+        let Ok(Some(header)) = read_header(rest) else { return true };
+        let Some(body) = rest.get(HEADER_BYTES..header.frame_bytes()) else { return true };
+        match (header.tag, body) {
+            (front::QUERY, _) if at == 0 => return false,
+            (front::SYNC, _) => return is_bound,
+            // One that is not asked for in between may be asked for later.
+            (front::BIND, [0, ..]) if !is_bound => is_bound = true,
+            (front::EXECUTE, b"\0\0\0\0\0") => is_bound = false,
+            (front::PARSE, _) | (front::DESCRIBE, [b'S', ..] | b"P\0") => {}
+            _ => return true,
+        }
+        at += header.frame_bytes();
+    }
+    true
+}
+
+/// The concern of this module.
+pub struct DeferredBegin;
+
+impl Concern for DeferredBegin {
+    #[inline]
+    fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(statement) | Unit::Bind { statement, .. } | Unit::BindUnknown(statement) | Unit::Call(statement) => {
+                note_write(s, w, statement);
+            }
+            Unit::Parse(_) | Unit::Execute | Unit::Garbled => {}
+        }
+    }
+
+    #[inline]
+    fn ready(_: &mut Session, _: &Context, _: Ended) {}
+
+    /// A transaction of which the server has said nothing yet has failed.
+    fn lost(s: &mut Session, w: &Context) {
+        if let LazyBegin::Sent(statement) = &s.lazy_begin {
+            s.lazy_begin = LazyBegin::Failed(statement.clone());
+            s.entry.card.set_doing(Doing::IdleInTransaction);
+            classify::watch(s, w);
+        }
+    }
+}
+
+/// Notes that a statement that is about to be sent may write, for as long as that keeps reads on the primary, and whether it may begin or
+/// end a transaction.
+#[inline]
+fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
+    let transacts = statement.transaction != Transaction::None;
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.txn.is_unsure |= transacts || statement.class.rule == Rule::TooLong;
+        if transacts && matches!(statement.transaction, Transaction::End(Ending::Rollback) | Transaction::Within) {
+            upstream.left.due.add_rollback();
+        }
+    }
+    let mode = w.peek_config().routing.on_write;
+    if mode.remembers() {
+        let writes = statement.writes || transaction::may_write(classify::class_of(s, w, statement), statement.calls);
+        s.wrote.written.at_all |= writes;
+        s.wrote.written.in_transaction |= writes && (s.transaction() != IDLE || statement.transaction == Transaction::Many);
+    }
+}
+
+/// Where a statement runs outside of transactions, after what its session has written.
+#[inline]
+pub fn class_after_writes(s: &Session, w: &Context, class: Class) -> Class {
+    match s.wrote.written.stay(w.peek_config().routing.on_write) {
+        Some(rule) if class.side == Side::Reader => Class::primary(rule),
+        Some(_) | None => class,
+    }
+}
+
+/// What a BEGIN asks for.
+pub fn options_of(statement: &Statement) -> Begin {
+    match statement.transaction {
+        Transaction::Begin(begin) => begin,
+        Transaction::None | Transaction::End(_) | Transaction::Within | Transaction::Prepared | Transaction::Many => {
+            Begin::default()
+        }
+    }
+}
+
+/// Sends the BEGIN over the session's server connection, in front of the statement that is about to be sent.
+pub fn send(s: &mut Session, w: &Context, first: &Statement) {
+    // What changes a transaction must come before its first snapshot, which this one has had.
+    let takes_snapshot = (first.writes || first.is_read) && !first.is_of_primary;
+    let has_read = matches!(s.lazy_begin, LazyBegin::Reading(_)) && !takes_snapshot;
+    let (statement, has_failed) = match &s.lazy_begin {
+        LazyBegin::Deferred(statement) | LazyBegin::Reading(statement) => (statement.clone(), false),
+        LazyBegin::Failed(statement) => (statement.clone(), true),
+        LazyBegin::No | LazyBegin::Sent(_) => return,
+    };
+    let before = std::mem::take(&mut s.lazy_begin);
+    let Some(upstream) = s.upstream_mut() else { return };
+    upstream.txn.began = Some(before);
+    s.entry.clock.held.set(HeldLimits::default());
+    if let Some(Local::Begin(text)) = &statement.local {
+        // A standby may refuse what it asks for, which means nothing any more.
+        let is_plain = has_failed && s.is_on_standby();
+        let text = if is_plain { PLAIN } else { text.as_str() };
+        session_state::send(s, w, text, Expect::BeginOurs);
+        set_status(s, WITHIN);
+        if let Some(conn) = s.conn() {
+            w.counters().count_statement(conn.card.address.node, Verb::Other);
+        }
+    }
+    if has_read {
+        session_state::send(s, w, READS, Expect::BeginOurs);
+    }
+    if has_failed {
+        session_state::send(s, w, FAILING, Expect::FailOurs);
+        set_status(s, FAILED);
+    }
+    s.lazy_begin = LazyBegin::Sent(statement);
+}
+
+fn set_status(s: &mut Session, status: u8) {
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.txn.status = status;
+    }
+}

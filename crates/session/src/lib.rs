@@ -1,0 +1,57 @@
+//! One client's session: its protocol, and everything that it decides.
+//!
+//! No socket, clock, thread or event loop is in here. Messages lie in two lanes; facts, the catalog, the cluster's view, the time and dice come
+//! in by [`context::Context`]. What is to be sent goes into the lanes, and whatever else is to be done goes through two ports: a
+//! [`host::Host`] for each session and a [`host::Program`] for all. `crates/weir` moves the bytes and implements the ports; tests do so with
+//! scripts.
+//!
+//! The way of a message: [`from_client`], [`plan`], [`concern`]; of an answer: [`from_server`].
+
+pub mod account;
+pub mod answer;
+pub mod cached_results;
+pub mod catalogs;
+pub mod causal;
+pub mod checkout;
+pub mod classify;
+pub mod concern;
+pub mod conn;
+pub mod context;
+pub mod extended;
+pub mod fault;
+pub mod flow;
+pub mod follow;
+pub mod from_client;
+pub mod from_server;
+pub mod handle;
+pub mod histogram;
+pub mod host;
+pub mod lazy_begin;
+pub mod listen_hub;
+pub mod loads;
+pub mod local;
+pub mod metrics;
+pub mod name_scopes;
+pub mod pipeline;
+pub mod plan;
+pub mod positions;
+pub mod query_cache;
+pub mod read_preference;
+pub mod read_retry;
+pub mod result_shape;
+pub mod sequences;
+pub mod session;
+pub mod session_state;
+pub mod shown;
+pub mod signals;
+pub mod state;
+pub mod statement_log;
+pub mod statements;
+pub mod stats;
+pub mod status;
+pub mod store;
+pub mod suspects;
+pub mod teardown;
+pub mod timing;
+pub mod unit;
+pub mod upstream;

@@ -1,0 +1,288 @@
+//! What is counted. One row of `METRICS` per counter; each worker has its own, summed when asked for.
+
+use crate::histogram::{Counted, Histogram, add};
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir_catalog::rule::Rule;
+use weir_sql::facts::Verb;
+
+/// Highest node number plus one. Source: Pgpool-II `MAX_NUM_BACKENDS`.
+pub const NODES_MAX: usize = 128;
+
+/// One counter: its index into `Counters` is its place here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Metric {
+    ClientsAccepted,
+    ClientsRefused,
+    LoginsFailed,
+    LoginsSlowed,
+    TlsClients,
+    TlsFailed,
+    StatementsSimple,
+    StatementsExtended,
+    StatementsAnswered,
+    BeginsDeferred,
+    ReadsSpread,
+    ReadsRepeated,
+    ReadsNotReplayed,
+    ReplayWaits,
+    PositionRounds,
+    CatalogsRead,
+    TextsParsed,
+    ConnsOpened,
+    ConnsFailed,
+    ConnsLost,
+    ConnsChecked,
+    ConnsReset,
+    ConnsLent,
+    Waits,
+    WaitTimeouts,
+    SettingsSent,
+    Inventories,
+    ParsesAdded,
+    SessionsPinned,
+    CancelsForwarded,
+    ReserveUses,
+    Overtimes,
+    Replications,
+    ListensMoved,
+    ListenersLost,
+    Notifications,
+    CacheHits,
+    CacheStored,
+    CacheWaits,
+    CacheFollowed,
+    CacheBehind,
+    CacheFollowWaits,
+    CacheStoresAsked,
+    CacheStoresSpared,
+    CacheStoresLost,
+}
+
+/// Name and meaning of a counter, in the order of `Metric`.
+pub struct Row {
+    pub name: &'static str,
+    pub help: &'static str,
+}
+
+/// The table of counters. Names follow Prometheus: unit or `_total` last.
+pub const METRICS: &[Row] = &[
+    Row { name: "clients_accepted_total", help: "Client connections accepted." },
+    Row { name: "clients_refused_total", help: "Client connections refused by a limit." },
+    Row { name: "logins_failed_total", help: "Logins that failed." },
+    Row { name: "logins_slowed_total", help: "Logins that had to wait, or were sent away, after too many failed ones." },
+    Row { name: "tls_clients_total", help: "Client connections that began TLS." },
+    Row { name: "tls_failed_total", help: "Client connections that wanted TLS and could not begin it." },
+    Row { name: "statements_simple_total", help: "Query messages forwarded." },
+    Row { name: "statements_extended_total", help: "Execute messages forwarded." },
+    Row { name: "statements_answered_total", help: "Statements answered by Weir itself." },
+    Row { name: "begins_deferred_total", help: "BEGINs answered by Weir itself, which go to a server with the first statement." },
+    Row { name: "reads_spread_total", help: "Statements routed by weight as reads." },
+    Row { name: "reads_repeated_total", help: "Times a read ran again elsewhere because a standby refused it or was lost." },
+    Row {
+        name: "reads_not_replayed_total",
+        help: "Reads answered by the primary, since no standby was known to have replayed what they must show.",
+    },
+    Row { name: "replay_waits_total", help: "Reads that waited for a standby to replay what they must show." },
+    Row { name: "position_rounds_total", help: "Times the primary was asked for its WAL position." },
+    Row { name: "catalogs_read_total", help: "Times the catalog of a database was read, because it was new or had changed." },
+    Row { name: "texts_parsed_total", help: "Texts that were not known and had to be parsed." },
+    Row { name: "server_connections_opened_total", help: "Server connections opened." },
+    Row { name: "server_connections_failed_total", help: "Server connections that could not be opened." },
+    Row { name: "server_connections_lost_total", help: "Server connections that broke or were closed by the server." },
+    Row {
+        name: "server_connections_checked_total",
+        help: "Server connections over which server_check_query was asked before their use.",
+    },
+    Row { name: "server_connections_reset_total", help: "Server connections reset before another client's use." },
+    Row { name: "server_connections_lent_total", help: "Server connections moved from one worker to another." },
+    Row { name: "waits_total", help: "Times a client had to wait for a server connection." },
+    Row { name: "wait_timeouts_total", help: "Waits that ended at pool_wait_timeout." },
+    Row { name: "settings_sent_total", help: "Times a server connection was brought to a session's settings." },
+    Row { name: "inventories_total", help: "Times a server was asked what a session had left on its connection." },
+    Row { name: "parses_added_total", help: "Prepared statements brought along to a server connection that lacked them." },
+    Row { name: "sessions_pinned_total", help: "Sessions that left state on a server connection and keep it." },
+    Row { name: "cancels_forwarded_total", help: "Cancel requests forwarded to a server." },
+    Row { name: "reserve_uses_total", help: "Server connections opened out of the reserve." },
+    Row { name: "overtimes_total", help: "Statements and sessions ended because they took too long." },
+    Row { name: "replications_total", help: "Replication clients that were given a server connection of their own." },
+    Row { name: "listens_moved_total", help: "Times a session's LISTEN was moved to a connection shared by many." },
+    Row { name: "listeners_lost_total", help: "Connections that listened for clients and broke; notifications were lost." },
+    Row { name: "notifications_total", help: "Notifications that came on connections that listen for clients." },
+    Row { name: "cache_hits_total", help: "Statements answered from the query cache." },
+    Row { name: "cache_stored_total", help: "Answers stored in the query cache." },
+    Row { name: "cache_waits_total", help: "Statements that waited for an answer another client had asked for." },
+    Row { name: "cache_followed_total", help: "Transactions taken in from the primary's log (memqcache_invalidation = wal)." },
+    Row { name: "cache_behind_total", help: "Answers not given since the log was not known to be taken in far enough." },
+    Row {
+        name: "cache_follow_waits_total",
+        help: "Statements that waited for the log to be taken in before their answer was given.",
+    },
+    Row { name: "cache_stores_asked_total", help: "Answers looked for in memcached or Redis." },
+    Row {
+        name: "cache_stores_spared_total",
+        help: "Answers not looked for there: their question was seen for the first time, or servers are faster.",
+    },
+    Row { name: "cache_stores_lost_total", help: "Connections to memcached or Redis that broke or did not answer in time." },
+];
+
+/// The counters of one worker. Only it writes, so an increment is a load and a store.
+#[derive(Debug)]
+pub struct Counters {
+    values: [AtomicU64; METRICS.len()],
+    /// Times a node was chosen for a read.
+    reads: [AtomicU64; NODES_MAX],
+    /// Statements that needed a node, by the rule that chose it.
+    rules: [AtomicU64; Rule::COUNT],
+    /// Statements by node and kind, and their times.
+    statements: Vec<[AtomicU64; VERBS.len()]>,
+    /// Errors by node and severity.
+    severities: Vec<[AtomicU64; SEVERITIES.len()]>,
+    times: Vec<Histogram>,
+    /// Errors of servers by class; the last place is for all others.
+    errors: [AtomicU64; ERROR_CLASSES.len() + 1],
+}
+
+/// Kinds of statements, in the order of `Verb`, by the names that Pgpool-II's columns begin with.
+pub const VERBS: &[&str; 6] = &["select", "insert", "update", "delete", "ddl", "other"];
+
+/// Severities of errors.
+pub const SEVERITIES: &[&str; 3] = &["PANIC", "FATAL", "ERROR"];
+
+/// First two letters of SQLSTATEs, in order. Source: PostgreSQL manual, appendix "PostgreSQL Error Codes".
+pub const ERROR_CLASSES: &[&str; 40] = &[
+    "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "20", "21", "22", "23", "24", "25", "26", "27", "28", "2B", "2D", "2F",
+    "34", "38", "39", "3B", "3D", "3F", "40", "42", "44", "53", "54", "55", "57", "58", "72", "F0", "HV", "P0", "XX",
+];
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            values: [const { AtomicU64::new(0) }; METRICS.len()],
+            reads: [const { AtomicU64::new(0) }; NODES_MAX],
+            rules: [const { AtomicU64::new(0) }; Rule::COUNT],
+            statements: (0..NODES_MAX).map(|_| Default::default()).collect(),
+            severities: (0..NODES_MAX).map(|_| Default::default()).collect(),
+            times: (0..NODES_MAX).map(|_| Histogram::default()).collect(),
+            errors: [const { AtomicU64::new(0) }; ERROR_CLASSES.len() + 1],
+        }
+    }
+}
+
+impl Counters {
+    #[inline]
+    pub fn count(&self, metric: Metric) {
+        add(&self.values[metric as usize], 1);
+    }
+
+    /// A read on the node with this number.
+    #[inline]
+    pub fn count_read(&self, node: u16) {
+        if let Some(counter) = self.reads.get(usize::from(node)) {
+            add(counter, 1);
+        }
+    }
+
+    /// A statement got its node by this rule.
+    #[inline]
+    pub fn count_rule(&self, rule: Rule) {
+        add(&self.rules[rule as usize], 1);
+    }
+
+    /// Statements that got their node by this rule.
+    pub fn by_rule(&self, rule: Rule) -> u64 {
+        self.rules[rule as usize].load(Ordering::Relaxed)
+    }
+
+    /// A statement sent to the node with this number.
+    #[inline]
+    pub fn count_statement(&self, node: u16, verb: Verb) {
+        if let Some(counters) = self.statements.get(usize::from(node)) {
+            add(&counters[verb as usize], 1);
+        }
+    }
+
+    /// How long a statement took on the node with this number.
+    #[inline]
+    pub fn note_time(&self, node: u16, us: u64) {
+        if let Some(times) = self.times.get(usize::from(node)) {
+            times.note(us);
+        }
+    }
+
+    /// An error a server reported.
+    pub fn count_error(&self, sqlstate: &[u8]) {
+        let class = sqlstate.get(..2).unwrap_or_default();
+        let at = ERROR_CLASSES.binary_search_by(|known| known.as_bytes().cmp(class)).unwrap_or(ERROR_CLASSES.len());
+        add(&self.errors[at], 1);
+    }
+
+    /// An error of this severity that the node reported.
+    pub fn count_severity(&self, node: u16, severity: &[u8]) {
+        let at = SEVERITIES.iter().position(|known| known.as_bytes() == severity);
+        if let Some((counters, at)) = self.severities.get(usize::from(node)).zip(at) {
+            add(&counters[at], 1);
+        }
+    }
+
+    /// Statements of a node, in the order of `VERBS`.
+    pub fn statements(&self, node: u16) -> [u64; VERBS.len()] {
+        let load = |counters: &[AtomicU64; VERBS.len()]| counters.each_ref().map(|v| v.load(Ordering::Relaxed));
+        self.statements.get(usize::from(node)).map(load).unwrap_or_default()
+    }
+
+    /// Errors of a node, in the order of `SEVERITIES`.
+    pub fn severities(&self, node: u16) -> [u64; SEVERITIES.len()] {
+        let load = |counters: &[AtomicU64; SEVERITIES.len()]| counters.each_ref().map(|v| v.load(Ordering::Relaxed));
+        self.severities.get(usize::from(node)).map(load).unwrap_or_default()
+    }
+
+    /// Times of the statements of a node.
+    pub fn times(&self, node: u16) -> Counted {
+        self.times.get(usize::from(node)).map_or_else(Counted::default, Histogram::counted)
+    }
+
+    /// Errors by class, in the order of `ERROR_CLASSES`, then all others.
+    pub fn errors(&self) -> impl Iterator<Item = u64> {
+        self.errors.iter().map(|v| v.load(Ordering::Relaxed))
+    }
+
+    pub fn get(&self, row: usize) -> u64 {
+        self.values.get(row).map_or(0, |v| v.load(Ordering::Relaxed))
+    }
+
+    /// Times a node was chosen for a read.
+    pub fn reads(&self, node: u16) -> u64 {
+        self.reads.get(usize::from(node)).map_or(0, |v| v.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_counted_by_class() {
+        assert!(ERROR_CLASSES.is_sorted());
+        let counters = Counters::default();
+        [&b"42P01"[..], b"42601", b"ZZ123", b""].iter().for_each(|code| counters.count_error(code));
+        let counted: Vec<(&str, u64)> = ERROR_CLASSES.iter().copied().chain(["other"]).zip(counters.errors()).collect();
+        assert_eq!(counted.into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>(), [("42", 2), ("other", 2)]);
+    }
+
+    #[test]
+    fn statements_and_errors_of_a_node_are_counted_by_kind() {
+        let counters = Counters::default();
+        [Verb::Select, Verb::Definition, Verb::Other, Verb::Select].iter().for_each(|verb| counters.count_statement(1, *verb));
+        [&b"ERROR"[..], b"FATAL", b"ERROR", b"NOTICE"].iter().for_each(|severity| counters.count_severity(1, severity));
+        assert_eq!((counters.statements(1), counters.statements(0)), ([2, 0, 0, 0, 1, 1], [0; 6]));
+        assert_eq!((counters.severities(1), counters.severities(500)), ([0, 1, 2], [0; 3]));
+    }
+
+    #[test]
+    fn every_counter_has_its_row() {
+        assert_eq!(METRICS.len(), Metric::CacheStoresLost as usize + 1);
+        assert_eq!(METRICS[Metric::Waits as usize].name, "waits_total");
+        assert_eq!(METRICS[Metric::ConnsLost as usize].name, "server_connections_lost_total");
+    }
+}

@@ -1,0 +1,149 @@
+//! What a client has sent behind a message of a pipeline.
+//!
+//! Statements up to a Sync share an implicit transaction, and some need it: LOCK, DECLARE, SET LOCAL. So a read is answered elsewhere than
+//! on the primary only if all up to the Sync only reads, and is here to be looked at; or if nothing is executed yet.
+
+pub mod batch;
+
+use crate::classify;
+use crate::context::Context;
+use crate::pipeline::batch::Batch;
+use crate::session::Session;
+use crate::statements::Prepared;
+use std::rc::Rc;
+use weir_policy::prepared::key;
+use weir_policy::route::Side;
+use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
+
+/// Messages up to a Sync are waited for if they take no more than this.
+const AHEAD_BYTES_MAX: usize = 64 << 10;
+
+/// What follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Nothing that needs the implicit transaction.
+    Reads,
+    /// A message that is not all here: its rest must arrive first.
+    More,
+    /// Something else, or nobody knows.
+    Unknown,
+}
+
+/// How the messages end that are here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Sync,
+    /// More of them may come.
+    Open {
+        executes: bool,
+    },
+    /// With a message that is here up to so many bytes of all.
+    Partial {
+        bytes: usize,
+    },
+    /// With something that is no part of a pipeline, or is not known.
+    Other,
+}
+
+/// Looks at what follows the message that is next; of a Query that is nothing.
+#[inline]
+pub fn look(s: &mut Session, w: &Context) -> Ahead {
+    let here = s.up.unseen();
+    let is_extended = matches!(here.first(), Some(&(front::PARSE | front::BIND | front::DESCRIBE)));
+    // Most pipelines are of one statement.
+    if !is_extended || s.reads.only_reads || Batch::read(here).is_some_and(|batch| batch.is_synced) {
+        return Ahead::Reads;
+    }
+    look_far(s, w)
+}
+
+fn look_far(s: &mut Session, w: &Context) -> Ahead {
+    let mut run = Run::default();
+    let end = loop {
+        let statement = match run.next(s, w) {
+            Ok(statement) => statement,
+            Err(end) => break end,
+        };
+        if statement.is_some_and(|prepared| classify::class_of(s, w, &prepared.statement).side != Side::Reader) {
+            break End::Other;
+        }
+    };
+    s.reads.only_reads = end == End::Sync;
+    match end {
+        End::Sync | End::Open { executes: false } => Ahead::Reads,
+        End::Partial { bytes } if bytes <= AHEAD_BYTES_MAX => {
+            s.up.has_whole(bytes);
+            Ahead::More
+        }
+        End::Open { .. } | End::Partial { .. } | End::Other => Ahead::Unknown,
+    }
+}
+
+/// Messages of a pipeline, looked at one after the other: nothing is collected, so that it costs no allocation.
+#[derive(Default)]
+struct Run {
+    /// Bytes looked at.
+    at: usize,
+    executes: bool,
+    /// Where its last Parse is.
+    parsed_at: Option<usize>,
+}
+
+impl Run {
+    /// The statement that the next message is the first to be about, if it is about one; or how the messages end.
+    fn next(&mut self, s: &Session, w: &Context) -> Result<Option<Rc<Prepared>>, End> {
+        let here = s.up.unseen();
+        let rest = &here[self.at..];
+        let header = match read_header(rest) {
+            Ok(Some(header)) => header,
+            Ok(None) if rest.is_empty() => return Err(End::Open { executes: self.executes }),
+            Ok(None) => return Err(End::Partial { bytes: self.at + HEADER_BYTES }),
+            Err(_) => return Err(End::Other),
+        };
+        let bytes = self.at + header.frame_bytes();
+        let body = rest.get(HEADER_BYTES..header.frame_bytes()).ok_or(End::Partial { bytes })?;
+        let mut statement = None;
+        match header.tag {
+            front::PARSE => {
+                let limit = w.peek_config().routing.statement_analysis_bytes_max;
+                let (_, tail) = split_cstr(body).filter(|(_, tail)| tail.len() <= limit).ok_or(End::Other)?;
+                let made = w.statements.borrow_mut().of_parse(tail, s.state.meaning);
+                statement = Some(made.filter(|made| !s.is_misread(&made.statement)).ok_or(End::Other)?);
+                self.parsed_at = Some(self.at);
+            }
+            front::BIND => {
+                let (name, _) = split_cstr(body).and_then(|(_, rest)| split_cstr(rest)).ok_or(End::Other)?;
+                if !self.has_parsed(here, name) {
+                    let own = if name.is_empty() { s.statements.unnamed.as_ref() } else { s.statements.named.get(key(name)) };
+                    statement = Some(own.ok_or(End::Other)?.prepared.clone());
+                }
+            }
+            front::EXECUTE => self.executes = true,
+            front::DESCRIBE | front::CLOSE | front::FLUSH => {}
+            front::SYNC => return Err(End::Sync),
+            _ => return Err(End::Other),
+        }
+        self.at = bytes;
+        Ok(statement)
+    }
+
+    /// True if a statement of this name is prepared by one of these messages: most by the last Parse.
+    fn has_parsed(&self, here: &[u8], name: &[u8]) -> bool {
+        let Some(last) = self.parsed_at else { return false };
+        parses(&here[last..], name) || {
+            let mut at = 0;
+            std::iter::from_fn(|| {
+                let rest = here.get(at..last).filter(|rest| !rest.is_empty())?;
+                at += read_header(rest).ok()??.frame_bytes();
+                Some(rest)
+            })
+            .any(|rest| parses(rest, name))
+        }
+    }
+}
+
+/// True if the first of these messages, which are all here, is a Parse of this name.
+fn parses(messages: &[u8], name: &[u8]) -> bool {
+    messages.first() == Some(&front::PARSE)
+        && messages.get(HEADER_BYTES..).and_then(split_cstr).is_some_and(|(parsed, _)| key(parsed) == key(name))
+}

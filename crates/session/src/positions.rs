@@ -1,0 +1,470 @@
+//! What all threads know of WAL positions: the rounds in which the primary is asked, and which of them each standby covers.
+//!
+//! Written by `node_monitor`, read by every read that is routed. Decisions are `policy::causal`'s.
+
+use crate::metrics::NODES_MAX;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use weir_config::CausalReads;
+use weir_policy::causal::waiting::{ALL_ROUNDS, Shows};
+use weir_policy::causal::{Covers, Lag, Life, Mark, Seen, is_hopeful};
+
+/// `behind_since` of a standby that has replayed all that is known of.
+const NOT_BEHIND: u64 = 0;
+/// Of one of which nothing is known.
+const UNKNOWN: u64 = u64::MAX;
+
+/// A worker and a task of it that waits.
+type Waiter = (u8, u32);
+
+/// One server's place.
+#[derive(Debug)]
+struct Place {
+    life: AtomicU64,
+    covers: AtomicU64,
+    covers_standbys: AtomicU64,
+    /// Milliseconds since the start of the proxy, plus 1.
+    behind_since: AtomicU64,
+    /// When the last question that was answered in this life was sent, in microseconds since the start of the proxy.
+    asked_us: AtomicU64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Positions {
+    /// The last round that was begun.
+    round: AtomicU64,
+    /// The last round that the primary has answered.
+    answered_round: AtomicU64,
+    /// The round that somebody needs.
+    wanted: AtomicU64,
+    /// The round that is wanted is wanted at once.
+    is_urgent: AtomicBool,
+    /// The node monitor sets no timer: it must be woken.
+    asleep: AtomicBool,
+    waiters: Mutex<Vec<Waiter>>,
+    waiting: AtomicU32,
+    /// Moves when something has become known.
+    published: AtomicU64,
+    /// A server connection of this age needs a question that was sent later.
+    verify_us: AtomicU64,
+    places: Vec<Place>,
+    /// The primary shows all that standbys had said before this round; while nothing is known of it, all.
+    primary_shows: AtomicU64,
+    /// As of a standby.
+    primary_behind_since: AtomicU64,
+    /// Somebody reads with `causal_reads = global`, so that what anybody is told is noted.
+    is_global: AtomicBool,
+    told_primary: AtomicU64,
+    told_standbys: AtomicU64,
+    /// Somebody wants a node by its name, which may be a standby without weight.
+    is_wished: AtomicBool,
+    /// A database's log is taken in, which needs the primary's position.
+    is_followed: AtomicBool,
+}
+
+impl Default for Positions {
+    fn default() -> Positions {
+        let place = || Place {
+            life: AtomicU64::new(0),
+            covers: AtomicU64::new(0),
+            covers_standbys: AtomicU64::new(0),
+            behind_since: AtomicU64::new(UNKNOWN),
+            asked_us: AtomicU64::new(0),
+        };
+        Positions {
+            round: AtomicU64::new(0),
+            answered_round: AtomicU64::new(0),
+            // The first one is for all who come: it shows who keeps up.
+            wanted: AtomicU64::new(1),
+            is_urgent: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            waiters: Mutex::default(),
+            waiting: AtomicU32::new(0),
+            published: AtomicU64::new(0),
+            verify_us: AtomicU64::new(0),
+            places: (0..NODES_MAX).map(|_| place()).collect(),
+            primary_shows: AtomicU64::new(ALL_ROUNDS),
+            primary_behind_since: AtomicU64::new(NOT_BEHIND),
+            is_global: AtomicBool::new(false),
+            told_primary: AtomicU64::new(0),
+            told_standbys: AtomicU64::new(0),
+            is_wished: AtomicBool::new(false),
+            is_followed: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Positions {
+    fn place(&self, node: u16) -> &Place {
+        &self.places[usize::from(node) % NODES_MAX]
+    }
+
+    /// The last round begun.
+    #[inline]
+    pub fn round(&self) -> u64 {
+        self.round.load(Ordering::SeqCst)
+    }
+
+    /// The round whose position covers all that servers have said by now.
+    #[inline]
+    pub fn next_round(&self) -> u64 {
+        self.round() + 1
+    }
+
+    /// Begins a round: to be called before the primary is asked.
+    pub fn begin_round(&self) -> u64 {
+        self.is_urgent.store(false, Ordering::SeqCst);
+        self.round.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// The primary has answered a round.
+    pub fn answer_round(&self, round: u64) {
+        self.answered_round.store(round, Ordering::Release);
+    }
+
+    /// The last round that the primary has answered.
+    #[inline]
+    pub fn answered_round(&self) -> u64 {
+        self.answered_round.load(Ordering::Acquire)
+    }
+
+    /// Somebody needs a round. True: the node monitor must be woken.
+    #[inline]
+    pub fn want(&self, round: u64) -> bool {
+        if self.wanted.load(Ordering::Relaxed) >= round {
+            return false;
+        }
+        self.wanted.fetch_max(round, Ordering::SeqCst);
+        self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst)
+    }
+
+    /// Somebody needs the next round, and soon. The node monitor must be woken.
+    pub fn hurry(&self) {
+        self.wanted.fetch_max(self.next_round(), Ordering::SeqCst);
+        self.is_urgent.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_urgent(&self) -> bool {
+        self.is_urgent.load(Ordering::SeqCst)
+    }
+
+    pub fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::SeqCst)
+    }
+
+    /// The node monitor will not look by itself any more. False: somebody has come meanwhile.
+    pub fn fall_asleep(&self, known: u64) -> bool {
+        self.asleep.store(true, Ordering::SeqCst);
+        let sleeps = self.wanted() <= known && !self.has_waiters();
+        if !sleeps {
+            self.asleep.store(false, Ordering::SeqCst);
+        }
+        sleeps
+    }
+
+    /// Rounds that this standby covers for certain, in this life of it. Read in this order: whatever its life is, the rounds are of that
+    /// life or a later one.
+    #[inline]
+    pub fn standing(&self, node: u16) -> (Life, Covers) {
+        let place = self.place(node);
+        let life = place.life.load(Ordering::Acquire);
+        let (primary, standbys) = (place.covers.load(Ordering::Acquire), place.covers_standbys.load(Ordering::Acquire));
+        (life, Covers { primary, standbys })
+    }
+
+    /// True if a wait for this standby is worth it.
+    pub fn is_hopeful(&self, node: u16, now_ms: u64, wait_ms: u64) -> bool {
+        is_hopeful_since(self.place(node).behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
+    }
+
+    /// What the primary shows of what standbys said. True: it is another round than before.
+    pub fn publish_primary(&self, shows: Shows) -> bool {
+        self.primary_behind_since.store(shows.behind_since_ms.map_or(NOT_BEHIND, |since_ms| since_ms + 1), Ordering::Relaxed);
+        self.primary_shows.swap(shows.round, Ordering::AcqRel) != shows.round
+    }
+
+    /// True if the primary shows what standbys had said before this round.
+    #[inline]
+    pub fn primary_shows(&self, round: u64) -> bool {
+        round == 0 || self.primary_shows.load(Ordering::Acquire) >= round
+    }
+
+    /// True if a commit waits that standbys may show already.
+    pub fn is_primary_behind(&self) -> bool {
+        self.primary_behind_since.load(Ordering::Relaxed) != NOT_BEHIND
+    }
+
+    /// True if a wait for the primary to show what standbys said is worth it.
+    pub fn is_primary_hopeful(&self, now_ms: u64, wait_ms: u64) -> bool {
+        is_hopeful_since(self.primary_behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
+    }
+
+    /// The life of the server in which a server connection was opened that is not dead. `None`: the server was not asked since.
+    #[inline]
+    pub fn life_of(&self, node: u16, opened_us: u64) -> Option<Life> {
+        let place = self.place(node);
+        let life = place.life.load(Ordering::Acquire);
+        let is_proven = opened_us < place.asked_us.load(Ordering::Acquire);
+        (life != 0 && is_proven && place.life.load(Ordering::Acquire) == life).then_some(life)
+    }
+
+    /// A connection to ask over was opened: a new life.
+    pub fn begin_life(&self, node: u16) -> Life {
+        self.forget(node);
+        self.place(node).life.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// It has ended, and all that is known with it.
+    pub fn end_life(&self, node: u16) {
+        self.forget(node);
+        self.place(node).behind_since.store(UNKNOWN, Ordering::Relaxed);
+    }
+
+    fn forget(&self, node: u16) {
+        self.place(node).covers.store(0, Ordering::Release);
+        self.place(node).covers_standbys.store(0, Ordering::Release);
+        self.place(node).asked_us.store(0, Ordering::Release);
+    }
+
+    /// A server answered a question that was sent then.
+    pub fn answered(&self, node: u16, asked_us: u64) {
+        self.place(node).asked_us.store(asked_us, Ordering::Release);
+    }
+
+    pub fn asked_us(&self, node: u16) -> u64 {
+        self.place(node).asked_us.load(Ordering::Acquire)
+    }
+
+    /// A standby will be asked for the first time since it is up: it may be waited for as one that lacks something since now.
+    pub fn expect(&self, node: u16, now_ms: u64) {
+        self.place(node).behind_since.store(now_ms + 1, Ordering::Relaxed);
+    }
+
+    /// What the board says of a standby. True: it covers other rounds than before.
+    pub fn publish(&self, node: u16, mark: Mark, now_ms: u64) -> bool {
+        let place = self.place(node);
+        let before = place.behind_since.load(Ordering::Relaxed);
+        let behind = match mark.lag {
+            Lag::Nothing => NOT_BEHIND,
+            Lag::Since(since_ms) => since_ms + 1,
+            // It was fine until now: after a promotion it will be again.
+            Lag::Unknown if before == NOT_BEHIND => now_ms + 1,
+            Lag::Unknown => before,
+        };
+        place.behind_since.store(behind, Ordering::Relaxed);
+        let primary = place.covers.swap(mark.covers.primary, Ordering::AcqRel);
+        let standbys = place.covers_standbys.swap(mark.covers.standbys, Ordering::AcqRel);
+        (Covers { primary, standbys }) != mark.covers
+    }
+
+    /// Notes a task that waits until more is known: until a standby has replayed more, or was asked after a server connection was opened.
+    pub fn enlist(&self, waiter: Waiter, verify_us: u64) {
+        self.verify_us.fetch_max(verify_us, Ordering::SeqCst);
+        let mut waiters = self.waiters.lock();
+        if !waiters.contains(&waiter) {
+            waiters.push(waiter);
+        }
+        self.waiting.store(waiters.len() as u32, Ordering::SeqCst);
+    }
+
+    pub fn has_waiters(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+
+    /// Standbys are to be asked that were not since then.
+    pub fn verify(&self, verify_us: u64) {
+        self.verify_us.fetch_max(verify_us, Ordering::SeqCst);
+    }
+
+    pub fn verify_us(&self) -> u64 {
+        self.verify_us.load(Ordering::SeqCst)
+    }
+
+    /// Moves when something has become known.
+    pub fn published(&self) -> u64 {
+        self.published.load(Ordering::SeqCst)
+    }
+
+    /// Something has become known: gives those who wait. They look again, and come back if it is not enough.
+    pub fn take_waiters(&self, mut wake: impl FnMut(Waiter)) {
+        self.published.fetch_add(1, Ordering::SeqCst);
+        if self.has_waiters() {
+            let mut waiters = self.waiters.lock();
+            waiters.drain(..).for_each(&mut wake);
+            self.waiting.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// From the first who names a node on, standbys without weight are asked too. True: it is the first, and the node monitor must be woken.
+    #[inline]
+    pub fn wish(&self) -> bool {
+        !self.is_wished.load(Ordering::Relaxed) && !self.is_wished.swap(true, Ordering::Relaxed)
+    }
+
+    pub fn is_wished(&self) -> bool {
+        self.is_wished.load(Ordering::Relaxed)
+    }
+
+    /// From now on the primary is asked also where there are no standbys.
+    pub fn follow(&self) {
+        self.is_followed.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_followed(&self) -> bool {
+        self.is_followed.load(Ordering::SeqCst)
+    }
+
+    #[inline]
+    pub fn is_global(&self) -> bool {
+        self.is_global.load(Ordering::Relaxed)
+    }
+
+    /// Somebody wants this. From the first who wants to see what anybody was told, it is noted; what was told before is covered by the next
+    /// round.
+    pub fn obey(&self, mode: CausalReads) {
+        if mode == CausalReads::Global && !self.is_global.swap(true, Ordering::SeqCst) {
+            self.told_primary.fetch_max(self.next_round(), Ordering::SeqCst);
+        }
+    }
+
+    /// The primary told somebody something.
+    #[inline]
+    pub fn tell_primary(&self, next: u64) {
+        if self.told_primary.load(Ordering::SeqCst) < next {
+            self.told_primary.fetch_max(next, Ordering::SeqCst);
+        }
+    }
+
+    /// A standby did.
+    #[inline]
+    pub fn tell_standby(&self, standby: (u16, Life), covers: u64, next: u64) {
+        let mut before = self.told_standbys.load(Ordering::SeqCst);
+        loop {
+            let mut seen = unpack(before);
+            seen.heard_standby((standby.0, standby.1 & LIFE_MASK), covers, next);
+            let after = pack(&seen);
+            if after == before {
+                return;
+            }
+            match self.told_standbys.compare_exchange_weak(before, after, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    /// What anybody was told.
+    #[inline]
+    pub fn told(&self) -> Seen {
+        let mut seen = unpack(self.told_standbys.load(Ordering::SeqCst));
+        seen.primary = self.told_primary.load(Ordering::SeqCst);
+        let life = self.place(seen.last.0).life.load(Ordering::Acquire);
+        seen.last.1 = if seen.last.1 != 0 && life & LIFE_MASK == seen.last.1 { life } else { 0 };
+        seen
+    }
+}
+
+fn is_hopeful_since(behind_since: u64, now_ms: u64, wait_ms: u64) -> bool {
+    match behind_since {
+        UNKNOWN => false,
+        NOT_BEHIND => is_hopeful(None, now_ms, wait_ms),
+        since => is_hopeful(Some(since - 1), now_ms, wait_ms),
+    }
+}
+
+/// A word holds 40 bits of a round, 16 of a life and 8 of a node's number.
+const LIFE_MASK: u64 = 0xffff;
+
+fn pack(seen: &Seen) -> u64 {
+    (seen.standbys << 24) | ((seen.last.1 & LIFE_MASK) << 8) | u64::from(seen.last.0 & 0xff)
+}
+
+fn unpack(word: u64) -> Seen {
+    Seen { primary: 0, standbys: word >> 24, last: ((word & 0xff) as u16, (word >> 8) & LIFE_MASK) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn both(round: u64) -> Covers {
+        Covers { primary: round, standbys: round }
+    }
+
+    fn need(positions: &Positions, standby: (u16, Life)) -> u64 {
+        let need = positions.told().need(standby);
+        need.primary.max(need.standbys)
+    }
+
+    #[test]
+    fn who_wants_a_round_wakes_a_sampler_that_sleeps_once() {
+        let positions = Positions::default();
+        assert!(!positions.want(2), "it is awake");
+        assert_eq!([positions.begin_round(), positions.begin_round()], [1, 2]);
+        assert!(!positions.fall_asleep(1), "somebody wants a round that is not known yet");
+        assert!(positions.fall_asleep(2));
+        assert!(positions.want(positions.next_round()));
+        assert!(!positions.want(3), "it was woken already");
+    }
+
+    #[test]
+    fn a_link_is_of_a_life_if_the_server_was_asked_after_it_was_opened() {
+        let positions = Positions::default();
+        assert_eq!(positions.life_of(1, 50), None);
+        let life = positions.begin_life(1);
+        assert_eq!(positions.life_of(1, 50), None);
+        positions.answered(1, 60);
+        assert_eq!([positions.life_of(1, 50), positions.life_of(1, 60)], [Some(life), None]);
+        positions.publish(1, Mark { covers: both(7), lag: Lag::Nothing }, 0);
+        assert_eq!(positions.standing(1), (life, both(7)));
+        positions.end_life(1);
+        assert_eq!((positions.standing(1), positions.life_of(1, 50)), ((life, both(0)), None));
+        assert_eq!(positions.begin_life(1), life + 1);
+    }
+
+    #[test]
+    fn what_anybody_was_told_is_needed_of_all_but_the_standby_that_said_it() {
+        let positions = Positions::default();
+        let (one, two) = ((1, positions.begin_life(1)), (2, positions.begin_life(2)));
+        positions.tell_standby(one, 0, 5);
+        assert_eq!([need(&positions, one), need(&positions, two)], [0, 5]);
+        positions.tell_primary(3);
+        assert_eq!([need(&positions, one), need(&positions, two)], [3, 5]);
+        positions.tell_standby(two, 4, 6);
+        assert_eq!([need(&positions, one), need(&positions, two)], [6, 6]);
+        positions.tell_standby(two, 6, 6);
+        assert_eq!([need(&positions, one), need(&positions, two)], [6, 3]);
+        positions.begin_life(2);
+        let two = (2, positions.standing(2).0);
+        assert_eq!(need(&positions, two), 6);
+    }
+
+    #[test]
+    fn who_waits_is_woken_once() {
+        let positions = Positions::default();
+        positions.enlist((0, 7), 0);
+        positions.enlist((0, 7), 9);
+        assert_eq!((positions.has_waiters(), positions.verify_us()), (true, 9));
+        let mut woken = Vec::new();
+        positions.take_waiters(|waiter| woken.push(waiter));
+        assert_eq!((woken, positions.has_waiters(), positions.published()), (vec![(0, 7)], false, 1));
+    }
+
+    #[test]
+    fn a_standby_is_hopeful_unless_it_has_lagged_for_long() {
+        let positions = Positions::default();
+        assert!(!positions.is_hopeful(1, 100, 20), "nothing is known of it");
+        positions.publish(1, Mark { covers: both(1), lag: Lag::Since(0) }, 5);
+        assert!(positions.is_hopeful(1, 19, 20) && !positions.is_hopeful(1, 20, 20));
+        positions.publish(1, Mark { covers: both(1), lag: Lag::Nothing }, 5);
+        assert!(positions.is_hopeful(1, 1_000_000, 20));
+        positions.publish(1, Mark::default(), 100);
+        positions.publish(1, Mark::default(), 110);
+        assert!(positions.is_hopeful(1, 119, 20) && !positions.is_hopeful(1, 120, 20));
+        positions.end_life(1);
+        assert!(!positions.is_hopeful(1, 120, 20));
+        positions.expect(1, 200);
+        assert!(positions.is_hopeful(1, 219, 20) && !positions.is_hopeful(1, 220, 20));
+    }
+}

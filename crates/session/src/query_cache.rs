@@ -1,0 +1,621 @@
+//! A session and the cache of answers: what it is answered from memory, what of its answers is stored, and what its writes make untrue.
+//! The protocol is `weir_cache`'s, what is kept lies in `answers`.
+//!
+//! Only with nothing under way: then one of our answers stands where one of the server's would, and a session's own writes are settled. In
+//! transactions only while no server knows of them (`begun`). Without a cache all of this is one look at a pointer.
+
+mod fresh;
+mod stored;
+mod writes;
+
+use crate::cached_results::{CachedResult, CachedResults, Caching, Key, WHO_BYTES};
+use crate::context::Context;
+use crate::flow::Flow;
+use crate::metrics::Metric;
+use crate::pipeline::batch::Batch;
+use crate::pipeline::{self, Ahead};
+use crate::session::query_cache::{Capture, Fetched};
+use crate::session::{FAILED, IDLE, LazyBegin, Own, Server, Session};
+use crate::statement_log;
+use crate::statements::{Prepared, Statement};
+use crate::unit::{Concern, Ended, Unit};
+use crate::{causal, classify, lazy_begin};
+use sha2::{Digest, Sha256};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use stored::Look;
+use weir_cache::{Deps, Reads, Slot, bind_holds_a_moment, says_a_moment};
+use weir_config::PoolMode;
+use weir_policy::prepared::{self, Shape};
+use weir_policy::transaction;
+use weir_sql::facts::Begin;
+use weir_wire::frame::{Header, back};
+use writes::{moves, note_rest, note_write, settle};
+
+/// The parameter by which a session goes without the cache, or takes it again.
+pub const SETTING: &str = "weir.query_cache";
+
+/// Longest wait for an answer that another session has asked for: its client may be slow to take it.
+const FLIGHT_WAIT: Duration = Duration::from_millis(200);
+
+/// Tables of an answer. One of more is not kept: each is looked at whenever it is given out.
+const TABLES_MAX: usize = 64;
+
+/// True if a statement that wants databases for itself waits until their logs are not followed any more.
+#[inline]
+pub fn must_let_go(s: &mut Session, w: &Context, statement: &Statement) -> bool {
+    !statement.vacates.is_empty() && fresh::must_let_go(s, w, &statement.vacates)
+}
+
+/// Answers a Query from memory, has it wait for another's answer, or notes that its own may be stored. `None`: it takes its way.
+#[inline]
+pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) -> Option<Flow> {
+    let caching = statement.caching.as_deref()?;
+    // What is on its way is not stored if more comes before it is here; what did not get on its way comes by again.
+    let before = s.cache.capture.take();
+    if caching.text.reads == Reads::Never || caching.is_indifferent(classify::place_of(s, w)) || !may_ask(s, w) {
+        return None;
+    }
+    ask(s, w, caching, before, header)
+}
+
+/// Answers a run of `[Parse] Bind [Describe] Execute [Sync]` from memory, if all of it is here and nothing else is under way; else as
+/// above. So of a pipeline all is answered up to the first that needs a server.
+#[inline]
+pub fn on_batch(s: &mut Session, w: &Context) -> Option<Flow> {
+    // Within a run the answer to which is expected, nothing changes.
+    if w.shared.answers.is_none() || !s.replies().is_settled() {
+        return None;
+    }
+    let before = s.cache.capture.take();
+    if may_ask(s, w) { ask_batch(s, w, before) } else { None }
+}
+
+fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<Capture>>) -> Option<Flow> {
+    let answers = w.shared.answers.as_ref()?;
+    let (prepared, told, is_synced) = {
+        let batch = Batch::read(s.up.unseen())?;
+        let (prepared, told) = prepared_for(s, w, &batch)?;
+        (prepared, told, batch.is_synced)
+    };
+    if !is_synced && shares_snapshot(s, w) {
+        // What stands before one Sync has one transaction, and may have one snapshot.
+        return None;
+    }
+    let caching = prepared.statement.caching.as_deref()?;
+    if caching.text.reads == Reads::Never {
+        return None;
+    }
+    let place = classify::place_of(s, w);
+    let slots = slots_read(s, w, answers, caching, place)?;
+    let who = who(s)?;
+    let mut key = w.scratch.borrow_mut();
+    key.clear();
+    key.extend_from_slice(&who);
+    let batch = Batch::read(s.up.unseen())?;
+    batch.write_key(&prepared.tail, told, &mut key);
+    match find(s, w, answers, &key) {
+        Found::Answer(answer) => {
+            drop(key);
+            give_batch(s, w, prepared, &answer.bytes, answer.round);
+            return Some(Flow::Next);
+        }
+        Found::Unproven => return Some(Flow::Hold),
+        Found::Nothing => {}
+    }
+    let batch = Batch::read(s.up.unseen())?;
+    if !batch.is_synced {
+        // Where the next answer begins only a ReadyForQuery says.
+        return None;
+    }
+    let says = says_a_moment(&prepared.tail) || bind_holds_a_moment(batch.values);
+    if says && caching.text.reads != Reads::Forced {
+        return None;
+    }
+    let key: Key = key.as_slice().into();
+    match seek(s, w, answers, before, key, &slots) {
+        Sought::Found(bytes, round) => {
+            give_batch(s, w, prepared, &bytes, round);
+            Some(Flow::Next)
+        }
+        Sought::Flow(flow) => flow,
+    }
+}
+
+/// True if a read of a pipeline may have its snapshot in common with what stands behind it, or that may need the transaction that both share.
+/// That one was not begun by its client.
+fn shares_snapshot(s: &mut Session, w: &Context) -> bool {
+    let reads_committed = transaction::may_ask_memory(Begin::default(), classify::defaults(s, w), true);
+    !reads_committed || (!s.lazy_begin.is_open() && s.transaction() == IDLE && pipeline::look(s, w) != Ahead::Reads)
+}
+
+/// What came of looking further for an answer that our memory does not have.
+enum Sought {
+    /// The bytes, and the round that shows what they show.
+    Found(Vec<u8>, u64),
+    Flow(Option<Flow>),
+}
+
+/// Looks in the store, if there is one; then prepares for what a server says.
+fn seek(
+    s: &mut Session,
+    w: &Context,
+    answers: &Arc<CachedResults>,
+    before: Option<Box<Capture>>,
+    key: Key,
+    slots: &[Slot],
+) -> Sought {
+    let key = stored::full(s, w, key);
+    let before = before.filter(|before| before.key == key);
+    let deps = match (&w.store, &before) {
+        // In this order: who publishes another catalog changes the database's slot after it.
+        (None, _) => answers.versions.begin(slots).filter(|_| s.pools.known.edition() == s.reads.place.edition()),
+        // The store was asked, and the message has not left since.
+        (Some(_), Some(before)) => Some(before.deps.clone()),
+        (Some(stores), None) => match stored::look(s, w, answers, stores, &key, slots) {
+            Look::Wait => return Sought::Flow(Some(Flow::Hold)),
+            Look::Hit { bytes, round } => return Sought::Found(bytes, round),
+            Look::Miss(deps) => Some(deps),
+            Look::Off => return Sought::Flow(None),
+        },
+    };
+    Sought::Flow(prepare(s, w, answers, before, key, deps))
+}
+
+/// The statement a run of messages is about, and what its client was told of it, if there is nothing to complain of.
+fn prepared_for(s: &Session, w: &Context, batch: &Batch<'_>) -> Option<(Rc<Prepared>, Shape)> {
+    let (prepared, told) = match batch.parse {
+        // What a client is told of a named statement only a server can tell.
+        Some(tail) if batch.name.is_empty() && tail.len() <= w.peek_config().routing.statement_analysis_bytes_max => {
+            (w.statements.borrow_mut().of_parse(tail, s.state.meaning)?, Shape::UNKNOWN)
+        }
+        Some(_) => return None,
+        // Nobody knows whether an answer is what was told.
+        None => {
+            let own = if batch.name.is_empty() {
+                s.statements.unnamed.as_ref()?
+            } else {
+                s.statements.named.get(prepared::key(batch.name))?
+            };
+            (own.told != Shape::UNKNOWN && own.told != Shape::VAST).then(|| (own.prepared.clone(), own.told))?
+        }
+    };
+    let is_known = !classify::checks_values(s, &prepared);
+    (prepared.statement.local.is_none() && is_known).then_some((prepared, told))
+}
+
+fn give_batch(s: &mut Session, w: &Context, prepared: Rc<Prepared>, bytes: &[u8], round: u64) {
+    let Some(batch) = Batch::read(s.up.unseen()) else { return };
+    let (headers, count, has_parse, is_synced) = (batch.headers, batch.count, batch.parse.is_some(), batch.is_synced);
+    s.cache.waits_until = None;
+    s.lazy_begin.read();
+    causal::heard_from_memory(s, w, round);
+    w.count(Metric::CacheHits);
+    statement_log::answered_by_cache(s, w, &prepared);
+    s.statements.portal = None;
+    if has_parse {
+        (s.statements.unnamed, s.statements.is_unnamed_on_server) = (Some(Own::new(prepared)), false);
+        s.say_bare(w, back::PARSE_COMPLETE);
+    }
+    s.say_bare(w, back::BIND_COMPLETE);
+    s.down.extra(&w.buffers).extend_from_slice(bytes);
+    if is_synced {
+        s.reads.only_reads = false;
+        s.say_ready(w);
+    }
+    for (at, header) in headers[..count].iter().enumerate() {
+        // The first was logged when it came.
+        if at > 0 {
+            statement_log::passed(s, w, *header);
+        }
+        s.up.eat(*header);
+    }
+}
+
+#[inline]
+fn may_ask(s: &mut Session, w: &Context) -> bool {
+    s.replies().is_settled()
+        && s.may_speak()
+        && !s.is_unsure()
+        && s.pin().is_none()
+        && s.pools.limits.get().mode != PoolMode::Session
+        && !s.reads_otherwise()
+        && may_ask_here(s, w)
+}
+
+/// True if the session is outside of transactions, or in one that no server knows of and that has no snapshot of its own.
+#[inline]
+fn may_ask_here(s: &mut Session, w: &Context) -> bool {
+    match (&s.lazy_begin, s.transaction()) {
+        (LazyBegin::No, IDLE) => true,
+        (LazyBegin::Deferred(begin) | LazyBegin::Reading(begin), _) => {
+            let begin = lazy_begin::options_of(begin);
+            transaction::may_ask_memory(begin, classify::defaults(s, w), s.reads.causal.sees_on(w))
+        }
+        (LazyBegin::No | LazyBegin::Failed(_) | LazyBegin::Sent(_), _) => false,
+    }
+}
+
+fn ask(s: &mut Session, w: &Context, caching: &Caching, before: Option<Box<Capture>>, header: Header) -> Option<Flow> {
+    let answers = w.shared.answers.as_ref()?;
+    let place = classify::place_of(s, w);
+    // First of all: most of what is not kept is known for that.
+    let slots = slots_read(s, w, answers, caching, place)?;
+    let who = who(s)?;
+    let key = {
+        let body = s.up.whole(header)?;
+        let mut key = w.scratch.borrow_mut();
+        key.clear();
+        key.extend_from_slice(&who);
+        key.push(header.tag);
+        key.extend_from_slice(body);
+        key
+    };
+    match find(s, w, answers, &key) {
+        Found::Answer(answer) => {
+            drop(key);
+            return Some(give(s, w, header, &answer.bytes, answer.round));
+        }
+        Found::Unproven => return Some(Flow::Hold),
+        Found::Nothing => {}
+    }
+    if caching.text.reads != Reads::Forced && says_a_moment(&key[WHO_BYTES..]) {
+        return None;
+    }
+    let key: Key = key.as_slice().into();
+    match seek(s, w, answers, before, key, &slots) {
+        Sought::Found(bytes, round) => Some(give(s, w, header, &bytes, round)),
+        Sought::Flow(flow) => flow,
+    }
+}
+
+fn give(s: &mut Session, w: &Context, header: Header, bytes: &[u8], round: u64) -> Flow {
+    s.cache.waits_until = None;
+    // For what comes after it in its transaction it was a read.
+    s.lazy_begin.read();
+    causal::heard_from_memory(s, w, round);
+    w.count(Metric::CacheHits);
+    statement_log::answered(s, w);
+    (s.statements.unnamed, s.statements.is_unnamed_on_server, s.statements.portal) = (None, false, None);
+    s.down.extra(&w.buffers).extend_from_slice(bytes);
+    s.say_ready(w);
+    s.up.eat(header);
+    Flow::Next
+}
+
+/// What memory has for a question.
+enum Found {
+    Answer(Arc<CachedResult>),
+    /// An answer that is not known yet to show what its asker must see: the statement waits a little.
+    Unproven,
+    Nothing,
+}
+
+#[inline]
+fn find(s: &mut Session, w: &Context, answers: &CachedResults, key: &[u8]) -> Found {
+    if w.store.is_some() {
+        // Nothing is kept here: `stored` asks whether an answer would be fresh.
+        return Found::Nothing;
+    }
+    // In this order: what counts as taken in was raised before.
+    let is_fresh = fresh::is_fresh(s, w);
+    match answers.get(key, w.now_ms()) {
+        // Who has a server connection by now has waited.
+        Some(_) if !is_fresh && !s.has_server() && fresh::must_wait(s, w) => return Found::Unproven,
+        Some(answer) if is_fresh => {
+            s.cache.wait = None;
+            return Found::Answer(answer);
+        }
+        Some(_) | None => {}
+    }
+    s.cache.wait = None;
+    Found::Nothing
+}
+
+/// Nobody has the answer: this session asks for it, or waits for another that does.
+fn prepare(
+    s: &mut Session,
+    w: &Context,
+    answers: &Arc<CachedResults>,
+    before: Option<Box<Capture>>,
+    key: Key,
+    deps: Option<Deps>,
+) -> Option<Flow> {
+    fresh::follow(s, w, answers);
+    let flight = match before {
+        Some(before) => before.flight,
+        _ if s.cache.waits_until.is_some_and(|until| !still_waits(s, w, answers, &key, until)) => None,
+        _ if s.cache.waits_until.is_some() => return Some(Flow::Hold),
+        _ => match answers.coalesce(&key, s.waiter(w)) {
+            None => {
+                let until = w.now() + FLIGHT_WAIT;
+                s.cache.waits_until = Some(until);
+                w.count(Metric::CacheWaits);
+                s.host.wake_at(until);
+                return Some(Flow::Hold);
+            }
+            flight => flight,
+        },
+    };
+    let Some(deps) = deps else {
+        fresh::hurry(s, w);
+        return None;
+    };
+    // After the stamps: with another catalog by now it may be made of other tables.
+    if s.pools.known.edition() != s.reads.place.edition() {
+        return None;
+    }
+    s.cache.capture = Some(Box::new(Capture {
+        key,
+        deps,
+        flight,
+        bytes: w.buffers.take_extra(),
+        bytes_max: answers.answer_bytes_max,
+        since: None,
+        is_whole: false,
+    }));
+    None
+}
+
+/// True if the answer that a session waits for is still on its way to another: it may have been woken for whatever reason. If that one has
+/// come and is not kept, those who waited ask all at once.
+fn still_waits(s: &Session, w: &Context, answers: &CachedResults, key: &[u8], until: Instant) -> bool {
+    let goes_on = w.now() < until && answers.is_awaited(key, s.waiter(w));
+    if goes_on {
+        s.host.wake_at(until);
+    }
+    goes_on
+}
+
+/// Who asks, under which settings: all that shapes an answer beside its text. None: this session goes without the cache.
+fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
+    if let Some((settings, who)) = &s.cache.who
+        && Arc::ptr_eq(settings, &s.state.settings)
+    {
+        return *who;
+    }
+    let settings = s.state.settings.clone();
+    let is_off =
+        settings.get(SETTING).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "off" | "false" | "no" | "0"));
+    // Whether a connection has what the query set is not known: another client's RESET takes it away.
+    let is_uncertain = !s.pools.connect_query.is_empty();
+    let who = (!is_off && !settings.needs_primary() && !is_uncertain).then(|| {
+        let mut hash = Sha256::new();
+        let mut add = |word: &str| {
+            hash.update((word.len() as u64).to_le_bytes());
+            hash.update(word.as_bytes());
+        };
+        add(&s.pools.database);
+        add(&s.pools.user);
+        settings.shaping_answers().for_each(|(name, value)| {
+            add(name);
+            add(value);
+        });
+        hash.finalize().into()
+    });
+    s.cache.who = Some((settings, who));
+    who
+}
+
+/// What an answer hangs on, if it may be kept.
+fn slots_read(s: &Session, w: &Context, answers: &CachedResults, caching: &Caching, place: u64) -> Option<Rc<[Slot]>> {
+    if place == 0 {
+        return None;
+    }
+    if let Some(known) = caching.reads.at(place) {
+        return known;
+    }
+    let catalog = s.pools.known.catalog()?;
+    let never = &w.peek_config().cache.unsafe_tables;
+    let tables = caching.text.tables_read(&catalog, &classify::path_in(s, &catalog), never);
+    // In a store that others fill only the log says what they may not know of.
+    let is_shared = w.store.as_ref().is_some_and(|stores| stores.is_shared());
+    let is_told = |tables: &Vec<u32>| {
+        let is_silent = (answers.follows_wal && catalog.has_materialised(tables)) || (is_shared && catalog.has_unlogged(tables));
+        !is_silent
+    };
+    let slots = tables.filter(|tables| tables.len() <= TABLES_MAX && is_told(tables)).map(|tables| {
+        let versions = &answers.versions;
+        let shared = [versions.of_all(), versions.of_database(&s.pools.database)];
+        shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid))).collect::<Rc<[Slot]>>()
+    });
+    if s.pools.known.edition() == s.reads.place.edition() {
+        caching.reads.note(place, slots.clone());
+    }
+    slots
+}
+
+/// The concern of this module.
+pub struct QueryCache;
+
+impl Concern for QueryCache {
+    #[inline]
+    fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(statement) | Unit::Bind { statement, .. } | Unit::BindUnknown(statement) | Unit::Call(statement) => {
+                sent(s, w, statement);
+            }
+            Unit::Garbled => refused(s, w),
+            Unit::Parse(_) | Unit::Execute => {}
+        }
+    }
+
+    #[inline]
+    fn ready(s: &mut Session, w: &Context, ended: Ended) {
+        match ended {
+            Ended::ForClient(status) => ready(s, w, status),
+            Ended::BySync(status) => synced(s, w, status),
+        }
+    }
+
+    fn lost(s: &mut Session, w: &Context) {
+        lost(s, w);
+    }
+}
+
+/// A statement is about to be sent over the session's server connection: what it may change is noted, and an answer that may be stored is expected.
+#[inline]
+fn sent(s: &mut Session, w: &Context, statement: &Statement) {
+    let Some(answers) = &w.shared.answers else { return };
+    if statement.caching.is_none() {
+        // By its text an answer was expected; by now nothing is known of it.
+        give_up(s, w);
+    }
+    if w.peek_config().cache.follows_writes {
+        note_write(s, w, answers, statement);
+    }
+    s.cache.is_adrift |= moves(s, statement);
+    forget_waits(s);
+    // One whose question is on its way belongs to a statement before this one.
+    if s.cache.capture.as_ref().is_some_and(|capture| capture.since.is_none()) {
+        expect(s, w, answers);
+    }
+}
+
+/// What the next statement must see is its own matter. What the store says to this one by now comes too late: the same text may be asked for
+/// again much later.
+fn forget_waits(s: &mut Session) {
+    (s.cache.waits_until, s.cache.wait, s.cache.fetch) = (None, None, None);
+    s.cache.is_let_in = false;
+}
+
+/// The question of an answer that may be stored is about to be sent: a standby must show what the last change of its tables needs.
+fn expect(s: &mut Session, w: &Context, answers: &CachedResults) {
+    let (Some(Server { conn, .. }), Some(capture)) = (&s.server, &mut s.cache.capture) else { return };
+    let needed = answers.versions.round_needed(&capture.deps);
+    if conn.is_to_primary(w) || causal::covers(w, conn, needed) {
+        capture.since = Some(w.now());
+    } else {
+        causal::verify(w, conn);
+        give_up(s, w);
+        // A server connection that nobody vouches for yet needs a question that is asked after it was opened.
+        causal::want(w, needed.max(w.shared.positions.next_round()));
+    }
+}
+
+/// Copies a message of the server's that belongs to an answer to be stored. False: more of it must arrive first.
+#[inline]
+pub fn watch(s: &mut Session, w: &Context, header: Header) -> bool {
+    if s.cache.capture.is_none() || s.replies().is_our_turn() { true } else { copy(s, w, header) }
+}
+
+/// True if the messages of an answer are looked at one by one.
+#[inline]
+pub fn is_watching(s: &Session) -> bool {
+    s.cache.capture.is_some()
+}
+
+fn copy(s: &mut Session, w: &Context, header: Header) -> bool {
+    let bytes = header.frame_bytes();
+    let Some(capture) = &mut s.cache.capture else { return true };
+    match header.tag {
+        back::READY | back::PARSE_COMPLETE | back::BIND_COMPLETE | back::CLOSE_COMPLETE => return true,
+        back::ROW_DESCRIPTION | back::DATA_ROW | back::COMMAND_COMPLETE => {}
+        // An error, a notice, a copy: not an answer that others may be given.
+        _ => {
+            give_up(s, w);
+            return true;
+        }
+    }
+    if capture.bytes.len() + bytes > capture.bytes_max {
+        give_up(s, w);
+        return true;
+    }
+    if !s.down.has_whole(bytes) {
+        return false;
+    }
+    capture.bytes.extend_from_slice(&s.down.unseen()[..bytes]);
+    capture.is_whole |= header.tag == back::COMMAND_COMPLETE;
+    true
+}
+
+/// A client's statement is over, before it hears of it: the answer is stored, and writes are settled.
+#[inline]
+fn ready(s: &mut Session, w: &Context, status: u8) {
+    note_rest(s, status);
+    let has_something = s.cache.capture.is_some() || s.upstream().is_some_and(|upstream| !upstream.writes.is_empty());
+    if has_something || s.cache.spared_at.is_some() {
+        close(s, w, status);
+    }
+}
+
+fn close(s: &mut Session, w: &Context, status: u8) {
+    if let Some(capture) = s.cache.capture.take() {
+        store(s, w, *capture, status);
+    }
+    if let (Some(since), Some(stores)) = (s.cache.spared_at.take(), &w.store) {
+        let took = w.now().saturating_duration_since(since);
+        stores.lookup_policy().server_took(took.as_micros() as u64);
+    }
+    if status == IDLE {
+        settle(s, w);
+    }
+}
+
+fn store(s: &Session, w: &Context, capture: Capture, status: u8) {
+    let Capture { key, deps, mut flight, bytes, since, is_whole, bytes_max: _ } = capture;
+    let Some(answers) = &w.shared.answers else { return };
+    // Other sessions begin with other settings than this server connection did: `ALTER ROLE ... SET`.
+    let is_of_before = s.conn().is_some_and(|conn| conn.card.doomed.load(Ordering::SeqCst));
+    // Within a transaction it is what that began with: no other read is asked for there.
+    let is_fine = is_whole && status != FAILED && !s.is_unsure() && !is_of_before;
+    if let Some(since) = since.filter(|_| is_fine) {
+        let took_us = w.now().saturating_duration_since(since).as_micros() as u64;
+        let (database, user) = (s.pools.database.clone(), s.pools.user.clone());
+        let (made_ms, hits, round) = (w.now_ms(), AtomicU64::new(0), w.shared.positions.next_round());
+        let is_stored = match &w.store {
+            None => answers
+                .put(key, CachedResult { bytes: bytes.as_slice().into(), deps, database, user, round, made_ms, took_us, hits }),
+            Some(stores) => {
+                stored::keep(s, w, &**stores, stored::Result { key, deps, bytes: &bytes, round, took_us, flight: &mut flight })
+            }
+        };
+        if is_stored {
+            w.count(Metric::CacheStored);
+        }
+    }
+    w.buffers.put_extra(bytes);
+    if let Some(flight) = flight {
+        flight.finish(|waiter| s.host.wake(waiter));
+    }
+}
+
+/// What is on its way is not stored; who waits for it asks himself.
+fn give_up(s: &mut Session, w: &Context) {
+    let Some(capture) = s.cache.capture.take() else { return };
+    w.buffers.put_extra(capture.bytes);
+    if let Some(flight) = capture.flight {
+        flight.finish(|waiter| s.host.wake(waiter));
+    }
+}
+
+/// The next statement was refused before it was sent: nothing is waited for on its behalf.
+pub fn refused(s: &mut Session, w: &Context) {
+    give_up(s, w);
+    skipped(s);
+}
+
+/// The next message is thrown away, since one before it has failed: nothing is waited for on its behalf.
+#[inline]
+pub fn skipped(s: &mut Session) {
+    forget_waits(s);
+}
+
+/// A Sync of ours has ended an implicit transaction, whose last messages wait for none of the client's.
+fn synced(s: &mut Session, w: &Context, status: u8) {
+    note_rest(s, status);
+    let has_something = s.upstream().is_some_and(|upstream| !upstream.writes.is_empty());
+    if has_something && status == IDLE {
+        settle(s, w);
+    }
+}
+
+/// The server connection is gone, and with it what was written over it: that may still be carried out (`Raised` is dropped unsettled).
+pub fn lost(s: &mut Session, w: &Context) {
+    let Some(answers) = &w.shared.answers else { return };
+    refused(s, w);
+    // A server that went down may have lost what it had not flushed.
+    answers.doubt_all(w.shared.positions.next_round());
+}

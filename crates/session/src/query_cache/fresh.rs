@@ -1,0 +1,118 @@
+//! Whether an answer from memory shows what its asker must see of writes past us. With `memqcache_invalidation = proxy` nobody looks for those.
+//!
+//! To be asked before the answer itself is looked at: what counts as covered was raised before.
+
+use crate::cached_results::CachedResults;
+use crate::catalogs::Database;
+use crate::causal;
+use crate::context::Context;
+use crate::metrics::Metric;
+use crate::session::Session;
+use crate::session::query_cache::Wait;
+use std::time::Duration;
+
+/// Time for a slot to go that is in the way of a statement.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time between two looks whether it has.
+const LEAVE_PERIOD: Duration = Duration::from_millis(5);
+
+/// True if the log of the session's database was taken in as far as the session must see.
+#[inline]
+pub fn is_fresh(s: &Session, w: &Context) -> bool {
+    let cache = &w.peek_config().cache;
+    !cache.follows_wal || is_covered(s, w, round_needed(s, w), cache.lag_ms_max)
+}
+
+/// The round whose position must have been reached. While a statement waits, it is that of its begin.
+fn round_needed(s: &Session, w: &Context) -> u64 {
+    match s.cache.wait {
+        Some(wait) => wait.round,
+        None if w.peek_config().cache.is_exact => w.shared.positions.next_round(),
+        None => causal::round_to_show(s, w),
+    }
+}
+
+fn is_covered(s: &Session, w: &Context, round: u64, lag_ms_max: u64) -> bool {
+    let covered = s.pools.known.follow.covered();
+    let age_ms = w.now_ms().saturating_sub(covered.asked_ms);
+    if age_ms > lag_ms_max / 2 {
+        // Before it is too old.
+        causal::want(w, w.shared.positions.next_round());
+    }
+    covered.round != 0 && covered.round >= round && age_ms <= lag_ms_max
+}
+
+/// There is an answer, and it is not known to be fresh: whether the statement waits for that. It is woken when more is covered.
+pub fn must_wait(s: &mut Session, w: &Context) -> bool {
+    let config = w.peek_config();
+    let (wait_ms, is_exact) = (config.routing.causal_wait_ms, config.cache.is_exact);
+    let is_over = s.cache.wait.is_some_and(|wait| w.now() >= wait.until);
+    let follow = &s.pools.known.follow;
+    if is_over || wait_ms == 0 || !follow.is_hopeful(w.now_ms(), wait_ms) {
+        w.count(Metric::CacheBehind);
+        return false;
+    }
+    // What it must see does not grow while it waits; nothing less than a round that is asked for from now on proves an age.
+    let next = w.shared.positions.next_round();
+    let wait = s.cache.wait.unwrap_or_else(|| {
+        w.count(Metric::CacheFollowWaits);
+        let round = if is_exact { next } else { causal::round_to_show(s, w) };
+        Wait { round, until: w.now() + Duration::from_millis(wait_ms) }
+    });
+    s.cache.wait = Some(wait);
+    let positions = &w.shared.positions;
+    positions.enlist(s.waiter(w), 0);
+    // First the list, then the look: what becomes known in between is seen, and what comes later wakes.
+    if is_covered(s, w, wait.round, config.cache.lag_ms_max) {
+        s.wake();
+    } else {
+        positions.want(wait.round.max(positions.next_round()));
+        causal::wake_sampler(w);
+    }
+    s.host.wake_at(wait.until);
+    true
+}
+
+/// An answer of the session's database would be kept: from now on its log is followed, if it is to be. To be called before versions are noted.
+pub fn follow(s: &Session, w: &Context, answers: &CachedResults) {
+    if w.peek_config().cache.follows_wal && !s.pools.known.follow.is_watched() {
+        w.follow_log(&s.pools.known, answers);
+    }
+}
+
+/// An answer is not kept, since its tables are about to change. If that is a commit which the log has told and no round has shown yet, a round is asked
+/// for at once: it has most likely been visible for long, and all reads until the next round would go to servers.
+pub fn hurry(s: &Session, w: &Context) {
+    if s.pools.known.follow.take_news() {
+        w.shared.positions.hurry();
+        causal::wake_sampler(w);
+    }
+}
+
+/// A statement wants these databases for itself: whether it waits until nobody follows their logs any more. A server refuses at once to drop
+/// a database that has a slot.
+#[cold]
+pub fn must_let_go(s: &mut Session, w: &Context, databases: &[String]) -> bool {
+    let is_over = s.cache.wait.is_some_and(|wait| w.now() >= wait.until);
+    let is_meant = |known: &Database| databases.iter().any(|database| **database == *known.name);
+    let mut is_followed = false;
+    for known in w.shared.catalogs.all() {
+        if !is_meant(&known) || !known.follow.is_watched() {
+            continue;
+        }
+        is_followed = true;
+        // Who left just now may not be noticed yet.
+        if !w.program.has_clients_of(&known.name) {
+            known.follow.leave();
+            w.program.look_at(&known);
+        }
+    }
+    if !is_followed || is_over {
+        s.cache.wait = None;
+        return false;
+    }
+    let now = w.now();
+    s.cache.wait = Some(s.cache.wait.unwrap_or(Wait { round: 0, until: now + LEAVE_TIMEOUT }));
+    s.host.wake_at(now + LEAVE_PERIOD);
+    true
+}

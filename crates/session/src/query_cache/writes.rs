@@ -1,0 +1,230 @@
+//! What a session's statements may change, and what that makes untrue: noted when they are sent, raised before the commit leaves, settled when
+//! it is answered.
+
+use super::{CachedResults, Context, Session};
+use crate::cached_results::Raised;
+use crate::catalogs::UNKNOWN;
+use crate::classify;
+use crate::session::{FAILED, IDLE, Server};
+use crate::statements::Statement;
+use crate::upstream::{Ending, Upstream, Writes};
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_cache::{Outcome, Slot};
+use weir_catalog::{Path, Touched};
+use weir_policy::temporary::Temporaries;
+use weir_sql::facts::{StateKind, StateKinds};
+
+/// True if it is not certain what names without a schema mean, to a statement that is about to be sent. Once something that may change
+/// that was sent it is not, until all is at rest and the server was asked: a rollback, also to a savepoint, may take it back again.
+fn is_adrift(s: &Session, statement: &Statement) -> bool {
+    // Neither is it where the server's answer could not be read.
+    let is_untold = s.is_unsure() || s.has_found(StateKind::Unknown);
+    if is_untold || (statement.is_many && moves(s, statement)) {
+        return true;
+    }
+    s.cache.is_adrift
+}
+
+/// All is at rest: what names mean is known, or about to be asked (`is_unsure`).
+pub(super) fn note_rest(s: &mut Session, status: u8) {
+    // With `pool_mode = session` nobody asks.
+    if s.cache.is_adrift && status == IDLE && s.replies().is_only_ours() && !s.state.by_mode {
+        s.cache.is_adrift = false;
+    }
+}
+
+/// True if a statement may change what names without a schema mean. What functions may do is due to be asked, where anybody asks.
+#[inline]
+pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
+    const SETS: StateKinds =
+        StateKinds::of(StateKind::Setting).with(StateKind::Unknown).with(StateKind::Unread).with(StateKind::Library);
+    statement.moves || ((statement.is_many || s.state.by_mode) && !statement.may_change.common(SETS).is_empty())
+}
+
+/// True if a name of a statement's may mean a temporary relation. What that one runs no catalog says, nor what several statements make of
+/// which one is temporary.
+#[inline]
+fn is_hidden(s: &Session, statement: &Statement) -> bool {
+    let makes_one = statement.is_many && (statement.makes_brief || statement.leaves.has(StateKind::Temporary));
+    let temporaries = s.upstream().map(|upstream| &upstream.left.temporaries);
+    makes_one || temporaries.is_some_and(|temporaries| temporaries.may_be() && names_one(statement, temporaries))
+}
+
+fn names_one(statement: &Statement, temporaries: &Temporaries) -> bool {
+    statement.caching.as_deref().is_some_and(|caching| caching.text.names_one(|name| temporaries.hide(name)))
+}
+
+/// The place by which it is found what a statement may change.
+#[inline]
+fn place_to_write(s: &mut Session, w: &Context, is_adrift: bool) -> u64 {
+    if is_adrift { classify::place_anywhere(s, w) } else { classify::place_of(s, w) }
+}
+
+/// What a statement may change; none: nothing.
+fn slots_touched(s: &mut Session, w: &Context, answers: &CachedResults, statement: &Statement) -> Rc<[Slot]> {
+    let versions = &answers.versions;
+    let all = [versions.of_all()];
+    let Some(caching) = statement.caching.as_deref() else { return Rc::new(all) };
+    if caching.writes_unseen(classify::place_of(s, w)) {
+        return Rc::new([versions.of_database(&s.pools.database)]);
+    }
+    if caching.text.is_idle {
+        return caching.nothing_touched();
+    }
+    if caching.text.is_for_all_databases() {
+        return Rc::new(all);
+    }
+    if is_hidden(s, statement) {
+        return Rc::new([versions.of_database(&s.pools.database)]);
+    }
+    let is_adrift = is_adrift(s, statement);
+    if is_adrift && caching.has_written_unseen() {
+        return Rc::new([versions.of_database(&s.pools.database)]);
+    }
+    let place = place_to_write(s, w, is_adrift);
+    if let Some(known) = caching.touches.at(place).filter(|_| place != 0) {
+        return known;
+    }
+    let catalog = if place == 0 { None } else { s.pools.known.catalog() };
+    let path = catalog.as_ref().map(|catalog| if is_adrift { Path::Any } else { classify::path_in(s, catalog) });
+    let known = catalog.as_deref().zip(path.as_ref());
+    let slots: Rc<[Slot]> = match caching.text.touches(known) {
+        Touched::All => Rc::new([versions.of_database(&s.pools.database)]),
+        Touched::Tables(tables) => tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid)).collect(),
+    };
+    if place != 0 && s.pools.known.edition() == s.reads.place.edition() {
+        caching.touches.note(place, slots.clone());
+    }
+    slots
+}
+
+/// What is to be done about what a statement may write, before it is sent.
+enum Plan {
+    Nothing,
+    /// It runs in a transaction: nobody but this session sees it before the commit.
+    Note(Rc<[Slot]>),
+    /// It ends a transaction, and nothing of that stays.
+    RollBack,
+    /// It may commit: what was noted and this are raised.
+    Raise(Rc<[Slot]>),
+}
+
+fn plan(s: &mut Session, w: &Context, answers: &CachedResults, statement: &Statement) -> Plan {
+    let text = statement.caching.as_deref().map(|caching| &caching.text);
+    let ends = text.is_none_or(|text| text.ends);
+    let slots = slots_touched(s, w, answers, statement);
+    let Some(Upstream { writes, txn, .. }) = s.upstream() else { return Plan::Nothing };
+    if slots.is_empty() && (!ends || writes.wrote.is_empty()) {
+        return Plan::Nothing;
+    }
+    let in_block = txn.status != IDLE && writes.ending == Ending::No;
+    if in_block && !ends {
+        return Plan::Note(slots);
+    }
+    let is_rollback = in_block && (txn.status == FAILED || text.is_some_and(|text| text.rolls_back));
+    if is_rollback && slots.is_empty() && writes.raised.is_none() {
+        Plan::RollBack
+    } else {
+        Plan::Raise(with_what_changed(s, writes, answers, slots))
+    }
+}
+
+/// What is about to commit may have written more than was known, if something was defined since it was found: a trigger, say, for whose
+/// maker's lock the write waited. That must be known before the commit leaves, since who waits for its answer may be told late.
+fn with_what_changed(s: &Session, writes: &Writes, answers: &CachedResults, slots: Rc<[Slot]>) -> Rc<[Slot]> {
+    let has_more = !writes.wrote.is_empty() || writes.raised.is_some();
+    if !has_more || !is_redefined(s, writes) {
+        return slots;
+    }
+    slots.iter().copied().chain([answers.versions.of_database(&s.pools.database)]).collect()
+}
+
+/// True if what the open transaction writes was found in another catalog than the one of now.
+fn is_redefined(s: &Session, writes: &Writes) -> bool {
+    writes.edition == UNKNOWN || s.pools.known.edition() != writes.edition
+}
+
+pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResults>, statement: &Statement) {
+    let caching = statement.caching.as_deref();
+    let is_adrift = is_adrift(s, statement);
+    let place = place_to_write(s, w, is_adrift);
+    let is_hidden = is_hidden(s, statement);
+    if !is_hidden && caching.is_some_and(|caching| caching.is_indifferent(place)) {
+        return;
+    }
+    let plan = plan(s, w, answers, statement);
+    if matches!(plan, Plan::Nothing) {
+        if let Some(caching) = caching {
+            caching.note_indifference(place);
+        }
+        return;
+    }
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Upstream { writes, left, .. } = &mut **upstream;
+    if writes.wrote.is_empty() && writes.raised.is_none() {
+        writes.edition = s.reads.place.edition();
+    }
+    if let (true, Plan::Note(slots) | Plan::Raise(slots)) = (s.state.by_mode, &plan) {
+        // What may do anything may have changed the path or made what is temporary, and nobody will ask.
+        let wide = [answers.versions.of_all(), answers.versions.of_database(&s.pools.database)];
+        let is_wide = slots.iter().any(|slot| wide.contains(slot));
+        s.cache.is_adrift |= is_wide;
+        if is_wide && !(statement.is_read && statement.functions.is_empty()) {
+            left.temporaries.may_have_changed();
+        }
+    }
+    if is_hidden && left.temporaries.have_views() {
+        left.temporaries.may_have_changed();
+    }
+    match plan {
+        Plan::Nothing => {}
+        Plan::Note(slots) => {
+            for slot in slots.iter() {
+                if !writes.wrote.contains(slot) {
+                    writes.wrote.push(*slot);
+                }
+            }
+        }
+        Plan::RollBack => writes.ending = Ending::RollsBack,
+        Plan::Raise(slots) => {
+            let ends = statement.caching.as_deref().is_none_or(|caching| caching.text.ends);
+            writes.ending = writes.ending.with(ends);
+            let raised = writes.raised.get_or_insert_with(|| {
+                let card = &conn.card;
+                let none = Raised::none(answers.clone(), s.pools.database.clone(), card.address.node, card.pid);
+                none.in_room(std::mem::take(&mut writes.room))
+            });
+            raised.add(&writes.wrote);
+            raised.add(&slots);
+            writes.wrote.clear();
+        }
+    }
+}
+
+/// No transaction is open on the server connection: what was written is so now, if nothing more is under way.
+pub(super) fn settle(s: &mut Session, w: &Context) {
+    let round = w.shared.positions.next_round();
+    let Some(answers) = &w.shared.answers else { return };
+    let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    if !upstream.replies.is_only_ours() {
+        return;
+    }
+    let writes = &mut upstream.writes;
+    // What a transaction wrote that has ended without our knowing how.
+    if !writes.wrote.is_empty() {
+        if writes.ending != Ending::RollsBack {
+            answers.versions.change(&writes.wrote, round);
+        }
+        writes.wrote.clear();
+    }
+    writes.ending = Ending::No;
+    if let Some(mut raised) = writes.raised.take() {
+        if is_redefined {
+            // Another definition has come meanwhile: it may have written more than was known.
+            raised.add(&[answers.versions.of_database(&s.pools.database)]);
+        }
+        writes.room = raised.settle(Outcome::Committed { round });
+    }
+}

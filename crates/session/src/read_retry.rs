@@ -1,0 +1,360 @@
+//! The net below: a read that a standby refuses, or that goes down with it, runs again elsewhere, unseen by its client.
+//!
+//! While reads are under way on a standby, the client's messages are kept, up to a bound, in groups that end with a Query or Sync. Before
+//! anything of a group's answer goes to the client, it is known how the answer begins: servers write it in one piece, so nobody waits.
+//! If it begins with an error that the primary might not give, the messages are put back as if they had just come, what they changed in
+//! the session is taken back, and they take their way again, to the primary. Once the client has seen something, errors are its own.
+
+use crate::classify;
+use crate::conn::Conn;
+use crate::context::Context;
+use crate::host::Nudge;
+use crate::host::Stop;
+use crate::host::{Level, Who};
+use crate::metrics::Metric;
+use crate::session::read_retry::{AGAIN_MAX, Group, Net, Refused, State};
+use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
+use crate::statements::Statement;
+use crate::unit::{Concern, Ended, Unit};
+use weir_catalog::rule::Rule;
+use weir_policy::read_retry::{Verdict, judge};
+use weir_policy::route::{Class, Side};
+use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};
+
+/// Bytes of messages that are kept for one session. Beyond, its reads under way have no net.
+const KEPT_BYTES_MAX: usize = 16 << 10;
+
+/// How far into an answer is looked for how it begins.
+const LOOK_BYTES_MAX: usize = 16 << 10;
+
+/// What was kept before a message is handled.
+pub struct Mark {
+    bytes: usize,
+    is_kept: bool,
+}
+
+/// True if messages are looked at for what may be sent again.
+#[inline]
+pub fn is_there(s: &Session, w: &Context) -> bool {
+    w.has_readers() || s.lazy_begin.is_open() || s.has_begun_ahead()
+}
+
+/// StateKind the next message, in case it goes to a standby, or a BEGIN in front of it.
+#[inline]
+pub fn keep(s: &mut Session, header: Header) -> Mark {
+    let mut mark = Mark { bytes: s.retry.kept.len(), is_kept: false };
+    let is_first = s.transaction() == IDLE || s.has_begun_ahead();
+    let may_go = is_first && s.retry.state != State::Spoiled && (!s.has_server() || is_wanted(s));
+    if may_go
+        && mark.bytes + header.frame_bytes() <= KEPT_BYTES_MAX
+        && let Some(message) = s.up.unseen().get(..header.frame_bytes())
+    {
+        s.retry.kept.extend_from_slice(message);
+        mark.is_kept = true;
+    }
+    mark
+}
+
+/// The message was handled, or not (`is_done`).
+#[inline]
+pub fn kept(s: &mut Session, header: Header, mark: &Mark, is_done: bool) {
+    if !is_done || !is_wanted(s) || s.replies().is_empty() {
+        // It will come by again, is on the primary, or was answered without a server.
+        s.retry.kept.truncate(mark.bytes);
+        return;
+    }
+    if !mark.is_kept || !belongs(&s.retry, header.tag) {
+        s.retry.clear();
+        s.retry.state = State::Spoiled;
+        return;
+    }
+    s.retry.state = State::Keeping;
+    if s.retry.groups.back().is_none_or(|group| group.is_whole) {
+        s.retry.groups.push_back(Group::default());
+    }
+    if let Some(group) = s.retry.groups.back_mut() {
+        group.bytes += header.frame_bytes();
+        group.is_whole = matches!(header.tag, front::QUERY | front::SYNC);
+        group.is_flushed |= header.tag == front::FLUSH;
+    }
+}
+
+/// True if a message fits into groups that each bring one ReadyForQuery. A Query behind messages without a Sync does not: after an error
+/// of theirs the server passes it over.
+fn belongs(net: &Net, tag: u8) -> bool {
+    match tag {
+        front::QUERY => net.groups.back().is_none_or(|group| group.is_whole),
+        front::PARSE | front::BIND | front::DESCRIBE | front::EXECUTE | front::CLOSE | front::FLUSH | front::SYNC => true,
+        _ => false,
+    }
+}
+
+/// The concern of this module.
+pub struct ReadRetry;
+
+impl Concern for ReadRetry {
+    /// Messages are kept in front of all (`keep`), since it is not known yet where they go.
+    #[inline]
+    fn sent(_: &mut Session, _: &Context, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(_) | Unit::Parse(_) | Unit::Bind { .. } | Unit::BindUnknown(_) => {}
+            Unit::Execute | Unit::Call(_) | Unit::Garbled => {}
+        }
+    }
+
+    #[inline]
+    fn ready(s: &mut Session, _: &Context, ended: Ended) {
+        match ended {
+            Ended::ForClient(_) => group_done(s),
+            Ended::BySync(_) => {}
+        }
+    }
+
+    /// What was under way was not sent again, and what was kept of it went with the connection.
+    fn lost(_: &mut Session, _: &Context) {}
+}
+
+/// The server is done with a group.
+#[inline]
+fn group_done(s: &mut Session) {
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.txn.began = None;
+    }
+    let net = &mut s.retry;
+    net.times = 0;
+    net.is_told = false;
+    match net.groups.pop_front() {
+        Some(group) if !net.groups.is_empty() => drop(net.kept.drain(..group.bytes)),
+        Some(_) => {
+            net.kept.clear();
+            net.state = State::Idle;
+        }
+        None => {}
+    }
+}
+
+/// True if the next message of the server must not go its way: more must arrive first, or it is gone.
+#[inline]
+pub fn holds_back(s: &mut Session, w: &Context) -> bool {
+    s.retry.is_unseen() && s.is_on_standby() && !s.replies().is_our_turn() && look(s, w) != Look::Go
+}
+
+/// What is to be done with the next message of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// It goes its way.
+    Go,
+    /// More must arrive first.
+    Wait,
+    /// All is sent again; nothing of the answer is left.
+    Again,
+}
+
+/// Looks how the answer of the first group begins.
+fn look(s: &mut Session, w: &Context) -> Look {
+    let look = match find(s) {
+        Found::Error { at, header } => on_error(s, w, at, header),
+        Found::End(bytes) if may_wait(s) && bytes <= LOOK_BYTES_MAX && !s.down.has_whole(bytes) => return Look::Wait,
+        Found::End(_) | Found::Answer => Look::Go,
+    };
+    if look == Look::Go {
+        s.retry.is_told = true;
+        s.down.has_whole(0);
+    }
+    look
+}
+
+/// True if the server will say more by itself.
+fn may_wait(s: &Session) -> bool {
+    s.upstream().is_none_or(|upstream| !upstream.is_flushed)
+        && s.retry.groups.front().is_some_and(|group| group.is_whole && !group.is_flushed)
+}
+
+enum Found {
+    Error {
+        at: usize,
+        header: Header,
+    },
+    /// Something that only comes when there is no error before it, or that the client shall see at once.
+    Answer,
+    /// Nothing yet; so many bytes are needed to see more.
+    End(usize),
+}
+
+fn find(s: &Session) -> Found {
+    let bytes = s.down.unseen();
+    let mut at = 0;
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let Ok(Some(header)) = read_header(rest) else { return Found::End(at + HEADER_BYTES) };
+        match header.tag {
+            back::ERROR if rest.len() >= header.frame_bytes() => return Found::Error { at, header },
+            back::ERROR => return Found::End(at + header.frame_bytes()),
+            back::NOTICE if rest.len() < header.frame_bytes() => return Found::End(at + header.frame_bytes()),
+            back::NOTICE if is_farewell(&rest[HEADER_BYTES..header.frame_bytes()]) => at += header.frame_bytes(),
+            back::PARSE_COMPLETE
+            | back::BIND_COMPLETE
+            | back::CLOSE_COMPLETE
+            | back::ROW_DESCRIPTION
+            | back::PARAMETER_DESCRIPTION
+            | back::NO_DATA
+            | back::COPY_OUT
+            | back::PARAMETER_STATUS => at += header.frame_bytes(),
+            _ => return Found::Answer,
+        }
+    }
+}
+
+/// A warning that the server goes down at once: a reset follows. Source: `quickdie` in postgres.c.
+fn is_farewell(body: &[u8]) -> bool {
+    let sqlstate = weir_wire::back::read_report(body).sqlstate;
+    matches!(sqlstate, b"57P01" | b"57P02" | b"57P03")
+}
+
+fn on_error(s: &mut Session, w: &Context, at: usize, header: Header) -> Look {
+    let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
+    let report = weir_wire::back::read_report(body);
+    // A standby that is behind may not have been able to prepare what an EXECUTE runs.
+    let is_lacking = report.sqlstate == b"26000" && brought_refused(s, report.message);
+    let verdict = if is_lacking { Verdict::Passing } else { judge(report.severity, report.sqlstate) };
+    if verdict == Verdict::Stands || !may_again(s) {
+        return Look::Go;
+    }
+    let refused = Refused::of(verdict, report.sqlstate);
+    // The server connection serves others once it has said that it is ready; with more under way it is not worth the wait.
+    let end = at + header.frame_bytes();
+    let is_alone = s.retry.groups.len() == 1 && s.retry.groups.front().is_some_and(|group| group.is_whole) && !s.up.has_pending();
+    let ready_bytes = HEADER_BYTES + 1;
+    if is_alone && verdict != Verdict::Lost && !s.down.has_whole(end + ready_bytes) {
+        return Look::Wait;
+    }
+    let rest = s.down.unseen().get(end..).unwrap_or_default();
+    let is_ready = rest.len() == ready_bytes && rest[0] == back::READY && rest[HEADER_BYTES] == IDLE;
+    let stays = is_alone && is_ready && s.upstream().is_some_and(|up| up.left.due.is_empty() && !up.left.must_clean);
+    if note_error(s, w, at, header) {
+        w.program.look(Nudge::StatementRefused);
+    }
+    if let Some(conn) = again(s, w, (verdict != Verdict::Lost).then_some(refused)) {
+        if stays {
+            s.host.give_back(conn);
+        } else {
+            s.host.close(conn);
+        }
+    }
+    Look::Again
+}
+
+/// Notes what happened. True: the node may not be what it was.
+fn note_error(s: &Session, w: &Context, at: usize, header: Header) -> bool {
+    let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
+    let report = weir_wire::back::read_report(body);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    w.counters().count_error(report.sqlstate);
+    if let Some(conn) = s.conn() {
+        w.counters().count_severity(conn.card.address.node, report.severity);
+    }
+    if let Some(conn) = s.conn() {
+        let (code, message) = (text(report.sqlstate), text(report.message));
+        let line = format_args!("server connection to {}: a read failed and runs again: {code}: {message}", conn.card.address);
+        w.log(Level::Debug1, &Who::default(), line);
+    }
+    report.sqlstate == b"25006" || judge(report.severity, report.sqlstate) == Verdict::Lost
+}
+
+/// True if what is under way on a standby may be sent again.
+fn may_again(s: &Session) -> bool {
+    s.retry.is_unseen() && s.is_on_standby() && is_movable(s)
+}
+
+/// True if what is kept may be sent again, as far as the session goes: nothing but it is on the server connection.
+fn is_movable(s: &Session) -> bool {
+    let is_outside = s.transaction() == IDLE && !matches!(s.lazy_begin, LazyBegin::Sent(_));
+    (is_outside || s.has_begun_ahead())
+        && s.retry.times < AGAIN_MAX
+        && s.entry.cancels.get() == 0
+        && !s.entry.cancel_waits.get()
+        && !s.up.is_mid_message()
+        && !s.down.is_mid_message()
+        && s.pin().is_none()
+        && s.upstream().is_none_or(|upstream| upstream.left.asking.is_none())
+}
+
+/// True if a BEGIN went ahead and nothing of its client's has followed it over the server connection: the transaction is as it was before.
+fn is_untouched(s: &Session) -> bool {
+    s.has_begun_ahead() && s.retry.state == State::Idle && s.retry.groups.is_empty() && is_movable(s)
+}
+
+/// The server connection is lost. True: what was under way is sent again, and the session goes on without the connection.
+pub fn on_loss(s: &mut Session, w: &Context) -> bool {
+    if !may_again(s) && !is_untouched(s) {
+        return false;
+    }
+    if let Some(conn) = again(s, w, None) {
+        s.host.close(conn);
+    }
+    true
+}
+
+/// What Weir sends ahead of the client's messages was refused, so that none of them has run: what is kept takes its way again, whatever it
+/// does. After an ERROR of a standby to the primary, after a FATAL to whom it may. True: the server connection is gone.
+pub fn on_refused_ahead(s: &mut Session, w: &Context, header: Header, is_lost: bool) -> bool {
+    let is_kept = (s.retry.is_unseen() && is_movable(s)) || is_untouched(s);
+    if !(is_kept && (is_lost || s.is_on_standby())) || w.program.stop_mode() >= Stop::Fast {
+        return false;
+    }
+    note_error(s, w, 0, header);
+    w.program.look(Nudge::StatementRefused);
+    if let Some(conn) = again(s, w, (!is_lost).then_some(Refused::Passing)) {
+        w.count(Metric::ConnsLost);
+        s.host.close(conn);
+    }
+    true
+}
+
+/// Puts back what was under way, and parts with the server connection.
+fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Box<Conn>> {
+    if !s.retry.groups.is_empty() {
+        w.count(Metric::ReadsRepeated);
+    }
+    if let Some(before) = s.upstream_mut().and_then(|upstream| upstream.txn.began.take()) {
+        s.lazy_begin = before;
+        classify::watch(s, w);
+    }
+    let mut kept = std::mem::take(&mut s.retry.kept);
+    let lost = s.lose(w, Fate::Undone);
+    s.intake.skip = Skip::No;
+    s.statements.portal = None;
+    s.up.unread(&kept, &w.buffers);
+    kept.clear();
+    s.retry.kept = kept;
+    s.retry.times += 1;
+    // Conns of a standby that was killed end one after the other: the last try is not made there.
+    let is_last = s.retry.times >= AGAIN_MAX && w.view().primary.is_some();
+    s.retry.again = on_primary.or(is_last.then_some(Refused::Passing));
+    lost.map(|(conn, _)| conn)
+}
+
+/// True if what goes over the session's server connection is kept.
+#[inline]
+fn is_wanted(s: &Session) -> bool {
+    s.upstream().is_some_and(|upstream| upstream.is_on_standby() || upstream.txn.began.is_some())
+}
+
+/// True if a complaint is about a statement prepared by SQL that the server could not be brought.
+fn brought_refused(s: &Session, complaint: &[u8]) -> bool {
+    s.upstream().is_some_and(|upstream| upstream.brought.why_refused(complaint).is_some())
+}
+
+/// Where a statement goes that a standby refused a moment ago.
+#[inline]
+pub fn class_of(s: &Session, statement: &Statement, class: Class) -> Class {
+    match s.retry.again {
+        Some(refused) if class.side == Side::Reader => {
+            if refused != Refused::Passing {
+                classify::note_refused(s, statement, refused == Refused::Write);
+            }
+            Class::primary(Rule::StandbyRefused)
+        }
+        Some(_) | None => class,
+    }
+}

@@ -1,0 +1,178 @@
+//! `currval` and `lastval` through shared server connections. Decisions are `policy::sequences`'.
+//!
+//! Drawing keeps nobody's server connection, unless `sequence_sessions` is `pin`. A session prefers the server connection on which it drew.
+//!
+//! Most sessions never ask for what they drew. Once somebody in a database asks, server connections forget what others drew before a session draws on
+//! them: one more query of ours when the drawer changes. Until then they forget the first thousand times, so that the first that asks is
+//! seldom refused.
+
+use crate::conn::Conn;
+use crate::context::Context;
+use crate::fault::{Fault, sqlstate};
+use crate::session::{FAILED, Server, Session};
+use crate::session_state;
+use crate::statements::{Recalls, Statement};
+use crate::unit::{Concern, Ended, Unit};
+use weir_catalog::Hidden;
+use weir_config::SequenceSessions;
+use weir_policy::pool::Fit;
+use weir_policy::replies::Expect;
+use weir_policy::sequences::{Facts, Use};
+use weir_sql::facts::StateKind;
+use weir_wire::frame::Header;
+
+/// What a statement does with sequences, also by executing what was prepared, or by a view.
+#[inline]
+fn use_of(s: &Session, statement: &Statement) -> Use {
+    let by_view = || statement.touches.meets(Hidden::READS) && s.pools.known.hidden().meets(Hidden::SEQUENCE_VIEWS);
+    let by_execute = || statement.executes && s.state.by_sql.later().has(StateKind::Sequence);
+    Use::of(statement.draws || by_view(), statement.recalls == Recalls::Shown || by_execute())
+}
+
+/// The concern of this module.
+pub struct Sequences;
+
+impl Concern for Sequences {
+    #[inline]
+    fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(statement) | Unit::Bind { statement, .. } | Unit::BindUnknown(statement) | Unit::Call(statement) => {
+                note(s, w, statement);
+            }
+            Unit::Parse(_) | Unit::Execute | Unit::Garbled => {}
+        }
+    }
+
+    #[inline]
+    fn ready(_: &mut Session, _: &Context, _: Ended) {}
+
+    /// The values were on the connection, and `drawn` still names it: who asks is told that they are lost.
+    fn lost(_: &mut Session, _: &Context) {}
+}
+
+/// Notes that the statement about to be sent may draw.
+#[inline]
+fn note(s: &mut Session, w: &Context, statement: &Statement) {
+    if !use_of(s, statement).draws() {
+        return;
+    }
+    if let Some(Server { conn, .. }) = &mut s.server
+        && conn.is_to_primary(w)
+    {
+        let (draws, drawn) = conn.draws.draw(s.state.drawn);
+        (conn.draws, s.state.drawn) = (draws, Some(drawn));
+    }
+}
+
+/// The server connection a statement must have because its session's values are there.
+#[inline]
+pub fn wanted(s: &Session, statement: &Statement) -> Option<u64> {
+    let drawn = s.state.drawn?;
+    use_of(s, statement).recalls().then_some(drawn.serial)
+}
+
+/// How well a server connection at rest can fit a session at best.
+#[inline]
+pub fn best_fit(s: &Session) -> Fit {
+    if s.state.drawn.is_some() && s.pools.known.recalls() { Fit::Own } else { Fit::Alike }
+}
+
+/// Whose values a server connection at rest has that somebody may ask for.
+pub enum Claim {
+    None,
+    Own,
+    Others,
+}
+
+#[inline]
+pub fn claim(s: &Session, w: &Context, conn: &Conn) -> Claim {
+    if conn.draws.is_blank() || !s.pools.known.recalls() {
+        return Claim::None;
+    }
+    match s.state.drawn {
+        Some(drawn) if drawn.is_own(conn.draws) => Claim::Own,
+        _ if conn.has_fresh_draws(w.now()) => Claim::Others,
+        _ => Claim::None,
+    }
+}
+
+/// Sees to it, before a statement is sent, that it cannot meet what others drew.
+#[inline]
+pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
+    let by = use_of(s, statement);
+    if by.recalls() || statement.later.has(StateKind::Sequence) {
+        s.pools.known.note_recalls();
+    }
+    if by == Use::Nothing || s.state.by_mode {
+        return;
+    }
+    if facts(s, w, statement).is_some_and(|facts| facts.forgets(by)) && may_ask(s) {
+        forget(s, w);
+    }
+    if by.draws() && is_pinned(s) && !s.stuck().has(StateKind::Sequence) {
+        session_state::keep(s, w, Some(StateKind::Sequence));
+    }
+}
+
+#[cold]
+fn forget(s: &mut Session, w: &Context) {
+    let Some(conn) = s.conn_mut() else { return };
+    conn.draws = conn.draws.forget();
+    s.pools.known.note_forgotten();
+    session_state::send(s, w, "DISCARD SEQUENCES", Expect::PrepareOurs);
+}
+
+#[inline]
+fn is_pinned(s: &Session) -> bool {
+    s.pools.limits.get().sequences == SequenceSessions::Pin
+}
+
+/// Before a statement of its session is sent. `None`: not to the primary. A standby gives out no values.
+#[inline]
+fn facts(s: &Session, w: &Context, statement: &Statement) -> Option<Facts> {
+    let conn = s.conn().filter(|conn| conn.is_to_primary(w))?;
+    let is_asked = || {
+        let may_be_unknown = statement.recalls == Recalls::Unread || s.state.effects.redefines;
+        may_be_unknown || s.pools.known.recalls() || is_pinned(s)
+    };
+    Some(Facts { drawn: s.state.drawn, tally: conn.draws, is_asked: !conn.draws.is_blank() && is_asked() })
+}
+
+/// True if a query of ours may stand before the statement. It drops the unnamed statement: between what brings that to the server connection and its
+/// Bind there is no place for it, nor where the server connection alone has it.
+fn may_ask(s: &Session) -> bool {
+    s.replies().is_only_ours()
+        && s.upstream().is_none_or(|upstream| upstream.brought.asked.is_none())
+        && !s.statements.is_unnamed_on_server
+        && s.transaction() != FAILED
+        && !s.up.is_mid_message()
+}
+
+/// True if the statement waits until all before it is answered, so that its server connection can forget what others drew.
+#[inline]
+pub fn must_settle(s: &Session, w: &Context, statement: &Statement) -> bool {
+    if s.replies().is_only_ours() || s.state.by_mode {
+        return false;
+    }
+    let will_rest =
+        !s.replies().is_unsynced() && !s.replies().is_skipping() && !s.replies().is_copying_in() && s.transaction() != FAILED;
+    will_rest && facts(s, w, statement).is_some_and(|facts| facts.forgets(use_of(s, statement)))
+}
+
+/// The same as `refusal`, for `plan`.
+pub fn refusal_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Fault> {
+    refusal(s, w, statement)
+}
+
+/// Why a statement that asks for values cannot be answered: the server connection they are on is gone, or others have drawn on it.
+pub fn refusal(s: &Session, w: &Context, statement: &Statement) -> Option<Fault> {
+    let by = use_of(s, statement);
+    if !by.recalls() || s.state.by_mode || facts(s, w, statement)?.may_run(by) {
+        return None;
+    }
+    let text = "the sequence values of this session are lost: its server connection was used by another client";
+    Some(Fault::error(sqlstate::NOT_IN_STATE, text).hint(
+        "INSERT ... RETURNING, or currval in the transaction that draws, always works. With sequence_sessions = pin a session keeps its \
+         server connection once it draws from a sequence.",
+    ))
+}

@@ -1,0 +1,514 @@
+//! One client's session: its socket, its two lanes, its server connection while it has one, and what it has prepared.
+
+pub mod causal;
+pub mod query_cache;
+pub mod read_preference;
+pub mod read_retry;
+
+use crate::account::Account;
+use crate::catalogs::Visit;
+use crate::conn::Conn;
+use crate::context::Context;
+use crate::fault::Fault;
+use crate::flow::Kept;
+use crate::handle::Handle;
+use crate::host::{Host, Waiter};
+use crate::name_scopes::Place;
+use crate::state::State;
+use crate::statements::Statement;
+use crate::status::Doing;
+pub use crate::upstream::changes::{Change, Described, Entered, Own, Portal, Refusal};
+use crate::upstream::changes::{OwnStatements, last_of};
+pub use crate::upstream::{FAILED, IDLE, LazyBegin, WITHIN};
+use crate::upstream::{Gate, TakenFor, Upstream};
+use causal::Causal;
+use query_cache::Cached;
+use read_preference::ReadPreferences;
+use read_retry::Net;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use weir_cache::Outcome;
+use weir_io::lane::Lane;
+use weir_policy::cluster::NodeIndex;
+use weir_policy::prepared::StatementId;
+use weir_policy::replies::{Dropped, Expect, Owed, Replies};
+use weir_policy::transaction::Written;
+use weir_sql::facts::{StateKind, StateKinds};
+use weir_wire::write;
+
+/// One client's session, owned by its task.
+pub struct Session {
+    /// Its task, and its way to server connections.
+    pub host: Rc<dyn Host>,
+    /// From the client to the server.
+    pub up: Lane,
+    /// From the server to the client.
+    pub down: Lane,
+    pub server: Option<Server>,
+    /// A transaction that no server knows of yet.
+    pub lazy_begin: LazyBegin,
+    pub wrote: Wrote,
+    pub pools: Rc<Account>,
+    /// What it has set and prepared by SQL.
+    pub state: State,
+    pub entry: Rc<Handle>,
+    pub statements: OwnStatements,
+    pub reads: Reads,
+    /// What is under way on a standby, to be sent again should it refuse.
+    pub retry: Net,
+    /// What it is answered from memory, and what its writes make untrue.
+    pub cache: Cached,
+    pub intake: Intake,
+    /// Counts it among the sessions of its database.
+    pub visit: Visit,
+}
+
+/// A server connection in use, and its part of the session.
+pub struct Server {
+    pub conn: Box<Conn>,
+    pub upstream: Box<Upstream>,
+}
+
+/// What keeps a session's statements on the primary.
+#[derive(Default)]
+pub struct Wrote {
+    /// What it has written so far, if that keeps its reads on the primary.
+    pub written: Written,
+    /// A transaction of its wanted on a standby what only the primary does: those of one snapshot begin on the primary.
+    pub shuns_standbys: bool,
+}
+
+/// Where a session's reads go.
+pub struct Reads {
+    /// The node its reads go to.
+    pub favourite: Option<NodeIndex>,
+    /// Where its reads shall go, and what it has set for itself.
+    pub preferences: ReadPreferences,
+    /// What it has seen, which it must go on seeing.
+    pub causal: Causal,
+    /// Where its names are looked up.
+    pub place: Place,
+    /// All that comes up to the next Sync was seen, and only reads.
+    pub only_reads: bool,
+}
+
+/// What is taken from the client next.
+#[derive(Default)]
+pub struct Intake {
+    pub skip: Skip,
+    pub presence: Presence,
+    /// The message that is next has been logged.
+    pub is_message_logged: bool,
+    /// The last message is one of a copy, for which no reply is counted.
+    pub in_copy_message: bool,
+}
+
+/// Messages that are thrown away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Skip {
+    #[default]
+    No,
+    /// An error was told that the server does not know of: all is dropped until the client's Sync.
+    ToSync,
+}
+
+impl Skip {
+    /// All is dropped if it was or is to be.
+    pub fn or_if(self, skips: bool) -> Skip {
+        if skips { Skip::ToSync } else { self }
+    }
+}
+
+/// A client at its side of the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    #[default]
+    Here,
+    /// It said goodbye or closed its side: what it sent before is still carried out.
+    Left,
+    /// The same; the session ends by then, unless the server says something.
+    LeftUntil(Instant),
+}
+
+impl Presence {
+    #[inline]
+    pub fn has_left(self) -> bool {
+        self != Presence::Here
+    }
+}
+
+/// What became of messages whose answers nobody will look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// They have changed nothing, and are sent again.
+    Undone,
+    /// They may still be carried out.
+    Unknown,
+}
+
+/// No connection, nothing owed.
+static NOTHING_OWED: Replies = Replies::new();
+
+impl Session {
+    pub fn new(host: Rc<dyn Host>, pools: Rc<Account>, state: State, entry: Rc<Handle>) -> Session {
+        let place = Place::none(state.settings.clone());
+        let visit = Visit::begin(&pools.known, &pools.user);
+        let (preferences, causal) = (ReadPreferences::default(), Causal::default());
+        Session {
+            host,
+            up: Lane::default(),
+            down: Lane::default(),
+            server: None,
+            lazy_begin: LazyBegin::No,
+            wrote: Wrote::default(),
+            pools,
+            state,
+            entry,
+            statements: OwnStatements::default(),
+            reads: Reads { favourite: None, preferences, causal, place, only_reads: false },
+            retry: Net::default(),
+            cache: Cached::default(),
+            intake: Intake::default(),
+            visit,
+        }
+    }
+
+    /// The session's task runs once more before it waits.
+    pub fn wake(&self) {
+        self.host.run_again();
+    }
+
+    /// The session's task, to be woken.
+    #[inline]
+    pub fn waiter(&self, w: &Context) -> Waiter {
+        (w.id, self.entry.task.get())
+    }
+
+    #[inline]
+    pub fn has_server(&self) -> bool {
+        self.server.is_some()
+    }
+
+    #[inline]
+    pub fn conn(&self) -> Option<&Conn> {
+        self.server.as_ref().map(|server| &*server.conn)
+    }
+
+    #[inline]
+    pub fn conn_mut(&mut self) -> Option<&mut Conn> {
+        self.server.as_mut().map(|server| &mut *server.conn)
+    }
+
+    #[inline]
+    pub fn upstream(&self) -> Option<&Upstream> {
+        self.server.as_ref().map(|server| &*server.upstream)
+    }
+
+    #[inline]
+    pub fn upstream_mut(&mut self) -> Option<&mut Upstream> {
+        self.server.as_mut().map(|server| &mut *server.upstream)
+    }
+
+    /// Replies that the server owes.
+    #[inline]
+    pub fn replies(&self) -> &Replies {
+        self.upstream().map_or(&NOTHING_OWED, |upstream| &upstream.replies)
+    }
+
+    /// A message is sent that is answered.
+    #[inline]
+    pub fn expect(&mut self, expect: Expect) {
+        if let Some(upstream) = self.upstream_mut() {
+            upstream.replies.push(expect);
+        }
+    }
+
+    /// The same, of the client's: what a Flush before it brought in is not all any more.
+    #[inline]
+    pub fn expect_more(&mut self, expect: Expect) {
+        if let Some(upstream) = self.upstream_mut() {
+            upstream.replies.push(expect);
+            upstream.is_flushed = false;
+        }
+    }
+
+    /// What follows waits until all that was sent is answered.
+    #[inline]
+    pub fn shut_gate(&mut self) {
+        if let Some(upstream) = self.upstream_mut() {
+            upstream.gate = Gate::Barrier;
+        }
+    }
+
+    #[inline]
+    pub fn is_gate_shut(&self) -> bool {
+        self.upstream().is_some_and(|upstream| upstream.gate == Gate::Barrier)
+    }
+
+    /// Transaction status of the server connection.
+    #[inline]
+    pub fn transaction(&self) -> u8 {
+        self.upstream().map_or(IDLE, |upstream| upstream.txn.status)
+    }
+
+    /// True if the connection is a standby's, so that reads under way may run again elsewhere.
+    #[inline]
+    pub fn is_on_standby(&self) -> bool {
+        self.upstream().is_some_and(Upstream::is_on_standby)
+    }
+
+    /// A deferred BEGIN went in front of what is under way.
+    #[inline]
+    pub fn has_begun_ahead(&self) -> bool {
+        self.upstream().is_some_and(|upstream| upstream.txn.began.is_some())
+    }
+
+    /// Why the session is pinned to its server connection, as far as is known.
+    #[inline]
+    pub fn pin(&self) -> Option<Kept> {
+        if self.state.by_mode {
+            return Some(Kept::Mode);
+        }
+        self.upstream()?.left.pinning().kinds().next().map(Kept::State)
+    }
+
+    /// The server may have more of the session's than is known.
+    #[inline]
+    pub fn is_unsure(&self) -> bool {
+        self.upstream().is_some_and(|upstream| upstream.left.is_unsure())
+    }
+
+    /// State that was found, or is still asked for.
+    #[inline]
+    pub fn may_have(&self) -> StateKinds {
+        self.upstream().map_or(StateKinds::NONE, |upstream| upstream.left.may_have())
+    }
+
+    /// State that was found when the server was last asked.
+    #[inline]
+    pub fn has_found(&self, kind: StateKind) -> bool {
+        self.upstream().is_some_and(|upstream| upstream.left.found.has(kind))
+    }
+
+    /// State of which no server can tell whether it is still there.
+    #[inline]
+    pub fn stuck(&self) -> StateKinds {
+        self.upstream().map_or(StateKinds::NONE, |upstream| upstream.left.stuck)
+    }
+
+    /// What it makes without naming a schema is or may be temporary: where its `search_path` leads to is perhaps still asked.
+    pub fn may_make_temporary(&self) -> bool {
+        self.state.makes_temporary || self.upstream().is_some_and(|upstream| upstream.left.may_make_temporary())
+    }
+
+    /// Statements analysed now may mean something else than for other sessions of the same settings.
+    pub fn is_own(&self) -> bool {
+        !self.state.by_mode && self.upstream().is_some_and(|upstream| upstream.left.shapes_meaning())
+    }
+
+    /// Takes back what an error kept from happening.
+    pub fn undo(&mut self, dropped: Dropped) {
+        let Some(Server { conn, upstream }) = &mut self.server else { return };
+        let Upstream { journal, brought, .. } = &mut **upstream;
+        let count = (dropped.changes as usize).min(journal.len());
+        for at in (0..count).rev() {
+            let Some(entered) = journal.remove(at) else { continue };
+            // A Parse that the server refused has dropped the unnamed statement all the same.
+            let refused = dropped.parse && at == 0;
+            entered.change.made().into_iter().for_each(|id| conn.forget(id));
+            self.statements.take_back(journal, at, entered.change, refused);
+        }
+        for _ in 0..dropped.ours {
+            if let Some((_, id)) = brought.parses.pop_front() {
+                conn.forget(id);
+            }
+        }
+        brought.described.drain(..(dropped.described as usize).min(brought.described.len()));
+        brought.asked = None;
+        // Whether the server connection's unnamed statement came before or after the failed message is not known: it is sent again when used.
+        conn.unnamed = None;
+    }
+
+    /// Notes a change that is on its way.
+    pub fn enter(&mut self, change: Change) {
+        let segment = self.statements.segment;
+        if let Some(upstream) = self.upstream_mut() {
+            upstream.journal.push_back(Entered { segment, change });
+        }
+    }
+
+    /// True if it is not known yet what a name stands for: a change of an earlier segment may still turn out not to have happened.
+    #[inline]
+    pub fn is_in_doubt(&self, statement: &[u8]) -> bool {
+        let last = self.upstream().and_then(|upstream| last_of(&upstream.journal, statement));
+        last.is_some_and(|entered| entered.segment != self.statements.segment)
+    }
+
+    /// True if the server connection may turn out not to have a statement after all: its Parse is on its way behind something that may fail.
+    pub fn is_parse_in_doubt(&self, id: StatementId) -> bool {
+        let Some(Upstream { journal, brought, .. }) = self.upstream() else { return false };
+        let now = self.statements.segment;
+        brought.parses.iter().any(|(segment, brought)| *brought == id && *segment != now)
+            || journal.iter().any(|entered| entered.segment != now && entered.change.made() == Some(id))
+    }
+
+    /// The server dropped all prepared statements of the server connection, whoever's they were.
+    pub fn deallocated(&mut self, w: &Context) {
+        self.statements.named.clear();
+        self.state.by_sql = w.shared.no_statements.clone();
+        if let Some(Server { conn, upstream }) = &mut self.server {
+            upstream.left.found = upstream.left.found.without(StateKinds::of(StateKind::Prepare));
+            conn.known.clear();
+            conn.by_sql = w.shared.no_statements.clone();
+        }
+    }
+
+    /// Takes a server connection into use.
+    pub fn take(&mut self, w: &Context, conn: Box<Conn>, role: TakenFor) {
+        let card = &conn.card;
+        card.session.store(self.entry.card.pid, Ordering::Relaxed);
+        card.uses.store(card.uses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        *self.entry.conn.borrow_mut() = Some(card.clone());
+        self.entry.card.set_doing(Doing::Executing);
+        let mut upstream = w.upstreams.borrow_mut().pop().unwrap_or_default();
+        upstream.role = role;
+        self.server = Some(Server { conn, upstream });
+    }
+
+    /// Parts with a server connection at rest, on which nothing of the session's is.
+    #[inline]
+    pub fn release(&mut self, w: &Context) -> Option<Box<Conn>> {
+        let Server { conn, mut upstream } = self.server.take()?;
+        upstream.come_to_rest();
+        w.upstreams.borrow_mut().push(upstream);
+        self.note_parted();
+        Some(conn)
+    }
+
+    /// Parts with a server connection that is lost, or over which something is under way whose answers nobody will look at. Nothing of that has
+    /// happened, as far as what the session has prepared goes. Also says what the client still waits for.
+    #[cold]
+    pub fn lose(&mut self, w: &Context, fate: Fate) -> Option<(Box<Conn>, Owed)> {
+        self.down.drop_unseen();
+        self.up.forget_pending(&w.buffers);
+        let Server { mut conn, mut upstream } = self.server.take()?;
+        let Upstream { journal, brought, writes, .. } = &mut *upstream;
+        while let Some(entered) = journal.pop_back() {
+            entered.change.made().into_iter().for_each(|id| conn.forget(id));
+            self.statements.take_back(journal, journal.len(), entered.change, false);
+        }
+        brought.parses.drain(..).for_each(|(_, id)| conn.forget(id));
+        conn.unnamed = None;
+        if fate == Fate::Undone
+            && let Some(raised) = writes.raised.take()
+        {
+            raised.settle(Outcome::RolledBack);
+        }
+        self.state.conn_lost();
+        self.note_parted();
+        Some((conn, upstream.replies.owed()))
+    }
+
+    #[inline]
+    fn note_parted(&mut self) {
+        self.retry.clear();
+        *self.entry.conn.borrow_mut() = None;
+        self.entry.is_ours.set(false);
+        self.entry.cancel_waits.set(false);
+        self.entry.card.set_doing(if self.lazy_begin.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
+    }
+
+    /// Transaction status as the client knows it.
+    #[inline]
+    pub fn status(&self) -> u8 {
+        match self.lazy_begin {
+            LazyBegin::No | LazyBegin::Sent(_) => self.transaction(),
+            LazyBegin::Deferred(_) | LazyBegin::Reading(_) => WITHIN,
+            LazyBegin::Failed(_) => FAILED,
+        }
+    }
+
+    /// True if nothing is under way on the server connection.
+    pub fn is_at_rest(&self) -> bool {
+        self.upstream().is_none_or(|upstream| upstream.txn.status == IDLE && upstream.replies.is_settled())
+            && !self.up.has_pending()
+            && !self.up.is_mid_message()
+            && !self.down.has_unseen()
+            && !self.down.is_mid_message()
+    }
+
+    /// Nothing is there to be moved from the client or to it.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        !self.up.has_unseen() && !self.up.has_pending() && !self.down.has_pending() && !self.intake.presence.has_left()
+    }
+
+    /// What names stand for may have changed: nobody who hears of it may rely on what was known before.
+    #[cold]
+    pub fn tell_change(&mut self, w: &Context) {
+        self.state.effects.redefines = false;
+        w.note_change(&self.pools.known);
+        std::mem::take(&mut self.state.effects.unseats).iter().for_each(|user| self.host.role_renamed(user));
+    }
+
+    /// Appends an error for the client. Must not be called in the middle of a server's message.
+    pub fn say_error(&mut self, w: &Context, fault: &Fault) {
+        self.lazy_begin.fail();
+        fault.write(self.down.extra(&w.buffers));
+    }
+
+    pub fn say_ready(&mut self, w: &Context) {
+        if self.replies().is_empty() {
+            self.entry.clock.asked_since.set(None);
+        }
+        let status = self.status();
+        write::ready(self.down.extra(&w.buffers), status);
+    }
+
+    /// Appends a message without a body for the client.
+    pub fn say_bare(&mut self, w: &Context, tag: u8) {
+        write::bare(self.down.extra(&w.buffers), tag);
+    }
+
+    /// True if the server may read another statement than Weir's parser does. What is under way may change how it reads.
+    #[inline]
+    pub fn is_misread(&self, statement: &Statement) -> bool {
+        statement.is_delicate && (self.may_move_ahead() || self.reads_otherwise())
+    }
+
+    #[inline]
+    fn may_move_ahead(&self) -> bool {
+        self.upstream().is_some_and(|upstream| upstream.left.moves_ahead && !upstream.replies.is_only_ours())
+    }
+
+    /// True if servers read the session's texts otherwise than Weir's parser does: with backslashes as escapes, or in another encoding than
+    /// UTF-8. Such a session is on the primary and keeps its server connection; nothing is kept of what it hears.
+    #[inline]
+    pub fn reads_otherwise(&self) -> bool {
+        self.state.begins_otherwise || self.escapes() || self.is_recoded()
+    }
+
+    /// True if a backslash in a string is an escape: only with `standard_conforming_strings` off.
+    #[inline]
+    fn escapes(&self) -> bool {
+        let set = self.state.reading.escapes;
+        let Some(Server { conn, upstream }) = &self.server else { return set == Some(true) };
+        // What the server said last is so, unless it is told otherwise right now.
+        let is_off = conn.escapes && !upstream.replies.is_setting();
+        set == Some(true) || is_off || (set.is_none() && conn.begins_with_escapes)
+    }
+
+    #[inline]
+    fn is_recoded(&self) -> bool {
+        let set = self.state.reading.recoded;
+        let Some(Server { conn, upstream }) = &self.server else { return set == Some(true) };
+        let is_other = conn.is_recoded && !upstream.replies.is_setting();
+        set == Some(true) || is_other || (set.is_none() && conn.begins_recoded)
+    }
+
+    /// True if something of our own may be said now: all that was asked before is answered, to its last byte.
+    pub fn may_speak(&self) -> bool {
+        self.replies().is_empty() && !self.down.is_mid_message()
+    }
+}

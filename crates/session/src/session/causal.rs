@@ -1,0 +1,51 @@
+//! Positions that a session has seen, as its task keeps them. `traffic::causal` works with them.
+
+use crate::context::Common;
+use crate::context::Context;
+use weir_config::CausalReads;
+use weir_policy::causal::{Seen, Stint};
+use weir_policy::settings::Settings;
+
+/// The parameter by which a session chooses for itself.
+pub const SETTING: &str = "weir.causal_reads";
+
+/// A session's side of it.
+#[derive(Debug, Default)]
+pub struct Causal {
+    /// The session's own choice.
+    pub own: Option<CausalReads>,
+    pub seen: Seen,
+    /// Positions that the answer to the statement under way must show.
+    pub must_show: Seen,
+    /// The dice of the statement under way: who waits does not throw again.
+    pub dice: u32,
+    pub stint: Stint,
+    /// It was told things while nobody looked.
+    pub missed: bool,
+    /// The statement under way is one of a session that wants to go on seeing things.
+    pub is_careful: bool,
+}
+
+impl Causal {
+    /// Takes what the settings say. Error: none, since a server takes any value of such a parameter; one that means nothing counts as none.
+    pub fn set(&mut self, shared: &Common, settings: &Settings) {
+        self.own = settings.get(SETTING).and_then(CausalReads::of_word);
+        if let Some(own) = self.own {
+            shared.positions.obey(own);
+        }
+    }
+
+    pub fn mode(&self, w: &Context) -> CausalReads {
+        self.own.unwrap_or(w.peek_config().routing.causal_reads())
+    }
+
+    /// True if its reads go on seeing what it has seen, wherever they run.
+    pub fn sees_on(&self, w: &Context) -> bool {
+        self.mode(w) != CausalReads::Off
+    }
+
+    /// True if any server may answer.
+    pub fn is_free(&self) -> bool {
+        self.must_show.is_empty()
+    }
+}

@@ -1,0 +1,843 @@
+//! StateKind a session's state and its server connection's together: notes what statements may leave, asks the server after their transaction, brings
+//! a server connection to what the session has, and lets it go as soon as nothing keeps it. Decisions are `policy::inventory`'s.
+
+mod listening;
+
+use crate::catalogs::UNKNOWN;
+use crate::conn::Conn;
+use crate::context::Context;
+use crate::fault::Fault;
+use crate::flow::Kept;
+use crate::host::{Level, Who};
+use crate::metrics::Metric;
+use crate::session::{FAILED, IDLE, Server, Session};
+use crate::state::{Plain, State};
+use crate::statements::{Prepared, Statement};
+use crate::unit::{Concern, Ended, Unit};
+use crate::upstream::Gate;
+use crate::upstream::changes::Claim;
+use crate::upstream::left::{Asking, Left, Telling};
+pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_catalog::Hidden;
+use weir_catalog::functions::Verdict;
+use weir_policy::by_sql::{Change, Entry};
+use weir_policy::replies::Expect;
+use weir_policy::session_state::{Answer, MadeUp, SOURCES_MAX, settings_after, told_by};
+use weir_policy::settings::Settings;
+use weir_sql::facts::{Reset, StateKind, StateKinds, Transaction};
+use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
+use weir_wire::write;
+
+/// The concern of this module.
+pub struct SessionState;
+
+impl Concern for SessionState {
+    #[inline]
+    fn sent(s: &mut Session, w: &Context, header: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(statement) => note_query(s, w, statement, header),
+            Unit::Bind { prepared, statement } => note_bind(s, w, prepared, statement, header),
+            Unit::BindUnknown(_) => note_bound_by_sql(s),
+            Unit::Execute => note_execute(s),
+            Unit::Call(_) => note_call(s, header),
+            Unit::Parse(_) | Unit::Garbled => {}
+        }
+    }
+
+    #[inline]
+    fn ready(s: &mut Session, w: &Context, ended: Ended) {
+        if ended.status() != IDLE {
+            return;
+        }
+        if s.state.effects.redefines {
+            s.tell_change(w);
+        }
+        if std::mem::take(&mut s.state.effects.renews) {
+            // Connections begin otherwise from now on. Of whom the defaults were is not looked at: they are changed rarely.
+            s.host.renew_conns(None);
+        }
+    }
+
+    fn lost(s: &mut Session, w: &Context) {
+        if s.state.effects.redefines {
+            // It may have been carried out.
+            s.tell_change(w);
+        }
+    }
+}
+
+/// Notes what a Query may leave; it is about to be sent.
+#[inline]
+fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) {
+    note_moves(s, statement.moves);
+    if statement.is_barrier {
+        s.shut_gate();
+    }
+    if is_harmless(s, statement) {
+        return;
+    }
+    // Whether a reset ends what keeps the server connection only the server tells.
+    let has_foreign = s.has_found(StateKind::ForeignSetting);
+    let is_alone = s.transaction() == IDLE && s.replies().is_only_ours() && !s.state.by_mode && !has_foreign;
+    if let (Some(plain), true) = (&statement.plain, is_alone) {
+        if let Some(upstream) = s.upstream_mut() {
+            upstream.resetting.plain = Some(plain.clone());
+            upstream.resetting.under_way.clone_from(&statement.resets);
+            // Its effect is told by its own answer, if nothing stands behind it.
+            upstream.gate = Gate::Barrier;
+        }
+        return;
+    }
+    let may_change = left_unseen(s, statement).and(judged(s, w, statement));
+    let by_execute = before_note(s, statement, may_change);
+    // A text too long to be looked at passes in parts: nothing of it is known, and nothing is waited for.
+    let body = s.up.whole_if_here(header).unwrap_or_default();
+    let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    note(&s.state, &mut upstream.left, statement, may_change, by_execute, text, &[]);
+    note_unseen(&s.state, &mut upstream.left, statement);
+    upstream.resetting.under_way.clone_from(&statement.resets);
+}
+
+/// Notes what the execution of a portal may leave; its Bind is about to be sent.
+#[inline]
+fn note_bind(s: &mut Session, w: &Context, prepared: &Prepared, statement: &Statement, header: Header) {
+    note_moves(s, statement.moves);
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.is_command_bound |= prepared.statement.is_barrier;
+    }
+    if is_harmless(s, statement) {
+        return;
+    }
+    let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
+    let may_change = left_unseen(s, statement).and(judged(s, w, statement));
+    let by_execute = before_note(s, statement, may_change);
+    let here = s.up.unseen();
+    let values = &here[..here.len().min(header.frame_bytes())];
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    note(&s.state, &mut upstream.left, statement, may_change, by_execute, text, values);
+    note_unseen(&s.state, &mut upstream.left, statement);
+    if statement.resets.is_some() {
+        upstream.resetting.bound.clone_from(&statement.resets);
+    }
+}
+
+/// A command on the whole session that was bound runs now.
+#[inline]
+fn note_execute(s: &mut Session) {
+    if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.is_command_bound) {
+        upstream.gate = Gate::Barrier;
+        upstream.resetting.under_way = upstream.resetting.bound.take();
+    }
+}
+
+/// Notes what a function called by its number may leave; the call is about to be sent.
+fn note_call(s: &mut Session, header: Header) {
+    name_made_up(s);
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let left = &mut upstream.left;
+    left.temporaries.may_have_changed();
+    left.moves_ahead = true;
+    if s.state.by_mode {
+        return;
+    }
+    let here = s.up.unseen();
+    let body = &here[..here.len().min(header.frame_bytes())];
+    let unknown = StateKinds::of(StateKind::Unknown);
+    left.note(unknown, &[], &[], &[]);
+    weir_wire::call::arguments(body.get(HEADER_BYTES..).unwrap_or_default())
+        .for_each(|argument| left.note(unknown, &[], &[], argument));
+}
+
+/// What is about to be sent may change how the server reads texts.
+#[inline]
+fn note_moves(s: &mut Session, moves: bool) {
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.left.moves_ahead |= moves;
+    }
+}
+
+#[inline]
+fn is_harmless(s: &Session, statement: &Statement) -> bool {
+    let makes_temporary = statement.makes && s.may_make_temporary();
+    statement.may_change.is_empty()
+        && !makes_temporary
+        && !statement.makes_brief
+        && !statement.executes
+        && statement.resets.is_none()
+        && !statement.defines
+        && !statement.redefines
+        && !statement.alters_defaults
+        && statement.vacates.is_empty()
+        && statement.unseats.is_empty()
+        && statement.frees.common(s.may_have()).is_empty()
+        && !statement.touches.meets(hidden(s))
+}
+
+/// By what something may be left that no text shows. What this transaction has defined is in no catalog yet.
+#[inline]
+fn hidden(s: &Session) -> Hidden {
+    if s.state.by_mode {
+        return Hidden::NONE;
+    }
+    let known = s.pools.known.hidden();
+    if s.state.effects.redefines { known.and(Hidden::CHANGED) } else { known }
+}
+
+/// True if the catalog last read is still true for this session.
+fn knows(s: &Session) -> bool {
+    s.pools.known.edition() != UNKNOWN && !s.state.effects.redefines
+}
+
+/// What a statement may leave by triggers, rules and views, which its text does not show.
+fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
+    let hidden = hidden(s);
+    if !statement.touches.meets(hidden) {
+        return StateKinds::NONE;
+    }
+    let unknown = StateKinds::of(StateKind::Unknown);
+    let touches = |what: Hidden| statement.touches.meets(what) && hidden.meets(what);
+    let Some(catalog) = s.pools.known.catalog() else { return unknown };
+    if touches(Hidden::DEFINES) || (touches(Hidden::WRITES) && (!knows(s) || catalog.leaves_by_writing(&statement.written))) {
+        return unknown;
+    }
+    let by_reading = touches(Hidden::READS) && statement.all_names().is_some_and(|names| catalog.leaves_by_reading(names));
+    if by_reading { unknown } else { StateKinds::NONE }
+}
+
+/// Parameters that functions of users make up no server lists: they are asked for by name where such functions may have run unseen.
+fn name_made_up(s: &mut Session) {
+    if s.state.by_mode || !hidden(s).meets(Hidden::ALL) {
+        return;
+    }
+    let catalog = s.pools.known.catalog();
+    let made_up = match (&catalog, knows(s)) {
+        (None, _) => MadeUp::ByAny,
+        (Some(_), false) => MadeUp::ByRecent,
+        (Some(_), true) => MadeUp::Known,
+    };
+    let Some(upstream) = s.upstream_mut() else { return };
+    let due = &mut upstream.left.due;
+    due.made_up = due.made_up.max(made_up);
+    if let Some(catalog) = catalog {
+        due.names.extend(catalog.made_up().iter().cloned());
+    }
+}
+
+/// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
+fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
+    let hidden = hidden(s);
+    let made = if statement.makes && s.may_make_temporary() { StateKinds::of(StateKind::Temporary) } else { StateKinds::NONE };
+    let effects = &mut s.state.effects;
+    effects.renews |= statement.alters_defaults;
+    effects.redefines |= statement.redefines;
+    if !statement.vacates.is_empty() {
+        s.host.vacate(&statement.vacates);
+    }
+    effects.unseats.extend_from_slice(&statement.unseats);
+    let Some(Server { upstream, .. }) = &mut s.server else { return statement.may_change.and(made) };
+    judged_by_text(&mut upstream.left, w, &s.pools.database, statement, hidden).and(made)
+}
+
+fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: &Statement, hidden: Hidden) -> StateKinds {
+    if statement.defines {
+        w.shared.definitions.fetch_add(1, Ordering::Relaxed);
+    }
+    // Procedural code counts as unknown whatever it calls.
+    if statement.functions.is_empty() || statement.leaves.has(StateKind::Unknown) {
+        return statement.may_change;
+    }
+    let edition = w.shared.definitions.load(Ordering::Relaxed);
+    let mut books = w.functions.borrow_mut();
+    match books.of(database, w.now_ms(), edition).judge_all(&statement.functions) {
+        // What views it reads is not known.
+        Verdict::Harmless if !hidden.meets(Hidden::READS) => statement.leaves,
+        // Which tables it writes is not known.
+        Verdict::Writes if !hidden.meets(Hidden::ALL) => statement.leaves,
+        Verdict::Harmless | Verdict::Writes | Verdict::StateKinds => statement.may_change,
+        Verdict::Unknown(missing) => {
+            let room = SOURCES_MAX.saturating_sub(left.due.sources.len());
+            left.due.sources.extend(missing.into_iter().take(room));
+            statement.may_change
+        }
+    }
+}
+
+/// True if a function that a statement calls may change what the session has, or what is not known to be harmless.
+fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) -> bool {
+    if statement.executes && !s.state.by_sql.later().and(by_execute(s)).is_empty() {
+        return true;
+    }
+    if !left_unseen(s, statement).is_empty() {
+        return true;
+    }
+    if statement.functions.is_empty() {
+        return false;
+    }
+    let edition = w.shared.definitions.load(Ordering::Relaxed);
+    let mut books = w.functions.borrow_mut();
+    match books.of(&s.pools.database, w.now_ms(), edition).judge_all(&statement.functions) {
+        Verdict::Harmless => false,
+        Verdict::Writes => hidden(s).meets(Hidden::ALL),
+        Verdict::StateKinds | Verdict::Unknown(_) => true,
+    }
+}
+
+/// What a statement prepared by SQL may leave by what its text does not show. Which one is executed is not looked at.
+fn by_execute(s: &Session) -> StateKinds {
+    if !hidden(s).meets(Hidden::ALL) { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) }
+}
+
+/// What is to be known before a statement is noted: what an `EXECUTE` of its may leave unseen.
+fn before_note(s: &mut Session, statement: &Statement, may_change: StateKinds) -> StateKinds {
+    let by_execute = if statement.executes { by_execute(s) } else { StateKinds::NONE };
+    if may_change.and(by_execute).has(StateKind::Unknown) {
+        name_made_up(s);
+    }
+    by_execute
+}
+
+fn note(
+    state: &State,
+    left: &mut Left,
+    statement: &Statement,
+    may_change: StateKinds,
+    by_execute: StateKinds,
+    text: &[u8],
+    values: &[u8],
+) {
+    if statement.executes {
+        // What this text prepares may be executed before it is known to the session.
+        note_executed(state, left, statement.later.and(by_execute), text);
+    }
+    let leaves = may_change.and(statement.frees.common(left.may_have()));
+    // DISCARD ALL is told by its own answer.
+    if !leaves.is_empty() && !state.by_mode {
+        left.note(leaves, &statement.functions, text, values);
+    }
+    if statement.transaction == Transaction::Many {
+        left.due.add_rollback();
+    }
+}
+
+/// Notes what a statement prepared by SQL may leave, which a client binds by its name.
+fn note_bound_by_sql(s: &mut Session) {
+    let by_execute = by_execute(s);
+    name_made_up(s);
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    // Nobody has looked at its text, perhaps.
+    upstream.left.temporaries.may_have_changed();
+    upstream.left.moves_ahead = true;
+    note_executed(&s.state, &mut upstream.left, by_execute, &[]);
+}
+
+/// Notes that a statement may have made a temporary relation, or given one another name, or changed how texts are read. To be called when all
+/// else is noted.
+fn note_unseen(state: &State, left: &mut Left, statement: &Statement) {
+    const UNSEEN: StateKinds = StateKinds::of(StateKind::Unknown).with(StateKind::Unread);
+    const SETS: StateKinds = UNSEEN.with(StateKind::Setting).with(StateKind::Library);
+    let may_set = left.due.kinds.and(if state.by_mode { statement.may_change } else { StateKinds::NONE });
+    // Nobody asks in a session that keeps its server connection whatever it leaves.
+    left.moves_ahead |= !may_set.common(SETS).is_empty() || (state.by_mode && (statement.executes || statement.writes));
+    let has_some = left.found.has(StateKind::Temporary) || left.temporaries.may_be();
+    // Behind a `search_path` that leads there, a definition is temporary although it does not say so.
+    let by_path = state.makes_temporary || left.may_make_temporary() || state.by_mode;
+    let by_function = !left.due.kinds.common(UNSEEN).is_empty()
+        || (has_some && !statement.functions.is_empty())
+        || (state.by_mode && (statement.executes || !statement.may_change.common(UNSEEN).is_empty()));
+    let by_text = statement.makes_brief || statement.leaves.has(StateKind::Temporary);
+    if by_text || by_function || (statement.redefines && (by_path || has_some)) {
+        left.temporaries.may_have_changed();
+    }
+}
+
+/// Notes what statements prepared by SQL may leave, one of which may be executed now. What they set stands in their texts.
+fn note_executed(state: &State, left: &mut Left, later: StateKinds, text: &[u8]) {
+    // What it asks for of sequences is `sequences`' affair.
+    let leaves = state.by_sql.later().and(later).without(StateKinds::of(StateKind::Sequence));
+    // One that the session does not know of yet may do anything.
+    let leaves = if left.young.is_some() { leaves.and(StateKinds::of(StateKind::Unknown)) } else { leaves };
+    if leaves.is_empty() || state.by_mode {
+        return;
+    }
+    left.due.any_setting = true;
+    state.by_sql.texts().for_each(|text| left.due.add_custom_names(text.as_bytes()));
+    if let Some(young) = &left.young {
+        left.due.names.extend(young.names.iter().cloned());
+    }
+    left.note(leaves, &[], text, &[]);
+}
+
+/// Looks at a session whose server connection has nothing to do: what it may have left is asked, and a server connection that nothing keeps goes to whoever
+/// needs it.
+#[inline]
+pub fn settle(s: &mut Session, w: &Context) {
+    if !s.is_at_rest() || s.entry.cancels.get() > 0 {
+        return;
+    }
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    if upstream.brought.claim != Claim::No {
+        return;
+    }
+    if !upstream.left.due.reported.is_empty() {
+        upstream.left.due.weigh_reports(|name| conn.reported(name));
+    }
+    if !upstream.left.due.is_empty() {
+        return ask(s, w);
+    }
+    if s.state.listening.is_some() && listening::advance(s, w) {
+        return;
+    }
+    if s.pin().is_some() {
+        ask_for_temporaries(s, w);
+        return;
+    }
+    let must_clean = s.upstream().is_some_and(|upstream| upstream.left.must_clean);
+    let Some(conn) = s.release(w) else { return };
+    if must_clean {
+        s.host.reset(conn);
+        return;
+    }
+    s.host.give_back(conn);
+}
+
+/// A session that stays pinned has the server asked for its temporary relations, if these may be others by now.
+fn ask_for_temporaries(s: &mut Session, w: &Context) {
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    if upstream.left.temporaries.is_due() && !s.state.by_mode {
+        upstream.left.due.kinds.add(StateKind::Temporary);
+        ask(s, w);
+    }
+}
+
+/// True if a server connection that its session leaves must be cleaned first.
+pub fn leaves_something(s: &Session) -> bool {
+    s.pin().is_some() || s.is_unsure() || s.upstream().is_some_and(|upstream| upstream.left.must_clean)
+}
+
+/// Asks what is due. Its answer may come behind statements that the client sends meanwhile: they have their own due.
+#[cold]
+fn ask(s: &mut Session, w: &Context) {
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let mut ask = std::mem::take(&mut upstream.left.due);
+    if s.state.by_mode {
+        return;
+    }
+    ask.add_own(&s.state.settings);
+    w.count(Metric::Inventories);
+    if told_by(&ask).has(StateKind::Temporary) {
+        upstream.left.temporaries.asked();
+    }
+    if ask.is_about_all() && !s.state.startup.is_empty() {
+        // If a function has reset what the startup packet asked for, the next statement must not run without it.
+        upstream.gate = Gate::Barrier;
+    }
+    let question = ask.question();
+    upstream.left.asking = Some(Box::new(Asking { ask, ..Asking::default() }));
+    send(s, w, &question, Expect::StateOurs);
+}
+
+/// Writes a simple query of ours.
+pub fn send(s: &mut Session, w: &Context, sql: &str, expect: Expect) {
+    write::query(s.up.extra(&w.buffers), sql);
+    s.expect(expect);
+    s.entry.is_ours.set(true);
+    // A simple query drops the unnamed statement.
+    if let Some(conn) = s.conn_mut() {
+        conn.unnamed = None;
+    }
+}
+
+/// A row of the answer; `None` when it is too long to be looked at.
+pub fn on_row(s: &mut Session, body: Option<&[u8]>) {
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(asking) = &mut upstream.left.asking else { return };
+    let is_utf8 = conn.tells_utf8();
+    // A function's source is looked through for words of ASCII only.
+    let reads = |cells: &Vec<Option<&[u8]>>| {
+        is_utf8 || cells.first() == Some(&Some(b"f")) || cells.iter().flatten().all(|cell| cell.is_ascii())
+    };
+    match body.and_then(weir_wire::back::read_row).filter(reads) {
+        Some(cells) => asking.answer.row(&cells),
+        None => asking.answer.is_torn = true,
+    }
+}
+
+/// The server refused a question, or a statement that it had taken on another server connection. `header`: of the error, which is whole.
+pub fn on_refused(s: &mut Session, header: Header) {
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    if upstream.replies.is_bringing_statement() {
+        upstream.left.must_clean = true;
+        if let (Some(Some(entry)), Some(body)) = (upstream.brought.by_sql.front(), s.down.whole(header)) {
+            let fault = Fault::of_report(&weir_wire::back::read_report(body));
+            upstream.brought.refused.push((entry.clone(), fault));
+        }
+        return;
+    }
+    match &mut upstream.left.asking {
+        Some(asking) => asking.answer.is_torn = true,
+        None => {
+            upstream.left.must_clean = true;
+            // It may have been a mark.
+            if let Some(subscription) = &s.state.listening {
+                subscription.inbox.lose();
+            }
+        }
+    }
+}
+
+/// The answer is whole.
+pub fn on_answer(s: &mut Session, w: &Context) {
+    let Some(asking) = s.upstream_mut().and_then(|upstream| upstream.left.asking.take()) else { return };
+    let Asking { ask, answer } = *asking;
+    if !ask.sources.is_empty() && !answer.is_torn {
+        let edition = w.shared.definitions.load(Ordering::Relaxed);
+        let mut books = w.functions.borrow_mut();
+        let functions = books.of(&s.pools.database, w.now_ms(), edition);
+        functions.learn(ask.sources.iter(), &answer.sources);
+    }
+    let had = s.pin();
+    let told = told_by(&ask);
+    let had_foreign = note_found(s, told, &answer);
+    let statements_are_whole = !told.has(StateKind::Prepare) || take_statements(s, w, answer.prepared.clone());
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let left = &mut upstream.left;
+    if told.has(StateKind::Prepare) && !answer.is_torn && !left.due.kinds.has(StateKind::Prepare) {
+        left.young = None;
+    }
+    if answer.is_torn || !statements_are_whole {
+        left.found.add(StateKind::Unknown);
+        if had_foreign {
+            left.found.add(StateKind::ForeignSetting);
+        }
+    } else {
+        left.found = left.found.without(StateKinds::of(StateKind::Unknown));
+        if told.has(StateKind::Setting) {
+            let outcome = settings_after(&ask, &answer, &s.state.settings, &s.state.startup, &s.pools.user);
+            if outcome.has_new_foreign || (had_foreign && !answer.foreign.is_empty()) {
+                left.found.add(StateKind::ForeignSetting);
+            }
+            conn.settings = w.shared.intern_settings(outcome.of_conn).0;
+            set_settings(s, w, outcome.of_session);
+        }
+    }
+    if told.has(StateKind::Listen) && !answer.is_torn {
+        listening::on_answer(s, w, answer.channels);
+    }
+    show_pin(s, w, had);
+    bring_back(s, w);
+}
+
+/// Takes in what the server says that it has. True: it had a setting that the session may not make itself.
+fn note_found(s: &mut Session, told: StateKinds, answer: &Answer) -> bool {
+    let Some(Server { upstream, .. }) = &mut s.server else { return false };
+    let left = &mut upstream.left;
+    let had_foreign = left.found.has(StateKind::ForeignSetting);
+    left.found = left.found.without(told).and(answer.found);
+    if told.has(StateKind::Temporary) {
+        left.temporaries.told((!answer.is_torn).then(|| answer.temporary.clone()));
+    }
+    had_foreign
+}
+
+/// A function has reset what the startup packet asked for. The client has heard of that, and must hear that it is not so.
+fn bring_back(s: &mut Session, w: &Context) {
+    let lacks = |conn: &Conn| !Arc::ptr_eq(&conn.settings, &s.state.settings);
+    if !s.conn().is_some_and(lacks) || !s.replies().is_settled() || s.up.is_mid_message() {
+        return;
+    }
+    bring_settings(s, w);
+    if let Some(upstream) = s.upstream_mut() {
+        // No statement waits for that: the server connection may go when it has answered, also if the client says nothing more.
+        upstream.brought.claim = Claim::No;
+        upstream.resetting.telling = Telling::Silent;
+    }
+}
+
+/// A parameter of Weir's own, set or reset without a server. A transaction that is open does not take it back.
+pub fn set_own(s: &mut Session, w: &Context, name: &str, value: Option<&str>) {
+    let settings = match value {
+        Some(value) => s.state.settings.with(name, value),
+        None => s.state.settings.after(&Reset::Name(name.to_owned()), &s.state.startup),
+    };
+    set_settings(s, w, settings);
+}
+
+/// The session's settings are these from now on.
+fn set_settings(s: &mut Session, w: &Context, settings: Settings) {
+    if settings == *s.state.settings {
+        return;
+    }
+    s.state.meaning = w.shared.intern_settings(settings.meaning()).1;
+    s.state.makes_temporary = settings.makes_temporary();
+    s.reads.causal.set(&w.shared, &settings);
+    s.state.reading = settings.reading();
+    s.state.settings = w.shared.intern_settings(settings).0;
+}
+
+/// Takes over what the server lists of statements prepared by SQL. False: one of them could not be prepared elsewhere.
+fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>) -> bool {
+    let mut statements = w.statements.borrow_mut();
+    let mut cut = Vec::with_capacity(listed.len());
+    for (name, text) in listed {
+        let Some(own) = weir_sql::prepare_named(&text, &name) else { return false };
+        cut.push((name, own.to_owned()));
+    }
+    let settings = s.state.settings.clone();
+    // What it names may be gone when it would be made elsewhere, and then the client would lose it.
+    let is_bound = s.has_found(StateKind::Temporary) || settings.has_role();
+    let make = |name: String, text: String| {
+        let later = statements.of_text(text.as_bytes()).later;
+        let query = weir_sql::prepared_query(&text).map(Box::from);
+        Entry { name, text, settings: settings.clone(), query, later, is_bound }
+    };
+    let now = s.state.by_sql.of_list(cut.into_iter(), make);
+    if now != *s.state.by_sql {
+        s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
+    }
+    if let Some(Server { conn, upstream }) = &mut s.server {
+        if s.state.by_sql.is_bound() {
+            upstream.left.found.add(StateKind::Prepare);
+        }
+        conn.by_sql = s.state.by_sql.clone();
+    }
+    true
+}
+
+/// A statement prepared by SQL is taken away, outside of a transaction: what is brought to the server connection next is without it.
+pub fn deallocate(s: &mut Session, w: &Context, name: &str) {
+    let now = s.state.by_sql.without(name.as_bytes());
+    s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.brought.refused.retain(|(entry, _)| entry.name != name);
+    }
+}
+
+/// Shows operators that a server connection is kept, or is no longer.
+fn show_pin(s: &Session, w: &Context, had: Option<Kept>) {
+    let kept = s.pin();
+    let Some(conn) = s.conn() else { return };
+    conn.set_pin(kept);
+    let (None, Some(kept)) = (had, kept) else { return };
+    if kept == Kept::State(StateKind::Listen) && s.state.listening.is_some() {
+        // For as long as it takes to move it.
+        return;
+    }
+    w.count(Metric::SessionsPinned);
+    let bit = 1 << kept.code();
+    if kept != Kept::Mode && w.shared.pins_told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        let who =
+            Who { user: &s.pools.client_user, database: &s.pools.client_database, session: s.entry.card.pid, ..Who::default() };
+        let reason = Kept::reason(kept.code());
+        let text = format_args!(
+            "a client keeps its server connection as long as this exists: {reason}. SHOW pool_pools lists such connections; \
+             pool_size must have room for them. This is said once for each kind"
+        );
+        w.log(Level::Warning, &who, text);
+    }
+}
+
+/// Notes state of which it is known at once that it keeps the server connection.
+pub fn keep(s: &mut Session, w: &Context, kind: Option<StateKind>) {
+    let had = s.pin();
+    match kind {
+        Some(kind) => s.upstream_mut().into_iter().for_each(|upstream| upstream.left.stuck.add(kind)),
+        None => s.state.by_mode = true,
+    }
+    show_pin(s, w, had);
+}
+
+/// Brings the server connection to what the session has, in the same write as the statement that follows.
+#[inline]
+pub fn bring(s: &mut Session, w: &Context) {
+    let Some(conn) = s.conn() else { return };
+    if !Arc::ptr_eq(&conn.settings, &s.state.settings) {
+        bring_settings(s, w);
+    }
+    let Some(Server { conn, upstream }) = &s.server else { return };
+    if upstream.brought.claim != Claim::No {
+        // Statements are prepared under the session's settings, which the server connection may still refuse.
+        return;
+    }
+    if !Arc::ptr_eq(&conn.by_sql, &s.state.by_sql) {
+        bring_statements(s, w);
+    }
+}
+
+#[cold]
+fn bring_settings(s: &mut Session, w: &Context) {
+    let Some(Server { conn, .. }) = &mut s.server else { return };
+    let sql = conn.settings.change_to(&s.state.settings);
+    // Nothing may run as somebody else, or under settings of others: what may be refused must be certain first.
+    let needs_answer = conn.settings.may_be_refused(&s.state.settings);
+    conn.settings = s.state.settings.clone();
+    send_settings(s, w, &sql);
+    let Some(upstream) = s.upstream_mut() else { return };
+    if needs_answer && !upstream.replies.is_empty() {
+        upstream.gate = Gate::Barrier;
+        upstream.brought.claim = Claim::Bringing;
+    }
+}
+
+/// The server connection refuses to be brought to the session's settings from those it has. True: all are taken back first, and it is asked once more;
+/// none of the session's statements has been sent.
+pub fn cleans(s: &mut Session, w: &Context, why: &str) -> bool {
+    let Some(Server { conn, upstream }) = &mut s.server else { return false };
+    let is_bringing = upstream.brought.claim == Claim::Bringing && upstream.resetting.telling == Telling::No;
+    if !is_bringing || !upstream.replies.is_last() {
+        return false;
+    }
+    w.log_conn(
+        &conn.card.address,
+        format_args!("all settings are taken back, since those of the next session were refused: {why}"),
+    );
+    upstream.brought.claim = Claim::Cleaning;
+    let sql = Settings::default().change_to(&s.state.settings);
+    send_settings(s, w, &format!("RESET SESSION AUTHORIZATION; SET ROLE NONE; RESET ALL; {sql}"));
+    true
+}
+
+fn send_settings(s: &mut Session, w: &Context, sql: &str) {
+    if !sql.is_empty() {
+        w.count(Metric::SettingsSent);
+        send(s, w, sql, Expect::SettingsOurs);
+    }
+}
+
+#[cold]
+fn bring_statements(s: &mut Session, w: &Context) {
+    let Some(Server { conn, .. }) = &mut s.server else { return };
+    let had = std::mem::replace(&mut conn.by_sql, s.state.by_sql.clone());
+    for change in had.change_to(&s.state.by_sql, &s.state.settings) {
+        match change {
+            Change::Settings(sql) => send_settings(s, w, &sql),
+            Change::Deallocate(sql) => {
+                note_brought(s, None);
+                send(s, w, &sql, Expect::StatementOurs);
+            }
+            Change::Prepare(entry) => {
+                w.count(Metric::ParsesAdded);
+                send(s, w, &entry.text, Expect::StatementOurs);
+                note_brought(s, Some(entry));
+            }
+        }
+    }
+}
+
+/// A statement prepared by SQL is brought, or one is taken away.
+fn note_brought(s: &mut Session, entry: Option<Arc<Entry>>) {
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.brought.by_sql.push_back(entry);
+    }
+}
+
+/// A reset is over: the server knows its own defaults only, so what the startup packet asked for is set again before the client hears
+/// that it is over. True: its ReadyForQuery waits, if there is one (`telling`).
+pub fn restores(s: &mut Session, w: &Context, telling: Telling) -> bool {
+    let Some(Server { conn, upstream }) = &mut s.server else { return false };
+    // Until all is answered this is about something that was sent before the reset.
+    if upstream.resetting.under_way.is_none() || !upstream.replies.is_settled() {
+        return false;
+    }
+    let Some(reset) = upstream.resetting.under_way.take() else { return false };
+    if upstream.txn.status == FAILED || s.up.is_mid_message() {
+        return false;
+    }
+    let sql = if std::mem::take(&mut upstream.resetting.was_discarded) {
+        // The server connection has nothing any more.
+        let had = std::mem::replace(&mut conn.settings, s.state.settings.clone());
+        had.change_to(&s.state.settings)
+    } else {
+        s.state.startup.again(&reset)
+    };
+    if sql.is_empty() {
+        return false;
+    }
+    (upstream.resetting.telling, upstream.gate) = (telling, Gate::Barrier);
+    send_settings(s, w, &sql);
+    true
+}
+
+/// The startup's values are there again. True: a ReadyForQuery waited for that.
+pub fn restored(s: &mut Session, w: &Context) -> bool {
+    let Some(upstream) = s.upstream_mut() else { return false };
+    let telling = std::mem::take(&mut upstream.resetting.telling);
+    if telling != Telling::No {
+        before_ready(s, w);
+    }
+    telling == Telling::OwesReady
+}
+
+/// A ReadyForQuery of the client's is about to be said: what a statement known from its text did to the settings is so now, and
+/// reports that were held back are made.
+#[inline]
+pub fn before_ready(s: &mut Session, w: &Context) {
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    if upstream.left.moves_ahead && upstream.replies.is_only_ours() {
+        // What was changed has been reported.
+        upstream.left.moves_ahead = false;
+    }
+    if let Some(plain) = upstream.resetting.plain.take() {
+        let settings = match &plain {
+            Plain::Set { name, value } => s.state.settings.with(name, value),
+            Plain::Reset(reset) => s.state.settings.after(reset, &s.state.startup),
+        };
+        set_settings(s, w, settings);
+        if let Some(Server { conn, .. }) = &mut s.server {
+            conn.settings = s.state.settings.clone();
+        }
+    }
+    if s.upstream().is_some_and(|upstream| !upstream.resetting.untold.is_empty()) {
+        tell(s, w);
+    }
+}
+
+/// Reports the parameters that are not what the client knows.
+#[cold]
+fn tell(s: &mut Session, w: &Context) {
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let mut untold = std::mem::take(&mut upstream.resetting.untold);
+    // In the order of a server up to version 15.
+    untold.sort_by_key(|(name, _)| name.to_ascii_lowercase());
+    for (name, before) in untold {
+        let now = conn.reported(&name);
+        if now != before {
+            write::parameter_status(s.down.extra(&w.buffers), &name, now);
+        }
+    }
+}
+
+/// A parameter's report. True: it waits until a reset is over.
+pub fn on_report(s: &mut Session, name: &str) -> bool {
+    let Some(Server { conn, upstream }) = &mut s.server else { return false };
+    let resetting = &mut upstream.resetting;
+    if resetting.telling != Telling::No || (resetting.under_way.is_some() && upstream.replies.is_last()) {
+        if !resetting.untold.iter().any(|(known, _)| known == name) {
+            resetting.untold.push((name.to_owned(), conn.reported(name).to_owned()));
+        }
+        return true;
+    }
+    let is_plain = matches!(&resetting.plain, Some(Plain::Set { name: set, .. }) if set.eq_ignore_ascii_case(name));
+    if !upstream.replies.is_our_turn() && !s.state.by_mode && !is_plain {
+        upstream.left.note_report(name, conn.reported(name));
+    }
+    false
+}
+
+/// The server dropped everything of the session's but the statement without a name. Source: `DropAllPreparedStatements` in prepare.c.
+pub fn discarded(s: &mut Session, w: &Context) {
+    let had = s.pin();
+    s.deallocated(w);
+    s.statements.portal = None;
+    s.state.discarded(w.shared.no_statements.clone());
+    // What it made up is empty from now on, and not unknown; what an extension defines has its default.
+    set_settings(s, w, s.state.settings.after(&Reset::All, &s.state.startup).without_who());
+    if let Some(Server { conn, upstream }) = &mut s.server {
+        conn.settings = w.no_settings();
+        upstream.resetting.was_discarded = true;
+        upstream.left.discarded();
+    }
+    show_pin(s, w, had);
+}

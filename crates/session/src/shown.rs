@@ -1,0 +1,138 @@
+//! The answers to SHOW and `PGPOOL SHOW`: lists of `views`, parameters as this session has set them, and `SHOW route`.
+
+use crate::classify;
+use crate::context::Context;
+use crate::fault::{Fault, sqlstate};
+use crate::host::Table;
+use crate::local::Local;
+use crate::read_preference;
+use crate::session::Session;
+use crate::statements::Statement;
+use std::borrow::Cow;
+use weir_catalog::rule::Rule;
+use weir_config as config;
+use weir_config::redirect::Goal;
+use weir_policy::cluster::ClusterView;
+use weir_policy::route::{self, Side};
+use weir_policy::wish::ReadPreference;
+use weir_sql::facts::{Hint, Name};
+
+/// Columns of a list of parameters.
+pub const SETTING: &[&str] = &["item", "value", "description"];
+
+const ROUTE: &[&str] = &["goes_to", "node_id", "rule", "facts"];
+
+/// The columns of an answer, without making it.
+pub fn columns_of(session: &Session, w: &Context, local: &Local) -> Result<Vec<Cow<'static, str>>, Fault> {
+    match local {
+        Local::View(at) => Ok(session.host.columns(*at).iter().map(|c| Cow::Borrowed(*c)).collect()),
+        Local::Parameter(name) => parameter(session, w, name).map(|table| table.columns),
+        Local::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
+        Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) | Local::Begin(text) => Err(unknown(text)),
+        Local::End(_) => Err(unknown("COMMIT")),
+        Local::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),
+    }
+}
+
+/// The whole answer.
+pub fn table_of(session: &Session, w: &Context, local: &Local) -> Result<Table, Fault> {
+    match local {
+        Local::View(at) => Ok(session.host.table(*at, session.reads.favourite)),
+        Local::Parameter(name) => parameter(session, w, name),
+        Local::Route(text) => {
+            let columns = ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect();
+            Ok(Table { columns, rows: vec![route_of(session, w, text)] })
+        }
+        Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) | Local::Begin(text) => Err(unknown(text)),
+        Local::End(_) => Err(unknown("COMMIT")),
+        Local::DeleteCache(_) => Err(unknown("PGPOOL SET CACHE DELETE")),
+    }
+}
+
+fn unknown(text: &str) -> Fault {
+    Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, format!("not supported: {text}"))
+        .hint("PGPOOL SHOW, SET and RESET of a parameter are.")
+}
+
+/// One parameter has a column of its own name; a group or ALL is a list. As Pgpool's `report_config_variable`.
+fn parameter(session: &Session, w: &Context, name: &str) -> Result<Table, Fault> {
+    if let Some(setting) = read_preference::SETTINGS.iter().find(|setting| setting.name == name) {
+        let value = session.state.settings.get(name).unwrap_or_default().to_string();
+        return Ok(Table { columns: vec![Cow::Borrowed(setting.name)], rows: vec![vec![value]] });
+    }
+    let config = w.config();
+    let shown = config::show_one(&config, name).map_err(|error| Fault::error(sqlstate::UNDEFINED_OBJECT, error.to_string()))?;
+    if let [only] = shown.as_slice()
+        && only.name == name
+    {
+        let value = session.reads.preferences.own.shown(name).unwrap_or(&only.value).to_string();
+        return Ok(Table { columns: vec![Cow::Owned(only.name.clone())], rows: vec![vec![value]] });
+    }
+    let own = |name: &str| session.reads.preferences.own.shown(name).map(str::to_string);
+    let rows = shown.into_iter().map(|s| {
+        let value = own(&s.name).unwrap_or(s.value);
+        vec![s.name, value, s.description.to_string()]
+    });
+    let rows = rows.collect();
+    Ok(Table { columns: SETTING.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
+}
+
+/// Where a statement of this session would go now, were it to come outside of a transaction, and why.
+fn route_of(session: &Session, w: &Context, text: &str) -> Vec<String> {
+    let statement = w.statements.borrow_mut().of_text(text.as_bytes());
+    let statement = classify::stands_for(session, w, statement);
+    let class = read_preference::class_of(session, w, &statement, classify::class_for(session, w, &statement));
+    let (nodes, rule) = match class.side {
+        Side::Primary => (w.view().primary.into_iter().collect(), class.rule),
+        Side::Reader => readers(session, w, &statement, class.rule),
+    };
+    let nodes: Vec<String> = nodes.iter().map(|at| w.view().nodes[*at].id.to_string()).collect();
+    let side = if class.side == Side::Primary { "primary" } else { "reader" };
+    vec![side.to_string(), nodes.join(","), rule.name().to_string(), facts_of(text)]
+}
+
+/// The nodes a read may go to now, by place, and the rule if it is another than that of its text.
+fn readers(session: &Session, w: &Context, statement: &Statement, of_text: Rule) -> (Vec<usize>, Rule) {
+    let view = w.view();
+    let takes_reads: Vec<usize> = (0..view.nodes.len()).filter(|at| view.takes_reads(*at)).collect();
+    let wish = read_preference::for_show(session, w, statement);
+    let stays = session.reads.favourite.filter(|favourite| route::may_stay(&view, *favourite, wish));
+    let (nodes, rule) = match (wish, stays) {
+        (Some(wish), None) => (wanted(&view, wish, &takes_reads), wish.rule),
+        (Some(wish), Some(_)) if wish.is_own() => (wanted(&view, wish, &takes_reads), wish.rule),
+        (_, Some(favourite)) => (vec![favourite], of_text),
+        (None, None) => (Vec::new(), of_text),
+    };
+    // Who is wanted cannot answer now.
+    if nodes.is_empty() { (takes_reads, of_text) } else { (nodes, rule) }
+}
+
+/// The nodes of a wish that may answer.
+fn wanted(view: &ClusterView, wish: ReadPreference, takes_reads: &[usize]) -> Vec<usize> {
+    match wish.goal {
+        Goal::Primary => view.primary.into_iter().collect(),
+        Goal::Standby => takes_reads.iter().copied().filter(|at| view.is_standby(*at)).collect(),
+        Goal::Node(node) => view.serves(node).into_iter().collect(),
+    }
+}
+
+/// A text's facts in words: its effect, and what it names.
+fn facts_of(text: &str) -> String {
+    let facts = weir_sql::facts(text.as_bytes());
+    let mut words = vec![format!("{:?}", facts.effect).to_ascii_lowercase()];
+    words.extend(facts.locks_rows.then(|| "locks rows".to_string()));
+    words.extend((!facts.keeps.is_empty()).then(|| format!("leaves {:?}", facts.keeps).to_ascii_lowercase()));
+    words.extend((facts.hint != Hint::None).then(|| format!("hint {:?}", facts.hint).to_ascii_lowercase()));
+    let kinds = [
+        ("relations", &facts.relations),
+        ("functions", &facts.functions),
+        ("operators", &facts.operators),
+        ("casts", &facts.casts),
+    ];
+    for (kind, names) in kinds.iter().filter(|(_, names)| !names.is_empty()) {
+        let name =
+            |name: &Name| if name.schema.is_empty() { name.name.clone() } else { format!("{}.{}", name.schema, name.name) };
+        words.push(format!("{kind} {}", names.iter().map(name).collect::<Vec<_>>().join(", ")));
+    }
+    words.join("; ")
+}

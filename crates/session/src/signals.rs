@@ -1,0 +1,82 @@
+//! `pg_terminate_backend` and `pg_cancel_backend` with the process id of a session, as its client was told it.
+//!
+//! A session may end and cancel those of its own user, as on a server. It does so where its statement is about to be sent; the server runs
+//! in its place one that answers alike. All other process ids are the server's affair.
+
+use crate::context::Context;
+use crate::host;
+use crate::session::{FAILED, Session};
+use crate::statements::{Prepared, Statement};
+use crate::status::Card;
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_policy::signals::{Call, Signal};
+use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
+
+/// A session that a statement is to hit.
+pub struct Hit {
+    signal: Signal,
+    card: Arc<Card>,
+    /// The statement that asks for it.
+    called: Rc<Statement>,
+}
+
+impl Hit {
+    /// Has it done by the worker that serves the session. Says the statement that asked for it.
+    pub fn send(&self, w: &Context) -> &Rc<Statement> {
+        let signal = match self.signal {
+            Signal::Terminate => host::Signal::Terminate,
+            Signal::Cancel => host::Signal::Cancel,
+        };
+        w.program.signal(self.card.worker, self.card.pid, signal);
+        &self.called
+    }
+}
+
+/// What a Query is for, and the text that is sent in its place.
+#[inline]
+pub fn of_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header: Header) -> Option<(Hit, String)> {
+    if statement.signals { find_in_query(s, w, statement, header) } else { None }
+}
+
+#[cold]
+fn find_in_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header: Header) -> Option<(Hit, String)> {
+    let (text, _) = split_cstr(s.up.whole(header)?)?;
+    let call = Call::of(std::str::from_utf8(text).ok()?)?;
+    let hit = hit(s, w, &call, statement, None)?;
+    Some((hit, call.stand_in()))
+}
+
+/// What a Bind is for, and the statement that is bound: the client's, or one in its place.
+#[inline]
+pub fn of_bind(s: &Session, w: &Context, prepared: Rc<Prepared>, header: Header) -> (Option<Hit>, Rc<Prepared>) {
+    if !prepared.statement.signals {
+        return (None, prepared);
+    }
+    match find_in_bind(s, w, &prepared, header) {
+        Some((hit, stand_in)) => (Some(hit), stand_in),
+        None => (None, prepared),
+    }
+}
+
+#[cold]
+fn find_in_bind(s: &Session, w: &Context, prepared: &Prepared, header: Header) -> Option<(Hit, Rc<Prepared>)> {
+    let (text, _) = split_cstr(&prepared.tail)?;
+    let call = Call::of(std::str::from_utf8(text).ok()?)?;
+    let body = s.up.unseen().get(HEADER_BYTES..header.frame_bytes())?;
+    let hit = hit(s, w, &call, &prepared.statement, Some(body))?;
+    let tail = call.stand_in_of(&prepared.tail)?;
+    let stand_in = w.statements.borrow_mut().of_parse_for_all(&tail)?;
+    Some((hit, stand_in))
+}
+
+/// The session that a call is for, if there is one that this one may end.
+fn hit(s: &Session, w: &Context, call: &Call, called: &Rc<Statement>, bind: Option<&[u8]>) -> Option<Hit> {
+    if s.transaction() == FAILED || s.state.settings.has_role() || s.is_misread(called) {
+        return None;
+    }
+    let card = w.shared.cards.get(call.pid(bind)?)?;
+    // To a server they are one user, whatever their clients are called. An administrator at the console is no user of a server.
+    let is_same = card.server_user == s.pools.user && *card.database != *w.peek_config().admin.database;
+    is_same.then(|| Hit { signal: call.signal, card, called: called.clone() })
+}

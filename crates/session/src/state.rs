@@ -1,0 +1,101 @@
+//! What a session has beyond its messages: settings, statements prepared by SQL, and what it listens to.
+//!
+//! The session owns what can move; a server connection is brought to it before use. What may be on the connection beyond that is
+//! `upstream::left`'s.
+
+use crate::listen_hub::Subscription;
+use std::sync::Arc;
+use weir_policy::by_sql::BySql;
+use weir_policy::sequences::Drawn;
+use weir_policy::settings::{Reading, Settings};
+use weir_sql::facts::Reset;
+
+/// A statement whose effect on the settings is known from its text, if it succeeds: it is the only one under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plain {
+    Set { name: String, value: String },
+    Reset(Reset),
+}
+
+/// The server connection is not at rest though nothing is under way for the client: its next statement waits for an answer to something of ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Claim {
+    #[default]
+    No,
+    /// The statement's description was asked for.
+    Describing,
+    /// The server connection is being brought to the session's settings.
+    Bringing,
+    /// The same, after all settings of others were taken back: the server connection refused to be brought from those.
+    Cleaning,
+}
+
+/// See the module.
+pub struct State {
+    /// What the session asked for in its startup packet.
+    pub startup: Arc<Settings>,
+    /// What it has now.
+    pub settings: Arc<Settings>,
+    /// How these have servers read its texts.
+    pub reading: Reading,
+    /// What it makes without naming a schema is temporary: its `search_path` says so.
+    pub makes_temporary: bool,
+    /// As it begins, servers read its texts otherwise than Weir's parser.
+    pub begins_otherwise: bool,
+    /// Number of the settings that shape what a statement means.
+    pub meaning: u64,
+    pub by_sql: Arc<BySql>,
+    /// Where it may have drawn from sequences last.
+    pub drawn: Option<Drawn>,
+    /// `pool_mode = session`: the server connection stays anyway, and nothing is asked.
+    pub by_mode: bool,
+    /// What this transaction changes for others.
+    pub effects: Effects,
+    /// What it listens to without a server connection.
+    pub listening: Option<Box<Subscription>>,
+}
+
+/// Changes of a transaction that concern others once it is over.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Names may stand for something else.
+    pub redefines: bool,
+    /// Connections opened before the end of the transaction begin with other settings than those opened later.
+    pub renews: bool,
+    /// Roles that the transaction has renamed or dropped.
+    pub unseats: Vec<String>,
+}
+
+impl State {
+    pub fn new(startup: Arc<Settings>, meaning: u64, by_sql: Arc<BySql>) -> State {
+        State {
+            makes_temporary: startup.makes_temporary(),
+            reading: startup.reading(),
+            settings: startup.clone(),
+            startup,
+            begins_otherwise: false,
+            meaning,
+            by_sql,
+            drawn: None,
+            by_mode: false,
+            effects: Effects::default(),
+            listening: None,
+        }
+    }
+
+    /// The server dropped everything of the session's.
+    pub fn discarded(&mut self, none: Arc<BySql>) {
+        self.by_sql = none;
+        self.drawn = None;
+        self.listening = None;
+    }
+
+    /// The session has lost its server connection.
+    pub fn conn_lost(&mut self) {
+        self.effects.renews = false;
+        if let Some(subscription) = &mut self.listening {
+            subscription.rules.conn_lost();
+            subscription.rules.drop_fence();
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What the log says of statements: each one, the node it went to, and those that took long. Off, it costs a look at a flag.
+
+use crate::context::Context;
+use crate::handle::Clock;
+use crate::host::{Field, Level, Who};
+use crate::read_preference::Logged;
+use crate::session::Session;
+use crate::statements::Prepared;
+use crate::unit::{Concern, Ended, Unit};
+use std::borrow::Cow;
+use weir_wire::frame::{HEADER_BYTES, Header, front, split_cstr};
+use weir_wire::write::{self, Report};
+
+/// Longest part of a statement that is kept until its end, in case it takes long.
+const KEPT_BYTES_MAX: usize = 4 << 10;
+
+/// The concern of this module.
+pub struct StatementLog;
+
+impl Concern for StatementLog {
+    #[inline]
+    fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(_) => tell(s, w, Source::Query),
+            Unit::Parse(prepared) => tell(s, w, Source::Message("Parse: ", prepared)),
+            Unit::Bind { prepared, .. } => tell(s, w, Source::Message("Bind: ", prepared)),
+            Unit::Execute => {
+                if let Some(bound) = s.statements.bound.take() {
+                    tell(s, w, Source::Message("Execute: ", &bound));
+                    s.statements.bound = Some(bound);
+                }
+            }
+            Unit::Garbled => answered(s, w),
+            // Their texts are not here.
+            Unit::BindUnknown(_) | Unit::Call(_) => {}
+        }
+    }
+
+    #[inline]
+    fn ready(_: &mut Session, _: &Context, _: Ended) {}
+
+    fn lost(_: &mut Session, _: &Context) {}
+}
+
+/// Where a statement's text is.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// The message at the front of the client's lane: a simple query.
+    Query,
+    /// A message of the extended protocol about a prepared statement.
+    Message(&'static str, &'a Prepared),
+}
+
+/// An answer from memory takes the place of what an Execute runs.
+#[inline]
+pub fn answered_by_cache(s: &mut Session, w: &Context, prepared: &Prepared) {
+    tell(s, w, Source::Message("Execute: ", prepared));
+}
+
+/// Says what there is to say about a statement that goes to the session's server connection now.
+#[inline]
+fn tell(s: &mut Session, w: &Context, source: Source<'_>) {
+    let logged = s.reads.preferences.own.logged(&w.peek_config());
+    if logged.statement || logged.per_node || logged.notice || logged.slow {
+        say(s, w, source, logged);
+    }
+}
+
+#[cold]
+fn say(s: &mut Session, w: &Context, source: Source<'_>, logged: Logged) {
+    let Logged { statement: plain, per_node: node, notice, slow } = logged;
+    let (label, text) = match source {
+        Source::Query => ("", query_text(s)),
+        Source::Message(label, prepared) => (label, prepared_text(prepared)),
+    };
+    let text = text.into_owned();
+    let client = s.entry.card.client_host();
+    let who = who(s, &client);
+    // A Bind says nothing new of a statement that its Execute will not.
+    let is_run = matches!(label, "" | "Execute: ");
+    if plain && is_run {
+        w.log(Level::Log, &who, format_args!("statement: {text}"));
+    }
+    let Some(card) = s.conn().map(|conn| conn.card.clone()) else { return };
+    let (id, pid) = (card.address.node, card.pid);
+    if node {
+        let fields = [("node", Field::Number(id.into())), ("backend_pid", Field::Number(pid.into()))];
+        let line = format_args!("DB node id: {id} backend pid: {pid} statement: {label}{text}");
+        w.program.log(Level::Log, &who, line, &fields);
+    }
+    // In the middle of a server's message nothing can be said; the statement runs all the same.
+    if notice && is_run && !s.down.is_mid_message() {
+        let message = format!("DB node id: {id} statement: {label}{text}");
+        let report = Report { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "", routine: "" };
+        write::notice(s.down.extra(&w.buffers), &report);
+    }
+    if slow && is_run {
+        let mut kept = s.entry.clock.text.borrow_mut();
+        kept.clear();
+        kept.push_str(cut(&text));
+    }
+}
+
+/// A statement Weir answers itself, or refuses.
+pub fn answered(s: &mut Session, w: &Context) {
+    if s.reads.preferences.own.logged(&w.peek_config()).statement {
+        let text = query_text(s).into_owned();
+        let client = s.entry.card.client_host();
+        w.log(Level::Log, &who(s, &client), format_args!("statement: {text}"));
+    }
+}
+
+/// Says what message a client has sent, before it is looked at. Texts of Pgpool-II.
+#[inline]
+pub fn came(s: &mut Session, w: &Context, header: Header) {
+    if s.reads.preferences.own.logs_messages(&w.peek_config()) && !s.intake.is_message_logged {
+        say_message(s, w, header);
+    }
+}
+
+/// The same of a message that is taken without a look at it on its own: one of a run that is answered from memory, or skipped after an error.
+#[inline]
+pub fn passed(s: &Session, w: &Context, header: Header) {
+    if s.reads.preferences.own.logs_messages(&w.peek_config()) {
+        write_message(s, w, header);
+    }
+}
+
+#[cold]
+fn say_message(s: &mut Session, w: &Context, header: Header) {
+    let is_short = header.body_bytes as usize <= w.peek_config().routing.statement_analysis_bytes_max;
+    if is_short && s.up.unseen().len() < header.frame_bytes() && !is_copy(header.tag) {
+        // The rest is on its way; it comes by again then.
+        return;
+    }
+    s.intake.is_message_logged = true;
+    write_message(s, w, header);
+}
+
+/// Logs the message at the front of the client's lane, as far as it is here.
+#[cold]
+fn write_message(s: &Session, w: &Context, header: Header) {
+    let body = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
+    let body = &body[..body.len().min(header.body_bytes as usize).min(LOGGED_BYTES_MAX)];
+    let mut texts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let mut text = || texts.next().unwrap_or_default().into_owned();
+    // Of Describe and Close: `S` or `P`, then the name.
+    let named = |text: String| {
+        let kind = if text.starts_with('S') { "statement" } else { "portal" };
+        format!("{kind}: \"{}\"", text.get(1..).unwrap_or_default())
+    };
+    let (name, detail) = match header.tag {
+        front::QUERY => ("Query", format!("query: \"{}\"", text())),
+        front::PARSE => ("Parse", format!("statement: \"{}\", query: \"{}\"", text(), text())),
+        front::BIND => ("Bind", format!("portal: \"{}\", statement: \"{}\"", text(), text())),
+        front::DESCRIBE => ("Describe", named(text())),
+        front::EXECUTE => ("Execute", format!("portal: \"{}\"", text())),
+        front::CLOSE => ("Close", named(text())),
+        front::SYNC => ("Sync", String::new()),
+        front::FLUSH => ("Flush", String::new()),
+        front::FUNCTION_CALL => ("FunctionCall", String::new()),
+        front::TERMINATE => ("Terminate", String::new()),
+        front::COPY_DATA => ("CopyData", String::new()),
+        front::COPY_DONE => ("CopyDone", String::new()),
+        front::COPY_FAIL => ("CopyFail", String::new()),
+        _ => return,
+    };
+    let client = s.entry.card.client_host();
+    let mark = if detail.is_empty() { "" } else { " DETAIL:  " };
+    w.log(Level::Log, &who(s, &client), format_args!("{name} message from frontend.{mark}{detail}"));
+}
+
+fn is_copy(tag: u8) -> bool {
+    matches!(tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL)
+}
+
+/// The server is ready after what took so long; `waited_us` of waiting for a server connection came before.
+#[inline]
+pub fn ended(s: &Session, w: &Context, us: u64) {
+    let Some(limit_ms) = w.peek_config().log.slow_ms else { return };
+    let waited_us = s.entry.clock.waited_us.replace(0);
+    if us.saturating_add(waited_us) >= limit_ms.saturating_mul(1000) {
+        say_slow(s, w, us, waited_us);
+    }
+}
+
+#[cold]
+fn say_slow(s: &Session, w: &Context, us: u64, waited_us: u64) {
+    let clock: &Clock = &s.entry.clock;
+    let text = clock.text.borrow();
+    let (server, waited) = (us as f64 / 1000.0, waited_us as f64 / 1000.0);
+    let total = server + waited;
+    let (node, pid) = s.conn().map_or((0, 0), |conn| (conn.card.address.node, conn.card.pid));
+    let rule = clock.rule.get().name();
+    let fields = [
+        ("duration_ms", Field::Number(total)),
+        ("server_ms", Field::Number(server)),
+        ("waited_ms", Field::Number(waited)),
+        ("node", Field::Number(node.into())),
+        ("backend_pid", Field::Number(pid.into())),
+        ("rule", Field::Text(rule)),
+        ("statement", Field::Text(&text)),
+    ];
+    let line = format_args!(
+        "duration: {total:.3} ms (server {server:.3} ms, waited {waited:.3} ms)  node: {node}  backend pid: {pid}  rule: {rule}  \
+         statement: {text}"
+    );
+    let client = s.entry.card.client_host();
+    w.program.log(Level::Log, &who(s, &client), line, &fields);
+}
+
+fn who<'a>(s: &'a Session, client: &'a str) -> Who<'a> {
+    let card = &s.entry.card;
+    Who { user: &s.pools.user, database: &s.pools.database, application: &card.application, client, session: card.pid }
+}
+
+/// The text of the query at the front of the lane; as much as is here of a long one.
+fn query_text(s: &Session) -> Cow<'_, str> {
+    let body = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
+    let text = split_cstr(body).map_or(body, |(text, _)| text);
+    String::from_utf8_lossy(&text[..text.len().min(LOGGED_BYTES_MAX)])
+}
+
+/// Longest statement that is logged whole.
+const LOGGED_BYTES_MAX: usize = 256 << 10;
+
+fn prepared_text(prepared: &Prepared) -> Cow<'_, str> {
+    let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
+    String::from_utf8_lossy(text)
+}
+
+/// The beginning, up to the bound.
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(KEPT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

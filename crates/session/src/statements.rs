@@ -1,0 +1,568 @@
+//! The texts a worker has seen: facts and class are kept, trees are not.
+
+use foldhash::fast::RandomState;
+use quick_cache::UnitWeighter;
+use quick_cache::unsync::Cache;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_cache::Text;
+use weir_catalog::rule::Rule;
+use weir_catalog::{Hidden, Names};
+use weir_config::Config;
+use weir_config::redirect::Goal;
+use weir_policy::prepared::StatementId;
+use weir_policy::route::{self, Class, Side};
+use weir_policy::signals::Call;
+use weir_sql::beyond_ascii::names_beyond_ascii;
+use weir_sql::facts::{Effect, Facts, Hint, Name, Reset, SessionVerb, StateKind, StateKinds, Transaction, Verb};
+
+use crate::cached_results::Caching;
+use crate::local::{Local, ViewOf, local_of};
+use crate::state::Plain;
+
+/// Texts a worker remembers.
+const TEXTS_MAX: usize = 4096;
+/// Parse messages a worker remembers.
+const PARSES_MAX: usize = 4096;
+/// Longer texts are analysed each time: they are rarely sent twice.
+const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
+
+/// All that is decided about a text before it is used.
+#[derive(Debug)]
+pub struct Statement {
+    /// By the text alone.
+    pub class: Class,
+    /// What the catalog is asked about, if the text alone does not say that it is for the primary.
+    pub names: Option<Names>,
+    /// What it names, if its text says that it is for the primary.
+    beside: Option<Names>,
+    /// Relations whose rows it changes.
+    pub written: Box<[Name]>,
+    /// Ways of its own by which functions may run that its text does not show.
+    pub touches: Hidden,
+    /// What catalogs have said.
+    pub judged: Judged,
+    pub transaction: Transaction,
+    /// Session state it may leave, as far as its text shows.
+    pub leaves: StateKinds,
+    /// The same with what functions may leave that are not PostgreSQL's own, and with what it may take away.
+    pub may_change: StateKinds,
+    pub frees: StateKinds,
+    /// Functions that are not PostgreSQL's own.
+    pub functions: Box<[String]>,
+    /// What a statement leaves that it prepares by SQL, once that one is executed.
+    pub later: StateKinds,
+    /// It may run a statement prepared by SQL.
+    pub executes: bool,
+    /// The name of the one that it runs and nothing else, with constants for its parameters.
+    pub runs: Option<Box<str>>,
+    /// New connections will begin with other settings.
+    pub alters_defaults: bool,
+    /// Databases that nobody may be connected to while it runs.
+    pub vacates: Box<[String]>,
+    /// Roles that it renames or drops.
+    pub unseats: Box<[String]>,
+    /// It may make, change or remove functions.
+    pub defines: bool,
+    /// It may change what names stand for: the catalog is out of date once its transaction is over.
+    pub redefines: bool,
+    /// What it does to the settings, if that is known from the text.
+    pub plain: Option<Plain>,
+    /// Answered by Weir itself.
+    pub local: Option<Local>,
+    /// What follows must wait until it is over: it may drop prepared statements or settings.
+    pub is_barrier: bool,
+    /// Parameters it takes back to what they were at the session's start.
+    pub resets: Option<Reset>,
+    /// Takes a lock that only means something on the primary.
+    pub locks: bool,
+    /// It makes a temporary table that goes with its transaction.
+    pub makes_brief: bool,
+    /// It makes something, perhaps without naming a schema.
+    pub makes: bool,
+    /// It may draw from a sequence: it names `nextval` or `setval`, or may run defaults or functions that do.
+    pub draws: bool,
+    /// Whether it asks for what was drawn before: `currval`, `lastval`.
+    pub recalls: Recalls,
+    /// It only reads, as far as its text shows.
+    pub is_read: bool,
+    /// What kind of statement it is; of several, the first.
+    pub verb: Verb,
+    /// It begins with a comment that is no hint for a node.
+    pub is_commented: bool,
+    /// Its hint, and where that wants it to go, if it only reads.
+    pub hint: Hint,
+    pub goal: Option<Goal>,
+    /// It may send notifications, as far as its text shows.
+    pub notifies: bool,
+    /// It may show what its session listens to.
+    pub shows_channels: bool,
+    /// It writes, or nothing is known of what it does.
+    pub writes: bool,
+    /// It calls a function that may write rows: a user's, or one of PostgreSQL's own that do.
+    pub calls: bool,
+    /// It asks for the transaction's time, as far as its text shows.
+    pub asks_time: bool,
+    /// It may change the properties of its transaction, or a standby may refuse it where the primary does not.
+    pub is_of_primary: bool,
+    /// What the cache of answers is to know of it, if there is one. None although there is: it may do anything.
+    pub caching: Option<Box<Caching>>,
+    /// It may change what names without a schema mean, as far as its text shows; also in the rest of its own text.
+    pub moves: bool,
+    /// It may end or cancel a session: see `signals`.
+    pub signals: bool,
+    /// Its text is more than one statement.
+    pub is_many: bool,
+    /// Where backslashes are escapes, or in another encoding than UTF-8, it may be another statement. A literal with a backslash has no skeleton, and
+    /// those of one skeleton have the same names.
+    pub is_delicate: bool,
+}
+
+/// Whether a statement asks for what was drawn from sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recalls {
+    /// Functions that it calls may.
+    Not,
+    /// It runs code or texts that are not looked at.
+    Unread,
+    /// Its text says so.
+    Shown,
+}
+
+impl Recalls {
+    fn of(facts: &Facts) -> Recalls {
+        let any = |is_one: fn(&Name) -> bool| facts.functions.iter().any(is_one);
+        if any(|f| matches!(f.name.as_str(), "currval" | "lastval")) {
+            Recalls::Shown
+        } else if facts.keeps.has(StateKind::Unknown) || any(runs_text) {
+            Recalls::Unread
+        } else {
+            Recalls::Not
+        }
+    }
+}
+
+/// What catalogs said of a text, by the number of the place (see `judging`). A few: most texts are used in one place.
+#[derive(Debug, Default)]
+pub struct Judged(RefCell<[Option<(u64, Class)>; JUDGED_MAX]>);
+
+const JUDGED_MAX: usize = 4;
+
+impl Judged {
+    #[inline]
+    pub fn at(&self, place: u64) -> Option<Class> {
+        let known = self.0.borrow();
+        known.iter().flatten().find(|(known, _)| *known == place).map(|(_, class)| *class)
+    }
+
+    /// Notes what was said last; of more than a few places the oldest is forgotten.
+    pub fn note(&self, place: u64, class: Class) {
+        let mut known = self.0.borrow_mut();
+        let at = known.iter().position(|entry| entry.is_none_or(|(known, _)| known == place)).unwrap_or(JUDGED_MAX - 1);
+        known[..=at].rotate_right(1);
+        known[0] = Some((place, class));
+    }
+}
+
+/// A Parse message's text and parameter types, known by a number that is its name on the servers.
+#[derive(Debug)]
+pub struct Prepared {
+    pub id: StatementId,
+    /// The message's body after the name.
+    pub tail: Box<[u8]>,
+    pub statement: Rc<Statement>,
+    /// Types of users among those that its parameters are said to be of.
+    pub user_types: Box<[u32]>,
+    /// Number of the settings it is analysed under, on whatever server; none: one session's own.
+    pub meaning: Option<u64>,
+    /// What a server said of its parameters last.
+    pub parameters: LastTold,
+}
+
+/// The body of a ParameterDescription, shared by all who were told the same.
+#[derive(Debug, Default)]
+pub struct LastTold(RefCell<Option<Rc<[u8]>>>);
+
+impl LastTold {
+    /// The body as it is shared; most are told what was told before.
+    pub fn share(&self, body: &[u8]) -> Rc<[u8]> {
+        let mut last = self.0.borrow_mut();
+        match &*last {
+            Some(known) if **known == *body => known.clone(),
+            Some(_) | None => last.insert(body.into()).clone(),
+        }
+    }
+}
+
+type Texts = Cache<Box<[u8]>, Rc<Statement>, UnitWeighter, RandomState>;
+type Parses = Cache<Box<[u8]>, Rc<Prepared>, UnitWeighter, RandomState>;
+
+/// The tables of one worker.
+pub struct Statements {
+    texts: Texts,
+    parses: Parses,
+    scratch: Vec<u8>,
+    key: Vec<u8>,
+    next_id: StatementId,
+    config: Arc<Config>,
+    view_of: ViewOf,
+    /// Texts that differ in literals only share an entry. Off when patterns look at the literals.
+    by_skeleton: bool,
+    /// Texts that had to be parsed.
+    pub parsed: u64,
+}
+
+impl Statements {
+    /// `first_id` keeps the names of workers apart.
+    pub fn new(config: Arc<Config>, first_id: StatementId, view_of: ViewOf) -> Statements {
+        Statements {
+            texts: Cache::with(TEXTS_MAX, TEXTS_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
+            parses: Cache::with(PARSES_MAX, PARSES_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
+            scratch: Vec::with_capacity(TEXT_KEPT_BYTES_MAX),
+            key: Vec::new(),
+            next_id: first_id,
+            by_skeleton: config.routing.primary_patterns.is_empty(),
+            config,
+            view_of,
+            parsed: 0,
+        }
+    }
+
+    /// Forgets what was decided under the old configuration.
+    pub fn reconfigure(&mut self, config: Arc<Config>) {
+        let next_id = self.next_id;
+        *self = Statements { parsed: self.parsed, ..Statements::new(config, next_id, self.view_of) };
+    }
+
+    /// What is known of a query text; parsed when it is new.
+    pub fn of_text(&mut self, text: &[u8]) -> Rc<Statement> {
+        self.scratch.clear();
+        if !(self.by_skeleton && weir_sql::skeleton::skeleton(text, &mut self.scratch)) {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(text);
+        }
+        if let Some(found) = self.texts.get(self.scratch.as_slice()) {
+            return found.clone();
+        }
+        self.parsed += 1;
+        let statement = Rc::new(judge(text, &self.config, self.view_of));
+        if self.scratch.len() <= TEXT_KEPT_BYTES_MAX {
+            self.texts.insert(self.scratch.as_slice().into(), statement.clone());
+        }
+        statement
+    }
+
+    /// The number of a Parse message's text and types. `tail` is its body after the name; `None` when malformed.
+    ///
+    /// `settings` keeps sessions with different settings apart: a server folds constants by TimeZone, DateStyle or search_path when it
+    /// analyses a statement, so the same text is not the same statement.
+    pub fn of_parse(&mut self, tail: &[u8], settings: u64) -> Option<Rc<Prepared>> {
+        self.shared_parse(tail, settings, Some(settings))
+    }
+
+    /// The same of one of ours that means the same under all settings.
+    pub fn of_parse_for_all(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
+        const ALL: u64 = u64::MAX;
+        self.shared_parse(tail, ALL, None)
+    }
+
+    fn shared_parse(&mut self, tail: &[u8], key: u64, meaning: Option<u64>) -> Option<Rc<Prepared>> {
+        self.key.clear();
+        self.key.extend_from_slice(&key.to_le_bytes());
+        self.key.extend_from_slice(tail);
+        if let Some(found) = self.parses.get(self.key.as_slice()) {
+            return Some(found.clone());
+        }
+        let prepared = self.make_parse(tail, meaning)?;
+        if tail.len() <= TEXT_KEPT_BYTES_MAX {
+            self.parses.insert(self.key.as_slice().into(), prepared.clone());
+        }
+        Some(prepared)
+    }
+
+    /// The same under a number of its own: for a session whose settings are its own affair.
+    pub fn fresh_parse(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
+        self.make_parse(tail, None)
+    }
+
+    fn make_parse(&mut self, tail: &[u8], meaning: Option<u64>) -> Option<Rc<Prepared>> {
+        let (text, types) = weir_wire::frame::split_cstr(tail)?;
+        let statement = self.of_text(text);
+        let prepared = Rc::new(Prepared {
+            id: self.next_id,
+            tail: tail.into(),
+            statement,
+            user_types: user_types(types),
+            meaning,
+            parameters: LastTold::default(),
+        });
+        self.next_id += 1;
+        Some(prepared)
+    }
+}
+
+/// The numbers of types of users in what follows a Parse's text: a count, and so many numbers.
+fn user_types(types: &[u8]) -> Box<[u32]> {
+    let numbers =
+        types.get(2..).unwrap_or_default().chunks_exact(4).map(|four| u32::from_be_bytes([four[0], four[1], four[2], four[3]]));
+    numbers.filter(|number| *number >= weir_catalog::FIRST_USER_OID).collect()
+}
+
+/// A text too long to be looked at: it may do anything.
+pub fn unknown() -> Statement {
+    let leaves = StateKinds::of(StateKind::Unread);
+    Statement {
+        class: Class::primary(Rule::TooLong),
+        names: None,
+        beside: None,
+        written: Box::default(),
+        touches: Hidden::ALL,
+        judged: Judged::default(),
+        transaction: Transaction::None,
+        leaves,
+        may_change: leaves,
+        frees: StateKinds::NONE,
+        functions: Box::default(),
+        later: StateKinds::NONE,
+        executes: true,
+        runs: None,
+        alters_defaults: false,
+        vacates: Box::default(),
+        unseats: Box::default(),
+        defines: true,
+        redefines: true,
+        plain: None,
+        local: None,
+        signals: false,
+        is_barrier: true,
+        resets: None,
+        locks: false,
+        makes_brief: true,
+        makes: true,
+        draws: true,
+        recalls: Recalls::Unread,
+        is_read: false,
+        verb: Verb::Other,
+        is_commented: false,
+        hint: Hint::None,
+        goal: None,
+        notifies: true,
+        shows_channels: true,
+        writes: true,
+        calls: true,
+        asks_time: true,
+        is_of_primary: true,
+        caching: None,
+        moves: true,
+        is_many: true,
+        is_delicate: false,
+    }
+}
+
+/// Stands in `NOTIFY` and in `pg_notify`.
+const NOTIFY: &[u8] = b"notify";
+
+fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
+    let facts = weir_sql::facts(text);
+    let readable = String::from_utf8_lossy(text);
+    let class = route::class_of(&facts, &readable, config);
+    let functions: Box<[String]> = facts.functions.iter().filter(|f| !leaves_nothing(f)).map(|f| f.name.clone()).collect();
+    let unknown = if functions.is_empty() { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) };
+    // What a PREPARE calls runs later only.
+    let is_prepare = facts.statements == 1 && facts.keeps == StateKinds::of(StateKind::Prepare);
+    let now = if is_prepare { StateKinds::NONE } else { unknown };
+    let may_call = facts.prepared || facts.keeps.has(StateKind::Unknown) || !functions.is_empty();
+    let calls = may_call || facts.functions.iter().any(writes_rows);
+    let draws = facts.effect == Effect::Writes || calls;
+    let caching = config.cache.enabled.then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
+    let is_delicate = text.contains(&b'\\') || hangs_on_encoding(text, &facts);
+    let recalls = Recalls::of(&facts);
+    let asks_later = if recalls == Recalls::Shown { StateKinds::of(StateKind::Sequence) } else { StateKinds::NONE };
+    let recalls = if is_prepare { Recalls::Not } else { recalls };
+    Statement {
+        local: local_of(&facts, &readable, view_of),
+        signals: Call::of(&readable).is_some(),
+        class,
+        names: if class.side == Side::Reader { Names::of(&facts) } else { None },
+        beside: if class.side == Side::Reader { None } else { Names::of(&facts) },
+        touches: touches(&facts),
+        written: facts.written.as_slice().into(),
+        judged: Judged::default(),
+        transaction: facts.transaction,
+        leaves: facts.keeps,
+        may_change: facts.keeps.and(now).and(left_by_path(&facts, &readable)),
+        frees: facts.frees,
+        functions,
+        makes_brief: facts.makes_brief,
+        makes: makes(&facts, &readable),
+        draws,
+        recalls,
+        later: if is_prepare { facts.later.and(unknown).and(asks_later) } else { facts.later },
+        executes: facts.prepared,
+        runs: facts.runs.as_deref().map(Box::from),
+        alters_defaults: facts.alters_defaults,
+        defines: defines(&facts, &readable),
+        redefines: facts.defines,
+        plain: plain(&facts),
+        is_read: facts.effect == Effect::Reads,
+        verb: facts.verb,
+        is_commented: route::is_held_by_comment(&facts),
+        hint: facts.hint,
+        goal: Goal::of_hint(facts.hint).filter(|_| class.side == Side::Reader),
+        is_barrier: is_barrier(&facts, &readable),
+        notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
+        shows_channels: readable.contains("pg_listening_channels"),
+        writes: facts.effect == Effect::Writes || facts.keeps.has(StateKind::Unknown),
+        calls,
+        asks_time: asks_time(&facts, &readable),
+        is_of_primary: is_of_primary(&facts, &readable),
+        resets: facts.resets,
+        caching,
+        moves: facts.moves,
+        is_many: facts.statements != 1,
+        is_delicate,
+        vacates: facts.vacates.into(),
+        unseats: facts.unseats.into(),
+        locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
+    }
+}
+
+/// True if a text may say something else in another encoding. What strings hold is only looked at where it is the value of a `SET`.
+fn hangs_on_encoding(text: &[u8], facts: &Facts) -> bool {
+    names_beyond_ascii(text) || (facts.sets.is_some() && !text.is_ascii())
+}
+
+/// By what a statement may run functions that its text does not show.
+fn touches(facts: &Facts) -> Hidden {
+    let mut touches = Hidden::NONE;
+    if !facts.written.is_empty() {
+        touches = touches.and(Hidden::WRITES);
+    }
+    if !facts.relations.is_empty() {
+        touches = touches.and(Hidden::READS);
+    }
+    if facts.fires_events() {
+        touches = touches.and(Hidden::DEFINES);
+    }
+    touches
+}
+
+impl Statement {
+    /// All that its text names.
+    pub fn all_names(&self) -> Option<&Names> {
+        self.names.as_ref().or(self.beside.as_ref())
+    }
+}
+
+fn leaves_nothing(function: &Name) -> bool {
+    match function.schema.as_str() {
+        "" | "pg_catalog" => weir_catalog::builtin::leaves_nothing(&function.name),
+        schema => schema == "information_schema",
+    }
+}
+
+/// True if a function of PostgreSQL's own writes: sequences, large objects, WAL; or runs a text that may.
+fn writes_rows(function: &Name) -> bool {
+    const NAMES: [&str; 3] = ["nextval", "setval", "pg_logical_emit_message"];
+    let name = function.name.as_str();
+    NAMES.contains(&name) || name.starts_with("lo") || runs_text(function)
+}
+
+/// True if a function of PostgreSQL's own runs a text that it is given.
+fn runs_text(function: &Name) -> bool {
+    let name = function.name.as_str();
+    matches!(name, "ts_stat" | "ts_rewrite") || name.contains("_to_xml")
+}
+
+/// True if a text asks for the time of its transaction: by a function, by a word of the standard, by a constant like `'now'`. One too many
+/// goes to the primary.
+fn asks_time(facts: &Facts, text: &str) -> bool {
+    const FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "age"];
+    // A constant or a parameter of these types may be `'now'`; texts that differ in constants only are one statement.
+    const TYPES: [&str; 5] = ["timestamptz", "timestamp", "date", "timetz", "time"];
+    #[rustfmt::skip]
+    const WORDS: [&str; 9] = ["current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "now", "today", "tomorrow", "yesterday"];
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut words = text.split(|c: char| !is_part(c));
+    facts.functions.iter().any(|f| FUNCTIONS.contains(&f.name.as_str()))
+        || facts.casts.iter().any(|kind| TYPES.contains(&kind.name.as_str()))
+        || words.any(|word| WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)))
+}
+
+/// True if a transaction that only reads may do with a text on the primary what it cannot do on a standby. PostgreSQL's own functions may
+/// ask for transaction numbers, WAL or notifications; those of users are refused alike.
+fn is_of_primary(facts: &Facts, text: &str) -> bool {
+    const HARMLESS: [&str; 3] = ["pg_backend_pid", "pg_is_", "pg_last_"];
+    let asks = |f: &Name| {
+        let name = f.name.as_str();
+        (name.starts_with("pg_") || name.starts_with("txid_")) && !HARMLESS.iter().any(|harmless| name.starts_with(harmless))
+    };
+    // Source: `ClassifyUtilityCommandAsReadOnly` in utility.c has what is COMMAND_OK_IN_READ_ONLY_TXN and not OK in recovery.
+    const WORDS: [&str; 5] = ["transaction", "notify", "lock", "reindex", "cluster"];
+    let has_word = || {
+        let text = text.to_ascii_lowercase();
+        WORDS.iter().any(|word| text.contains(word))
+    };
+    facts.functions.iter().any(asks) || (facts.effect != Effect::Reads && has_word())
+}
+
+/// What is made behind a change of `search_path` may be temporary, also when the change is local to the transaction. What `set_config` sets
+/// does not show: texts that differ in literals are one statement, and it may be told by parameters.
+fn left_by_path(facts: &Facts, text: &str) -> StateKinds {
+    let names_it = || {
+        let text = text.to_ascii_lowercase();
+        text.contains("search_path") && text.contains("pg_temp")
+    };
+    let by_function = facts.functions.iter().any(|f| f.name == "set_config");
+    if by_function || (facts.effect != Effect::Reads && names_it()) {
+        StateKinds::of(StateKind::Temporary)
+    } else {
+        StateKinds::NONE
+    }
+}
+
+/// True if some statement of a text may make a relation or the like; one too many costs a question to the server.
+fn makes(facts: &Facts, text: &str) -> bool {
+    facts.effect == Effect::Writes && {
+        let text = text.to_ascii_lowercase();
+        text.contains("create") || (text.contains("into") && !text.contains("insert"))
+    }
+}
+
+/// True if some statement of a text may define functions; one too many costs reading their sources again.
+fn defines(facts: &Facts, text: &str) -> bool {
+    const VERBS: [&str; 3] = ["create", "alter", "drop"];
+    const OBJECTS: [&str; 6] = ["aggregate", "extension", "function", "procedure", "routine", "schema"];
+    facts.effect == Effect::Writes && {
+        let text = text.to_ascii_lowercase();
+        VERBS.iter().any(|verb| text.contains(verb)) && OBJECTS.iter().any(|object| text.contains(object))
+    }
+}
+
+/// What the only statement of a text does to the settings.
+fn plain(facts: &Facts) -> Option<Plain> {
+    if let Some((name, value)) = &facts.sets {
+        return Some(Plain::Set { name: name.clone(), value: value.clone() });
+    }
+    match (&facts.resets, &facts.session) {
+        (Some(Reset::Name(name)), _) if weir_policy::settings::WHO.contains(&name.as_str()) => None,
+        (Some(reset @ Reset::All), SessionVerb::ResetAll) => Some(Plain::Reset(reset.clone())),
+        (Some(reset @ Reset::Name(_)), _) => Some(Plain::Reset(reset.clone())),
+        _ => None,
+    }
+}
+
+fn is_barrier(facts: &Facts, text: &str) -> bool {
+    match facts.session {
+        SessionVerb::DiscardAll | SessionVerb::DeallocateAll | SessionVerb::ResetAll => true,
+        // Among several statements such a one is not told apart; its word is.
+        SessionVerb::None | SessionVerb::Deallocate(_) => {
+            let has_word = || {
+                let lower = text.to_ascii_lowercase();
+                lower.contains("deallocate") || lower.contains("discard")
+            };
+            facts.resets.is_some() || (facts.statements > 1 && has_word())
+        }
+    }
+}

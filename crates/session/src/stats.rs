@@ -1,0 +1,201 @@
+//! What is counted per user and database. Each worker has its own numbers for each, so that counting takes no lock; whoever asks
+//! adds them up.
+
+use crate::histogram::{Counted, Histogram, add};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What is counted; the names are those of PgBouncer's SHOW STATS, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Stat {
+    Assignments,
+    Transactions,
+    Statements,
+    Received,
+    Sent,
+    TransactionUs,
+    StatementUs,
+    WaitUs,
+    ClientParses,
+    ServerParses,
+    Binds,
+    Logins,
+}
+
+/// Number of `Stat`s.
+pub const STATS: usize = Stat::Logins as usize + 1;
+
+/// The numbers of one worker for one user and database.
+#[derive(Debug)]
+pub struct Stats {
+    values: [AtomicU64; STATS],
+    pub statements: Histogram,
+    pub waits: Histogram,
+}
+
+impl Default for Stats {
+    fn default() -> Stats {
+        Stats { values: [const { AtomicU64::new(0) }; STATS], statements: Histogram::default(), waits: Histogram::default() }
+    }
+}
+
+impl Stats {
+    pub fn get(&self, stat: Stat) -> u64 {
+        self.values[stat as usize].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub fn add(&self, stat: Stat, amount: u64) {
+        add(&self.values[stat as usize], amount);
+    }
+}
+
+/// Numbers added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    values: [u64; STATS],
+    pub statements: Counted,
+    pub waits: Counted,
+}
+
+impl Totals {
+    pub fn get(&self, stat: Stat) -> u64 {
+        self.values[stat as usize]
+    }
+
+    pub fn add(&mut self, other: &Totals) {
+        for (value, more) in self.values.iter_mut().zip(&other.values) {
+            *value += more;
+        }
+        self.statements.add(&other.statements);
+        self.waits.add(&other.waits);
+    }
+
+    fn take_in(&mut self, stats: &Stats) {
+        for (value, more) in self.values.iter_mut().zip(&stats.values) {
+            *value += more.load(Ordering::Relaxed);
+        }
+        self.statements.add(&stats.statements.counted());
+        self.waits.add(&stats.waits.counted());
+    }
+}
+
+/// Database and user.
+pub type Whose = (Arc<str>, Arc<str>);
+
+/// What happened in one period, and how long it was.
+#[derive(Clone, Debug, Default)]
+pub struct Period {
+    pub length_us: u64,
+    begin: BTreeMap<Arc<str>, Totals>,
+    end: BTreeMap<Arc<str>, Totals>,
+}
+
+impl Period {
+    /// How much a number of a database grew; `stat` in all of it.
+    pub fn grown(&self, database: &str, stat: Stat) -> u64 {
+        let of = |at: &BTreeMap<Arc<str>, Totals>| at.get(database).map_or(0, |totals| totals.get(stat));
+        of(&self.end).saturating_sub(of(&self.begin))
+    }
+}
+
+/// All numbers of a proxy.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: Mutex<Vec<(Whose, Arc<Stats>)>>,
+    last: Mutex<Option<(Instant, Period)>>,
+}
+
+impl Table {
+    /// New numbers for a user and database, counted by whoever asks.
+    pub fn open(&self, user: &Arc<str>, database: &Arc<str>) -> Arc<Stats> {
+        let stats = Arc::new(Stats::default());
+        self.rows.lock().push(((database.clone(), user.clone()), stats.clone()));
+        stats
+    }
+
+    /// Forgets numbers: of a user and database that no server let in.
+    pub fn close(&self, stats: &Arc<Stats>) {
+        self.rows.lock().retain(|(_, known)| !Arc::ptr_eq(known, stats));
+    }
+
+    /// The numbers of each user and database, over all workers.
+    pub fn by_pool(&self) -> BTreeMap<Whose, Totals> {
+        let mut totals = BTreeMap::<Whose, Totals>::new();
+        for (whose, stats) in self.rows.lock().iter() {
+            totals.entry(whose.clone()).or_default().take_in(stats);
+        }
+        totals
+    }
+
+    /// The numbers of each database.
+    pub fn by_database(&self) -> BTreeMap<Arc<str>, Totals> {
+        let mut totals = BTreeMap::<Arc<str>, Totals>::new();
+        for ((database, _), more) in self.by_pool() {
+            totals.entry(database).or_default().add(&more);
+        }
+        totals
+    }
+
+    /// Begins a new period if this one is over. To be called about once a second.
+    pub fn roll(&self, now: Instant, period_ms: u64) {
+        let mut last = self.last.lock();
+        let begun = last.as_ref().map(|(since, _)| *since);
+        let passed_us = begun.map_or(0, |since| now.saturating_duration_since(since).as_micros() as u64);
+        if begun.is_some() && passed_us < period_ms.saturating_mul(1000) {
+            return;
+        }
+        let begin = last.take().map(|(_, period)| period.end).unwrap_or_default();
+        *last = Some((now, Period { length_us: passed_us, begin, end: self.by_database() }));
+    }
+
+    /// The last whole period; of no length before there was one.
+    pub fn period(&self) -> Period {
+        self.last.lock().as_ref().map(|(_, period)| period.clone()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn averages_are_those_of_the_last_whole_period() {
+        let table = Table::default();
+        let stats = table.open(&"joe".into(), &"shop".into());
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        stats.add(Stat::Statements, 100);
+        table.roll(start, 1000);
+        assert_eq!((table.period().length_us, table.period().grown("none", Stat::Statements)), (0, 0));
+        stats.add(Stat::Statements, 7);
+        table.roll(start + Duration::from_millis(999), 1000);
+        assert_eq!(table.period().length_us, 0, "not over yet");
+        table.roll(at(2), 1000);
+        let period = table.period();
+        assert_eq!((period.length_us, period.grown("shop", Stat::Statements)), (2_000_000, 7));
+        table.roll(at(3), 1000);
+        assert_eq!(table.period().grown("shop", Stat::Statements), 0);
+    }
+
+    #[test]
+    fn numbers_of_all_workers_add_up_and_forgotten_ones_are_gone() {
+        let table = Table::default();
+        let (a, b) = (table.open(&"joe".into(), &"shop".into()), table.open(&"joe".into(), &"shop".into()));
+        let other = table.open(&"ann".into(), &"shop".into());
+        a.add(Stat::Sent, 5);
+        b.add(Stat::Sent, 6);
+        other.add(Stat::Sent, 100);
+        a.waits.note(10);
+        assert_eq!(table.by_database()[&Arc::<str>::from("shop")].get(Stat::Sent), 111);
+        let joe = table.by_pool()[&("shop".into(), "joe".into())];
+        assert_eq!((joe.get(Stat::Sent), joe.waits.count()), (11, 1));
+        table.close(&other);
+        assert_eq!(table.by_pool().len(), 1);
+    }
+}

@@ -1,0 +1,171 @@
+//! When a session's statements and transactions began and ended: for counters, for limits on time, for SHOW.
+//!
+//! Times are those of the event loop's rounds (`Reactor::now`), so that no statement asks the clock for itself.
+
+use crate::context::Context;
+use crate::fault::Fault;
+use crate::handle::{Handle, Overdue};
+use crate::histogram::add;
+use crate::session::{IDLE, Session};
+use crate::statement_log;
+use crate::stats::Stat;
+use crate::status::Doing;
+use crate::unit::{Concern, Ended, Unit};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use weir_sql::facts::Verb;
+use weir_wire::frame::Header;
+
+/// The concern of this module.
+pub struct Timing;
+
+impl Concern for Timing {
+    #[inline]
+    fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
+        match unit {
+            Unit::Query(statement) | Unit::Call(statement) => began(s, w, statement.verb),
+            Unit::Execute => {
+                let verb = s.statements.bound.as_ref().map_or(Verb::Other, |bound| bound.statement.verb);
+                began(s, w, verb);
+            }
+            Unit::Garbled => asked(s, w),
+            Unit::Parse(_) | Unit::Bind { .. } | Unit::BindUnknown(_) => {}
+        }
+    }
+
+    #[inline]
+    fn ready(s: &mut Session, w: &Context, ended: Ended) {
+        match ended {
+            Ended::ForClient(_) => over(s, w, s.status()),
+            Ended::BySync(_) if s.entry.clock.busy_since.get().is_some() => {
+                over(s, w, s.status());
+                // What it sent next still waits.
+                asked(s, w);
+            }
+            Ended::BySync(_) => {}
+        }
+    }
+
+    fn lost(s: &mut Session, w: &Context) {
+        landed(s, w);
+        s.entry.clock.busy_since.set(None);
+        s.entry.clock.asked_since.set(None);
+        if !s.lazy_begin.is_open() {
+            s.entry.clock.transaction_since.set(None);
+        }
+        *s.entry.overdue.borrow_mut() = Overdue::No;
+    }
+}
+
+/// A statement was sent to the server of the session's server connection.
+#[inline]
+fn began(s: &mut Session, w: &Context, verb: Verb) {
+    let now = w.now();
+    let clock = &s.entry.clock;
+    if clock.busy_since.get().is_none() {
+        clock.busy_since.set(Some(now));
+        s.entry.card.set_doing(Doing::Executing);
+    }
+    if clock.transaction_since.get().is_none() {
+        clock.transaction_since.set(Some(now));
+    }
+    let card = &s.entry.card;
+    add(&card.statements, 1);
+    card.active_ms.store(w.now_ms(), Ordering::Relaxed);
+    card.prepared.store(s.statements.named.len() as u32, Ordering::Relaxed);
+    s.pools.stats.add(Stat::Statements, 1);
+    if let Some(conn) = s.conn() {
+        let node = conn.card.address.node;
+        w.counters().count_statement(node, verb);
+        if clock.rule.get().is_of_read() && clock.flight.get().is_none() {
+            clock.flight.set(Some(node));
+            w.loads.begin(node);
+        }
+        conn.card.used_ms.store(w.now_ms(), Ordering::Relaxed);
+        conn.card.prepared.store(conn.known.len() as u32, Ordering::Relaxed);
+    }
+}
+
+/// The client waits for an answer of the server's from now on, whether a statement runs or not: a limit on its time counts.
+#[inline]
+pub fn asked(s: &Session, w: &Context) {
+    let clock = &s.entry.clock;
+    if clock.busy_since.get().is_none() && clock.asked_since.get().is_none() {
+        clock.asked_since.set(Some(w.now()));
+    }
+}
+
+/// The server is ready for the next statement, with this transaction status.
+#[inline]
+fn over(s: &mut Session, w: &Context, status: u8) {
+    let now = w.now();
+    // A question of ours is nothing the client waits for.
+    let has_more = !s.replies().is_only_ours();
+    let clock = &s.entry.clock;
+    if !matches!(*s.entry.overdue.borrow(), Overdue::No) {
+        *s.entry.overdue.borrow_mut() = Overdue::No;
+    }
+    clock.ready_at.set(now);
+    clock.asked_since.set(None);
+    let Some(since) = clock.busy_since.replace(has_more.then_some(now)) else {
+        // Only a Parse or a failed Bind: no statement ran.
+        if status == IDLE && !has_more {
+            clock.transaction_since.set(None);
+        }
+        return;
+    };
+    let stats = &s.pools.stats;
+    let us = micros(since, now);
+    stats.add(Stat::StatementUs, us);
+    stats.statements.note(us);
+    statement_log::ended(s, w, us);
+    if let Some(conn) = s.conn() {
+        w.counters().note_time(conn.card.address.node, us);
+    }
+    if let Some(node) = clock.flight.get() {
+        w.loads.note(node, us);
+        if !has_more {
+            landed(s, w);
+        }
+    }
+    if status == IDLE
+        && let Some(began) = clock.transaction_since.replace(has_more.then_some(now))
+    {
+        stats.add(Stat::Transactions, 1);
+        stats.add(Stat::TransactionUs, if began == since { us } else { micros(began, now) });
+    }
+}
+
+/// No read of the session's is under way any more.
+fn landed(s: &Session, w: &Context) {
+    if let Some(node) = s.entry.clock.flight.take() {
+        w.loads.end(node);
+    }
+}
+
+/// What the client is told in place of an error that says its statement was cancelled, if that was because it took too long.
+pub fn overdue(entry: &Handle, sqlstate: &[u8]) -> Option<Fault> {
+    if sqlstate != crate::fault::sqlstate::QUERY_CANCELED.as_bytes() {
+        return None;
+    }
+    let mut overdue = entry.overdue.borrow_mut();
+    if !matches!(*overdue, Overdue::Cancelling(_)) {
+        return None;
+    }
+    match std::mem::replace(&mut *overdue, Overdue::Told) {
+        Overdue::Cancelling(fault) => Some(fault),
+        Overdue::No | Overdue::Told => None,
+    }
+}
+
+/// A wait for a server connection is over, however it ended.
+pub fn waited(s: &Session, w: &Context, since: Instant) {
+    let us = micros(since, w.now());
+    s.pools.stats.add(Stat::WaitUs, us);
+    s.pools.stats.waits.note(us);
+    s.entry.clock.waited_us.set(us);
+}
+
+fn micros(since: Instant, now: Instant) -> u64 {
+    now.saturating_duration_since(since).as_micros() as u64
+}

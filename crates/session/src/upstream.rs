@@ -1,0 +1,279 @@
+//! One server connection's part of a session: what the server owes, what was sent over the connection, and what that may have left there.
+//!
+//! It is plain data. A session has it as long as it has the connection (`session::Server`). Who loses the connection drops it, and all that
+//! hung on the connection is gone with it. One that was used comes to rest and is used again, so that nothing is allocated.
+
+pub mod changes;
+pub mod left;
+
+use crate::cached_results::Raised;
+use crate::fault::Fault;
+use crate::statements::Statement;
+use changes::{Brought, Entered};
+use left::{Left, Resetting};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use weir_cache::Slot;
+use weir_policy::replies::Replies;
+
+/// Transaction status of a server connection at rest. Source: PostgreSQL manual, `ReadyForQuery`.
+pub const IDLE: u8 = b'I';
+/// Status inside a failed transaction.
+pub const FAILED: u8 = b'E';
+/// Status inside a transaction.
+pub const WITHIN: u8 = b'T';
+
+/// See the module.
+#[derive(Default)]
+pub struct Upstream {
+    /// Replies that the server owes.
+    pub replies: Replies,
+    pub txn: ServerTxn,
+    /// The role of the server when the session took the connection.
+    pub role: TakenFor,
+    pub gate: Gate,
+    /// Parses and Closes of the client's whose answer is due, in order, to be undone if they do not happen.
+    pub journal: VecDeque<Entered>,
+    /// Statements brought along, and questions about them.
+    pub brought: Brought,
+    /// Session state that statements may have left.
+    pub left: Left,
+    /// A SET, RESET or DISCARD under way.
+    pub resetting: Resetting,
+    /// Cache entries that the open transaction makes invalid.
+    pub writes: Writes,
+    /// FATAL of the server, until its end of file follows.
+    pub final_error: Option<Fault>,
+    /// A Flush was sent for the replies waited for.
+    pub is_flushed: bool,
+    /// CopyData was sent on before the server said that it reads any.
+    pub is_copied_ahead: bool,
+    /// A command on the whole session was bound and not executed yet.
+    pub is_command_bound: bool,
+}
+
+/// The transaction on a server connection.
+#[derive(Debug)]
+pub struct ServerTxn {
+    /// Status after the last ReadyForQuery.
+    pub status: u8,
+    /// Something was sent that begins or ends a transaction: if the connection is lost, only the server knows what became of it.
+    pub is_unsure: bool,
+    /// A deferred BEGIN went in front of the first group of messages; the transaction as it was before.
+    pub began: Option<LazyBegin>,
+}
+
+impl Default for ServerTxn {
+    fn default() -> ServerTxn {
+        ServerTxn { status: IDLE, is_unsure: false, began: None }
+    }
+}
+
+/// The role of a server when a session took the connection to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TakenFor {
+    #[default]
+    Primary,
+    /// Its reads may run again elsewhere.
+    Standby,
+}
+
+/// Messages of the client are looked at, or wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gate {
+    #[default]
+    Open,
+    /// Too many replies were due, and half of them still are.
+    Full,
+    /// A command on the whole session is on its way: what follows it waits until all is answered.
+    Barrier,
+}
+
+impl Gate {
+    /// The gate by the replies that are due now. A barrier falls when nothing is.
+    pub fn after(self, replies: &Replies) -> Gate {
+        match self {
+            Gate::Barrier if !replies.is_empty() => Gate::Barrier,
+            Gate::Barrier => Gate::Open,
+            Gate::Open | Gate::Full if replies.is_full(self == Gate::Full) => Gate::Full,
+            Gate::Open | Gate::Full => Gate::Open,
+        }
+    }
+
+    /// True if messages wait. A server that reads a copy's data ends nothing before it has it all: what stands between must not wait.
+    pub fn is_shut(self, replies: &Replies) -> bool {
+        match self {
+            Gate::Open => false,
+            Gate::Full => true,
+            Gate::Barrier => !replies.is_copying_in(),
+        }
+    }
+}
+
+/// Cache entries that a transaction makes invalid: found when its statements are sent, raised before its commit leaves.
+#[derive(Default)]
+pub struct Writes {
+    /// Slots of what the open transaction wrote; its commit was not sent yet.
+    pub wrote: Vec<Slot>,
+    pub raised: Option<Raised>,
+    /// An empty list that had slots before: what is raised next takes its room.
+    pub room: Vec<Slot>,
+    /// The catalog's number when the first of `wrote` and `raised` was found.
+    pub edition: u64,
+    pub ending: Ending,
+}
+
+impl Writes {
+    /// Nothing was written, and nothing sent that may end a transaction.
+    pub fn is_empty(&self) -> bool {
+        self.ending == Ending::No && self.wrote.is_empty() && self.raised.is_none()
+    }
+}
+
+/// What was sent that ends the transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    #[default]
+    No,
+    /// Something that may end it.
+    MayEnd,
+    /// A plain ROLLBACK.
+    RollsBack,
+}
+
+impl Ending {
+    /// The same behind a statement; `ends`: one that may end the transaction.
+    pub fn with(self, ends: bool) -> Ending {
+        match self {
+            Ending::No if ends => Ending::MayEnd,
+            other => other,
+        }
+    }
+}
+
+/// A transaction whose BEGIN was answered by Weir. It is sent in front of the first statement, which says where.
+#[derive(Debug, Default)]
+pub enum LazyBegin {
+    /// There is none.
+    #[default]
+    No,
+    /// No server knows of it.
+    Deferred(Rc<Statement>),
+    /// The same, and it has read outside of it.
+    Reading(Rc<Statement>),
+    /// It has failed, and no server knows of it.
+    Failed(Rc<Statement>),
+    /// It is on its way, and its answer due.
+    Sent(Rc<Statement>),
+}
+
+impl LazyBegin {
+    /// No server knows of it.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        matches!(self, LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Failed(_))
+    }
+
+    /// The BEGIN of one that no server knows of.
+    pub fn statement(&self) -> Option<&Rc<Statement>> {
+        match self {
+            LazyBegin::Deferred(statement) | LazyBegin::Reading(statement) | LazyBegin::Failed(statement) => Some(statement),
+            LazyBegin::No | LazyBegin::Sent(_) => None,
+        }
+    }
+
+    /// It fails, if no server knows of it; a server knows by itself.
+    pub fn fail(&mut self) {
+        *self = match std::mem::take(self) {
+            LazyBegin::Deferred(statement) | LazyBegin::Reading(statement) => LazyBegin::Failed(statement),
+            other @ (LazyBegin::No | LazyBegin::Failed(_) | LazyBegin::Sent(_)) => other,
+        };
+    }
+
+    /// A statement of it reads outside of it.
+    #[inline]
+    pub fn read(&mut self) {
+        if matches!(self, LazyBegin::Deferred(_)) {
+            *self = match std::mem::take(self) {
+                LazyBegin::Deferred(statement) => LazyBegin::Reading(statement),
+                other => other,
+            };
+        }
+    }
+}
+
+impl Upstream {
+    /// True if reads under way may run again elsewhere.
+    #[inline]
+    pub fn is_on_standby(&self) -> bool {
+        self.role == TakenFor::Standby
+    }
+
+    /// The session parts with the connection, which is at rest: nothing is owed, and nothing of the session's is left on it. Another session
+    /// may have this next. Fields that are blank at rest by themselves are only checked.
+    #[inline]
+    pub fn come_to_rest(&mut self) {
+        let Upstream { replies, txn, role, gate, journal, brought, left, resetting, writes, final_error, .. } = self;
+        debug_assert!(replies.is_settled() && journal.is_empty(), "the server owes something");
+        debug_assert!(brought.is_answered() && !resetting.is_under_way(), "something of ours is under way");
+        debug_assert!(writes.wrote.is_empty() && writes.raised.is_none(), "a write is not settled");
+        (txn.status, txn.is_unsure, *role, *gate) = (IDLE, false, TakenFor::Primary, Gate::Open);
+        if txn.began.is_some() {
+            txn.began = None;
+        }
+        writes.ending = Ending::No;
+        brought.come_to_rest();
+        left.come_to_rest();
+        if resetting.bound.is_some() {
+            // It was never executed.
+            resetting.bound = None;
+        }
+        if final_error.is_some() {
+            *final_error = None;
+        }
+        (self.is_flushed, self.is_copied_ahead, self.is_command_bound) = (false, false, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_policy::replies::{Expect, REPLIES_MAX};
+
+    fn replies(count: usize) -> Replies {
+        let mut replies = Replies::default();
+        (0..count).for_each(|_| replies.push(Expect::Query));
+        replies
+    }
+
+    #[test]
+    fn the_gate_follows_the_replies() {
+        let rows = [
+            (Gate::Open, 0, Gate::Open),
+            (Gate::Open, REPLIES_MAX - 1, Gate::Open),
+            (Gate::Open, REPLIES_MAX, Gate::Full),
+            (Gate::Full, REPLIES_MAX / 2, Gate::Full),
+            (Gate::Full, REPLIES_MAX / 2 - 1, Gate::Open),
+            (Gate::Barrier, 1, Gate::Barrier),
+            (Gate::Barrier, 0, Gate::Open),
+        ];
+        for (before, count, after) in rows {
+            assert_eq!(before.after(&replies(count)), after, "{before:?} with {count}");
+        }
+    }
+
+    #[test]
+    fn a_barrier_does_not_hold_what_a_copy_consists_of() {
+        let mut replies = replies(1);
+        assert!(Gate::Barrier.is_shut(&replies) && Gate::Full.is_shut(&replies) && !Gate::Open.is_shut(&replies));
+        replies.on_server(weir_wire::frame::back::COPY_IN, 0);
+        assert!(!Gate::Barrier.is_shut(&replies) && Gate::Full.is_shut(&replies));
+    }
+
+    #[test]
+    fn a_plain_rollback_stays_one_whatever_follows() {
+        assert_eq!(Ending::No.with(true), Ending::MayEnd);
+        assert_eq!(Ending::No.with(false), Ending::No);
+        assert_eq!(Ending::RollsBack.with(true), Ending::RollsBack);
+    }
+}

@@ -1,0 +1,298 @@
+//! Prepared statements of a client, and what messages under way change about them.
+
+use crate::fault::Fault;
+use crate::statements::Prepared;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_policy::by_sql::Entry;
+use weir_policy::prepared::{Shape, StatementId};
+
+/// A statement the client has prepared.
+#[derive(Clone)]
+pub struct Own {
+    pub prepared: Rc<Prepared>,
+    /// What a server said of it then; the client goes by that.
+    pub told: Shape,
+    /// Its parameters as the server described them, which a server says once more before it refuses to describe the rest.
+    pub parameters: Option<Rc<[u8]>>,
+}
+
+impl Own {
+    pub fn new(prepared: Rc<Prepared>) -> Own {
+        Own { prepared, told: Shape::UNKNOWN, parameters: None }
+    }
+
+    /// What a message that uses the statement goes by.
+    #[inline]
+    pub fn used(&self) -> (Rc<Prepared>, Shape) {
+        (self.prepared.clone(), self.told)
+    }
+}
+
+/// What a client is told in place of a server's error.
+pub struct Refusal {
+    /// The body of a ParameterDescription that comes before it.
+    pub parameters: Option<Rc<[u8]>>,
+    pub fault: Fault,
+}
+
+/// What a Parse or Close of the client's changed, to be taken back when an error before it made the server skip it.
+pub enum Change {
+    /// `made`: the statement a Parse prepared.
+    Named {
+        name: Box<[u8]>,
+        before: Option<Own>,
+        made: Option<StatementId>,
+    },
+    Unnamed {
+        before: Option<Own>,
+    },
+    /// Close of a portal.
+    Nothing,
+}
+
+impl Change {
+    /// True if it is about this statement; the unnamed one has the empty name.
+    fn is_of(&self, statement: &[u8]) -> bool {
+        match self {
+            Change::Named { name, .. } => **name == *statement,
+            Change::Unnamed { .. } => statement.is_empty(),
+            Change::Nothing => false,
+        }
+    }
+
+    /// What the name was before, and is again if this is undone.
+    pub fn before(&mut self) -> Option<&mut Own> {
+        match self {
+            Change::Named { before, .. } | Change::Unnamed { before } => before.as_mut(),
+            Change::Nothing => None,
+        }
+    }
+
+    /// The statement that it prepared on the server.
+    pub fn made(&self) -> Option<StatementId> {
+        match self {
+            Change::Named { made, .. } => *made,
+            Change::Unnamed { .. } | Change::Nothing => None,
+        }
+    }
+}
+
+/// A change and the segment of the client's stream it came in.
+pub struct Entered {
+    pub segment: u32,
+    pub change: Change,
+}
+
+/// The last change under way of what a name stands for.
+pub fn last_of<'a>(journal: &'a VecDeque<Entered>, statement: &[u8]) -> Option<&'a Entered> {
+    journal.iter().rev().find(|entered| entered.change.is_of(statement))
+}
+
+/// Statements that a client has prepared by the protocol, and its portal if that is Weir's.
+#[derive(Default)]
+pub struct OwnStatements {
+    /// By the client's names.
+    pub named: HashMap<Box<[u8]>, Own>,
+    pub unnamed: Option<Own>,
+    /// The unnamed statement was too long to be kept here: it is on the server only.
+    pub is_unnamed_on_server: bool,
+    /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
+    pub segment: u32,
+    /// The statement bound last: what an Execute runs, for the log.
+    pub bound: Option<Rc<Prepared>>,
+    /// A statement of Weir's own that the unnamed portal stands for.
+    pub portal: Option<Portal>,
+}
+
+/// A bound statement that Weir answers itself.
+pub struct Portal {
+    pub prepared: Rc<Prepared>,
+    pub formats: Vec<u16>,
+    /// It has been executed to its end.
+    pub done: bool,
+}
+
+impl OwnStatements {
+    /// A simple query, or what is answered in its place, drops the unnamed statement and portal.
+    #[inline]
+    pub fn drop_unnamed(&mut self) {
+        (self.unnamed, self.is_unnamed_on_server, self.portal) = (None, false, None);
+    }
+
+    /// Undoes the change that stood at `at` in the journal. If the name was changed again since, that change is what now began from
+    /// the state before. `refused`: the change is a Parse that the server refused.
+    pub fn take_back(&mut self, journal: &mut VecDeque<Entered>, at: usize, change: Change, refused: bool) {
+        match change {
+            Change::Named { name, before, made: _ } => {
+                let later = journal.iter_mut().skip(at).find(|entered| entered.change.is_of(&name));
+                match (later.map(|entered| &mut entered.change), before) {
+                    (Some(Change::Named { before: later, .. }), before) => *later = before,
+                    (_, Some(before)) => {
+                        self.named.insert(name, before);
+                    }
+                    (_, None) => {
+                        self.named.remove(&name);
+                    }
+                }
+            }
+            Change::Unnamed { before } => {
+                // The server has dropped the unnamed statement all the same.
+                let restored = if refused { None } else { before };
+                let later = journal.iter_mut().skip(at).find(|entered| entered.change.is_of(b""));
+                match later.map(|entered| &mut entered.change) {
+                    Some(Change::Unnamed { before: later }) => *later = restored,
+                    _ => self.unnamed = restored,
+                }
+            }
+            Change::Nothing => {}
+        }
+    }
+}
+
+/// A description of a prepared statement on its way. `traffic::result_shape` works with it.
+pub struct Described {
+    pub prepared: Rc<Prepared>,
+    pub is_unnamed: bool,
+    pub shape: Shape,
+    pub parameters: Option<Rc<[u8]>>,
+}
+
+impl Described {
+    pub fn new(prepared: Rc<Prepared>, is_unnamed: bool) -> Described {
+        Described { prepared, is_unnamed, shape: Shape::UNKNOWN, parameters: None }
+    }
+}
+
+/// A statement that the server was asked about for the message that waits: its answer decides.
+pub struct Asked {
+    pub id: StatementId,
+    /// That message is a Describe: the parameters it was told, which it hears again should the answer be an error.
+    pub parameters: Option<Rc<[u8]>>,
+}
+
+/// The server connection is not at rest though nothing is under way for the client: its next statement waits for an answer to something of ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Claim {
+    #[default]
+    No,
+    /// The statement's description was asked for.
+    Describing,
+    /// The connection is being brought to the session's settings.
+    Bringing,
+    /// The same, after all settings of others were taken back: the server refused to be brought from those.
+    Cleaning,
+}
+
+/// What Weir sends along with a client's messages, and what it is to say in place of the answers.
+#[derive(Default)]
+pub struct Brought {
+    /// Statements whose ParseComplete is due, in order, each with its segment.
+    pub parses: VecDeque<(u32, StatementId)>,
+    /// Descriptions that are looked at when they come, in order.
+    pub described: VecDeque<Described>,
+    pub asked: Option<Asked>,
+    /// What to say in place of the errors of Parses made to fail, in order.
+    pub refusals: VecDeque<Refusal>,
+    /// Statements prepared by SQL, in order; without a name those that are taken away.
+    pub by_sql: VecDeque<Option<Arc<Entry>>>,
+    /// Those of them that the server has refused, and why.
+    pub refused: Vec<(Arc<Entry>, Fault)>,
+    /// True while a statement waits for what the server is asked or brought.
+    pub claim: Claim,
+}
+
+impl Brought {
+    /// Nothing of it is under way.
+    pub fn is_answered(&self) -> bool {
+        self.parses.is_empty() && self.described.is_empty() && self.refusals.is_empty() && self.by_sql.is_empty()
+    }
+
+    pub fn come_to_rest(&mut self) {
+        self.asked = None;
+        self.claim = Claim::No;
+        if !self.refused.is_empty() {
+            self.refused.clear();
+        }
+    }
+
+    /// Why the server does not know a statement prepared by SQL that the session has, by its complaint about that.
+    pub fn why_refused(&self, complaint: &[u8]) -> Option<&Fault> {
+        self.refused.iter().find(|(entry, _)| quotes(complaint, entry.name.as_bytes())).map(|(_, fault)| fault)
+    }
+}
+
+/// True if a complaint of a server's is about this name. The words around it may hold the same letters.
+fn quotes(complaint: &[u8], name: &[u8]) -> bool {
+    let quoted = [b"\"", name, b"\""].concat();
+    complaint.windows(quoted.len()).any(|part| part == quoted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complaint_is_about_the_name_in_quotes() {
+        let complaint = b"prepared statement \"zzz\" does not exist";
+        assert!(quotes(complaint, b"zzz"));
+        assert!(!quotes(complaint, b"a") && !quotes(complaint, b"zz") && !quotes(complaint, b""));
+    }
+
+    fn own(text: &str) -> Own {
+        let mut statements = crate::statements::Statements::new(Default::default(), 0, |_| None);
+        Own::new(statements.of_parse(&[text.as_bytes(), b"\0\0\0"].concat(), 0).expect("a text"))
+    }
+
+    fn named(journal: &mut VecDeque<Entered>, statements: &mut OwnStatements, name: &[u8], text: &str) {
+        let now = own(text);
+        let before = statements.named.insert(name.into(), now.clone());
+        journal
+            .push_back(Entered { segment: 0, change: Change::Named { name: name.into(), before, made: Some(now.prepared.id) } });
+    }
+
+    fn is(statements: &OwnStatements, name: &[u8], own: Option<&Own>) -> bool {
+        match (statements.named.get(name), own) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Rc::ptr_eq(&one.prepared, &other.prepared),
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn a_change_that_did_not_happen_is_taken_back() {
+        let (mut statements, mut journal) = (OwnStatements::default(), VecDeque::new());
+        named(&mut journal, &mut statements, b"a", "select 1");
+        let entered = journal.pop_front().expect("entered");
+        assert!(last_of(&journal, b"a").is_none());
+        statements.take_back(&mut journal, 0, entered.change, true);
+        assert!(is(&statements, b"a", None));
+    }
+
+    #[test]
+    fn a_later_change_of_the_name_begins_from_the_state_before() {
+        let (mut statements, mut journal) = (OwnStatements::default(), VecDeque::new());
+        let first = own("select 1");
+        statements.named.insert(b"a"[..].into(), first.clone());
+        named(&mut journal, &mut statements, b"a", "select 2");
+        named(&mut journal, &mut statements, b"a", "select 3");
+        let now = statements.named.get(&b"a"[..]).cloned().expect("prepared");
+        let entered = journal.pop_front().expect("entered");
+        statements.take_back(&mut journal, 0, entered.change, true);
+        assert!(is(&statements, b"a", Some(&now)), "the second Parse has still to be answered");
+        let entered = journal.pop_front().expect("entered");
+        statements.take_back(&mut journal, 0, entered.change, false);
+        assert!(is(&statements, b"a", Some(&first)));
+    }
+
+    #[test]
+    fn a_refused_parse_has_dropped_the_unnamed_statement() {
+        for (refused, stays) in [(true, false), (false, true)] {
+            let (mut statements, mut journal) =
+                (OwnStatements { unnamed: Some(own("select 2")), ..OwnStatements::default() }, VecDeque::new());
+            statements.take_back(&mut journal, 0, Change::Unnamed { before: Some(own("select 1")) }, refused);
+            assert_eq!(statements.unnamed.is_some(), stays);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Session state that statements may have left on a server connection.
+//!
+//! After a transaction that may have left something the server is asked (`inventory`), so that `found` says what is true at the last rest,
+//! and `due` what may be more.
+
+use crate::state::Plain;
+use weir_policy::session_state::{Answer, Ask};
+use weir_policy::temporary::Temporaries;
+use weir_sql::facts::{Reset, StateKind, StateKinds};
+
+/// A question under way.
+#[derive(Debug, Default)]
+pub struct Asking {
+    pub ask: Ask,
+    pub answer: Answer,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Left {
+    /// What may have been left since the server was last asked.
+    pub due: Ask,
+    pub asking: Option<Box<Asking>>,
+    /// State that cannot move and was there when the server was last asked.
+    pub found: StateKinds,
+    /// State of which no server can tell whether it is still there.
+    pub stuck: StateKinds,
+    /// Texts that may have prepared statements by SQL were sent, and the server has not said yet what is there: the names of made-up parameters
+    /// in them.
+    pub young: Option<Box<Ask>>,
+    /// Temporary relations that there may be.
+    pub temporaries: Temporaries,
+    /// Not all of the session's statements could be brought, or something was refused: the connection must be cleaned before another's use.
+    pub must_clean: bool,
+    /// What was sent and not answered yet may change how the server reads texts.
+    pub moves_ahead: bool,
+}
+
+impl Left {
+    /// State that was found, or is still asked for: a statement may take it away before the answer to that.
+    #[inline]
+    pub fn may_have(&self) -> StateKinds {
+        self.found.and(self.due.kinds).and(self.asked())
+    }
+
+    /// Kinds of state that the question under way is about.
+    #[inline]
+    fn asked(&self) -> StateKinds {
+        self.asking.as_ref().map_or(StateKinds::NONE, |asking| asking.ask.kinds)
+    }
+
+    /// State that pins the session to the connection.
+    #[inline]
+    pub fn pinning(&self) -> StateKinds {
+        self.found.and(self.stuck)
+    }
+
+    /// The server may have more than is known.
+    #[inline]
+    pub fn is_unsure(&self) -> bool {
+        !self.due.is_empty() || self.asking.is_some()
+    }
+
+    /// Where the `search_path` leads to is perhaps still asked, so that what is made without naming a schema may be temporary.
+    pub fn may_make_temporary(&self) -> bool {
+        self.due.kinds.and(self.asked()).has(StateKind::Temporary)
+    }
+
+    /// Statements analysed now may mean something else than for other sessions of the same settings.
+    pub fn shapes_meaning(&self) -> bool {
+        const SHAPING: StateKinds = StateKinds::of(StateKind::Setting)
+            .with(StateKind::Temporary)
+            .with(StateKind::Unknown)
+            .with(StateKind::Unread)
+            .with(StateKind::Library);
+        !self.stuck.and(self.may_have()).common(SHAPING).is_empty()
+    }
+
+    /// Notes what a statement may leave. `text` and `values` are looked through for names of parameters. Not for a session that is pinned by
+    /// `pool_mode = session`: nobody asks then.
+    pub fn note(&mut self, leaves: StateKinds, functions: &[String], text: &[u8], values: &[u8]) {
+        self.stuck = self.stuck.and(leaves.common(StateKinds::of(StateKind::Library).with(StateKind::Unread)));
+        if self.found.has(StateKind::Unknown) && !leaves.is_empty() {
+            // The last question was not answered.
+            self.due.kinds.add(StateKind::Unknown);
+        }
+        if leaves.has(StateKind::Setting) {
+            let names = weir_sql::names_set(text);
+            self.due.names.extend(names.known);
+            self.due.any_setting |= names.others;
+        }
+        // Which of its settings a session may not make itself is told with all of them.
+        self.due.any_setting |= leaves.has(StateKind::Setting) && self.found.has(StateKind::ForeignSetting);
+        if leaves.has(StateKind::Prepare) {
+            self.young.get_or_insert_default().add_custom_names(text);
+        }
+        if leaves.has(StateKind::Unknown) || self.due.any_setting {
+            self.due.add_custom_names(text);
+            self.due.add_custom_names(values);
+            self.due.functions.extend(functions.iter().cloned());
+        }
+        self.due.kinds = self.due.kinds.and(leaves.without(StateKinds::of(StateKind::Library)));
+    }
+
+    /// A parameter changed unasked: some function or the server itself did it. `before`: its value until now.
+    pub fn note_report(&mut self, name: &str, before: &str) {
+        match name {
+            "in_hot_standby" | "server_version" | "server_encoding" | "integer_datetimes" => return,
+            "is_superuser" | "session_authorization" => self.due.names.extend(["role".into(), "session_authorization".into()]),
+            _ => {}
+        }
+        self.due.add_report(name, before);
+    }
+
+    /// The server dropped everything of the session's.
+    pub fn discarded(&mut self) {
+        self.due = Ask::default();
+        (self.found, self.stuck) = (StateKinds::NONE, StateKinds::NONE);
+        self.temporaries.gone();
+    }
+
+    /// The session parts with the connection, on which nothing pins it.
+    #[inline]
+    pub fn come_to_rest(&mut self) {
+        debug_assert!(!self.is_unsure() && self.pinning().is_empty(), "something is left");
+        self.temporaries.gone();
+        if self.young.is_some() {
+            self.young = None;
+        }
+        (self.must_clean, self.moves_ahead) = (false, false);
+    }
+}
+
+/// A SET, RESET or DISCARD whose effect is not known to have happened yet.
+#[derive(Debug, Default)]
+pub struct Resetting {
+    /// A statement whose effect on the settings is known from its text, if it succeeds: it is the only one under way.
+    pub plain: Option<Plain>,
+    /// What a RESET takes back that was bound and not executed yet.
+    pub bound: Option<Reset>,
+    /// What a RESET under way takes back to what the session asked for at its start.
+    pub under_way: Option<Reset>,
+    /// DISCARD ALL has run, and the session's settings are not on the connection yet.
+    pub was_discarded: bool,
+    pub telling: Telling,
+    /// Parameters whose reports were held back meanwhile, each with the value the client knows.
+    pub untold: Vec<(String, String)>,
+}
+
+/// The startup's values are being set again after a reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Telling {
+    #[default]
+    No,
+    /// Nobody waits for it.
+    Silent,
+    /// The ReadyForQuery of the reset waits for that.
+    OwesReady,
+}
+
+impl Resetting {
+    pub fn is_under_way(&self) -> bool {
+        self.plain.is_some() || self.under_way.is_some() || self.was_discarded || self.telling != Telling::No
+    }
+
+    /// An error: what a SET or RESET under way was to do does not happen.
+    pub fn will_not_happen(&mut self) {
+        (self.bound, self.plain) = (None, None);
+        // DISCARD ALL commits at once, also in a pipeline.
+        if !self.was_discarded {
+            self.under_way = None;
+        }
+    }
+}

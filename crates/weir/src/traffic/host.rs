@@ -1,0 +1,124 @@
+//! The ports of a session: its task, and its way to server connections.
+
+use crate::monitor::views::{self, Asker, VIEWS};
+use crate::process::worker::{PoolSet, Worker};
+use crate::server::pool::server_conn::{self, ServerConn, Transport};
+use crate::server::store_conn;
+use crate::traffic::checkout;
+use crate::traffic::empty_database;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+use weir_policy::cluster::NodeIndex;
+use weir_policy::pool::Fit;
+use weir_session::conn::Conn;
+use weir_session::handle::Handle;
+use weir_session::host::{Host, Table, Waiter};
+use weir_session::listen_hub::Hub;
+
+/// See the module.
+pub struct SessionHost {
+    pub w: Rc<Worker>,
+    handle: Rc<Handle>,
+    pub pools: Rc<PoolSet>,
+    /// The way to the server of the connection in use.
+    pub transport: RefCell<Option<Box<Transport>>>,
+}
+
+impl SessionHost {
+    pub fn new(w: Rc<Worker>, handle: Rc<Handle>, pools: Rc<PoolSet>) -> Rc<SessionHost> {
+        Rc::new(SessionHost { w, handle, pools, transport: RefCell::default() })
+    }
+
+    /// True if the server has said something that nobody has read.
+    pub fn is_readable(&self) -> bool {
+        self.transport.borrow().as_ref().is_some_and(|transport| transport.socket.is_readable())
+    }
+
+    /// A server connection is the session's from now on.
+    pub fn take(&self, conn: ServerConn) -> Box<Conn> {
+        let ServerConn { conn, transport } = conn;
+        transport.socket.set_task(self.handle.task.get());
+        *self.transport.borrow_mut() = Some(transport);
+        conn
+    }
+
+    /// The session parts with its server connection.
+    fn whole(&self, conn: Box<Conn>) -> Option<ServerConn> {
+        let transport = self.transport.borrow_mut().take()?;
+        Some(ServerConn { conn, transport })
+    }
+}
+
+impl Host for SessionHost {
+    fn take_idle(&self, node: u16, best: Fit, fit: &dyn Fn(&Conn) -> Fit) -> Option<Box<Conn>> {
+        let pool = self.pools.of_node(&self.w, node);
+        let conn = pool.take_idle(&self.w, best, |conn| fit(&conn.conn))?;
+        checkout::fit_near(&self.w, conn).map(|conn| self.take(conn))
+    }
+
+    fn give_back(&self, conn: Box<Conn>) {
+        if let Some(conn) = self.whole(conn) {
+            let pool = conn.transport.pool.clone();
+            pool.give_back(&self.w, conn);
+        }
+    }
+
+    fn reset(&self, conn: Box<Conn>) {
+        if let Some(conn) = self.whole(conn) {
+            self.w.reactor.spawn(server_conn::reset(self.w.clone(), conn));
+        }
+    }
+
+    fn close(&self, conn: Box<Conn>) {
+        if let Some(conn) = self.whole(conn) {
+            self.w.close_conn(conn);
+        }
+    }
+
+    fn forward_cancel(&self) {
+        self.w.forward_cancel(&self.handle);
+    }
+
+    fn wake(&self, waiter: Waiter) {
+        self.w.wake_waiter(waiter);
+    }
+
+    fn run_again(&self) {
+        self.w.reactor.wake(self.handle.task.get());
+    }
+
+    fn wake_at(&self, at: Instant) {
+        self.w.reactor.wake_at(at);
+    }
+
+    fn wake_stores(&self) {
+        if let Some(stores) = &self.w.stores {
+            store_conn::wake(&self.w, stores);
+        }
+    }
+
+    fn renew_conns(&self, database: Option<&str>) {
+        self.w.renew_conns(database);
+    }
+
+    fn role_renamed(&self, user: &str) {
+        self.w.role_renamed(user);
+    }
+
+    fn vacate(&self, databases: &[String]) {
+        empty_database::begin(&self.w, databases);
+    }
+
+    fn hub(&self) -> Rc<Hub> {
+        self.w.hub(&self.pools)
+    }
+
+    fn columns(&self, view: usize) -> &'static [&'static str] {
+        VIEWS[view].columns()
+    }
+
+    fn table(&self, view: usize, favourite: Option<NodeIndex>) -> Table {
+        views::table_of(&VIEWS[view], &Asker { favourite, pools: &self.pools, w: &self.w })
+    }
+}
