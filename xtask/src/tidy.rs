@@ -35,9 +35,20 @@ const PRODUCTION: &[&str] = &[
     "crates/catalog/src",
     "crates/policy/src",
     "crates/cache/src",
+    "crates/session/src",
     "crates/weir/src",
 ];
-const PURE: &[&str] = &["crates/wire/src", "crates/config/src", "crates/catalog/src", "crates/policy/src", "crates/cache/src"];
+const PURE: &[&str] = &[
+    "crates/wire/src",
+    "crates/config/src",
+    "crates/catalog/src",
+    "crates/policy/src",
+    "crates/cache/src",
+    "crates/session/src",
+];
+const SESSION: &[&str] = &["crates/session/src"];
+/// Addresses of clients, to be shown.
+const SHOWN: &[&str] = &["crates/session/src/status.rs"];
 /// Where the program talks to a person at a terminal.
 const COMMAND_LINE: &[&str] =
     &["crates/weir/src/main.rs", "crates/weir/src/process/cli.rs", "crates/weir/src/process/cli/", "crates/weir/src/bin/"];
@@ -64,7 +75,11 @@ const BANS: &[Ban] = &[
     ban("SystemTime::now", PURE, NONE, "let the caller pass `now`"),
     ban("std::env", PURE, NONE, "let the caller pass it"),
     ban("std::fs", PURE, NONE, "let the caller read it"),
-    ban("std::net", PURE, NONE, "decide here, do it in crates/weir"),
+    ban("std::net", PURE, SHOWN, "decide here, do it in crates/weir"),
+    ban("std::thread", PURE, NONE, "decide here, do it in crates/weir"),
+    ban("weir_io::reactor", SESSION, NONE, "ask it of the session's Host"),
+    ban("weir_io::socket", SESSION, NONE, "write into a lane; crates/weir moves the bytes"),
+    ban("weir_io::tls", SESSION, NONE, "write into a lane; crates/weir moves the bytes"),
 ];
 
 /// Where tests are, beside the modules of tests in the sources.

@@ -4,7 +4,7 @@
 //! were when its question was sent: so a write costs as much as it has tables, whatever is kept, and what became untrue goes when it is
 //! met or when room is needed. Memory is bounded by `memqcache_total_size`, keys, slots and an allowance for the table included.
 
-use crate::host::Waiter;
+use crate::task::Waiter;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use quick_cache::Weighter;

@@ -89,10 +89,10 @@ fn print_of(mark: Mark, value: &str) -> u64 {
 }
 
 impl Database {
-    fn new(name: &Arc<str>) -> Database {
+    fn new(name: &Arc<str>, now: Instant) -> Database {
         Database {
             name: name.clone(),
-            named_at: Instant::now(),
+            named_at: now,
             untried: AtomicBool::new(true),
             waiting: Mutex::default(),
             edition: AtomicU64::new(UNKNOWN),
@@ -289,8 +289,8 @@ pub struct Catalogs {
 }
 
 impl Catalogs {
-    pub fn database(&self, name: &Arc<str>) -> Arc<Database> {
-        self.databases.lock().entry(name.clone()).or_insert_with(|| Arc::new(Database::new(name))).clone()
+    pub fn database(&self, name: &Arc<str>, now: Instant) -> Arc<Database> {
+        self.databases.lock().entry(name.clone()).or_insert_with(|| Arc::new(Database::new(name, now))).clone()
     }
 
     /// Forgets a database that only the caller holds: a client made it up.
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn what_was_read_before_a_change_is_not_relied_upon() {
         let catalogs = Catalogs::default();
-        let database = catalogs.database(&"d".into());
+        let database = catalogs.database(&"d".into(), Instant::now());
         assert_eq!(database.edition(), UNKNOWN);
         let seen = database.changes();
         let edition = catalogs.next_edition();
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_the_first_reading_is_woken_once() {
-        let database = Catalogs::default().database(&"d".into());
+        let database = Catalogs::default().database(&"d".into(), Instant::now());
         assert!(database.is_untried((0, 1)) && database.is_untried((0, 1)) && database.is_untried((1, 1)));
         assert_eq!(database.tried(), [(0, 1), (1, 1)]);
         assert!(!database.is_untried((0, 2)));
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_database_that_a_client_made_up_is_forgotten() {
         let catalogs = Catalogs::default();
-        let (one, other) = (catalogs.database(&"one".into()), catalogs.database(&"other".into()));
+        let (one, other) = (catalogs.database(&"one".into(), Instant::now()), catalogs.database(&"other".into(), Instant::now()));
         let visit = Visit::begin(&other, &"joe".into());
         assert!(other.has_sessions());
         catalogs.forget(&one);

@@ -22,7 +22,7 @@ pub fn heard(s: &mut Session, w: &Context) {
     }
     let next = positions.next_round();
     let node = conn.card.address.node;
-    if conn.is_to_primary(w) {
+    if conn.is_to_primary(&w.view()) {
         s.reads.causal.seen.heard_primary(next);
         if positions.is_global() {
             positions.tell_primary(next);

@@ -199,7 +199,7 @@ pub fn shown_by(s: &Session, w: &Context, class: Class, at: NodeIndex, conn: &Co
 }
 
 fn is_primary(w: &Context, conn: &Conn) -> bool {
-    conn.is_to_primary(w)
+    conn.is_to_primary(&w.view())
 }
 
 /// A pipeline began on a standby and goes on with what only the primary may do: what was sent is brought to its end here first.

@@ -1,6 +1,5 @@
 //! A server connection as a session uses it: what its server is known to have, and how it may be used. Its socket is the program's.
 
-use crate::context::Context;
 use crate::flow::Kept;
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -129,8 +128,8 @@ pub const UTF8: &str = "UTF8";
 impl Conn {
     /// True if it leads to the primary, as far as the worker knows. The one place where that is asked of a connection.
     #[inline]
-    pub fn is_to_primary(&self, w: &Context) -> bool {
-        w.is_primary(self.card.address.node)
+    pub fn is_to_primary(&self, view: &ClusterView) -> bool {
+        view.is_primary(self.card.address.node)
     }
 
     /// A statement may not be on the server after all.

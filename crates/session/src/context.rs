@@ -3,7 +3,7 @@
 use crate::cached_results::CachedResults;
 use crate::catalogs::{Catalogs, Database};
 use crate::conn::Address;
-use crate::host::{Level, Program, Who, WorkerId};
+use crate::host::{Level, Program, Who};
 use crate::loads::Loads;
 use crate::local::ViewOf;
 use crate::metrics::{Counters, Metric};
@@ -13,6 +13,7 @@ use crate::statements::Statements;
 use crate::status::Cards;
 use crate::store::Store;
 use crate::suspects::Suspects;
+use crate::task::WorkerId;
 use crate::upstream::Upstream;
 use foldhash::HashMap;
 use parking_lot::Mutex;

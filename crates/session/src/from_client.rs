@@ -9,7 +9,6 @@ use crate::context::Context;
 use crate::extended;
 use crate::fault::{Fault, garbled, sqlstate};
 use crate::flow::Flow;
-use crate::from_server::show_doing;
 use crate::metrics::Metric;
 use crate::plan::{self, Planned};
 use crate::query_cache;
@@ -51,7 +50,7 @@ pub fn notify(s: &mut Session, w: &Context) -> Result<bool, Fault> {
     let was_holding = session_state::is_holding(s);
     let said = session_state::deliver(s, w)?;
     if was_holding && !session_state::is_holding(s) {
-        show_doing(s);
+        s.show_doing();
     }
     Ok(said)
 }

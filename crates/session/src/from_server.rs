@@ -14,7 +14,6 @@ use crate::result_shape;
 use crate::session::{FAILED, IDLE, LazyBegin, Own, Presence, Refusal, Server, Session, WITHIN};
 use crate::session_state;
 use crate::stats::Stat;
-use crate::status::Doing;
 use crate::teardown;
 use crate::timing;
 use crate::unit::Ended;
@@ -207,7 +206,7 @@ fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Who
         s.down.change(HEADER_BYTES, s.status());
     }
     s.down.pass(header, &w.buffers);
-    show_doing(s);
+    s.show_doing();
     Ok(())
 }
 
@@ -230,7 +229,7 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
     }
     if whose == Whose::Settings && session_state::restored(s, w) {
         s.say_ready(w);
-        show_doing(s);
+        s.show_doing();
     }
 }
 
@@ -242,14 +241,6 @@ fn on_our_sync(s: &mut Session, w: &Context, status: u8) {
     } else {
         session_state::before_ready(s, w);
     }
-}
-
-pub fn show_doing(s: &Session) {
-    s.entry.card.set_doing(match s.status() {
-        IDLE if s.replies().is_settled() => Doing::Idle,
-        IDLE => Doing::Executing,
-        _ => Doing::IdleInTransaction,
-    });
 }
 
 fn note_report(w: &Context, node: Option<u16>, report: &Report<'_>) {

@@ -2,8 +2,8 @@
 
 use crate::conn::ConnStatus;
 use crate::fault::Fault;
-use crate::host::TaskId;
 use crate::status::Card;
+use crate::task::TaskId;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Instant;

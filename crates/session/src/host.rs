@@ -14,14 +14,7 @@ pub use weir_config::LogLevel as Level;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::pool::Fit;
 
-/// Number of a task of an event loop.
-pub type TaskId = u32;
-
-/// Number of a worker thread.
-pub type WorkerId = u8;
-
-/// A task of a worker, to be woken.
-pub type Waiter = (WorkerId, TaskId);
+pub use crate::task::{NO_TASK, TaskId, Waiter, WorkerId};
 
 /// A reason to ask the nodes for their roles before the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

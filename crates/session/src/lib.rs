@@ -51,6 +51,7 @@ pub mod stats;
 pub mod status;
 pub mod store;
 pub mod suspects;
+pub mod task;
 pub mod teardown;
 pub mod timing;
 pub mod unit;

@@ -1,10 +1,10 @@
 //! Sessions of one worker, user and database that listen, and what they listen to. `listener` feeds it from one server connection.
 
+use crate::task::{NO_TASK, TaskId};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_io::reactor::{NO_TASK, TaskId};
 use weir_policy::listening::{Channels, Listening, Mark};
 use weir_wire::frame::{HEADER_BYTES, split_cstr};
 use weir_wire::write::identifier;

@@ -485,7 +485,7 @@ fn forget_waits(s: &mut Session) {
 fn expect(s: &mut Session, w: &Context, answers: &CachedResults) {
     let (Some(Server { conn, .. }), Some(capture)) = (&s.server, &mut s.cache.capture) else { return };
     let needed = answers.versions.round_needed(&capture.deps);
-    if conn.is_to_primary(w) || causal::covers(w, conn, needed) {
+    if conn.is_to_primary(&w.view()) || causal::covers(w, conn, needed) {
         capture.since = Some(w.now());
     } else {
         causal::verify(w, conn);

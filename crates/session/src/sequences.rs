@@ -57,7 +57,7 @@ fn note(s: &mut Session, w: &Context, statement: &Statement) {
         return;
     }
     if let Some(Server { conn, .. }) = &mut s.server
-        && conn.is_to_primary(w)
+        && conn.is_to_primary(&w.view())
     {
         let (draws, drawn) = conn.draws.draw(s.state.drawn);
         (conn.draws, s.state.drawn) = (draws, Some(drawn));
@@ -130,7 +130,7 @@ fn is_pinned(s: &Session) -> bool {
 /// Before a statement of its session is sent. `None`: not to the primary. A standby gives out no values.
 #[inline]
 fn facts(s: &Session, w: &Context, statement: &Statement) -> Option<Facts> {
-    let conn = s.conn().filter(|conn| conn.is_to_primary(w))?;
+    let conn = s.conn().filter(|conn| conn.is_to_primary(&w.view()))?;
     let is_asked = || {
         let may_be_unknown = statement.recalls == Recalls::Unread || s.state.effects.redefines;
         may_be_unknown || s.pools.known.recalls() || is_pinned(s)

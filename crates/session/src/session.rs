@@ -12,11 +12,12 @@ use crate::context::Context;
 use crate::fault::Fault;
 use crate::flow::Kept;
 use crate::handle::Handle;
-use crate::host::{Host, Waiter};
+use crate::host::Host;
 use crate::name_scopes::Place;
 use crate::state::State;
 use crate::statements::Statement;
 use crate::status::Doing;
+use crate::task::Waiter;
 pub use crate::upstream::changes::{Change, Described, Entered, Own, Portal, Refusal};
 use crate::upstream::changes::{OwnStatements, last_of};
 pub use crate::upstream::{FAILED, IDLE, LazyBegin, WITHIN};
@@ -427,6 +428,15 @@ impl Session {
             LazyBegin::Deferred(_) | LazyBegin::Reading(_) => WITHIN,
             LazyBegin::Failed(_) => FAILED,
         }
+    }
+
+    /// Shows others what the session does.
+    pub fn show_doing(&self) {
+        self.entry.card.set_doing(match self.status() {
+            IDLE if self.replies().is_settled() => Doing::Idle,
+            IDLE => Doing::Executing,
+            _ => Doing::IdleInTransaction,
+        });
     }
 
     /// True if nothing is under way on the server connection.

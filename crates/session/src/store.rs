@@ -2,7 +2,7 @@
 
 use crate::cached_results::Fill;
 use crate::catalogs::Database;
-use crate::host::TaskId;
+use crate::task::TaskId;
 use sha2::{Digest as _, Sha256};
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 use std::time::Instant;
-use weir_session::statements::Statements;
 use weir_catalog::{Catalog, Draft, DraftError, Who};
 use weir_config::{Config, RoutingConfig};
+use weir_session::statements::Statements;
 
 /// Texts of one round; each is another choice of capitals in the table's name.
 const TEXTS: usize = 2_000;

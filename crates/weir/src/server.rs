@@ -2,6 +2,7 @@
 
 pub mod connection_list;
 pub mod first_look;
+pub mod lease;
 pub mod listen_task;
 pub mod min_pool;
 pub mod pool;

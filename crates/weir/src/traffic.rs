@@ -5,5 +5,6 @@ pub mod empty_database;
 pub mod host;
 pub mod relay;
 pub mod replication;
+pub mod served;
 pub mod teardown;
 pub mod timeouts;

@@ -86,7 +86,7 @@ pub fn unlistened(s: &mut Session, w: &Context) {
 pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     const LOOKS: StateKinds = StateKinds::of(StateKind::Listen).with(StateKind::Unknown).with(StateKind::Unread);
     let is_before = s.transaction() == IDLE && s.replies().is_only_ours() && !s.up.is_mid_message();
-    let is_primary = s.conn().is_some_and(|conn| conn.is_to_primary(w));
+    let is_primary = s.conn().is_some_and(|conn| conn.is_to_primary(&w.view()));
     let is_asking = s.upstream().is_some_and(|upstream| upstream.left.asking.is_some());
     let acts_unseen = is_before && super::may_act_unseen(s, w, statement);
     let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };

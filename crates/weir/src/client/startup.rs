@@ -17,12 +17,12 @@ use crate::process::shared::{Shared, Stop, seconds};
 use crate::process::tls_files::certificate::Subject;
 use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::first_look;
+use crate::server::lease;
 use crate::server::pool::server_conn::{self, OpenError, ServerConn};
 use crate::server::pool::{Patience, Wait};
-use crate::traffic::checkout;
 use crate::traffic::host::SessionHost;
 use crate::traffic::relay;
-use crate::traffic::relay::Served;
+use crate::traffic::served::Served;
 use gate::{Admission, Caller, Turn, wrong_password};
 use std::cell::RefCell;
 use std::io;
@@ -569,7 +569,7 @@ async fn instruct(
 /// Sees to it that the user's server connections at rest are not those of a role that had his name before him. Where there are none, nothing is to be feared.
 async fn look_at_role(w: &Rc<Worker>, pools: &PoolSet) {
     for node in nodes_to_ask(w).0 {
-        if let Some(conn) = checkout::at_rest(w, &pools.of_node(w, node)).await {
+        if let Some(conn) = lease::at_rest(w, &pools.of_node(w, node)).await {
             if let Ok((conn, is_another)) = ask_role(w, conn).await {
                 let pool = conn.transport.pool.clone();
                 if is_another { w.close_conn(conn) } else { pool.give_back(w, conn) }
@@ -667,7 +667,7 @@ async fn first_conn(
     for &node in nodes {
         let pool = pools.of_node(w, node);
         let wait = Wait { since, patience: Patience::ToldAtOnce };
-        let leased = checkout::lease_conn(w, &pool, node, &[], wait, gives_up).await.map_err(Fault::as_fatal)?;
+        let leased = lease::lease_conn(w, &pool, node, &[], wait, gives_up).await.map_err(Fault::as_fatal)?;
         match leased {
             Ok(conn) => return Ok(Ok(conn)),
             Err(error) => {

@@ -91,7 +91,10 @@ mod tests {
     #[test]
     fn orders_that_ask_for_the_same_wait_once() {
         let (mail, catalogs) = (ControlMail::default(), Catalogs::default());
-        let (one, other) = (catalogs.database(&"one".into()), catalogs.database(&"other".into()));
+        let (one, other) = (
+            catalogs.database(&"one".into(), std::time::Instant::now()),
+            catalogs.database(&"other".into(), std::time::Instant::now()),
+        );
         for _ in 0..3 {
             mail.send(Order::Look(Nudge::LoginFailed));
             mail.send(Order::Look(Nudge::ConnectionLost));

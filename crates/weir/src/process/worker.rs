@@ -296,7 +296,7 @@ impl Worker {
             Some(entry) => (entry.user.clone().unwrap_or(key.0.clone()), entry.database.clone(), entry.connect_query.clone()),
             None => (key.0.clone(), key.1.clone(), Arc::default()),
         };
-        let known = self.shared.catalogs.database(&served);
+        let known = self.shared.catalogs.database(&served, self.now());
         let account = Account {
             client_user: key.0.clone(),
             client_database: key.1.clone(),

@@ -4,9 +4,9 @@ use crate::control::mail::Nudge;
 use crate::monitor::log::{Level, Who};
 use crate::process::shared::Stop;
 use crate::process::worker::{PoolSet, Worker};
+use crate::server::lease;
 use crate::server::pool::server_conn::ServerConn;
 use crate::server::pool::{Patience, Purpose, Wait};
-use crate::traffic::checkout;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<ServerConn> 
     let pool = pools.apart(w, node, Purpose::Listening);
     let gives_up = || hub.is_unused() || w.shared.stop_mode() > Stop::Smart;
     let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
-    match checkout::lease_conn(w, &pool, node, &[], wait, gives_up).await {
+    match lease::lease_conn(w, &pool, node, &[], wait, gives_up).await {
         Ok(Ok(conn)) => {
             conn.set_pin(Some(Kept::Listener));
             conn.transport.socket.set_task(w.reactor.current_task());

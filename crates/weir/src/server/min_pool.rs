@@ -2,7 +2,7 @@
 
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
-use crate::traffic::checkout;
+use crate::server::lease;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn open_missing(w: &Rc<Worker>) {
             let worker = w.clone();
             worker.reactor.spawn(async move {
                 // An error is in the log, and its permission given back.
-                if let Ok(conn) = checkout::open(&w, &pool, pool.key.node, &[]).await {
+                if let Ok(conn) = lease::open(&w, &pool, pool.key.node, &[]).await {
                     pool.give_back(&w, conn);
                 }
             });

@@ -319,8 +319,8 @@ impl Stores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_session::store::digest_of;
     use weir_cache::{Deps, Why};
+    use weir_session::store::digest_of;
 
     /// With one host, which is there.
     fn stores(answer_bytes_max: usize, follows_wal: bool) -> Rc<Stores> {

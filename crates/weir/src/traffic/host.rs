@@ -2,9 +2,9 @@
 
 use crate::monitor::views::{self, Asker, VIEWS};
 use crate::process::worker::{PoolSet, Worker};
+use crate::server::lease;
 use crate::server::pool::server_conn::{self, ServerConn, Transport};
 use crate::server::store_conn;
-use crate::traffic::checkout;
 use crate::traffic::empty_database;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -54,7 +54,7 @@ impl Host for SessionHost {
     fn take_idle(&self, node: u16, best: Fit, fit: &dyn Fn(&Conn) -> Fit) -> Option<Box<Conn>> {
         let pool = self.pools.of_node(&self.w, node);
         let conn = pool.take_idle(&self.w, best, |conn| fit(&conn.conn))?;
-        checkout::fit_near(&self.w, conn).map(|conn| self.take(conn))
+        lease::fit_near(&self.w, conn).map(|conn| self.take(conn))
     }
 
     fn give_back(&self, conn: Box<Conn>) {

@@ -3,30 +3,16 @@
 //! One task per session looks at both sockets; a full socket stops reading on the other side, so that a session never holds more
 //! than its two lanes. In the steady state a statement costs two reads, two writes and no allocation (`tests/no_alloc.rs`).
 
-use crate::process::worker::Worker;
 use crate::traffic::checkout;
-use crate::traffic::host::SessionHost;
+use crate::traffic::served::Served;
 use crate::traffic::teardown;
-use std::rc::Rc;
 use weir_io::reactor::parked;
-use weir_io::socket::{Got, Socket};
 use weir_session::fault::{Fault, Severity, sqlstate};
 use weir_session::flow::{Flow, Need};
 use weir_session::from_client::{self, on_client};
-use weir_session::from_server;
 use weir_session::host::{Level, Who};
-use weir_session::session::{Presence, Session};
-use weir_session::stats::Stat;
-use weir_session::teardown::{conn_lost, is_in_vain, let_go};
+use weir_session::teardown::{is_in_vain, let_go};
 use weir_session::{session_state, timing};
-
-/// A session, its client's socket and its way to servers.
-pub struct Served {
-    pub s: Box<Session>,
-    pub client: Socket,
-    pub host: Rc<SessionHost>,
-    pub w: Rc<Worker>,
-}
 
 /// Why a session ends.
 pub enum End {
@@ -225,95 +211,5 @@ impl Served {
         let may_end = s.replies().is_only_ours() || (is_sent && !held);
         let waits = waits && !(may_end && is_in_vain(s, w, || client.is_gone()));
         is_sent && !waits && !s.down.has_pending() && client.is_sent(&w.reactor)
-    }
-
-    /// Looks at a server connection that may be at rest now, and sends what it is asked then: nothing else would, if the client says no more.
-    fn settle(&mut self) -> Result<(), Fault> {
-        session_state::settle(&mut self.s, &self.w);
-        self.drain_up().map(drop)
-    }
-
-    /// Reads from the client. True when something came.
-    fn fill_up(&mut self) -> bool {
-        let Served { s, client, w, .. } = self;
-        if s.intake.presence.has_left() {
-            return false;
-        }
-        match s.up.fill(client, &w.reactor) {
-            Ok(Got::Bytes(bytes)) => {
-                s.pools.stats.add(Stat::Received, bytes as u64);
-                s.entry.active_at.set(w.now());
-                true
-            }
-            Ok(Got::Nothing) => false,
-            Ok(Got::End) | Err(_) => {
-                s.intake.presence = Presence::Left;
-                false
-            }
-        }
-    }
-
-    fn drain_up(&mut self) -> Result<bool, Fault> {
-        if !self.s.up.has_pending() {
-            return Ok(true);
-        }
-        let sent = match &*self.host.transport.borrow() {
-            Some(transport) => self.s.up.drain(&transport.socket, &self.w.reactor),
-            None => return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "no server connection for what was to be sent")),
-        };
-        match sent {
-            Ok(all) => Ok(all),
-            // What the server said before it went is read first; the end of file follows.
-            Err(_) => {
-                self.s.up.forget_pending(&self.w.buffers);
-                self.pump_server()?;
-                if self.s.has_server() {
-                    conn_lost(&mut self.s, &self.w, "the connection broke")?;
-                }
-                Ok(true)
-            }
-        }
-    }
-
-    fn drain_down(&mut self) -> Result<bool, Fault> {
-        let sent = self.s.down.drain(&self.client, &self.w.reactor);
-        sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
-    }
-
-    /// Moves all the server has sent as far as it can go. True if anything moved.
-    fn pump_server(&mut self) -> Result<bool, Fault> {
-        if self.s.down.has_pending() && !self.drain_down()? {
-            return Ok(false);
-        }
-        if !self.read_more()? {
-            return Ok(false);
-        }
-        if !self.s.has_server() {
-            self.drain_down()?;
-            return Ok(true);
-        }
-        from_server::take(&mut self.s, &self.w)?;
-        self.s.down.rest_if_empty(&self.w.buffers);
-        self.drain_down()?;
-        self.settle()?;
-        Ok(true)
-    }
-
-    /// Reads from the server. False: nothing came. A server connection that is lost is gone then.
-    #[inline]
-    fn read_more(&mut self) -> Result<bool, Fault> {
-        let got = match &*self.host.transport.borrow() {
-            Some(transport) => self.s.down.fill(&transport.socket, &self.w.reactor),
-            None => return Ok(false),
-        };
-        match got {
-            Ok(Got::Bytes(bytes)) => {
-                from_server::heard(&mut self.s, &self.w, bytes);
-                Ok(true)
-            }
-            Ok(Got::Nothing) => Ok(false),
-            Ok(Got::End) => conn_lost(&mut self.s, &self.w, "the server closed the connection").map(|()| true),
-            Err(cause) => conn_lost(&mut self.s, &self.w, &cause.to_string()).map(|()| true),
-        }
     }
 }

@@ -7,9 +7,9 @@
 use crate::control::mail::Nudge;
 use crate::monitor::log::{Level, Who};
 use crate::process::worker::{Entry, PoolSet, Worker};
+use crate::server::lease;
 use crate::server::pool::server_conn::{OpenError, ServerConn};
 use crate::server::pool::{Patience, Purpose, Wait};
-use crate::traffic::checkout;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ pub async fn open(
     let node = primary(w, client, pools.limits.get().wait_ms).await?;
     let pool = pools.apart(w, node, Purpose::Replication);
     let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
-    let opened = checkout::lease_conn(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(Fault::as_fatal)?;
+    let opened = lease::lease_conn(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(Fault::as_fatal)?;
     if opened.is_err() {
         w.shared.nudge_prober(Nudge::LoginFailed);
     }

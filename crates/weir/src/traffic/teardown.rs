@@ -1,6 +1,6 @@
 //! The end of a session: its client hears the rest, and its place is free again.
 
-use crate::traffic::relay::Served;
+use crate::traffic::served::Served;
 use std::time::Duration;
 use weir_io::reactor::parked;
 use weir_session::teardown;

@@ -260,22 +260,7 @@ pub async fn open(
     });
     pool.add_card(card.clone(), renewals);
     let now = w.now();
-    let conn = Box::new(Conn {
-        card,
-        known: Known::default(),
-        unnamed: None,
-        settings: w.no_settings(),
-        by_sql: w.shared.no_statements.clone(),
-        draws: Tally { serial, count: 0, forgotten: 0 },
-        begins_recoded: value_of(&greeting.reported, ENCODING) != UTF8,
-        begins_with_escapes: escapes(&greeting.reported),
-        escapes: escapes(&greeting.reported),
-        is_recoded: is_recoded(&greeting.reported),
-        reported: greeting.reported,
-        opened_us: w.micros(Instant::now()),
-        life: Cell::new(0),
-        rested_at: Cell::new(now),
-    });
+    let conn = Box::new(blank(w, card, greeting.reported, now));
     let transport = Box::new(Transport {
         socket: talk.socket,
         home: w.id,
@@ -286,6 +271,26 @@ pub async fn open(
         passwords_generation: login.generation,
     });
     Ok(ServerConn { conn, transport })
+}
+
+/// A connection that no session has used.
+fn blank(w: &Worker, card: Arc<ConnStatus>, reported: Vec<(String, String)>, now: Instant) -> Conn {
+    Conn {
+        known: Known::default(),
+        unnamed: None,
+        settings: w.no_settings(),
+        by_sql: w.shared.no_statements.clone(),
+        draws: Tally { serial: card.serial, count: 0, forgotten: 0 },
+        begins_recoded: value_of(&reported, ENCODING) != UTF8,
+        begins_with_escapes: escapes(&reported),
+        escapes: escapes(&reported),
+        is_recoded: is_recoded(&reported),
+        reported,
+        opened_us: w.micros(Instant::now()),
+        life: Cell::new(0),
+        rested_at: Cell::new(now),
+        card,
+    }
 }
 
 /// Rows of text.
