@@ -35,7 +35,7 @@ const CRATES: &[Crate] = &[
     row("crates/catalog", &["weir-sql", "weir-config"], 6),
     row("crates/policy", &["weir-wire", "weir-sql", "weir-config", "weir-catalog"], 0),
     row("crates/cache", &["weir-sql", "weir-config", "weir-catalog"], 2),
-    row("crates/session", &["weir-wire", "weir-sql", "weir-io", "weir-config", "weir-catalog", "weir-policy", "weir-cache"], 40),
+    row("crates/session", &["weir-wire", "weir-sql", "weir-io", "weir-config", "weir-catalog", "weir-policy", "weir-cache"], 0),
     row("crates/sim", &["weir-config", "weir-policy"], 7),
     row("crates/demo", &[], 0),
     row(
