@@ -14,7 +14,7 @@ use crate::read_retry;
 use crate::sequences::{self, Claim};
 use crate::session::{FAILED, IDLE, Server, Session};
 use crate::session_state;
-use crate::statements::Statement;
+use crate::statements::{Statement, Trait};
 use crate::stats::Stat;
 use crate::upstream::TakenFor;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
         class.side = Side::Primary;
     }
     let conn = sequences::wanted(s, statement);
-    let mut need = Need { class, is_read: statement.is_read, wish: None, conn };
+    let mut need = Need { class, is_read: statement.has(Trait::Read), wish: None, conn };
     if class.side == Side::Reader {
         causal::begin_read(s, w);
         let hinted = statement.goal.or_else(|| lazy_begin::goal(s));
@@ -225,7 +225,7 @@ pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<
     if let Some(fault) = sequences::refusal(s, w, statement) {
         return Some(fault);
     }
-    let stays = statement.locks || !statement.leaves.without(lazy_begin::MOVES).is_empty();
+    let stays = statement.has(Trait::Locks) || !statement.leaves.without(lazy_begin::MOVES).is_empty();
     let conn = s.conn().filter(|_| stays)?;
     let is_misplaced = !is_primary(w, conn) && w.view().primary.is_some();
     is_misplaced

@@ -8,7 +8,7 @@ use crate::catalogs::{Edition, UNKNOWN};
 use crate::context::Context;
 use crate::name_scopes::Place;
 use crate::session::Session;
-use crate::statements::{Prepared, Statement};
+use crate::statements::{Prepared, Statement, Trait};
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_catalog::rule::Rule;
@@ -54,7 +54,7 @@ pub fn stands_for(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Stat
 
 fn run_by(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Statement> {
     // What a comment asks for holds for the text it stands in.
-    if statement.hint != Hint::None || statement.is_commented {
+    if statement.hint != Hint::None || statement.has(Trait::Commented) {
         return statement;
     }
     runs_now(s, w, &statement).filter(|prepared| is_plain_read(prepared)).unwrap_or(statement)
@@ -70,13 +70,13 @@ fn runs_now(s: &Session, w: &Context, statement: &Statement) -> Option<Rc<Statem
 /// True if a text reads, and nothing else is to be known of it than that, under whatever settings it was prepared.
 fn is_plain_read(prepared: &Statement) -> bool {
     prepared.class.side == Side::Reader
-        && prepared.is_read
+        && prepared.has(Trait::Read)
         // What such functions set may stand in the text that was prepared, which nobody looks at again.
         && prepared.functions.is_empty()
         && prepared.transaction == Transaction::None
-        && !prepared.is_many
-        && !prepared.executes
-        && !prepared.signals
+        && !prepared.has(Trait::Many)
+        && !prepared.has(Trait::Executes)
+        && !prepared.has(Trait::Signals)
         && prepared.local.is_none()
 }
 

@@ -16,7 +16,7 @@ use crate::result_shape;
 use crate::session::{Change, Own, Portal, Refusal, Server, Session, Skip};
 use crate::session_state;
 use crate::signals;
-use crate::statements::{self, Prepared, Statement};
+use crate::statements::{self, Prepared, Statement, Trait};
 use crate::stats::Stat;
 use crate::timing;
 use crate::unit::Unit;
@@ -290,7 +290,7 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
         Planned::Refused(fault) => return refuse(s, w, header, fault),
     }
     s.statements.portal = s.statements.portal.take().filter(|_| portal_bytes > 0);
-    if prepared.statement.signals && !s.up.has_whole(header.frame_bytes()) {
+    if prepared.statement.has(Trait::Signals) && !s.up.has_whole(header.frame_bytes()) {
         return Ok(Flow::More);
     }
     let (hit, prepared) = signals::of_bind(s, w, prepared, header);

@@ -14,7 +14,7 @@ use crate::read_preference;
 use crate::read_retry;
 use crate::session::{FAILED, IDLE, LazyBegin, Session, WITHIN};
 use crate::session_state;
-use crate::statements::Statement;
+use crate::statements::{Statement, Trait};
 use crate::stats::Stat;
 use crate::status::Doing;
 use crate::unit::{Concern, Ended, Unit};
@@ -118,10 +118,10 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Way
         begin: options_of(&begin),
         defaults: classify::defaults(s, w),
         class,
-        stays: statement.locks || !statement.leaves.without(MOVES).is_empty(),
-        is_of_primary: statement.is_of_primary,
+        stays: statement.has(Trait::Locks) || !statement.leaves.without(MOVES).is_empty(),
+        is_of_primary: statement.has(Trait::OfPrimary),
         stay: s.wrote.written.stay_within(w.peek_config().routing.on_write).or(asked),
-        asks_time: statement.asks_time,
+        asks_time: statement.has(Trait::AsksTime),
         in_pieces: is_in_pieces(s.up.unseen()),
         sees_on: s.reads.causal.sees_on(w),
     });
@@ -212,7 +212,8 @@ fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
     }
     let mode = w.peek_config().routing.on_write;
     if mode.remembers() {
-        let writes = statement.writes || transaction::may_write(classify::class_of(s, w, statement), statement.calls);
+        let writes = statement.has(Trait::Writes)
+            || transaction::may_write(classify::class_of(s, w, statement), statement.has(Trait::Calls));
         s.wrote.written.at_all |= writes;
         s.wrote.written.in_transaction |= writes && (s.transaction() != IDLE || statement.transaction == Transaction::Many);
     }
@@ -240,7 +241,7 @@ pub fn options_of(statement: &Statement) -> Begin {
 /// Sends the BEGIN over the session's server connection, in front of the statement that is about to be sent.
 pub fn send(s: &mut Session, w: &Context, first: &Statement) {
     // What changes a transaction must come before its first snapshot, which this one has had.
-    let takes_snapshot = (first.writes || first.is_read) && !first.is_of_primary;
+    let takes_snapshot = (first.has(Trait::Writes) || first.has(Trait::Read)) && !first.has(Trait::OfPrimary);
     let has_read = matches!(s.lazy_begin, LazyBegin::Reading(_)) && !takes_snapshot;
     let (statement, has_failed) = match &s.lazy_begin {
         LazyBegin::Deferred(statement) | LazyBegin::Reading(statement) => (statement.clone(), false),

@@ -8,7 +8,7 @@ use crate::session::Session;
 pub use crate::session::read_preference::Logged;
 use crate::session::read_preference::{Item, OWN, Own, Set};
 use crate::session_state;
-use crate::statements::Statement;
+use crate::statements::{Statement, Trait};
 use std::sync::Arc;
 use weir_catalog::rule::Rule;
 use weir_config::CausalReads;
@@ -98,7 +98,7 @@ pub fn class_of(s: &Session, w: &Context, statement: &Statement, class: Class) -
     } else {
         class
     };
-    let is_held = statement.is_commented
+    let is_held = statement.has(Trait::Commented)
         && class.side == Side::Reader
         && w.has_readers()
         && !s.reads.preferences.own.get(Item::AllowComments, &w.peek_config());

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::session::{FAILED, Server, Session};
 use crate::session_state;
-use crate::statements::{Recalls, Statement};
+use crate::statements::{Recalls, Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
 use weir_catalog::Hidden;
 use weir_config::SequenceSessions;
@@ -25,8 +25,8 @@ use weir_wire::frame::Header;
 #[inline]
 fn use_of(s: &Session, statement: &Statement) -> Use {
     let by_view = || statement.touches.meets(Hidden::READS) && s.pools.known.hidden().meets(Hidden::SEQUENCE_VIEWS);
-    let by_execute = || statement.executes && s.state.by_sql.later().has(StateKind::Sequence);
-    Use::of(statement.draws || by_view(), statement.recalls == Recalls::Shown || by_execute())
+    let by_execute = || statement.has(Trait::Executes) && s.state.by_sql.later().has(StateKind::Sequence);
+    Use::of(statement.has(Trait::Draws) || by_view(), statement.recalls == Recalls::Shown || by_execute())
 }
 
 /// The concern of this module.

@@ -15,7 +15,7 @@ use crate::handle::Handle;
 use crate::host::Host;
 use crate::name_scopes::Place;
 use crate::state::State;
-use crate::statements::Statement;
+use crate::statements::{Statement, Trait};
 use crate::status::Doing;
 use crate::task::Waiter;
 pub use crate::upstream::changes::{Change, Described, Entered, Own, Portal, Refusal};
@@ -484,7 +484,7 @@ impl Session {
     /// True if the server may read another statement than Weir's parser does. What is under way may change how it reads.
     #[inline]
     pub fn is_misread(&self, statement: &Statement) -> bool {
-        statement.is_delicate && (self.may_move_ahead() || self.reads_otherwise())
+        statement.has(Trait::Delicate) && (self.may_move_ahead() || self.reads_otherwise())
     }
 
     #[inline]

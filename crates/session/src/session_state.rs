@@ -12,7 +12,7 @@ use crate::host::{Level, Who};
 use crate::metrics::Metric;
 use crate::session::{FAILED, IDLE, Server, Session};
 use crate::state::{Plain, State};
-use crate::statements::{Prepared, Statement};
+use crate::statements::{Prepared, Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
 use crate::upstream::Gate;
 use crate::upstream::changes::Claim;
@@ -71,8 +71,8 @@ impl Concern for SessionState {
 /// Notes what a Query may leave; it is about to be sent.
 #[inline]
 fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) {
-    note_moves(s, statement.moves);
-    if statement.is_barrier {
+    note_moves(s, statement.has(Trait::Moves));
+    if statement.has(Trait::Barrier) {
         s.shut_gate();
     }
     if is_harmless(s, statement) {
@@ -104,9 +104,9 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
 /// Notes what the execution of a portal may leave; its Bind is about to be sent.
 #[inline]
 fn note_bind(s: &mut Session, w: &Context, prepared: &Prepared, statement: &Statement, header: Header) {
-    note_moves(s, statement.moves);
+    note_moves(s, statement.has(Trait::Moves));
     if let Some(upstream) = s.upstream_mut() {
-        upstream.is_command_bound |= prepared.statement.is_barrier;
+        upstream.is_command_bound |= prepared.statement.has(Trait::Barrier);
     }
     if is_harmless(s, statement) {
         return;
@@ -161,17 +161,9 @@ fn note_moves(s: &mut Session, moves: bool) {
 
 #[inline]
 fn is_harmless(s: &Session, statement: &Statement) -> bool {
-    let makes_temporary = statement.makes && s.may_make_temporary();
-    statement.may_change.is_empty()
+    let makes_temporary = statement.has(Trait::Makes) && s.may_make_temporary();
+    statement.has(Trait::LeavesNothing)
         && !makes_temporary
-        && !statement.makes_brief
-        && !statement.executes
-        && statement.resets.is_none()
-        && !statement.defines
-        && !statement.redefines
-        && !statement.alters_defaults
-        && statement.vacates.is_empty()
-        && statement.unseats.is_empty()
         && statement.frees.common(s.may_have()).is_empty()
         && !statement.touches.meets(hidden(s))
 }
@@ -229,10 +221,14 @@ fn name_made_up(s: &mut Session) {
 /// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
 fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
-    let made = if statement.makes && s.may_make_temporary() { StateKinds::of(StateKind::Temporary) } else { StateKinds::NONE };
+    let made = if statement.has(Trait::Makes) && s.may_make_temporary() {
+        StateKinds::of(StateKind::Temporary)
+    } else {
+        StateKinds::NONE
+    };
     let effects = &mut s.state.effects;
-    effects.renews |= statement.alters_defaults;
-    effects.redefines |= statement.redefines;
+    effects.renews |= statement.has(Trait::AltersDefaults);
+    effects.redefines |= statement.has(Trait::Redefines);
     if !statement.vacates.is_empty() {
         s.host.vacate(&statement.vacates);
     }
@@ -242,7 +238,7 @@ fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
 }
 
 fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: &Statement, hidden: Hidden) -> StateKinds {
-    if statement.defines {
+    if statement.has(Trait::Defines) {
         w.shared.definitions.fetch_add(1, Ordering::Relaxed);
     }
     // Procedural code counts as unknown whatever it calls.
@@ -267,7 +263,7 @@ fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: 
 
 /// True if a function that a statement calls may change what the session has, or what is not known to be harmless.
 fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) -> bool {
-    if statement.executes && !s.state.by_sql.later().and(by_execute(s)).is_empty() {
+    if statement.has(Trait::Executes) && !s.state.by_sql.later().and(by_execute(s)).is_empty() {
         return true;
     }
     if !left_unseen(s, statement).is_empty() {
@@ -292,7 +288,7 @@ fn by_execute(s: &Session) -> StateKinds {
 
 /// What is to be known before a statement is noted: what an `EXECUTE` of its may leave unseen.
 fn before_note(s: &mut Session, statement: &Statement, may_change: StateKinds) -> StateKinds {
-    let by_execute = if statement.executes { by_execute(s) } else { StateKinds::NONE };
+    let by_execute = if statement.has(Trait::Executes) { by_execute(s) } else { StateKinds::NONE };
     if may_change.and(by_execute).has(StateKind::Unknown) {
         name_made_up(s);
     }
@@ -308,7 +304,7 @@ fn note(
     text: &[u8],
     values: &[u8],
 ) {
-    if statement.executes {
+    if statement.has(Trait::Executes) {
         // What this text prepares may be executed before it is known to the session.
         note_executed(state, left, statement.later.and(by_execute), text);
     }
@@ -340,15 +336,16 @@ fn note_unseen(state: &State, left: &mut Left, statement: &Statement) {
     const SETS: StateKinds = UNSEEN.with(StateKind::Setting).with(StateKind::Library);
     let may_set = left.due.kinds.and(if state.by_mode { statement.may_change } else { StateKinds::NONE });
     // Nobody asks in a session that keeps its server connection whatever it leaves.
-    left.moves_ahead |= !may_set.common(SETS).is_empty() || (state.by_mode && (statement.executes || statement.writes));
+    left.moves_ahead |=
+        !may_set.common(SETS).is_empty() || (state.by_mode && (statement.has(Trait::Executes) || statement.has(Trait::Writes)));
     let has_some = left.found.has(StateKind::Temporary) || left.temporaries.may_be();
     // Behind a `search_path` that leads there, a definition is temporary although it does not say so.
     let by_path = state.makes_temporary || left.may_make_temporary() || state.by_mode;
     let by_function = !left.due.kinds.common(UNSEEN).is_empty()
         || (has_some && !statement.functions.is_empty())
-        || (state.by_mode && (statement.executes || !statement.may_change.common(UNSEEN).is_empty()));
-    let by_text = statement.makes_brief || statement.leaves.has(StateKind::Temporary);
-    if by_text || by_function || (statement.redefines && (by_path || has_some)) {
+        || (state.by_mode && (statement.has(Trait::Executes) || !statement.may_change.common(UNSEEN).is_empty()));
+    let by_text = statement.has(Trait::MakesBrief) || statement.leaves.has(StateKind::Temporary);
+    if by_text || by_function || (statement.has(Trait::Redefines) && (by_path || has_some)) {
         left.temporaries.may_have_changed();
     }
 }

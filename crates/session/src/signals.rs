@@ -6,7 +6,7 @@
 use crate::context::Context;
 use crate::host;
 use crate::session::{FAILED, Session};
-use crate::statements::{Prepared, Statement};
+use crate::statements::{Prepared, Statement, Trait};
 use crate::status::Card;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Hit {
 /// What a Query is for, and the text that is sent in its place.
 #[inline]
 pub fn of_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header: Header) -> Option<(Hit, String)> {
-    if statement.signals { find_in_query(s, w, statement, header) } else { None }
+    if statement.has(Trait::Signals) { find_in_query(s, w, statement, header) } else { None }
 }
 
 #[cold]
@@ -50,7 +50,7 @@ fn find_in_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header
 /// What a Bind is for, and the statement that is bound: the client's, or one in its place.
 #[inline]
 pub fn of_bind(s: &Session, w: &Context, prepared: Rc<Prepared>, header: Header) -> (Option<Hit>, Rc<Prepared>) {
-    if !prepared.statement.signals {
+    if !prepared.statement.has(Trait::Signals) {
         return (None, prepared);
     }
     match find_in_bind(s, w, &prepared, header) {

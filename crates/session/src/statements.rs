@@ -31,6 +31,7 @@ const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
 /// All that is decided about a text before it is used.
 #[derive(Debug)]
 pub struct Statement {
+    pub traits: Traits,
     /// By the text alone.
     pub class: Class,
     /// What the catalog is asked about, if the text alone does not say that it is for the primary.
@@ -53,70 +54,113 @@ pub struct Statement {
     pub functions: Box<[String]>,
     /// What a statement leaves that it prepares by SQL, once that one is executed.
     pub later: StateKinds,
-    /// It may run a statement prepared by SQL.
-    pub executes: bool,
     /// The name of the one that it runs and nothing else, with constants for its parameters.
     pub runs: Option<Box<str>>,
-    /// New connections will begin with other settings.
-    pub alters_defaults: bool,
     /// Databases that nobody may be connected to while it runs.
     pub vacates: Box<[String]>,
     /// Roles that it renames or drops.
     pub unseats: Box<[String]>,
-    /// It may make, change or remove functions.
-    pub defines: bool,
-    /// It may change what names stand for: the catalog is out of date once its transaction is over.
-    pub redefines: bool,
     /// What it does to the settings, if that is known from the text.
     pub plain: Option<Plain>,
     /// Answered by Weir itself.
     pub local: Option<Local>,
-    /// What follows must wait until it is over: it may drop prepared statements or settings.
-    pub is_barrier: bool,
     /// Parameters it takes back to what they were at the session's start.
     pub resets: Option<Reset>,
-    /// Takes a lock that only means something on the primary.
-    pub locks: bool,
-    /// It makes a temporary table that goes with its transaction.
-    pub makes_brief: bool,
-    /// It makes something, perhaps without naming a schema.
-    pub makes: bool,
-    /// It may draw from a sequence: it names `nextval` or `setval`, or may run defaults or functions that do.
-    pub draws: bool,
     /// Whether it asks for what was drawn before: `currval`, `lastval`.
     pub recalls: Recalls,
-    /// It only reads, as far as its text shows.
-    pub is_read: bool,
     /// What kind of statement it is; of several, the first.
     pub verb: Verb,
-    /// It begins with a comment that is no hint for a node.
-    pub is_commented: bool,
     /// Its hint, and where that wants it to go, if it only reads.
     pub hint: Hint,
     pub goal: Option<Goal>,
-    /// It may send notifications, as far as its text shows.
-    pub notifies: bool,
-    /// It may show what its session listens to.
-    pub shows_channels: bool,
-    /// It writes, or nothing is known of what it does.
-    pub writes: bool,
-    /// It calls a function that may write rows: a user's, or one of PostgreSQL's own that do.
-    pub calls: bool,
-    /// It asks for the transaction's time, as far as its text shows.
-    pub asks_time: bool,
-    /// It may change the properties of its transaction, or a standby may refuse it where the primary does not.
-    pub is_of_primary: bool,
     /// What the cache of answers is to know of it, if there is one. None although there is: it may do anything.
     pub caching: Option<Box<Caching>>,
+}
+
+/// A property of a text, as far as it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Trait {
+    /// It may run a statement prepared by SQL.
+    Executes,
+    /// New connections will begin with other settings.
+    AltersDefaults,
+    /// It may make, change or remove functions.
+    Defines,
+    /// It may change what names stand for: the catalog is out of date once its transaction is over.
+    Redefines,
+    /// What follows must wait until it is over: it may drop prepared statements or settings.
+    Barrier,
+    /// Takes a lock that only means something on the primary.
+    Locks,
+    /// It makes a temporary table that goes with its transaction.
+    MakesBrief,
+    /// It makes something, perhaps without naming a schema.
+    Makes,
+    /// It may draw from a sequence: it names `nextval` or `setval`, or may run defaults or functions that do.
+    Draws,
+    /// It only reads, as far as its text shows.
+    Read,
+    /// It begins with a comment that is no hint for a node.
+    Commented,
+    /// It may send notifications, as far as its text shows.
+    Notifies,
+    /// It may show what its session listens to.
+    ShowsChannels,
+    /// It writes, or nothing is known of what it does.
+    Writes,
+    /// It calls a function that may write rows: a user's, or one of PostgreSQL's own that do.
+    Calls,
+    /// It asks for the transaction's time, as far as its text shows.
+    AsksTime,
+    /// It may change the properties of its transaction, or a standby may refuse it where the primary does not.
+    OfPrimary,
     /// It may change what names without a schema mean, as far as its text shows; also in the rest of its own text.
-    pub moves: bool,
+    Moves,
     /// It may end or cancel a session: see `signals`.
-    pub signals: bool,
+    Signals,
+    /// It leaves nothing, wants no database for itself and takes no role away, unless it makes something or frees something of its session's.
+    LeavesNothing,
     /// Its text is more than one statement.
-    pub is_many: bool,
+    Many,
     /// Where backslashes are escapes, or in another encoding than UTF-8, it may be another statement. A literal with a backslash has no skeleton, and
     /// those of one skeleton have the same names.
-    pub is_delicate: bool,
+    Delicate,
+}
+
+/// A set of properties.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traits(u32);
+
+impl Traits {
+    pub const NONE: Traits = Traits(0);
+
+    /// The set with one more.
+    pub const fn with(self, one: Trait) -> Traits {
+        Traits(self.0 | (1 << one as u8))
+    }
+
+    /// The set with one more, if it is so.
+    pub fn with_if(self, one: Trait, is_so: bool) -> Traits {
+        if is_so { self.with(one) } else { self }
+    }
+
+    #[inline]
+    pub const fn has(self, one: Trait) -> bool {
+        self.0 & (1 << one as u8) != 0
+    }
+
+    /// True if both sets have one in common.
+    #[inline]
+    pub const fn meets(self, others: Traits) -> bool {
+        self.0 & others.0 != 0
+    }
+}
+
+impl std::fmt::Debug for Traits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Traits({:#b})", self.0)
+    }
 }
 
 /// Whether a statement asks for what was drawn from sequences.
@@ -309,10 +353,39 @@ fn user_types(types: &[u8]) -> Box<[u32]> {
     numbers.filter(|number| *number >= weir_catalog::FIRST_USER_OID).collect()
 }
 
+/// True if a text leaves nothing behind for its session, and nobody else must hear of it.
+fn leaves_nothing_at_all(facts: &Facts, readable: &str, may_change: StateKinds) -> bool {
+    may_change.is_empty()
+        && !facts.makes_brief
+        && !facts.prepared
+        && facts.resets.is_none()
+        && !defines(facts, readable)
+        && !facts.defines
+        && !facts.alters_defaults
+        && facts.vacates.is_empty()
+        && facts.unseats.is_empty()
+}
+
 /// A text too long to be looked at: it may do anything.
 pub fn unknown() -> Statement {
     let leaves = StateKinds::of(StateKind::Unread);
     Statement {
+        traits: Traits::NONE
+            .with(Trait::Executes)
+            .with(Trait::Defines)
+            .with(Trait::Redefines)
+            .with(Trait::Barrier)
+            .with(Trait::MakesBrief)
+            .with(Trait::Makes)
+            .with(Trait::Draws)
+            .with(Trait::Notifies)
+            .with(Trait::ShowsChannels)
+            .with(Trait::Writes)
+            .with(Trait::Calls)
+            .with(Trait::AsksTime)
+            .with(Trait::OfPrimary)
+            .with(Trait::Moves)
+            .with(Trait::Many),
         class: Class::primary(Rule::TooLong),
         names: None,
         beside: None,
@@ -325,38 +398,17 @@ pub fn unknown() -> Statement {
         frees: StateKinds::NONE,
         functions: Box::default(),
         later: StateKinds::NONE,
-        executes: true,
         runs: None,
-        alters_defaults: false,
         vacates: Box::default(),
         unseats: Box::default(),
-        defines: true,
-        redefines: true,
         plain: None,
         local: None,
-        signals: false,
-        is_barrier: true,
         resets: None,
-        locks: false,
-        makes_brief: true,
-        makes: true,
-        draws: true,
         recalls: Recalls::Unread,
-        is_read: false,
         verb: Verb::Other,
-        is_commented: false,
         hint: Hint::None,
         goal: None,
-        notifies: true,
-        shows_channels: true,
-        writes: true,
-        calls: true,
-        asks_time: true,
-        is_of_primary: true,
         caching: None,
-        moves: true,
-        is_many: true,
-        is_delicate: false,
     }
 }
 
@@ -380,9 +432,36 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     let recalls = Recalls::of(&facts);
     let asks_later = if recalls == Recalls::Shown { StateKinds::of(StateKind::Sequence) } else { StateKinds::NONE };
     let recalls = if is_prepare { Recalls::Not } else { recalls };
+    let may_change = facts.keeps.and(now).and(left_by_path(&facts, &readable));
+    let traits = Traits::NONE
+        .with_if(Trait::Executes, facts.prepared)
+        .with_if(Trait::AltersDefaults, facts.alters_defaults)
+        .with_if(Trait::Defines, defines(&facts, &readable))
+        .with_if(Trait::Redefines, facts.defines)
+        .with_if(Trait::Barrier, is_barrier(&facts, &readable))
+        .with_if(
+            Trait::Locks,
+            facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
+        )
+        .with_if(Trait::MakesBrief, facts.makes_brief)
+        .with_if(Trait::Makes, makes(&facts, &readable))
+        .with_if(Trait::Draws, draws)
+        .with_if(Trait::Read, facts.effect == Effect::Reads)
+        .with_if(Trait::Commented, route::is_held_by_comment(&facts))
+        .with_if(Trait::Notifies, readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)))
+        .with_if(Trait::ShowsChannels, readable.contains("pg_listening_channels"))
+        .with_if(Trait::Writes, facts.effect == Effect::Writes || facts.keeps.has(StateKind::Unknown))
+        .with_if(Trait::Calls, calls)
+        .with_if(Trait::AsksTime, asks_time(&facts, &readable))
+        .with_if(Trait::OfPrimary, is_of_primary(&facts, &readable))
+        .with_if(Trait::Moves, facts.moves)
+        .with_if(Trait::Signals, Call::of(&readable).is_some())
+        .with_if(Trait::Many, facts.statements != 1)
+        .with_if(Trait::Delicate, is_delicate)
+        .with_if(Trait::LeavesNothing, leaves_nothing_at_all(&facts, &readable, may_change));
     Statement {
+        traits,
         local: local_of(&facts, &readable, view_of),
-        signals: Call::of(&readable).is_some(),
         class,
         names: if class.side == Side::Reader { Names::of(&facts) } else { None },
         beside: if class.side == Side::Reader { None } else { Names::of(&facts) },
@@ -391,40 +470,20 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         judged: Judged::default(),
         transaction: facts.transaction,
         leaves: facts.keeps,
-        may_change: facts.keeps.and(now).and(left_by_path(&facts, &readable)),
+        may_change,
         frees: facts.frees,
         functions,
-        makes_brief: facts.makes_brief,
-        makes: makes(&facts, &readable),
-        draws,
         recalls,
         later: if is_prepare { facts.later.and(unknown).and(asks_later) } else { facts.later },
-        executes: facts.prepared,
         runs: facts.runs.as_deref().map(Box::from),
-        alters_defaults: facts.alters_defaults,
-        defines: defines(&facts, &readable),
-        redefines: facts.defines,
         plain: plain(&facts),
-        is_read: facts.effect == Effect::Reads,
         verb: facts.verb,
-        is_commented: route::is_held_by_comment(&facts),
         hint: facts.hint,
         goal: Goal::of_hint(facts.hint).filter(|_| class.side == Side::Reader),
-        is_barrier: is_barrier(&facts, &readable),
-        notifies: readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)),
-        shows_channels: readable.contains("pg_listening_channels"),
-        writes: facts.effect == Effect::Writes || facts.keeps.has(StateKind::Unknown),
-        calls,
-        asks_time: asks_time(&facts, &readable),
-        is_of_primary: is_of_primary(&facts, &readable),
         resets: facts.resets,
         caching,
-        moves: facts.moves,
-        is_many: facts.statements != 1,
-        is_delicate,
         vacates: facts.vacates.into(),
         unseats: facts.unseats.into(),
-        locks: facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
     }
 }
 
@@ -449,6 +508,11 @@ fn touches(facts: &Facts) -> Hidden {
 }
 
 impl Statement {
+    #[inline]
+    pub fn has(&self, one: Trait) -> bool {
+        self.traits.has(one)
+    }
+
     /// All that its text names.
     pub fn all_names(&self) -> Option<&Names> {
         self.names.as_ref().or(self.beside.as_ref())

@@ -6,7 +6,7 @@ use crate::cached_results::Raised;
 use crate::catalogs::UNKNOWN;
 use crate::classify;
 use crate::session::{FAILED, IDLE, Server};
-use crate::statements::Statement;
+use crate::statements::{Statement, Trait};
 use crate::upstream::{Ending, Upstream, Writes};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use weir_sql::facts::{StateKind, StateKinds};
 fn is_adrift(s: &Session, statement: &Statement) -> bool {
     // Neither is it where the server's answer could not be read.
     let is_untold = s.is_unsure() || s.has_found(StateKind::Unknown);
-    if is_untold || (statement.is_many && moves(s, statement)) {
+    if is_untold || (statement.has(Trait::Many) && moves(s, statement)) {
         return true;
     }
     s.cache.is_adrift
@@ -39,14 +39,16 @@ pub(super) fn note_rest(s: &mut Session, status: u8) {
 pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
     const SETS: StateKinds =
         StateKinds::of(StateKind::Setting).with(StateKind::Unknown).with(StateKind::Unread).with(StateKind::Library);
-    statement.moves || ((statement.is_many || s.state.by_mode) && !statement.may_change.common(SETS).is_empty())
+    statement.has(Trait::Moves)
+        || ((statement.has(Trait::Many) || s.state.by_mode) && !statement.may_change.common(SETS).is_empty())
 }
 
 /// True if a name of a statement's may mean a temporary relation. What that one runs no catalog says, nor what several statements make of
 /// which one is temporary.
 #[inline]
 fn is_hidden(s: &Session, statement: &Statement) -> bool {
-    let makes_one = statement.is_many && (statement.makes_brief || statement.leaves.has(StateKind::Temporary));
+    let makes_one =
+        statement.has(Trait::Many) && (statement.has(Trait::MakesBrief) || statement.leaves.has(StateKind::Temporary));
     let temporaries = s.upstream().map(|upstream| &upstream.left.temporaries);
     makes_one || temporaries.is_some_and(|temporaries| temporaries.may_be() && names_one(statement, temporaries))
 }
@@ -170,7 +172,7 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
         let wide = [answers.versions.of_all(), answers.versions.of_database(&s.pools.database)];
         let is_wide = slots.iter().any(|slot| wide.contains(slot));
         s.cache.is_adrift |= is_wide;
-        if is_wide && !(statement.is_read && statement.functions.is_empty()) {
+        if is_wide && !(statement.has(Trait::Read) && statement.functions.is_empty()) {
             left.temporaries.may_have_changed();
         }
     }

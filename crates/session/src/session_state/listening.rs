@@ -7,7 +7,7 @@ use crate::fault::{Fault, sqlstate};
 use crate::listen_hub::{Event, Hub, Inbox, Notification, Subscription, WAITING_BYTES_MAX, push_statement};
 use crate::metrics::Metric;
 use crate::session::IDLE;
-use crate::statements::Statement;
+use crate::statements::{Statement, Trait};
 use weir_policy::listening::{self, Channels, Mark, MayMark, Step, Verdict};
 use weir_policy::replies::Expect;
 use weir_sql::facts::{StateKind, StateKinds, Transaction};
@@ -91,8 +91,10 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     let acts_unseen = is_before && super::may_act_unseen(s, w, statement);
     let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
     let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
-    let looks =
-        begins || acts_unseen || statement.shows_channels || !statement.leaves.and(statement.frees).common(LOOKS).is_empty();
+    let looks = begins
+        || acts_unseen
+        || statement.has(Trait::ShowsChannels)
+        || !statement.leaves.and(statement.frees).common(LOOKS).is_empty();
     if is_primary && is_before && looks && is_asking {
         // What is brought now would be missed in the answer to what was asked before.
         s.shut_gate();
@@ -108,7 +110,7 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
         s.upstream_mut().into_iter().for_each(|upstream| upstream.left.due.kinds.add(StateKind::Listen));
         send(s, w, &sql, Expect::PrepareOurs);
     }
-    if !(is_primary && statement.notifies) {
+    if !(is_primary && statement.has(Trait::Notifies)) {
         return;
     }
     let Some(Subscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return };

@@ -311,11 +311,19 @@ pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> 
     for report in &talk.reports {
         conn.report(report);
     }
-    let is_over = talk.buffer.is_empty();
-    let answer = answer.and_then(|rows| if is_over { Ok(rows) } else { Err(protocol(&address, "more than the answer")) });
+    let answer = answer.and_then(|rows| beyond_answer(&address, &talk.buffer).map_or(Ok(rows), Err));
     let socket = talk.socket;
     let transport = Box::new(Transport { socket, home, pool, notices, opened_at, jitter, passwords_generation });
     (ServerConn { conn, transport }, answer)
+}
+
+/// The fault in what came behind an answer. A server that goes down says so at any time, and is then no other than one that refuses.
+fn beyond_answer(address: &Address, rest: &[u8]) -> Option<OpenError> {
+    if rest.is_empty() {
+        return None;
+    }
+    let body = rest.get(HEADER_BYTES..).filter(|_| rest[0] == back::ERROR);
+    Some(body.map_or_else(|| protocol(address, "more than the answer"), |body| refused(address, body)))
 }
 
 /// Message by message, for everything but a session's relay.
