@@ -26,6 +26,7 @@ mod step;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use action::{Action, Command, Held, Lost, Report, Transactions};
 pub use attempt::{Aim, Asked, Attempt, Phase};
@@ -46,3 +47,4 @@ pub use rules::{
 pub use state::{Gate, State};
 pub use step::step;
 pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};
+pub use view::{FailoverView, NodeFailover};

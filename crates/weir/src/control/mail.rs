@@ -4,7 +4,8 @@ use crate::server::catalogs::Database;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
+use weir_policy::failover::Request;
 
 /// A reason to ask the nodes for their roles before the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +70,17 @@ impl Order {
     }
 }
 
+/// A wish of an operator, and the way for its answer.
+pub struct Wish {
+    pub request: Request,
+    pub answer: oneshot::Sender<Result<(), String>>,
+}
+
 /// The way to the control thread from all others.
 #[derive(Default)]
 pub struct ControlMail {
+    /// What operators want of the nodes. Each is answered, so none is merged with another.
+    wishes: Mutex<Vec<Wish>>,
     /// An order that one of these meets is not added, so that there are at most a few for each database.
     orders: Mutex<Vec<Order>>,
     bell: Notify,
@@ -88,6 +97,19 @@ impl ControlMail {
         }
         drop(orders);
         self.bell.notify_one();
+    }
+
+    /// Asks for something on behalf of an operator. The answer comes when it is done, or refused; none comes if the proxy ends.
+    pub fn operate(&self, request: Request) -> oneshot::Receiver<Result<(), String>> {
+        let (answer, receiver) = oneshot::channel();
+        self.wishes.lock().push(Wish { request, answer });
+        self.bell.notify_one();
+        receiver
+    }
+
+    /// What operators have asked for, the oldest first.
+    pub fn take_wishes(&self) -> Vec<Wish> {
+        std::mem::take(&mut *self.wishes.lock())
     }
 
     /// All orders, the oldest first.

@@ -32,6 +32,7 @@ use weir_io::reactor::TaskId;
 use weir_io::socket::Ticket;
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
+use weir_policy::failover::FailoverView;
 use weir_policy::roles::Roles;
 use weir_policy::settings::Settings;
 
@@ -134,6 +135,8 @@ pub struct Shared {
     /// Keys and certificates.
     pub tls: ArcSwap<TlsFiles>,
     pub view: ArcSwap<ClusterView>,
+    /// Health of nodes, what a failover would do, and the history of failovers. Its times are milliseconds since `begun`.
+    pub failover: ArcSwap<FailoverView>,
     pub positions: Positions,
     /// Nodes that reads keep away from.
     pub suspects: Suspects,
@@ -204,6 +207,7 @@ impl Shared {
         let counters = (0..=mailboxes.len()).map(|_| Counters::default()).collect();
         Shared {
             view: ArcSwap::from_pointee(view),
+            failover: ArcSwap::from_pointee(FailoverView::default()),
             positions,
             suspects: Suspects::default(),
             answers: CachedResults::new(&config.cache),
