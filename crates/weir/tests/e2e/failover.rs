@@ -51,8 +51,9 @@ fn primaries(cluster: &Owned) -> Vec<&Server> {
 fn check<'c>(name: &str, cluster: &'c Owned, proxy: &Proxy, outcome: &Outcome) -> &'c Server {
     let (gap, acknowledged) = (outcome.gap(), outcome.acknowledged.len());
     eprintln!("{name}: {} ms without writes, {acknowledged} acknowledged, {} sessions lost", gap.as_millis(), outcome.lost);
-    for (code, message) in outcome.errors.iter().take(5) {
-        eprintln!("  {code} {message}");
+    let log = proxy.log();
+    for line in log.lines().filter(|line| line.contains("is the primary after")) {
+        eprintln!("  {line}");
     }
     let [new] = primaries(cluster)[..] else { panic!("{name}: one primary") };
     let missing = outcome.missing_on(new);
@@ -63,6 +64,15 @@ fn check<'c>(name: &str, cluster: &'c Owned, proxy: &Proxy, outcome: &Outcome) -
 
 fn failovers(proxy: &Proxy) -> usize {
     proxy.log().matches("failover done").count()
+}
+
+/// A fence ends sessions, ours too.
+fn wait_fenced(old: &Server) {
+    wait_until("the old primary to be fenced", || {
+        let shown = old.value("show default_transaction_read_only");
+        let others = old.value("select count(*) from pg_stat_activity where application_name = 'weir_failover' and state = 'active'");
+        shown.is_ok_and(|shown| shown == "on") && others.is_ok_and(|others| others == "0")
+    });
 }
 
 fn wait_followed(primary: &Server, standbys: usize) {
@@ -115,10 +125,12 @@ fn a_primary_that_hangs_is_replaced_and_gets_no_write_when_it_goes_on() {
     old.freeze();
     load.wait_acknowledged(100);
     old.thaw();
-    wait_until("the old primary to be fenced", || old.value("show default_transaction_read_only").unwrap() == "on");
+    wait_fenced(old);
     load.wait_acknowledged(100);
     let outcome = load.end();
-    eprintln!("SIGSTOP: {} ms without writes, {} lost", outcome.gap().as_millis(), outcome.lost);
+    let log = proxy.log();
+    let line = log.lines().find(|line| line.contains("is the primary after")).unwrap();
+    eprintln!("SIGSTOP: {} ms without writes, {} lost\n  {line}", outcome.gap().as_millis(), outcome.lost);
     let mut both = primaries(&cluster);
     both.retain(|server| server.port() != old.port());
     let [new] = both[..] else { panic!("one new primary") };
@@ -158,7 +170,7 @@ fn an_old_primary_that_comes_back_is_fenced_and_a_copy_of_the_new_one_is_used_ag
     old.kill9().unwrap();
     load.wait_acknowledged(100);
     old.start().unwrap();
-    wait_until("the old primary to be fenced", || old.value("show default_transaction_read_only").unwrap() == "on");
+    wait_fenced(old);
     let count = old.value("select count(*) from written").unwrap();
     load.wait_acknowledged(200);
     assert_eq!(old.value("select count(*) from written").unwrap(), count, "it gets no write");
@@ -248,6 +260,7 @@ fn idle_clients_and_their_sessions_outlive_a_failover() {
     let mut idle: Vec<Raw> = (0..20).map(|_| proxy.console()).collect();
     idle.iter_mut().for_each(|client| client.run("set application_name = 'kept'; insert into written values (0)"));
     cluster.primary().kill9().unwrap();
+    wait_until("the failover to be done", || failovers(&proxy) == 1);
     for client in &mut idle {
         client.run("insert into written values (1)");
         assert_eq!(client.value("begin; show application_name"), "kept");
