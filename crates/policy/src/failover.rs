@@ -9,6 +9,7 @@ mod attempt;
 mod ballot;
 mod choose;
 mod configured;
+pub mod conninfo;
 mod durable;
 mod duty;
 mod eligible;
@@ -26,6 +27,7 @@ mod step;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use action::{Action, Command, Held, Lost, Report, Transactions};
 pub use attempt::{Aim, Asked, Attempt, Phase};
@@ -46,3 +48,4 @@ pub use rules::{
 pub use state::{Gate, State};
 pub use step::step;
 pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};
+pub use view::{FailoverView, NodeFailover};

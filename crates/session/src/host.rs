@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 pub use weir_config::LogLevel as Level;
 use weir_policy::cluster::NodeIndex;
+use weir_policy::failover::LinkEnd;
 use weir_policy::pool::Fit;
 
 pub use crate::task::{NO_TASK, TaskId, Waiter, WorkerId};
@@ -33,6 +34,8 @@ pub enum Nudge {
     Reconfigured,
     /// The proxy begins to stop.
     Stopping,
+    /// Another node takes writes, or one is out of use.
+    Governed,
 }
 
 /// How the proxy ends. Source: Pgpool-II `-m` modes, PostgreSQL's signals.
@@ -84,6 +87,9 @@ pub trait Program: Send + Sync {
 
     /// Has the nodes asked for their roles.
     fn look(&self, why: Nudge);
+
+    /// A connection of a session to a server ended without being asked to.
+    fn link_died(&self, node: u16, how: LinkEnd);
 
     /// Has the nodes asked for their positions in the log.
     fn sample(&self);

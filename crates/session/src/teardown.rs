@@ -13,6 +13,7 @@ use crate::session_state;
 use crate::upstream::left::Telling;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use weir_policy::failover::LinkEnd;
 use weir_policy::replies::Owed;
 use weir_wire::frame::Header;
 
@@ -91,8 +92,13 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     let Some(conn) = s.conn() else { return Ok(()) };
     w.count(Metric::ConnsLost);
     let address = conn.card.address.clone();
-    let cause = if conn.card.given_up.load(Ordering::Relaxed) { "the server does not answer any more" } else { cause };
+    let is_given_up = conn.card.given_up.load(Ordering::Relaxed);
+    let cause = if is_given_up { "the server does not answer any more" } else { cause };
     w.log_conn(&address, format_args!("lost: {cause}"));
+    if !is_given_up {
+        let last_word = s.upstream().and_then(|upstream| upstream.final_error.as_ref()).map(|fault| fault.sqlstate.as_str());
+        w.program.link_died(address.node, LinkEnd::of_sqlstate(last_word));
+    }
     w.program.look(Nudge::ConnectionLost);
     let was_on_standby = s.is_on_standby();
     if w.program.stop_mode() < Stop::Fast && read_retry::on_loss(s, w) {

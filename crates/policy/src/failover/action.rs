@@ -136,3 +136,19 @@ pub enum Lost {
     /// `pgpool_status` said so at the start.
     StatusFile,
 }
+
+impl Held {
+    /// For SHOW and the log.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Held::NoPrimary => "no primary was found",
+            Held::Checked => "a connection to the primary broke; it is looked at",
+            Held::Gone => "the primary is gone",
+            Held::Quarantined => "this proxy does not reach the primary, its standbys do",
+            Held::Replaced => "the primary is being replaced",
+            Held::Unconfirmed => "the primary is not known to be the newest one yet",
+            Held::Detached => "the primary is detached",
+            Held::Another => "the primary does not answer as such",
+        }
+    }
+}

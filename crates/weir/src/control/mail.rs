@@ -3,7 +3,8 @@
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
+use weir_policy::failover::{LinkEnd, Request};
 use weir_session::catalogs::Database;
 pub use weir_session::host::Nudge;
 
@@ -12,6 +13,8 @@ pub use weir_session::host::Nudge;
 pub enum Order {
     /// Ask the nodes for their roles now.
     Look(Nudge),
+    /// A connection of a client's session to this node ended without being asked to.
+    LinkDied(u16, LinkEnd),
     /// Somebody needs a WAL position.
     Sample,
     /// Look after what is known of a database.
@@ -34,11 +37,13 @@ impl Order {
             | (Order::Sample, Order::Sample)
             | (Order::CloseDoors, Order::CloseDoors)
             | (Order::End, Order::End) => true,
+            (Order::LinkDied(own, how), Order::LinkDied(other, as_well)) => own == other && how == as_well,
             (Order::Watch(own), Order::Watch(other))
             | (Order::Follow(own), Order::Follow(other))
             | (Order::Changed(own), Order::Changed(other)) => Arc::ptr_eq(own, other),
             (
                 Order::Look(_)
+                | Order::LinkDied(..)
                 | Order::Sample
                 | Order::Watch(_)
                 | Order::Follow(_)
@@ -51,9 +56,17 @@ impl Order {
     }
 }
 
+/// A wish of an operator, and the way for its answer.
+pub struct Wish {
+    pub request: Request,
+    pub answer: oneshot::Sender<Result<(), String>>,
+}
+
 /// The way to the control thread from all others.
 #[derive(Default)]
 pub struct ControlMail {
+    /// What operators want of the nodes. Each is answered, so none is merged with another.
+    wishes: Mutex<Vec<Wish>>,
     /// An order that one of these meets is not added, so that there are at most a few for each database.
     orders: Mutex<Vec<Order>>,
     bell: Notify,
@@ -70,6 +83,23 @@ impl ControlMail {
         }
         drop(orders);
         self.bell.notify_one();
+    }
+
+    /// Asks for something on behalf of an operator. The answer comes when it is done, or refused; none comes if the proxy ends.
+    pub fn operate(&self, request: Request) -> oneshot::Receiver<Result<(), String>> {
+        let (answer, receiver) = oneshot::channel();
+        self.wishes.lock().push(Wish { request, answer });
+        self.bell.notify_one();
+        receiver
+    }
+
+    pub fn has_wishes(&self) -> bool {
+        !self.wishes.lock().is_empty()
+    }
+
+    /// What operators have asked for, the oldest first.
+    pub fn take_wishes(&self) -> Vec<Wish> {
+        std::mem::take(&mut *self.wishes.lock())
     }
 
     /// All orders, the oldest first.

@@ -26,6 +26,7 @@ use weir_config::passwd::Secret;
 use weir_io::reactor::TaskId;
 use weir_io::socket::Ticket;
 use weir_policy::cluster::ClusterView;
+use weir_policy::failover::{FailoverView, LinkEnd};
 use weir_policy::roles::Roles;
 use weir_session::catalogs::Database;
 use weir_session::context::Common;
@@ -113,6 +114,8 @@ pub struct Shared {
     /// Keys and certificates.
     pub tls: ArcSwap<TlsFiles>,
     pub view: ArcSwap<ClusterView>,
+    /// Health of nodes, what a failover would do, and the history of failovers. Its times are milliseconds since `begun`.
+    pub failover: ArcSwap<FailoverView>,
     /// Facts that sessions of all threads share.
     pub common: Arc<Common>,
     /// All that workers share of the stores of the network in which results are kept.
@@ -164,6 +167,7 @@ impl Shared {
         let common = Arc::new(Common::new(&config, mailboxes.len() + 1, Instant::now(), seed));
         Shared {
             view: ArcSwap::from_pointee(view),
+            failover: ArcSwap::from_pointee(FailoverView::default()),
             common,
             store_common: config.cache.store().map(|_| StoreCommon::new()),
             config: ArcSwap::from_pointee(config),
@@ -206,6 +210,11 @@ impl Shared {
     /// Asks for the roles of all servers to be looked at now.
     pub fn nudge_prober(&self, why: Nudge) {
         self.control.send(Order::Look(why));
+    }
+
+    /// A connection of a session to a server ended without being asked to.
+    pub fn link_died(&self, node: u16, how: LinkEnd) {
+        self.control.send(Order::LinkDied(node, how));
     }
 
     /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
@@ -286,6 +295,10 @@ impl Program for Shared {
 
     fn look(&self, why: Nudge) {
         self.nudge_prober(why);
+    }
+
+    fn link_died(&self, node: u16, how: LinkEnd) {
+        Shared::link_died(self, node, how);
     }
 
     fn sample(&self) {

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
+use weir_policy::failover::LinkEnd;
 use weir_policy::pool::Refused;
 use weir_session::checkout::check_after_ms;
 use weir_session::fault::{Fault, sqlstate};
@@ -178,6 +179,9 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
                 // Others shall not pay the same time before the check of roles has found out.
                 w.shared.suspects.suspect(node);
                 w.shared.nudge_prober(Nudge::LoginFailed);
+            }
+            if matches!(error, OpenError::Connect { .. } | OpenError::Broke { .. }) {
+                w.shared.link_died(node, LinkEnd::Broken);
             }
             if let Some(why) = error.passes() {
                 pool.note_refused(w, why, error.to_string());

@@ -158,6 +158,14 @@ impl Proxy {
         old
     }
 
+    /// Kills it as a crash would, and starts it again with the same files.
+    pub fn crash_and_start(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        let conf = self.conf_path();
+        self.process = spawn(&self.folder.0, env!("CARGO_BIN_EXE_weir"), &["-f", &conf.to_string_lossy()], "log");
+    }
+
     /// Resident memory now.
     pub fn rss_kb(&self) -> u64 {
         self.memory_kb("VmRSS:")
@@ -296,7 +304,7 @@ pub fn column_names(body: &[u8]) -> Vec<String> {
 
 /// Starts a program whose words go to the file `log`. `setpriv` ends it with this program, should a test be killed.
 fn spawn(folder: &Path, program: &str, arguments: &[&str], log: &str) -> Child {
-    let log = File::create(folder.join(log)).unwrap();
+    let log = File::options().create(true).append(true).open(folder.join(log)).unwrap();
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program]).args(arguments);
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -317,7 +325,7 @@ pub fn configuration(folder: &Path, port: u16, backends: &[Backend], more: &str)
     let folder = folder.display();
     let mut text = format!(
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
-         pid_file_name = '{folder}/weir.pid'\nsr_check_user = 'postgres'\nsr_check_period = 1\nworker_threads = 2\n\
+         pid_file_name = '{folder}/weir.pid'\nwork_dir = '{folder}'\nsr_check_user = 'postgres'\nsr_check_period = 1\nworker_threads = 2\n\
          statement_level_load_balance = on\npool_wait_timeout = 20\ncausal_wait = 10s\nlog_min_messages = debug1\n{}",
         io_method()
     );
