@@ -42,6 +42,7 @@ const MODULES: &[Module] = &[
     row(20, "supervisor", &[]),
     row(19, "thread", &[]),
     row(18, "http", &[]),
+    row(18, "pcp", &[]),
     row(18, "tasks", &[]),
     row(17, "acceptor", &[]),
     row(16, "startup", &[]),

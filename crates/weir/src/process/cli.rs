@@ -61,6 +61,9 @@ struct Run {
     /// Rules of who may connect, used with enable_pool_hba; by default pool_hba.conf beside the configuration file.
     #[arg(short = 'a', long = "hba-file", value_name = "FILE")]
     hba_file: Option<PathBuf>,
+    /// Users of PCP; by default pcp.conf beside the configuration file. Without that file PCP is not served.
+    #[arg(short = 'F', long = "pcp-file", value_name = "FILE")]
+    pcp_file: Option<PathBuf>,
     /// File with the key of encrypted passwords; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
     #[arg(short = 'k', long = "key-file", value_name = "FILE")]
     key_file: Option<PathBuf>,
@@ -115,7 +118,7 @@ struct Pgpool {
     /// Configuration file.
     #[arg(short = 'f', long = "config-file", value_name = "FILE", default_value = "/etc/pgpool2/pgpool.conf")]
     file: PathBuf,
-    /// pcp.conf: accepted, has no effect yet.
+    /// pcp.conf, if it is not beside the configuration file.
     #[arg(short = 'F', long = "pcp-file", value_name = "FILE")]
     pcp_file: Option<PathBuf>,
     /// pool_hba.conf, if it is not beside the configuration file.
@@ -221,6 +224,7 @@ impl Run {
             config: self.file.clone(),
             settings: self.settings.clone(),
             hba: self.hba_file.clone(),
+            pcp: self.pcp_file.clone(),
             key: self.key_file.clone(),
             takes_over: self.takeover,
         }
@@ -320,6 +324,7 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
             let _ = writeln!(std::io::stderr(), "error: {cause}");
             errors += 1;
         }
+        files.read_pcp().1.iter().for_each(|warning| complain(&warning.to_string()));
         config::unnamed_role_user(config).iter().for_each(|warning| complain(&warning.to_string()));
         errors += warn_of(config);
         if let Some(warning) = access.as_ref().and_then(|access| trust::warning(config, access)) {
@@ -374,6 +379,7 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
         config: Some(options.file.clone()),
         settings,
         hba: options.hba_file.clone(),
+        pcp: options.pcp_file.clone(),
         key: options.key_file.clone(),
         takes_over: false,
     };

@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_config::hba::{Hba, LoadError, Loader, Network};
 use weir_config::passwd::{Passwords, PoolKey};
-use weir_config::{self as config, Config, Outcome, Problem, Severity};
+use weir_config::{self as config, Config, Outcome, PcpUsers, Problem, Severity};
 
 /// Name of the rules' file beside the configuration.
 const HBA_FILE: &str = "pool_hba.conf";
+
+/// Name of the file of PCP's users beside the configuration.
+const PCP_FILE: &str = "pcp.conf";
 
 /// Name of the key file in the home directory. Source: Pgpool-II, `POOLKEYFILE`.
 const KEY_FILE: &str = ".pgpoolkey";
@@ -27,6 +30,8 @@ pub struct Files {
     pub settings: Vec<(String, String)>,
     /// `pool_hba.conf`, if it is not beside the configuration.
     pub hba: Option<PathBuf>,
+    /// `pcp.conf`, if it is not beside the configuration.
+    pub pcp: Option<PathBuf>,
     /// The key of encrypted passwords, if it is neither named in the environment nor in the home directory.
     pub key: Option<PathBuf>,
     /// The running proxy is to be relieved of its listening sockets.
@@ -67,6 +72,29 @@ impl Files {
     /// Reads keys and certificates. May run the operator's command for a pass phrase.
     pub fn read_tls(&self, config: &Config) -> Result<TlsFiles, TlsFileError> {
         tls_files::read(config, &self.beside(Path::new("")))
+    }
+
+    /// Reads the users of PCP. `None`: there is no such file, or none that can be read; the problems say why, unless nobody named one.
+    pub fn read_pcp(&self) -> (Option<PcpUsers>, Vec<Problem>) {
+        let path = match (&self.pcp, &self.config) {
+            (Some(path), _) => path.clone(),
+            (None, Some(_)) => self.beside(Path::new(PCP_FILE)),
+            (None, None) => return (None, Vec::new()),
+        };
+        let bytes = match read_bounded(&path) {
+            Ok(bytes) => zeroize::Zeroizing::new(bytes),
+            Err(cause) if cause.kind() == ErrorKind::NotFound && self.pcp.is_none() => return (None, Vec::new()),
+            Err(cause) => return (None, vec![warning(&path, None, format!("cannot be read, so that nobody gets in by PCP: {cause}"))]),
+        };
+        let (users, bad) = PcpUsers::read(&bytes);
+        let mut problems: Vec<Problem> =
+            bad.iter().map(|bad| warning(&path, Some(bad.line), format!("{}; the line is not used", bad.why))).collect();
+        let mode = std::fs::metadata(&path).map_or(0, |found| found.permissions().mode() & 0o777);
+        if mode & 0o004 != 0 && !users.is_empty() {
+            let text = format!("every user of this machine can read it (mode {mode:04o}), it has passwords: chmod 0600");
+            problems.push(warning(&path, None, text));
+        }
+        (Some(users), problems)
     }
 
     /// A file that is named relative to the configuration's folder.

@@ -93,6 +93,19 @@ pub enum Delay {
     Micros(u64),
 }
 
+impl std::fmt::Display for Delay {
+    /// As Pgpool-II writes it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Delay::Bytes(bytes) => write!(f, "{bytes}"),
+            Delay::Micros(micros) => {
+                let seconds = *micros as f64 / 1e6;
+                write!(f, "{seconds:.6} second{}", if seconds >= 2.0 { "s" } else { "" })
+            }
+        }
+    }
+}
+
 impl NodeStatus {
     const ALL: [NodeStatus; 5] =
         [NodeStatus::Unused, NodeStatus::Waiting, NodeStatus::Up, NodeStatus::Down, NodeStatus::Quarantined];
