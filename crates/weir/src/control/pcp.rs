@@ -217,16 +217,16 @@ enum Answer {
 async fn perform(c: &Rc<Control>, visit: &Visit, request: &Request) -> Answer {
     c.count(Metric::PcpRequests);
     if let Some(looking) = answers::of(c, request).await {
-        log(c, visit, &format!("{request:?}"));
+        log(c, visit, &request.to_string());
         return Answer::Replies(looking.unwrap_or_else(|fault| vec![Reply::Error(fault)]));
     }
     let who = visit.describe();
     let outcome = actions::perform(c, request).await;
     match &outcome {
-        Ok(_) => c.shared.log.say(Level::Log, format_args!("PCP: {request:?} by {who}: done")),
+        Ok(_) => c.shared.log.say(Level::Log, format_args!("PCP: {request} by {who}: done")),
         Err(fault) => {
             let Fault { message, detail, .. } = fault;
-            c.shared.log.say(Level::Log, format_args!("PCP: {request:?} by {who}: {message}: {detail}"));
+            c.shared.log.say(Level::Log, format_args!("PCP: {request} by {who}: {message}: {detail}"));
         }
     }
     match outcome {

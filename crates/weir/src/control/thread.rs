@@ -2,8 +2,8 @@
 
 use crate::control::context::{Control, Subject};
 use crate::control::mail::Order;
-use crate::control::supervised::{Kept, keep, run};
 use crate::control::pcp::{self, Entrance};
+use crate::control::supervised::{Kept, keep, run};
 use crate::control::{catalog_watch, http, node_monitor, wal_follower};
 use crate::monitor::log::Level;
 use crate::process::shared::{Shared, Stop};

@@ -45,7 +45,12 @@ pub const SETTING: &[&str] = &["item", "value", "description"];
 
 /// The table of SHOW commands.
 pub const VIEWS: &[View] = &[
-    View { name: "pool_nodes", help: "Servers, their roles and shares of reads.", columns: POOL_NODES, rows: |ask| pgpool::node_rows(&ask.w.shared, ask.favourite) },
+    View {
+        name: "pool_nodes",
+        help: "Servers, their roles and shares of reads.",
+        columns: POOL_NODES,
+        rows: |ask| pgpool::node_rows(&ask.w.shared, ask.favourite),
+    },
     View {
         name: "pool_backend_stats",
         help: "Statements sent to servers by kind, and errors of servers.",
@@ -59,9 +64,24 @@ pub const VIEWS: &[View] = &[
         rows: |ask| pgpool::health_check_rows(&ask.w.shared),
     },
     View { name: "pool_version", help: "Version of the proxy.", columns: &["pool_version"], rows: |_| vec![vec![version()]] },
-    View { name: "pool_pools", help: "Server connections, one per row.", columns: POOL_POOLS, rows: |ask| pgpool::pool_rows(&ask.w.shared) },
-    View { name: "pool_processes", help: "Clients, one per row.", columns: POOL_PROCESSES, rows: |ask| pgpool::process_rows(&ask.w.shared) },
-    View { name: "pool_status", help: "Parameters and their values.", columns: SETTING, rows: |ask| pgpool::status_rows(&ask.w.shared) },
+    View {
+        name: "pool_pools",
+        help: "Server connections, one per row.",
+        columns: POOL_POOLS,
+        rows: |ask| pgpool::pool_rows(&ask.w.shared),
+    },
+    View {
+        name: "pool_processes",
+        help: "Clients, one per row.",
+        columns: POOL_PROCESSES,
+        rows: |ask| pgpool::process_rows(&ask.w.shared),
+    },
+    View {
+        name: "pool_status",
+        help: "Parameters and their values.",
+        columns: SETTING,
+        rows: |ask| pgpool::status_rows(&ask.w.shared),
+    },
     View { name: "pool_metrics", help: "Counters since start.", columns: &["name", "value", "help"], rows: pool_metrics },
     View {
         name: "pool_rules",

@@ -2,6 +2,7 @@
 
 use crate::counted;
 use crate::process::files::Files;
+use crate::process::pcp_client::{self, PcpCommand};
 use crate::process::pid_file;
 use crate::process::supervisor::{self, Start};
 use crate::process::trust;
@@ -93,6 +94,12 @@ enum WeirCommand {
     },
     /// Write the setup of a pgbouncer.ini as pgpool.conf and pool_hba.conf, and say line by line what has no equal.
     Import(Import),
+    /// Ask a running proxy for something over PCP, as Pgpool-II's clients do.
+    #[command(disable_help_flag = true, disable_help_subcommand = true)]
+    Pcp {
+        #[command(subcommand)]
+        command: PcpCommand,
+    },
     /// Asks PAM what the standard input says: a running proxy's own use.
     #[command(name = crate::client::pam::COMMAND, hide = true)]
     JudgeByPam,
@@ -108,6 +115,14 @@ struct Import {
     /// Folder for pgpool.conf, pool_hba.conf, databases and pool_passwd, none of which may be there; without it the first two are printed.
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
+}
+
+/// Pgpool-II's clients, each by its own name.
+#[derive(Parser)]
+#[command(multicall = true, disable_help_flag = true, disable_help_subcommand = true)]
+struct ByName {
+    #[command(subcommand)]
+    command: PcpCommand,
 }
 
 /// Pgpool-II's command line.
@@ -177,8 +192,13 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 /// Runs what the command line asks for. The name it is called by decides whose command line it is.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
-    let outcome =
-        if name == "pgpool" { pgpool(&Pgpool::parse_from(&arguments), &arguments) } else { weir(Weir::parse_from(&arguments)) };
+    let outcome = match name.to_str() {
+        Some("pgpool") => pgpool(&Pgpool::parse_from(&arguments), &arguments),
+        Some(name) if name.starts_with("pcp_") => {
+            ByName::try_parse_from(&arguments).map_or_else(refuse, |by| pcp_client::run(&by.command))
+        }
+        Some(_) | None => weir(Weir::parse_from(&arguments)),
+    };
     match outcome {
         Ok(code) => code,
         Err(error) => {
@@ -186,6 +206,12 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says what is wrong with a command line. Scripts know Pgpool-II's exit code.
+fn refuse(error: clap::Error) -> anyhow::Result<ExitCode> {
+    let _ = error.print();
+    Ok(if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
@@ -205,6 +231,7 @@ fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
             crate::client::pam::serve()?;
             Ok(ExitCode::SUCCESS)
         }
+        Some(WeirCommand::Pcp { command }) => pcp_client::run(&command),
         Some(WeirCommand::Demo(demo)) => crate::process::demo::run(&demo),
     }
 }

@@ -84,7 +84,9 @@ impl Files {
         let bytes = match read_bounded(&path) {
             Ok(bytes) => zeroize::Zeroizing::new(bytes),
             Err(cause) if cause.kind() == ErrorKind::NotFound && self.pcp.is_none() => return (None, Vec::new()),
-            Err(cause) => return (None, vec![warning(&path, None, format!("cannot be read, so that nobody gets in by PCP: {cause}"))]),
+            Err(cause) => {
+                return (None, vec![warning(&path, None, format!("cannot be read, so that nobody gets in by PCP: {cause}"))]);
+            }
         };
         let (users, bad) = PcpUsers::read(&bytes);
         let mut problems: Vec<Problem> =

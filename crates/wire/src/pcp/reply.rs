@@ -9,7 +9,11 @@ pub enum Reply {
     Notice(Fault),
     Error(Fault),
     /// `tag` is that of the request in lower case. `rest`: mostly zero-ended strings, see [`Reply::strings`].
-    Words { tag: u8, code: Code, rest: Vec<u8> },
+    Words {
+        tag: u8,
+        code: Code,
+        rest: Vec<u8>,
+    },
 }
 
 /// The first word of an answer.

@@ -80,7 +80,8 @@ impl Request {
             b'M' => Request::Salt,
             b'R' => {
                 let (user, rest) = take(body).ok_or(PcpError::Malformed(tag))?;
-                let (answer, _) = take(rest).filter(|(answer, _)| answer.len() <= DIGEST_BYTES).ok_or(PcpError::Malformed(tag))?;
+                let (answer, _) =
+                    take(rest).filter(|(answer, _)| answer.len() <= DIGEST_BYTES).ok_or(PcpError::Malformed(tag))?;
                 Request::Login { user: user.to_vec(), answer: answer.to_vec() }
             }
             b'L' => Request::NodeCount,
@@ -183,6 +184,38 @@ impl Request {
             Request::Promote(..) => b'd',
             Request::Recover(_) => b'c',
             other => other.tag().to_ascii_lowercase(),
+        }
+    }
+}
+
+impl std::fmt::Display for Request {
+    /// In words, for the log. A login's proof and a parameter's value are not shown.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let gracefully = |when: &When| if *when == When::Gracefully { " gracefully" } else { "" };
+        match self {
+            Request::Salt => f.write_str("salt"),
+            Request::Login { .. } => f.write_str("login"),
+            Request::NodeCount => f.write_str("node count"),
+            Request::NodeInfo(-1) => f.write_str("node info"),
+            Request::NodeInfo(node) => write!(f, "node info {node}"),
+            Request::HealthCheckStats(node) => write!(f, "health check stats {node}"),
+            Request::ProcessCount => f.write_str("process count"),
+            Request::ProcessInfo(0) => f.write_str("process info"),
+            Request::ProcessInfo(pid) => write!(f, "process info {pid}"),
+            Request::WatchdogInfo(id) => write!(f, "watchdog info {id}"),
+            Request::PoolStatus => f.write_str("pool status"),
+            Request::Attach(node) => write!(f, "attach node {node}"),
+            Request::Detach(node, when) => write!(f, "detach node {node}{}", gracefully(when)),
+            Request::Promote(node, when, Aim::Name) => write!(f, "promote node {node}{}", gracefully(when)),
+            Request::Promote(node, when, Aim::Switchover) => write!(f, "switch over to node {node}{}", gracefully(when)),
+            Request::Recover(node) => write!(f, "recover node {node}"),
+            Request::Stop(mode, _) => write!(f, "stop, mode {mode:?}"),
+            Request::Reload(_) => f.write_str("reload the configuration"),
+            Request::RotateLog(_) => f.write_str("rotate the log"),
+            Request::InvalidateQueryCache => f.write_str("invalidate the query cache"),
+            Request::Set { name, .. } => write!(f, "set {}", name.escape_ascii()),
+            Request::StopRecovery => f.write_str("stop the recovery"),
+            Request::End => f.write_str("end"),
         }
     }
 }

@@ -102,7 +102,10 @@ fn answers_are_those_of_pgpools_server() {
         (words(b'l', Code::Done, &["2"]), r"l\x00\x00\x00\x16CommandComplete\x002\x00"),
         (words(b'i', Code::Count, &["2"]), r"i\x00\x00\x00\x10ArraySize\x002\x00"),
         (Reply::binary_count(b'b', 152), r"b\x00\x00\x00\x12ArraySize\x00\x00\x00\x00\x98"),
-        (words(b'b', Code::Parameter, &["port", "1", "the port"]), r#"b\x00\x00\x00\"ProcessConfig\x00port\x001\x00the port\x00"#),
+        (
+            words(b'b', Code::Parameter, &["port", "1", "the port"]),
+            r#"b\x00\x00\x00\"ProcessConfig\x00port\x001\x00the port\x00"#,
+        ),
         (words(b'n', Code::Done, &["1", "22"]), r"n\x00\x00\x00\x19CommandComplete\x001\x0022\x00"),
         (Reply::done(b'c'), r"c\x00\x00\x00\x14CommandComplete\x00"),
         (
@@ -178,7 +181,8 @@ fn a_node_has_the_strings_of_each_release() {
         assert_eq!(read, NodeInfo { status, delay, ..node() }, "{layout}");
     }
     assert_eq!(Layout::of_word("4.2"), None);
-    let process: Vec<usize> = Layout::WORDS.iter().filter_map(|word| Layout::of_word(word)).map(Layout::process_strings).collect();
+    let process: Vec<usize> =
+        Layout::WORDS.iter().filter_map(|word| Layout::of_word(word)).map(Layout::process_strings).collect();
     assert_eq!(process, [17, 17, 17, 18, 18, 21]);
 }
 
@@ -212,7 +216,8 @@ fn a_password_is_proven_as_pgpool_does_it() {
     ] {
         assert!(!stored.verify(user, salt, answer));
     }
-    for text in ["", "5ebe2294ecd0e0f08eab7690d2a6ee6", "5ebe2294ecd0e0f08eab7690d2a6ee6x", "md55ebe2294ecd0e0f08eab7690d2a6ee69"] {
+    for text in ["", "5ebe2294ecd0e0f08eab7690d2a6ee6", "5ebe2294ecd0e0f08eab7690d2a6ee6x", "md55ebe2294ecd0e0f08eab7690d2a6ee69"]
+    {
         assert!(Stored::parse(text.as_bytes()).is_none(), "{text}");
     }
     assert_eq!(format!("{stored:?}"), "*****");

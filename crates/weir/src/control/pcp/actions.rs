@@ -119,12 +119,7 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
 /// Does something now, or when all transactions have ended; those that begin meanwhile wait.
 ///
 /// Pgpool-II waits until all clients have left. A client here has no server connection between its transactions, so that it can stay.
-async fn at(
-    c: &Control,
-    failed: &str,
-    when: When,
-    work: impl Future<Output = Result<(), Fault>>,
-) -> Result<(), Fault> {
+async fn at(c: &Control, failed: &str, when: When, work: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
     if when == When::Now {
         return work.await;
     }

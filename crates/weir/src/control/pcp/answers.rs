@@ -77,9 +77,7 @@ enum Look {
 impl Look {
     fn at(self, shared: &Shared) -> Outcome {
         match self {
-            Look::NodeCount => {
-                Ok(vec![Reply::of(b'l', Code::Done, [shared.view.load().nodes.len().to_string()])])
-            }
+            Look::NodeCount => Ok(vec![Reply::of(b'l', Code::Done, [shared.view.load().nodes.len().to_string()])]),
             Look::NodeInfo(number) => node_info(shared, number),
             Look::HealthCheckStats(number) => health_check_stats(shared, number),
             Look::ProcessCount => Ok(vec![process_count(shared)]),
@@ -135,6 +133,10 @@ fn process_info(shared: &Shared, number: i32) -> Outcome {
     let layout = shared.config.load().pcp.layout;
     let mut rows = pgpool::pool_rows(shared);
     rows.retain(|row| number == 0 || row.first() == Some(&pid.to_string()));
+    if rows.is_empty() {
+        // Pgpool-II's clients take an answer without rows for one to a command that has none.
+        rows.push(pgpool::idle_row(shared, if number == 0 { std::process::id() } else { pid }));
+    }
     rows.iter_mut().for_each(|row| cut(row, layout));
     Ok(list(b'p', Code::Process, rows))
 }

@@ -91,8 +91,7 @@ impl Visit {
         let name = String::from_utf8_lossy(user).into_owned();
         let access = &c.shared.access;
         let burst = c.shared.config.load().auth.failures_max;
-        let visitor =
-            access.visitor(self.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), &format!("{COUNTED_AS}{name}"));
+        let visitor = access.visitor(self.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), &format!("{COUNTED_AS}{name}"));
         let pass = access.throttle().ask(visitor, burst, access.age_ms());
         match pass {
             Pass::Now => {}
@@ -109,10 +108,9 @@ impl Visit {
         access.throttle().failed(visitor, pass, burst, access.age_ms());
         c.count(Metric::PcpLoginsFailed);
         let place = self.peer.map_or("[local]".to_string(), |peer| peer.to_string());
-        c.shared.log.say(
-            Level::Warning,
-            format_args!("PCP: authentication failed for user \"{}\" from {place}", name.escape_debug()),
-        );
+        c.shared
+            .log
+            .say(Level::Warning, format_args!("PCP: authentication failed for user \"{}\" from {place}", name.escape_debug()));
         let text = format!("authentication failed for user \"{name}\"");
         Err(Fault::new(Severity::Fatal, text).detail("username and/or password does not match"))
     }

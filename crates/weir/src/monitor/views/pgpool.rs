@@ -213,6 +213,15 @@ fn pool_row(shared: &Shared, pool: &Pool, card: &ConnStatus) -> Vec<String> {
     ]
 }
 
+/// A process without a server connection, in the columns of `SHOW pool_pools`.
+pub fn idle_row(shared: &Shared, pid: u32) -> Vec<String> {
+    let started = utc(seconds(shared.started_at));
+    let waits = Doing::WaitingForConnection.name();
+    let row =
+        [&pid.to_string(), &started, "0", "0", "0", "", "", "", "", "", "0", "0", "0", "0", "0", "0", waits, "0", "", "", ""];
+    row.map(str::to_string).to_vec()
+}
+
 /// How long a session has done nothing, in seconds: since it began its last statement.
 fn idle_s(shared: &Shared, session: &Card) -> u64 {
     match session.doing() {
