@@ -21,6 +21,26 @@ pub enum Health {
     Up(Role),
 }
 
+/// If sessions may use a node that answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Usage {
+    In,
+    /// It failed, is detached, is being copied, or is not of the primary's log.
+    Out,
+}
+
+/// Which node takes writes: decided by who watches over failover.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gate {
+    /// The one that calls itself primary.
+    #[default]
+    ByRoles,
+    /// Nobody, for now.
+    Shut,
+    /// This one. `started_at`: over connections to this start of the server only.
+    Open { node: u16, started_at: Option<u64> },
+}
+
 /// One node as all sessions see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeView {
@@ -30,6 +50,9 @@ pub struct NodeView {
     /// Share of reads, of all nodes' sum; 0 takes none.
     pub weight: f64,
     pub health: Health,
+    pub usage: Usage,
+    /// Connections that were begun under an older generation of the view are not used any more: the node was given up since.
+    pub valid_from: u64,
     /// Why it is down, in the words of the last attempt.
     pub cause: Option<String>,
     /// It is in another zone than we are.
@@ -56,6 +79,7 @@ pub struct ClusterView {
     pub primary: Option<NodeIndex>,
     /// The generation since which the primary is the one it is, or there is none.
     pub primary_since: u64,
+    pub gate: Gate,
 }
 
 /// What a probe of one node found.
@@ -82,6 +106,8 @@ impl ClusterView {
                     port: node.port,
                     weight: if total > 0.0 { node.weight / total } else { 0.0 },
                     health: known.map_or(Health::Down, |n| n.health),
+                    usage: known.map_or(Usage::In, |n| n.usage),
+                    valid_from: known.map_or(0, |n| n.valid_from),
                     cause: known.and_then(|n| n.cause.clone()),
                     is_far: !config.routing.zone.is_empty() && node.zone != config.routing.zone,
                     lag_bytes: known.and_then(|n| n.lag_bytes),
@@ -93,9 +119,10 @@ impl ClusterView {
                 }
             })
             .collect();
-        let primary = find_primary(&nodes, None);
+        let gate = before.map_or(Gate::ByRoles, |view| view.gate);
+        let primary = find_primary(&nodes, gate, None);
         let generation = before.map_or(1, |view| view.generation + 1);
-        let mut view = ClusterView { generation, nodes, primary, primary_since: generation };
+        let mut view = ClusterView { generation, nodes, primary, primary_since: generation, gate };
         if let Some(before) = before.filter(|before| before.primary_place() == view.primary_place()) {
             view.primary_since = before.primary_since;
         }
@@ -119,13 +146,51 @@ impl ClusterView {
         }
         view.health = health;
         view.changed_at_s = now_s;
+        self.move_on();
+        true
+    }
+
+    /// Another generation, with the primary that follows from what is known.
+    fn move_on(&mut self) {
         let before = self.primary;
-        self.primary = find_primary(&self.nodes, before);
+        self.primary = find_primary(&self.nodes, self.gate, before);
         self.generation += 1;
         if self.primary != before {
             self.primary_since = self.generation;
         }
-        true
+    }
+
+    /// Takes in who may take writes, and which nodes are out of use. False: nothing changed.
+    ///
+    /// A node that gets writes is a primary, whatever its last look found.
+    pub fn govern(&mut self, gate: Gate, is_out: impl Fn(u16) -> bool, now_s: u64) -> bool {
+        let mut changed = gate != self.gate;
+        self.gate = gate;
+        for node in &mut self.nodes {
+            let usage = if is_out(node.id) { Usage::Out } else { Usage::In };
+            let is_promoted = matches!(gate, Gate::Open { node: id, .. } if id == node.id);
+            let health = if is_promoted { Health::Up(Role::Primary) } else { node.health };
+            if (usage, health) != (node.usage, node.health) {
+                (node.usage, node.health, node.changed_at_s) = (usage, health, now_s);
+                changed = true;
+            }
+        }
+        if changed {
+            self.move_on();
+        }
+        changed
+    }
+
+    /// Makes all connections to this node void that were begun so far.
+    pub fn void(&mut self, id: u16) {
+        self.move_on();
+        let generation = self.generation;
+        self.nodes.iter_mut().filter(|node| node.id == id).for_each(|node| node.valid_from = generation);
+    }
+
+    /// True if a connection to this node that was begun under this generation may be used.
+    pub fn is_valid(&self, id: u16, generation: u64) -> bool {
+        self.nodes.iter().find(|node| node.id == id).is_none_or(|node| generation >= node.valid_from)
     }
 
     /// Notes why a node could not be asked. True when it is down for another reason than the one known.
@@ -167,15 +232,13 @@ impl ClusterView {
     }
 
     pub fn is_standby(&self, node: NodeIndex) -> bool {
-        self.nodes.get(node).is_some_and(|n| n.health == Health::Up(Role::Standby))
+        self.nodes.get(node).is_some_and(NodeView::is_standby)
     }
 
     /// True if a node is up and has a share of the reads.
     #[inline]
     pub fn takes_reads(&self, node: NodeIndex) -> bool {
-        self.nodes
-            .get(node)
-            .is_some_and(|n| n.weight > 0.0 && (n.health == Health::Up(Role::Standby) || self.primary == Some(node)))
+        self.nodes.get(node).is_some_and(|n| n.weight > 0.0 && (n.is_standby() || self.primary == Some(node)))
     }
 
     /// The place of the node with this number, if it may answer a read, whatever its weight.
@@ -185,14 +248,27 @@ impl ClusterView {
     }
 
     pub fn is_up(&self, node: NodeIndex) -> bool {
-        self.nodes.get(node).is_some_and(|n| n.health != Health::Down)
+        self.nodes.get(node).is_some_and(|n| n.health != Health::Down && n.usage == Usage::In)
     }
 }
 
-/// The node that takes writes. Two that call themselves primary are never followed at random: the one we had stays as long as it
-/// says so, else the lowest number, as Pgpool-II takes it.
-fn find_primary(nodes: &[NodeView], before: Option<NodeIndex>) -> Option<NodeIndex> {
-    let is_primary = |n: &NodeView| n.health == Health::Up(Role::Primary);
+impl NodeView {
+    /// True if it is in use, and a standby.
+    #[inline]
+    pub fn is_standby(&self) -> bool {
+        self.health == Health::Up(Role::Standby) && self.usage == Usage::In
+    }
+}
+
+/// The node that takes writes. Where roles decide, two that call themselves primary are never followed at random: the one we had stays as long
+/// as it says so, else the lowest number, as Pgpool-II takes it.
+fn find_primary(nodes: &[NodeView], gate: Gate, before: Option<NodeIndex>) -> Option<NodeIndex> {
+    match gate {
+        Gate::Shut => return None,
+        Gate::Open { node, .. } => return nodes.iter().position(|n| n.id == node),
+        Gate::ByRoles => {}
+    }
+    let is_primary = |n: &NodeView| n.health == Health::Up(Role::Primary) && n.usage == Usage::In;
     before.filter(|&at| nodes.get(at).is_some_and(is_primary)).or_else(|| nodes.iter().position(is_primary))
 }
 
@@ -211,6 +287,8 @@ pub(crate) mod tests {
                 port: 1,
                 weight,
                 health,
+                usage: Usage::In,
+                valid_from: 0,
                 cause: None,
                 is_far: false,
                 lag_bytes: None,
@@ -221,8 +299,8 @@ pub(crate) mod tests {
                 changed_at_s: 0,
             })
             .collect();
-        let primary = find_primary(&nodes, None);
-        ClusterView { generation: 1, nodes, primary, primary_since: 1 }
+        let primary = find_primary(&nodes, Gate::ByRoles, None);
+        ClusterView { generation: 1, nodes, primary, primary_since: 1, gate: Gate::ByRoles }
     }
 
     #[test]
@@ -252,5 +330,26 @@ pub(crate) mod tests {
         assert_eq!((v.primary, v.generation, v.primary_since), (Some(0), 3, 3));
         assert!(v.is_primary(0) && !v.is_primary(1));
         assert!(!v.step(1, &Probe::Unreachable, 7));
+    }
+
+    #[test]
+    fn the_gate_names_the_primary_and_nodes_out_of_use_serve_nobody() {
+        let mut v = view(&[(1.0, PRIMARY), (1.0, STANDBY), (1.0, STANDBY)]);
+        assert!(v.govern(Gate::Shut, |_| false, 9));
+        assert_eq!((v.primary, v.generation, v.takes_reads(1)), (None, 2, true));
+        assert!(v.govern(Gate::Open { node: 1, started_at: None }, |id| id == 0, 9));
+        assert_eq!((v.primary, v.nodes[1].health, v.is_up(0)), (Some(1), PRIMARY, false));
+        assert!(!v.govern(Gate::Open { node: 1, started_at: None }, |id| id == 0, 9), "nothing new");
+        assert!(v.step(0, &Probe::Answered { in_recovery: true, lag_bytes: None }, 9));
+        assert!(!v.is_standby(0) && v.serves(0).is_none(), "it is out of use");
+        assert_eq!(v.primary, Some(1));
+    }
+
+    #[test]
+    fn connections_begun_before_a_node_was_given_up_are_void() {
+        let mut v = view(&[(1.0, PRIMARY), (1.0, STANDBY)]);
+        let begun = v.generation;
+        v.void(0);
+        assert!(!v.is_valid(0, begun) && v.is_valid(0, v.generation) && v.is_valid(1, begun));
     }
 }

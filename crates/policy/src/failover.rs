@@ -9,6 +9,7 @@ mod attempt;
 mod ballot;
 mod choose;
 mod configured;
+pub mod conninfo;
 mod durable;
 mod duty;
 mod eligible;

@@ -245,7 +245,8 @@ pub fn to_give_up(view: &ClusterView, answers: &[Answer]) -> Vec<u16> {
         return Vec::new();
     }
     let is_silent = |answer: &Answer| matches!(answer, Some(Err(failure)) if failure.kind == FailureKind::Silent);
-    let silent = answers.iter().enumerate().filter(|(at, answer)| is_silent(answer) && !view.is_up(*at));
+    let is_another = |at: usize| view.primary != Some(at) && !view.is_up(at);
+    let silent = answers.iter().enumerate().filter(|(at, answer)| is_silent(answer) && is_another(*at));
     silent.map(|(at, _)| view.nodes[at].id).collect()
 }
 

@@ -270,6 +270,8 @@ mod tests {
             port: 1,
             weight: weights[at],
             health: Health::Up(if at == 0 { Role::Primary } else { Role::Standby }),
+            usage: crate::cluster::Usage::In,
+            valid_from: 0,
             cause: None,
             is_far: false,
             lag_bytes: None,
@@ -279,7 +281,13 @@ mod tests {
             timeline: None,
             changed_at_s: 0,
         };
-        ClusterView { generation: 1, nodes: (0..3).map(node).collect(), primary: Some(0), primary_since: 1 }
+        ClusterView {
+            generation: 1,
+            nodes: (0..3).map(node).collect(),
+            primary: Some(0),
+            primary_since: 1,
+            gate: crate::cluster::Gate::ByRoles,
+        }
     }
 
     fn nodes(list: &[usize]) -> Nodes {

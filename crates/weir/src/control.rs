@@ -2,8 +2,10 @@
 
 pub mod alarm;
 pub mod catalog_watch;
+pub mod cluster_view;
 pub mod conn;
 pub mod context;
+pub mod failover;
 pub mod http;
 pub mod mail;
 pub mod node_monitor;

@@ -26,6 +26,8 @@ pub enum Event {
         node: NodeId,
         how: LinkEnd,
     },
+    /// Somebody has a reason to have all nodes looked at: he waits for one, or one is not what it counts as.
+    Doubted,
     /// A client's session used a node for the first time since it was attached.
     Used {
         node: NodeId,
@@ -225,6 +227,16 @@ pub enum Request {
 pub enum Recovering {
     Begins,
     Ends,
+}
+
+impl LinkEnd {
+    /// By the SQLSTATE of the server's last word; `None`: it said nothing.
+    pub fn of_sqlstate(last_word: Option<&str>) -> LinkEnd {
+        match last_word {
+            Some("57P01" | "57P02") => LinkEnd::Terminated,
+            Some(_) | None => LinkEnd::Broken,
+        }
+    }
 }
 
 impl Failure {

@@ -46,6 +46,22 @@ impl History {
         Some(History { system, timeline, switches })
     }
 
+    /// A history of which only the timeline is known, or not even that: it is taken for one that left the accepted log at `end`.
+    ///
+    /// For those who decide nothing by it: where somebody else promotes, a higher timeline is the newer one.
+    pub fn assume(system: Option<u64>, timeline: Option<u32>, accepted: Option<&History>, end: Lsn) -> History {
+        let timeline = timeline.or(accepted.map(|accepted| accepted.timeline)).unwrap_or(1);
+        let system = system.or(accepted.map(|accepted| accepted.system)).unwrap_or(0);
+        let mut switches = Vec::new();
+        if let Some(accepted) = accepted {
+            switches.extend(accepted.switches.iter().copied().filter(|(older, _)| *older < timeline));
+            if timeline > accepted.timeline {
+                switches.push((accepted.timeline, end));
+            }
+        }
+        History { system, timeline, switches }
+    }
+
     /// How a server with this history, whose log ends at `position`, lies to `accepted`.
     pub fn relation(&self, position: Lsn, accepted: &History) -> Relation {
         if self.system != accepted.system {
@@ -122,5 +138,18 @@ mod tests {
         for (name, of, position, expected) in cases {
             assert_eq!(of.relation(*position, &accepted), *expected, "{name}");
         }
+    }
+
+    #[test]
+    fn a_timeline_alone_is_placed_by_its_number() {
+        use Relation::*;
+        let accepted = history(2, &[(1, 100)]);
+        let of = |timeline| History::assume(Some(7), timeline, Some(&accepted), 150);
+        assert_eq!(of(Some(3)).relation(160, &accepted), Left(150));
+        assert_eq!(of(Some(2)).relation(160, &accepted), Holds(160));
+        assert_eq!(of(None).relation(160, &accepted), Holds(160));
+        assert_eq!(of(Some(1)).relation(90, &accepted), Holds(90));
+        assert_eq!(History::assume(Some(8), Some(3), Some(&accepted), 0).relation(1, &accepted), Foreign);
+        assert_eq!(History::assume(None, None, None, 0), History { system: 0, timeline: 1, switches: Vec::new() });
     }
 }

@@ -98,6 +98,11 @@ impl Node {
         }
     }
 
+    /// Has it looked at now, but not sooner than so long after the last look.
+    pub fn look_soon(&mut self, now: Ms, apart_ms: Ms) {
+        self.look_by(self.looked_at.map_or(now, |last| now.max(last + apart_ms)));
+    }
+
     /// Has it looked at now; a look under way is not enough.
     pub fn look_anew(&mut self, now: Ms) {
         match &mut self.look {

@@ -192,10 +192,32 @@ impl Rules {
         }
     }
 
+    /// The node that servers reach by this host and port. Hosts of this machine go by several names, and where all nodes have ports of their
+    /// own the port tells.
+    pub fn node_at(&self, host: &str, port: u16) -> Option<NodeId> {
+        let at_port = || self.nodes.iter().filter(|node| node.address.port == port);
+        let is_alike = |node: &&NodeRules| {
+            let own = &node.address.hostname;
+            own.eq_ignore_ascii_case(host) || (is_local(own) && is_local(host))
+        };
+        let ports: BTreeSet<u16> = self.nodes.iter().map(|node| node.address.port).collect();
+        let by_port = || at_port().next().filter(|_| ports.len() == self.nodes.len() && ports.len() > 1);
+        at_port().find(is_alike).or_else(by_port).map(|node| node.id)
+    }
+
     /// Names of nodes as PostgreSQL sees them.
     pub fn names(&self) -> Vec<(NodeId, &str)> {
         self.nodes.iter().map(|node| (node.id, node.application_name.as_str())).collect()
     }
+}
+
+/// True for names of this machine, and for folders of sockets.
+fn is_local(host: &str) -> bool {
+    host.is_empty()
+        || host.starts_with('/')
+        || host.eq_ignore_ascii_case("localhost")
+        || host.starts_with("127.")
+        || host == "::1"
 }
 
 #[cfg(test)]
@@ -226,5 +248,16 @@ pub(super) mod tests {
             commands: Commands::default(),
             without: None,
         }
+    }
+
+    #[test]
+    fn a_node_is_known_by_where_servers_reach_it() {
+        let mut rules = rules(3);
+        assert_eq!((rules.node_at("HOST1", 5433), rules.node_at("host1", 5434)), (Some(1), Some(2)), "ports of their own");
+        assert_eq!(rules.node_at("host1", 9), None);
+        rules.nodes.iter_mut().for_each(|node| node.address.port = 5432);
+        assert_eq!((rules.node_at("host2", 5432), rules.node_at("other", 5432)), (Some(2), None));
+        rules.nodes[1].address.hostname = "/tmp".into();
+        assert_eq!(rules.node_at("localhost", 5432), Some(1));
     }
 }

@@ -42,6 +42,7 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
         Event::Timer => {}
         Event::Probed { node, begun_at, found } => probed(state, rules, (*node, *begun_at), found, now, out),
         Event::LinkDied { node, how } => link_died(state, rules, *node, *how, now),
+        Event::Doubted => state.nodes.values_mut().for_each(|node| node.look_soon(now, RECHECK_MS)),
         Event::Used { node } => {
             if let Some(node) = state.nodes.get_mut(node).filter(|node| node.standing == Standing::Waiting) {
                 node.standing = Standing::Up;

@@ -5,16 +5,21 @@ use crate::monitor::metrics::{Counters, Metric};
 use crate::process::shared::{Message, Shared, WorkerId};
 use crate::server::pool::Pool;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Notify;
+use weir_policy::cluster::ClusterView;
+use weir_policy::failover::Event;
 
 /// A thing about which tasks are woken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// Roles of nodes are to be asked.
     Roles,
+    /// Something happened that decides about failover.
+    Failover,
     /// Somebody needs a WAL position, or the view is another one.
     Positions,
     /// Something of this database has changed.
@@ -48,13 +53,18 @@ impl Drop for Bell {
 pub struct Control {
     pub shared: Arc<Shared>,
     bells: Bells,
+    /// The view as it will be published next; see `cluster_view`.
+    pub view: RefCell<ClusterView>,
+    /// What `failover` is to be told, the oldest first.
+    pub facts: RefCell<VecDeque<Event>>,
     /// Why the roles of nodes are to be asked before the time, if they are.
     pub nudged: Cell<Option<Nudge>>,
 }
 
 impl Control {
     pub fn new(shared: Arc<Shared>) -> Rc<Control> {
-        Rc::new(Control { shared, bells: Bells::default(), nudged: Cell::new(None) })
+        let view = RefCell::new(ClusterView::clone(&shared.view.load()));
+        Rc::new(Control { shared, bells: Bells::default(), view, facts: RefCell::default(), nudged: Cell::new(None) })
     }
 
     /// A bell that rings about this subject as long as it is held.
@@ -78,6 +88,20 @@ impl Control {
     pub fn nudge(&self, why: Nudge) {
         self.nudged.set(self.nudged.get().or(Some(why)));
         self.ring(&Subject::Roles);
+        if !matches!(why, Nudge::Governed) {
+            self.tell(Event::Doubted);
+        }
+    }
+
+    /// Tells `failover` something.
+    pub fn tell(&self, event: Event) {
+        let mut facts = self.facts.borrow_mut();
+        // Many sessions lose connections at once, and all say the same.
+        if !facts.contains(&event) {
+            facts.push_back(event);
+        }
+        drop(facts);
+        self.ring(&Subject::Failover);
     }
 
     /// Wakes a task of a worker.

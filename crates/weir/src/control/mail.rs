@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::{Notify, oneshot};
-use weir_policy::failover::Request;
+use weir_policy::failover::{LinkEnd, Request};
 
 /// A reason to ask the nodes for their roles before the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Nudge {
     Reconfigured,
     /// The proxy begins to stop.
     Stopping,
+    /// Another node takes writes, or one is out of use.
+    Governed,
 }
 
 /// An order to the control thread.
@@ -31,6 +33,8 @@ pub enum Nudge {
 pub enum Order {
     /// Ask the nodes for their roles now.
     Look(Nudge),
+    /// A connection of a client's session to this node ended without being asked to.
+    LinkDied(u16, LinkEnd),
     /// Somebody needs a WAL position.
     Sample,
     /// Look after what is known of a database.
@@ -53,11 +57,13 @@ impl Order {
             | (Order::Sample, Order::Sample)
             | (Order::CloseDoors, Order::CloseDoors)
             | (Order::End, Order::End) => true,
+            (Order::LinkDied(own, how), Order::LinkDied(other, as_well)) => own == other && how == as_well,
             (Order::Watch(own), Order::Watch(other))
             | (Order::Follow(own), Order::Follow(other))
             | (Order::Changed(own), Order::Changed(other)) => Arc::ptr_eq(own, other),
             (
                 Order::Look(_)
+                | Order::LinkDied(..)
                 | Order::Sample
                 | Order::Watch(_)
                 | Order::Follow(_)
@@ -105,6 +111,10 @@ impl ControlMail {
         self.wishes.lock().push(Wish { request, answer });
         self.bell.notify_one();
         receiver
+    }
+
+    pub fn has_wishes(&self) -> bool {
+        !self.wishes.lock().is_empty()
     }
 
     /// What operators have asked for, the oldest first.

@@ -1,4 +1,4 @@
-//! Watches the nodes: roles, lag and WAL positions. The only writer of `Shared::view` and of `Shared::positions`.
+//! Watches the nodes: roles, lag and WAL positions. The only writer of `Shared::positions`.
 //!
 //! Each node has one task with one connection (`node`). This task asks all of them for their role in rounds, every `sr_check_period` and
 //! whenever somebody saw a reason (`Nudge`), and publishes what follows. Each node's answer counts when it comes. Decisions are
@@ -8,18 +8,18 @@ mod desk;
 mod node;
 mod question;
 
+use crate::control::cluster_view;
 use crate::control::context::{Control, Subject};
 use crate::control::mail::Nudge;
 use crate::control::supervised::{Kept, keep};
 use crate::monitor::log::Level;
-use crate::process::shared::{Message, Stop, seconds};
-use crate::server::pool::Pool;
+use crate::process::shared::{Stop, seconds};
 use desk::Desk;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::Config;
-use weir_policy::cluster::{ClusterView, NodeView};
+use weir_policy::cluster::ClusterView;
 use weir_policy::lag::History;
 use weir_policy::looks::{self, Answer, News, Next, Weight};
 
@@ -62,7 +62,7 @@ pub async fn watch(c: Rc<Control>) {
                 is_whole: nodes.desk.owes_nothing(&round.asked),
                 is_nudged: c.nudged.get().is_some(),
             };
-            let next = state.next(&nodes.desk.view.borrow(), nodes.config.check.period_ms);
+            let next = state.next(&c.view.borrow(), nodes.config.check.period_ms);
             match next {
                 Next::TakeIn => {
                     round.has_news = false;
@@ -89,6 +89,7 @@ fn reason(why: Nudge) -> &'static str {
         Nudge::RoleContradicted => "a node says that it is not what it counts as",
         Nudge::Reconfigured => "the configuration is another one",
         Nudge::Stopping => "the proxy stops",
+        Nudge::Governed => "another node takes writes, or one is out of use",
     }
 }
 
@@ -118,14 +119,16 @@ impl Nodes {
 
     /// Publishes the view with what was said in a round so far.
     fn take_in(&self, c: &Control, answers: &[Answer], history: &mut History) {
-        let mut view = self.desk.view.borrow().clone();
+        let mut view = c.view.borrow().clone();
         let (changed, mut news) = looks::take_in(&self.config, &mut view, answers, seconds(SystemTime::now()));
         let now_ms = c.millis(Instant::now());
         news.extend(looks::note_lags(&self.config, &mut view, answers, history, now_ms));
         news.iter().for_each(|news| say(c, news));
-        self.desk.adopt(&view);
-        publish(c, &view, changed);
-        looks::to_give_up(&view, answers).into_iter().for_each(|node| give_up(c, node));
+        c.view.replace(view.clone());
+        cluster_view::publish(c, changed);
+        for node in looks::to_give_up(&view, answers) {
+            cluster_view::give_up(c, node);
+        }
     }
 }
 
@@ -136,50 +139,4 @@ fn say(c: &Control, news: &News) {
         Weight::Detail => Level::Debug1,
     };
     c.shared.log.say(level, format_args!("{}", news.text));
-}
-
-fn publish(c: &Control, view: &ClusterView, changed: bool) {
-    let known = c.shared.view.load_full();
-    if !changed && *known == *view {
-        return;
-    }
-    let primary = |view: &ClusterView| view.primary.map(|at| address(&view.nodes[at]));
-    let is_another = primary(&known) != primary(view);
-    c.shared.view.store(Arc::new(view.clone()));
-    // What the one before had told may be lost.
-    if let (true, Some(answers)) = (is_another, &c.shared.answers) {
-        answers.doubt_all(c.shared.positions.next_round());
-    }
-    c.shared.tell_all(|| Message::Refresh);
-    let moved = moved(&known, view);
-    if !moved.is_empty() {
-        let pools: Vec<Arc<Pool>> = c.shared.pools.all();
-        let theirs: Vec<Arc<Pool>> = pools.into_iter().filter(|pool| moved.contains(&pool.key.node)).collect();
-        c.renew(&theirs);
-    }
-}
-
-/// Where a node is.
-fn address(node: &NodeView) -> (u16, String, u16) {
-    (node.id, node.hostname.clone(), node.port)
-}
-
-/// Nodes that are somewhere else now.
-fn moved(before: &ClusterView, now: &ClusterView) -> Vec<u16> {
-    let is_new_place = |node: &&NodeView| before.nodes.iter().any(|known| known.id == node.id && address(known) != address(node));
-    now.nodes.iter().filter(is_new_place).map(|node| node.id).collect()
-}
-
-/// Breaks the connections to a node that says nothing.
-fn give_up(c: &Control, node: u16) {
-    let mut broken = 0;
-    for pool in c.shared.pools.all().iter().filter(|pool| pool.key.node == node) {
-        for card in pool.cards() {
-            card.give_up();
-            broken += 1;
-        }
-    }
-    if broken > 0 {
-        c.shared.log.say(Level::Log, format_args!("node {node} is given up: {broken} connections to it are broken"));
-    }
 }

@@ -4,7 +4,7 @@ use crate::control::context::{Control, Subject};
 use crate::control::mail::Order;
 use crate::control::pcp::{self, Entrance};
 use crate::control::supervised::{Kept, keep, run};
-use crate::control::{catalog_watch, http, node_monitor, wal_follower};
+use crate::control::{catalog_watch, failover, http, node_monitor, wal_follower};
 use crate::monitor::log::Level;
 use crate::process::shared::{Shared, Stop};
 use crate::server::catalogs::Database;
@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
+use weir_policy::failover::Event;
 
 /// Name of the thread.
 const NAME: &str = "weir-control";
@@ -63,8 +64,11 @@ fn serve(runtime: Runtime, shared: Arc<Shared>, sockets: Sockets) {
 
 /// Begins all tasks and obeys orders until the last one. Cancel safe: all tasks end.
 async fn attend(c: Rc<Control>, sockets: Sockets) {
+    // The first, so that nobody gets writes before it says so.
     let own = c.clone();
-    let mut tasks = vec![keep(&c, "the nodes".into(), move || node_monitor::watch(own.clone()), || {})];
+    let mut tasks = vec![keep(&c, "failover".into(), move || failover::watch(own.clone()), || {})];
+    let own = c.clone();
+    tasks.push(keep(&c, "the nodes".into(), move || node_monitor::watch(own.clone()), || {}));
     tasks.extend(sockets.readers.into_iter().filter_map(|reader| begin_http(&c, reader)));
     tasks.extend(begin_pcp(&c, sockets.pcp));
     let mut beat_at = Instant::now();
@@ -75,9 +79,13 @@ async fn attend(c: Rc<Control>, sockets: Sockets) {
             beat_at = Instant::now();
             beat(&c, beat_at);
         }
+        if c.shared.control.has_wishes() {
+            c.ring(&Subject::Failover);
+        }
         for order in c.shared.control.take() {
             match order {
                 Order::Look(why) => c.nudge(why),
+                Order::LinkDied(node, how) => c.tell(Event::LinkDied { node, how }),
                 Order::Sample => c.ring(&Subject::Positions),
                 Order::Watch(database) => watch(&c, database),
                 Order::Follow(database) => follow(&c, database),

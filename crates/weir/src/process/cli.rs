@@ -145,7 +145,7 @@ struct Pgpool {
     /// Do not become a daemon.
     #[arg(short = 'n', long = "dont-detach")]
     foreground: bool,
-    /// Discard pgpool_status: accepted, there is none yet.
+    /// Discard pgpool_status, which keeps nodes out of use.
     #[arg(short = 'D', long = "discard-status")]
     discard_status: bool,
     /// Clear the query cache's object ids: accepted, there are none yet.
@@ -419,6 +419,10 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
             Ok(ExitCode::SUCCESS)
         }
         None if options.foreground => {
+            if options.discard_status {
+                // There mostly is none.
+                let _ = std::fs::remove_file(config.work_dir.join(crate::control::failover::STATUS));
+            }
             if std::env::var_os(DAEMON_CHILD).is_some() {
                 // StateKinds the terminal, so that its end does not end us. Fails only for a process that leads a group already.
                 let _ = setsid();

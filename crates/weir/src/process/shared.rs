@@ -32,7 +32,7 @@ use weir_io::reactor::TaskId;
 use weir_io::socket::Ticket;
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
-use weir_policy::failover::FailoverView;
+use weir_policy::failover::{FailoverView, LinkEnd};
 use weir_policy::roles::Roles;
 use weir_policy::settings::Settings;
 
@@ -278,6 +278,11 @@ impl Shared {
     /// Asks for the roles of all servers to be looked at now.
     pub fn nudge_prober(&self, why: Nudge) {
         self.control.send(Order::Look(why));
+    }
+
+    /// A connection of a session to a server ended without being asked to.
+    pub fn link_died(&self, node: u16, how: LinkEnd) {
+        self.control.send(Order::LinkDied(node, how));
     }
 
     /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.

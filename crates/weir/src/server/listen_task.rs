@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
 use weir_io::socket::Got;
+use weir_policy::failover::LinkEnd;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::write;
 
@@ -63,6 +64,7 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
             hub.tasks().into_iter().for_each(|task| w.reactor.wake(task));
             w.count(Metric::ListenersLost);
             w.shared.nudge_prober(Nudge::ConnectionLost);
+            w.shared.link_died(node.node, LinkEnd::of_sqlstate(None));
             let (user, database, _) = &hub.key;
             let text = format_args!(
                 "the listening connection to {node} was lost: {cause}; notifications sent until it is open again are lost"

@@ -330,6 +330,11 @@ impl Pool {
         inner.cards.insert(card.serial, card);
     }
 
+    /// A server connection that was just taken in is not to be used after all; its permit is the caller's.
+    pub fn remove_card(&self, serial: u64) {
+        self.inner.lock().cards.remove(&serial);
+    }
+
     /// Conns at rest, server connections in all, sessions waiting.
     pub fn census(&self) -> (usize, u32, usize) {
         let inner = self.inner.lock();

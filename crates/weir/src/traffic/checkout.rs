@@ -30,6 +30,7 @@ use weir_config::PoolMode;
 use weir_io::reactor::parked;
 use weir_policy::causal::Nodes;
 use weir_policy::cluster::NodeIndex;
+use weir_policy::failover::LinkEnd;
 use weir_policy::pool::{Fit, Refused};
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
@@ -677,6 +678,9 @@ pub async fn open(
                 // Others shall not pay the same time before the check of roles has found out.
                 w.shared.suspects.suspect(node);
                 w.shared.nudge_prober(Nudge::LoginFailed);
+            }
+            if matches!(error, OpenError::Connect { .. } | OpenError::Broke { .. }) {
+                w.shared.link_died(node, LinkEnd::Broken);
             }
             if let Some(why) = error.passes() {
                 pool.note_refused(w, why, error.to_string());

@@ -18,6 +18,7 @@ use crate::traffic::classify;
 use crate::traffic::unit::{Concern, Ended, Unit};
 use std::rc::Rc;
 use weir_catalog::rule::Rule;
+use weir_policy::failover::LinkEnd;
 use weir_policy::read_retry::{Verdict, judge};
 use weir_policy::route::{Class, Side};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};
@@ -222,6 +223,7 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look 
         return Look::Go;
     }
     let refused = Refused::of(verdict, report.sqlstate);
+    let sqlstate = String::from_utf8_lossy(report.sqlstate).into_owned();
     // The server connection serves others once it has said that it is ready; with more under way it is not worth the wait.
     let end = at + header.frame_bytes();
     let is_alone = s.retry.groups.len() == 1 && s.retry.groups.front().is_some_and(|group| group.is_whole) && !s.up.has_pending();
@@ -234,6 +236,9 @@ fn on_error(s: &mut Session, w: &Rc<Worker>, at: usize, header: Header) -> Look 
     let stays = is_alone && is_ready && s.upstream().is_some_and(|up| up.left.due.is_empty() && !up.left.must_clean);
     if note_error(s, w, at, header) {
         w.shared.nudge_prober(Nudge::StatementRefused);
+    }
+    if let (Verdict::Lost, Some(conn)) = (verdict, s.conn()) {
+        w.shared.link_died(conn.card.address.node, LinkEnd::of_sqlstate(Some(&sqlstate)));
     }
     if let Some(conn) = again(s, w, (verdict != Verdict::Lost).then_some(refused)) {
         if stays {

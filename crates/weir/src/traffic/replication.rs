@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use weir_io::lane::Lane;
 use weir_io::reactor::parked;
 use weir_io::socket::{Got, Socket};
+use weir_policy::failover::LinkEnd;
 use weir_wire::frame::front;
 
 /// Rounds of moving before others get their turn.
@@ -213,6 +214,7 @@ impl Stream<'_> {
             End::Client => {}
             End::Server(cause) => {
                 w.shared.nudge_prober(Nudge::ConnectionLost);
+                w.shared.link_died(self.conn.card.address.node, LinkEnd::of_sqlstate(None));
                 w.log_conn(&self.conn.card.address, format_args!("of replication client {} ended: {cause}", card.pid));
             }
             End::Dismissed(fault) => {

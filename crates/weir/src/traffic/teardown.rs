@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_io::reactor::parked;
+use weir_policy::failover::LinkEnd;
 use weir_policy::replies::Owed;
 use weir_wire::frame::Header;
 
@@ -115,8 +116,13 @@ pub fn conn_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fau
     let Some(conn) = s.conn() else { return Ok(()) };
     w.count(Metric::ConnsLost);
     let address = conn.card.address.clone();
-    let cause = if conn.card.given_up.load(Ordering::Relaxed) { "the server does not answer any more" } else { cause };
+    let is_given_up = conn.card.given_up.load(Ordering::Relaxed);
+    let cause = if is_given_up { "the server does not answer any more" } else { cause };
     w.log_conn(&address, format_args!("lost: {cause}"));
+    if !is_given_up {
+        let last_word = s.upstream().and_then(|upstream| upstream.final_error.as_ref()).map(|fault| fault.sqlstate.as_str());
+        w.shared.link_died(address.node, LinkEnd::of_sqlstate(last_word));
+    }
     w.shared.nudge_prober(Nudge::ConnectionLost);
     let was_on_standby = s.is_on_standby();
     if w.shared.stop_mode() < Stop::Fast && read_retry::on_loss(s, w) {

@@ -317,7 +317,7 @@ pub fn configuration(folder: &Path, port: u16, backends: &[Backend], more: &str)
     let folder = folder.display();
     let mut text = format!(
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
-         pid_file_name = '{folder}/weir.pid'\nsr_check_user = 'postgres'\nsr_check_period = 1\nworker_threads = 2\n\
+         pid_file_name = '{folder}/weir.pid'\nwork_dir = '{folder}'\nsr_check_user = 'postgres'\nsr_check_period = 1\nworker_threads = 2\n\
          statement_level_load_balance = on\npool_wait_timeout = 20\ncausal_wait = 10s\nlog_min_messages = debug1\n{}",
         io_method()
     );

@@ -3,7 +3,7 @@
 use super::question::{Position, Timeline};
 use crate::control::context::{Control, Subject};
 use crate::control::mail::Nudge;
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,12 +29,11 @@ pub enum Look {
 pub struct Desk {
     pub c: Rc<Control>,
     pub config: Arc<Config>,
-    /// As it will be published next.
-    pub view: RefCell<ClusterView>,
     /// By place in the view.
     looks: Vec<RefCell<Look>>,
     board: RefCell<Board>,
-    doubts: RefCell<Doubts>,
+    /// Under the generation of the view with this number.
+    doubts: RefCell<(u64, Doubts)>,
     /// Of the primary with this number.
     waiting: RefCell<(u16, Waiting)>,
 }
@@ -56,7 +55,8 @@ impl Desk {
     pub fn new(c: Rc<Control>, config: Arc<Config>, view: ClusterView) -> Desk {
         let looks = config.nodes.iter().map(|_| RefCell::default()).collect();
         let (board, doubts, waiting) = Default::default();
-        Desk { c, config, view: RefCell::new(view), looks, board, doubts, waiting }
+        c.view.replace(view);
+        Desk { c, config, looks, board, doubts, waiting }
     }
 
     /// Nothing is known any more of the nodes of a view.
@@ -114,17 +114,18 @@ impl Desk {
         (0..self.looks.len()).all(|at| !asked[at] || self.asked_at(at).is_none())
     }
 
-    /// Takes another view in, and has the nodes look what it means for them.
-    pub fn adopt(&self, view: &ClusterView) {
-        if view.generation != self.view.borrow().generation {
-            self.doubts.replace(Doubts::default());
-        }
-        self.view.replace(view.clone());
-        self.c.ring(&Subject::Positions);
+    pub fn role(&self, at: usize) -> Option<Role> {
+        asking::role(&self.c.view.borrow(), at)
     }
 
-    pub fn role(&self, at: usize) -> Option<Role> {
-        asking::role(&self.view.borrow(), at)
+    /// Who contradicted the view as it is.
+    fn doubted(&self) -> RefMut<'_, (u64, Doubts)> {
+        let mut doubts = self.doubts.borrow_mut();
+        let generation = self.c.view.borrow().generation;
+        if doubts.0 != generation {
+            *doubts = (generation, Doubts::default());
+        }
+        doubts
     }
 
     /// The last round that is known of.
@@ -134,7 +135,7 @@ impl Desk {
 
     /// True if anybody makes use of the primary's position.
     pub fn is_of_use(&self) -> bool {
-        let (view, positions) = (self.view.borrow(), &self.c.shared.positions);
+        let (view, positions) = (self.c.view.borrow(), &self.c.shared.positions);
         let is_wanted = |at: usize| view.is_standby(at) && (view.takes_reads(at) || positions.is_wished());
         positions.is_followed() || (0..view.nodes.len()).any(is_wanted)
     }
@@ -175,7 +176,7 @@ impl Desk {
     pub fn take(&self, at: usize, asked: Role, (round, asked_ms): (u64, u64), said: &Position<'_>) -> Taken {
         let node = self.config.nodes[at].id;
         let Some(position) = said.position else { return Taken::Nothing };
-        let word = self.doubts.borrow_mut().said(node, asked, self.role(at), said.in_recovery);
+        let word = self.doubted().1.said(node, asked, self.role(at), said.in_recovery);
         match (word, asked, said.timeline) {
             (Word::Stale, ..) => Taken::Nothing,
             (Word::Contradicts, ..) => {
@@ -186,7 +187,7 @@ impl Desk {
                 Taken::Contradicts
             }
             (Word::Agrees, Role::Primary, Timeline::Of(timeline)) => {
-                if self.doubts.borrow().is_empty() {
+                if self.doubted().1.is_empty() {
                     let era = Era { primary: (node, said.life), system: said.system, timeline };
                     self.primary_said(era, (round, asked_ms), position, said);
                 }
@@ -265,7 +266,7 @@ impl Desk {
     fn publish(&self) -> bool {
         let (board, now_ms) = (self.board.borrow(), self.c.millis(Instant::now()));
         let mut is_other = false;
-        for node in &self.view.borrow().nodes {
+        for node in &self.c.view.borrow().nodes {
             is_other |= self.c.shared.positions.publish(node.id, board.mark(node.id), now_ms);
         }
         is_other

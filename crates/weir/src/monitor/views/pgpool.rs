@@ -56,8 +56,8 @@ fn standing(shared: &Shared, node: &NodeView) -> (NodeStatus, u64) {
     let since_s = |at_ms: u64| at_s(shared, at_ms);
     match failover.node(node.id).map(|node| node.standing) {
         None if node.health == Health::Down => (NodeStatus::Down, node.changed_at_s),
-        None | Some(Standing::Up) => (NodeStatus::Up, node.changed_at_s),
-        Some(Standing::Waiting) => (NodeStatus::Waiting, node.changed_at_s),
+        // In Pgpool-II a node waits until a client has come, who connects to all nodes. Here nobody connects to a node without need.
+        None | Some(Standing::Up | Standing::Waiting) => (NodeStatus::Up, node.changed_at_s),
         Some(Standing::Down { since, .. }) => (NodeStatus::Down, since_s(since)),
         Some(Standing::Quarantined { since }) => (NodeStatus::Quarantined, since_s(since)),
         Some(Standing::Detached | Standing::Recovering) => (NodeStatus::Down, node.changed_at_s),

@@ -167,6 +167,8 @@ pub enum OpenError {
     Held { node: u16, why: Refused, words: Arc<str> },
     #[error("node {node} is no longer configured")]
     Gone { node: u16 },
+    #[error("node {node} was given up meanwhile")]
+    GivenUp { node: u16 },
     #[error("{address} does not speak the PostgreSQL protocol: {what}")]
     Protocol { address: Address, what: String },
 }
@@ -179,7 +181,7 @@ impl OpenError {
             // 57P03: starting up or shutting down.
             OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::CANNOT_CONNECT_NOW,
             OpenError::Secret { .. } | OpenError::Protocol { .. } => false,
-            OpenError::Gone { .. } | OpenError::Held { .. } => true,
+            OpenError::Gone { .. } | OpenError::GivenUp { .. } | OpenError::Held { .. } => true,
         }
     }
 
@@ -198,6 +200,7 @@ impl OpenError {
             | OpenError::Secret { .. }
             | OpenError::Held { .. }
             | OpenError::Gone { .. }
+            | OpenError::GivenUp { .. }
             | OpenError::Protocol { .. } => false,
         }
     }
@@ -207,7 +210,7 @@ impl OpenError {
     /// Source: `ProcessStartupPacket` and `InitPostgres` in PostgreSQL; class 53 is "Insufficient Resources".
     pub fn passes(&self) -> Option<Refused> {
         match self {
-            OpenError::Connect { .. } | OpenError::Broke { .. } => Some(Refused::Down),
+            OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::GivenUp { .. } => Some(Refused::Down),
             OpenError::Held { why, .. } => Some(*why),
             OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::TOO_MANY_CONNECTIONS => Some(Refused::Full),
             // A login that a shutdown or a crash of another process ended is told so, too.
@@ -225,6 +228,7 @@ impl OpenError {
             OpenError::Connect { .. }
             | OpenError::Broke { .. }
             | OpenError::Gone { .. }
+            | OpenError::GivenUp { .. }
             | OpenError::Held { .. }
             | OpenError::Tls { .. } => Fault::error(sqlstate::CANNOT_CONNECT, self.to_string()),
             OpenError::Refused { sqlstate, message, .. } => Fault::error(sqlstate, message.clone()),
@@ -380,6 +384,12 @@ pub async fn open(
         breaker: talk.socket.breaker(),
     });
     pool.add_card(card.clone(), renewals);
+    // Behind the list of cards: who gives a node up changes the view first and looks at the list then.
+    if !w.shared.view.load().is_valid(address.node, generation) {
+        pool.remove_card(serial);
+        talk.socket.close(&w.reactor);
+        return Err(OpenError::GivenUp { node: address.node });
+    }
     let now = w.reactor.now();
     Ok(Box::new(ServerConn {
         socket: talk.socket,
@@ -643,6 +653,7 @@ pub fn is_worth_another(error: &OpenError) -> bool {
         | OpenError::Secret { .. }
         | OpenError::Held { .. }
         | OpenError::Gone { .. }
+        | OpenError::GivenUp { .. }
         | OpenError::Protocol { .. } => false,
     }
 }

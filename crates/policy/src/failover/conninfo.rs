@@ -1,0 +1,144 @@
+//! `primary_conninfo`: how a standby reaches its primary, and where a server keeps what it is to remember for the Weirs.
+//!
+//! The mark stands in `fallback_application_name`. The receiver sets that one itself, behind this text, so that it has no other effect.
+//! Source: `conninfo_parse` in PostgreSQL's fe-connect.c, `libpqrcv_connect` in libpqwalreceiver.c.
+
+use super::ballot::Mark;
+
+/// Where a standby is sent that is to receive nothing: a folder that does not exist. Without any host, libpq would try one of its own.
+const NOWHERE: &str = "/weir-cut-off";
+const MARK: &str = "fallback_application_name";
+/// Words that say where a server is.
+const PLACE: [&str; 4] = ["host", "hostaddr", "port", "service"];
+
+/// The words and their values, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conninfo(Vec<(String, String)>);
+
+impl Conninfo {
+    /// Reads it. `None`: libpq would not take it, or it is a URI, which nobody here writes.
+    pub fn parse(text: &str) -> Option<Conninfo> {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return None;
+        }
+        let mut words = Vec::new();
+        let mut rest = text.trim_start();
+        while !rest.is_empty() {
+            let (name, behind) = rest.split_once('=')?;
+            let name = name.trim_end();
+            if name.is_empty() || name.contains(char::is_whitespace) {
+                return None;
+            }
+            let (value, behind) = value(behind.trim_start())?;
+            words.push((name.to_string(), value));
+            rest = behind.trim_start();
+        }
+        Some(Conninfo(words))
+    }
+
+    pub fn show(&self) -> String {
+        let word = |(name, value): &(String, String)| {
+            let is_plain = !value.is_empty() && !value.contains(|c: char| c.is_whitespace() || c == '\'' || c == '\\');
+            let value = value.replace('\\', "\\\\").replace('\'', "\\'");
+            if is_plain { format!("{name}={value}") } else { format!("{name}='{value}'") }
+        };
+        self.0.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The last value of a word, as libpq takes it.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Where it leads to: host, and port.
+    pub fn place(&self) -> Option<(&str, u16)> {
+        let host = self.get("hostaddr").filter(|host| !host.is_empty()).or_else(|| self.get("host"))?;
+        let port = self.get("port").filter(|port| !port.is_empty()).map_or(Some(5432), |port| port.parse().ok())?;
+        (host != NOWHERE).then_some((host, port))
+    }
+
+    pub fn mark(&self) -> Mark {
+        self.get(MARK).and_then(Mark::parse).unwrap_or_default()
+    }
+
+    /// The same with another mark. A text without a host gets one that leads nowhere.
+    #[must_use]
+    pub fn with_mark(mut self, mark: Mark) -> Conninfo {
+        self.0.retain(|(name, _)| name != MARK);
+        if PLACE.iter().all(|name| self.get(name).is_none()) {
+            self.0.push(("host".into(), NOWHERE.into()));
+        }
+        self.0.push((MARK.into(), mark.show()));
+        self
+    }
+
+    /// The same leading nowhere.
+    #[must_use]
+    pub fn cut_off(mut self) -> Conninfo {
+        self.0.retain(|(name, _)| !PLACE.contains(&name.as_str()));
+        self.0.push(("host".into(), NOWHERE.into()));
+        self
+    }
+
+    /// The same leading to another server: user, password, name and encryption stay.
+    #[must_use]
+    pub fn to(mut self, host: &str, port: u16) -> Conninfo {
+        self.0.retain(|(name, _)| !PLACE.contains(&name.as_str()));
+        self.0.push(("host".into(), host.into()));
+        self.0.push(("port".into(), port.to_string()));
+        self
+    }
+}
+
+/// A value at the begin of `text`, and what follows it.
+fn value(text: &str) -> Option<(String, &str)> {
+    let mut read = String::new();
+    let (quoted, body) = match text.strip_prefix('\'') {
+        Some(body) => (true, body),
+        None => (false, text),
+    };
+    let mut chars = body.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => read.extend(chars.next().map(|(_, c)| c)),
+            '\'' if quoted => return Some((read, &body[at + 1..])),
+            c if !quoted && c.is_whitespace() => return Some((read, &body[at..])),
+            c => read.push(c),
+        }
+    }
+    (!quoted).then_some((read, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ballot::Ballot;
+    use super::*;
+
+    #[test]
+    fn a_text_is_read_as_libpq_reads_it_and_written_so_that_it_is_read_alike() {
+        let text = "host=10.0.0.1 port = 5433 user='a b' password='it\\'s \\\\' sslmode=require empty=''";
+        let read = Conninfo::parse(text).unwrap();
+        assert_eq!((read.get("user"), read.get("password"), read.get("empty")), (Some("a b"), Some("it's \\"), Some("")));
+        assert_eq!(read.place(), Some(("10.0.0.1", 5433)));
+        assert_eq!(Conninfo::parse(&read.show()), Some(read));
+        assert_eq!(Conninfo::parse(""), Some(Conninfo::default()));
+        for wrong in ["host", "host='a", "=a", "a b=c", "postgresql://h/"] {
+            assert_eq!(Conninfo::parse(wrong), None, "{wrong}");
+        }
+        assert_eq!(Conninfo::parse("host=a host=b port=1").unwrap().place(), Some(("b", 1)), "the last one counts");
+    }
+
+    #[test]
+    fn a_standby_is_cut_off_and_pointed_elsewhere_with_all_else_as_it_was() {
+        let mark = Mark { promised: Ballot { term: 3, weir: 7 }, vote: None };
+        let own = Conninfo::parse("host=a port=5433 user=u application_name=n").unwrap();
+        let cut = own.clone().cut_off().with_mark(mark);
+        assert_eq!(cut.show(), "user=u application_name=n host=/weir-cut-off fallback_application_name=weir/3.7");
+        assert_eq!((cut.place(), cut.mark()), (None, mark));
+        let there = cut.to("b", 5434);
+        assert_eq!(there.show(), "user=u application_name=n fallback_application_name=weir/3.7 host=b port=5434");
+        assert_eq!(there.place(), Some(("b", 5434)));
+        assert_eq!(Conninfo::default().with_mark(mark).place(), None, "a primary that is never to find a server by chance");
+        assert_eq!(own.mark(), Mark::default());
+    }
+}

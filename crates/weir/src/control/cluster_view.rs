@@ -1,0 +1,74 @@
+//! The view of the cluster as workers see it. The only writer of `Shared::view`.
+//!
+//! Two have a hand in it: `node_monitor` notes roles and lags, `failover` says which node takes writes and which are out of use. Both change
+//! `Control::view` and publish it.
+
+use crate::control::context::{Control, Subject};
+use crate::monitor::log::Level;
+use crate::process::shared::{Message, seconds};
+use crate::server::pool::Pool;
+use crate::server::pool::server_conn::ConnStatus;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+use weir_policy::cluster::{ClusterView, Gate, NodeView};
+
+/// Publishes `Control::view`. `changed`: another generation.
+pub fn publish(c: &Control, changed: bool) {
+    c.ring(&Subject::Positions);
+    let (known, view) = (c.shared.view.load_full(), c.view.borrow().clone());
+    if !changed && *known == view {
+        return;
+    }
+    let primary = |view: &ClusterView| view.primary.map(|at| address(&view.nodes[at]));
+    let is_another = primary(&known) != primary(&view);
+    let moved = moved(&known, &view);
+    c.shared.view.store(Arc::new(view));
+    // What the one before had told may be lost.
+    if let (true, Some(answers)) = (is_another, &c.shared.answers) {
+        answers.doubt_all(c.shared.positions.next_round());
+    }
+    c.shared.tell_all(|| Message::Refresh);
+    if !moved.is_empty() {
+        let pools: Vec<Arc<Pool>> = c.shared.pools.all();
+        let theirs: Vec<Arc<Pool>> = pools.into_iter().filter(|pool| moved.contains(&pool.key.node)).collect();
+        c.renew(&theirs);
+    }
+}
+
+/// Takes in which node takes writes, and which are out of use.
+pub fn govern(c: &Control, gate: Gate, is_out: impl Fn(u16) -> bool) {
+    let changed = c.view.borrow_mut().govern(gate, is_out, seconds(SystemTime::now()));
+    publish(c, changed);
+}
+
+/// Where a node is.
+fn address(node: &NodeView) -> (u16, String, u16) {
+    (node.id, node.hostname.clone(), node.port)
+}
+
+/// Nodes that are somewhere else now.
+fn moved(before: &ClusterView, now: &ClusterView) -> Vec<u16> {
+    let is_new_place = |node: &&NodeView| before.nodes.iter().any(|known| known.id == node.id && address(known) != address(node));
+    now.nodes.iter().filter(is_new_place).map(|node| node.id).collect()
+}
+
+/// Makes the connections to a node void, also those that are being opened, and breaks them. Gives those that sessions use.
+pub fn end(c: &Control, node: u16) -> Vec<Arc<ConnStatus>> {
+    // First the view: a connection that is opened meanwhile is in the list below, or its opener sees that it is void.
+    c.view.borrow_mut().void(node);
+    publish(c, true);
+    give_up(c, node)
+}
+
+/// Breaks the connections to a node that says nothing. Gives those that sessions use.
+pub fn give_up(c: &Control, node: u16) -> Vec<Arc<ConnStatus>> {
+    let pools = c.shared.pools.all();
+    let cards: Vec<Arc<ConnStatus>> = pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.cards()).collect();
+    cards.iter().for_each(|card| card.give_up());
+    if !cards.is_empty() {
+        let broken = cards.len();
+        c.shared.log.say(Level::Log, format_args!("node {node} is given up: {broken} connections to it are broken"));
+    }
+    cards.into_iter().filter(|card| card.session.load(Ordering::Relaxed) != 0).collect()
+}

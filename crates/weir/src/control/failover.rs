@@ -1,0 +1,158 @@
+//! Obeys the decisions about failover: the only caller of `policy::failover::step`.
+//!
+//! One task feeds facts to `step` and obeys its actions in their order. What takes time is a task of its own, with a limit, whose outcome is the
+//! next fact, so that no node delays another. Demands on this: `docs/design/failover.md`.
+
+mod action;
+mod command;
+mod facts;
+mod files;
+mod gate;
+mod hands;
+mod reach;
+mod say;
+
+use crate::control::context::{Control, Subject};
+use crate::control::failover::files::Files;
+pub use crate::control::failover::files::STATUS;
+use crate::control::failover::gate::Door;
+use crate::control::failover::reach::Reach;
+use crate::process::shared::Stop;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use weir_config::Config;
+use weir_policy::failover::{self, Durable, Event, FailoverView, Mode, Ms, Rules, State};
+
+/// Longest time between two looks at what is due: the state may have grown older unseen.
+const TICK_MS: Ms = 1_000;
+
+/// See the module.
+struct Driver {
+    c: Rc<Control>,
+    config: Arc<Config>,
+    rules: Rc<Rules>,
+    state: State,
+    reach: Rc<Reach>,
+    door: Door,
+    files: Rc<Files>,
+    /// What was ordered and is not done.
+    orders: JoinSet<()>,
+    /// Operators who wait for an answer.
+    tickets: HashMap<u64, oneshot::Sender<Result<(), String>>>,
+    next_ticket: u64,
+}
+
+/// Runs until the proxy stops. Cancel safe: orders under way end, and the next one finds what they did.
+pub async fn watch(c: Rc<Control>) {
+    let bell = c.bell(Subject::Failover);
+    let mut driver = Driver::new(c.clone());
+    driver.step(&Event::Timer).await;
+    while c.shared.stop_mode() < Stop::Fast {
+        driver.reconfigure();
+        driver.take_wishes().await;
+        driver.take_facts().await;
+        let now = driver.now();
+        if driver.state.next_due() <= now {
+            driver.step(&Event::Timer).await;
+        }
+        driver.publish();
+        let due = driver.state.next_due().clamp(now + 1, now + TICK_MS);
+        let until = c.shared.begun + Duration::from_millis(due);
+        // Either way it is looked at what is due.
+        let _ = tokio::time::timeout_at(until.into(), bell.rung()).await;
+    }
+}
+
+impl Driver {
+    fn new(c: Rc<Control>) -> Driver {
+        let config = c.shared.config.load_full();
+        let rules = Rc::new(rules_of(&c, &config));
+        let files = Rc::new(Files::new(&config));
+        let number = u32::from_le_bytes(crate::random());
+        let (stored, down) = files.read(&c, &rules);
+        let stored = stored.map(|stored| Durable { weir: if stored.weir == 0 { number } else { stored.weir }, ..stored });
+        let state = State::new(&rules, stored, number, &down);
+        let reach = Rc::new(Reach::new(c.clone(), config.clone(), rules.clone()));
+        let driver = Driver {
+            door: Door::new(rules.mode),
+            c,
+            config,
+            rules,
+            state,
+            reach,
+            files,
+            orders: JoinSet::new(),
+            tickets: HashMap::new(),
+            next_ticket: 0,
+        };
+        driver.door.show(&driver.c, &driver.state);
+        driver
+    }
+
+    /// Milliseconds since the start of the proxy.
+    fn now(&self) -> Ms {
+        self.c.millis(Instant::now())
+    }
+
+    /// Takes another configuration in.
+    fn reconfigure(&mut self) {
+        let newest = self.c.shared.config.load_full();
+        let rules = rules_of(&self.c, &newest);
+        if Arc::ptr_eq(&newest, &self.config) && rules.mode == self.rules.mode {
+            return;
+        }
+        self.config = newest.clone();
+        self.rules = Rc::new(rules);
+        self.state.reload(&self.rules);
+        self.reach = Rc::new(Reach::new(self.c.clone(), newest, self.rules.clone()));
+        self.door.obey(self.rules.mode);
+        self.door.show(&self.c, &self.state);
+    }
+
+    async fn take_wishes(&mut self) {
+        for wish in self.c.shared.control.take_wishes() {
+            self.next_ticket += 1;
+            self.tickets.insert(self.next_ticket, wish.answer);
+            self.step(&Event::Operator { ticket: self.next_ticket, request: wish.request }).await;
+        }
+    }
+
+    async fn take_facts(&mut self) {
+        loop {
+            let event = self.c.facts.borrow_mut().pop_front();
+            let Some(event) = event else { return };
+            self.step(&event).await;
+        }
+    }
+
+    /// Not cancel safe: actions that were not obeyed are lost, and found again by the looks of the next driver.
+    async fn step(&mut self, event: &Event) {
+        while self.orders.try_join_next().is_some() {}
+        let now = self.now();
+        let actions = failover::step(&mut self.state, &self.rules, event, now);
+        say::event(&self.c, event);
+        self.reach.learn(&self.state);
+        for action in actions {
+            self.obey(action).await;
+        }
+        self.door.show(&self.c, &self.state);
+    }
+
+    fn publish(&self) {
+        let view = FailoverView::of(&self.state, &self.rules, self.now());
+        self.c.shared.failover.store(Arc::new(view));
+    }
+}
+
+/// The rules of a configuration. Who has handed its clients over promotes nothing any more: the process that took over does.
+fn rules_of(c: &Control, config: &Config) -> Rules {
+    let mut rules = Rules::of(config);
+    if c.shared.is_handed_over() && rules.mode != Mode::Off {
+        rules.mode = Mode::Follow;
+    }
+    rules
+}

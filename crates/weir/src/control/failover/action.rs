@@ -1,0 +1,180 @@
+//! Obeys one action. What asks a server is a task of its own, whose outcome is the next fact.
+
+use super::command;
+use super::hands::{self, Cuts, DeedError};
+use super::reach::{Reach, failure};
+use super::{Driver, facts, say};
+use crate::control::context::Control;
+use crate::monitor::log::Level;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::Instant;
+use weir_policy::failover::{Action, Done, Event, Failure, Found, Ms, NodeId, Pledge, Repointed};
+
+/// Tells what became of an order, also if its task ends by a fault.
+struct Promise {
+    c: Rc<Control>,
+    otherwise: Option<Event>,
+}
+
+impl Promise {
+    fn keep(mut self, event: Event) {
+        self.otherwise = None;
+        self.c.tell(event);
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if let Some(event) = self.otherwise.take() {
+            self.c.tell(event);
+        }
+    }
+}
+
+impl Driver {
+    /// Not cancel safe.
+    pub(super) async fn obey(&mut self, action: Action) {
+        match action {
+            Action::Hold { why, transactions } => self.door.hold(&self.c, &self.state, why, transactions).await,
+            Action::Release { node, started_at } => self.door.release(&self.c, &self.state, node, started_at).await,
+            Action::Reply { ticket, answer } => {
+                if let Some(operator) = self.tickets.remove(&ticket) {
+                    // Who does not wait any more needs no answer.
+                    let _ = operator.send(answer);
+                }
+            }
+            Action::Report(report) => say::report(&self.c, &self.rules, &report, self.now()),
+            Action::WriteStatus { text } => self.files.write_status(&self.c, text),
+            Action::Store { number, text } => {
+                let (c, files) = (self.c.clone(), self.files.clone());
+                let promise = Promise { c, otherwise: Some(Event::Stored { number, done: Done::No }) };
+                let is_kept = files.keeps_state(&self.rules);
+                self.orders.spawn_local(async move {
+                    let done = if is_kept { files.store(&promise.c, text).await } else { Done::Yes };
+                    promise.keep(Event::Stored { number, done });
+                });
+            }
+            Action::RunCommand { number, kind, line, limit_ms } => {
+                let promise = Promise { c: self.c.clone(), otherwise: Some(Event::CommandEnded { number, done: Done::No }) };
+                self.orders.spawn_local(async move {
+                    let done = command::run(&promise.c, kind, &line, Duration::from_millis(limit_ms)).await;
+                    promise.keep(Event::CommandEnded { number, done });
+                });
+            }
+            order @ (Action::Probe { .. }
+            | Action::CutOff { .. }
+            | Action::Pledge { .. }
+            | Action::Promote { .. }
+            | Action::WaitWritable { .. }
+            | Action::Repoint { .. }
+            | Action::Fence { .. }
+            | Action::Unfence { .. }) => self.send(order),
+        }
+    }
+
+    /// Begins what is done at a server.
+    fn send(&mut self, order: Action) {
+        let begun_at = self.now();
+        let Some((node, limit_ms)) = target(&order) else { return };
+        let promise = Promise { c: self.c.clone(), otherwise: failed(&order, begun_at, Failure::Refuses) };
+        let reach = self.reach.clone();
+        self.orders.spawn_local(async move {
+            let limit = Duration::from_millis(limit_ms);
+            let deadline = Instant::now() + limit;
+            let done = tokio::time::timeout(limit, execute(&reach, &order, begun_at, deadline)).await;
+            let event = match done {
+                Ok(Ok(event)) => Some(event),
+                Ok(Err(error)) => {
+                    complain(&reach, node, &order, &error);
+                    failed(&order, begun_at, error.failure())
+                }
+                Err(_) => failed(&order, begun_at, Failure::TimedOut),
+            };
+            if let Some(event) = event {
+                promise.keep(event);
+            }
+        });
+    }
+}
+
+/// Looks that fail are the business of who judges them; all else is worth a line.
+fn complain(reach: &Reach, node: NodeId, order: &Action, error: &DeedError) {
+    let (level, what) = match order {
+        Action::Probe { .. } => (Level::Debug1, "look"),
+        Action::CutOff { .. } => (Level::Warning, "cut-off from the old primary"),
+        Action::Pledge { .. } => (Level::Warning, "pledge"),
+        Action::Promote { .. } => (Level::Warning, "promotion"),
+        Action::WaitWritable { .. } => (Level::Warning, "wait for writes"),
+        Action::Repoint { .. } => (Level::Warning, "vote"),
+        Action::Fence { .. } | Action::Unfence { .. } => (Level::Warning, "fence"),
+        _ => return,
+    };
+    reach.c.shared.log.say(level, format_args!("node {node}: {what} failed: {error}"));
+}
+
+/// Does it. Not cancel safe.
+async fn execute(reach: &Reach, order: &Action, begun_at: Ms, deadline: Instant) -> Result<Event, DeedError> {
+    Ok(match *order {
+        Action::Probe { node, .. } => {
+            let found = match facts::look(reach, node, deadline).await {
+                Ok(facts) => Found::Answered(Box::new(facts)),
+                Err(error) => {
+                    let failure = failure(&error);
+                    complain(reach, node, order, &error.into());
+                    Found::Failed(failure)
+                }
+            };
+            Event::Probed { node, begun_at, found }
+        }
+        Action::CutOff { node, ballot, .. } => {
+            Event::Pledged { node, ballot, outcome: hands::pledge(reach, node, ballot, Cuts::Yes, deadline).await? }
+        }
+        Action::Pledge { node, ballot, .. } => {
+            Event::Pledged { node, ballot, outcome: hands::pledge(reach, node, ballot, Cuts::No, deadline).await? }
+        }
+        Action::Promote { node, ballot, .. } => {
+            Event::Promoted { node, ballot, done: hands::promote(reach, node, ballot, deadline).await? }
+        }
+        Action::WaitWritable { node, ballot, .. } => {
+            Event::Writable { node, ballot, outcome: Ok(hands::wait_writable(reach, node, deadline).await?) }
+        }
+        Action::Repoint { node, vote, .. } => {
+            Event::Repointed { node, vote, outcome: hands::repoint(reach, node, vote, deadline).await? }
+        }
+        Action::Fence { node, ballot, .. } => Event::Fenced { node, done: hands::fence(reach, node, ballot, deadline).await? },
+        Action::Unfence { node, .. } => Event::Unfenced { node, done: hands::unfence(reach, node, deadline).await? },
+        _ => Event::Timer,
+    })
+}
+
+/// The node an order goes to, and its limit.
+fn target(action: &Action) -> Option<(NodeId, Ms)> {
+    match action {
+        Action::Probe { node, limit_ms }
+        | Action::CutOff { node, limit_ms, .. }
+        | Action::Pledge { node, limit_ms, .. }
+        | Action::Promote { node, limit_ms, .. }
+        | Action::WaitWritable { node, limit_ms, .. }
+        | Action::Repoint { node, limit_ms, .. }
+        | Action::Fence { node, limit_ms, .. }
+        | Action::Unfence { node, limit_ms } => Some((*node, *limit_ms)),
+        _ => None,
+    }
+}
+
+/// What is told of an order that was not done, as far as anybody knows.
+fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> {
+    Some(match *action {
+        Action::Probe { node, .. } => Event::Probed { node, begun_at, found: Found::Failed(failure) },
+        Action::CutOff { node, ballot, .. } | Action::Pledge { node, ballot, .. } => {
+            Event::Pledged { node, ballot, outcome: Pledge::Failed(failure) }
+        }
+        Action::Promote { node, ballot, .. } => Event::Promoted { node, ballot, done: Done::No },
+        Action::WaitWritable { node, ballot, .. } => Event::Writable { node, ballot, outcome: Err(failure) },
+        Action::Repoint { node, vote, .. } => Event::Repointed { node, vote, outcome: Repointed::Failed(failure) },
+        Action::Fence { node, .. } => Event::Fenced { node, done: Done::No },
+        Action::Unfence { node, .. } => Event::Unfenced { node, done: Done::No },
+        _ => return None,
+    })
+}

@@ -1,0 +1,115 @@
+//! Runs an operator's command in a shell. Its words go to the log, line by line.
+
+use crate::control::context::Control;
+use crate::monitor::log::Level;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command as Shell, ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncBufReadExt, BufReader, Interest};
+use tokio::net::unix::pipe;
+use weir_policy::failover::{Command, Done};
+
+/// Time in which the rest of a command's words must come once it has ended: what it left running may keep its output open for ever.
+const WORDS_LIMIT: Duration = Duration::from_millis(200);
+/// Longest line that is logged in one piece.
+const LINE_BYTES_MAX: usize = 8 << 10;
+
+/// Runs it to its end, or kills it and what it began when the limit is over. Cancel safe: the command runs on.
+pub async fn run(c: &Control, kind: Command, line: &str, limit: Duration) -> Done {
+    // Pgpool's words, which scripts look for.
+    c.shared.log.say(Level::Log, format_args!("execute command: {line}"));
+    match tokio::time::timeout(limit, run_through(c, kind, line)).await {
+        Ok(Ok(status)) if status.success() => Done::Yes,
+        Ok(Ok(status)) => {
+            c.shared.log.say(Level::Warning, format_args!("{} failed: {status}", name(kind)));
+            Done::No
+        }
+        Ok(Err(cause)) => {
+            c.shared.log.say(Level::Error, format_args!("{} could not be run: {cause}", name(kind)));
+            Done::No
+        }
+        Err(_) => {
+            c.shared.log.say(Level::Error, format_args!("{} was killed after {} s", name(kind), limit.as_secs()));
+            Done::No
+        }
+    }
+}
+
+fn name(kind: Command) -> &'static str {
+    match kind {
+        Command::Failover => "failover_command",
+        Command::Failback => "failback_command",
+        Command::FollowPrimary => "follow_primary_command",
+    }
+}
+
+/// Kills a command and what it began, if it was not waited for.
+struct Group(Option<Child>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            // It is dead, so that this does not wait.
+            let _ = child.wait();
+        }
+    }
+}
+
+async fn run_through(c: &Control, kind: Command, line: &str) -> io::Result<ExitStatus> {
+    let mut shell = Shell::new("/bin/sh");
+    shell.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut group = Group(Some(shell.spawn()?));
+    let child = group.0.as_mut().ok_or(io::ErrorKind::NotFound)?;
+    let ended = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    #[expect(
+        deprecated,
+        reason = "its successor is unsafe, for descriptors that somebody else may close; this one is ours alone"
+    )]
+    let ended = AsyncFd::with_interest(ended, Interest::READABLE)?;
+    let (out, err) = (child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from));
+    let words = async { tokio::join!(say_lines(c, kind, out), say_lines(c, kind, err)) };
+    tokio::pin!(words);
+    let mut is_silent = false;
+    loop {
+        tokio::select! {
+            _ = &mut words, if !is_silent => is_silent = true,
+            ready = ended.readable() => {
+                ready?.retain_ready();
+                break;
+            }
+        }
+    }
+    if !is_silent {
+        let _ = tokio::time::timeout(WORDS_LIMIT, words).await;
+    }
+    let status = child.wait()?;
+    group.0 = None;
+    Ok(status)
+}
+
+async fn say_lines(c: &Control, kind: Command, output: Option<OwnedFd>) {
+    let Some(output) = output.and_then(|fd| pipe::Receiver::from_owned_fd(fd).ok()) else { return };
+    let mut reader = BufReader::new(output);
+    let mut line = Vec::new();
+    loop {
+        let Ok(piece) = reader.fill_buf().await else { return };
+        let is_over = piece.is_empty();
+        let end = piece.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(piece.len(), |at| at + 1);
+        line.extend_from_slice(&piece[..taken]);
+        reader.consume(taken);
+        if !line.is_empty() && (end.is_some() || is_over || line.len() >= LINE_BYTES_MAX) {
+            let text = String::from_utf8_lossy(&line);
+            c.shared.log.say(Level::Log, format_args!("{}: {}", name(kind), text.trim_end()));
+            line.clear();
+        }
+        if is_over {
+            return;
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Which node workers send writes to, and the end of connections to one that was given up.
+
+use crate::control::cluster_view;
+use crate::control::context::Control;
+use crate::control::mail::Nudge;
+use crate::monitor::log::Level;
+use crate::server::pool::server_conn::ConnStatus;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use weir_policy::cluster::Gate;
+use weir_policy::failover::{Held, Mode, NodeId, State, Transactions};
+
+/// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
+const PART_LIMIT: Duration = Duration::from_secs(1);
+const PART_PERIOD: Duration = Duration::from_millis(1);
+
+/// See the module.
+pub struct Door {
+    gate: Gate,
+    /// Roles decide, as long as nobody here promotes anything.
+    by_roles: bool,
+    /// The node that took writes last, and may still have transactions.
+    served: Option<NodeId>,
+}
+
+impl Door {
+    pub fn new(mode: Mode) -> Door {
+        let mut door = Door { gate: Gate::Shut, by_roles: false, served: None };
+        door.obey(mode);
+        door
+    }
+
+    pub fn obey(&mut self, mode: Mode) {
+        self.by_roles = matches!(mode, Mode::Follow | Mode::Off);
+    }
+
+    /// Shows workers the gate, and the nodes that are in use.
+    pub fn show(&self, c: &Control, state: &State) {
+        let is_out = |id| state.nodes.get(&id).is_some_and(|node| !node.is_in_use());
+        let before = c.view.borrow().generation;
+        cluster_view::govern(c, if self.by_roles { Gate::ByRoles } else { self.gate }, is_out);
+        if c.view.borrow().generation != before {
+            c.nudge(Nudge::Governed);
+        }
+    }
+
+    /// Nobody gets writes from now on. Done when none can leave and no late answer is passed on. Cancel safe.
+    pub async fn hold(&mut self, c: &Control, state: &State, why: Held, transactions: Transactions) {
+        self.gate = Gate::Shut;
+        self.show(c, state);
+        c.shared.log.say(Level::Log, format_args!("writes wait: {}", why.describe()));
+        if transactions == Transactions::End && !self.by_roles {
+            self.end_served(c).await;
+        }
+    }
+
+    /// This node gets writes from now on. Cancel safe.
+    pub async fn release(&mut self, c: &Control, state: &State, node: NodeId, started_at: Option<u64>) {
+        if self.served.is_some_and(|served| served != node) && !self.by_roles {
+            self.end_served(c).await;
+        }
+        self.served = Some(node);
+        self.gate = Gate::Open { node, started_at };
+        c.shared.log.say(Level::Log, format_args!("writes go to node {node}"));
+        self.show(c, state);
+    }
+
+    /// Ends the transactions on the node that took writes.
+    async fn end_served(&mut self, c: &Control) {
+        let Some(node) = self.served.take() else { return };
+        let used = cluster_view::end(c, node);
+        wait_parted(c, node, &used).await;
+    }
+}
+
+/// Waits until sessions have let go of these connections.
+async fn wait_parted(c: &Control, node: NodeId, conns: &[Arc<ConnStatus>]) {
+    let serials: HashSet<u64> = conns.iter().map(|conn| conn.serial).collect();
+    let until = Instant::now() + PART_LIMIT;
+    loop {
+        let pools = c.shared.pools.all();
+        let mut cards = pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.cards());
+        if !cards.any(|card| serials.contains(&card.serial)) {
+            return;
+        }
+        if Instant::now() >= until {
+            let text = format_args!("node {node}: sessions have not let go of all connections in {} ms", PART_LIMIT.as_millis());
+            return c.shared.log.say(Level::Warning, text);
+        }
+        tokio::time::sleep(PART_PERIOD).await;
+    }
+}

@@ -1,0 +1,252 @@
+//! What is done to servers, over SQL. Each deed may be repeated, and may be cut short anywhere.
+//!
+//! What changes a server's memory for the Weirs happens under an advisory lock of that server, which goes with the connection. The memory is read
+//! from the file and not from the setting in force, which another session's change may not have reached yet.
+//!
+//! Rights beside those of `pg_monitor`: `docs/failover.md`.
+
+use super::facts;
+use super::reach::{Line, Reach, failure};
+use crate::control::conn::Conn;
+use crate::server::pool::server_conn::OpenError;
+use std::time::Duration;
+use tokio::time::Instant;
+use weir_policy::failover::conninfo::Conninfo;
+use weir_policy::failover::{Ballot, Done, Facts, Failure, Mark, NodeId, Pledge, Repointed, Vote};
+
+/// Numbers of the lock: "Weir" and "mark" as letters.
+const LOCK: &str = "1466263922, 1835102827";
+/// Between two looks at what a server has been told to do.
+const PERIOD: Duration = Duration::from_millis(10);
+/// Replay that stands still for so long has come to the end of what was received.
+const STILL: Duration = Duration::from_millis(100);
+/// Error of a lock that was not to be had in time.
+const LOCK_NOT_AVAILABLE: &str = "55P03";
+const ALREADY_THERE: &str = "42710";
+
+/// Why a deed was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum DeedError {
+    #[error("{0}")]
+    Server(#[from] OpenError),
+    #[error("node {0}: primary_conninfo cannot be read; it must be words and values, and no URI")]
+    Conninfo(NodeId),
+}
+
+impl DeedError {
+    pub fn failure(&self) -> Failure {
+        match self {
+            DeedError::Server(error) => failure(error),
+            DeedError::Conninfo(_) => Failure::Refuses,
+        }
+    }
+}
+
+/// A connection that has the lock, and the node's memory.
+struct Locked {
+    conn: Conn,
+    conninfo: Conninfo,
+    in_recovery: bool,
+}
+
+/// What came of asking for the lock.
+enum Lock {
+    Held(Locked),
+    /// Another Weir has it.
+    Others(Mark),
+}
+
+/// Cancel safe: the connection is closed, and with it the lock.
+async fn lock(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lock, DeedError> {
+    let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    // The rest of the time is for the deed.
+    let patience = deadline.saturating_duration_since(Instant::now()).as_millis() / 2;
+    conn.query(&format!("SELECT pg_catalog.set_config('lock_timeout', '{}', false)", patience.max(1))).await?;
+    let got = conn.query(&format!("SELECT pg_catalog.pg_advisory_lock({LOCK})")).await;
+    let is_others = match got {
+        Ok(_) => false,
+        Err(OpenError::Refused { sqlstate, .. }) if sqlstate == LOCK_NOT_AVAILABLE => true,
+        Err(error) => return Err(error.into()),
+    };
+    let rows = conn
+        .query(
+            "SELECT pg_catalog.pg_is_in_recovery(), (SELECT setting FROM pg_catalog.pg_file_settings \
+             WHERE name OPERATOR(pg_catalog.=) 'primary_conninfo' ORDER BY seqno DESC LIMIT 1)",
+        )
+        .await?;
+    let cell = |at: usize| rows.first().and_then(|row| row.get(at)?.as_deref()).unwrap_or_default();
+    let conninfo = Conninfo::parse(cell(1)).ok_or(DeedError::Conninfo(node))?;
+    if is_others {
+        return Ok(Lock::Others(conninfo.mark()));
+    }
+    let in_recovery = cell(0) == "t";
+    Ok(Lock::Held(Locked { conn, conninfo, in_recovery }))
+}
+
+/// Changes a setting of the server for good, and waits until it is in force. Not cancel safe: the server may be left with it.
+async fn set(conn: &mut Conn, name: &str, value: &str) -> Result<(), OpenError> {
+    conn.query(&format!("ALTER SYSTEM SET {name} TO {}", quoted(value))).await?;
+    reload(conn).await?;
+    // The postmaster has read it before it tells this session's process.
+    let text = format!("SELECT pg_catalog.current_setting('{name}')");
+    while one(conn, &text).await?.as_deref() != Some(value) {
+        tokio::time::sleep(PERIOD).await;
+    }
+    Ok(())
+}
+
+async fn reload(conn: &mut Conn) -> Result<(), OpenError> {
+    conn.query("SELECT pg_catalog.pg_reload_conf()").await.map(drop)
+}
+
+/// The one value of a query. Not cancel safe.
+async fn one(conn: &mut Conn, text: &str) -> Result<Option<String>, OpenError> {
+    Ok(conn.query(text).await?.into_iter().flatten().next().flatten())
+}
+
+fn quoted(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+/// Has a server promise to refuse older attempts; `cuts`: a standby loses its primary with it. Not cancel safe.
+pub async fn pledge(reach: &Reach, node: NodeId, ballot: Ballot, cuts: Cuts, deadline: Instant) -> Result<Pledge, DeedError> {
+    let mut locked = match lock(reach, node, deadline).await? {
+        Lock::Held(locked) => locked,
+        Lock::Others(mark) => return Ok(Pledge::Refused { mark }),
+    };
+    let mark = locked.conninfo.mark();
+    let Some(promised) = mark.pledge(ballot) else { return Ok(Pledge::Refused { mark }) };
+    let is_cut = locked.in_recovery && cuts == Cuts::Yes;
+    let before = locked.conninfo.clone();
+    let next = if is_cut { before.cut_off() } else { before }.with_mark(promised);
+    set(&mut locked.conn, "primary_conninfo", &next.show()).await?;
+    if is_cut {
+        wait_cut_off(&mut locked.conn).await?;
+        wait_replayed(&mut locked.conn).await?;
+    }
+    let mut facts = facts::over(reach, node, &mut locked.conn, deadline).await?;
+    facts.mark = promised;
+    Ok(Pledge::Given { facts })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cuts {
+    Yes,
+    No,
+}
+
+/// Waits until no receiver works that was begun with the setting before. Twice in a row, since one may just be about to start.
+async fn wait_cut_off(conn: &mut Conn) -> Result<(), OpenError> {
+    let since = one(conn, "SELECT pg_catalog.clock_timestamp()").await?.unwrap_or_default();
+    let text = format!(
+        "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_wal_receiver) OPERATOR(pg_catalog.+) \
+         (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type OPERATOR(pg_catalog.=) 'walreceiver' \
+         AND backend_start OPERATOR(pg_catalog.<) {}::pg_catalog.timestamptz)",
+        quoted(&since)
+    );
+    let mut times = 0;
+    while times < 2 {
+        times = if one(conn, &text).await?.as_deref() == Some("0") { times + 1 } else { 0 };
+        tokio::time::sleep(PERIOD).await;
+    }
+    Ok(())
+}
+
+/// Waits until all that was received counts: where more was replayed than received since the start, the log on disk may hold still more.
+async fn wait_replayed(conn: &mut Conn) -> Result<(), OpenError> {
+    let text = "SELECT pg_catalog.pg_last_wal_replay_lsn(), COALESCE(pg_catalog.pg_last_wal_receive_lsn() \
+        OPERATOR(pg_catalog.>=) pg_catalog.pg_last_wal_replay_lsn(), false)";
+    let (mut last, mut since) = (None, Instant::now());
+    loop {
+        let rows = conn.query(text).await?;
+        let cell = |at: usize| rows.first().and_then(|row| row.get(at).cloned().flatten());
+        let (replayed, is_known) = (cell(0), cell(1).as_deref() == Some("t"));
+        if replayed != last {
+            (last, since) = (replayed, Instant::now());
+        }
+        if is_known || since.elapsed() >= STILL {
+            return Ok(());
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
+}
+
+/// Promotes a standby that has promised this attempt and no newer one. Not cancel safe.
+pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Instant) -> Result<Done, DeedError> {
+    let Lock::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
+    if locked.conninfo.mark().promised != ballot {
+        return Ok(Done::No);
+    }
+    if locked.in_recovery {
+        // Whoever is not a superuser may have the right to one form of it only: the call has both values.
+        locked.conn.query("SELECT pg_catalog.pg_promote(false, 60)").await?;
+    }
+    Ok(Done::Yes)
+}
+
+/// Waits until a server is out of recovery. Not cancel safe.
+pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Facts, DeedError> {
+    let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    while one(&mut conn, "SELECT pg_catalog.pg_is_in_recovery()").await?.as_deref() != Some("f") {
+        tokio::time::sleep(PERIOD).await;
+    }
+    Ok(facts::over(reach, node, &mut conn, deadline).await?)
+}
+
+/// Gives a server a vote; a standby follows the vote's node from now on. Not cancel safe.
+pub async fn repoint(reach: &Reach, node: NodeId, vote: Vote, deadline: Instant) -> Result<Repointed, DeedError> {
+    let mut locked = match lock(reach, node, deadline).await? {
+        Lock::Held(locked) => locked,
+        Lock::Others(mark) => return Ok(Repointed::Refused { mark }),
+    };
+    let mark = locked.conninfo.mark();
+    let Some(cast) = mark.cast(vote) else { return Ok(Repointed::Refused { mark }) };
+    let follows = locked.in_recovery && node != vote.epoch.node;
+    let mut next = locked.conninfo.clone();
+    if follows {
+        let Some((host, port)) = reach.place(vote.epoch.node) else { return Ok(Repointed::Failed(Failure::Refuses)) };
+        next = next.to(host, port);
+        make_slot(reach, &mut locked.conn, vote.epoch.node, deadline).await?;
+    }
+    set(&mut locked.conn, "primary_conninfo", &next.with_mark(cast).show()).await?;
+    Ok(Repointed::Yes)
+}
+
+/// Makes the slot that a standby uses on its new primary. Without it the standby would not stream; the next look finds that.
+async fn make_slot(reach: &Reach, standby: &mut Conn, primary: NodeId, deadline: Instant) -> Result<(), OpenError> {
+    let name = one(standby, "SELECT pg_catalog.current_setting('primary_slot_name')").await?.unwrap_or_default();
+    if name.is_empty() {
+        return Ok(());
+    }
+    let text = format!("SELECT pg_catalog.pg_create_physical_replication_slot({}, true)", quoted(&name));
+    let made = async { reach.open(primary, Line::Statements, deadline).await?.query(&text).await };
+    match made.await {
+        Ok(_) => Ok(()),
+        Err(OpenError::Refused { sqlstate, .. }) if sqlstate == ALREADY_THERE => Ok(()),
+        Err(error) => {
+            reach.complain(primary, &format!("the replication slot \"{name}\" cannot be made: {error}"));
+            Ok(())
+        }
+    }
+}
+
+/// Makes a server read only for all who do not insist, and ends its sessions. Not cancel safe.
+pub async fn fence(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Instant) -> Result<Done, DeedError> {
+    let Lock::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
+    if locked.conninfo.mark().promised > ballot || locked.in_recovery {
+        return Ok(Done::No);
+    }
+    set(&mut locked.conn, "default_transaction_read_only", "on").await?;
+    let end = "SELECT pg_catalog.count(pg_catalog.pg_terminate_backend(pid)) FROM pg_catalog.pg_stat_activity \
+        WHERE backend_type OPERATOR(pg_catalog.=) 'client backend' AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()";
+    locked.conn.query(end).await?;
+    Ok(Done::Yes)
+}
+
+/// Undoes that. Not cancel safe.
+pub async fn unfence(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Done, DeedError> {
+    let Lock::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
+    locked.conn.query("ALTER SYSTEM RESET default_transaction_read_only").await?;
+    reload(&mut locked.conn).await?;
+    Ok(Done::Yes)
+}

@@ -1,0 +1,144 @@
+//! The way to nodes: who logs in where, and what is remembered of a node between two looks.
+
+use crate::control::conn::Conn;
+use crate::control::context::Control;
+use crate::monitor::log::Level;
+use crate::server::pool::server_conn::{Address, Login, OpenError};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::time::Instant;
+use weir_config::{CheckConfig, Config};
+use weir_policy::failover::{Failure, History, Lsn, Mode, NodeId, Rules, State};
+
+/// As servers show it.
+const NAME: &str = "weir_failover";
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    Statements,
+    /// Commands of replication, too: it needs the attribute REPLICATION.
+    Replication,
+}
+
+/// What a history is known by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    pub system: u64,
+    pub timeline: u32,
+    pub started_at: u64,
+}
+
+/// See the module. Of one configuration.
+pub struct Reach {
+    pub c: Rc<Control>,
+    pub config: Arc<Config>,
+    pub rules: Rc<Rules>,
+    histories: RefCell<BTreeMap<NodeId, (Key, History)>>,
+    /// The accepted log, and where nodes' own logs ended when last seen.
+    accepted: RefCell<(Option<History>, BTreeMap<NodeId, Lsn>)>,
+    /// Nodes of which the log was told that something is hidden.
+    complained: RefCell<BTreeSet<NodeId>>,
+}
+
+impl Reach {
+    pub fn new(c: Rc<Control>, config: Arc<Config>, rules: Rc<Rules>) -> Reach {
+        Reach { c, config, rules, histories: RefCell::default(), accepted: RefCell::default(), complained: RefCell::default() }
+    }
+
+    /// Opens a connection to a node, as the user of its health check. Cancel safe.
+    pub async fn open(&self, node: NodeId, line: Line, deadline: Instant) -> Result<Conn, OpenError> {
+        let Some(known) = self.config.nodes.iter().find(|known| known.id == node) else { return Err(OpenError::Gone { node }) };
+        let address = Address {
+            node,
+            hostname: known.hostname.clone(),
+            port: known.port,
+            connect_timeout_ms: known.connect_timeout_ms,
+            ssl_mode: known.ssl_mode,
+        };
+        let own = CheckConfig {
+            user: known.health.user.clone(),
+            password: known.health.password.clone(),
+            database: known.health.database.clone(),
+            ..self.config.check.clone()
+        };
+        let check = if known.health.user.is_empty() { &self.config.check } else { &own };
+        let files = self.c.shared.access.files();
+        let (user, secret) = files.checker(check);
+        let parameters: &[(&str, &str)] = match line {
+            Line::Statements => &[("application_name", NAME)],
+            Line::Replication => &[("application_name", NAME), ("replication", "database")],
+        };
+        let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
+        Conn::log_in(&self.c.shared, &address, &login, deadline).await.map(|(conn, _)| conn)
+    }
+
+    /// Where other servers reach this node.
+    pub fn place(&self, node: NodeId) -> Option<(&str, u16)> {
+        self.rules.node(node).map(|node| (node.address.hostname.as_str(), node.address.port))
+    }
+
+    pub fn known_history(&self, node: NodeId, key: Key) -> Option<History> {
+        self.histories.borrow().get(&node).filter(|(known, _)| *known == key).map(|(_, history)| history.clone())
+    }
+
+    pub fn keep_history(&self, node: NodeId, key: Key, history: &History) {
+        self.histories.borrow_mut().insert(node, (key, history.clone()));
+    }
+
+    /// A history that cannot be read, by what is known. `None`: nothing is assumed where Weir promotes.
+    pub fn assume(&self, node: NodeId, system: Option<u64>, timeline: Option<u32>) -> Option<History> {
+        if self.rules.mode == Mode::Builtin {
+            return None;
+        }
+        let accepted = self.accepted.borrow();
+        let end = accepted.1.get(&node).copied().unwrap_or(0);
+        Some(History::assume(system, timeline, accepted.0.as_ref(), end))
+    }
+
+    /// Takes in what is known of logs.
+    pub fn learn(&self, state: &State) {
+        let mut accepted = self.accepted.borrow_mut();
+        if accepted.0.as_ref() != state.history() {
+            accepted.0 = state.history().cloned();
+        }
+        for (id, node) in &state.nodes {
+            let standby = node.facts().filter(|facts| !facts.is_primary());
+            if let Some(facts) = standby {
+                accepted.1.insert(*id, facts.position);
+            }
+        }
+    }
+
+    /// Says once that something cannot be seen or done.
+    pub fn complain(&self, node: NodeId, why: &str) {
+        if self.complained.borrow_mut().insert(node) {
+            self.c.shared.log.say(Level::Warning, format_args!("node {node}: {why}"));
+        }
+    }
+}
+
+/// What an error of a connection stands for.
+pub fn failure(error: &OpenError) -> Failure {
+    match error {
+        OpenError::Connect { cause, address } => match cause.kind() {
+            io::ErrorKind::ConnectionRefused => Failure::Refused,
+            // Nobody has bound the socket's path. A name without an address says nothing of the server.
+            io::ErrorKind::NotFound if address.hostname.starts_with('/') => Failure::Refused,
+            io::ErrorKind::TimedOut => Failure::TimedOut,
+            _ => Failure::Unreachable,
+        },
+        OpenError::Broke { cause, .. } if cause.kind() == io::ErrorKind::TimedOut => Failure::TimedOut,
+        OpenError::Broke { .. } => Failure::Lost,
+        OpenError::Refused { sqlstate, message, .. } => Failure::of_sqlstate(sqlstate, message),
+        OpenError::Secret { .. } => Failure::WrongPassword,
+        OpenError::Tls { .. }
+        | OpenError::Held { .. }
+        | OpenError::Gone { .. }
+        | OpenError::GivenUp { .. }
+        | OpenError::Protocol { .. } => Failure::Refuses,
+    }
+}

@@ -1,0 +1,100 @@
+//! Lines of the log. Words of Pgpool's that scripts look for stand there only when they are true.
+
+use crate::control::context::Control;
+use crate::monitor::log::Level;
+use weir_policy::failover::{Command, Event, Found, Lost, Ms, NodeId, Report, Rules, Why};
+
+/// Facts that an operator who looks for a fault wants to see.
+pub fn event(c: &Control, event: &Event) {
+    if !matches!(event, Event::Timer | Event::Doubted | Event::Probed { found: Found::Answered(_), .. }) {
+        c.shared.log.say(Level::Debug2, format_args!("failover: {event:?}"));
+    }
+}
+
+pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
+    let place = |id: NodeId| {
+        let address = rules.node(id).map(|node| &node.address);
+        address.map_or_else(String::new, |address| format!("{}({})", address.hostname, address.port))
+    };
+    let log = &c.shared.log;
+    match report {
+        Report::Degenerated { node, why } => {
+            log.say(Level::Log, format_args!("=== Starting degeneration. shutdown host {} ===", place(*node)));
+            log.say(Level::Warning, format_args!("node {node} is out of use: {}", lost(*why)));
+        }
+        Report::Attached { node } => {
+            log.say(Level::Log, format_args!("=== Starting fail back. reconnect host {} ===", place(*node)));
+            log.say(Level::Log, format_args!("node {node} is in use again"));
+        }
+        Report::Quarantined { node, heard_by } => {
+            let heard_by: Vec<String> = heard_by.iter().map(ToString::to_string).collect();
+            log.say(Level::Log, format_args!("=== Starting quarantine. shutdown host {} ===", place(*node)));
+            let text = "this proxy does not reach the primary, and its standbys do: writes wait, and nothing is promoted";
+            log.say(Level::Error, format_args!("node {node}: {text}; heard by node {}", heard_by.join(", ")));
+        }
+        Report::FalsePrimary { node } => {
+            log.say(
+                Level::Error,
+                format_args!(
+                    "node {node} calls itself primary, too: it gets no writes; a copy of the primary must be made there"
+                ),
+            );
+        }
+        Report::Diverged { node } => {
+            log.say(
+                Level::Error,
+                format_args!("node {node} has log that the primary lacks: a copy of the primary must be made there"),
+            );
+        }
+        Report::Stuck { why } => log.say(Level::Error, format_args!("there is no failover: {}", why.describe())),
+        Report::TakingOver { ballot } => {
+            let text = "another proxy began to replace the primary and did not end it; this one settles it";
+            log.say(Level::Log, format_args!("{text} (attempt {} of {:08x})", ballot.term, ballot.weir));
+        }
+        Report::Done(record) => {
+            log.say(Level::Log, format_args!("find_primary_node: primary node is {}", record.new));
+            if let Some(old) = record.old {
+                let parts = record.parts;
+                let times = format!(
+                    "{} ms to the verdict, {} ms to cut off the standbys, {} ms to promote, {} ms to agree",
+                    parts.verdict_ms, parts.pledge_ms, parts.promote_ms, parts.vote_ms
+                );
+                log.say(Level::Log, format_args!("failover: set new primary node: {}", record.new));
+                let (new, loss) = (record.new, record.loss.describe(now));
+                log.say(
+                    Level::Warning,
+                    format_args!("node {new} is the primary after node {old} ({}); {times}; lost: {loss}", why(record.why)),
+                );
+                log.say(Level::Log, format_args!("failover done. shutdown host {}", place(old)));
+            }
+        }
+        Report::CommandFailed { kind, node } => {
+            let name = match kind {
+                Command::Failover => "failover_command",
+                Command::Failback => "failback_command",
+                Command::FollowPrimary => "follow_primary_command",
+            };
+            log.say(Level::Error, format_args!("{name} for node {node} failed"));
+        }
+    }
+}
+
+fn lost(why: Lost) -> String {
+    match why {
+        Lost::Failed(failure) => format!("it {}", failure.describe()),
+        Lost::False => "it is a primary that nobody accepted".into(),
+        Lost::Following => "follow_primary_command is to bring it back".into(),
+        Lost::Foreign => "it is a server of another cluster".into(),
+        Lost::StatusFile => "pgpool_status says so".into(),
+    }
+}
+
+fn why(why: Why) -> String {
+    match why {
+        Why::Found => "found".into(),
+        Why::Died(failure) => format!("which {}", failure.describe()),
+        Why::Demoted => "which is not a primary any more".into(),
+        Why::Named => "as it was named".into(),
+        Why::Adopted => "as another proxy decided".into(),
+    }
+}
