@@ -99,6 +99,7 @@ const MODULES: &[Module] = &[
     ),
     row(5, "shared", &[("pool", "all pools are shared by all threads")]),
     row(5, "worker", &[("pool", "finds a session's pools, closes connections"), ("shared", "a thread sees what all share")]),
+    row(4, "password_tools", &[]),
     row(4, "upstream", &[]),
     row(3, "files", &[]),
     row(3, "statements", &[]),

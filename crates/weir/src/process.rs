@@ -8,6 +8,7 @@ pub mod files;
 pub mod housekeeping;
 pub mod inherit;
 pub mod notify;
+pub mod password_tools;
 pub mod pcp_client;
 pub mod pid_file;
 pub mod prompt;

@@ -2,6 +2,7 @@
 
 use crate::counted;
 use crate::process::files::Files;
+use crate::process::password_tools::{self, PgEnc, PgMd5};
 use crate::process::pcp_client::{self, PcpCommand};
 use crate::process::pid_file;
 use crate::process::supervisor::{self, Start};
@@ -100,6 +101,10 @@ enum WeirCommand {
         #[command(subcommand)]
         command: PcpCommand,
     },
+    #[command(name = "pg_md5", visible_alias = "pg-md5")]
+    PgMd5(PgMd5),
+    #[command(name = "pg_enc", visible_alias = "pg-enc")]
+    PgEnc(PgEnc),
     /// Asks PAM what the standard input says: a running proxy's own use.
     #[command(name = crate::client::pam::COMMAND, hide = true)]
     JudgeByPam,
@@ -123,6 +128,16 @@ struct Import {
 struct ByName {
     #[command(subcommand)]
     command: PcpCommand,
+}
+
+/// Its tools for passwords, the same way.
+#[derive(Parser)]
+#[command(multicall = true, disable_help_subcommand = true)]
+enum Tool {
+    #[command(name = "pg_md5")]
+    Md5(PgMd5),
+    #[command(name = "pg_enc")]
+    Enc(PgEnc),
 }
 
 /// Pgpool-II's command line.
@@ -197,6 +212,10 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Some(name) if name.starts_with("pcp_") => {
             ByName::try_parse_from(&arguments).map_or_else(refuse, |by| pcp_client::run(&by.command))
         }
+        Some("pg_md5" | "pg_enc") => Tool::try_parse_from(&arguments).map_or_else(refuse, |tool| match tool {
+            Tool::Md5(options) => password_tools::md5(&options),
+            Tool::Enc(options) => password_tools::enc(&options),
+        }),
         Some(_) | None => weir(Weir::parse_from(&arguments)),
     };
     match outcome {
@@ -231,6 +250,8 @@ fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
             crate::client::pam::serve()?;
             Ok(ExitCode::SUCCESS)
         }
+        Some(WeirCommand::PgMd5(options)) => password_tools::md5(&options),
+        Some(WeirCommand::PgEnc(options)) => password_tools::enc(&options),
         Some(WeirCommand::Pcp { command }) => pcp_client::run(&command),
         Some(WeirCommand::Demo(demo)) => crate::process::demo::run(&demo),
     }

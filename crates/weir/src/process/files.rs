@@ -104,10 +104,24 @@ impl Files {
         self.config.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).join(name)
     }
 
+    /// Where `pool_passwd` is, if there may be one.
+    pub fn passwd_path(&self, config: &Config) -> Option<PathBuf> {
+        config.auth.passwd_file.as_deref().map(|file| self.beside(file))
+    }
+
+    /// Where the key of encrypted passwords is: it was named, or lies where Pgpool-II would look for it.
+    pub fn key_path(&self) -> Option<PathBuf> {
+        let named = self.named_key();
+        named.or_else(|| std::env::home_dir().map(|home| home.join(KEY_FILE)))
+    }
+
+    fn named_key(&self) -> Option<PathBuf> {
+        self.key.clone().or_else(|| std::env::var_os("PGPOOLKEYFILE").map(PathBuf::from))
+    }
+
     /// A file that is not there is no file.
     fn read_passwords(&self, config: &Config, key: Option<&PoolKey>, problems: &mut Vec<Problem>) -> Passwords {
-        let Some(file) = &config.auth.passwd_file else { return Passwords::default() };
-        let path = self.beside(file);
+        let Some(path) = self.passwd_path(config) else { return Passwords::default() };
         let text = match std::fs::read(&path) {
             Ok(text) => zeroize::Zeroizing::new(text),
             Err(cause) if cause.kind() == ErrorKind::NotFound => return Passwords::default(),
@@ -130,9 +144,8 @@ impl Files {
 
     /// The key that was named, or the one Pgpool-II would look for. Without one, encrypted passwords are named as such.
     fn read_key(&self, problems: &mut Vec<Problem>) -> Option<PoolKey> {
-        let named = self.key.clone().or_else(|| std::env::var_os("PGPOOLKEYFILE").map(PathBuf::from));
-        let is_named = named.is_some();
-        let path = named.or_else(|| std::env::home_dir().map(|home| home.join(KEY_FILE)))?;
+        let is_named = self.named_key().is_some();
+        let path = self.key_path()?;
         let text = match std::fs::read(&path) {
             Ok(text) => zeroize::Zeroizing::new(text),
             Err(cause) if cause.kind() == ErrorKind::NotFound && !is_named => return None,
