@@ -1,11 +1,11 @@
 //! Packets of PCP, read as a server and as a client.
 
-use weir_wire::pcp::{HEADER_BYTES, NodeInfo, REPLY_LENGTH_MAX, REQUEST_LENGTH_MAX, Reply, Request, read};
+use weir_wire::pcp::{HEADER_BYTES, NodeInfo, Packet, REPLY_LENGTH_MAX, REQUEST_LENGTH_MAX, Reply, Request, read};
 
 /// Walks the bytes as a stream of packets.
 pub fn run(bytes: &[u8]) {
     let mut rest = bytes;
-    while let Ok(Some((tag, body, used))) = read(rest, REPLY_LENGTH_MAX) {
+    while let Ok(Some(Packet { tag, body, used })) = read(rest, REPLY_LENGTH_MAX) {
         assert_eq!(used, HEADER_BYTES + body.len());
         check_request(tag, body);
         check_reply(tag, body);
@@ -24,7 +24,7 @@ fn check_request(tag: u8, body: &[u8]) {
     request.write(&mut out);
     assert_eq!(out[0], tag);
     let again = if body.len() + 4 < REQUEST_LENGTH_MAX as usize { read(&out, REQUEST_LENGTH_MAX + 16) } else { return };
-    let (tag, body, _) = again.expect("its length is right").expect("all of it is here");
+    let Packet { tag, body, .. } = again.expect("its length is right").expect("all of it is here");
     assert_eq!(Request::read(tag, body), Ok(request));
 }
 

@@ -54,17 +54,26 @@ impl PcpError {
     }
 }
 
-/// Finds the first packet: its tag, its body, and how many bytes it takes. `None` while not all of it is here.
+/// A packet among bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    pub tag: u8,
+    pub body: &'a [u8],
+    /// Bytes of all of it.
+    pub used: usize,
+}
+
+/// Finds the first packet. `None` while not all of it is here.
 ///
 /// Error: its length word is below 4, or not below `limit`.
-pub fn read(bytes: &[u8], limit: u32) -> Result<Option<(u8, &[u8], usize)>, PcpError> {
+pub fn read(bytes: &[u8], limit: u32) -> Result<Option<Packet<'_>>, PcpError> {
     let Some((&[tag, a, b, c, d], rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let length = u32::from_be_bytes([a, b, c, d]);
     if !(4..limit).contains(&length) {
         return Err(PcpError::Length(length));
     }
     let body_bytes = length as usize - 4;
-    Ok(rest.get(..body_bytes).map(|body| (tag, body, HEADER_BYTES + body_bytes)))
+    Ok(rest.get(..body_bytes).map(|body| Packet { tag, body, used: HEADER_BYTES + body_bytes }))
 }
 
 /// Appends a packet.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_demo::ReservedPort;
-use weir_wire::pcp::{Code, Fault, REPLY_LENGTH_MAX, Reply, Request, proof, read};
+use weir_wire::pcp::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, proof, read};
 
 /// `admin` with password `secret`.
 const USERS: &str = "# users\nadmin:5ebe2294ecd0e0f08eab7690d2a6ee69\n";
@@ -168,7 +168,7 @@ impl<S: Read + Write> Line<S> {
     /// The next packet; `None`: the connection ended.
     fn receive(&mut self) -> Option<Reply> {
         loop {
-            if let Some((tag, body, used)) = read(&self.inbox, REPLY_LENGTH_MAX).unwrap() {
+            if let Some(Packet { tag, body, used }) = read(&self.inbox, REPLY_LENGTH_MAX).unwrap() {
                 let reply = Reply::read(tag, body).unwrap();
                 self.inbox.drain(..used);
                 return Some(reply);

@@ -44,7 +44,7 @@ fn requests_are_those_of_pgpools_clients() {
         let mut out = Vec::new();
         request.write(&mut out);
         assert_eq!(shown(&out), shown(bytes), "{request:?}");
-        let (tag, body, used) = read(bytes, REQUEST_LENGTH_MAX).unwrap().unwrap();
+        let Packet { tag, body, used } = read(bytes, REQUEST_LENGTH_MAX).unwrap().unwrap();
         assert_eq!((Request::read(tag, body).as_ref(), used), (Ok(request), bytes.len()));
     }
     let mut out = Vec::new();
@@ -120,7 +120,7 @@ fn answers_are_those_of_pgpools_server() {
         let mut out = Vec::new();
         reply.write(&mut out);
         assert_eq!(shown(&out), expected);
-        let (tag, body, used) = read(&out, REPLY_LENGTH_MAX).unwrap().unwrap();
+        let Packet { tag, body, used } = read(&out, REPLY_LENGTH_MAX).unwrap().unwrap();
         assert_eq!(used, out.len());
         let mut again = Vec::new();
         Reply::read(tag, body).unwrap().write(&mut again);

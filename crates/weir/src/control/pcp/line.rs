@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout, timeout_at};
-use weir_wire::pcp::{PcpError, REQUEST_LENGTH_MAX, Reply, Request, read};
+use weir_wire::pcp::{Packet, PcpError, REQUEST_LENGTH_MAX, Reply, Request, read};
 
 /// Time for an answer to be taken.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
@@ -37,7 +37,7 @@ impl<S: Stream> Line<S> {
     pub async fn next(&mut self, limit: Instant) -> Result<Result<Request, PcpError>, Break> {
         loop {
             match read(&self.inbox, REQUEST_LENGTH_MAX) {
-                Ok(Some((tag, body, used))) => {
+                Ok(Some(Packet { tag, body, used })) => {
                     let request = Request::read(tag, body);
                     self.inbox.drain(..used);
                     return Ok(request);

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use weir_wire::pcp::{Code, Fault, REPLY_LENGTH_MAX, Reply, Request, Severity, proof, read};
+use weir_wire::pcp::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, Severity, proof, read};
 
 /// Folder of the unix socket where none is named. Source: Pgpool-II, `UNIX_DOMAIN_PATH`.
 const SOCKET_FOLDER: &str = "/tmp";
@@ -117,7 +117,7 @@ impl Connection {
     fn receive(&mut self) -> Result<Reply, String> {
         loop {
             let packet = read(&self.inbox, REPLY_LENGTH_MAX).map_err(|error| format!("ERROR: {error}"))?;
-            if let Some((tag, body, used)) = packet {
+            if let Some(Packet { tag, body, used }) = packet {
                 let reply = Reply::read(tag, body).map_err(|error| format!("ERROR: {error}"))?;
                 if self.is_debugged {
                     debug("recv", tag, used - 1);
