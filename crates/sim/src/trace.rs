@@ -14,7 +14,7 @@ pub fn action(action: &Action) -> Option<String> {
 /// An event as a line.
 pub fn event(event: &Event) -> Option<String> {
     match event {
-        Event::Timer | Event::Used { .. } => None,
+        Event::Timer | Event::Doubted | Event::Used { .. } => None,
         Event::Probed { node, begun_at, found: Found::Answered(facts) } => {
             Some(format!("looked at {node} (begun {begun_at}): {:?} at {}, {:?}", facts.recovery, facts.position, facts.mark))
         }

@@ -200,7 +200,10 @@ fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(Node
 pub(super) fn gone(state: &State) -> Option<Why> {
     let node = state.nodes.get(&state.primary()?)?;
     match (node.standing, node.facts()) {
-        (Standing::Down { why: super::action::Lost::Failed(failure), .. }, None) => Some(Why::Died(failure)),
+        // A server that falls ends connections first, and refuses them then: the last look counts.
+        (Standing::Down { why: super::action::Lost::Failed(first), .. }, None) => {
+            Some(Why::Died(node.failure.filter(|failure| failure.is_death()).unwrap_or(first)))
+        }
         // Facts of before it became the primary do not tell.
         (Standing::Down { .. } | Standing::Waiting | Standing::Up, Some(facts))
             if node.seen.as_ref().is_some_and(|seen| seen.begun_at >= state.line.check_from) =>

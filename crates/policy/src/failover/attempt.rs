@@ -127,6 +127,16 @@ impl Attempt {
         }
     }
 
+    /// The old primary, as long as a look at it would only delay the one that counts, which begins after the pledges.
+    pub(super) fn spares(&self) -> Option<NodeId> {
+        matches!(self.phase, Phase::Storing | Phase::Pledging { .. }).then_some(self.parent.node)
+    }
+
+    /// The old primary, while the look at it decides if it stays.
+    pub(super) fn proves(&self) -> Option<NodeId> {
+        matches!(self.phase, Phase::Proving { .. }).then_some(self.parent.node)
+    }
+
     /// The nodes that pledged.
     fn given(&self) -> BTreeSet<NodeId> {
         let is_given = |(_, answer): &(&NodeId, &Answer)| matches!(answer, Answer::Given(_));

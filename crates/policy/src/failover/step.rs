@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::accept;
 use super::action::{Action, Held, Lost, Report, Transactions};
-use super::attempt::{self, Aim};
+use super::attempt::{self, Aim, Attempt};
 use super::ballot::NodeId;
 use super::choose::{self, Refusal};
 use super::duty;
@@ -28,6 +28,8 @@ const SILENCE_MS: Ms = 35_000;
 /// Time that another Weir has to end what it began.
 const OTHERS_MS: Ms = 3_000;
 const STORE_RETRY_MS: Ms = 1_000;
+/// Longest look at a primary that is dead by its looks already, to see that it still is.
+const PROOF_MS: Ms = 500;
 
 /// Takes in one event and says what is to be done. The same state, event and time give the same actions.
 pub fn step(state: &mut State, rules: &Rules, event: &Event, now: Ms) -> Vec<Action> {
@@ -380,6 +382,8 @@ fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, o
 /// Begins the looks that are due.
 fn look(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     let is_unquiet = state.attempt.is_some() || state.promised_since.is_some();
+    let spared = state.attempt.as_ref().and_then(Attempt::spares);
+    let proved = state.attempt.as_ref().and_then(Attempt::proves);
     for (id, node) in &mut state.nodes {
         if is_unquiet {
             node.look_by(now + RECHECK_MS);
@@ -388,10 +392,17 @@ fn look(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         if at > now {
             continue;
         }
+        if spared == Some(*id) {
+            node.look = Look::Due { at: now + RECHECK_MS };
+            continue;
+        }
         if !node.is_in_use() {
             node.health.skip(now);
         }
-        let limit_ms = rules.node(*id).map_or(QUIET_MS, |node| node.health.limit_ms());
+        let mut limit_ms = rules.node(*id).map_or(QUIET_MS, |node| node.health.limit_ms());
+        if proved == Some(*id) && node.dead.is_some() {
+            limit_ms = limit_ms.min(PROOF_MS);
+        }
         node.look = Look::UnderWay { begun_at: now, again: false };
         out.push(Action::Probe { node: *id, limit_ms });
     }

@@ -173,6 +173,20 @@ fn a_terminated_session_is_followed_by_one_look_and_a_shutdown_counts_at_once() 
 }
 
 #[test]
+fn a_primary_that_ended_connections_and_refuses_them_then_is_proven_dead() {
+    let mut play = Play::new(|rules| rules.company = Company::Possible);
+    let standbys = || [seen(standby(90, 9_000)), seen(standby(95, 9_000))];
+    let [first, second] = standbys();
+    play.after(1000, [gone(Failure::Lost), first, second]);
+    let [first, second] = standbys();
+    play.after(500, [gone(Failure::Lost), first, second]);
+    play.check("silent, perhaps", &["hold Gone End", "stuck NotProvenDead"]);
+    let [first, second] = standbys();
+    play.after(200, [gone(Failure::Refused), first, second]);
+    play.check("it refuses", &["cut off 1 (1)", "cut off 2 (1)"]);
+}
+
+#[test]
 fn a_primary_that_its_standbys_hear_is_quarantined() {
     let mut play = Play::new(|_| ());
     play.after(1000, [gone(Failure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
@@ -198,7 +212,10 @@ fn with_company_silence_is_no_proof_and_one_standby_no_majority() {
     play.after(1000, [gone(Failure::TimedOut), seen(standby(100, 1_500)), seen(standby(100, 1_500))]);
     play.after(500, [gone(Failure::TimedOut), seen(standby(100, 2_000)), seen(standby(100, 2_000))]);
     play.check("silent", &["hold Gone End", "stuck NotProvenDead"]);
-    play.after(1000, [gone(Failure::Refused), gone(Failure::Refused), seen(standby(100, 3_000))]);
+    play.now += 1000;
+    play.probed(1, gone(Failure::Refused));
+    play.probed(2, seen(standby(100, 3_000)));
+    play.probed(0, gone(Failure::Refused));
     play.check("dead, and one standby with it", &["stuck TooFewPledged { pledged: 1, needed: 2, of: 2 }"]);
 }
 

@@ -3,15 +3,23 @@
 mod load;
 
 use crate::support::ground::{Owned, cluster_with};
-use crate::support::{Proxy, wait_until};
+use crate::support::time::{check_never, let_pass};
+use crate::support::{Proxy, Raw, wait_until};
 use load::{Load, Outcome};
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
-use weir_demo::{Options, Server};
+use weir_demo::{Mode, Options, Server};
 
-/// Weir promotes, looks every second, and knows the standbys by their names.
+/// Weir promotes, looks every second, and knows the servers by their names.
 const BUILTIN: &str = "failover_mode = builtin\nhealth_check_period = 1\nhealth_check_timeout = 1\nhealth_check_max_retries = 1\n\
-    health_check_retry_delay = 1\nbackend_application_name0 = 'primary'\nbackend_application_name1 = 'standby1'\n\
-    backend_application_name2 = 'standby2'\nfailover_lag_max = -1\n";
+    health_check_retry_delay = 1\nfailover_on_backend_shutdown = on\nauto_failback = on\nauto_failback_interval = 0\n\
+    failover_lag_max = -1\n";
+const NAMES: &str = "backend_application_name0 = 'primary'\nbackend_application_name1 = 'standby1'\n\
+    backend_application_name2 = 'standby2'\n";
+/// Either standby acknowledges every commit.
+const ANY: (&str, &str) = ("synchronous_standby_names", "ANY 1 (standby1, standby2)");
+const STREAMING: &str = "select count(*) from pg_stat_replication where state = 'streaming'";
+const WHERE: &str = "select inet_server_port()";
 
 /// Servers with a table that acknowledged writes go to.
 fn servers(standbys: usize, conf: &[(&str, &str)]) -> Owned {
@@ -22,10 +30,15 @@ fn servers(standbys: usize, conf: &[(&str, &str)]) -> Owned {
     cluster
 }
 
-fn builtin(cluster: &Owned, more: &str) -> Proxy {
-    let proxy = Proxy::start(cluster, &format!("{BUILTIN}{more}"));
+fn before(cluster: &Owned, conf: &str) -> Proxy {
+    let names: String = NAMES.lines().take(cluster.servers().len()).map(|line| format!("{line}\n")).collect();
+    let proxy = Proxy::start(cluster, &format!("{conf}\n{names}"));
     wait_until("the driver to let writes through", || proxy.log().contains("writes go to node 0"));
     proxy
+}
+
+fn builtin(cluster: &Owned, more: &str) -> Proxy {
+    before(cluster, &format!("{BUILTIN}{more}"))
 }
 
 /// The servers that take writes.
@@ -34,12 +47,36 @@ fn primaries(cluster: &Owned) -> Vec<&Server> {
     cluster.servers().iter().filter(is_primary).collect()
 }
 
-fn report(name: &str, outcome: &Outcome) {
+/// What must be true after each failover: one primary, and nothing acknowledged is missing but what the log told of. Gives the primary.
+fn check<'c>(name: &str, cluster: &'c Owned, proxy: &Proxy, outcome: &Outcome) -> &'c Server {
     let (gap, acknowledged) = (outcome.gap(), outcome.acknowledged.len());
     eprintln!("{name}: {} ms without writes, {acknowledged} acknowledged, {} sessions lost", gap.as_millis(), outcome.lost);
-    for (code, message) in outcome.errors.iter().take(5) {
-        eprintln!("  {code} {message}");
+    let log = proxy.log();
+    for line in log.lines().filter(|line| line.contains("is the primary after")) {
+        eprintln!("  {line}");
     }
+    let [new] = primaries(cluster)[..] else { panic!("{name}: one primary") };
+    let missing = outcome.missing_on(new);
+    assert!(missing.is_empty() || proxy.log().contains("lost: at most"), "{name}: {missing:?}");
+    assert_eq!(outcome.lost, 0, "{name}: no session ends");
+    new
+}
+
+fn failovers(proxy: &Proxy) -> usize {
+    proxy.log().matches("failover done").count()
+}
+
+/// A fence ends sessions, ours too.
+fn wait_fenced(old: &Server) {
+    wait_until("the old primary to be fenced", || {
+        let shown = old.value("show default_transaction_read_only");
+        let others = old.value("select count(*) from pg_stat_activity where application_name = 'weir_failover' and state = 'active'");
+        shown.is_ok_and(|shown| shown == "on") && others.is_ok_and(|others| others == "0")
+    });
+}
+
+fn wait_followed(primary: &Server, standbys: usize) {
+    wait_until("standbys to follow the new primary", || primary.value(STREAMING).unwrap() == standbys.to_string());
 }
 
 #[test]
@@ -49,12 +86,189 @@ fn a_primary_that_is_killed_is_replaced_by_a_standby() {
     let load = Load::begin(&proxy, 4);
     cluster.primary().kill9().unwrap();
     load.wait_acknowledged(100);
+    let new = check("kill -9", &cluster, &proxy, &load.end());
+    wait_followed(new, 1);
+}
+
+#[test]
+fn with_synchronous_standbys_nothing_acknowledged_is_missing() {
+    let cluster = servers(2, &[ANY]);
+    let proxy = builtin(&cluster, "");
+    let load = Load::begin(&proxy, 4);
+    cluster.primary().kill9().unwrap();
+    load.wait_acknowledged(100);
     let outcome = load.end();
-    report("kill -9", &outcome);
-    let [new] = primaries(&cluster)[..] else { panic!("one primary") };
-    assert!(outcome.missing_on(new).is_empty() || proxy.log().contains("lost: at most"), "{:?}", outcome.missing_on(new));
-    assert!(outcome.gap() < Duration::from_secs(10));
-    wait_until("the other standby to follow", || {
-        new.value("select count(*) from pg_stat_replication where state = 'streaming'").unwrap() == "1"
-    });
+    let new = check("kill -9, ANY 1", &cluster, &proxy, &outcome);
+    assert!(outcome.missing_on(new).is_empty());
+    assert!(proxy.log().contains("lost: nothing that was acknowledged"));
+}
+
+#[test]
+fn a_primary_that_is_stopped_is_replaced_within_moments() {
+    for mode in [Mode::Fast, Mode::Immediate] {
+        let cluster = servers(2, &[]);
+        let proxy = builtin(&cluster, "");
+        let load = Load::begin(&proxy, 4);
+        cluster.primary().stop(mode).unwrap();
+        load.wait_acknowledged(100);
+        let new = check(&format!("stop {mode:?}"), &cluster, &proxy, &load.end());
+        wait_followed(new, 1);
+    }
+}
+
+#[test]
+fn a_primary_that_hangs_is_replaced_and_gets_no_write_when_it_goes_on() {
+    let cluster = servers(2, &[ANY]);
+    let proxy = builtin(&cluster, "");
+    let load = Load::begin(&proxy, 4);
+    let old = cluster.primary();
+    old.freeze();
+    load.wait_acknowledged(100);
+    old.thaw();
+    wait_fenced(old);
+    load.wait_acknowledged(100);
+    let outcome = load.end();
+    let log = proxy.log();
+    let line = log.lines().find(|line| line.contains("is the primary after")).unwrap();
+    eprintln!("SIGSTOP: {} ms without writes, {} lost\n  {line}", outcome.gap().as_millis(), outcome.lost);
+    let mut both = primaries(&cluster);
+    both.retain(|server| server.port() != old.port());
+    let [new] = both[..] else { panic!("one new primary") };
+    assert!(outcome.missing_on(new).is_empty());
+    assert_eq!(proxy.console().value(&format!("begin; {WHERE}")), new.port().to_string());
+}
+
+#[test]
+fn these_are_no_failovers() {
+    let cluster = servers(2, &[]);
+    let proxy = builtin(&cluster, "");
+    let load = Load::begin(&proxy, 4);
+    // Sessions that an administrator ends.
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity where query like 'insert into written%' and pid <> pg_backend_pid()";
+    for _ in 0..3 {
+        cluster.primary().query(end).unwrap();
+        load.wait_acknowledged(50);
+    }
+    // A server process that is killed: the server starts anew and recovers.
+    let text = "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid() limit 1";
+    let pid: i32 = cluster.primary().value(text).unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    load.wait_acknowledged(100);
+    let outcome = load.end();
+    eprintln!("crash restart: {} ms without writes, {} lost: {:?}", outcome.gap().as_millis(), outcome.lost, outcome.errors.first());
+    check_never("a failover happens", Duration::from_secs(3), || failovers(&proxy) > 0);
+    assert_eq!(primaries(&cluster)[0].port(), cluster.primary().port());
+    assert!(outcome.missing_on(cluster.primary()).is_empty());
+}
+
+#[test]
+fn an_old_primary_that_comes_back_is_fenced_and_a_copy_of_the_new_one_is_used_again() {
+    let cluster = servers(2, &[]);
+    let proxy = builtin(&cluster, "");
+    let load = Load::begin(&proxy, 2);
+    let old = cluster.primary();
+    old.kill9().unwrap();
+    load.wait_acknowledged(100);
+    old.start().unwrap();
+    wait_fenced(old);
+    let count = old.value("select count(*) from written").unwrap();
+    load.wait_acknowledged(200);
+    assert_eq!(old.value("select count(*) from written").unwrap(), count, "it gets no write");
+    let new = primaries(&cluster).into_iter().find(|server| server.port() != old.port()).unwrap();
+    old.clone_from(new).unwrap();
+    wait_until("all nodes to be in use", || proxy.nodes("status") == ["up", "up", "up"]);
+    wait_until("its copy to be unfenced", || old.value("show default_transaction_read_only").unwrap() == "off");
+    let outcome = load.end();
+    check("the old one came back", &cluster, &proxy, &outcome);
+}
+
+#[test]
+fn a_second_primary_that_fails_is_replaced_too() {
+    let cluster = servers(2, &[]);
+    let proxy = builtin(&cluster, "failover_alone = on");
+    let load = Load::begin(&proxy, 4);
+    cluster.primary().kill9().unwrap();
+    load.wait_acknowledged(100);
+    let second = primaries(&cluster)[0];
+    wait_followed(second, 1);
+    wait_until("the standby to be known", || failovers(&proxy) == 1);
+    second.kill9().unwrap();
+    load.wait_acknowledged(100);
+    check("two in a row", &cluster, &proxy, &load.end());
+    assert_eq!(failovers(&proxy), 2);
+}
+
+#[test]
+fn a_proxy_that_dies_in_the_middle_ends_what_it_began() {
+    for after_ms in [30, 80, 150, 250] {
+        let cluster = servers(2, &[ANY]);
+        let mut proxy = builtin(&cluster, "");
+        let load = Load::begin(&proxy, 2);
+        cluster.primary().kill9().unwrap();
+        let_pass(Duration::from_millis(after_ms));
+        proxy.crash_and_start();
+        load.wait_acknowledged(100);
+        let outcome = load.end();
+        let [new] = primaries(&cluster)[..] else { panic!("one primary") };
+        eprintln!("Weir killed after {after_ms} ms: {} ms without writes", outcome.gap().as_millis());
+        assert!(outcome.missing_on(new).is_empty());
+        wait_followed(new, 1);
+    }
+}
+
+#[test]
+fn the_command_of_the_operator_promotes() {
+    let cluster = servers(2, &[]);
+    let bin = cluster.primary().programs().bin().display().to_string();
+    let script = format!(
+        "#!/bin/sh\necho \"lost $1, new $2 at $3:$4\"\n\
+         exec setpriv --reuid=$(stat -c %u $5) --regid=$(stat -c %g $5) --clear-groups {bin}/pg_ctl -D $5 promote\n"
+    );
+    let folder = cluster.dir().join("promote.sh");
+    std::fs::write(&folder, script).unwrap();
+    let mut conf = BUILTIN.replace("failover_mode = builtin\n", "");
+    conf += &format!("failover_command = 'sh {} %d %m %H %r %R'\n", folder.display());
+    for (at, server) in cluster.servers().iter().enumerate() {
+        conf += &format!("backend_data_directory{at} = '{}'\n", server.data_dir().display());
+    }
+    let proxy = before(&cluster, &conf);
+    let load = Load::begin(&proxy, 4);
+    cluster.primary().kill9().unwrap();
+    load.wait_acknowledged(100);
+    let outcome = load.end();
+    check("command", &cluster, &proxy, &outcome);
+    let log = proxy.log();
+    for words in ["=== Starting degeneration. shutdown host 127.0.0.1", "execute command: sh", "failover_command: lost 0, new", "failover done"] {
+        assert!(log.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn with_one_standby_the_proxy_that_is_alone_promotes_it() {
+    let cluster = servers(1, &[]);
+    let proxy = builtin(&cluster, "failover_alone = on");
+    let load = Load::begin(&proxy, 4);
+    cluster.primary().kill9().unwrap();
+    load.wait_acknowledged(100);
+    check("one standby", &cluster, &proxy, &load.end());
+}
+
+#[test]
+fn idle_clients_and_their_sessions_outlive_a_failover() {
+    let cluster = servers(2, &[]);
+    let proxy = builtin(&cluster, "");
+    let mut idle: Vec<Raw> = (0..20).map(|_| proxy.console()).collect();
+    idle.iter_mut().for_each(|client| client.run("set application_name = 'kept'; insert into written values (0)"));
+    cluster.primary().kill9().unwrap();
+    wait_until("the failover to be done", || failovers(&proxy) == 1);
+    for client in &mut idle {
+        client.run("insert into written values (1)");
+        assert_eq!(client.value("begin; show application_name"), "kept");
+        client.run("commit");
+    }
+    is_one_primary(&cluster);
+}
+
+fn is_one_primary(cluster: &Owned) {
+    assert_eq!(primaries(cluster).len(), 1);
 }

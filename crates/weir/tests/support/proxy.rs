@@ -158,6 +158,14 @@ impl Proxy {
         old
     }
 
+    /// Kills it as a crash would, and starts it again with the same files.
+    pub fn crash_and_start(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        let conf = self.conf_path();
+        self.process = spawn(&self.folder.0, env!("CARGO_BIN_EXE_weir"), &["-f", &conf.to_string_lossy()], "log");
+    }
+
     /// Resident memory now.
     pub fn rss_kb(&self) -> u64 {
         self.memory_kb("VmRSS:")
@@ -296,7 +304,7 @@ pub fn column_names(body: &[u8]) -> Vec<String> {
 
 /// Starts a program whose words go to the file `log`. `setpriv` ends it with this program, should a test be killed.
 fn spawn(folder: &Path, program: &str, arguments: &[&str], log: &str) -> Child {
-    let log = File::create(folder.join(log)).unwrap();
+    let log = File::options().create(true).append(true).open(folder.join(log)).unwrap();
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program]).args(arguments);
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);

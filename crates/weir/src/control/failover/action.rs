@@ -101,7 +101,7 @@ impl Driver {
 /// Looks that fail are the business of who judges them; all else is worth a line.
 fn complain(reach: &Reach, node: NodeId, order: &Action, error: &DeedError) {
     let (level, what) = match order {
-        Action::Probe { .. } => (Level::Debug1, "look"),
+        Action::Probe { .. } => (Level::Debug2, "look"),
         Action::CutOff { .. } => (Level::Warning, "cut-off from the old primary"),
         Action::Pledge { .. } => (Level::Warning, "pledge"),
         Action::Promote { .. } => (Level::Warning, "promotion"),
