@@ -23,6 +23,7 @@ mod page;
 pub mod params;
 pub mod passwd;
 mod pattern;
+pub mod pcp;
 mod problem;
 mod read;
 pub mod redirect;
@@ -37,6 +38,7 @@ pub use check::unnamed_role_user;
 pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
 pub use failover::{FailoverConfig, HealthConfig, OnLost};
 pub use page::{reference_page, sample_file};
+pub use pcp::{PcpConfig, PcpUsers};
 pub use problem::{Outcome, Problem, Severity};
 pub use read::{read, read_with};
 pub use reload::{SetError, reload};
@@ -100,6 +102,8 @@ pub struct Config {
     pub databases: std::sync::Arc<crate::databases::Databases>,
     /// The administration console and monitoring.
     pub admin: AdminConfig,
+    /// Pgpool-II's administration.
+    pub pcp: PcpConfig,
     /// What is logged.
     pub log: LogConfig,
     /// File with the process number.
@@ -257,6 +261,7 @@ impl Config {
             check: CheckConfig::empty(),
             failover: FailoverConfig::empty(),
             search_primary_timeout_ms: 0,
+            pcp: PcpConfig::default(),
             tcp: TcpConfig::default(),
             limits: LimitConfig::default(),
             databases: std::sync::Arc::default(),

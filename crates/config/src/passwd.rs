@@ -328,6 +328,34 @@ fn read_credential(bytes: &[u8]) -> Zeroizing<Vec<u8>> {
     credential
 }
 
+/// A file's bytes with this credential for the user, in the place of the user's first line or at the end.
+pub fn with_line(text: &[u8], user: &[u8], credential: &[u8]) -> Vec<u8> {
+    let mut own = Vec::with_capacity(user.len() + credential.len() + 2);
+    for byte in user {
+        if matches!(byte, b':' | b'\\') {
+            own.push(b'\\');
+        }
+        own.push(*byte);
+    }
+    own.push(b':');
+    own.extend_from_slice(credential);
+    own.push(b'\n');
+    let (mut out, mut is_there) = (Vec::with_capacity(text.len() + own.len() + 1), false);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let (name, rest) = read_field(line);
+        let is_users = !line.starts_with(b"#") && rest.is_some() && *name == *user;
+        out.extend_from_slice(if is_users && !is_there { &own } else { line });
+        is_there |= is_users;
+    }
+    if !is_there {
+        if out.last().is_some_and(|byte| *byte != b'\n') {
+            out.push(b'\n');
+        }
+        out.extend_from_slice(&own);
+    }
+    out
+}
+
 /// The bytes up to a colon without a backslash, and what follows the colon.
 fn read_field(bytes: &[u8]) -> (Zeroizing<Vec<u8>>, Option<&[u8]>) {
     // Full size at once: a vector that grows would leave copies of a password behind.
@@ -441,6 +469,21 @@ mod tests {
         assert!(passwords.get("b") == plain("2").as_ref());
         assert!(passwords.get(b"\xff\xfe") == plain("4").as_ref());
         assert!(Passwords::read(b"", None).0.is_empty());
+    }
+
+    #[test]
+    fn a_users_line_is_replaced_or_added() {
+        for (before, user, expected) in [
+            ("", "u", "u:new\n"),
+            ("a:1\nu:2\nb:3\n", "u", "a:1\nu:new\nb:3\n"),
+            ("a:1", "u", "a:1\nu:new\n"),
+            ("#u:1\nu:2\nu:3\n", "u", "#u:1\nu:new\nu:3\n"),
+            ("a\\:b:1\n", "a:b", "a\\:b:new\n"),
+            ("u\n", "u", "u\nu:new\n"),
+        ] {
+            let after = with_line(before.as_bytes(), user.as_bytes(), b"new");
+            assert_eq!(String::from_utf8(after).unwrap(), expected, "{before}");
+        }
     }
 
     #[test]

@@ -192,6 +192,8 @@ fn a_built_row_changes_the_typed_fields() {
             "select 1",
             "error",
             "builtin",
+            // For pcp_protocol_version.
+            "4.3",
         ];
         let is_other = |value: &&&str| {
             let text = format!("backend_hostname0 = 'db0'\n{name} = '{value}'");
@@ -430,6 +432,8 @@ fn every_parameter_reloads_as_its_row_says() {
             "select 1",
             "error",
             "builtin",
+            // For pcp_protocol_version.
+            "4.3",
         ];
         let outcome = candidates.iter().find_map(|value| {
             let is_other =

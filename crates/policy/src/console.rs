@@ -26,6 +26,11 @@ pub enum Command {
     KillClient(u32),
     WaitClose(Option<String>),
     Shutdown(Shutdown),
+    /// Takes a node into use, or out of it.
+    Attach(u16),
+    Detach(u16),
+    /// Names the primary.
+    Promote(u16),
 }
 
 /// How the proxy is to end.
@@ -47,6 +52,8 @@ pub enum CommandError {
     NoDatabase(&'static str),
     #[error("\"{0}\" is not the id of a client, see SHOW CLIENTS")]
     BadClient(String),
+    #[error("{0} needs the number of a node, see SHOW POOL_NODES")]
+    NoNode(&'static str),
     #[error("SUSPEND is not supported, PAUSE is")]
     Suspend,
 }
@@ -72,6 +79,7 @@ impl Command {
         }
         let ([] | [_]) = rest else { return Err(unknown()) };
         let argument = rest.first().map(|word| word.to_string());
+        let node = |verb| argument.as_ref().and_then(|id| id.parse().ok()).ok_or(CommandError::NoNode(verb));
         let needed = |verb| argument.clone().ok_or(CommandError::NoDatabase(verb));
         match (verb.as_str(), &argument) {
             ("show", Some(name)) => Ok(Command::Show(name.to_ascii_lowercase())),
@@ -86,6 +94,9 @@ impl Command {
                 let id = argument.unwrap_or_default();
                 id.parse().map(Command::KillClient).map_err(|_| CommandError::BadClient(id))
             }
+            ("attach", _) => node("ATTACH").map(Command::Attach),
+            ("detach", _) => node("DETACH").map(Command::Detach),
+            ("promote", _) => node("PROMOTE").map(Command::Promote),
             ("wait_close", _) => Ok(Command::WaitClose(argument)),
             ("suspend", None) => Err(CommandError::Suspend),
             ("shutdown", None) => Ok(Command::Shutdown(Shutdown::Now)),
@@ -223,6 +234,9 @@ mod tests {
             ("DISABLE a-b.c", Command::Disable("a-b.c".into())),
             ("SHUTDOWN wait_for_clients", Command::Shutdown(Shutdown::WaitForClients)),
             ("shutdown", Command::Shutdown(Shutdown::Now)),
+            ("ATTACH 1", Command::Attach(1)),
+            ("detach 0;", Command::Detach(0)),
+            ("Promote 2", Command::Promote(2)),
             ("SET Query_Timeout=5", Command::Set { name: "query_timeout".into(), value: "5".into() }),
             ("set a to 'b''c; d'", Command::Set { name: "a".into(), value: "b'c; d".into() }),
             ("RECONNECT;;", Command::Reconnect(None)),
@@ -243,6 +257,8 @@ mod tests {
             ("SET a b", "invalid command \"SET a b\", use SHOW HELP"),
             ("RELOAD x", "invalid command \"RELOAD x\", use SHOW HELP"),
             ("DISABLE", "DISABLE needs the name of a database"),
+            ("ATTACH", "ATTACH needs the number of a node, see SHOW POOL_NODES"),
+            ("DETACH x", "DETACH needs the number of a node, see SHOW POOL_NODES"),
             ("KILL_CLIENT x", "\"x\" is not the id of a client, see SHOW CLIENTS"),
             ("SUSPEND", "SUSPEND is not supported, PAUSE is"),
         ] {

@@ -1,4 +1,4 @@
-//! The control plane: it watches nodes, catalogs and logs, answers over HTTP, and serves no client. One thread, with a runtime of its own.
+//! The control plane: it watches nodes, catalogs and logs, answers over HTTP and PCP, and serves no client. One thread, with a runtime of its own.
 
 pub mod alarm;
 pub mod catalog_watch;
@@ -9,6 +9,7 @@ pub mod failover;
 pub mod http;
 pub mod mail;
 pub mod node_monitor;
+pub mod pcp;
 pub mod supervised;
 pub mod thread;
 pub mod wal_follower;

@@ -72,13 +72,20 @@ impl fmt::Debug for Md5Secret {
 
 /// `md5` and the digest of the parts as hex.
 fn md5_text(parts: &[&[u8]]) -> [u8; MD5_TEXT_BYTES] {
+    let mut text = [0; MD5_TEXT_BYTES];
+    text[..3].copy_from_slice(b"md5");
+    text[3..].copy_from_slice(&hex(parts));
+    text
+}
+
+/// The digest of the parts as hex.
+pub(crate) fn hex(parts: &[&[u8]]) -> [u8; MD5_TEXT_BYTES - 3] {
     let mut digest = Md5::new();
     for part in parts {
         digest.update(part);
     }
-    let mut text = [0; MD5_TEXT_BYTES];
-    text[..3].copy_from_slice(b"md5");
-    for (byte, pair) in digest.finalize().iter().zip(text[3..].chunks_exact_mut(2)) {
+    let mut text = [0; MD5_TEXT_BYTES - 3];
+    for (byte, pair) in digest.finalize().iter().zip(text.chunks_exact_mut(2)) {
         pair.copy_from_slice(&[hex_digit(byte >> 4), hex_digit(byte & 15)]);
     }
     text

@@ -4,6 +4,8 @@
 mod frame;
 #[path = "../../../fuzz/bodies/mutate.rs"]
 mod mutate;
+#[path = "../../../fuzz/bodies/pcp.rs"]
+mod pcp;
 #[path = "../../../fuzz/bodies/scram.rs"]
 mod scram;
 #[path = "../../../fuzz/bodies/startup.rs"]
@@ -22,4 +24,9 @@ fn no_bytes_upset_the_reader_of_first_packets() {
 #[test]
 fn no_bytes_upset_a_scram_exchange_or_get_in_without_the_keys() {
     mutate::run("scram", 10_000, scram::run);
+}
+
+#[test]
+fn no_bytes_upset_the_readers_of_pcp() {
+    mutate::run("pcp", 20_000, pcp::run);
 }

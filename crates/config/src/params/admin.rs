@@ -1,6 +1,8 @@
 //! The administration console and what monitoring reads.
 use std::path::PathBuf;
 
+use weir_wire::pcp::Layout;
+
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 
 /// What the rows of this area have in common.
@@ -27,6 +29,9 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "metrics_port", kind: Kind::Int { min: 0, max: 65535 }, default: "0", applies: Applies::AtStart,
         set: |c, _, v| c.admin.metrics_port = v.port(),
         help: "Port of that: /metrics for Prometheus, /healthz and /readyz. 0: not served.", ..ROW },
+    Param { name: "pcp_protocol_version", kind: Kind::Enum { values: &Layout::WORDS, also: &[] }, default: "4.7", applies: Applies::OnReload,
+        set: |c, _, v| c.pcp.layout = Layout::of_word(v.word()).unwrap_or_default(),
+        help: "Release of Pgpool-II whose PCP clients are used: they have the layout of answers compiled in. 4.3 is that of 4.3.1 and later; those of 4.3.0 need 4.3.0. Weir's own clients read all of them.", ..ROW },
     Param { name: "takeover_socket", kind: Kind::Text, default: "", applies: Applies::AtStart,
         set: |c, _, v| c.admin.takeover_socket = PathBuf::from(v.text()),
         help: "Unix socket over which a new process started with --takeover gets the listening sockets, so that a restart refuses no client. Empty: none.", ..ROW },

@@ -7,7 +7,7 @@
 use aes::Aes256;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use cbc::cipher::{BlockDecryptMut, KeyIvInit, block_padding::Pkcs7};
+use cbc::cipher::{BlockDecryptMut, BlockEncryptMut, KeyIvInit, block_padding::Pkcs7};
 use sha1::{Digest, Sha1};
 use std::fmt;
 use zeroize::Zeroizing;
@@ -56,6 +56,16 @@ impl PoolKey {
         Some(PoolKey(key))
     }
 
+    /// A password as it stands behind `AES`; `None`: it is empty or has a zero byte, which no server takes.
+    pub fn encrypt(&self, password: &[u8]) -> Option<String> {
+        if password.is_empty() || password.contains(&0) {
+            return None;
+        }
+        let (key, first_block) = self.0.split_at(KEY_BYTES);
+        let encryptor = cbc::Encryptor::<Aes256>::new_from_slices(key, first_block).ok()?;
+        Some(STANDARD.encode(encryptor.encrypt_padded_vec_mut::<Pkcs7>(password)))
+    }
+
     /// The password in what follows `AES`.
     pub fn decrypt(&self, cipher: &[u8]) -> Result<Zeroizing<Vec<u8>>, DecryptError> {
         let mut bytes = Zeroizing::new(STANDARD.decode(cipher.trim_ascii()).map_err(|_| DecryptError::Encoding)?);
@@ -96,6 +106,7 @@ mod tests {
         ];
         for (key, password, cipher) in cases {
             assert_eq!(decrypt(key.as_bytes(), cipher), Ok(password.to_string()), "{password}");
+            assert_eq!(PoolKey::new(key.as_bytes()).unwrap().encrypt(password.as_bytes()).as_deref(), Some(cipher), "{password}");
         }
         assert_eq!(decrypt(b"mykey\n", "lk1/GsZX1rit4U3t5At8EQ=="), Ok("secret word".to_string()));
         assert_eq!(decrypt(b"mykey\r\nmore\n", "lk1/GsZX1rit4U3t5At8EQ=="), Ok("secret word".to_string()));

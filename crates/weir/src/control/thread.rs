@@ -2,11 +2,13 @@
 
 use crate::control::context::{Control, Subject};
 use crate::control::mail::Order;
+use crate::control::pcp::{self, Entrance};
 use crate::control::supervised::{Kept, keep, run};
 use crate::control::{catalog_watch, failover, http, node_monitor, wal_follower};
 use crate::monitor::log::Level;
 use crate::process::shared::{Shared, Stop};
 use anyhow::Context as _;
+use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,8 +29,16 @@ const BLOCKING_MAX: usize = 128;
 /// Time between two signs of life, and between two looks at whether a period of averages is over.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Starts the thread. `readers` are the listening sockets of `metrics_port`.
-pub fn start(shared: &Arc<Shared>, readers: Vec<TcpListener>) -> anyhow::Result<JoinHandle<()>> {
+/// Listening sockets that are served here.
+#[derive(Default)]
+pub struct Sockets {
+    /// Of `metrics_port`.
+    pub readers: Vec<TcpListener>,
+    pub pcp: Entrance,
+}
+
+/// Starts the thread.
+pub fn start(shared: &Arc<Shared>, sockets: Sockets) -> anyhow::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_MAX)
@@ -36,16 +46,16 @@ pub fn start(shared: &Arc<Shared>, readers: Vec<TcpListener>) -> anyhow::Result<
         .context("cannot create the event loop of the control thread")?;
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name(NAME.into());
-    thread.spawn(move || serve(runtime, shared, readers)).context("cannot start the control thread")
+    thread.spawn(move || serve(runtime, shared, sockets)).context("cannot start the control thread")
 }
 
-fn serve(runtime: Runtime, shared: Arc<Shared>, readers: Vec<TcpListener>) {
+fn serve(runtime: Runtime, shared: Arc<Shared>, sockets: Sockets) {
     // Unlike a worker it goes ahead of whoever runs on its processor: busy sessions must not make nodes look silent.
     if let Err(cause) = weir_ring::yield_when_woken(false) {
         shared.log.say(Level::Debug1, format_args!("the control thread keeps its scheduling: {cause}"));
     }
     let tasks = LocalSet::new();
-    tasks.block_on(&runtime, attend(Control::new(shared), readers));
+    tasks.block_on(&runtime, attend(Control::new(shared), sockets));
     // Connections close with their tasks.
     drop(tasks);
     // Somebody may still wait for a name server.
@@ -53,13 +63,14 @@ fn serve(runtime: Runtime, shared: Arc<Shared>, readers: Vec<TcpListener>) {
 }
 
 /// Begins all tasks and obeys orders until the last one. Cancel safe: all tasks end.
-async fn attend(c: Rc<Control>, readers: Vec<TcpListener>) {
+async fn attend(c: Rc<Control>, sockets: Sockets) {
     // The first, so that nobody gets writes before it says so.
     let own = c.clone();
     let mut tasks = vec![keep(&c, "failover".into(), move || failover::watch(own.clone()), || {})];
     let own = c.clone();
     tasks.push(keep(&c, "the nodes".into(), move || node_monitor::watch(own.clone()), || {}));
-    tasks.extend(readers.into_iter().filter_map(|reader| begin_http(&c, reader)));
+    tasks.extend(sockets.readers.into_iter().filter_map(|reader| begin_http(&c, reader)));
+    tasks.extend(begin_pcp(&c, sockets.pcp));
     let mut beat_at = Instant::now();
     loop {
         // Nothing is lost if the time is over first: orders stay where they are.
@@ -124,6 +135,21 @@ fn begin_http(c: &Rc<Control>, reader: TcpListener) -> Option<Kept> {
     }
 }
 
+fn begin_pcp(c: &Rc<Control>, entrance: Entrance) -> Vec<Kept> {
+    let (listeners, files) = entrance.listeners();
+    let begin = |listener: io::Result<Rc<pcp::Listener>>| match listener {
+        Ok(listener) => {
+            let (own, files) = (c.clone(), files.clone());
+            Some(keep(c, "PCP".into(), move || pcp::serve(own.clone(), listener.clone(), files.clone()), || {}))
+        }
+        Err(cause) => {
+            c.shared.log.say(Level::Error, format_args!("cannot watch a listening socket of PCP: {cause}"));
+            None
+        }
+    };
+    listeners.into_iter().filter_map(begin).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,7 +184,7 @@ mod tests {
         LocalSet::new().block_on(&runtime, async {
             let (c, reader) = (Control::new(shared()), TcpListener::bind("127.0.0.1:0").unwrap());
             let place = reader.local_addr().unwrap();
-            let attends = spawn_local(attend(c.clone(), vec![reader]));
+            let attends = spawn_local(attend(c.clone(), Sockets { readers: vec![reader], ..Sockets::default() }));
             let (times, again) = (Rc::new(Cell::new(0)), Rc::new(Notify::new()));
             let (count, is_back) = (times.clone(), again.clone());
             let begin = move || {
@@ -188,7 +214,7 @@ mod tests {
     #[test]
     fn the_thread_ends_with_the_last_order() {
         let shared = shared();
-        let thread = start(&shared, Vec::new()).unwrap();
+        let thread = start(&shared, Sockets::default()).unwrap();
         shared.control.send(Order::Sample);
         shared.control.send(Order::End);
         thread.join().unwrap();

@@ -93,6 +93,15 @@ impl Log {
         *self.shape.write() = shape;
     }
 
+    /// Begins a new file. Error: the log is in none.
+    pub fn rotate(&self) -> Result<(), String> {
+        if !self.shape.read().to_file {
+            return Err("logging_collector is off, or log_destination has no files".into());
+        }
+        let writer = self.writer.lock();
+        writer.as_ref().map(Writer::rotate).ok_or_else(|| "the log has ended".to_string())
+    }
+
     /// Writes what is left to be written, at the end of the proxy. Later lines go to stderr.
     pub fn close(&self) {
         let writer = self.writer.lock().take();

@@ -3,26 +3,20 @@
 //! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
 
 mod cache;
+pub mod pgpool;
 
-use crate::monitor::log::utc;
 use crate::monitor::probes;
-use crate::process::shared::seconds;
 use crate::process::worker::{PoolSet, Worker};
-use crate::server::pool::Pool;
 use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use weir_catalog::rule::Rule;
-use weir_config as config;
-use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
+use weir_policy::cluster::NodeIndex;
 use weir_session::catalogs::{Database, UNKNOWN};
-use weir_session::conn::ConnStatus;
-use weir_session::flow::Kept;
 use weir_session::host::Table;
-use weir_session::metrics::{Counters, METRICS};
+use weir_session::metrics::METRICS;
+
 use weir_session::shown::SETTING;
-use weir_session::status::{Card, Doing};
 
 /// Lines of text values.
 type Rows = Vec<Vec<String>>;
@@ -52,23 +46,43 @@ pub struct Asker<'a> {
 
 /// The table of SHOW commands.
 pub const VIEWS: &[View] = &[
-    View { name: "pool_nodes", help: "Servers, their roles and shares of reads.", columns: POOL_NODES, rows: pool_nodes },
+    View {
+        name: "pool_nodes",
+        help: "Servers, their roles and shares of reads.",
+        columns: POOL_NODES,
+        rows: |ask| pgpool::node_rows(&ask.w.shared, ask.favourite),
+    },
     View {
         name: "pool_backend_stats",
         help: "Statements sent to servers by kind, and errors of servers.",
         columns: POOL_BACKEND_STATS,
-        rows: pool_backend_stats,
+        rows: |ask| pgpool::backend_rows(&ask.w.shared),
     },
     View {
         name: "pool_health_check_stats",
         help: "How often servers were asked for their roles, and what came of it.",
         columns: POOL_HEALTH_CHECK_STATS,
-        rows: pool_health_check_stats,
+        rows: |ask| pgpool::health_check_rows(&ask.w.shared),
     },
     View { name: "pool_version", help: "Version of the proxy.", columns: &["pool_version"], rows: |_| vec![vec![version()]] },
-    View { name: "pool_pools", help: "Server connections, one per row.", columns: POOL_POOLS, rows: pool_pools },
-    View { name: "pool_processes", help: "Clients, one per row.", columns: POOL_PROCESSES, rows: pool_processes },
-    View { name: "pool_status", help: "Parameters and their values.", columns: SETTING, rows: pool_status },
+    View {
+        name: "pool_pools",
+        help: "Server connections, one per row.",
+        columns: POOL_POOLS,
+        rows: |ask| pgpool::pool_rows(&ask.w.shared),
+    },
+    View {
+        name: "pool_processes",
+        help: "Clients, one per row.",
+        columns: POOL_PROCESSES,
+        rows: |ask| pgpool::process_rows(&ask.w.shared),
+    },
+    View {
+        name: "pool_status",
+        help: "Parameters and their values.",
+        columns: SETTING,
+        rows: |ask| pgpool::status_rows(&ask.w.shared),
+    },
     View { name: "pool_metrics", help: "Counters since start.", columns: &["name", "value", "help"], rows: pool_metrics },
     View {
         name: "pool_rules",
@@ -201,151 +215,6 @@ const PGPOOL_VERSION: &str = "4.7.0";
 /// What `SHOW pool_version` says.
 pub fn version() -> String {
     format!("{PGPOOL_VERSION} (Weir {})", crate::VERSION)
-}
-
-fn pool_nodes(ask: &Asker<'_>) -> Rows {
-    nodes(ask.w, ask.favourite)
-}
-
-/// The servers, for a session whose reads go to one of them.
-pub fn nodes(w: &Worker, favourite: Option<NodeIndex>) -> Rows {
-    let view = w.view().clone();
-    let mut rows = Vec::new();
-    for (at, node) in view.nodes.iter().enumerate() {
-        let (state, sync) = node.replication.clone().unwrap_or_default();
-        rows.push(vec![
-            node.id.to_string(),
-            node.hostname.clone(),
-            node.port.to_string(),
-            status(node).to_string(),
-            if node.health == Health::Down { "down" } else { "up" }.to_string(),
-            format!("{:.6}", node.weight),
-            role(&view, at).to_string(),
-            pg_role(node).to_string(),
-            sums(w, |counters| counters.statements(node.id))[0].to_string(),
-            (favourite == Some(at)).to_string(),
-            delay(w, node),
-            state,
-            sync,
-            utc(node.changed_at_s),
-        ]);
-    }
-    rows
-}
-
-/// The lag as Pgpool-II shows it: as time if the threshold is one, else in bytes.
-fn delay(w: &Worker, node: &NodeView) -> String {
-    if w.peek_config().check.delay_ms_max == 0 {
-        return node.lag_bytes.unwrap_or(0).to_string();
-    }
-    let seconds = node.lag_us.unwrap_or(0) as f64 / 1e6;
-    format!("{seconds:.6} second{}", if seconds >= 2.0 { "s" } else { "" })
-}
-
-fn role(view: &ClusterView, at: usize) -> &'static str {
-    if view.primary == Some(at) { "primary" } else { "standby" }
-}
-
-/// Counters of all workers, added up.
-fn sums<const N: usize>(w: &Worker, of: impl Fn(&Counters) -> [u64; N]) -> [u64; N] {
-    let add = |sums: [u64; N], more: [u64; N]| std::array::from_fn(|at| sums[at] + more[at]);
-    w.shared.counters.iter().map(of).fold([0; N], add)
-}
-
-fn pool_health_check_stats(ask: &Asker<'_>) -> Rows {
-    let view = ask.w.view().clone();
-    let row = |(at, node): (usize, &NodeView)| {
-        let place = [node.id.to_string(), node.hostname.clone(), node.port.to_string()];
-        let state = [status(node).to_string(), role(&view, at).to_string(), utc(node.changed_at_s)];
-        place.into_iter().chain(state).chain(ask.w.shared.probes.row(node.id)).collect()
-    };
-    view.nodes.iter().enumerate().map(row).collect()
-}
-
-fn pool_backend_stats(ask: &Asker<'_>) -> Rows {
-    let view = ask.w.view().clone();
-    let row = |(at, node): (usize, &NodeView)| {
-        let place = [node.id.to_string(), node.hostname.clone(), node.port.to_string()];
-        let state = [status(node).to_string(), role(&view, at).to_string()];
-        let statements = sums(ask.w, |counters| counters.statements(node.id)).map(|count| count.to_string());
-        let errors = sums(ask.w, |counters| counters.severities(node.id)).map(|count| count.to_string());
-        place.into_iter().chain(state).chain(statements).chain(errors).collect()
-    };
-    view.nodes.iter().enumerate().map(row).collect()
-}
-
-fn status(node: &NodeView) -> &'static str {
-    if node.health == Health::Down { "down" } else { "up" }
-}
-
-fn pg_role(node: &NodeView) -> &'static str {
-    match node.health {
-        Health::Up(Role::Primary) => "primary",
-        Health::Up(Role::Standby) => "standby",
-        Health::Down => "unknown",
-    }
-}
-
-fn pool_pools(ask: &Asker<'_>) -> Vec<Vec<String>> {
-    let mut rows = Vec::new();
-    for pool in ask.w.shared.pools.all() {
-        for card in pool.cards() {
-            rows.push(pool_row(ask, &pool, &card));
-        }
-    }
-    rows
-}
-
-fn pool_row(ask: &Asker<'_>, pool: &Pool, card: &ConnStatus) -> Vec<String> {
-    let session = ask.w.shared.cards.get(card.session.load(Ordering::Relaxed));
-    let of_session = |value: fn(&Card) -> String| session.as_ref().map(|s| value(s)).unwrap_or_default();
-    let kept = card.kept.load(Ordering::Relaxed);
-    let doing = session.as_ref().map_or(Doing::Idle, |s| s.doing()).name();
-    let favourite = session.as_ref().map_or(u32::MAX, |s| s.favourite.load(Ordering::Relaxed));
-    vec![
-        std::process::id().to_string(),
-        utc(seconds(ask.w.shared.started_at)),
-        card.uses.load(Ordering::Relaxed).to_string(),
-        card.serial.to_string(),
-        pool.key.node.to_string(),
-        pool.key.database.to_string(),
-        pool.key.user.to_string(),
-        utc(seconds(card.opened_at)),
-        of_session(|s| utc(s.connected_at_s)),
-        String::new(),
-        String::new(),
-        card.protocol.major().to_string(),
-        card.protocol.minor().to_string(),
-        card.uses.load(Ordering::Relaxed).to_string(),
-        card.pid.to_string(),
-        u8::from(session.is_some()).to_string(),
-        if kept > 0 { format!("{doing} (kept: {})", Kept::reason(kept)) } else { doing.to_string() },
-        u8::from(favourite == u32::from(pool.key.node)).to_string(),
-        of_session(|s| s.client_host()),
-        of_session(|s| if s.client_port() == 0 { String::new() } else { s.client_port().to_string() }),
-        String::new(),
-    ]
-}
-
-fn pool_processes(ask: &Asker<'_>) -> Vec<Vec<String>> {
-    let row = |card: Arc<Card>| {
-        vec![
-            card.pid.to_string(),
-            utc(seconds(ask.w.shared.started_at)),
-            "1".to_string(),
-            card.database.to_string(),
-            card.user.to_string(),
-            utc(card.connected_at_s),
-            card.statements.load(Ordering::Relaxed).to_string(),
-            card.doing().name().to_string(),
-        ]
-    };
-    ask.w.shared.cards.all().into_iter().map(row).collect()
-}
-
-fn pool_status(ask: &Asker<'_>) -> Vec<Vec<String>> {
-    let shown = config::show_all(&ask.w.config());
-    shown.into_iter().map(|s| vec![s.name, s.value, s.description.to_string()]).collect()
 }
 
 fn pool_metrics(ask: &Asker<'_>) -> Vec<Vec<String>> {

@@ -65,13 +65,9 @@ pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyh
     for listener in open_all(&config.listen_addresses, config.port, backlog, "listen_addresses", inherited)? {
         doors.push(Door::Tcp(listener));
     }
+    let rights = SocketRights { mode: config.unix_socket_permissions, group: &config.unix_socket_group };
     for directory in &config.unix_socket_directories {
-        let path = directory.join(format!(".s.PGSQL.{}", config.port));
-        let door = match inherited.take_unix(&path) {
-            Some(socket) => Ok(Door::Unix(socket, path.clone())),
-            None => open_unix(&path, config, made),
-        };
-        doors.push(door.with_context(|| format!("cannot listen on {}", path.display()))?);
+        doors.push(open_socket(directory, config.port, backlog, rights, inherited, made)?);
     }
     if doors.is_empty() {
         bail!("neither listen_addresses nor unix_socket_directories names a place to listen");
@@ -136,7 +132,32 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListen
     Ok(socket.into())
 }
 
-fn open_unix(path: &Path, config: &Config, made: &mut Made) -> anyhow::Result<Door> {
+/// Who may connect to a unix socket.
+#[derive(Clone, Copy)]
+pub struct SocketRights<'a> {
+    pub mode: u32,
+    /// Empty: that of the process.
+    pub group: &'a str,
+}
+
+/// Opens the unix socket of a port in a folder, or takes what is open already.
+pub fn open_socket(
+    folder: &Path,
+    port: u16,
+    backlog: i32,
+    rights: SocketRights<'_>,
+    inherited: &mut Inherited,
+    made: &mut Made,
+) -> anyhow::Result<Door> {
+    let path = folder.join(format!(".s.PGSQL.{port}"));
+    let door = match inherited.take_unix(&path) {
+        Some(socket) => Ok(Door::Unix(socket, path.clone())),
+        None => open_unix(&path, backlog, rights, made),
+    };
+    door.with_context(|| format!("cannot listen on {}", path.display()))
+}
+
+fn open_unix(path: &Path, backlog: i32, rights: SocketRights<'_>, made: &mut Made) -> anyhow::Result<Door> {
     if path.exists() {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             bail!("another process listens there already");
@@ -147,10 +168,10 @@ fn open_unix(path: &Path, config: &Config, made: &mut Made) -> anyhow::Result<Do
     let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     made.0.push(path.to_path_buf());
-    socket.listen(backlog(config) as i32)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(config.unix_socket_permissions))?;
-    if !config.unix_socket_group.is_empty() {
-        let gid = group_id(&config.unix_socket_group)?;
+    socket.listen(backlog)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(rights.mode))?;
+    if !rights.group.is_empty() {
+        let gid = group_id(rights.group)?;
         std::os::unix::fs::chown(path, None, Some(gid))?;
     }
     Ok(Door::Unix(socket.into(), path.to_path_buf()))

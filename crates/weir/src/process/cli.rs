@@ -2,6 +2,8 @@
 
 use crate::counted;
 use crate::process::files::Files;
+use crate::process::password_tools::{self, PgEnc, PgMd5};
+use crate::process::pcp_client::{self, PcpCommand};
 use crate::process::pid_file;
 use crate::process::supervisor::{self, Start};
 use crate::process::trust;
@@ -61,6 +63,9 @@ struct Run {
     /// Rules of who may connect, used with enable_pool_hba; by default pool_hba.conf beside the configuration file.
     #[arg(short = 'a', long = "hba-file", value_name = "FILE")]
     hba_file: Option<PathBuf>,
+    /// Users of PCP; by default pcp.conf beside the configuration file. Without that file PCP is not served.
+    #[arg(short = 'F', long = "pcp-file", value_name = "FILE")]
+    pcp_file: Option<PathBuf>,
     /// File with the key of encrypted passwords; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
     #[arg(short = 'k', long = "key-file", value_name = "FILE")]
     key_file: Option<PathBuf>,
@@ -90,6 +95,16 @@ enum WeirCommand {
     },
     /// Write the setup of a pgbouncer.ini as pgpool.conf and pool_hba.conf, and say line by line what has no equal.
     Import(Import),
+    /// Ask a running proxy for something over PCP, as Pgpool-II's clients do.
+    #[command(disable_help_flag = true, disable_help_subcommand = true)]
+    Pcp {
+        #[command(subcommand)]
+        command: PcpCommand,
+    },
+    #[command(name = "pg_md5", visible_alias = "pg-md5")]
+    PgMd5(PgMd5),
+    #[command(name = "pg_enc", visible_alias = "pg-enc")]
+    PgEnc(PgEnc),
     /// Asks PAM what the standard input says: a running proxy's own use.
     #[command(name = crate::client::pam::COMMAND, hide = true)]
     JudgeByPam,
@@ -107,6 +122,24 @@ struct Import {
     into: Option<PathBuf>,
 }
 
+/// Pgpool-II's clients, each by its own name.
+#[derive(Parser)]
+#[command(multicall = true, disable_help_flag = true, disable_help_subcommand = true)]
+struct ByName {
+    #[command(subcommand)]
+    command: PcpCommand,
+}
+
+/// Its tools for passwords, the same way.
+#[derive(Parser)]
+#[command(multicall = true, disable_help_subcommand = true)]
+enum Tool {
+    #[command(name = "pg_md5")]
+    Md5(PgMd5),
+    #[command(name = "pg_enc")]
+    Enc(PgEnc),
+}
+
 /// Pgpool-II's command line.
 #[derive(Parser)]
 #[command(name = "pgpool", display_name = "pgpool-II", disable_version_flag = true)]
@@ -115,7 +148,7 @@ struct Pgpool {
     /// Configuration file.
     #[arg(short = 'f', long = "config-file", value_name = "FILE", default_value = "/etc/pgpool2/pgpool.conf")]
     file: PathBuf,
-    /// pcp.conf: accepted, has no effect yet.
+    /// pcp.conf, if it is not beside the configuration file.
     #[arg(short = 'F', long = "pcp-file", value_name = "FILE")]
     pcp_file: Option<PathBuf>,
     /// pool_hba.conf, if it is not beside the configuration file.
@@ -174,8 +207,17 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 /// Runs what the command line asks for. The name it is called by decides whose command line it is.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
-    let outcome =
-        if name == "pgpool" { pgpool(&Pgpool::parse_from(&arguments), &arguments) } else { weir(Weir::parse_from(&arguments)) };
+    let outcome = match name.to_str() {
+        Some("pgpool") => pgpool(&Pgpool::parse_from(&arguments), &arguments),
+        Some(name) if name.starts_with("pcp_") => {
+            ByName::try_parse_from(&arguments).map_or_else(refuse, |by| pcp_client::run(&by.command))
+        }
+        Some("pg_md5" | "pg_enc") => Tool::try_parse_from(&arguments).map_or_else(refuse, |tool| match tool {
+            Tool::Md5(options) => password_tools::md5(&options),
+            Tool::Enc(options) => password_tools::enc(&options),
+        }),
+        Some(_) | None => weir(Weir::parse_from(&arguments)),
+    };
     match outcome {
         Ok(code) => code,
         Err(error) => {
@@ -183,6 +225,12 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Says what is wrong with a command line. Scripts know Pgpool-II's exit code.
+fn refuse(error: clap::Error) -> anyhow::Result<ExitCode> {
+    let _ = error.print();
+    Ok(if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
@@ -202,6 +250,9 @@ fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
             crate::client::pam::serve()?;
             Ok(ExitCode::SUCCESS)
         }
+        Some(WeirCommand::PgMd5(options)) => password_tools::md5(&options),
+        Some(WeirCommand::PgEnc(options)) => password_tools::enc(&options),
+        Some(WeirCommand::Pcp { command }) => pcp_client::run(&command),
         Some(WeirCommand::Demo(demo)) => crate::process::demo::run(&demo),
     }
 }
@@ -221,6 +272,7 @@ impl Run {
             config: self.file.clone(),
             settings: self.settings.clone(),
             hba: self.hba_file.clone(),
+            pcp: self.pcp_file.clone(),
             key: self.key_file.clone(),
             takes_over: self.takeover,
         }
@@ -320,6 +372,7 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
             let _ = writeln!(std::io::stderr(), "error: {cause}");
             errors += 1;
         }
+        files.read_pcp().1.iter().for_each(|warning| complain(&warning.to_string()));
         config::unnamed_role_user(config).iter().for_each(|warning| complain(&warning.to_string()));
         errors += warn_of(config);
         if let Some(warning) = access.as_ref().and_then(|access| trust::warning(config, access)) {
@@ -374,6 +427,7 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
         config: Some(options.file.clone()),
         settings,
         hba: options.hba_file.clone(),
+        pcp: options.pcp_file.clone(),
         key: options.key_file.clone(),
         takes_over: false,
     };

@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_config::hba::{Hba, LoadError, Loader, Network};
 use weir_config::passwd::{Passwords, PoolKey};
-use weir_config::{self as config, Config, Outcome, Problem, Severity};
+use weir_config::{self as config, Config, Outcome, PcpUsers, Problem, Severity};
 
 /// Name of the rules' file beside the configuration.
 const HBA_FILE: &str = "pool_hba.conf";
+
+/// Name of the file of PCP's users beside the configuration.
+const PCP_FILE: &str = "pcp.conf";
 
 /// Name of the key file in the home directory. Source: Pgpool-II, `POOLKEYFILE`.
 const KEY_FILE: &str = ".pgpoolkey";
@@ -27,6 +30,8 @@ pub struct Files {
     pub settings: Vec<(String, String)>,
     /// `pool_hba.conf`, if it is not beside the configuration.
     pub hba: Option<PathBuf>,
+    /// `pcp.conf`, if it is not beside the configuration.
+    pub pcp: Option<PathBuf>,
     /// The key of encrypted passwords, if it is neither named in the environment nor in the home directory.
     pub key: Option<PathBuf>,
     /// The running proxy is to be relieved of its listening sockets.
@@ -69,15 +74,54 @@ impl Files {
         tls_files::read(config, &self.beside(Path::new("")))
     }
 
+    /// Reads the users of PCP. `None`: there is no such file, or none that can be read; the problems say why, unless nobody named one.
+    pub fn read_pcp(&self) -> (Option<PcpUsers>, Vec<Problem>) {
+        let path = match (&self.pcp, &self.config) {
+            (Some(path), _) => path.clone(),
+            (None, Some(_)) => self.beside(Path::new(PCP_FILE)),
+            (None, None) => return (None, Vec::new()),
+        };
+        let bytes = match read_bounded(&path) {
+            Ok(bytes) => zeroize::Zeroizing::new(bytes),
+            Err(cause) if cause.kind() == ErrorKind::NotFound && self.pcp.is_none() => return (None, Vec::new()),
+            Err(cause) => {
+                return (None, vec![warning(&path, None, format!("cannot be read, so that nobody gets in by PCP: {cause}"))]);
+            }
+        };
+        let (users, bad) = PcpUsers::read(&bytes);
+        let mut problems: Vec<Problem> =
+            bad.iter().map(|bad| warning(&path, Some(bad.line), format!("{}; the line is not used", bad.why))).collect();
+        let mode = std::fs::metadata(&path).map_or(0, |found| found.permissions().mode() & 0o777);
+        if mode & 0o004 != 0 && !users.is_empty() {
+            let text = format!("every user of this machine can read it (mode {mode:04o}), it has passwords: chmod 0600");
+            problems.push(warning(&path, None, text));
+        }
+        (Some(users), problems)
+    }
+
     /// A file that is named relative to the configuration's folder.
     fn beside(&self, name: &Path) -> PathBuf {
         self.config.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).join(name)
     }
 
+    /// Where `pool_passwd` is, if there may be one.
+    pub fn passwd_path(&self, config: &Config) -> Option<PathBuf> {
+        config.auth.passwd_file.as_deref().map(|file| self.beside(file))
+    }
+
+    /// Where the key of encrypted passwords is: it was named, or lies where Pgpool-II would look for it.
+    pub fn key_path(&self) -> Option<PathBuf> {
+        let named = self.named_key();
+        named.or_else(|| std::env::home_dir().map(|home| home.join(KEY_FILE)))
+    }
+
+    fn named_key(&self) -> Option<PathBuf> {
+        self.key.clone().or_else(|| std::env::var_os("PGPOOLKEYFILE").map(PathBuf::from))
+    }
+
     /// A file that is not there is no file.
     fn read_passwords(&self, config: &Config, key: Option<&PoolKey>, problems: &mut Vec<Problem>) -> Passwords {
-        let Some(file) = &config.auth.passwd_file else { return Passwords::default() };
-        let path = self.beside(file);
+        let Some(path) = self.passwd_path(config) else { return Passwords::default() };
         let text = match std::fs::read(&path) {
             Ok(text) => zeroize::Zeroizing::new(text),
             Err(cause) if cause.kind() == ErrorKind::NotFound => return Passwords::default(),
@@ -100,9 +144,8 @@ impl Files {
 
     /// The key that was named, or the one Pgpool-II would look for. Without one, encrypted passwords are named as such.
     fn read_key(&self, problems: &mut Vec<Problem>) -> Option<PoolKey> {
-        let named = self.key.clone().or_else(|| std::env::var_os("PGPOOLKEYFILE").map(PathBuf::from));
-        let is_named = named.is_some();
-        let path = named.or_else(|| std::env::home_dir().map(|home| home.join(KEY_FILE)))?;
+        let is_named = self.named_key().is_some();
+        let path = self.key_path()?;
         let text = match std::fs::read(&path) {
             Ok(text) => zeroize::Zeroizing::new(text),
             Err(cause) if cause.kind() == ErrorKind::NotFound && !is_named => return None,

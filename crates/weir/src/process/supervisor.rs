@@ -1,7 +1,7 @@
 //! Builds what threads share, starts them, and obeys signals until all is over.
 
 use crate::control::mail::Order;
-use crate::control::{http, thread};
+use crate::control::{http, pcp, thread};
 use crate::counted;
 use crate::monitor::log::{Level, Log};
 use crate::monitor::views;
@@ -21,7 +21,6 @@ use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
-use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,8 +39,8 @@ const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2];
 /// The listening sockets.
 struct Sockets {
     doors: Vec<Door>,
-    /// Of metrics.
-    readers: Vec<TcpListener>,
+    /// Of metrics and PCP.
+    control: thread::Sockets,
     /// Copies of all, for whoever takes over from us.
     copies: Vec<OwnedFd>,
     drain: Drain,
@@ -66,14 +65,17 @@ impl Sockets {
         let drain = if old.is_none() && inherited.left() > 0 { Drain::Nobody } else { Drain::Console };
         let doors = acceptor::open(config, &mut inherited, made)?;
         let readers = http::open(config, &mut inherited)?;
+        let pcp = pcp::open(files, config, &mut inherited, made, warnings)?;
         if inherited.left() > 0 {
             warnings
                 .push(format!("{} listening sockets were open already that the configuration does not name", inherited.left()));
         }
-        let all = doors.iter().map(AsFd::as_fd).chain(readers.iter().map(AsFd::as_fd));
+        let clients = doors.iter().chain(&pcp.doors).map(AsFd::as_fd);
+        let all = clients.chain(readers.iter().map(AsFd::as_fd));
         let copy = |socket: BorrowedFd<'_>| socket.try_clone_to_owned().context("cannot copy a listening socket");
         let copies = if way.as_os_str().is_empty() { Vec::new() } else { all.map(copy).collect::<Result<_, _>>()? };
-        Ok((Sockets { doors, readers, copies, drain }, old))
+        let control = thread::Sockets { readers, pcp };
+        Ok((Sockets { doors, control, copies, drain }, old))
     }
 }
 
@@ -100,7 +102,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     // Gone again if the start fails.
     let mut made = Made::default();
     let (sockets, old) = Sockets::open(files, &config, &mut made, &mut warnings)?;
-    let mut paths: Vec<PathBuf> = sockets.doors.iter().filter_map(Door::path).collect();
+    let mut paths: Vec<PathBuf> = sockets.doors.iter().chain(&sockets.control.pcp.doors).filter_map(Door::path).collect();
     let way = config.admin.takeover_socket.clone();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (mut polls, mut mailboxes) = (Vec::new(), Vec::new());
@@ -134,7 +136,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
             Err(cause) => return Err(cause),
         }
     }
-    let control = thread::start(&shared, sockets.readers)?;
+    let control = thread::start(&shared, sockets.control)?;
     let workers = start_workers(&shared, polls, (sockets.doors, sockets.drain), ring)?;
     made.keep();
     let joiner = start_joiner(&shared, workers, control, signals.handle())?;

@@ -54,6 +54,7 @@ mod monitoring;
 mod network;
 mod pam;
 mod pass_through;
+mod pcp;
 mod pipelines;
 mod pooling;
 mod prepared;

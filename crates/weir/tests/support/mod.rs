@@ -8,6 +8,7 @@ pub mod driver;
 pub mod faults;
 pub mod ground;
 pub mod left_out;
+pub mod pgpool;
 pub mod proxy;
 pub mod raw;
 pub mod time;

@@ -5,11 +5,14 @@ use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, Victim};
 use crate::process::worker::Worker;
 use parking_lot::Mutex;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot::error::TryRecvError;
 use weir_config::SetError;
 use weir_io::reactor::parked;
 use weir_policy::console::{Command, ReadPreference, Shutdown, wish};
+use weir_policy::failover;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::status::Doing;
 
@@ -45,6 +48,9 @@ impl Console<'_> {
             Command::KillClient(pid) => self.kill_client(*pid),
             Command::WaitClose(database) => self.wait_close(database.as_deref()).await,
             Command::Shutdown(how) => self.shutdown(*how),
+            Command::Attach(node) => self.operate(failover::Request::Attach(*node), "ATTACH").await,
+            Command::Detach(node) => self.operate(failover::Request::Detach(*node), "DETACH").await,
+            Command::Promote(node) => self.operate(failover::Request::Promote(*node), "PROMOTE").await,
         }
     }
 
@@ -203,6 +209,25 @@ impl Console<'_> {
         Ok(done("SHUTDOWN"))
     }
 
+    /// Has the control thread do something with a node, and waits for its answer.
+    async fn operate(&mut self, request: failover::Request, tag: &str) -> Result<Outcome, Fault> {
+        let answer = RefCell::new(self.w.shared.control.operate(request));
+        let outcome = Cell::new(None);
+        self.wait_until(|_| {
+            match answer.borrow_mut().try_recv() {
+                Ok(answer) => outcome.set(Some(answer)),
+                Err(TryRecvError::Closed) => outcome.set(Some(Err("the proxy is stopping".into()))),
+                Err(TryRecvError::Empty) => return false,
+            }
+            true
+        })
+        .await?;
+        match outcome.take() {
+            Some(Err(why)) => Err(Fault::error(sqlstate::NOT_IN_STATE, why)),
+            Some(Ok(())) | None => Ok(done(tag)),
+        }
+    }
+
     /// The console is no database, and a name that nobody has used is one only if it is listed.
     fn check_database(&self, verb: &str, database: Option<&str>) -> Result<(), Fault> {
         if let Some(name) = database
@@ -257,7 +282,7 @@ fn help() -> String {
     format!(
         "\n\tSHOW {}\n\tSET name = value\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\t\
          RECONNECT [<db>]\n\tKILL [<db>]\n\tKILL_CLIENT <client id>\n\tWAIT_CLOSE [<db>]\n\tSHUTDOWN\n\t\
-         SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS",
+         SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS\n\tATTACH <node id>\n\tDETACH <node id>\n\tPROMOTE <node id>",
         show::names()
     )
 }

@@ -162,7 +162,7 @@ pub fn fake(name: &str) -> Option<(&'static str, &'static str)> {
 
 fn pool_nodes(w: &Worker) -> Rows {
     let causes: Vec<String> = w.view().nodes.iter().map(|node| node.cause.clone().unwrap_or_default()).collect();
-    let told = views::nodes(w, None).into_iter().zip(causes);
+    let told = views::pgpool::node_rows(&w.shared, None).into_iter().zip(causes);
     told.map(|(node, cause)| node.into_iter().chain([cause]).map(Value::from).collect()).collect()
 }
 

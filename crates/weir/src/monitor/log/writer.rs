@@ -26,6 +26,8 @@ enum Order {
     },
     /// The configuration was read again: files may have been moved away.
     Settings(Box<LogConfig>),
+    /// A new file is to begin.
+    Rotate,
 }
 
 /// The way to the thread.
@@ -55,6 +57,10 @@ impl Writer {
 
     pub fn set(&self, config: &LogConfig) {
         self.send(Order::Settings(Box::new(config.clone())));
+    }
+
+    pub fn rotate(&self) {
+        self.send(Order::Rotate);
     }
 
     fn send(&self, order: Order) {
@@ -95,13 +101,18 @@ fn work(orders: &Receiver<Order>, mut file: Option<LogFile>, mut settings: LogCo
             }
             Order::Settings(new) => {
                 settings = *new;
-                if let Some(open) = &mut file
-                    && let Err(cause) = open.reopen(&settings.file, now_s())
-                {
-                    complain(&format!("cannot open a file in {}: {cause}\n", settings.file.directory.display()));
-                }
+                reopen(&mut file, &settings);
             }
+            Order::Rotate => reopen(&mut file, &settings),
         }
+    }
+}
+
+/// Opens the file anew: the next one if its name has another time in it by now.
+fn reopen(file: &mut Option<LogFile>, settings: &LogConfig) {
+    let Some(open) = file else { return };
+    if let Err(cause) = open.reopen(&settings.file, now_s()) {
+        complain(&format!("cannot open a file in {}: {cause}\n", settings.file.directory.display()));
     }
 }
 

@@ -1,0 +1,180 @@
+//! Requests that change something. Success is said only of a success.
+
+use crate::control::context::Control;
+use crate::process::shared::{self, Message};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+use weir_policy::failover;
+use weir_wire::pcp::{self, Aim, Fault, Reply, Request, Severity, When};
+
+/// Longest time for a change of nodes. What was begun goes on.
+const OPERATION_LIMIT: Duration = Duration::from_secs(300);
+/// Time that transactions get to end before a graceful change.
+const DRAIN_LIMIT: Duration = Duration::from_secs(90);
+/// Time between two looks at whether they have.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+/// What was done.
+pub enum Done {
+    Replies(Vec<Reply>),
+    Stop(Vec<Reply>, shared::Stop),
+}
+
+/// Does what a request says. Cancel safe, but what was begun goes on.
+pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> {
+    let done = vec![Reply::done(request.reply_tag())];
+    match *request {
+        Request::Attach(node) => {
+            operate(c, "attaching a node failed", failover::Request::Attach(id(c, "attaching a node failed", node)?)).await?;
+        }
+        Request::Detach(node, when) => {
+            let failed = "detaching a node failed";
+            let wish = failover::Request::Detach(id(c, failed, node)?);
+            at(c, failed, when, operate(c, failed, wish)).await?;
+        }
+        Request::Promote(node, when, aim) => {
+            let failed = "could not process promote request";
+            let node = id(c, failed, node)?;
+            at(c, failed, when, promote(c, failed, node, aim)).await?;
+        }
+        Request::Recover(node) => {
+            let failed = "process recovery request failed";
+            id(c, failed, node)?;
+            return Err(fault(failed, "online recovery is not there yet"));
+        }
+        Request::Stop(mode, _) => return Ok(Done::Stop(done, stop_mode(mode))),
+        Request::Reload(_) => return reload(c).await.map(Done::Replies),
+        Request::RotateLog(_) => c.shared.log.rotate().map_err(|why| fault("rotating the log failed", why))?,
+        Request::InvalidateQueryCache => {
+            let answers = c.shared.answers.as_ref();
+            let answers = answers.ok_or_else(|| fault("invalidating the query cache failed", "query cache is not enabled"))?;
+            answers.clear(c.shared.positions.next_round());
+        }
+        Request::Salt
+        | Request::Login { .. }
+        | Request::NodeCount
+        | Request::NodeInfo(_)
+        | Request::HealthCheckStats(_)
+        | Request::ProcessCount
+        | Request::ProcessInfo(_)
+        | Request::WatchdogInfo(_)
+        | Request::PoolStatus
+        | Request::Set { .. }
+        | Request::StopRecovery
+        | Request::End => return Err(fault("invalid PCP request", "it asks for nothing to be changed")),
+    }
+    Ok(Done::Replies(done))
+}
+
+fn fault(message: &str, detail: impl Into<String>) -> Fault {
+    Fault::new(Severity::Error, message).detail(detail)
+}
+
+/// The number of a node that exists.
+fn id(c: &Control, failed: &str, number: i32) -> Result<u16, Fault> {
+    let view = c.shared.view.load();
+    let known = view.nodes.iter().find(|node| i32::from(node.id) == number);
+    known.map(|node| node.id).ok_or_else(|| fault(failed, format!("node id {number} is not valid")))
+}
+
+fn stop_mode(mode: pcp::Stop) -> shared::Stop {
+    match mode {
+        pcp::Stop::Smart => shared::Stop::Smart,
+        pcp::Stop::Fast => shared::Stop::Fast,
+        pcp::Stop::Immediate => shared::Stop::Immediate,
+    }
+}
+
+/// Has whoever decides about nodes do something.
+async fn operate(c: &Control, failed: &str, request: failover::Request) -> Result<(), Fault> {
+    match timeout(OPERATION_LIMIT, c.shared.control.operate(request)).await {
+        Ok(Ok(answer)) => answer.map_err(|why| fault(failed, why)),
+        Ok(Err(_)) => Err(fault(failed, "the proxy is stopping")),
+        Err(_) => {
+            let text = format!("it is not done after {} s and may still be; SHOW pool_nodes tells", OPERATION_LIMIT.as_secs());
+            Err(fault(failed, text))
+        }
+    }
+}
+
+/// Names a primary, or first takes the one that works out of use. If the promotion fails then, the old one gets the writes back.
+async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), Fault> {
+    let view = c.shared.view.load_full();
+    let primary = view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id);
+    let wish = failover::Request::Promote(node);
+    match (aim, primary) {
+        (Aim::Switchover, Some(primary)) if primary != node => {
+            operate(c, failed, failover::Request::Detach(primary)).await?;
+            let outcome = operate(c, failed, wish).await;
+            if outcome.is_err() {
+                operate(c, failed, failover::Request::Attach(primary)).await?;
+            }
+            outcome
+        }
+        (Aim::Switchover | Aim::Name, _) => operate(c, failed, wish).await,
+    }
+}
+
+/// Does something now, or when all transactions have ended; those that begin meanwhile wait.
+///
+/// Pgpool-II waits until all clients have left. A client here has no server connection between its transactions, so that it can stay.
+async fn at(c: &Control, failed: &str, when: When, work: impl Future<Output = Result<(), Fault>>) -> Result<(), Fault> {
+    if when == When::Now {
+        return work.await;
+    }
+    if c.shared.pause_state.is_all_paused() {
+        return Err(fault(failed, "all databases are paused already"));
+    }
+    let paused = Paused::new(c);
+    let limit = Instant::now() + DRAIN_LIMIT;
+    while is_busy(c) {
+        if Instant::now() >= limit {
+            return Err(fault(failed, format!("transactions did not end in {} s", DRAIN_LIMIT.as_secs())));
+        }
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+    let outcome = work.await;
+    drop(paused);
+    outcome
+}
+
+/// True while a session has a server connection.
+fn is_busy(c: &Control) -> bool {
+    let is_asked = !c.shared.pause_state.is_all_paused();
+    is_asked || c.shared.pools.all().iter().any(|pool| pool.is_shared() && pool.census().1 > 0)
+}
+
+/// All databases are paused while it lives.
+struct Paused<'a>(&'a Control);
+
+impl Paused<'_> {
+    fn new(c: &Control) -> Paused<'_> {
+        tell_first(c, Message::Pause);
+        Paused(c)
+    }
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        tell_first(self.0, Message::Resume);
+    }
+}
+
+/// The first worker has an event loop, which pools need to close connections.
+fn tell_first(c: &Control, message: Message) {
+    if let Some(mailbox) = c.shared.mailboxes.first() {
+        mailbox.send(message);
+    }
+}
+
+/// Reads the files again, on another thread. Parameters that need a restart are told in a notice.
+async fn reload(c: &Control) -> Result<Vec<Reply>, Fault> {
+    let shared = c.shared.clone();
+    let reloaded = tokio::task::spawn_blocking(move || shared.reload()).await;
+    let outcome = reloaded.unwrap_or_else(|_| Err("a fault in the proxy".into()));
+    let left = outcome.map_err(|why| fault("process reload config request failed", why))?;
+    let text = || format!("these parameters cannot be changed without a restart: {}", left.join(", "));
+    let notice = (!left.is_empty()).then(|| Reply::Notice(Fault::new(Severity::Notice, text())));
+    Ok(notice.into_iter().chain([Reply::done(b'z')]).collect())
+}

@@ -1,0 +1,161 @@
+//! A client's connection to a server of PCP. Errors are texts for the terminal, in Pgpool-II's form.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use weir_wire::pcp::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, Severity, proof, read};
+
+/// Folder of the unix socket where none is named. Source: Pgpool-II, `UNIX_DOMAIN_PATH`.
+const SOCKET_FOLDER: &str = "/tmp";
+/// Name of the host of that socket in `.pcppass`.
+const LOCAL_HOST: &str = "localhost";
+/// Most packets of one answer.
+const REPLIES_MAX: usize = 1 << 20;
+
+/// Where a server is.
+pub struct Target {
+    host: String,
+    pub port: u16,
+}
+
+impl Target {
+    pub fn new(host: Option<&str>, port: u16) -> Target {
+        Target { host: host.filter(|host| !host.is_empty()).unwrap_or(SOCKET_FOLDER).to_string(), port }
+    }
+
+    fn is_socket(&self) -> bool {
+        self.host.starts_with('/')
+    }
+
+    /// Its names in `.pcppass`.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = vec![self.host.clone()];
+        names.extend(self.is_socket().then(|| LOCAL_HOST.to_string()));
+        names
+    }
+}
+
+trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
+/// See the module.
+pub struct Connection {
+    stream: Box<dyn Stream>,
+    inbox: Vec<u8>,
+    is_debugged: bool,
+}
+
+impl Connection {
+    pub fn open(target: &Target, is_debugged: bool) -> Result<Connection, String> {
+        let stream: Box<dyn Stream> = if target.is_socket() {
+            let path = Path::new(&target.host).join(format!(".s.PGSQL.{}", target.port));
+            let failed = |cause| format!("ERROR: connection to socket \"{}\" failed with error \"{cause}\"", path.display());
+            Box::new(UnixStream::connect(&path).map_err(failed)?)
+        } else {
+            let failed = |cause| format!("ERROR: connection to host \"{}\" failed with error \"{cause}\"", target.host);
+            Box::new(TcpStream::connect((target.host.as_str(), target.port)).map_err(failed)?)
+        };
+        Ok(Connection { stream, inbox: Vec::new(), is_debugged })
+    }
+
+    /// Proves that the password is known.
+    pub fn log_in(&mut self, user: &str, password: &[u8]) -> Result<(), String> {
+        self.send(&Request::Salt)?;
+        let salt = match self.receive()? {
+            Reply::Salt(salt) => salt,
+            other => return Err(unexpected(&other)),
+        };
+        let answer = proof(password, user.as_bytes(), salt);
+        self.send(&Request::Login { user: user.as_bytes().to_vec(), answer: answer.to_vec() })?;
+        match self.receive()? {
+            Reply::Words { code: Code::LoggedIn, .. } => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// All packets of an answer. Notices go to the standard error.
+    pub fn ask(&mut self, request: &Request) -> Result<Vec<Reply>, String> {
+        self.say(request);
+        self.send(request)?;
+        let mut replies = Vec::new();
+        loop {
+            let reply = self.receive()?;
+            let is_last = matches!(&reply, Reply::Words { code: Code::Done, tag, .. } if *tag == request.reply_tag());
+            replies.push(reply);
+            if is_last {
+                return Ok(replies);
+            }
+            if replies.len() >= REPLIES_MAX {
+                return Err(format!("ERROR: more than {REPLIES_MAX} packets came"));
+            }
+        }
+    }
+
+    /// Says goodbye. The server may be gone already.
+    pub fn end(mut self) {
+        self.say(&Request::End);
+        let _ = self.send(&Request::End);
+    }
+
+    fn say(&self, request: &Request) {
+        if self.is_debugged {
+            let mut out = Vec::new();
+            request.write(&mut out);
+            debug("send", out[0], out.len() - 1);
+        }
+    }
+
+    fn send(&mut self, request: &Request) -> Result<(), String> {
+        let mut out = Vec::new();
+        request.write(&mut out);
+        self.stream.write_all(&out).map_err(|cause| format!("ERROR: cannot send to the server: {cause}"))
+    }
+
+    /// The next packet but notices. Error: it is an error, or none comes.
+    fn receive(&mut self) -> Result<Reply, String> {
+        loop {
+            let packet = read(&self.inbox, REPLY_LENGTH_MAX).map_err(|error| format!("ERROR: {error}"))?;
+            if let Some(Packet { tag, body, used }) = packet {
+                let reply = Reply::read(tag, body).map_err(|error| format!("ERROR: {error}"))?;
+                if self.is_debugged {
+                    debug("recv", tag, used - 1);
+                }
+                self.inbox.drain(..used);
+                match reply {
+                    Reply::Error(fault) => return Err(shown(&fault)),
+                    // Pgpool-II sends warnings of its own trouble along, which its clients keep to themselves.
+                    Reply::Notice(fault) if fault.severity == Severity::Notice.word() => {
+                        let _ = writeln!(std::io::stderr(), "{}", shown(&fault).trim_end());
+                    }
+                    Reply::Notice(_) => {}
+                    Reply::Salt(_) | Reply::Words { .. } => return Ok(reply),
+                }
+                continue;
+            }
+            let mut piece = [0; 4096];
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err("ERROR: the server closed the connection".into()),
+                Ok(bytes) => self.inbox.extend_from_slice(&piece[..bytes]),
+                Err(cause) if cause.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(cause) => return Err(format!("ERROR: cannot read from the server: {cause}")),
+            }
+        }
+    }
+}
+
+fn debug(way: &str, tag: u8, length: usize) {
+    // Who reads no more misses nothing that counts.
+    let _ = writeln!(std::io::stdout(), "DEBUG: {way}: tos=\"{}\", len={length}", tag.escape_ascii());
+}
+
+/// As Pgpool-II's clients print it, which end it with an empty line.
+fn shown(fault: &Fault) -> String {
+    let detail = if fault.detail.is_empty() { String::new() } else { format!("DETAIL:  {}\n", fault.detail) };
+    format!("{}:  {}\n{detail}", fault.severity, fault.message)
+}
+
+fn unexpected(reply: &Reply) -> String {
+    format!("ERROR: the server speaks another protocol than PCP: {reply:?}")
+}

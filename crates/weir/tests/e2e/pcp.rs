@@ -1,0 +1,627 @@
+//! PCP, Pgpool-II's administration: Debian's clients before Weir, Weir's before Pgpool-II, and those who mean no good.
+//!
+//! Without Pgpool-II (Debian: package `pgpool2`) those that need it are left out.
+
+use crate::support::pgpool::Pgpool;
+use crate::support::proxy::{Folder, show};
+use crate::support::time::{SLACK, check_within};
+use crate::support::{Ground, Proxy, Raw, leave_out, wait_until};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use weir_demo::ReservedPort;
+use weir_wire::pcp::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, proof, read};
+
+/// `admin` with password `secret`.
+const USERS: &str = "# users\nadmin:5ebe2294ecd0e0f08eab7690d2a6ee69\n";
+
+/// Folder of Debian's clients.
+const DEBIANS: &str = "/usr/sbin";
+
+/// Weir with PCP before the shared servers.
+struct Stage {
+    ground: Ground,
+    proxy: Proxy,
+    port: ReservedPort,
+    /// Weir under Pgpool-II's names, and the file with the password.
+    tools: Folder,
+}
+
+/// How a client ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Stage {
+    fn new(more: &str) -> Stage {
+        Stage::with_users(USERS, more)
+    }
+
+    fn with_users(users: &str, more: &str) -> Stage {
+        let (ground, port) = (Ground::new(), ReservedPort::any().unwrap());
+        let lines = format!(
+            "pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = 'FOLDER'\nbackend_weight0 = 0\n{more}",
+            port.number()
+        );
+        let servers: Vec<_> = ground.cluster.servers().iter().collect();
+        let proxy = Proxy::with_files(&servers, &lines, &[("pcp.conf", users)], &[]);
+        Stage { ground, proxy, port, tools: tools() }
+    }
+
+    fn number(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// One of Weir's clients, by Pgpool-II's name.
+    fn own(&self, name: &str, arguments: &[&str]) -> Ended {
+        ask(&self.tools.0, &self.tools.0, self.number(), name, arguments)
+    }
+
+    /// One of Debian's.
+    fn debians(&self, name: &str, arguments: &[&str]) -> Ended {
+        ask(&self.tools.0, Path::new(DEBIANS), self.number(), name, arguments)
+    }
+
+    fn connect(&self) -> Line<TcpStream> {
+        Line::new(TcpStream::connect(("127.0.0.1", self.number())).unwrap())
+    }
+
+    fn statuses(&self) -> Vec<String> {
+        self.proxy.nodes("status")
+    }
+}
+
+/// A folder with Weir under Pgpool-II's names, and a file with the password.
+fn tools() -> Folder {
+    let folder = Folder::new();
+    for name in [
+        "attach_node",
+        "detach_node",
+        "node_count",
+        "node_info",
+        "health_check_stats",
+        "pool_status",
+        "proc_count",
+        "proc_info",
+        "promote_node",
+        "recovery_node",
+        "reload_config",
+        "log_rotate",
+        "invalidate_query_cache",
+        "stop_pgpool",
+        "watchdog_info",
+    ] {
+        symlink(env!("CARGO_BIN_EXE_weir"), folder.0.join(format!("pcp_{name}"))).unwrap();
+    }
+    for name in ["pg_md5", "pg_enc"] {
+        symlink(env!("CARGO_BIN_EXE_weir"), folder.0.join(name)).unwrap();
+    }
+    private(&folder.0.join("pcppass"), "*:*:admin:secret\n*:*:liar:guess\n");
+    folder
+}
+
+fn private(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// Runs a client with the password of the file.
+fn ask(passwords: &Path, folder: &Path, port: u16, name: &str, arguments: &[&str]) -> Ended {
+    let port = port.to_string();
+    let mut command = Command::new(folder.join(name));
+    command.args(["-h", "127.0.0.1", "-p", &port, "-w"]);
+    if !arguments.contains(&"-U") {
+        command.args(["-U", "admin"]);
+    }
+    command.args(arguments);
+    finish(command.env("PCPPASSFILE", passwords.join("pcppass")))
+}
+
+fn finish(command: &mut Command) -> Ended {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ended { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
+}
+
+fn has_debians() -> bool {
+    let is_there = Path::new(DEBIANS).join("pcp_node_info").exists();
+    if !is_there {
+        leave_out("there is no pcp_node_info (Debian: apt-get install pgpool2)");
+    }
+    is_there
+}
+
+/// A text with a `#` for each number or time that cannot be the same twice.
+fn masked(text: &str, columns: &[usize]) -> String {
+    let line = |line: &str| {
+        let word = |(at, word): (usize, &str)| if columns.contains(&at) { "#".to_string() } else { word.to_string() };
+        line.split(' ').enumerate().map(word).collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A connection on which every byte is seen.
+struct Line<S> {
+    stream: S,
+    inbox: Vec<u8>,
+}
+
+impl<S: Read + Write> Line<S> {
+    fn new(stream: S) -> Line<S> {
+        Line { stream, inbox: Vec::new() }
+    }
+
+    fn send(&mut self, request: &Request) {
+        let mut out = Vec::new();
+        request.write(&mut out);
+        self.stream.write_all(&out).unwrap();
+    }
+
+    /// The next packet; `None`: the connection ended.
+    fn receive(&mut self) -> Option<Reply> {
+        loop {
+            if let Some(Packet { tag, body, used }) = read(&self.inbox, REPLY_LENGTH_MAX).unwrap() {
+                let reply = Reply::read(tag, body).unwrap();
+                self.inbox.drain(..used);
+                return Some(reply);
+            }
+            let mut piece = [0; 4096];
+            match self.stream.read(&mut piece) {
+                Ok(0) | Err(_) => return None,
+                Ok(bytes) => self.inbox.extend_from_slice(&piece[..bytes]),
+            }
+        }
+    }
+
+    fn fault(&mut self) -> Fault {
+        match self.receive() {
+            Some(Reply::Error(fault)) => fault,
+            other => panic!("no error but {other:?}"),
+        }
+    }
+
+    fn log_in(&mut self, user: &str, password: &str) -> Option<Reply> {
+        self.send(&Request::Salt);
+        let Some(Reply::Salt(salt)) = self.receive() else { panic!("no salt") };
+        let answer = proof(password.as_bytes(), user.as_bytes(), salt).to_vec();
+        self.send(&Request::Login { user: user.as_bytes().to_vec(), answer });
+        self.receive()
+    }
+
+    fn is_let_in(&mut self) -> bool {
+        matches!(self.log_in("admin", "secret"), Some(Reply::Words { code: Code::LoggedIn, .. }))
+    }
+}
+
+#[test]
+fn debians_clients_hear_from_weir_what_they_hear_from_pgpool() {
+    if !has_debians() {
+        return;
+    }
+    let stage = Stage::new("pcp_protocol_version = 4.3\nhealth_check_period = 1\nhealth_check_user = 'postgres'");
+    let servers: Vec<_> = stage.ground.cluster.servers().iter().collect();
+    let more =
+        "sr_check_period = 1\nhealth_check_period = 1\nhealth_check_user = 'postgres'\nhealth_check_database = 'postgres'\n";
+    let Some(pgpool) = Pgpool::start(&servers, more, USERS) else { return };
+    let theirs = |name: &str, arguments: &[&str]| ask(&stage.tools.0, Path::new(DEBIANS), pgpool.pcp_port(), name, arguments);
+    let is_settled = |ended: &Ended| ended.out.matches(" up up ").count() == 3;
+    wait_until("Pgpool-II to know its servers", || is_settled(&theirs("pcp_node_info", &[])));
+    for (name, arguments, columns) in [
+        ("pcp_node_count", vec![], vec![]),
+        ("pcp_node_count", vec!["-v"], vec![]),
+        // Time of the last change; replication as Pgpool-II finds it needs names that these servers lack.
+        ("pcp_node_info", vec![], vec![9, 10, 11, 12]),
+        ("pcp_node_info", vec!["-n", "1"], vec![9, 10, 11, 12]),
+        ("pcp_node_info", vec!["2"], vec![9, 10, 11, 12]),
+        ("pcp_node_info", vec!["-n", "77"], vec![]),
+        ("pcp_proc_info", vec!["-P", "1"], vec![]),
+        ("pcp_health_check_stats", vec!["77"], vec![]),
+        ("pcp_promote_node", vec!["77"], vec![]),
+        ("pcp_recovery_node", vec!["77"], vec![]),
+        ("pcp_reload_config", vec![], vec![]),
+        ("pcp_health_check_stats", vec!["0"], vec![5, 6, 7, 8, 13, 14, 15, 16, 17, 18, 19, 20]),
+    ] {
+        let (own, meant) = (stage.debians(name, &arguments), theirs(name, &arguments));
+        assert_eq!(masked(&own.out, &columns), masked(&meant.out, &columns), "{name} {arguments:?}");
+        assert_eq!((&own.err, own.code), (&meant.err, meant.code), "{name} {arguments:?}");
+    }
+    // Columns, where the values are of the one proxy only.
+    let shape = |ended: &Ended| {
+        ended.out.lines().take(16).map(|line| line.split(" : ").next().unwrap_or("").to_string()).collect::<Vec<_>>()
+    };
+    let mut client = stage.ground.client(&stage.proxy);
+    client.run("select 1");
+    let _other = pgpool.client(&stage.ground.database);
+    for (name, arguments) in [("pcp_proc_info", vec!["-v"]), ("pcp_health_check_stats", vec!["-v", "1"])] {
+        assert_eq!(shape(&stage.debians(name, &arguments)), shape(&theirs(name, &arguments)), "{name}");
+    }
+    let said = stage.debians("pcp_proc_info", &[]).out;
+    assert!(said.contains(&format!("{} postgres ", stage.ground.database)), "{said}");
+    assert!(stage.debians("pcp_pool_status", &[]).out.contains(&format!("name : pcp_port\nvalue: {}\n", stage.number())));
+    assert!(stage.debians("pcp_proc_count", &[]).out.split_whitespace().count() >= 2);
+    // Success is said only of a success.
+    assert_eq!(theirs("pcp_attach_node", &["77"]).out, "pcp_attach_node -- Command Successful\n", "there is no such node");
+    let own = stage.debians("pcp_attach_node", &["77"]);
+    assert!(own.out.is_empty() && own.err.contains("node id 77 is not valid"), "{own:?}");
+}
+
+#[test]
+fn weirs_clients_print_what_debians_print() {
+    if !has_debians() {
+        return;
+    }
+    let stage = Stage::new("pcp_protocol_version = 4.3");
+    let servers: Vec<_> = stage.ground.cluster.servers().iter().collect();
+    let Some(pgpool) = Pgpool::start(&servers, "", USERS) else { return };
+    for port in [stage.number(), pgpool.pcp_port()] {
+        for (name, arguments) in [
+            ("pcp_node_count", vec![]),
+            ("pcp_node_count", vec!["-v"]),
+            ("pcp_node_info", vec![]),
+            ("pcp_node_info", vec!["-a", "-v"]),
+            ("pcp_node_info", vec!["--node-id=1"]),
+            ("pcp_node_info", vec!["77"]),
+            ("pcp_proc_count", vec![]),
+            ("pcp_proc_count", vec!["-v"]),
+            ("pcp_proc_info", vec!["-a"]),
+            ("pcp_proc_info", vec!["-a", "-v"]),
+            ("pcp_proc_info", vec!["-P", "1"]),
+            ("pcp_health_check_stats", vec!["-n", "1"]),
+            ("pcp_health_check_stats", vec!["-v", "1"]),
+            ("pcp_watchdog_info", vec![]),
+            ("pcp_reload_config", vec!["-s", "local"]),
+            ("pcp_promote_node", vec!["77"]),
+            ("pcp_node_count", vec!["-U", "liar"]),
+        ] {
+            let meant = ask(&stage.tools.0, Path::new(DEBIANS), port, name, &arguments);
+            // Warnings that Pgpool-II sends along show in its clients with some releases only.
+            let own = ask(&stage.tools.0, &stage.tools.0, port, name, &arguments);
+            assert_eq!(own.out, meant.out, "{name} {arguments:?}");
+            assert_eq!(own.err, meant.err, "{name} {arguments:?}");
+            assert_eq!(own.code, i32::from(!own.err.is_empty()), "{name} {arguments:?}: an exit code that tells");
+        }
+    }
+}
+
+#[test]
+fn passwords_are_written_as_debians_tools_write_them() {
+    let tools = tools();
+    let at = |name: &str| tools.0.join(name).display().to_string();
+    fs::write(at("pgpool.conf"), "pool_passwd = 'pool_passwd'\n").unwrap();
+    private(&tools.0.join("key"), "mykey\n");
+    private(&tools.0.join("pairs"), "a:x\nb:y:z\n\n");
+    let own = |name: &str, arguments: &[&str]| finish(Command::new(tools.0.join(name)).args(arguments));
+    assert_eq!(own("pg_md5", &["secret"]).out, "5ebe2294ecd0e0f08eab7690d2a6ee69\n");
+    assert_eq!(
+        own("pg_enc", &["-K", "mykey", "x"]).out,
+        "\nlPSzifBmRWM9tqzBMtuqmw==\npool_passwd string: AESlPSzifBmRWM9tqzBMtuqmw==\n"
+    );
+    let (conf, key, pairs) = (at("pgpool.conf"), at("key"), at("pairs"));
+    let passwd = || fs::read_to_string(tools.0.join("pool_passwd")).unwrap();
+    assert_eq!(own("pg_md5", &["-m", "-u", "bob", "-f", &conf, "secret"]).code, 0);
+    assert_eq!(passwd(), "bob:md521f3163f8f86fa10bdefbfbd502a8f06\n");
+    assert_eq!(fs::metadata(at("pool_passwd")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(own("pg_enc", &["-k", &key, "-m", "-u", "bob", "-f", &conf, "secret"]).code, 0);
+    assert_eq!(passwd(), "bob:AESV7IMV7YNworqqZU1Z46Wgw==\n");
+    assert_eq!(own("pg_md5", &["-m", "-i", &pairs, "-f", &conf]).code, 0);
+    assert_eq!(passwd().lines().count(), 3);
+    for (name, arguments) in [
+        ("pg_md5", vec![]),
+        ("pg_md5", vec!["-m", "-f", "/nowhere/pgpool.conf", "x"]),
+        ("pg_enc", vec!["-k", "/nowhere/key", "x"]),
+        ("pg_md5", vec!["-i", "/nowhere/pairs"]),
+    ] {
+        let ended = own(name, &arguments);
+        assert!(ended.code == 1 && !ended.err.is_empty() && ended.out.is_empty(), "{name} {arguments:?}: {ended:?}");
+    }
+    if !has_debians() {
+        return;
+    }
+    let debians = |name: &str, arguments: &[&str]| finish(Command::new(Path::new(DEBIANS).join(name)).args(arguments));
+    for (name, arguments) in [("pg_md5", vec!["secret"]), ("pg_md5", vec!["a b:c"]), ("pg_enc", vec!["-K", "mykey", "secret"])] {
+        assert_eq!(own(name, &arguments).out, debians(name, &arguments).out, "{name} {arguments:?}");
+    }
+}
+
+#[test]
+fn nodes_are_detached_and_attached_and_reads_keep_away_meanwhile() {
+    let stage = Stage::new("");
+    let done = |name: &str| Ended { code: 0, out: format!("{name} -- Command Successful\n"), err: String::new() };
+    assert_eq!(stage.own("pcp_detach_node", &["1"]), done("pcp_detach_node"));
+    assert_eq!(stage.statuses(), ["up", "down", "up"]);
+    let mut client = stage.ground.client(&stage.proxy);
+    let before = show(&mut client, "pool_nodes", "select_cnt");
+    (0..20).for_each(|_| client.run("select 1"));
+    assert_eq!(show(&mut client, "pool_nodes", "select_cnt")[1], before[1]);
+    let info = stage.own("pcp_node_info", &["1"]).out;
+    assert!(info.contains(" 3 ") && info.contains(" down up standby standby "), "{info}");
+    assert_eq!(stage.own("pcp_attach_node", &["--node-id", "1"]), done("pcp_attach_node"));
+    assert_eq!(stage.statuses(), ["up", "up", "up"]);
+    wait_until("reads to come back", || {
+        client.run("select 1");
+        show(&mut client, "pool_nodes", "select_cnt")[1] != before[1]
+    });
+    // Gracefully: a transaction ends first, and nobody is sent away.
+    let mut inside = stage.ground.client(&stage.proxy);
+    inside.run("begin");
+    inside.run("select 1");
+    let ended = std::thread::scope(|scope| {
+        let detach = scope.spawn(|| stage.own("pcp_detach_node", &["-g", "2"]));
+        wait_until("the wait for transactions", || stage.proxy.log().contains("all databases are paused"));
+        assert!(!detach.is_finished());
+        inside.run("commit");
+        detach.join().unwrap()
+    });
+    assert_eq!(ended, done("pcp_detach_node"));
+    assert_eq!((stage.statuses(), inside.value("select 1")), (vec!["up".into(), "up".into(), "down".to_string()], "1".into()));
+    assert!(stage.proxy.log().contains("PCP: detach node 2 gracefully by user \"admin\" from 127.0.0.1: done"));
+    assert_eq!(stage.proxy.metric("pcp_logins_failed_total"), 0);
+    assert!(stage.proxy.metric("pcp_requests_total") >= 4);
+}
+
+#[test]
+fn what_cannot_be_done_is_an_error_and_never_a_success() {
+    let stage = Stage::new("backend_flag1 = 'DISALLOW_TO_FAILOVER'");
+    for (name, arguments, why) in [
+        ("pcp_attach_node", vec!["77"], "node id 77 is not valid"),
+        ("pcp_detach_node", vec!["3"], "node id 3 is not valid"),
+        ("pcp_detach_node", vec!["-g", "3"], "node id 3 is not valid"),
+        ("pcp_detach_node", vec!["1"], "its backend_flag is DISALLOW_TO_FAILOVER"),
+        ("pcp_promote_node", vec!["0"], "node 0 is the primary already"),
+        ("pcp_promote_node", vec!["2"], "failover_mode leaves promotion to others"),
+        ("pcp_promote_node", vec!["77"], "node id 77 is not valid"),
+        ("pcp_recovery_node", vec!["77"], "node id 77 is not valid"),
+        ("pcp_log_rotate", vec![], "logging_collector is off"),
+        ("pcp_invalidate_query_cache", vec![], "query cache is not enabled"),
+        ("pcp_watchdog_info", vec![], "watchdog is not enabled"),
+        ("pcp_proc_info", vec!["-P", "3"], "invalid process ID : 3"),
+        ("pcp_node_info", vec!["9"], "invalid node ID : 9"),
+        ("pcp_node_info", vec!["x"], "invalid node-id \"x\", must be between 0 and 127"),
+        ("pcp_attach_node", vec![], "missing node-id"),
+        ("pcp_stop_pgpool", vec!["-m", "never"], "invalid value 'never'"),
+        ("pcp_node_count", vec!["-U", "liar"], "authentication failed for user \"liar\""),
+        ("pcp_node_count", vec!["-U", "nobody"], "authentication failed for user \"nobody\""),
+    ] {
+        let ended = stage.own(name, &arguments);
+        assert!(ended.code == 1 && ended.out.is_empty() && ended.err.contains(why), "{name} {arguments:?}: {ended:?}");
+    }
+    assert_eq!(stage.statuses(), ["up", "up", "up"]);
+    let nobody = ask(&stage.tools.0, &stage.tools.0, ReservedPort::any().unwrap().number(), "pcp_node_count", &[]);
+    assert!(nobody.code == 1 && nobody.err.starts_with("ERROR: connection to host \"127.0.0.1\" failed"), "{nobody:?}");
+}
+
+#[test]
+fn the_file_of_users_counts_at_the_next_login_and_sockets_are_as_good_as_ports() {
+    let stage = Stage::with_users("", "log_pcp_processes = on");
+    assert!(stage.own("pcp_node_count", &[]).err.contains("authentication failed"));
+    stage.proxy.write_file("pcp.conf", &format!("nonsense\n{USERS}"));
+    assert_eq!(stage.own("pcp_node_count", &[]).out, "3\n");
+    assert!(stage.proxy.log().contains("pcp.conf:1: warning: no colon between user and digest"), "{}", stage.proxy.log());
+    assert!(stage.proxy.log().contains("PCP: user \"admin\" from 127.0.0.1: node count"), "log_pcp_processes");
+    let (folder, port) = (stage.proxy.folder().display().to_string(), stage.number().to_string());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["pcp", "node_count", "-w", "-h", &folder, "-p", &port, "-U", "admin"]);
+    private(&stage.tools.0.join("pcppass"), &format!("localhost:{port}:admin:secret\n"));
+    let own = finish(command.env("PCPPASSFILE", stage.tools.0.join("pcppass")));
+    assert_eq!((own.out.as_str(), own.code), ("3\n", 0), "{}", own.err);
+    // A password that others can read is none.
+    fs::set_permissions(stage.tools.0.join("pcppass"), fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = finish(&mut command);
+    assert!(refused.code == 1 && refused.err.contains("group or world access"), "{refused:?}");
+    // It is typed, where there is no terminal.
+    let mut typed = Command::new(env!("CARGO_BIN_EXE_weir"));
+    typed.args(["pcp", "node-count", "-h", "127.0.0.1", "-p", &port, "-U", "admin"]).stdin(Stdio::piped());
+    let mut session = Command::new("setsid");
+    session
+        .arg("-w")
+        .arg(typed.get_program())
+        .args(typed.get_args())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = session.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (b"3\n".as_slice(), b"Password: ".as_slice()));
+}
+
+#[test]
+fn without_a_file_of_users_pcp_is_not_served() {
+    let ground = Ground::new();
+    let port = ReservedPort::any().unwrap();
+    let lines = format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = 'FOLDER'", port.number());
+    let proxy = Proxy::with_files(&[ground.cluster.primary()], &lines, &[], &["-F", "/nowhere/pcp.conf"]);
+    assert!(TcpStream::connect(("127.0.0.1", port.number())).is_err());
+    assert!(!proxy.folder().join(format!(".s.PGSQL.{}", port.number())).exists());
+    assert!(proxy.log().contains("/nowhere/pcp.conf: warning: cannot be read, so that nobody gets in by PCP"), "{}", proxy.log());
+}
+
+#[test]
+fn a_proxy_is_reloaded_its_log_rotated_and_it_is_stopped_over_pcp() {
+    let mut stage =
+        Stage::new("logging_collector = on\nlog_directory = 'FOLDER/logs'\nlog_filename = '%s.log'\nmemory_cache_enabled = on");
+    let logs = stage.proxy.folder().join("logs");
+    stage.proxy.add_conf("pool_size = 9\nworker_threads = 1\nlog_filename = 'next.log'");
+    let reloaded = stage.own("pcp_reload_config", &[]);
+    assert_eq!(reloaded.out, "pcp_reload_config -- Command Successful\n");
+    assert!(reloaded.err.contains("cannot be changed without a restart: worker_threads"), "{}", reloaded.err);
+    assert_eq!(stage.ground.client(&stage.proxy).value("pgpool show pool_size"), "9");
+    stage.proxy.add_conf("pool_size = nonsense");
+    let refused = stage.own("pcp_reload_config", &[]);
+    assert!(refused.code == 1 && refused.err.contains("nonsense"), "{refused:?}");
+    wait_until("the new file", || logs.join("next.log").exists());
+    fs::rename(logs.join("next.log"), logs.join("moved.log")).unwrap();
+    assert_eq!(stage.own("pcp_log_rotate", &[]).code, 0);
+    wait_until("the file after it", || logs.join("next.log").exists());
+    assert_eq!(stage.own("pcp_invalidate_query_cache", &[]).out, "pcp_invalidate_query_cache -- Command Successful\n");
+    let mut client = stage.ground.client(&stage.proxy);
+    client.run("begin");
+    assert_eq!(stage.own("pcp_stop_pgpool", &["-m", "smart"]).out, "pcp_stop_pgpool -- Command Successful\n");
+    assert!(stage.proxy.is_running(), "a client is there");
+    assert_eq!(stage.own("pcp_stop_pgpool", &["-m", "f"]).code, 0, "and PCP still is");
+    assert_eq!(client.until_end()[0].failure().sqlstate, "57P01");
+    assert!(stage.proxy.wait_end().success());
+}
+
+#[test]
+fn pcp_goes_along_when_another_process_takes_over() {
+    let mut stage = Stage::new("takeover_socket = 'FOLDER/way'");
+    let socket = stage.proxy.folder().join(format!(".s.PGSQL.{}", stage.number()));
+    let mut line = stage.connect();
+    assert!(line.is_let_in());
+    let mut old = stage.proxy.restart("log2");
+    assert!(old.wait_end().success(), "whoever speaks PCP keeps no process");
+    assert_eq!(stage.own("pcp_node_count", &[]).out, "3\n");
+    let pids = stage.own("pcp_proc_count", &[]).out;
+    assert!(pids.starts_with(&format!("{} ", stage.proxy.pid())), "{pids}");
+    let mut local = Line::new(UnixStream::connect(socket).unwrap());
+    assert!(local.is_let_in());
+}
+
+#[test]
+fn nobody_learns_who_exists_and_nothing_is_told_before_a_login() {
+    let stage = Stage::new("");
+    let mut words = Vec::new();
+    for (user, password) in [("admin", "wrong"), ("nobody", "secret"), ("", "")] {
+        let mut line = stage.connect();
+        let Some(Reply::Error(fault)) = line.log_in(user, password) else { panic!("{user} is let in") };
+        assert_eq!(line.receive(), None, "it is closed");
+        words.push((fault.severity, fault.message.replace(user, ""), fault.detail));
+    }
+    words.dedup();
+    assert_eq!(words.len(), 1, "{words:?}");
+    for request in
+        [Request::NodeCount, Request::Attach(1), Request::Stop(weir_wire::pcp::Stop::Fast, weir_wire::pcp::Scope::Local)]
+    {
+        let mut line = stage.connect();
+        line.send(&request);
+        assert_eq!(line.fault().message, "authentication failed for new PCP connection");
+        assert_eq!(line.receive(), None);
+    }
+    // A salt is good for one proof, and only for its own.
+    let mut line = stage.connect();
+    line.send(&Request::Salt);
+    let Some(Reply::Salt(salt)) = line.receive() else { panic!("no salt") };
+    let login = Request::Login { user: b"admin".to_vec(), answer: proof(b"secret", b"admin", salt).to_vec() };
+    line.send(&login);
+    assert!(matches!(line.receive(), Some(Reply::Words { code: Code::LoggedIn, .. })));
+    line.send(&login);
+    assert_eq!(line.fault().detail, "no salt was asked for");
+    let mut other = stage.connect();
+    other.send(&Request::Salt);
+    assert!(matches!(other.receive(), Some(Reply::Salt(another)) if another != salt));
+    other.send(&login);
+    assert!(other.fault().message.contains("authentication failed"));
+    assert!(stage.proxy.metric("pcp_logins_failed_total") >= 4);
+}
+
+/// SplitMix64: the same bytes each time.
+fn dice(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed ^ (mixed >> 27)
+}
+
+#[test]
+fn hostile_bytes_end_their_connection_only() {
+    let stage = Stage::new("");
+    let mut state = 1;
+    for round in 0..200 {
+        let mut line = stage.connect();
+        line.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        if round % 2 == 0 {
+            assert!(line.is_let_in());
+        }
+        let mut bytes = Vec::new();
+        for _ in 0..1 + dice(&mut state) % 40 {
+            bytes.push(match dice(&mut state) % 4 {
+                0 => *b"MRLIHNPWBCDdJjOZVGAFq".get((dice(&mut state) % 21) as usize).unwrap(),
+                1 => 0,
+                2 => (dice(&mut state) % 16) as u8,
+                _ => dice(&mut state) as u8,
+            });
+        }
+        // It may be closed while we still speak.
+        let _ = line.stream.write_all(&bytes);
+        let _ = line.stream.shutdown(std::net::Shutdown::Write);
+        while line.receive().is_some() {}
+    }
+    let mut long = stage.connect();
+    long.stream.write_all(b"L\x7f\xff\xff\xff").unwrap();
+    assert_eq!(long.fault().detail, "incorrect packet length (2147483647)");
+    assert_eq!(long.receive(), None);
+    assert_eq!(stage.own("pcp_node_count", &[]).out, "3\n");
+    assert_eq!(stage.ground.client(&stage.proxy).value("select 1"), "1");
+}
+
+#[test]
+fn many_connections_and_silent_ones_hold_nobody_up() {
+    let stage = Stage::new("");
+    let begun = Instant::now();
+    let mut silent: Vec<_> = (0..33).map(|_| stage.connect()).collect();
+    // One of them began a packet.
+    silent[0].stream.write_all(b"M\0\0").unwrap();
+    wait_until("the one too many", || stage.proxy.log().contains("PCP: more than 32 connections, one is closed"));
+    assert_eq!(stage.ground.client(&stage.proxy).value("select 1"), "1");
+    // Those at the port do not shut out who comes over the unix socket.
+    let socket = stage.proxy.folder().join(format!(".s.PGSQL.{}", stage.number()));
+    let mut local = Line::new(UnixStream::connect(socket).unwrap());
+    assert!(local.is_let_in());
+    local.send(&Request::NodeCount);
+    assert_eq!(local.receive().unwrap().strings(), ["3"]);
+    let last: Vec<Option<Reply>> = silent.iter_mut().map(Line::receive).collect();
+    assert_eq!(last.iter().filter(|last| last.is_none()).count(), 1, "{last:?}");
+    let is_late = |last: &Reply| matches!(last, Reply::Error(fault) if fault.message == "no PCP request came in time");
+    assert!(last.iter().flatten().all(is_late), "{last:?}");
+    assert!(silent.iter_mut().all(|line| line.receive().is_none()), "they are closed");
+    check_within("silent connections to be closed", begun, Duration::from_secs(10) + SLACK);
+    assert_eq!(stage.own("pcp_node_count", &[]).out, "3\n");
+}
+
+#[test]
+fn guesses_are_slowed_down() {
+    let stage = Stage::new("login_failure_limit = 3");
+    let began = Instant::now();
+    for _ in 0..6 {
+        assert!(matches!(stage.connect().log_in("admin", "wrong"), Some(Reply::Error(_))));
+    }
+    assert!(began.elapsed() >= Duration::from_secs(2), "six guesses in {:?}", began.elapsed());
+    assert!(stage.connect().is_let_in(), "who knows the password waits and gets in");
+}
+
+#[test]
+fn the_console_does_the_same() {
+    let stage = Stage::new("admin_users = 'postgres'");
+    let mut console = Raw::unix(stage.proxy.folder(), stage.proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    console.run("DETACH 2");
+    assert_eq!(stage.statuses(), ["up", "up", "down"]);
+    console.run("ATTACH 2");
+    assert_eq!(stage.statuses(), ["up", "up", "up"]);
+    assert!(console.error("DETACH 77").message.contains("node 77 does not exist"));
+    assert!(console.error("PROMOTE 0").message.contains("is the primary already"));
+    assert!(console.error("ATTACH").message.contains("needs the number of a node"));
+}
+
+#[test]
+fn programs_that_are_called_by_pgpools_names_tell_what_they_are() {
+    let tools = tools();
+    let own = |name: &str, argument: &str| finish(Command::new(tools.0.join(name)).arg(argument));
+    for name in ["pcp_node_info", "pcp_stop_pgpool", "pg_md5", "pg_enc"] {
+        let help = own(name, "--help");
+        assert!(help.code == 0 && help.out.contains("Usage:"), "{name}: {help:?}");
+        let wrong = own(name, "--bogus");
+        assert!(wrong.code == 1 && !wrong.err.is_empty(), "{name}: {wrong:?}");
+    }
+    assert!(own("pcp_node_info", "-V").out.starts_with("pcp_node_info (Weir "));
+    let path: PathBuf = tools.0.join("pcp_nonsense");
+    symlink(env!("CARGO_BIN_EXE_weir"), &path).unwrap();
+    assert_eq!(finish(&mut Command::new(&path)).code, 1);
+}

@@ -1,0 +1,216 @@
+//! Rows of answers, as the releases of Pgpool-II lay them out. A later release appends strings to a row, or puts them between others.
+
+/// The release whose layout is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Layout {
+    /// 4.3.0 alone.
+    V4_3_0,
+    V4_3,
+    V4_4,
+    V4_5,
+    V4_6,
+    #[default]
+    V4_7,
+}
+
+/// The numbers of strings of a node in the layouts.
+pub const NODE_LAYOUTS: [usize; 3] = [11, 12, 13];
+
+/// Most strings of a process.
+pub const PROCESS_STRINGS: usize = 21;
+
+/// A weight of 1 on the wire. Source: glibc, `RAND_MAX`, by which Pgpool-II draws.
+const WEIGHT_UNIT: f64 = 2_147_483_647.0;
+
+impl Layout {
+    /// The words of `pcp_protocol_version`.
+    pub const WORDS: [&'static str; 6] = ["4.3.0", "4.3", "4.4", "4.5", "4.6", "4.7"];
+    const ALL: [Layout; 6] = [Layout::V4_3_0, Layout::V4_3, Layout::V4_4, Layout::V4_5, Layout::V4_6, Layout::V4_7];
+
+    pub fn of_word(word: &str) -> Option<Layout> {
+        let at = Layout::WORDS.iter().position(|known| *known == word)?;
+        Layout::ALL.get(at).copied()
+    }
+
+    /// True if a delay may be a time.
+    pub fn has_delay_by_time(self) -> bool {
+        self >= Layout::V4_4
+    }
+
+    /// Strings of a process.
+    pub fn process_strings(self) -> usize {
+        match self {
+            Layout::V4_3_0 | Layout::V4_3 | Layout::V4_4 => 17,
+            Layout::V4_5 | Layout::V4_6 => 18,
+            Layout::V4_7 => PROCESS_STRINGS,
+        }
+    }
+}
+
+/// A node in an answer to `NodeInfo`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeInfo {
+    pub hostname: String,
+    pub port: u16,
+    pub status: NodeStatus,
+    /// What the server itself is found to be: `up`, `down` or `unknown`.
+    pub pg_status: String,
+    /// Its share of reads, from 0 to 1.
+    pub weight: f64,
+    pub role: NodeRole,
+    /// `primary`, `standby` or `unknown`.
+    pub pg_role: String,
+    pub delay: Delay,
+    pub replication_state: String,
+    pub replication_sync_state: String,
+    /// Seconds since 1970.
+    pub changed_at_s: u64,
+}
+
+/// If a node is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeStatus {
+    Unused,
+    Waiting,
+    Up,
+    Down,
+    Quarantined,
+}
+
+/// What a node counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeRole {
+    Main,
+    Replica,
+    Primary,
+    Standby,
+}
+
+/// How far a standby is behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delay {
+    Bytes(u64),
+    Micros(u64),
+}
+
+impl std::fmt::Display for Delay {
+    /// As Pgpool-II writes it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Delay::Bytes(bytes) => write!(f, "{bytes}"),
+            Delay::Micros(micros) => {
+                let seconds = *micros as f64 / 1e6;
+                write!(f, "{seconds:.6} second{}", if seconds >= 2.0 { "s" } else { "" })
+            }
+        }
+    }
+}
+
+impl NodeStatus {
+    const ALL: [NodeStatus; 5] =
+        [NodeStatus::Unused, NodeStatus::Waiting, NodeStatus::Up, NodeStatus::Down, NodeStatus::Quarantined];
+
+    /// A quarantined node is a down one, with a mark of its own.
+    pub fn number(self) -> u8 {
+        match self {
+            NodeStatus::Unused => 0,
+            NodeStatus::Waiting => 1,
+            NodeStatus::Up => 2,
+            NodeStatus::Down | NodeStatus::Quarantined => 3,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            NodeStatus::Unused => "unused",
+            NodeStatus::Waiting => "waiting",
+            NodeStatus::Up => "up",
+            NodeStatus::Down => "down",
+            NodeStatus::Quarantined => "quarantine",
+        }
+    }
+
+    fn read(number: &str, quarantine: &str) -> Option<NodeStatus> {
+        let status = NodeStatus::ALL.into_iter().find(|status| status.number().to_string() == number)?;
+        Some(if status == NodeStatus::Down && quarantine == "1" { NodeStatus::Quarantined } else { status })
+    }
+}
+
+impl NodeRole {
+    const ALL: [(NodeRole, &'static str); 4] = [
+        (NodeRole::Main, "main"),
+        (NodeRole::Replica, "replica"),
+        (NodeRole::Primary, "primary"),
+        (NodeRole::Standby, "standby"),
+    ];
+
+    pub fn name(self) -> &'static str {
+        NodeRole::ALL.into_iter().find(|(role, _)| *role == self).map_or("", |(_, name)| name)
+    }
+
+    fn number(self) -> usize {
+        NodeRole::ALL.iter().position(|(role, _)| *role == self).unwrap_or(0)
+    }
+
+    fn read(number: &str) -> Option<NodeRole> {
+        NodeRole::ALL.get(number.parse::<usize>().ok()?).map(|(role, _)| *role)
+    }
+}
+
+impl NodeInfo {
+    /// Its strings on the wire.
+    pub fn strings(&self, layout: Layout) -> Vec<String> {
+        let (is_by_time, delay) = match self.delay {
+            Delay::Bytes(bytes) => ("0", bytes),
+            Delay::Micros(micros) => ("1", micros),
+        };
+        let mut strings = vec![self.hostname.clone(), self.port.to_string(), self.status.number().to_string()];
+        if layout >= Layout::V4_3 {
+            strings.push(u8::from(self.status == NodeStatus::Quarantined).to_string());
+        }
+        strings.extend([
+            self.pg_status.clone(),
+            format!("{:.6}", self.weight * WEIGHT_UNIT),
+            self.role.number().to_string(),
+            self.pg_role.clone(),
+        ]);
+        if layout.has_delay_by_time() {
+            strings.push(is_by_time.to_string());
+        }
+        strings.extend([
+            delay.to_string(),
+            self.replication_state.clone(),
+            self.replication_sync_state.clone(),
+            self.changed_at_s.to_string(),
+        ]);
+        strings
+    }
+
+    /// Reads the strings of whichever release; their number tells which. `None` if they are no node.
+    pub fn read(strings: &[String]) -> Option<NodeInfo> {
+        let mut all: Vec<&str> = strings.iter().map(String::as_str).collect();
+        if !NODE_LAYOUTS.contains(&all.len()) {
+            return None;
+        }
+        if all.len() == 11 {
+            all.insert(3, "0");
+        }
+        if all.len() == 12 {
+            all.insert(8, "0");
+        }
+        let delay = all[9].parse().ok()?;
+        Some(NodeInfo {
+            hostname: all[0].to_string(),
+            port: all[1].parse().ok()?,
+            status: NodeStatus::read(all[2], all[3])?,
+            pg_status: all[4].to_string(),
+            weight: all[5].parse::<f64>().ok()? / WEIGHT_UNIT,
+            role: NodeRole::read(all[6])?,
+            pg_role: all[7].to_string(),
+            delay: if all[8] == "1" { Delay::Micros(delay) } else { Delay::Bytes(delay) },
+            replication_state: all[10].to_string(),
+            replication_sync_state: all[11].to_string(),
+            changed_at_s: all[12].parse().ok()?,
+        })
+    }
+}

@@ -1,0 +1,60 @@
+//! Proof of a password: its md5 digest is stored, and the answer to a salt shows that it is known.
+//!
+//! What is stored is as good as the password for logging in, so it is wiped and never printed.
+
+use crate::md5::{MD5_SALT_BYTES, hex};
+use std::fmt;
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+/// Bytes of a salt.
+pub const SALT_BYTES: usize = MD5_SALT_BYTES;
+/// Hex digits of a digest.
+pub const DIGEST_BYTES: usize = 32;
+
+/// What `pcp.conf` has of a user's password: its digest in lower case hex, as `pg_md5` prints it.
+#[derive(Clone)]
+pub struct Stored(Zeroizing<[u8; DIGEST_BYTES]>);
+
+impl Stored {
+    pub fn of_password(password: &[u8]) -> Stored {
+        Stored(Zeroizing::new(hex(&[password])))
+    }
+
+    /// Reads the digits; `None` if these are none. Upper case digits are taken and lowered.
+    pub fn parse(text: &[u8]) -> Option<Stored> {
+        let mut digits = Zeroizing::new(<[u8; DIGEST_BYTES]>::try_from(text).ok()?);
+        if !digits.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        digits.make_ascii_lowercase();
+        Some(Stored(digits))
+    }
+
+    /// The digits.
+    pub fn text(&self) -> &[u8; DIGEST_BYTES] {
+        &self.0
+    }
+
+    /// The answer to a salt that shows that the password is known.
+    pub fn answer(&self, user: &[u8], salt: [u8; SALT_BYTES]) -> [u8; DIGEST_BYTES] {
+        let with_user = Zeroizing::new(hex(&[self.0.as_slice(), user]));
+        hex(&[with_user.as_slice(), &salt])
+    }
+
+    /// True if an answer is right. Takes the same time for all answers.
+    pub fn verify(&self, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> bool {
+        self.answer(user, salt).as_slice().ct_eq(answer).into()
+    }
+}
+
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("*****")
+    }
+}
+
+/// A client's answer to a salt.
+pub fn proof(password: &[u8], user: &[u8], salt: [u8; SALT_BYTES]) -> [u8; DIGEST_BYTES] {
+    Stored::of_password(password).answer(user, salt)
+}

@@ -1,0 +1,189 @@
+//! What a server answers.
+
+use super::{PcpError, SALT_BYTES, packet, push, take};
+
+/// One packet of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Salt([u8; SALT_BYTES]),
+    Notice(Fault),
+    Error(Fault),
+    /// `tag` is that of the request in lower case. `rest`: mostly zero-ended strings, see [`Reply::strings`].
+    Words {
+        tag: u8,
+        code: Code,
+        rest: Vec<u8>,
+    },
+}
+
+/// The first word of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    LoggedIn,
+    /// So many rows follow.
+    Count,
+    Node,
+    Process,
+    Parameter,
+    /// All is done.
+    Done,
+}
+
+/// How bad it is. After a fatal one the server closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    Notice,
+    Error,
+    Fatal,
+}
+
+/// An error or a notice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fault {
+    /// As it is written: `ERROR`.
+    pub severity: String,
+    pub message: String,
+    pub detail: String,
+}
+
+impl Code {
+    const ALL: [(Code, &'static str); 6] = [
+        (Code::LoggedIn, "AuthenticationOK"),
+        (Code::Count, "ArraySize"),
+        (Code::Node, "NodeInfo"),
+        (Code::Process, "ProcessInfo"),
+        (Code::Parameter, "ProcessConfig"),
+        (Code::Done, "CommandComplete"),
+    ];
+
+    fn word(self) -> &'static str {
+        Code::ALL.into_iter().find(|(code, _)| *code == self).map_or("", |(_, word)| word)
+    }
+
+    fn read(word: &[u8]) -> Option<Code> {
+        Code::ALL.into_iter().find(|(_, known)| known.as_bytes() == word).map(|(code, _)| code)
+    }
+}
+
+impl Severity {
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Notice => "NOTICE",
+            Severity::Error => "ERROR",
+            Severity::Fatal => "FATAL",
+        }
+    }
+}
+
+impl Fault {
+    pub fn new(severity: Severity, message: impl Into<String>) -> Fault {
+        Fault { severity: severity.word().into(), message: message.into(), detail: String::new() }
+    }
+
+    pub fn detail(mut self, detail: impl Into<String>) -> Fault {
+        self.detail = detail.into();
+        self
+    }
+
+    /// Appends it with the fields of PostgreSQL's errors. Pgpool-II's client misreads texts that begin with S, M or D: all begin in lower
+    /// case.
+    fn write(&self, out: &mut Vec<u8>, tag: u8) {
+        let mut body = Vec::new();
+        let mut field = |letter: u8, text: &str| {
+            body.push(letter);
+            push(&mut body, text.as_bytes());
+        };
+        field(b'S', &self.severity);
+        field(b'C', "XX000");
+        field(b'M', &uncapitalised(&self.message));
+        if !self.detail.is_empty() {
+            field(b'D', &uncapitalised(&self.detail));
+        }
+        field(b'F', "pcp");
+        field(b'L', "1");
+        body.push(0);
+        packet(out, tag, &body);
+    }
+
+    fn read(mut body: &[u8]) -> Fault {
+        let mut fault = Fault::default();
+        while let Some((&letter, rest)) = body.split_first().filter(|(letter, _)| **letter != 0) {
+            let Some((text, behind)) = take(rest) else { break };
+            let text = String::from_utf8_lossy(text).into_owned();
+            match letter {
+                b'S' => fault.severity = text,
+                b'M' => fault.message = text,
+                b'D' => fault.detail = text,
+                _ => {}
+            }
+            body = behind;
+        }
+        fault
+    }
+}
+
+/// A text whose first letter is small.
+fn uncapitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+impl Reply {
+    /// An answer of strings.
+    pub fn of<S: AsRef<[u8]>>(tag: u8, code: Code, strings: impl IntoIterator<Item = S>) -> Reply {
+        let mut rest = Vec::new();
+        strings.into_iter().for_each(|text| push(&mut rest, text.as_ref()));
+        Reply::Words { tag, code, rest }
+    }
+
+    /// The end of an answer without more.
+    pub fn done(tag: u8) -> Reply {
+        Reply::Words { tag, code: Code::Done, rest: Vec::new() }
+    }
+
+    /// The number of parameters, which is the only one that is sent as four bytes.
+    pub fn binary_count(tag: u8, count: u32) -> Reply {
+        Reply::Words { tag, code: Code::Count, rest: count.to_be_bytes().to_vec() }
+    }
+
+    /// Appends the packet.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Reply::Salt(salt) => packet(out, b'm', salt),
+            Reply::Notice(fault) => fault.write(out, b'N'),
+            Reply::Error(fault) => fault.write(out, b'E'),
+            Reply::Words { tag, code, rest } => {
+                let mut body = Vec::with_capacity(rest.len() + 16);
+                push(&mut body, code.word().as_bytes());
+                body.extend_from_slice(rest);
+                packet(out, *tag, &body);
+            }
+        }
+    }
+
+    /// Reads the packet of an answer.
+    pub fn read(tag: u8, body: &[u8]) -> Result<Reply, PcpError> {
+        match tag {
+            b'm' => body.try_into().map(Reply::Salt).map_err(|_| PcpError::Malformed(tag)),
+            b'N' => Ok(Reply::Notice(Fault::read(body))),
+            b'E' => Ok(Reply::Error(Fault::read(body))),
+            _ => {
+                let (word, rest) = take(body).ok_or(PcpError::Malformed(tag))?;
+                let code = Code::read(word).ok_or(PcpError::Unknown(tag))?;
+                Ok(Reply::Words { tag, code, rest: rest.to_vec() })
+            }
+        }
+    }
+
+    /// The strings of an answer; none of a salt or an error.
+    pub fn strings(&self) -> Vec<String> {
+        let mut strings = Vec::new();
+        let Reply::Words { rest, .. } = self else { return strings };
+        let mut rest = rest.as_slice();
+        while let Some((text, behind)) = take(rest) {
+            strings.push(String::from_utf8_lossy(text).into_owned());
+            rest = behind;
+        }
+        strings
+    }
+}
