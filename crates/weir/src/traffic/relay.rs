@@ -4,6 +4,7 @@
 //! than its two lanes. In the steady state a statement costs two reads, two writes and no allocation (`tests/no_alloc.rs`).
 
 mod from_server;
+mod owed;
 
 use crate::client::flow::{Flow, Need};
 use crate::client::session::{Change, IDLE, Presence, Refusal, Server, Session, Skip};
@@ -306,12 +307,17 @@ fn drain_down(s: &mut Session, w: &Worker) -> Result<bool, Fault> {
 
 /// Decides on one message of the client.
 fn on_client(s: &mut Session, w: &Rc<Worker>, header: Header) -> Result<Flow, Fault> {
-    if (s.intake.skip == Skip::ToSync || s.replies().is_skipping()) && is_skippable(header.tag) {
-        // It may have waited.
-        query_cache::skipped(s);
-        statement_log::passed(s, w, header);
-        s.up.eat(header);
-        return Ok(Flow::Next);
+    if (s.intake.skip != Skip::No || s.replies().is_skipping()) && is_skippable(header.tag) {
+        if s.intake.skip != Skip::Owes {
+            // It may have waited.
+            query_cache::skipped(s);
+            statement_log::passed(s, w, header);
+            s.up.eat(header);
+            return Ok(Flow::Next);
+        }
+        if let Some(flow) = owed::tell(s, w, header)? {
+            return Ok(flow);
+        }
     }
     let is_copy = matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL);
     s.intake.in_copy_message = is_copy;

@@ -4,7 +4,7 @@ use super::{drain_down, misplaced, settle};
 use crate::client::session::{FAILED, IDLE, LazyBegin, Own, Presence, Refusal, Server, Session, WITHIN};
 use crate::client::session_state;
 use crate::client::session_status::Doing;
-use crate::client::upstream::Upstream;
+use crate::client::upstream::{Heard, Upstream};
 use crate::client::upstream::changes::Claim;
 use crate::client::upstream::left::Telling;
 use crate::control::mail::Nudge;
@@ -217,6 +217,7 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
             return Ok(());
         }
     }
+    upstream.txn.heard = Heard::Something;
     concern::ready(s, w, Ended::ForClient(status));
     if session_state::restores(s, w, Telling::OwesReady) {
         s.down.eat(header);
