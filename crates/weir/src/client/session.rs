@@ -256,6 +256,12 @@ impl Session {
         self.upstream().is_some_and(Upstream::is_on_standby)
     }
 
+    /// True if what is under way only reads, and may run again if the connection is lost.
+    #[inline]
+    pub fn only_reads(&self) -> bool {
+        self.upstream().is_some_and(Upstream::only_reads)
+    }
+
     /// A deferred BEGIN went in front of what is under way.
     #[inline]
     pub fn has_begun_ahead(&self) -> bool {

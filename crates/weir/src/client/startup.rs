@@ -608,7 +608,7 @@ async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Bo
     let started = w.reactor.now();
     let mut refused: Option<OpenError> = None;
     loop {
-        let wait_ms = pools.limits.get().wait_ms;
+        let wait_ms = pools.limits.get().waits.conn_ms;
         let connect_ms = w.peek_config().connect_timeout_max_ms();
         let found_ms = if connect_ms == 0 { 0 } else { connect_ms + FIND_EXTRA_MS };
         let (nodes, known) = nodes_to_ask(w);

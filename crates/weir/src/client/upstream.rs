@@ -85,6 +85,8 @@ pub enum Heard {
 pub enum TakenFor {
     #[default]
     Primary,
+    /// The primary, for what the catalog says only reads: it runs again if the connection is lost.
+    PrimaryToRead,
     /// Its reads may run again elsewhere.
     Standby,
 }
@@ -218,6 +220,12 @@ impl Upstream {
     #[inline]
     pub fn is_on_standby(&self) -> bool {
         self.role == TakenFor::Standby
+    }
+
+    /// True if what is under way only reads, and may run again if the connection is lost.
+    #[inline]
+    pub fn only_reads(&self) -> bool {
+        self.role != TakenFor::Primary
     }
 
     /// The session parts with the connection, which is at rest: nothing is owed, and nothing of the session's is left on it. Another session

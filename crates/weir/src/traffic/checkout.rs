@@ -22,14 +22,18 @@ use crate::traffic::read_preference;
 use crate::traffic::read_retry;
 use crate::traffic::sequences::{self, Claim};
 use crate::traffic::timing;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_catalog::rule::Rule;
 use weir_config::PoolMode;
 use weir_io::reactor::parked;
 use weir_policy::causal::Nodes;
 use weir_policy::cluster::NodeIndex;
+use weir_policy::looks::is_primary_by_configuration;
 use weir_policy::pool::{Fit, Refused};
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
@@ -58,6 +62,9 @@ pub fn try_now(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result
             class.side == Side::Reader
         };
         if is_free && fits {
+            if is_primary && s.only_reads() {
+                note_use(s, w, statement, way);
+            }
             let must_settle = sequences::must_settle(s, w, statement);
             let flow = if must_settle { Some(Flow::Hold) } else { bring_again(s, w, statement) };
             if flow.is_none() {
@@ -101,7 +108,7 @@ pub fn try_now(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result
         }
         Some(conn) => {
             count(s, w, need, node);
-            settle_in(s, w, conn);
+            settle_in(s, w, conn, role_for(s, w, class, begins));
             if !was_otherwise && s.is_misread(statement) {
                 // What sessions begin with has changed, and only this server connection tells: from now on the session is on the primary.
                 s.state.begins_otherwise = true;
@@ -110,6 +117,22 @@ pub fn try_now(s: &mut Session, w: &Rc<Worker>, statement: &Statement) -> Result
             Ok(begin_on(s, w, statement, begins))
         }
         None => Ok(Some(Flow::Need(need))),
+    }
+}
+
+/// The role in which the primary is taken for a statement: what only reads may run again, if it is known from a catalog that it does.
+#[inline]
+fn role_for(s: &Session, w: &Worker, class: Class, begins: bool) -> TakenFor {
+    let is_read = class.side == Side::Reader && !begins && w.has_readers() && !s.lazy_begin.is_open();
+    if is_read && s.reads.place.is_known() { TakenFor::PrimaryToRead } else { TakenFor::Primary }
+}
+
+/// A statement follows reads on the primary: if it is none, nothing of what is under way runs again.
+#[cold]
+fn note_use(s: &mut Session, w: &Worker, statement: &Statement, way: Option<Way>) {
+    let stays = s.transaction() != IDLE || s.pin().is_some();
+    if stays || way.is_some() || class_at(s, w, statement, way).side != Side::Reader {
+        s.upstream_mut().into_iter().for_each(|upstream| upstream.role = TakenFor::Primary);
     }
 }
 
@@ -284,6 +307,8 @@ pub async fn wait(s: &mut Session, w: &Rc<Worker>, need: Need) -> Result<(), Fau
 
 async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instant) -> Result<(), Fault> {
     let mut class = need.class;
+    // A transaction that waits may begin with this statement.
+    let begins = s.lazy_begin.is_open();
     let mut replay = Replay::new(w);
     let mut waited = false;
     loop {
@@ -303,7 +328,7 @@ async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instan
         };
         if let Some(conn) = lease_again(s, w, node, need).await {
             count(s, w, need, node);
-            settle_in(s, w, conn);
+            settle_in(s, w, conn, role_for(s, w, class, begins));
             return Ok(());
         }
         match lease(s, w, class, node, started).await? {
@@ -311,7 +336,7 @@ async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instan
                 let shown = shown_by(s, w, class, at, &conn);
                 if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
                     count(s, w, Need { class, ..need }, node);
-                    settle_in(s, w, conn);
+                    settle_in(s, w, conn, role_for(s, w, class, begins));
                     return Ok(());
                 }
                 // The standby has started anew, or this server connection is so young that nobody vouches for it yet.
@@ -343,8 +368,8 @@ async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instan
 }
 
 /// Uses a server connection: brings it to the session's settings first if it has others. They travel with the statement in one write.
-fn settle_in(s: &mut Session, w: &Worker, conn: Box<ServerConn>) {
-    let role = if is_primary(w, &conn) { TakenFor::Primary } else { TakenFor::Standby };
+fn settle_in(s: &mut Session, w: &Worker, conn: Box<ServerConn>, on_primary: TakenFor) {
+    let role = if is_primary(w, &conn) { on_primary } else { TakenFor::Standby };
     s.retry.again = None;
     s.pools.stats.add(Stat::Assignments, 1);
     s.take(w, conn, role);
@@ -415,39 +440,74 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
         let is_own = matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed);
         if !statement_level && !is_own && !has_favourite && s.reads.favourite != Some(at) {
             s.reads.favourite = Some(at);
-            s.entry.card.favourite.store(u32::from(id), std::sync::atomic::Ordering::Relaxed);
+            s.entry.card.favourite.store(u32::from(id), Ordering::Relaxed);
         }
     }
     Chosen::Node(at, id)
 }
 
-async fn wait_for_primary(s: &Session, w: &Worker, started: Instant, rule: Rule) -> Result<(), Fault> {
+/// A statement in the number of those that wait for a primary, however its wait ends.
+struct Awaiting<'a>(&'a AtomicU32);
+
+impl Awaiting<'_> {
+    fn primary(w: &Worker) -> Awaiting<'_> {
+        let count = &w.shared.awaiting_primary;
+        if count.fetch_add(1, Ordering::Relaxed) == 0 {
+            // From now on `node_monitor` asks by itself.
+            w.shared.nudge_prober(Nudge::NodeAwaited);
+        }
+        Awaiting(count)
+    }
+}
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until the view is another one: a primary may be there then. Cancel safe.
+async fn wait_for_primary(s: &Session, w: &Worker, since: Instant, rule: Rule) -> Result<(), Fault> {
     // Not its client's silence: limits on that do not count.
     show_waiting(s, w);
-    let limit_ms = s.pools.limits.get().wait_ms;
-    let waited = started.elapsed();
-    if limit_ms > 0 && waited >= Duration::from_millis(limit_ms) {
-        let message = format!(
-            "no primary server was found in {} ms (pool_wait_timeout); the statement needs one (rule {})",
-            waited.as_millis(),
-            rule.name()
-        );
-        return Err(Fault::error(sqlstate::CANNOT_CONNECT_NOW, message)
-            .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));
+    let limit_ms = s.pools.limits.get().waits.primary_ms;
+    let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));
+    let generation = w.view().generation;
+    let was_gone = s.client.is_hung_up();
+    s.entry.wait_cancelled.set(false);
+    let _awaiting = Awaiting::primary(w);
+    while w.view().generation == generation {
+        if deadline.is_some_and(|at| w.reactor.now() >= at) {
+            return Err(no_primary(w, since, rule));
+        }
+        if (!was_gone && s.client.is_hung_up()) || s.entry.farewell.borrow().is_some() {
+            return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
+        }
+        if s.entry.wait_cancelled.take() {
+            s.entry.card.set_doing(Doing::Idle);
+            return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
+        }
+        w.wake_at_new_view();
+        deadline.into_iter().for_each(|at| w.reactor.wake_at(at));
+        parked().await;
     }
-    if s.client.is_hung_up() || s.entry.farewell.borrow().is_some() {
-        return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
-    }
-    w.shared.nudge_prober(Nudge::NodeAwaited);
-    w.wake_at_new_view();
-    w.reactor.wake_at(Instant::now() + Duration::from_millis(250));
-    parked().await;
     Ok(())
+}
+
+fn no_primary(w: &Worker, since: Instant, rule: Rule) -> Fault {
+    let text = format!(
+        "no primary server was found in {} ms (failover_wait); the statement needs one (rule {}) and was not sent",
+        w.reactor.now().saturating_duration_since(since).as_millis(),
+        rule.name()
+    );
+    Fault::error(sqlstate::CANNOT_CONNECT_NOW, text)
+        .detail(w.view().causes())
+        .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers.")
 }
 
 fn show_waiting(s: &Session, w: &Worker) {
     s.entry.card.set_doing(Doing::WaitingForConnection);
-    s.entry.card.waiting_ms.store(w.now_ms(), std::sync::atomic::Ordering::Relaxed);
+    s.entry.card.waiting_ms.store(w.now_ms(), Ordering::Relaxed);
 }
 
 /// What came of waiting for a server connection of a node.
@@ -528,10 +588,32 @@ pub async fn lease_conn(
                     return Err(wait_fault(w, pool, Refusal::GaveUp));
                 }
             }
-            // Boxed: who waits for a server connection that others have does not pay for the room of a login.
-            Lease::Permit => return Ok(Box::pin(open(w, pool, node, parameters)).await),
+            Lease::Permit => {
+                // Boxed: who waits for a server connection that others have does not pay for the room of a login.
+                let mut opening = Box::pin(open(w, pool, node, parameters));
+                if let Some(opened) = unless(w, opening.as_mut(), &give_up).await {
+                    return Ok(opened);
+                }
+                // A login that hangs keeps nobody who has a better place to go to, or wants no more.
+                drop(opening);
+                pool.release_permit(w);
+                return Err(wait_fault(w, pool, Refusal::GaveUp));
+            }
         }
     }
+}
+
+/// What a future comes to, unless its caller gives up before. Cancel safe if the future is.
+async fn unless<T>(w: &Worker, mut future: Pin<&mut impl Future<Output = T>>, give_up: impl Fn() -> bool) -> Option<T> {
+    std::future::poll_fn(|context| {
+        w.wake_at_new_view();
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if give_up() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// A server connection of a pool that is at rest, if there is one that can be used. Not cancel safe.
@@ -658,6 +740,7 @@ pub async fn open(
                 Purpose::Replication | Purpose::Listening => Arc::default(),
             };
             let opened = server_conn::open(w, pool.clone(), &address, &login, &first).await;
+            let opened = refuse_standby(w, opened);
             if let Err(error) = &opened {
                 w.log_conn(&address, format_args!("not opened: {error}"));
             }
@@ -687,6 +770,24 @@ pub async fn open(
     }
 }
 
+/// A server that counts as the primary and says that it is in recovery was demoted a moment ago: what it would refuse waits for its successor.
+/// Up to version 13 servers do not say so. One that is the primary by configuration is whatever it is.
+fn refuse_standby(w: &Worker, opened: Result<Box<ServerConn>, OpenError>) -> Result<Box<ServerConn>, OpenError> {
+    let conn = opened?;
+    let is_demoted = conn.is_to_primary(w)
+        && conn.pool.key.purpose == Purpose::Statements
+        && conn.reported("in_hot_standby") == "on"
+        && !is_primary_by_configuration(&w.peek_config(), conn.card.address.node);
+    if !is_demoted {
+        return Ok(conn);
+    }
+    let (address, sqlstate) = (conn.card.address.clone(), sqlstate::CANNOT_CONNECT_NOW.to_owned());
+    w.shared.nudge_prober(Nudge::RoleContradicted);
+    conn.pool.disown(conn.card.serial);
+    conn.socket.close(&w.reactor);
+    Err(OpenError::Refused { address, sqlstate, message: "it counts as the primary, and is in recovery".to_owned() })
+}
+
 fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
     match refusal {
         Refusal::TimedOut { waited_ms, limit } => {
@@ -710,13 +811,13 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
                         .hint("RESUME in the administration console ends the pause.");
                 }
                 Limit::Refused(why, words) => {
-                    let message = format!(
-                        "no server connection could be opened or became free in {waited_ms} ms (pool_wait_timeout): {words}"
-                    );
+                    let text = |limit| {
+                        format!("no server connection could be opened or became free in {waited_ms} ms ({limit}): {words}")
+                    };
                     return match why {
-                        Refused::Full => Fault::error(sqlstate::TOO_MANY_CONNECTIONS, message)
+                        Refused::Full => Fault::error(sqlstate::TOO_MANY_CONNECTIONS, text("pool_wait_timeout"))
                             .hint("Lower pool_size, or raise max_connections of the server."),
-                        Refused::Down => Fault::error(sqlstate::CANNOT_CONNECT_NOW, message),
+                        Refused::Down => Fault::error(sqlstate::CANNOT_CONNECT_NOW, text("failover_wait")),
                     };
                 }
                 Limit::Node(max) => match w.peek_config().limits.conns_per_node {

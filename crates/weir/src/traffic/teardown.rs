@@ -3,7 +3,6 @@
 use crate::client::flow::Kept;
 use crate::client::session::{Fate, IDLE, LazyBegin, Presence, Server, Session};
 use crate::client::session_state;
-use crate::client::upstream::TakenFor;
 use crate::client::upstream::left::Telling;
 use crate::control::mail::Nudge;
 use crate::monitor::fault::{Fault, sqlstate};
@@ -171,7 +170,7 @@ fn outcome(s: &Session) -> Outcome {
     };
     // A read of a transaction that waits ran outside of it, and its loss is the transaction's.
     let is_within = upstream.txn.status != IDLE || (is_asked && s.lazy_begin.is_open());
-    judge(&Lost { is_within, control: upstream.txn.control, under_way, only_reads: upstream.role != TakenFor::Primary })
+    judge(&Lost { is_within, control: upstream.txn.control, under_way, only_reads: upstream.only_reads() })
 }
 
 /// Brings the session's transaction to where the loss leaves it.

@@ -96,7 +96,7 @@ fn must_look(upstream: &Upstream, header: Header) -> bool {
             !upstream.brought.described.is_empty() && header.frame_bytes() <= LOOK_BYTES_MAX
         }
         back::COMMAND_COMPLETE => SESSION_TAG_BYTES.contains(&header.body_bytes),
-        back::NOTIFICATION => header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::NOTIFICATION | back::NOTICE => header.frame_bytes() <= LOOK_BYTES_MAX,
         back::DATA_ROW => upstream.left.asking.is_some() && header.frame_bytes() <= LOOK_BYTES_MAX,
         _ => false,
     }
@@ -173,6 +173,9 @@ fn on_pass(s: &mut Session, w: &Worker, header: Header, looks: bool) {
         on_session_tag(s, w, header);
     } else if header.tag == back::NOTIFICATION && looks && session_state::takes(s, w, header) {
         return;
+    } else if header.tag == back::NOTICE && looks && s.down.whole(header).is_some_and(read_retry::is_farewell) {
+        // It says that the client's connection ends, which does not.
+        return s.down.eat(header);
     }
     s.down.pass(header, &w.buffers);
     if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) && !query_cache::is_watching(s) {
