@@ -24,6 +24,7 @@ use crate::traffic::unit::Ended;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use weir_io::socket::Got;
+use weir_policy::loss::Control;
 use weir_policy::read_retry::is_of_recovery;
 use weir_policy::replies::{Dropped, Reply, Whose};
 use weir_wire::back::{Report, read_report};
@@ -221,6 +222,9 @@ fn on_ready(s: &mut Session, w: &Rc<Worker>, header: Header, status: u8, whose: 
         }
     }
     upstream.txn.heard = Heard::Something;
+    if upstream.txn.control != Control::default() && upstream.replies.is_only_ours() {
+        upstream.txn.control = Control::default();
+    }
     concern::ready(s, w, Ended::ForClient(status));
     if session_state::restores(s, w, Telling::OwesReady) {
         s.down.eat(header);
