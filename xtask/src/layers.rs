@@ -78,6 +78,7 @@ const MODULES: &[Module] = &[
     row(7, "supervised", &[]),
     row(7, "unit", &[]),
     row(7, "wal_follower", &[]),
+    row(7, "timeouts", &[]),
     row(6, "conn", &[]),
     row(6, "connection_list", &[]),
     row(6, "context", &[]),
@@ -88,7 +89,6 @@ const MODULES: &[Module] = &[
     row(6, "session", &[]),
     row(6, "store_conn", &[]),
     row(6, "takeover", &[]),
-    row(6, "timeouts", &[]),
     row(6, "views", &[]),
     row(5, "key_derivation", &[("shared", "is woken by mail"), ("worker", "the context")]),
     row(

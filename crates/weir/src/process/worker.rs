@@ -89,6 +89,13 @@ pub enum Overdue {
     Cancelling(Fault),
     /// The client was told; the server is not ready for the next one yet.
     Told,
+    /// It took too long, and the primary is asked whether it waits for a standby.
+    Asking,
+    /// It does not.
+    Asked,
+    /// It may commit a transaction: no limit of ours ends it. It may wait for a standby, and a cancel request would have the server say that it is
+    /// committed when no standby has it.
+    Never,
 }
 
 /// A session as its worker sees it, for cancel and stop.

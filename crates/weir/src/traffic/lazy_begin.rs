@@ -13,7 +13,7 @@ use crate::client::statements::Statement;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::monitor::metrics::Metric;
 use crate::monitor::stats::Stat;
-use crate::process::worker::Worker;
+use crate::process::worker::{Overdue, Worker};
 use crate::traffic::classify;
 use crate::traffic::read_preference;
 use crate::traffic::read_retry;
@@ -22,7 +22,7 @@ use std::rc::Rc;
 use weir_catalog::rule::Rule;
 use weir_config::PoolMode;
 use weir_config::redirect::Goal;
-use weir_policy::loss::Before;
+use weir_policy::loss::{Before, Commits};
 use weir_policy::replies::Expect;
 use weir_policy::route::{Class, Side};
 use weir_policy::transaction::{self, Ask, HeldLimits, Way};
@@ -238,6 +238,13 @@ fn note_control(s: &mut Session, transaction: Transaction) {
     if matches!(transaction, Transaction::End(Ending::Rollback) | Transaction::Chain(_) | Transaction::Within) {
         upstream.left.due.add_rollback();
     }
+    if transaction != Transaction::None && txn_commits(s) {
+        *s.entry.overdue.borrow_mut() = Overdue::Never;
+    }
+}
+
+fn txn_commits(s: &Session) -> bool {
+    s.upstream().is_some_and(|upstream| upstream.txn.control.commits == Commits::May)
 }
 
 /// Where a statement runs outside of transactions, after what its session has written.
