@@ -53,6 +53,6 @@ pub(super) const ROWS: &[Param] = &[
         effect: Effect::Built, set: |c, _, v| c.failover.wait_ms = v.millis(),
         help: "Longest time a statement that was not sent, or was refused before it ran, waits for a primary before it fails. The session goes on. 0: for ever.", ..ROW },
     Param { name: "failover_lost", kind: Kind::Enum { values: &["warning", "error"], also: &[] }, default: "warning", applies: Applies::OnReload, since: "Weir 0.1",
-        set: |c, _, v| c.failover.lost = OnLost::from_word(v.word()),
-        help: "How a session hears that it was shown something the new primary lacks.", ..ROW },
+        effect: Effect::Built, set: |c, _, v| c.failover.lost = OnLost::from_word(v.word()),
+        help: "How a session hears that another server is the primary now and is not known to have all that the session was shown: by a warning before its next answer, or its next statement fails with SQLSTATE 40001.", ..ROW },
 ];

@@ -195,6 +195,7 @@ impl Door<'_> {
             w.shared.watch_catalog(&admitted.pools.known);
         }
         let mut session = Box::new(Session::new(self.socket, admitted.pools, admitted.state, admitted.entry));
+        session.reads.causal.primary_since = self.w.view().primary_since;
         session.reads.causal.set(&w.shared, &session.state.settings);
         session.up.preload(&self.buffer, &w.buffers);
         session

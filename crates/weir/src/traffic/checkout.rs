@@ -318,6 +318,10 @@ async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instan
                 wait_for_primary(s, w, started, rule).await?;
                 continue;
             }
+            Chosen::NewPrimary => {
+                causal::on_new_primary(s, w)?;
+                continue;
+            }
             Chosen::Replay => {
                 if !std::mem::replace(&mut waited, true) {
                     w.count(Metric::ReplayWaits);
@@ -402,6 +406,8 @@ enum Chosen {
     NoPrimary(Rule),
     /// A standby will soon have replayed what the answer must show.
     Replay,
+    /// First the session hears of another primary.
+    NewPrimary,
 }
 
 fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
@@ -419,6 +425,9 @@ fn choose(s: &mut Session, w: &Worker, need: Need, may_wait: bool) -> Chosen {
     if class.side == Side::Reader {
         fit = w.shared.suspects.spared(&view, fit);
         hopeful = w.shared.suspects.spared(&view, hopeful);
+    }
+    if s.reads.causal.primary_since != view.primary_since {
+        return Chosen::NewPrimary;
     }
     let dice = s.reads.causal.dice;
     // Writes, and reads where only the primary takes them, have no choice.

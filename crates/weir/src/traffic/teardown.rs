@@ -133,6 +133,11 @@ pub fn conn_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fau
     }
     let said = s.upstream_mut().and_then(|upstream| upstream.final_error.take());
     let outcome = outcome(s);
+    match outcome {
+        Outcome::Unharmed | Outcome::Ended => {}
+        Outcome::RolledBack(_) => w.count(Metric::TransactionsLost),
+        Outcome::Unknown(_) => w.count(Metric::OutcomesUnknown),
+    }
     let left = lost_for_good(s);
     let fault = match &said {
         Some(said) if ends_a_session(&said.sqlstate) => said.clone(),
