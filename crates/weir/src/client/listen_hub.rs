@@ -205,7 +205,11 @@ impl Hub {
 
     /// The connection stands again.
     pub fn again(&self) {
-        self.inboxes.borrow().values().filter(|inbox| !inbox.wanted.borrow().is_empty()).for_each(|inbox| inbox.push(Event::Again));
+        self.inboxes
+            .borrow()
+            .values()
+            .filter(|inbox| !inbox.wanted.borrow().is_empty())
+            .for_each(|inbox| inbox.push(Event::Again));
     }
 
     /// Tasks of all sessions.

@@ -81,6 +81,12 @@ impl Fault {
         Fault { severity: Severity::Fatal, ..Fault::error(sqlstate, message) }
     }
 
+    /// What a server says of a statement in a transaction that has failed. Source: `exec_simple_query` in postgres.c.
+    pub fn in_failed_transaction() -> Fault {
+        let text = "current transaction is aborted, commands ignored until end of transaction block";
+        Fault::error(sqlstate::IN_FAILED_TRANSACTION, text).routine("exec_simple_query")
+    }
+
     /// Of a message that makes no sense, in the words of `garbled`.
     pub fn garbled(text: &str) -> Fault {
         Fault::error(sqlstate::PROTOCOL_VIOLATION, text)

@@ -82,7 +82,9 @@ pub fn on_new_primary(s: &mut Session, w: &Worker) -> Result<(), Fault> {
     let text = "another server is the primary now, and is not known to have all that this session was shown";
     let hint = "Look again at what was read or written last.";
     match w.peek_config().failover.lost {
-        OnLost::Error => Err(Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail("The statement was not sent.").hint(hint)),
+        OnLost::Error => {
+            Err(Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail("The statement was not sent.").hint(hint))
+        }
         OnLost::Warning => {
             let report = Report { severity: "WARNING", sqlstate: "01000", message: text, detail: "", hint, routine: "" };
             write::notice(s.down.extra(&w.buffers), &report);

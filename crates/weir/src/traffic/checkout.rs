@@ -1,7 +1,7 @@
 //! Gives a session the server connection its next statement needs.
 
 use crate::client::flow::{Flow, Need};
-use crate::client::session::{FAILED, IDLE, Server, Session};
+use crate::client::session::{FAILED, IDLE, LazyBegin, Server, Session};
 use crate::client::session_state;
 use crate::client::session_status::Doing;
 use crate::client::statements::Statement;
@@ -309,13 +309,18 @@ async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instan
     let mut class = need.class;
     // A transaction that waits may begin with this statement.
     let begins = s.lazy_begin.is_open();
+    // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
+    let was_gone = s.client.is_hung_up();
     let mut replay = Replay::new(w);
     let mut waited = false;
     loop {
         let (at, node) = match choose(s, w, Need { class, ..need }, !replay.is_over(w)) {
             Chosen::Node(at, node) => (at, node),
             Chosen::NoPrimary(rule) => {
-                wait_for_primary(s, w, started, rule).await?;
+                if let Some(fault) = fails_anyway(s, w) {
+                    return Err(fault);
+                }
+                wait_for_primary(s, w, (started, was_gone), rule).await?;
                 continue;
             }
             Chosen::NewPrimary => {
@@ -335,7 +340,7 @@ async fn wait_since(s: &mut Session, w: &Rc<Worker>, need: Need, started: Instan
             settle_in(s, w, conn, role_for(s, w, class, begins));
             return Ok(());
         }
-        match lease(s, w, class, node, started).await? {
+        match lease(s, w, class, node, (started, was_gone)).await? {
             Leased::ServerConn(conn) => {
                 let shown = shown_by(s, w, class, at, &conn);
                 if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
@@ -476,13 +481,12 @@ impl Drop for Awaiting<'_> {
 }
 
 /// Waits until the view is another one: a primary may be there then. Cancel safe.
-async fn wait_for_primary(s: &Session, w: &Worker, since: Instant, rule: Rule) -> Result<(), Fault> {
+async fn wait_for_primary(s: &Session, w: &Worker, (since, was_gone): (Instant, bool), rule: Rule) -> Result<(), Fault> {
     // Not its client's silence: limits on that do not count.
     show_waiting(s, w);
     let limit_ms = s.pools.limits.get().waits.primary_ms;
     let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));
     let generation = w.view().generation;
-    let was_gone = s.client.is_hung_up();
     s.entry.wait_cancelled.set(false);
     let _awaiting = Awaiting::primary(w);
     while w.view().generation == generation {
@@ -501,6 +505,18 @@ async fn wait_for_primary(s: &Session, w: &Worker, since: Instant, rule: Rule) -
         parked().await;
     }
     Ok(())
+}
+
+/// What a server would say of a statement in a transaction that has failed, and that no server knows of. It needs none to hear it.
+fn fails_anyway(s: &mut Session, w: &Worker) -> Option<Fault> {
+    if !matches!(s.lazy_begin, LazyBegin::Failed(_)) {
+        return None;
+    }
+    // What may end it has a way of its own, or begins another one.
+    match pipeline::transaction_next(s, w) {
+        Transaction::None | Transaction::Begin(_) | Transaction::Prepared => Some(Fault::in_failed_transaction()),
+        Transaction::End(_) | Transaction::Chain(_) | Transaction::Within | Transaction::Many => None,
+    }
 }
 
 fn no_primary(w: &Worker, since: Instant, rule: Rule) -> Fault {
@@ -528,12 +544,16 @@ enum Leased {
 }
 
 /// A server connection of the session's pool on a node. An error ends the session's wait.
-async fn lease(s: &mut Session, w: &Rc<Worker>, class: Class, node: u16, since: Instant) -> Result<Leased, Fault> {
+async fn lease(
+    s: &mut Session,
+    w: &Rc<Worker>,
+    class: Class,
+    node: u16,
+    (since, was_gone): (Instant, bool),
+) -> Result<Leased, Fault> {
     let pool = s.pools.of_node(w, node);
     show_waiting(s, w);
     let (client, entry) = (&s.client, &s.entry);
-    // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
-    let was_gone = client.is_hung_up();
     entry.wait_cancelled.set(false);
     let ends = || (!was_gone && client.is_hung_up()) || entry.farewell.borrow().is_some() || entry.wait_cancelled.get();
     let has_moved = || !may_serve(w, class, node);

@@ -92,7 +92,8 @@ pub fn way_of(s: &mut Session, w: &Worker, statement: &Statement) -> Option<Way>
         LazyBegin::No | LazyBegin::Sent(_) => return None,
         // Any server says what a failed transaction says; nobody waits for a primary to hear it. What may begin another one does.
         LazyBegin::Failed(_)
-            if w.view().primary.is_none() && !matches!(statement.transaction, Transaction::Within | Transaction::Chain(_) | Transaction::Many) =>
+            if w.view().primary.is_none()
+                && !matches!(statement.transaction, Transaction::Within | Transaction::Chain(_) | Transaction::Many) =>
         {
             return Some(Way::Begins(Class { side: Side::Reader, rule: Rule::TransactionControl }));
         }
@@ -265,9 +266,7 @@ pub fn options_of(statement: &Statement) -> Begin {
         | Transaction::Chain(_)
         | Transaction::Within
         | Transaction::Prepared
-        | Transaction::Many => {
-            Begin::default()
-        }
+        | Transaction::Many => Begin::default(),
     }
 }
 

@@ -137,18 +137,7 @@ fn group_done(s: &mut Session) {
 /// True if the next message of the server must not go its way: more must arrive first, or it is gone.
 #[inline]
 pub fn holds_back(s: &mut Session, w: &Rc<Worker>) -> bool {
-    s.retry.is_unseen()
-        && s.only_reads()
-        && !s.replies().is_our_turn()
-        && (s.is_on_standby() || !shows(s))
-        && look(s, w) != Look::Go
-}
-
-/// The next message of the primary shows its client something: what fails there fails for good, unless the server ends.
-#[inline]
-fn shows(s: &mut Session) -> bool {
-    s.retry.is_told = !matches!(s.down.unseen().first(), Some(&(back::ERROR | back::NOTICE)));
-    s.retry.is_told
+    s.retry.is_unseen() && s.only_reads() && !s.replies().is_our_turn() && look(s, w) != Look::Go
 }
 
 /// What is to be done with the next message of the server.

@@ -250,7 +250,7 @@ fn tell(s: &mut Session, w: &Worker, outcome: Outcome, owed: Owed, fault: &Fault
     }
     for at in 0..owed.readies {
         if at > 0 && outcome == Outcome::RolledBack(Then::Failed) {
-            s.say_error(w, &in_failed());
+            s.say_error(w, &Fault::in_failed_transaction());
         } else {
             s.say_error(w, fault);
         }
@@ -260,12 +260,4 @@ fn tell(s: &mut Session, w: &Worker, outcome: Outcome, owed: Owed, fault: &Fault
         s.say_error(w, fault);
     }
     s.intake.skip = s.intake.skip.or_if(owed.unsynced || owed.skipping);
-}
-
-/// What a server says of a statement in a transaction that has failed.
-fn in_failed() -> Fault {
-    Fault::error(
-        sqlstate::IN_FAILED_TRANSACTION,
-        "current transaction is aborted, commands ignored until end of transaction block",
-    )
 }

@@ -199,8 +199,12 @@ fn a_transaction_that_may_be_committed_is_not_known_to_be_and_its_session_goes_o
     let one = wire::query("begin; insert into t values (1); commit");
     let stage = Stage::primary();
     // Of several statements in one string a server that refuses one leaves the transaction failed.
-    let stories =
-        [("simple", simple, 3, "ZI"), ("extended", extended, 1, "ZI"), ("segments", segments, 3, "ZI"), ("one string", one, 1, "ZE")];
+    let stories = [
+        ("simple", simple, 3, "ZI"),
+        ("extended", extended, 1, "ZI"),
+        ("segments", segments, 3, "ZI"),
+        ("one string", one, 1, "ZE"),
+    ];
     for (turn, (what, bytes, readies, last)) in stories.into_iter().enumerate() {
         let mut client = stage.client();
         client.run("select 1");

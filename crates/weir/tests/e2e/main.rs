@@ -34,6 +34,7 @@ mod copy;
 mod databases;
 mod drivers;
 mod encodings;
+mod failover_clients;
 mod hanging;
 mod hba;
 mod hidden;

@@ -121,8 +121,7 @@ fn a_session_with_state_ends_when_its_connection_is_lost_and_one_in_a_transactio
     assert_eq!(client.error("select 2").sqlstate, "40001");
     assert_eq!(client.error("select 2").sqlstate, "25P02");
     client.run("rollback");
-    for (state, kind) in
-        [("select pg_advisory_lock(1)", "advisory lock"), ("create temp table mine (a int)", "temporary object")]
+    for (state, kind) in [("select pg_advisory_lock(1)", "advisory lock"), ("create temp table mine (a int)", "temporary object")]
     {
         let mut client = ground.client(&proxy);
         client.run(state);

@@ -6,29 +6,24 @@ use crate::client::flow::Flow;
 use crate::client::session::{LazyBegin, Session, Skip};
 use crate::monitor::fault::Fault;
 use crate::process::worker::Worker;
-use weir_policy::prepared::key;
+use crate::traffic::pipeline;
 use weir_sql::facts::{Ending, Transaction};
-use weir_wire::frame::{Header, front, split_cstr};
-
-/// Longest message that is looked at for the end of a transaction; a longer one is none.
-const END_BYTES_MAX: u32 = 1 << 10;
+use weir_wire::frame::{Header, front};
 
 /// Fails the client's next statement with what is owed. `None`: the message is one for which that means nothing.
 ///
 /// A COMMIT that fails ends its transaction, as one does that a server refuses. A ROLLBACK does what it is to do.
 #[cold]
 pub(super) fn tell(s: &mut Session, w: &Worker, header: Header) -> Result<Option<Flow>, Fault> {
-    let is_statement = matches!(
-        header.tag,
-        front::QUERY | front::FUNCTION_CALL | front::PARSE | front::BIND | front::DESCRIBE | front::EXECUTE
-    );
+    let is_statement =
+        matches!(header.tag, front::QUERY | front::FUNCTION_CALL | front::PARSE | front::BIND | front::DESCRIBE | front::EXECUTE);
     if !is_statement {
         return Ok(None);
     }
-    if header.body_bytes <= END_BYTES_MAX && !s.up.has_whole(header.frame_bytes()) {
+    if header.body_bytes <= pipeline::END_BYTES_MAX && !s.up.has_whole(header.frame_bytes()) {
         return Ok(Some(Flow::More));
     }
-    let transaction = transaction_of(s, w, header);
+    let transaction = pipeline::transaction_next(s, w);
     s.intake.skip = Skip::No;
     let Some(fault) = s.intake.owed.take() else { return Ok(None) };
     match transaction {
@@ -47,21 +42,4 @@ pub(super) fn tell(s: &mut Session, w: &Worker, header: Header) -> Result<Option
     fail_next(s, w, &fault)?;
     super::show_doing(s);
     Ok(Some(Flow::Next))
-}
-
-/// What the message's statement does to the transaction.
-fn transaction_of(s: &mut Session, w: &Worker, header: Header) -> Transaction {
-    let Some(body) = s.up.whole_if_here(header).filter(|_| header.body_bytes <= END_BYTES_MAX) else { return Transaction::None };
-    let of_text = |text: &[u8]| w.statements.borrow_mut().of_text(text).transaction;
-    let first = split_cstr(body);
-    match (header.tag, first) {
-        (front::QUERY, Some((text, _))) => of_text(text),
-        (front::PARSE, Some((_, rest))) => split_cstr(rest).map_or(Transaction::None, |(text, _)| of_text(text)),
-        (front::BIND, Some((_, rest))) => {
-            let name = split_cstr(rest).map_or(&[][..], |(name, _)| name);
-            let own = if name.is_empty() { s.statements.unnamed.as_ref() } else { s.statements.named.get(key(name)) };
-            own.map_or(Transaction::None, |own| own.prepared.statement.transaction)
-        }
-        _ => Transaction::None,
-    }
 }
