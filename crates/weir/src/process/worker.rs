@@ -33,6 +33,7 @@ use weir_config::limits::{self, Limits};
 use weir_io::buffers::Buffers;
 use weir_io::reactor::{NO_TASK, Reactor, TaskId};
 use weir_policy::cluster::ClusterView;
+use weir_policy::loss::Commits;
 use weir_policy::settings::Settings;
 use weir_policy::transaction::HeldLimits;
 
@@ -89,12 +90,14 @@ pub enum Overdue {
     Cancelling(Fault),
     /// The client was told; the server is not ready for the next one yet.
     Told,
+    /// It may commit a transaction: it is never cancelled, since it may wait for a standby, and the server would then say that it is committed
+    /// when no standby has it.
+    Commits,
     /// It took too long, and the primary is asked whether it waits for a standby.
-    Asking,
-    /// It does not.
-    Asked,
-    /// It may commit a transaction: no limit of ours ends it. It may wait for a standby, and a cancel request would have the server say that it is
-    /// committed when no standby has it.
+    Asking(Commits),
+    /// It does not, or the primary does not say.
+    Asked(Commits),
+    /// It does: no limit of ours ends it.
     Never,
 }
 

@@ -240,7 +240,7 @@ fn note_control(s: &mut Session, transaction: Transaction) {
         upstream.left.due.add_rollback();
     }
     if transaction != Transaction::None && txn_commits(s) {
-        *s.entry.overdue.borrow_mut() = Overdue::Never;
+        *s.entry.overdue.borrow_mut() = Overdue::Commits;
     }
 }
 

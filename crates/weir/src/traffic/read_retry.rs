@@ -137,7 +137,18 @@ fn group_done(s: &mut Session) {
 /// True if the next message of the server must not go its way: more must arrive first, or it is gone.
 #[inline]
 pub fn holds_back(s: &mut Session, w: &Rc<Worker>) -> bool {
-    s.retry.is_unseen() && s.only_reads() && !s.replies().is_our_turn() && look(s, w) != Look::Go
+    s.retry.is_unseen()
+        && s.only_reads()
+        && !s.replies().is_our_turn()
+        && (s.is_on_standby() || !is_all_here(s))
+        && look(s, w) != Look::Go
+}
+
+/// The answer of the primary seems to be here to its end: what it says stands, so that nothing is looked for. Its client sees it now.
+#[inline]
+fn is_all_here(s: &mut Session) -> bool {
+    s.retry.is_told = s.down.unseen().ends_with(&[back::READY, 0, 0, 0, 5, IDLE]);
+    s.retry.is_told
 }
 
 /// What is to be done with the next message of the server.

@@ -143,7 +143,9 @@ pub fn conn_lost(s: &mut Session, w: &Rc<Worker>, cause: &str) -> Result<(), Fau
         Some(said) if ends_a_session(&said.sqlstate) => said.clone(),
         _ => fault_of(outcome, &address, said.as_ref().map_or(cause, |said| &said.message)),
     };
-    let owes_ready = s.upstream().is_some_and(|upstream| upstream.resetting.telling == Telling::OwesReady);
+    // A reset or a commit was carried out, and only its ReadyForQuery waits for something of ours.
+    let owes_ready =
+        session_state::is_holding(s) || s.upstream().is_some_and(|upstream| upstream.resetting.telling == Telling::OwesReady);
     let Some((conn, owed)) = s.lose(w, Fate::Unknown) else { return Ok(()) };
     w.close_conn(conn);
     s.up.drop_rest();
@@ -205,7 +207,10 @@ fn fault_of(outcome: Outcome, address: &Address, cause: &str) -> Fault {
             Fault::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text)
                 .hint("The statement may or may not have taken effect: look before it runs again.")
         }
-        Outcome::Unharmed | Outcome::Ended | Outcome::RolledBack(_) => {
+        Outcome::Unharmed | Outcome::Ended => {
+            Fault::error(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost"))
+        }
+        Outcome::RolledBack(_) => {
             let text = format!("connection to {address} was lost, and with it what ran there: nothing of that was committed");
             Fault::error(sqlstate::SERIALIZATION_FAILURE, text).hint("Run the transaction again.")
         }

@@ -9,6 +9,7 @@ use crate::process::worker::{Entry, Overdue, Worker};
 use crate::server::pool::server_conn::ConnStatus;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use weir_policy::loss::Commits;
 use weir_policy::timeouts::{Overtime, Spent, look_period_ms, overtime};
 use weir_policy::transaction::{HeldTooLong, held_too_long};
 
@@ -32,7 +33,7 @@ pub async fn watch(w: Rc<Worker>) {
 
 fn look_at(w: &Rc<Worker>, entry: &Rc<Entry>) {
     let Some(pools) = &entry.pools else { return };
-    if matches!(*entry.overdue.borrow(), Overdue::Never | Overdue::Asking) {
+    if matches!(*entry.overdue.borrow(), Overdue::Never | Overdue::Asking(_)) {
         return;
     }
     let now = w.reactor.now();
@@ -91,16 +92,21 @@ fn spent(entry: &Entry, now: Instant) -> Spent {
 fn ask_first(w: &Rc<Worker>, entry: &Rc<Entry>) -> bool {
     let Some(conn) = entry.conn.borrow().clone() else { return false };
     let since = entry.clock.busy_since.get();
-    if since.is_none() || !w.is_primary(conn.address.node) || !matches!(*entry.overdue.borrow(), Overdue::No) {
+    let commits = match *entry.overdue.borrow() {
+        Overdue::No => Commits::No,
+        Overdue::Commits => Commits::May,
+        Overdue::Cancelling(_) | Overdue::Told | Overdue::Asking(_) | Overdue::Asked(_) | Overdue::Never => return false,
+    };
+    if since.is_none() || !w.is_primary(conn.address.node) {
         return false;
     }
-    *entry.overdue.borrow_mut() = Overdue::Asking;
+    *entry.overdue.borrow_mut() = Overdue::Asking(commits);
     let (w, entry) = (w.clone(), entry.clone());
     w.clone().reactor.spawn(async move {
         let waits = waits_for_standby(&w, &conn).await;
         // Another statement may run by now.
-        if entry.clock.busy_since.get() == since && matches!(*entry.overdue.borrow(), Overdue::Asking) {
-            *entry.overdue.borrow_mut() = if waits { Overdue::Never } else { Overdue::Asked };
+        if entry.clock.busy_since.get() == since && matches!(*entry.overdue.borrow(), Overdue::Asking(_)) {
+            *entry.overdue.borrow_mut() = if waits { Overdue::Never } else { Overdue::Asked(commits) };
             look_at(&w, &entry);
         }
     });
@@ -124,7 +130,7 @@ fn cancel(w: &Rc<Worker>, entry: &Rc<Entry>, limit_ms: u64, spent_ms: u64) {
         let fault = Fault::fatal(sqlstate::QUERY_CANCELED, format!("{text}; the server did not obey"));
         return dismiss(w, entry, fault);
     }
-    if !matches!(*entry.overdue.borrow(), Overdue::No | Overdue::Asked) {
+    if !matches!(*entry.overdue.borrow(), Overdue::No | Overdue::Asked(Commits::No)) {
         return;
     }
     if entry.conn.borrow().is_none() {
@@ -142,7 +148,8 @@ fn dismiss(w: &Rc<Worker>, entry: &Rc<Entry>, fault: Fault) {
     }
     w.count(Metric::Overtimes);
     let is_asked = entry.clock.busy_since.get().or(entry.clock.asked_since.get()).is_some();
-    if is_asked && entry.conn.borrow().is_some() {
+    let commits = matches!(*entry.overdue.borrow(), Overdue::Commits | Overdue::Asked(Commits::May));
+    if is_asked && !commits && entry.conn.borrow().is_some() {
         w.forward_cancel(entry);
     }
     *entry.farewell.borrow_mut() = Some(fault);

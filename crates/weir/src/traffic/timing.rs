@@ -104,7 +104,7 @@ fn over(s: &mut Session, w: &Worker, status: u8) {
     let clock = &s.entry.clock;
     let is_marked = !matches!(*s.entry.overdue.borrow(), Overdue::No);
     // A COMMIT may stand behind what is over.
-    if is_marked && !(has_more && matches!(*s.entry.overdue.borrow(), Overdue::Never)) {
+    if is_marked && !(has_more && matches!(*s.entry.overdue.borrow(), Overdue::Commits)) {
         *s.entry.overdue.borrow_mut() = Overdue::No;
     }
     clock.ready_at.set(now);
@@ -156,7 +156,7 @@ pub fn overdue(entry: &Entry, sqlstate: &[u8]) -> Option<Fault> {
     }
     match std::mem::replace(&mut *overdue, Overdue::Told) {
         Overdue::Cancelling(fault) => Some(fault),
-        Overdue::No | Overdue::Asking | Overdue::Asked | Overdue::Told | Overdue::Never => None,
+        Overdue::No | Overdue::Told | Overdue::Commits | Overdue::Asking(_) | Overdue::Asked(_) | Overdue::Never => None,
     }
 }
 

@@ -308,6 +308,72 @@ fn a_read_under_way_on_the_primary_runs_again_on_the_next_one() {
     }
 }
 
+/// What a client sends of a copy after it has failed means nothing, be it the rest of a message.
+#[test]
+fn a_copy_that_is_lost_fails_and_its_client_goes_on() {
+    let stage = Stage::new("");
+    let mut clients: Vec<(Raw, &str)> = [("", "I"), ("begin", "E")]
+        .into_iter()
+        .map(|(first, status)| {
+            let mut client = stage.client();
+            if !first.is_empty() {
+                client.run(first);
+            }
+            client.send(&wire::query("copy t from stdin"));
+            assert_eq!(client.read().tag, b'G');
+            (client, status)
+        })
+        .collect();
+    let rows = wire::copy_data("1\n".repeat(200_000).as_bytes());
+    let (begin, rest) = rows.split_at(rows.len() / 2);
+    clients.iter_mut().for_each(|(client, _)| client.send(begin));
+    stage.lose_primary(Loss::Killed);
+    for (client, status) in &mut clients {
+        let code = if *status == "E" { "40001" } else { "08007" };
+        assert_eq!(said(&client.until_ready()), [code, *status]);
+        client.send(&[rest, &wire::copy_data(b"2\n"), &wire::copy_done()].concat());
+    }
+    stage.promote();
+    for (client, _) in &mut clients {
+        client.run("rollback");
+        client.run("insert into t values (3)");
+    }
+    assert_eq!(stage.cluster.standbys()[0].value("select string_agg(a::text, ',') from t").unwrap(), "3,3");
+}
+
+/// A read whose client has seen a part of the answer fails, and so does a session all of whose state is on one connection.
+#[test]
+fn a_read_that_was_shown_in_part_fails_and_a_session_with_a_connection_of_its_own_ends() {
+    let stage = Stage::new("limit_override_list = 'user=own: pool_mode=session'");
+    stage.cluster.primary().query("create role own login").unwrap();
+    stage.cluster.wait_caught_up().unwrap();
+    let mut own = Raw::tcp(stage.proxy.port()).log_in("own", "postgres", &[]).unwrap();
+    own.run("select 1");
+    let mut reader = stage.client();
+    // The rows of the first blocks are sent while the last one sleeps.
+    let text = "select x, case when x = 5000 then pg_sleep(100)::text else repeat('x', 100) end from generate_series(1, 5000) x";
+    reader.send(&wire::query(text));
+    assert_eq!(reader.read().tag, b'T');
+    stage.wait_asleep(1);
+    stage.lose_primary(Loss::Killed);
+    let mut messages = Vec::new();
+    while let Ok(Some(message)) = reader.try_read() {
+        let is_last = message.tag == b'Z';
+        messages.push(message);
+        if is_last {
+            break;
+        }
+    }
+    // Within a row nothing can be said.
+    assert!(messages.iter().any(|message| message.tag == b'D') && !messages.iter().any(|message| message.tag == b'C'));
+    let heard = said(&messages);
+    assert!(heard.is_empty() || heard == ["40001", "I"], "{heard:?}");
+    let messages = own.until_end();
+    let failure = messages.iter().find(|message| message.tag == b'E').expect("it is told").failure();
+    assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "57P01"), "{failure:?}");
+    assert!(failure.message.contains("pool_mode"), "{failure:?}");
+}
+
 #[test]
 fn what_was_not_sent_waits_for_the_next_primary_and_can_be_cancelled() {
     let stage = Stage::new("");
