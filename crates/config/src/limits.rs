@@ -14,7 +14,7 @@ pub struct Limits {
     pub pool_min: u32,
     pub reserve: u32,
     pub reserve_after_ms: u64,
-    pub wait_ms: u64,
+    pub waits: Waits,
     pub query_ms: u64,
     pub transaction_ms: u64,
     pub idle_transaction_ms: u64,
@@ -23,6 +23,15 @@ pub struct Limits {
     pub clients_per_database: u32,
     pub conns_per_user: u32,
     pub conns_per_database: u32,
+}
+
+/// Longest times that a statement waits before it is sent, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// For a server connection that others have.
+    pub conn_ms: u64,
+    /// For a primary that is there and lets somebody in.
+    pub primary_ms: u64,
 }
 
 /// Stores one value.
@@ -36,7 +45,8 @@ const OVERRIDABLE: &[(&str, Setter)] = &[
     ("min_pool_size", |l, v| l.pool_min = v.count()),
     ("reserve_pool_size", |l, v| l.reserve = v.count()),
     ("reserve_pool_timeout", |l, v| l.reserve_after_ms = v.millis()),
-    ("pool_wait_timeout", |l, v| l.wait_ms = v.millis()),
+    ("pool_wait_timeout", |l, v| l.waits.conn_ms = v.millis()),
+    ("failover_wait", |l, v| l.waits.primary_ms = v.millis()),
     ("query_timeout", |l, v| l.query_ms = v.millis()),
     ("transaction_timeout", |l, v| l.transaction_ms = v.millis()),
     ("idle_transaction_timeout", |l, v| l.idle_transaction_ms = v.millis()),
@@ -138,7 +148,7 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
         pool_min: base.pool_min,
         reserve: base.reserve,
         reserve_after_ms: base.reserve_after_ms,
-        wait_ms: config.pool.wait_timeout_ms,
+        waits: Waits { conn_ms: config.pool.wait_timeout_ms, primary_ms: config.failover.wait_ms },
         query_ms: base.query_ms,
         transaction_ms: base.transaction_ms,
         idle_transaction_ms: base.idle_transaction_ms,
@@ -209,7 +219,7 @@ mod tests {
         );
         let found = |user: &str, database: &str| {
             let limits = of(&config, user, database);
-            (limits.pool_size, limits.query_ms, limits.wait_ms, limits.mode)
+            (limits.pool_size, limits.query_ms, limits.waits.conn_ms, limits.mode)
         };
         assert_eq!(found("ann", "x"), (3, 7_000, 120_000, PoolMode::Transaction));
         assert_eq!(found("ann", "shop"), (50, 7_000, 1_000, PoolMode::Transaction));

@@ -381,6 +381,12 @@ impl Lane {
         self.want = 0;
     }
 
+    /// Drops what is still to come of the message under way: there is nobody to send it to any more.
+    #[inline]
+    pub fn drop_rest(&mut self) {
+        self.rest = Rest::Drop;
+    }
+
     /// Puts messages back before those that were not looked at, as if they came only now. Nothing may wait to be sent, and no message be
     /// under way.
     #[inline]

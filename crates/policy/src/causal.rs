@@ -67,6 +67,32 @@ impl Seen {
     }
 }
 
+/// A standby became the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// The generation of the view since which it is.
+    pub since: u64,
+    /// The standby that it was, by number and life.
+    pub standby: (u16, Life),
+    /// What it is known to have covered.
+    pub covers: Covers,
+}
+
+/// Whether the new primary shows what a session was shown before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    All,
+    /// It is not known to.
+    NotProven,
+}
+
+impl Switch {
+    /// `seen` by a session that last looked at the primary of an earlier generation.
+    pub fn keeps(&self, seen: &Seen) -> Kept {
+        if self.covers.reach(seen.need(self.standby)) { Kept::All } else { Kept::NotProven }
+    }
+}
+
 /// Rounds that a standby covers, or must cover. 0: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Covers {
@@ -412,6 +438,22 @@ mod tests {
     fn need(seen: &Seen, standby: (u16, Life)) -> u64 {
         let need = seen.need(standby);
         need.primary.max(need.standbys)
+    }
+
+    #[test]
+    fn a_new_primary_keeps_what_it_covered_and_what_it_showed_itself() {
+        let switch = Switch { since: 5, standby: A, covers: both(7) };
+        let mut seen = Seen::default();
+        assert_eq!(switch.keeps(&seen), Kept::All, "nothing was seen");
+        seen.heard_primary(7);
+        assert_eq!(switch.keeps(&seen), Kept::All);
+        seen.heard_standby(A, 8, 9);
+        assert_eq!(switch.keeps(&seen), Kept::All, "it showed that itself");
+        seen.heard_standby(B, 0, 9);
+        assert_eq!(switch.keeps(&seen), Kept::NotProven, "another standby may have had more");
+        let mut seen = Seen::default();
+        seen.heard_primary(8);
+        assert_eq!(switch.keeps(&seen), Kept::NotProven);
     }
 
     #[test]

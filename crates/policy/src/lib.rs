@@ -7,6 +7,7 @@ pub mod failover;
 pub mod lag;
 pub mod listening;
 pub mod looks;
+pub mod loss;
 pub mod notices;
 pub mod pick;
 pub mod pool;

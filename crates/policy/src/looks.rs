@@ -146,19 +146,23 @@ fn probe(config: &Config, at: NodeIndex, answer: &Result<Said, Failure>, written
     match answer {
         Ok(said) => {
             let lag_bytes = written.zip(said.position).map(|(written, replayed)| written.saturating_sub(replayed));
-            let in_recovery = said.in_recovery && !is_primary_by_configuration(config, at);
+            let in_recovery = said.in_recovery && !is_primary_by_configuration(config, config.nodes[at].id);
             Probe::Answered { in_recovery, lag_bytes: lag_bytes.filter(|_| said.in_recovery) }
         }
         // A single server that answers but will not let us ask is still the only one there is.
-        Err(failure) if is_primary_by_configuration(config, at) && failure.kind == FailureKind::Refused => {
+        Err(failure) if is_primary_by_configuration(config, config.nodes[at].id) && failure.kind == FailureKind::Refused => {
             Probe::Answered { in_recovery: false, lag_bytes: None }
         }
         Err(_) => Probe::Unreachable,
     }
 }
 
-fn is_primary_by_configuration(config: &Config, at: NodeIndex) -> bool {
-    config.nodes[at].always_primary || config.nodes.len() == 1 || (config.clustering_mode == ClusteringMode::Raw && at == 0)
+/// True if the node with this number is the primary whatever it says of itself.
+pub fn is_primary_by_configuration(config: &Config, id: u16) -> bool {
+    let place = config.nodes.iter().position(|node| node.id == id);
+    place.is_some_and(|at| {
+        config.nodes[at].always_primary || config.nodes.len() == 1 || (config.clustering_mode == ClusteringMode::Raw && at == 0)
+    })
 }
 
 /// The furthest a primary has written.

@@ -303,6 +303,12 @@ impl Replies {
         self.ring.iter().skip(1).all(|expect| *expect == Expect::CopyEnd)
     }
 
+    /// All that the client waits for is the answer to one simple query.
+    pub fn is_one_query(&self) -> bool {
+        let mut asked = self.ring.iter().filter(|expect| !expect.is_query_of_ours());
+        !self.unsynced && !self.skipping && matches!(asked.next(), Some(Expect::Query)) && asked.next().is_none()
+    }
+
     /// A Query or Execute is under way, not counting the one whose error came just now.
     pub fn has_work_behind_error(&self) -> bool {
         let is_work =

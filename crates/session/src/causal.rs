@@ -3,12 +3,15 @@
 
 use crate::conn::Conn;
 use crate::context::Context;
+use crate::fault::{Fault, sqlstate};
+use crate::metrics::Metric;
 use crate::session::Session;
 use crate::session::causal::Causal;
 pub use crate::session::causal::SETTING;
-use weir_config::CausalReads;
-use weir_policy::causal::{Covers, Life, Nodes, Seen, Throw};
+use weir_config::{CausalReads, OnLost};
+use weir_policy::causal::{Covers, Kept, Life, Nodes, Seen, Throw};
 use weir_policy::cluster::ClusterView;
+use weir_wire::write::{self, Report};
 
 /// The server of the session's server connection has said something, which is about to reach the client.
 #[inline]
@@ -57,6 +60,33 @@ pub fn heard_from_memory(s: &mut Session, w: &Context, round: u64) {
     }
     if positions.want(round) {
         wake_sampler(w);
+    }
+}
+
+/// The session's next statement is the first under another primary. Error: what the session was shown may be lost, and its operator wants the
+/// statement to fail then. Nothing is owed to the client but the answer to that.
+#[cold]
+pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), Fault> {
+    let now = w.view().primary_since;
+    let before = std::mem::replace(&mut s.reads.causal.primary_since, now);
+    if w.shared.positions.keep(&s.reads.causal.seen, before) == Kept::All {
+        return Ok(());
+    }
+    // It is told once.
+    s.reads.causal.seen = Seen::default();
+    s.reads.causal.seen.heard_primary(w.shared.positions.next_round());
+    w.count(Metric::SessionsToldOfLoss);
+    let text = "another server is the primary now, and is not known to have all that this session was shown";
+    let hint = "Look again at what was read or written last.";
+    match w.peek_config().failover.lost {
+        OnLost::Error => {
+            Err(Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail("The statement was not sent.").hint(hint))
+        }
+        OnLost::Warning => {
+            let report = Report { severity: "WARNING", sqlstate: "01000", message: text, detail: "", hint, routine: "" };
+            write::notice(s.down.extra(&w.buffers), &report);
+            Ok(())
+        }
     }
 }
 

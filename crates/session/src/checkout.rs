@@ -12,13 +12,14 @@ use crate::pipeline::{self, Ahead};
 use crate::read_preference;
 use crate::read_retry;
 use crate::sequences::{self, Claim};
-use crate::session::{FAILED, IDLE, Server, Session};
+use crate::session::{FAILED, IDLE, LazyBegin, Server, Session};
 use crate::session_state;
 use crate::statements::{Statement, Trait};
 use crate::stats::Stat;
 use crate::upstream::TakenFor;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use weir_catalog::rule::Rule;
 use weir_config::PoolMode;
 use weir_policy::causal::Nodes;
@@ -45,6 +46,9 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
             class.side == Side::Reader
         };
         if is_free && fits {
+            if is_primary && s.only_reads() {
+                note_use(s, w, statement, way);
+            }
             let must_settle = sequences::must_settle(s, w, statement);
             let flow = if must_settle { Some(Flow::Hold) } else { bring_again(s, w, statement) };
             if flow.is_none() {
@@ -87,7 +91,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
         }
         Some(conn) => {
             count(s, w, need, node);
-            settle_in(s, w, conn);
+            settle_in(s, w, conn, role_for(s, w, class, begins));
             if !was_otherwise && s.is_misread(statement) {
                 // What sessions begin with has changed, and only this server connection tells: from now on the session is on the primary.
                 s.state.begins_otherwise = true;
@@ -96,6 +100,22 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
             Ok(begin_on(s, w, statement, begins))
         }
         None => Ok(Some(Flow::Need(need))),
+    }
+}
+
+/// The role in which the primary is taken for a statement: what only reads may run again, if it is known from a catalog that it does.
+#[inline]
+pub fn role_for(s: &Session, w: &Context, class: Class, begins: bool) -> TakenFor {
+    let is_read = class.side == Side::Reader && !begins && w.has_readers() && !s.lazy_begin.is_open();
+    if is_read && s.reads.place.is_known() { TakenFor::PrimaryToRead } else { TakenFor::Primary }
+}
+
+/// A statement follows reads on the primary: if it is none, nothing of what is under way runs again.
+#[cold]
+fn note_use(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way>) {
+    let stays = s.transaction() != IDLE || s.pin().is_some();
+    if stays || way.is_some() || class_at(s, w, statement, way).side != Side::Reader {
+        s.upstream_mut().into_iter().for_each(|upstream| upstream.role = TakenFor::Primary);
     }
 }
 
@@ -261,8 +281,8 @@ pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
 }
 
 /// Uses a server connection: brings it to the session's settings first if it has others. They travel with the statement in one write.
-pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>) {
-    let role = if is_primary(w, &conn) { TakenFor::Primary } else { TakenFor::Standby };
+pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: TakenFor) {
+    let role = if is_primary(w, &conn) { on_primary } else { TakenFor::Standby };
     s.retry.again = None;
     s.pools.stats.add(Stat::Assignments, 1);
     s.take(w, conn, role);
@@ -295,6 +315,8 @@ pub enum Chosen {
     NoPrimary(Rule),
     /// A standby will soon have replayed what the answer must show.
     Replay,
+    /// First the session hears of another primary.
+    NewPrimary,
 }
 
 pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chosen {
@@ -312,6 +334,9 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
     if class.side == Side::Reader {
         fit = w.shared.suspects.spared(&view, fit);
         hopeful = w.shared.suspects.spared(&view, hopeful);
+    }
+    if s.reads.causal.primary_since != view.primary_since {
+        return Chosen::NewPrimary;
     }
     let dice = s.reads.causal.dice;
     // Writes, and reads where only the primary takes them, have no choice.
@@ -344,4 +369,28 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
 pub fn check_after_ms(w: &Context) -> Option<u64> {
     let pool = &w.peek_config().pool;
     (!pool.check_query.is_empty()).then_some(pool.check_after_ms)
+}
+
+/// The words of a server for a statement in a transaction that has failed, and that no server knows of. It needs none to hear them.
+pub fn fails_anyway(s: &mut Session, w: &Context) -> Option<Fault> {
+    if !matches!(s.lazy_begin, LazyBegin::Failed(_)) {
+        return None;
+    }
+    // What may end it has a way of its own, or begins another one.
+    match pipeline::transaction_next(s, w) {
+        Transaction::None | Transaction::Begin(_) | Transaction::Prepared => Some(Fault::in_failed_transaction()),
+        Transaction::End(_) | Transaction::Chain(_) | Transaction::Within | Transaction::Many => None,
+    }
+}
+
+/// The end of a wait for a primary.
+pub fn no_primary(w: &Context, since: Instant, rule: Rule) -> Fault {
+    let text = format!(
+        "no primary server was found in {} ms (failover_wait); the statement needs one (rule {}) and was not sent",
+        w.now().saturating_duration_since(since).as_millis(),
+        rule.name()
+    );
+    Fault::error(sqlstate::CANNOT_CONNECT_NOW, text)
+        .detail(w.view().causes())
+        .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers.")
 }

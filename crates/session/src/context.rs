@@ -49,6 +49,8 @@ pub struct Common {
     pub no_statements: Arc<BySql>,
     /// Moves when a statement passed that may define functions.
     pub definitions: AtomicU64,
+    /// Statements that wait for a primary: while there are any, nodes are asked for their roles over and over.
+    pub awaiting_primary: AtomicU32,
     /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
     pub pins_told: AtomicU32,
     settings: Interned,
@@ -78,6 +80,7 @@ impl Common {
             begun,
             no_statements: Arc::default(),
             definitions: AtomicU64::new(0),
+            awaiting_primary: AtomicU32::new(0),
             pins_told: AtomicU32::new(0),
             settings: Interned { known: Mutex::default(), sweep_at, made: AtomicU64::new(0) },
         }

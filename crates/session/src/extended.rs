@@ -748,7 +748,9 @@ pub fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
     (s.statements.portal, s.reads.only_reads) = (None, false);
     let is_garbled = header.body_bytes > 0;
     if !s.has_server() {
-        s.intake.skip = Skip::No;
+        if s.intake.skip == Skip::ToSync {
+            s.intake.skip = Skip::No;
+        }
         s.up.eat(header);
         if is_garbled {
             s.say_error(w, &Fault::garbled(garbled::MORE_THAN_MEANT));

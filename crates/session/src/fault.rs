@@ -33,6 +33,7 @@ pub mod garbled {
 /// SQLSTATEs Weir uses itself. Source: PostgreSQL manual, appendix "PostgreSQL Error Codes".
 pub mod sqlstate {
     pub const CONNECTION_FAILURE: &str = "08006";
+    pub const TRANSACTION_RESOLUTION_UNKNOWN: &str = "08007";
     pub const CANNOT_CONNECT: &str = "08001";
     pub const PROTOCOL_VIOLATION: &str = "08P01";
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
@@ -57,6 +58,8 @@ pub mod sqlstate {
     pub const ADMIN_SHUTDOWN: &str = "57P01";
     pub const CRASH_SHUTDOWN: &str = "57P02";
     pub const CANNOT_CONNECT_NOW: &str = "57P03";
+    pub const DATABASE_DROPPED: &str = "57P04";
+    pub const IN_FAILED_TRANSACTION: &str = "25P02";
     pub const IDLE_IN_TRANSACTION_TIMEOUT: &str = "25P03";
     pub const TRANSACTION_TIMEOUT: &str = "25P04";
     pub const IDLE_TIMEOUT: &str = "57P05";
@@ -76,6 +79,12 @@ impl Fault {
 
     pub fn fatal(sqlstate: &str, message: impl Into<String>) -> Fault {
         Fault { severity: Severity::Fatal, ..Fault::error(sqlstate, message) }
+    }
+
+    /// What a server says of a statement in a transaction that has failed. Source: `exec_simple_query` in postgres.c.
+    pub fn in_failed_transaction() -> Fault {
+        let text = "current transaction is aborted, commands ignored until end of transaction block";
+        Fault::error(sqlstate::IN_FAILED_TRANSACTION, text).routine("exec_simple_query")
     }
 
     /// Of a message that makes no sense, in the words of `garbled`.

@@ -10,6 +10,7 @@ use crate::extended;
 use crate::fault::{Fault, garbled, sqlstate};
 use crate::flow::Flow;
 use crate::metrics::Metric;
+use crate::owed;
 use crate::plan::{self, Planned};
 use crate::query_cache;
 use crate::read_retry;
@@ -25,21 +26,6 @@ use std::rc::Rc;
 use weir_policy::replies::Expect;
 use weir_wire::frame::{Header, front};
 use weir_wire::write;
-
-/// Fails the message that is next, which no server has seen.
-pub fn fail_next(s: &mut Session, w: &Context, fault: &Fault) -> Result<(), Fault> {
-    let header = s.up.peek(&w.buffers).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
-    let Some(header) = header else { return Ok(()) };
-    s.up.eat(header);
-    query_cache::refused(s, w);
-    s.say_error(w, fault);
-    if matches!(header.tag, front::QUERY | front::FUNCTION_CALL) {
-        s.say_ready(w);
-    } else {
-        s.intake.skip = Skip::ToSync;
-    }
-    Ok(())
-}
 
 /// Tells the client of notifications that came apart from its server connection, if there are any and it may hear of them now.
 #[inline]
@@ -57,12 +43,17 @@ pub fn notify(s: &mut Session, w: &Context) -> Result<bool, Fault> {
 
 /// Decides on one message of the client.
 pub fn on_client(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
-    if (s.intake.skip == Skip::ToSync || s.replies().is_skipping()) && is_skippable(header.tag) {
-        // It may have waited.
-        query_cache::skipped(s);
-        statement_log::passed(s, w, header);
-        s.up.eat(header);
-        return Ok(Flow::Next);
+    if (s.intake.skip != Skip::No || s.replies().is_skipping()) && is_skippable(header.tag) {
+        if s.intake.skip != Skip::Owes {
+            // It may have waited.
+            query_cache::skipped(s);
+            statement_log::passed(s, w, header);
+            s.up.eat(header);
+            return Ok(Flow::Next);
+        }
+        if let Some(flow) = owed::tell(s, w, header)? {
+            return Ok(flow);
+        }
     }
     let is_copy = matches!(header.tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL);
     s.intake.in_copy_message = is_copy;

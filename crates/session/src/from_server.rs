@@ -17,10 +17,11 @@ use crate::stats::Stat;
 use crate::teardown;
 use crate::timing;
 use crate::unit::Ended;
-use crate::upstream::Upstream;
 use crate::upstream::changes::Claim;
 use crate::upstream::left::Telling;
+use crate::upstream::{Heard, Upstream};
 use std::collections::{HashMap, VecDeque};
+use weir_policy::loss::Control;
 use weir_policy::read_retry::is_of_recovery;
 use weir_policy::replies::{Dropped, Reply, Whose};
 use weir_wire::back::{Report, read_report};
@@ -67,7 +68,7 @@ fn must_look(upstream: &Upstream, header: Header) -> bool {
             !upstream.brought.described.is_empty() && header.frame_bytes() <= LOOK_BYTES_MAX
         }
         back::COMMAND_COMPLETE => SESSION_TAG_BYTES.contains(&header.body_bytes),
-        back::NOTIFICATION => header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::NOTIFICATION | back::NOTICE => header.frame_bytes() <= LOOK_BYTES_MAX,
         back::DATA_ROW => upstream.left.asking.is_some() && header.frame_bytes() <= LOOK_BYTES_MAX,
         _ => false,
     }
@@ -144,6 +145,9 @@ fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) {
         on_session_tag(s, w, header);
     } else if header.tag == back::NOTIFICATION && looks && session_state::takes(s, w, header) {
         return;
+    } else if header.tag == back::NOTICE && looks && s.down.whole(header).is_some_and(read_retry::is_farewell) {
+        // It says that the client's connection ends, which does not.
+        return s.down.eat(header);
     }
     s.down.pass(header, &w.buffers);
     if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) && !query_cache::is_watching(s) {
@@ -187,6 +191,10 @@ fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Who
             on_our_ready(s, w, whose, status);
             return Ok(());
         }
+    }
+    upstream.txn.heard = Heard::Something;
+    if upstream.txn.control != Control::default() && upstream.replies.is_only_ours() {
+        upstream.txn.control = Control::default();
     }
     concern::ready(s, w, Ended::ForClient(status));
     if session_state::restores(s, w, Telling::OwesReady) {

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Instant;
 use weir_catalog::rule::Rule;
+use weir_policy::loss::Commits;
 use weir_policy::transaction::HeldLimits;
 
 /// Since when a session does what it does; see `timing`.
@@ -61,6 +62,15 @@ pub enum Overdue {
     Cancelling(Fault),
     /// The client was told; the server is not ready for the next one yet.
     Told,
+    /// It may commit a transaction: it is never cancelled, since it may wait for a standby, and the server would then say that it is committed
+    /// when no standby has it.
+    Commits,
+    /// It took too long, and the primary is asked whether it waits for a standby.
+    Asking(Commits),
+    /// It does not, or the primary does not say.
+    Asked(Commits),
+    /// It does: no limit of ours ends it.
+    Never,
 }
 
 /// See the module.

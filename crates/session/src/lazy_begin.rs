@@ -8,6 +8,7 @@
 use crate::classify;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
+use crate::handle::Overdue;
 use crate::local::Local;
 use crate::metrics::Metric;
 use crate::read_preference;
@@ -22,6 +23,7 @@ use std::rc::Rc;
 use weir_catalog::rule::Rule;
 use weir_config::PoolMode;
 use weir_config::redirect::Goal;
+use weir_policy::loss::{Before, Commits};
 use weir_policy::replies::Expect;
 use weir_policy::route::{Class, Side};
 use weir_policy::transaction::{self, Ask, HeldLimits, Way};
@@ -91,7 +93,8 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Way
         LazyBegin::No | LazyBegin::Sent(_) => return None,
         // Any server says what a failed transaction says; nobody waits for a primary to hear it. What may begin another one does.
         LazyBegin::Failed(_)
-            if w.view().primary.is_none() && !matches!(statement.transaction, Transaction::Within | Transaction::Many) =>
+            if w.view().primary.is_none()
+                && !matches!(statement.transaction, Transaction::Within | Transaction::Chain(_) | Transaction::Many) =>
         {
             return Some(Way::Begins(Class { side: Side::Reader, rule: Rule::TransactionControl }));
         }
@@ -189,14 +192,23 @@ impl Concern for DeferredBegin {
     #[inline]
     fn ready(_: &mut Session, _: &Context, _: Ended) {}
 
-    /// A transaction of which the server has said nothing yet has failed.
-    fn lost(s: &mut Session, w: &Context) {
-        if let LazyBegin::Sent(statement) = &s.lazy_begin {
-            s.lazy_begin = LazyBegin::Failed(statement.clone());
-            s.entry.card.set_doing(Doing::IdleInTransaction);
-            classify::watch(s, w);
-        }
+    /// `teardown` says what became of the transaction.
+    fn lost(_: &mut Session, _: &Context) {}
+}
+
+/// The transaction that the server knew of was lost with it. It goes on as one that has failed, of which no server knows.
+#[cold]
+pub fn fail_lost(s: &mut Session, w: &Context) {
+    let begin = match std::mem::take(&mut s.lazy_begin) {
+        LazyBegin::Sent(begin) | LazyBegin::Deferred(begin) | LazyBegin::Reading(begin) | LazyBegin::Failed(begin) => begin,
+        LazyBegin::No => w.statements.borrow_mut().of_text(PLAIN.as_bytes()),
+    };
+    s.lazy_begin = LazyBegin::Failed(begin);
+    s.entry.card.set_doing(Doing::IdleInTransaction);
+    if s.entry.clock.transaction_since.get().is_none() {
+        s.entry.clock.transaction_since.set(Some(w.now()));
     }
+    classify::watch(s, w);
 }
 
 /// Notes that a statement that is about to be sent may write, for as long as that keeps reads on the primary, and whether it may begin or
@@ -204,11 +216,8 @@ impl Concern for DeferredBegin {
 #[inline]
 fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
     let transacts = statement.transaction != Transaction::None;
-    if let Some(upstream) = s.upstream_mut() {
-        upstream.txn.is_unsure |= transacts || statement.class.rule == Rule::TooLong;
-        if transacts && matches!(statement.transaction, Transaction::End(Ending::Rollback) | Transaction::Within) {
-            upstream.left.due.add_rollback();
-        }
+    if transacts || statement.class.rule == Rule::TooLong {
+        note_control(s, statement.transaction);
     }
     let mode = w.peek_config().routing.on_write;
     if mode.remembers() {
@@ -217,6 +226,28 @@ fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
         s.wrote.written.at_all |= writes;
         s.wrote.written.in_transaction |= writes && (s.transaction() != IDLE || statement.transaction == Transaction::Many);
     }
+}
+
+/// Notes that a statement that is about to be sent begins or ends a transaction, or is not known not to.
+fn note_control(s: &mut Session, transaction: Transaction) {
+    let Some(upstream) = s.upstream_mut() else { return };
+    let txn = &mut upstream.txn;
+    txn.control = if transaction == Transaction::None {
+        txn.control.sent_unknown()
+    } else {
+        let before = if upstream.replies.is_only_ours() { Before::Nothing } else { Before::Something };
+        txn.control.sent(transaction, before, txn.status != IDLE)
+    };
+    if matches!(transaction, Transaction::End(Ending::Rollback) | Transaction::Chain(_) | Transaction::Within) {
+        upstream.left.due.add_rollback();
+    }
+    if transaction != Transaction::None && txn_commits(s) {
+        *s.entry.overdue.borrow_mut() = Overdue::Commits;
+    }
+}
+
+fn txn_commits(s: &Session) -> bool {
+    s.upstream().is_some_and(|upstream| upstream.txn.control.commits == Commits::May)
 }
 
 /// Where a statement runs outside of transactions, after what its session has written.
@@ -232,9 +263,12 @@ pub fn class_after_writes(s: &Session, w: &Context, class: Class) -> Class {
 pub fn options_of(statement: &Statement) -> Begin {
     match statement.transaction {
         Transaction::Begin(begin) => begin,
-        Transaction::None | Transaction::End(_) | Transaction::Within | Transaction::Prepared | Transaction::Many => {
-            Begin::default()
-        }
+        Transaction::None
+        | Transaction::End(_)
+        | Transaction::Chain(_)
+        | Transaction::Within
+        | Transaction::Prepared
+        | Transaction::Many => Begin::default(),
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Event {
     Mark(Mark),
     /// The connection broke; what was notified until it stands again is lost.
     Lost,
+    /// It stands again: the client may look what it has missed.
+    Again,
 }
 
 /// Where a session finds its events.
@@ -199,6 +201,15 @@ impl Hub {
     /// The server listens to these.
     pub fn confirm(&self, listened: HashSet<Vec<u8>>) {
         *self.listened.borrow_mut() = listened;
+    }
+
+    /// The connection stands again.
+    pub fn again(&self) {
+        self.inboxes
+            .borrow()
+            .values()
+            .filter(|inbox| !inbox.wanted.borrow().is_empty())
+            .for_each(|inbox| inbox.push(Event::Again));
     }
 
     /// Tasks of all sessions.

@@ -26,6 +26,9 @@ pub enum Metric {
     BeginsDeferred,
     ReadsSpread,
     ReadsRepeated,
+    TransactionsLost,
+    OutcomesUnknown,
+    SessionsToldOfLoss,
     ReadsNotReplayed,
     ReplayWaits,
     PositionRounds,
@@ -82,7 +85,19 @@ pub const METRICS: &[Row] = &[
     Row { name: "statements_answered_total", help: "Statements answered by Weir itself." },
     Row { name: "begins_deferred_total", help: "BEGINs answered by Weir itself, which go to a server with the first statement." },
     Row { name: "reads_spread_total", help: "Statements routed by weight as reads." },
-    Row { name: "reads_repeated_total", help: "Times a read ran again elsewhere because a standby refused it or was lost." },
+    Row {
+        name: "reads_repeated_total",
+        help: "Times a read ran again elsewhere because a standby refused it or its server was lost.",
+    },
+    Row { name: "transactions_lost_total", help: "Transactions and reads that failed with 40001 since their server was lost." },
+    Row {
+        name: "outcomes_unknown_total",
+        help: "Losses of a server after which nobody knows what a session's statements did (08007).",
+    },
+    Row {
+        name: "sessions_told_of_loss_total",
+        help: "Times a session heard that a new primary is not known to have all that the session was shown.",
+    },
     Row {
         name: "reads_not_replayed_total",
         help: "Reads answered by the primary, since no standby was known to have replayed what they must show.",

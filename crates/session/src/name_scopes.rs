@@ -44,6 +44,12 @@ impl Place {
         self.edition
     }
 
+    /// A catalog says what the names mean.
+    #[inline]
+    pub fn is_known(&self) -> bool {
+        self.edition != UNKNOWN
+    }
+
     /// Its own number, as `place_of` gave it last.
     pub fn number(&self) -> u64 {
         self.number

@@ -13,6 +13,7 @@ use crate::statements::Prepared;
 use std::rc::Rc;
 use weir_policy::prepared::key;
 use weir_policy::route::Side;
+use weir_sql::facts::Transaction;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 
 /// Messages up to a Sync are waited for if they take no more than this.
@@ -76,6 +77,31 @@ fn look_far(s: &mut Session, w: &Context) -> Ahead {
             Ahead::More
         }
         End::Open { .. } | End::Partial { .. } | End::Other => Ahead::Unknown,
+    }
+}
+
+/// Longest message that is looked at for the end of a transaction; a longer one is none.
+pub const END_BYTES_MAX: u32 = 1 << 10;
+
+/// What the statement of the next message does to the transaction. A message that is not here, or is long, does nothing.
+#[cold]
+pub fn transaction_next(s: &Session, w: &Context) -> Transaction {
+    let here = s.up.unseen();
+    let header = match read_header(here) {
+        Ok(Some(header)) if header.body_bytes <= END_BYTES_MAX => header,
+        Ok(_) | Err(_) => return Transaction::None,
+    };
+    let Some(body) = here.get(HEADER_BYTES..header.frame_bytes()) else { return Transaction::None };
+    let of_text = |text: &[u8]| w.statements.borrow_mut().of_text(text).transaction;
+    match (header.tag, split_cstr(body)) {
+        (front::QUERY, Some((text, _))) => of_text(text),
+        (front::PARSE, Some((_, rest))) => split_cstr(rest).map_or(Transaction::None, |(text, _)| of_text(text)),
+        (front::BIND, Some((_, rest))) => {
+            let name = split_cstr(rest).map_or(&[][..], |(name, _)| name);
+            let own = if name.is_empty() { s.statements.unnamed.as_ref() } else { s.statements.named.get(key(name)) };
+            own.map_or(Transaction::None, |own| own.prepared.statement.transaction)
+        }
+        _ => Transaction::None,
     }
 }
 

@@ -4,10 +4,11 @@
 
 use crate::metrics::NODES_MAX;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use weir_config::CausalReads;
 use weir_policy::causal::waiting::{ALL_ROUNDS, Shows};
-use weir_policy::causal::{Covers, Lag, Life, Mark, Seen, is_hopeful};
+use weir_policy::causal::{Covers, Kept, Lag, Life, Mark, Seen, Switch, is_hopeful};
 
 /// `behind_since` of a standby that has replayed all that is known of.
 const NOT_BEHIND: u64 = 0;
@@ -27,6 +28,16 @@ struct Place {
     behind_since: AtomicU64,
     /// When the last question that was answered in this life was sent, in microseconds since the start of the proxy.
     asked_us: AtomicU64,
+}
+
+/// Switches that are remembered: a session that slept through more is told of the last ones.
+const SWITCHES_MAX: usize = 8;
+
+/// The primaries that there were.
+#[derive(Debug, Default)]
+struct Switches {
+    primary: Option<u16>,
+    last: VecDeque<Switch>,
 }
 
 /// See the module.
@@ -49,6 +60,7 @@ pub struct Positions {
     /// A server connection of this age needs a question that was sent later.
     verify_us: AtomicU64,
     places: Vec<Place>,
+    switches: Mutex<Switches>,
     /// The primary shows all that standbys had said before this round; while nothing is known of it, all.
     primary_shows: AtomicU64,
     /// As of a standby.
@@ -84,6 +96,7 @@ impl Default for Positions {
             published: AtomicU64::new(0),
             verify_us: AtomicU64::new(0),
             places: (0..NODES_MAX).map(|_| place()).collect(),
+            switches: Mutex::default(),
             primary_shows: AtomicU64::new(ALL_ROUNDS),
             primary_behind_since: AtomicU64::new(NOT_BEHIND),
             is_global: AtomicBool::new(false),
@@ -225,6 +238,28 @@ impl Positions {
         self.place(node).covers.store(0, Ordering::Release);
         self.place(node).covers_standbys.store(0, Ordering::Release);
         self.place(node).asked_us.store(0, Ordering::Release);
+    }
+
+    /// A node is the primary since this generation of the view. To be called before anything of it as the primary is known. Without a round
+    /// that was ever answered nobody knows what anybody saw.
+    pub fn note_primary(&self, node: u16, since: u64) {
+        let mut switches = self.switches.lock();
+        let is_another = switches.primary.replace(node).is_some_and(|before| before != node);
+        if !is_another || self.answered_round() == 0 {
+            return;
+        }
+        let (life, covers) = self.standing(node);
+        if switches.last.len() == SWITCHES_MAX {
+            switches.last.pop_front();
+        }
+        switches.last.push_back(Switch { since, standby: (node, life), covers });
+    }
+
+    /// True if all primaries since this generation of the view are known to have what was seen before them.
+    pub fn keep(&self, seen: &Seen, since: u64) -> Kept {
+        let switches = self.switches.lock();
+        let lacks = |switch: &Switch| switch.since > since && switch.keeps(seen) == Kept::NotProven;
+        if switches.last.iter().any(lacks) { Kept::NotProven } else { Kept::All }
     }
 
     /// A server answered a question that was sent then.

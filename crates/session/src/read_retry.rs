@@ -137,7 +137,18 @@ fn group_done(s: &mut Session) {
 /// True if the next message of the server must not go its way: more must arrive first, or it is gone.
 #[inline]
 pub fn holds_back(s: &mut Session, w: &Context) -> bool {
-    s.retry.is_unseen() && s.is_on_standby() && !s.replies().is_our_turn() && look(s, w) != Look::Go
+    s.retry.is_unseen()
+        && s.only_reads()
+        && !s.replies().is_our_turn()
+        && (s.is_on_standby() || !is_all_here(s))
+        && look(s, w) != Look::Go
+}
+
+/// The answer of the primary seems to be here to its end: what it says stands, so that nothing is looked for. Its client sees it now.
+#[inline]
+fn is_all_here(s: &mut Session) -> bool {
+    s.retry.is_told = s.down.unseen().ends_with(&[back::READY, 0, 0, 0, 5, IDLE]);
+    s.retry.is_told
 }
 
 /// What is to be done with the next message of the server.
@@ -207,7 +218,7 @@ fn find(s: &Session) -> Found {
 }
 
 /// A warning that the server goes down at once: a reset follows. Source: `quickdie` in postgres.c.
-fn is_farewell(body: &[u8]) -> bool {
+pub fn is_farewell(body: &[u8]) -> bool {
     let sqlstate = weir_wire::back::read_report(body).sqlstate;
     matches!(sqlstate, b"57P01" | b"57P02" | b"57P03")
 }
@@ -218,7 +229,8 @@ fn on_error(s: &mut Session, w: &Context, at: usize, header: Header) -> Look {
     // A standby that is behind may not have been able to prepare what an EXECUTE runs.
     let is_lacking = report.sqlstate == b"26000" && brought_refused(s, report.message);
     let verdict = if is_lacking { Verdict::Passing } else { judge(report.severity, report.sqlstate) };
-    if verdict == Verdict::Stands || !may_again(s) {
+    let is_final = verdict == Verdict::Stands || (verdict != Verdict::Lost && !s.is_on_standby());
+    if is_final || !may_again(s) {
         return Look::Go;
     }
     let refused = Refused::of(verdict, report.sqlstate);
@@ -266,9 +278,9 @@ fn note_error(s: &Session, w: &Context, at: usize, header: Header) -> bool {
     report.sqlstate == b"25006" || judge(report.severity, report.sqlstate) == Verdict::Lost
 }
 
-/// True if what is under way on a standby may be sent again.
+/// True if what is under way may be sent again.
 fn may_again(s: &Session) -> bool {
-    s.retry.is_unseen() && s.is_on_standby() && is_movable(s)
+    s.retry.is_unseen() && s.only_reads() && is_movable(s)
 }
 
 /// True if what is kept may be sent again, as far as the session goes: nothing but it is on the server connection.
@@ -342,7 +354,7 @@ fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Bo
 /// True if what goes over the session's server connection is kept.
 #[inline]
 fn is_wanted(s: &Session) -> bool {
-    s.upstream().is_some_and(|upstream| upstream.is_on_standby() || upstream.txn.began.is_some())
+    s.upstream().is_some_and(|upstream| upstream.only_reads() || upstream.txn.began.is_some())
 }
 
 /// True if a complaint is about a statement prepared by SQL that the server could not be brought.

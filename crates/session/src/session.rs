@@ -103,6 +103,8 @@ pub struct Intake {
     pub is_message_logged: bool,
     /// The last message is one of a copy, for which no reply is counted.
     pub in_copy_message: bool,
+    /// What its client has yet to be told, if `skip` says so.
+    pub owed: Option<Box<Fault>>,
 }
 
 /// Messages that are thrown away.
@@ -112,6 +114,16 @@ pub enum Skip {
     No,
     /// An error was told that the server does not know of: all is dropped until the client's Sync.
     ToSync,
+    /// An error is owed to the client, which its next statement gets (`Intake::owed`).
+    Owes,
+}
+
+impl Intake {
+    /// The client's next statement fails with this.
+    pub fn owe(&mut self, fault: Fault) {
+        self.skip = Skip::Owes;
+        self.owed = Some(Box::new(fault));
+    }
 }
 
 impl Skip {
@@ -257,6 +269,12 @@ impl Session {
     #[inline]
     pub fn is_on_standby(&self) -> bool {
         self.upstream().is_some_and(Upstream::is_on_standby)
+    }
+
+    /// True if what is under way only reads, and may run again if the connection is lost.
+    #[inline]
+    pub fn only_reads(&self) -> bool {
+        self.upstream().is_some_and(Upstream::only_reads)
     }
 
     /// A deferred BEGIN went in front of what is under way.

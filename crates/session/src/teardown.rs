@@ -1,10 +1,13 @@
 //! The end of a session: what becomes of its server connection, and what its client is still told; and what becomes of a session whose server connection ends.
 
 use crate::concern;
+use crate::conn::Address;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
+use crate::flow::Kept;
 use crate::host::Nudge;
 use crate::host::Stop;
+use crate::lazy_begin;
 use crate::metrics::Metric;
 use crate::query_cache;
 use crate::read_retry;
@@ -14,8 +17,10 @@ use crate::upstream::left::Telling;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_policy::failover::LinkEnd;
+use weir_policy::loss::{Lost, Outcome, Then, UnderWay, judge};
 use weir_policy::replies::Owed;
 use weir_wire::frame::Header;
+use weir_wire::write;
 
 /// Time a server may say nothing when its client has left; then the server connection is closed. A client that only ended its sending hears an answer that begins by then.
 /// Of one that is gone a firewall may keep the word, and a statement may take hours: others wait for its server connection no longer than this.
@@ -87,7 +92,8 @@ pub fn refused_ahead(s: &mut Session, w: &Context, header: Header, looks: bool, 
     Err(Fault::fatal(&code, format!("{what}: {text}")))
 }
 
-/// The server connection is gone. A session that had nothing on it goes on: each statement under way gets its error. Else it ends.
+/// The server connection is gone. The session goes on, unless what it had there cannot be made again: each statement under way gets its
+/// error, and a transaction that was open has failed.
 pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault> {
     let Some(conn) = s.conn() else { return Ok(()) };
     w.count(Metric::ConnsLost);
@@ -108,39 +114,134 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
         }
         return Ok(());
     }
-    let lost_state = loses_something(s);
     let said = s.upstream_mut().and_then(|upstream| upstream.final_error.take());
-    let fault = said.unwrap_or_else(|| {
-        Fault::error(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost: {cause}"))
-            .hint("The statement may or may not have taken effect.")
-    });
-    let owes_ready = s.upstream().is_some_and(|upstream| upstream.resetting.telling == Telling::OwesReady);
+    let outcome = outcome(s);
+    match outcome {
+        Outcome::Unharmed | Outcome::Ended => {}
+        Outcome::RolledBack(_) => w.count(Metric::TransactionsLost),
+        Outcome::Unknown(_) => w.count(Metric::OutcomesUnknown),
+    }
+    let left = lost_for_good(s);
+    let fault = match &said {
+        Some(said) if ends_a_session(&said.sqlstate) => said.clone(),
+        _ => fault_of(outcome, &address, said.as_ref().map_or(cause, |said| &said.message)),
+    };
+    // A reset or a commit was carried out, and only its ReadyForQuery waits for something of ours.
+    let owes_ready =
+        session_state::is_holding(s) || s.upstream().is_some_and(|upstream| upstream.resetting.telling == Telling::OwesReady);
     let Some((conn, owed)) = s.lose(w, Fate::Unknown) else { return Ok(()) };
     s.host.close(conn);
+    s.up.drop_rest();
+    take_outcome(s, w, outcome);
     concern::lost(s, w);
-    if lost_state || s.up.is_mid_message() {
+    if let Some(left) = left {
+        return Err(ended_by(fault, outcome, &left));
+    }
+    let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && s.status() != IDLE;
+    if s.down.is_mid_message() || is_dismissed {
         return Err(fault.as_fatal());
     }
     if owes_ready {
         s.say_ready(w);
     }
-    tell_owed(s, w, owed, &fault);
+    tell(s, w, outcome, owed, &fault);
     if w.program.stop_mode() == Stop::Fast { Err(fault.as_fatal()) } else { Ok(()) }
 }
 
-/// True if the session cannot go on without its server connection. Whether a transaction that may have ended was committed only the server
-/// knows; what the client sends next may count on it.
-fn loses_something(s: &Session) -> bool {
-    let Some(Server { upstream, .. }) = &s.server else { return false };
-    // Of a transaction whose BEGIN is not answered yet nothing else was sent.
-    let is_within = upstream.txn.status != IDLE && !matches!(s.lazy_begin, LazyBegin::Sent(_));
-    is_within || upstream.txn.is_unsure || session_state::leaves_something(s) || s.down.is_mid_message()
+/// What became of the statements under way, as far as can be known.
+fn outcome(s: &Session) -> Outcome {
+    let Some(Server { upstream, .. }) = &s.server else { return Outcome::Unharmed };
+    let owed = upstream.replies.owed();
+    let is_asked = owed.readies > 0 || owed.unsynced || owed.skipping;
+    let under_way = match is_asked {
+        true if upstream.replies.is_one_query() => UnderWay::OneQuery,
+        true => UnderWay::Something,
+        false => UnderWay::Nothing,
+    };
+    // A read of a transaction that waits ran outside of it, and its loss is the transaction's.
+    let is_within = upstream.txn.status != IDLE || (is_asked && s.lazy_begin.is_open());
+    judge(&Lost { is_within, control: upstream.txn.control, under_way, only_reads: upstream.only_reads() })
 }
 
-/// Each statement that was under way gets its error.
-fn tell_owed(s: &mut Session, w: &Context, owed: Owed, fault: &Fault) {
-    for _ in 0..owed.readies {
-        s.say_error(w, fault);
+/// Brings the session's transaction to where the loss leaves it.
+fn take_outcome(s: &mut Session, w: &Context, outcome: Outcome) {
+    match outcome {
+        Outcome::Unharmed => {}
+        Outcome::RolledBack(Then::Failed) | Outcome::Unknown(Then::Failed) => lazy_begin::fail_lost(s, w),
+        Outcome::Ended | Outcome::RolledBack(Then::Outside) | Outcome::Unknown(Then::Outside) => s.lazy_begin = LazyBegin::No,
+    }
+}
+
+/// True if a server ends a session on purpose: for its idleness, for the length of its transaction, or with its database.
+fn ends_a_session(code: &str) -> bool {
+    matches!(
+        code,
+        sqlstate::IDLE_IN_TRANSACTION_TIMEOUT
+            | sqlstate::TRANSACTION_TIMEOUT
+            | sqlstate::IDLE_TIMEOUT
+            | sqlstate::DATABASE_DROPPED
+    )
+}
+
+fn fault_of(outcome: Outcome, address: &Address, cause: &str) -> Fault {
+    match outcome {
+        Outcome::Unknown(_) => {
+            let text = format!("connection to {address} was lost before the server said whether the statement took effect");
+            Fault::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text)
+                .hint("The statement may or may not have taken effect: look before it runs again.")
+        }
+        Outcome::Unharmed | Outcome::Ended => {
+            Fault::error(sqlstate::CONNECTION_FAILURE, format!("connection to {address} was lost"))
+        }
+        Outcome::RolledBack(_) => {
+            let text = format!("connection to {address} was lost, and with it what ran there: nothing of that was committed");
+            Fault::error(sqlstate::SERIALIZATION_FAILURE, text).hint("Run the transaction again.")
+        }
+    }
+    .detail(cause)
+}
+
+/// State of the session that was on its server connection and cannot be made again, in words.
+fn lost_for_good(s: &Session) -> Option<String> {
+    if s.state.by_mode {
+        return Some(Kept::reason(Kept::Mode.code()).to_owned());
+    }
+    let upstream = s.upstream()?;
+    let is_within = upstream.txn.status != IDLE;
+    let left = upstream.left.lost(is_within, upstream.txn.heard);
+    let names: Vec<&str> = left.kinds().map(|kind| kind.name()).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// The end of a session that cannot go on. If it is not known what a statement did, that is said first.
+fn ended_by(fault: Fault, outcome: Outcome, left: &str) -> Fault {
+    let code = match outcome {
+        Outcome::Unknown(_) => sqlstate::TRANSACTION_RESOLUTION_UNKNOWN,
+        Outcome::Unharmed | Outcome::Ended | Outcome::RolledBack(_) => sqlstate::ADMIN_SHUTDOWN,
+    };
+    let text = format!("terminating connection: the session had state that was lost with its server ({left})");
+    let detail = format!("{}: {}", fault.message, fault.detail);
+    Fault { hint: fault.hint, ..Fault::fatal(code, text).detail(detail) }
+}
+
+/// Each statement that was under way gets its error. A transaction without one is told of its loss with its next statement.
+fn tell(s: &mut Session, w: &Context, outcome: Outcome, owed: Owed, fault: &Fault) {
+    match outcome {
+        Outcome::Unharmed => {}
+        Outcome::Ended => {
+            write::command_complete(s.down.extra(&w.buffers), "ROLLBACK");
+            s.say_ready(w);
+            return;
+        }
+        Outcome::RolledBack(Then::Failed) if owed == Owed::default() => s.intake.owe(fault.clone()),
+        Outcome::RolledBack(_) | Outcome::Unknown(_) => {}
+    }
+    for at in 0..owed.readies {
+        if at > 0 && outcome == Outcome::RolledBack(Then::Failed) {
+            s.say_error(w, &Fault::in_failed_transaction());
+        } else {
+            s.say_error(w, fault);
+        }
         s.say_ready(w);
     }
     if owed.unsynced {

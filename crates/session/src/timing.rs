@@ -102,7 +102,9 @@ fn over(s: &mut Session, w: &Context, status: u8) {
     // A question of ours is nothing the client waits for.
     let has_more = !s.replies().is_only_ours();
     let clock = &s.entry.clock;
-    if !matches!(*s.entry.overdue.borrow(), Overdue::No) {
+    let is_marked = !matches!(*s.entry.overdue.borrow(), Overdue::No);
+    // A COMMIT may stand behind what is over.
+    if is_marked && !(has_more && matches!(*s.entry.overdue.borrow(), Overdue::Commits)) {
         *s.entry.overdue.borrow_mut() = Overdue::No;
     }
     clock.ready_at.set(now);
@@ -154,7 +156,7 @@ pub fn overdue(entry: &Handle, sqlstate: &[u8]) -> Option<Fault> {
     }
     match std::mem::replace(&mut *overdue, Overdue::Told) {
         Overdue::Cancelling(fault) => Some(fault),
-        Overdue::No | Overdue::Told => None,
+        Overdue::No | Overdue::Told | Overdue::Commits | Overdue::Asking(_) | Overdue::Asked(_) | Overdue::Never => None,
     }
 }
 

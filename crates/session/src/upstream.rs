@@ -14,6 +14,7 @@ use left::{Left, Resetting};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use weir_cache::Slot;
+use weir_policy::loss::Control;
 use weir_policy::replies::Replies;
 
 /// Transaction status of a server connection at rest. Source: PostgreSQL manual, `ReadyForQuery`.
@@ -57,16 +58,26 @@ pub struct Upstream {
 pub struct ServerTxn {
     /// Status after the last ReadyForQuery.
     pub status: u8,
-    /// Something was sent that begins or ends a transaction: if the connection is lost, only the server knows what became of it.
-    pub is_unsure: bool,
+    /// What was sent that begins or ends a transaction: if the connection is lost, only the server may know what became of it.
+    pub control: Control,
+    pub heard: Heard,
     /// A deferred BEGIN went in front of the first group of messages; the transaction as it was before.
     pub began: Option<LazyBegin>,
 }
 
 impl Default for ServerTxn {
     fn default() -> ServerTxn {
-        ServerTxn { status: IDLE, is_unsure: false, began: None }
+        ServerTxn { status: IDLE, control: Control::default(), heard: Heard::Nothing, began: None }
     }
+}
+
+/// What the client was told over the connection since the session took it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Heard {
+    /// All that may have been left there is of statements without an answer.
+    #[default]
+    Nothing,
+    Something,
 }
 
 /// The role of a server when a session took the connection to it.
@@ -74,6 +85,8 @@ impl Default for ServerTxn {
 pub enum TakenFor {
     #[default]
     Primary,
+    /// The primary, for what the catalog says only reads: it runs again if the connection is lost.
+    PrimaryToRead,
     /// Its reads may run again elsewhere.
     Standby,
 }
@@ -209,6 +222,12 @@ impl Upstream {
         self.role == TakenFor::Standby
     }
 
+    /// True if what is under way only reads, and may run again if the connection is lost.
+    #[inline]
+    pub fn only_reads(&self) -> bool {
+        self.role != TakenFor::Primary
+    }
+
     /// The session parts with the connection, which is at rest: nothing is owed, and nothing of the session's is left on it. Another session
     /// may have this next. Fields that are blank at rest by themselves are only checked.
     #[inline]
@@ -217,7 +236,8 @@ impl Upstream {
         debug_assert!(replies.is_settled() && journal.is_empty(), "the server owes something");
         debug_assert!(brought.is_answered() && !resetting.is_under_way(), "something of ours is under way");
         debug_assert!(writes.wrote.is_empty() && writes.raised.is_none(), "a write is not settled");
-        (txn.status, txn.is_unsure, *role, *gate) = (IDLE, false, TakenFor::Primary, Gate::Open);
+        (txn.status, txn.control, *role, *gate) = (IDLE, Control::default(), TakenFor::Primary, Gate::Open);
+        txn.heard = Heard::Nothing;
         if txn.began.is_some() {
             txn.began = None;
         }

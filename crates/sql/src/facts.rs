@@ -177,7 +177,9 @@ pub enum Transaction {
     Begin(Begin),
     /// `COMMIT`, `END`, `ROLLBACK`, `ABORT` (without `AND CHAIN`) and `PREPARE TRANSACTION`.
     End(Ending),
-    /// Savepoints, `SET TRANSACTION`, `AND CHAIN`: stays inside.
+    /// The same with `AND CHAIN`: another one begins at once.
+    Chain(Ending),
+    /// Savepoints, `SET TRANSACTION`: stays inside.
     Within,
     /// `COMMIT PREPARED`, `ROLLBACK PREPARED`: run outside a transaction, write.
     Prepared,

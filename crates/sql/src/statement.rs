@@ -214,6 +214,8 @@ fn judge_transaction(verb: &TransactionStmt) -> Verdict {
         Kind::TRANS_STMT_BEGIN | Kind::TRANS_STMT_START => (Effect::Unsure, Transaction::Begin(begin(verb))),
         Kind::TRANS_STMT_COMMIT if !verb.chain => (Effect::Unsure, Transaction::End(Ending::Commit)),
         Kind::TRANS_STMT_ROLLBACK if !verb.chain => (Effect::Unsure, Transaction::End(Ending::Rollback)),
+        Kind::TRANS_STMT_COMMIT => (Effect::Unsure, Transaction::Chain(Ending::Commit)),
+        Kind::TRANS_STMT_ROLLBACK => (Effect::Unsure, Transaction::Chain(Ending::Rollback)),
         Kind::TRANS_STMT_PREPARE => (Effect::Writes, Transaction::End(Ending::Prepare)),
         Kind::TRANS_STMT_COMMIT_PREPARED | Kind::TRANS_STMT_ROLLBACK_PREPARED => (Effect::Writes, Transaction::Prepared),
         _ => (Effect::Unsure, Transaction::Within),

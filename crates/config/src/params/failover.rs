@@ -1,5 +1,5 @@
 //! What happens when a node fails or returns.
-use super::{Applies, Group, INT_MAX, Kind, Param};
+use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 use crate::OnLost;
 use crate::failover::{Company, FalsePrimary, Mode, OnLinkEnd};
 
@@ -50,9 +50,9 @@ pub(super) const ROWS: &[Param] = &[
         set: |c, _, v| c.failover.lag_bytes_max = v.int(),
         help: "Most log, in bytes, that an asynchronous standby may lack, by what is known, to be promoted. -1: any.", ..ROW },
     Param { name: "failover_wait", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "30", applies: Applies::OnReload, since: "Weir 0.1",
-        set: |c, _, v| c.failover.wait_ms = v.millis(),
-        help: "Longest time a statement waits for a new primary before it fails. 0: for ever.", ..ROW },
+        effect: Effect::Built, set: |c, _, v| c.failover.wait_ms = v.millis(),
+        help: "Longest time a statement that was not sent, or was refused before it ran, waits for a primary before it fails. The session goes on. 0: for ever.", ..ROW },
     Param { name: "failover_lost", kind: Kind::Enum { values: &["warning", "error"], also: &[] }, default: "warning", applies: Applies::OnReload, since: "Weir 0.1",
-        set: |c, _, v| c.failover.lost = OnLost::from_word(v.word()),
-        help: "How a session hears that it was shown something the new primary lacks.", ..ROW },
+        effect: Effect::Built, set: |c, _, v| c.failover.lost = OnLost::from_word(v.word()),
+        help: "How a session hears that another server is the primary now and is not known to have all that the session was shown: by a warning before its next answer, or its next statement fails with SQLSTATE 40001.", ..ROW },
 ];

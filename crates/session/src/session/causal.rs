@@ -15,6 +15,8 @@ pub struct Causal {
     /// The session's own choice.
     pub own: Option<CausalReads>,
     pub seen: Seen,
+    /// The generation of the view that brought the primary, or its absence, under which it last asked for a server connection.
+    pub primary_since: u64,
     /// Positions that the answer to the statement under way must show.
     pub must_show: Seen,
     /// The dice of the statement under way: who waits does not throw again.

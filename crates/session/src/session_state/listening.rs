@@ -12,6 +12,7 @@ use weir_policy::listening::{self, Channels, Mark, MayMark, Step, Verdict};
 use weir_policy::replies::Expect;
 use weir_sql::facts::{StateKind, StateKinds, Transaction};
 use weir_wire::frame::{HEADER_BYTES, Header};
+use weir_wire::write::{self, Report};
 
 /// A NotificationResponse up to its process id.
 const HEAD_BYTES: usize = HEADER_BYTES + 4;
@@ -40,6 +41,16 @@ fn tell_hub(s: &mut Session, w: &Context) {
         s.state.listening = None;
     }
 }
+
+/// What a client hears whose notifications came over a connection that was lost.
+const MISSED: Report<'static> = Report {
+    severity: "NOTICE",
+    sqlstate: "00000",
+    message: "the connection over which notifications come was lost and stands again",
+    detail: "Notifications that were sent meanwhile are lost.",
+    hint: "Look at what they would have told of.",
+    routine: "",
+};
 
 /// Moves on, on a server connection at rest. True: something was sent.
 pub(super) fn advance(s: &mut Session, w: &Context) -> bool {
@@ -200,7 +211,10 @@ pub fn deliver_now(s: &mut Session, w: &Context) -> Result<bool, Fault> {
     loop {
         let mut verdict = Verdict::Drop;
         let taken = inbox.next_if(|event| {
-            verdict = rules.on_event(as_seen(event));
+            verdict = match event {
+                Event::Again => Verdict::Deliver,
+                event => rules.on_event(as_seen(event)),
+            };
             verdict != Verdict::Wait
         });
         let Some(event) = taken else { break };
@@ -220,6 +234,10 @@ pub fn deliver_now(s: &mut Session, w: &Context) -> Result<bool, Fault> {
                 released = true;
                 break;
             }
+            (_, Event::Again) => {
+                write::notice(s.down.extra(&w.buffers), &MISSED);
+                said = true;
+            }
             _ => {}
         }
     }
@@ -237,6 +255,6 @@ fn as_seen(event: &Event) -> listening::Event<'_> {
             listening::Event::Notification { channel: notification.map_or(&[], |notification| notification.channel) }
         }
         Event::Mark(mark) => listening::Event::Mark(*mark),
-        Event::Lost => listening::Event::Lost,
+        Event::Lost | Event::Again => listening::Event::Lost,
     }
 }

@@ -4,6 +4,7 @@
 //! and `due` what may be more.
 
 use crate::state::Plain;
+use crate::upstream::Heard;
 use weir_policy::session_state::{Answer, Ask};
 use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{Reset, StateKind, StateKinds};
@@ -47,6 +48,24 @@ impl Left {
     #[inline]
     fn asked(&self) -> StateKinds {
         self.asking.as_ref().map_or(StateKinds::NONE, |asking| asking.ask.kinds)
+    }
+
+    /// State that is lost with the connection, and that nobody can make again.
+    ///
+    /// `heard`: the client was told something over the connection; until then all that is due is of statements without an answer, of which
+    /// nobody knows that they ran. What is open is rolled back, and with it what a transaction undoes.
+    pub fn lost(&self, is_within: bool, heard: Heard) -> StateKinds {
+        const UNDONE: StateKinds = StateKinds::of(StateKind::Setting)
+            .with(StateKind::Listen)
+            .with(StateKind::Temporary)
+            .with(StateKind::HoldCursor)
+            .with(StateKind::ForeignSetting);
+        let due = match (heard, is_within) {
+            (Heard::Nothing, _) => StateKinds::NONE,
+            (Heard::Something, true) => self.due.kinds.without(UNDONE),
+            (Heard::Something, false) => self.due.kinds,
+        };
+        self.pinning().and(self.asked()).and(due)
     }
 
     /// State that pins the session to the connection.

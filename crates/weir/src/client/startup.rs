@@ -201,6 +201,7 @@ impl Door<'_> {
         let (handle, account) = (entry.handle.clone(), pools.account.clone());
         let host = SessionHost::new(w.clone(), handle.clone(), pools);
         let mut s = Box::new(Session::new(host.clone(), account, state, handle));
+        s.reads.causal.primary_since = w.view().primary_since;
         s.reads.causal.set(&w.shared, &s.state.settings);
         s.up.preload(&self.buffer, &w.buffers);
         Served { s, client: self.socket, host, w: w.clone() }
@@ -606,7 +607,7 @@ async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Se
     let started = w.now();
     let mut refused: Option<OpenError> = None;
     loop {
-        let wait_ms = pools.limits.get().wait_ms;
+        let wait_ms = pools.limits.get().waits.conn_ms;
         let connect_ms = w.peek_config().connect_timeout_max_ms();
         let found_ms = if connect_ms == 0 { 0 } else { connect_ms + FIND_EXTRA_MS };
         let (nodes, known) = nodes_to_ask(w);

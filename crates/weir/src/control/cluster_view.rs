@@ -23,6 +23,9 @@ pub fn publish(c: &Control, changed: bool) {
     let primary = |view: &ClusterView| view.primary.map(|at| address(&view.nodes[at]));
     let is_another = primary(&known) != primary(&view);
     let moved = moved(&known, &view);
+    if let Some(node) = view.primary_id() {
+        c.shared.positions.note_primary(node, view.primary_since);
+    }
     c.shared.view.store(Arc::new(view));
     // What the one before had told may be lost.
     if let (true, Some(answers)) = (is_another, &c.shared.answers) {

@@ -17,6 +17,7 @@ use crate::process::shared::{Stop, seconds};
 use desk::Desk;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::Config;
 use weir_policy::cluster::ClusterView;
@@ -60,7 +61,7 @@ pub async fn watch(c: Rc<Control>) {
                 passed_ms: round.started.elapsed().as_millis() as u64,
                 has_news: round.has_news,
                 is_whole: nodes.desk.owes_nothing(&round.asked),
-                is_nudged: c.nudged.get().is_some(),
+                is_nudged: c.nudged.get().is_some() || c.shared.awaiting_primary.load(Ordering::Relaxed) > 0,
             };
             let next = state.next(&c.view.borrow(), nodes.config.check.period_ms);
             match next {

@@ -5,11 +5,14 @@ use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::pool::server_conn::{self, Login, OpenError, ServerConn};
 use crate::server::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
 use weir_policy::failover::LinkEnd;
+use weir_policy::looks::is_primary_by_configuration;
 use weir_policy::pool::Refused;
 use weir_session::checkout::check_after_ms;
 use weir_session::fault::{Fault, sqlstate};
@@ -42,10 +45,32 @@ pub async fn lease_conn(
                     return Err(wait_fault(w, pool, Refusal::GaveUp));
                 }
             }
-            // Boxed: who waits for a server connection that others have does not pay for the room of a login.
-            Lease::Permit => return Ok(Box::pin(open(w, pool, node, parameters)).await),
+            Lease::Permit => {
+                // Boxed: who waits for a server connection that others have does not pay for the room of a login.
+                let mut opening = Box::pin(open(w, pool, node, parameters));
+                if let Some(opened) = unless(w, opening.as_mut(), &give_up).await {
+                    return Ok(opened);
+                }
+                // A login that hangs keeps nobody who has a better place to go to, or wants no more.
+                drop(opening);
+                pool.release_permit(w);
+                return Err(wait_fault(w, pool, Refusal::GaveUp));
+            }
         }
     }
+}
+
+/// The output of a future, unless its caller gives up before. Cancel safe if the future is.
+async fn unless<T>(w: &Worker, mut future: Pin<&mut impl Future<Output = T>>, give_up: impl Fn() -> bool) -> Option<T> {
+    std::future::poll_fn(|context| {
+        w.wake_at_new_view();
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if give_up() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// A server connection of a pool that is at rest, if there is one that can be used. Not cancel safe.
@@ -160,6 +185,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
                 Purpose::Replication | Purpose::Listening => Arc::default(),
             };
             let opened = server_conn::open(w, pool.clone(), &address, &login, &first).await;
+            let opened = refuse_standby(w, opened);
             if let Err(error) = &opened {
                 w.log_conn(&address, format_args!("not opened: {error}"));
             }
@@ -192,6 +218,24 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
     }
 }
 
+/// A server that counts as the primary and says that it is in recovery was demoted a moment ago: what it would refuse waits for its successor.
+/// Up to version 13 servers do not say so. One that is the primary by configuration is whatever it is.
+fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<ServerConn, OpenError> {
+    let conn = opened?;
+    let is_demoted = conn.is_to_primary(&w.view())
+        && conn.transport.pool.key.purpose == Purpose::Statements
+        && conn.reported("in_hot_standby") == "on"
+        && !is_primary_by_configuration(&w.peek_config(), conn.card.address.node);
+    if !is_demoted {
+        return Ok(conn);
+    }
+    let (address, sqlstate) = (conn.card.address.clone(), sqlstate::CANNOT_CONNECT_NOW.to_owned());
+    w.shared.nudge_prober(Nudge::RoleContradicted);
+    conn.transport.pool.disown(conn.card.serial);
+    conn.transport.socket.close(&w.reactor);
+    Err(OpenError::Refused { address, sqlstate, message: "it counts as the primary, and is in recovery".to_owned() })
+}
+
 fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
     match refusal {
         Refusal::TimedOut { waited_ms, limit } => {
@@ -215,13 +259,13 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
                         .hint("RESUME in the administration console ends the pause.");
                 }
                 Limit::Refused(why, words) => {
-                    let message = format!(
-                        "no server connection could be opened or became free in {waited_ms} ms (pool_wait_timeout): {words}"
-                    );
+                    let text = |limit| {
+                        format!("no server connection could be opened or became free in {waited_ms} ms ({limit}): {words}")
+                    };
                     return match why {
-                        Refused::Full => Fault::error(sqlstate::TOO_MANY_CONNECTIONS, message)
+                        Refused::Full => Fault::error(sqlstate::TOO_MANY_CONNECTIONS, text("pool_wait_timeout"))
                             .hint("Lower pool_size, or raise max_connections of the server."),
-                        Refused::Down => Fault::error(sqlstate::CANNOT_CONNECT_NOW, message),
+                        Refused::Down => Fault::error(sqlstate::CANNOT_CONNECT_NOW, text("failover_wait")),
                     };
                 }
                 Limit::Node(max) => match w.peek_config().limits.conns_per_node {

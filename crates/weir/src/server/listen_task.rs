@@ -252,6 +252,9 @@ impl<'a> Line<'a> {
     fn confirm(&mut self, listened: HashSet<Vec<u8>>) {
         let count = listened.len().saturating_sub(1);
         self.hub.confirm(listened);
+        if self.is_again {
+            self.hub.again();
+        }
         self.hub.tasks().into_iter().for_each(|task| self.w.reactor.wake(task));
         if std::mem::take(&mut self.is_again) {
             self.w.log_conn(&self.conn.card.address, format_args!("listens again, to {count} channels"));

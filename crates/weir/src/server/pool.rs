@@ -355,7 +355,8 @@ impl Pool {
         let since = wait.since;
         let limits = self.limits();
         let after = |ms: u64| since + Duration::from_millis(ms);
-        let deadline = (limits.wait_ms > 0).then(|| after(limits.wait_ms));
+        let by = |ms: u64| (ms > 0).then(|| after(ms));
+        let (conn_by, primary_by) = (by(limits.waits.conn_ms), by(limits.waits.primary_ms));
         let reserve_at = (limits.reserve > 0).then(|| after(limits.reserve_after_ms));
         let lacks_room = limit.is_of_many_pools();
         let mut room_at = lacks_room.then(|| w.now() + ROOM_PATIENCE);
@@ -365,6 +366,8 @@ impl Pool {
                 Given::Permit => return Ok(Lease::Permit),
                 Given::Nothing | Given::Left => {}
             }
+            // Who waits for a server that is down waits for its successor.
+            let deadline = if self.is_down() { primary_by } else { conn_by };
             let timed_out = deadline.is_some_and(|at| w.now() >= at);
             if timed_out || give_up() {
                 self.leave(w, &cell);
@@ -648,6 +651,11 @@ impl Pool {
         // It will not come back.
         in_vain.into_iter().for_each(|(_, waiter)| self.hand(w, waiter, Given::Left));
         self.release_permit(w);
+    }
+
+    /// A server connection of this pool that nobody gets, and whose permit is given back as that of a login that failed.
+    pub fn disown(&self, serial: u64) {
+        self.inner.lock().cards.remove(&serial);
     }
 
     /// Closes the pool: server connections at rest go now, the others when they come back. Who asks for one waits.

@@ -7,14 +7,14 @@ use crate::server::pool::server_conn::{OpenError, ServerConn};
 use crate::server::pool::{Patience, Wait};
 use crate::traffic::host::SessionHost;
 use crate::traffic::served::Served;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_catalog::rule::Rule;
 use weir_io::reactor::parked;
 use weir_io::socket::Socket;
 use weir_policy::route::{Class, Side};
 use weir_session::causal::{self, Shown};
-use weir_session::checkout::{Chosen, choose, count, settle_in, shown_by};
+use weir_session::checkout::{Chosen, choose, count, fails_anyway, no_primary, role_for, settle_in, shown_by};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::flow::Need;
 use weir_session::metrics::Metric;
@@ -36,13 +36,24 @@ pub async fn wait(served: &mut Served, need: Need) -> Result<(), Fault> {
 async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result<(), Fault> {
     let Served { s, client, host, w } = served;
     let mut class = need.class;
+    // A transaction that waits may begin with this statement.
+    let begins = s.lazy_begin.is_open();
+    // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
+    let was_gone = client.is_hung_up();
     let mut replay = Replay::new(w);
     let mut waited = false;
     loop {
         let (at, node) = match choose(s, w, Need { class, ..need }, !replay.is_over(w)) {
             Chosen::Node(at, node) => (at, node),
             Chosen::NoPrimary(rule) => {
-                wait_for_primary(s, client, w, started, rule).await?;
+                if let Some(fault) = fails_anyway(s, w) {
+                    return Err(fault);
+                }
+                wait_for_primary(s, client, w, (started, was_gone), rule).await?;
+                continue;
+            }
+            Chosen::NewPrimary => {
+                causal::on_new_primary(s, w)?;
                 continue;
             }
             Chosen::Replay => {
@@ -55,15 +66,15 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
         };
         if let Some(conn) = lease_again(s, client, host, node, need).await {
             count(s, w, need, node);
-            settle_in(s, w, host.take(conn));
+            settle_in(s, w, host.take(conn), role_for(s, w, class, begins));
             return Ok(());
         }
-        match lease(s, client, host, class, node, started).await? {
+        match lease(s, client, host, class, node, (started, was_gone)).await? {
             Leased::ServerConn(conn) => {
                 let shown = shown_by(s, w, class, at, &conn.conn);
                 if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
                     count(s, w, Need { class, ..need }, node);
-                    settle_in(s, w, host.take(conn));
+                    settle_in(s, w, host.take(conn), role_for(s, w, class, begins));
                     return Ok(());
                 }
                 // The standby has started anew, or this server connection is so young that nobody vouches for it yet.
@@ -94,27 +105,56 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
     }
 }
 
-async fn wait_for_primary(s: &Session, client: &Socket, w: &Worker, started: Instant, rule: Rule) -> Result<(), Fault> {
+/// A statement in the number of those that wait for a primary, however its wait ends.
+struct Awaiting<'a>(&'a AtomicU32);
+
+impl Awaiting<'_> {
+    fn primary(w: &Worker) -> Awaiting<'_> {
+        let count = &w.shared.awaiting_primary;
+        if count.fetch_add(1, Ordering::Relaxed) == 0 {
+            // From now on `node_monitor` asks by itself.
+            w.shared.nudge_prober(Nudge::NodeAwaited);
+        }
+        Awaiting(count)
+    }
+}
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until the view is another one: a primary may be there then. Cancel safe.
+async fn wait_for_primary(
+    s: &Session,
+    client: &Socket,
+    w: &Worker,
+    (since, was_gone): (Instant, bool),
+    rule: Rule,
+) -> Result<(), Fault> {
     // Not its client's silence: limits on that do not count.
     show_waiting(s, w);
-    let limit_ms = s.pools.limits.get().wait_ms;
-    let waited = started.elapsed();
-    if limit_ms > 0 && waited >= Duration::from_millis(limit_ms) {
-        let message = format!(
-            "no primary server was found in {} ms (pool_wait_timeout); the statement needs one (rule {})",
-            waited.as_millis(),
-            rule.name()
-        );
-        return Err(Fault::error(sqlstate::CANNOT_CONNECT_NOW, message)
-            .hint("Look at SHOW pool_nodes, and whether sr_check_user may log in to the servers."));
+    let limit_ms = s.pools.limits.get().waits.primary_ms;
+    let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));
+    let generation = w.view().generation;
+    s.entry.wait_cancelled.set(false);
+    let _awaiting = Awaiting::primary(w);
+    while w.view().generation == generation {
+        if deadline.is_some_and(|at| w.now() >= at) {
+            return Err(no_primary(w, since, rule));
+        }
+        if (!was_gone && client.is_hung_up()) || s.entry.farewell.borrow().is_some() {
+            return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
+        }
+        if s.entry.wait_cancelled.take() {
+            s.entry.card.set_doing(Doing::Idle);
+            return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
+        }
+        w.wake_at_new_view();
+        deadline.into_iter().for_each(|at| w.reactor.wake_at(at));
+        parked().await;
     }
-    if client.is_hung_up() || s.entry.farewell.borrow().is_some() {
-        return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
-    }
-    w.shared.nudge_prober(Nudge::NodeAwaited);
-    w.wake_at_new_view();
-    w.reactor.wake_at(Instant::now() + Duration::from_millis(250));
-    parked().await;
     Ok(())
 }
 
@@ -138,12 +178,10 @@ async fn lease(
     host: &SessionHost,
     class: Class,
     node: u16,
-    since: Instant,
+    (since, was_gone): (Instant, bool),
 ) -> Result<Leased, Fault> {
     let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.entry);
     show_waiting(s, w);
-    // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
-    let was_gone = client.is_hung_up();
     entry.wait_cancelled.set(false);
     let ends = || (!was_gone && client.is_hung_up()) || entry.farewell.borrow().is_some() || entry.wait_cancelled.get();
     let has_moved = || !may_serve(w, class, node);

@@ -12,7 +12,7 @@ use weir_session::flow::{Flow, Need};
 use weir_session::from_client::{self, on_client};
 use weir_session::host::{Level, Who};
 use weir_session::teardown::{is_in_vain, let_go};
-use weir_session::{session_state, timing};
+use weir_session::{owed, session_state, timing};
 
 /// Why a session ends.
 pub enum End {
@@ -45,12 +45,10 @@ pub async fn serve(mut served: Served) {
             Step::Need(need) => match Box::pin(checkout::wait(&mut served, need)).await {
                 Ok(()) => continue,
                 // The wait was cancelled: only the statement that waited fails.
-                Err(fault) if fault.severity == Severity::Error => {
-                    match from_client::fail_next(&mut served.s, &served.w, &fault) {
-                        Ok(()) => continue,
-                        Err(fault) => break End::Fault(fault),
-                    }
-                }
+                Err(fault) if fault.severity == Severity::Error => match owed::fail_next(&mut served.s, &served.w, &fault) {
+                    Ok(()) => continue,
+                    Err(fault) => break End::Fault(fault),
+                },
                 Err(fault) => break End::Fault(fault),
             },
             Step::End(end) => break end,

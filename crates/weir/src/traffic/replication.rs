@@ -40,7 +40,7 @@ pub async fn open(
     pools: &PoolSet,
     parameters: &[(&str, &str)],
 ) -> Result<Result<ServerConn, OpenError>, Fault> {
-    let node = primary(w, client, pools.limits.get().wait_ms).await?;
+    let node = primary(w, client, pools.limits.get().waits.conn_ms).await?;
     let pool = pools.apart(w, node, Purpose::Replication);
     let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
     let opened = lease::lease_conn(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(Fault::as_fatal)?;

@@ -35,6 +35,7 @@ mod databases;
 mod drivers;
 mod encodings;
 mod failover;
+mod failover_clients;
 mod hanging;
 mod hba;
 mod hidden;

@@ -68,7 +68,7 @@ fn a_server_cut_off_in_the_middle_of_a_result_never_looks_like_the_end_of_it() {
         assert!(!messages.iter().any(|m| m.tag == b'C'), "cut after {bytes} bytes, but the result looks whole");
         let failure = messages.iter().find(|m| m.tag == b'E').map(|m| m.failure().sqlstate);
         // Within a row nothing can be said; then the connection is closed.
-        assert!(failure.is_none() || failure.as_deref() == Some("08006"), "{failure:?}");
+        assert!(failure.as_deref().is_none_or(|code| ["08007", "40001"].contains(&code)), "{failure:?}");
         wait_until("others to go on", || witness.try_value("select 2").as_deref() == Ok("2"));
         assert_eq!(ground.client(&proxy).value("select 3"), "3");
     }
@@ -100,7 +100,7 @@ fn a_session_that_had_nothing_on_the_lost_connection_goes_on() {
         network.cut();
         let messages = client.until_ready();
         assert_eq!(tags(&messages), "EZ");
-        assert_eq!(messages[0].failure().sqlstate, "08006");
+        assert_eq!(messages[0].failure().sqlstate, "08007");
         ground
             .cluster
             .primary()
@@ -112,16 +112,24 @@ fn a_session_that_had_nothing_on_the_lost_connection_goes_on() {
 }
 
 #[test]
-fn a_session_in_a_transaction_ends_when_its_connection_is_lost() {
+fn a_session_with_state_ends_when_its_connection_is_lost_and_one_in_a_transaction_does_not() {
     let ground = Ground::new();
     let (network, proxy) = behind(&ground, "");
-    for state in ["begin; select 1", "select pg_advisory_lock(1)", "create temp table mine (a int)"] {
+    let mut client = ground.client(&proxy);
+    client.run("begin; select 1");
+    network.cut();
+    assert_eq!(client.error("select 2").sqlstate, "40001");
+    assert_eq!(client.error("select 2").sqlstate, "25P02");
+    client.run("rollback");
+    for (state, kind) in [("select pg_advisory_lock(1)", "advisory lock"), ("create temp table mine (a int)", "temporary object")]
+    {
         let mut client = ground.client(&proxy);
         client.run(state);
         network.cut();
         let messages = client.until_end();
         let failure = messages.iter().find(|m| m.tag == b'E').expect("it is told why").failure();
-        assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "08006"), "{state}");
+        assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "57P01"), "{state}");
+        assert!(failure.message.contains(kind), "{failure:?}");
         wait_until("the proxy to go on", || ground.client(&proxy).try_value("select 1").is_ok());
     }
 }
@@ -135,7 +143,7 @@ fn a_transaction_that_no_server_had_begun_fails_with_the_connection_and_its_sess
     client.run("begin");
     network.set(Toward::Client, Fault::EndAfter(3));
     let messages = client.query("select 2");
-    assert_eq!(messages[0].failure().sqlstate, "08006", "{messages:?}");
+    assert_eq!(messages[0].failure().sqlstate, "40001", "{messages:?}");
     assert_eq!(messages.last().unwrap().body, b"E", "the transaction has failed");
     network.set(Toward::Client, Fault::None);
     wait_until("the proxy to go on", || ground.client(&proxy).try_value("select 1").is_ok());

@@ -14,6 +14,11 @@ impl Pool {
         (is_hopeless && !backoff.may_ask(w.now_ms())).then(|| (backoff.why, words.clone()))
     }
 
+    /// The server starts, stops, or cannot be reached.
+    pub(super) fn is_down(&self) -> bool {
+        self.inner.lock().backoff.as_ref().is_some_and(|(backoff, _)| backoff.why == Refused::Down)
+    }
+
     /// When who waits for the server looks again. None: it lets everybody in.
     pub(super) fn looks_again_in_ms(self: &Arc<Pool>, w: &Worker) -> Option<u64> {
         let now_ms = w.now_ms();

@@ -1,0 +1,499 @@
+//! The primary is lost and a standby becomes it, under clients in every state. The test promotes the standby by hand; each has servers of
+//! its own. Only what cannot be made again may end a session, and nothing that may have been committed may be said to have failed.
+
+use crate::support::ground::{self, Owned, cluster};
+use crate::support::proxy::Backend;
+use crate::support::raw::{Message, tags};
+use crate::support::time::{check_never, check_within};
+use crate::support::{Proxy, Raw, wait_until, wire};
+use std::time::{Duration, Instant};
+use weir_demo::Mode;
+
+/// How a server is lost.
+#[derive(Clone, Copy, Debug)]
+enum Loss {
+    Killed,
+    Stopped(Mode),
+}
+
+/// A COMMIT after a row of `slow` takes until its server is lost, and so does `write()`, which nobody knows to read only.
+const SCHEMA: &str = "create table t (a int); create table slow (a int); \
+    create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(100); return null; end'; \
+    create constraint trigger wait after insert on slow deferrable initially deferred for each row execute function wait(); \
+    create function write() returns int language plpgsql as 'begin insert into t values (7); perform pg_sleep(100); return 1; end'";
+
+/// A primary, a standby and the proxy before both.
+struct Stage {
+    cluster: Owned,
+    proxy: Proxy,
+}
+
+impl Stage {
+    /// Reads go to the primary.
+    fn new(more: &str) -> Stage {
+        Stage::with_weights([1, 0], more)
+    }
+
+    fn with_weights(weights: [u32; 2], more: &str) -> Stage {
+        let cluster = cluster(1);
+        cluster.primary().query(SCHEMA).unwrap();
+        cluster.wait_caught_up().unwrap();
+        let backends: Vec<Backend> =
+            cluster.servers().iter().zip(weights).map(|(server, weight)| Backend::tcp(server.port(), weight)).collect();
+        let proxy = Proxy::spawn(&backends, &format!("pool_size = 60\n{more}"));
+        proxy.wait_for_nodes(2);
+        Stage { cluster, proxy }
+    }
+
+    fn client(&self) -> Raw {
+        let mut client = self.proxy.console();
+        ground::wait_for_catalog(&mut client, "postgres");
+        client
+    }
+
+    fn lose_primary(&self, loss: Loss) {
+        match loss {
+            Loss::Killed => self.cluster.primary().kill9().unwrap(),
+            Loss::Stopped(mode) => self.cluster.primary().stop(mode).unwrap(),
+        }
+    }
+
+    fn promote(&self) {
+        self.cluster.standbys()[0].promote().unwrap();
+    }
+
+    /// Waits until so many statements sleep on the primary.
+    fn wait_asleep(&self, count: usize) {
+        let asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+        wait_until("the statements to run", || self.cluster.primary().value(asleep).unwrap() == count.to_string());
+    }
+}
+
+fn simple(texts: &[&str]) -> Vec<u8> {
+    texts.iter().flat_map(|text| wire::query(text)).collect()
+}
+
+/// One pipeline.
+fn pipeline(texts: &[&str]) -> Vec<u8> {
+    let mut bytes: Vec<u8> = texts.iter().flat_map(|text| wire::unnamed(text, &[])).collect();
+    bytes.extend(wire::sync());
+    bytes
+}
+
+/// A pipeline for each.
+fn extended(texts: &[&str]) -> Vec<u8> {
+    texts.iter().flat_map(|text| pipeline(&[text])).collect()
+}
+
+/// Errors and statuses, in order.
+fn said(messages: &[Message]) -> Vec<String> {
+    let one = |message: &Message| match message.tag {
+        b'E' => Some(message.failure().sqlstate.to_string()),
+        b'Z' => Some(char::from(message.body[0]).to_string()),
+        b'C' if message.text().starts_with("ROLLBACK") || message.text().starts_with("COMMIT") => Some(message.text()),
+        _ => None,
+    };
+    messages.iter().filter_map(one).collect()
+}
+
+/// A client whose statement is under way when its server is lost.
+struct Busy {
+    what: &'static str,
+    client: Raw,
+    /// ReadyForQuerys it waits for.
+    readies: usize,
+    expected: &'static [&'static str],
+}
+
+/// Statements that sleep, and what their clients hear. `before` is done when the server is lost.
+#[rustfmt::skip]
+const BUSY: &[(&str, &[&str], Send, &[&str])] = &[
+    ("a transaction", &["begin", "insert into t values (1)"], Send::Simple(&["insert into t select 2 from pg_sleep(100)"]), &["40001", "E"]),
+    ("its first statement", &["begin"], Send::Simple(&["insert into t select 2 from pg_sleep(100)"]), &["40001", "E"]),
+    ("a transaction, extended", &["begin"], Send::Extended(&["insert into t select 2 from pg_sleep(100)"]), &["40001", "E"]),
+    ("statements behind each other", &["begin"], Send::Simple(&["insert into t select 2 from pg_sleep(100)", "insert into t values (3)"]), &["40001", "E", "25P02", "E"]),
+    ("a savepoint behind", &["begin"], Send::Extended(&["insert into t select 2 from pg_sleep(100)", "savepoint a"]), &["40001", "E", "25P02", "E"]),
+    ("a pipeline in a transaction", &["begin", "select 1 from slow"], Send::Pipeline(&["insert into t values (1)", "insert into t select 2 from pg_sleep(100)"]), &["40001", "E"]),
+    ("a single write", &[], Send::Simple(&["insert into t select 2 from pg_sleep(100)"]), &["08007", "I"]),
+    ("a single write, extended", &[], Send::Extended(&["insert into t select 2 from pg_sleep(100)"]), &["08007", "I"]),
+    ("a function that may write", &[], Send::Simple(&["select write()"]), &["08007", "I"]),
+    ("statements in one string", &[], Send::Simple(&["insert into t values (4); select pg_sleep(100)"]), &["08007", "I"]),
+    ("a transaction in one string", &[], Send::Simple(&["begin; insert into t values (5); select pg_sleep(100); commit"]), &["08007", "E"]),
+    ("COMMIT", &["begin", "insert into slow values (1)"], Send::Simple(&["commit"]), &["08007", "I"]),
+    ("COMMIT, extended", &["begin", "insert into slow values (1)"], Send::Extended(&["commit"]), &["08007", "I"]),
+    ("COMMIT in a pipeline", &["begin"], Send::Pipeline(&["insert into slow values (1)", "commit"]), &["08007", "I"]),
+    ("COMMIT behind statements", &["begin"], Send::Simple(&["insert into slow values (1)", "commit"]), &["I"]),
+    ("COMMIT AND CHAIN", &["begin", "insert into slow values (1)"], Send::Simple(&["commit and chain"]), &["08007", "E"]),
+    ("a pipeline without a transaction", &[], Send::Pipeline(&["insert into slow values (1)", "insert into t values (6)"]), &["08007", "I"]),
+];
+
+#[derive(Clone, Copy)]
+enum Send {
+    Simple(&'static [&'static str]),
+    Extended(&'static [&'static str]),
+    Pipeline(&'static [&'static str]),
+}
+
+impl Busy {
+    fn begin(stage: &Stage, &(what, before, send, expected): &(&'static str, &[&str], Send, &'static [&'static str])) -> Busy {
+        let mut client = stage.client();
+        before.iter().for_each(|text| client.run(text));
+        let (bytes, readies) = match send {
+            Send::Simple(texts) => (simple(texts), texts.len()),
+            Send::Extended(texts) => (extended(texts), texts.len()),
+            Send::Pipeline(texts) => (pipeline(texts), 1),
+        };
+        client.send(&bytes);
+        Busy { what, client, readies, expected }
+    }
+
+    fn check(&mut self, loss: Loss) {
+        let heard: Vec<String> = (0..self.readies).flat_map(|_| said(&self.client.until_ready())).collect();
+        let what = self.what;
+        if what == "COMMIT behind statements" {
+            // The first may have been answered before.
+            assert!(heard.ends_with(&["08007".into(), "I".into()]), "{what}, {loss:?}: {heard:?}");
+            assert!(!heard.iter().any(|word| word.starts_with("40")), "{what}, {loss:?}: {heard:?}");
+            return;
+        }
+        assert_eq!(heard, self.expected, "{what}, {loss:?}");
+        if heard.last().is_some_and(|status| status == "E") {
+            assert_eq!(self.client.error("select 1").sqlstate, "25P02", "{what}, {loss:?}");
+            // COMMIT of what has failed.
+            assert_eq!(said(&self.client.query("commit")), ["ROLLBACK", "I"], "{what}, {loss:?}");
+        }
+    }
+}
+
+#[test]
+fn what_was_under_way_fails_as_what_it_may_have_done_when_the_primary_is_killed() {
+    check_under_way(Loss::Killed);
+}
+
+#[test]
+fn what_was_under_way_fails_as_what_it_may_have_done_when_the_primary_is_stopped_fast() {
+    check_under_way(Loss::Stopped(Mode::Fast));
+}
+
+#[test]
+fn what_was_under_way_fails_as_what_it_may_have_done_when_the_primary_is_stopped_at_once() {
+    check_under_way(Loss::Stopped(Mode::Immediate));
+}
+
+fn check_under_way(loss: Loss) {
+    let stage = Stage::new("");
+    let mut busy: Vec<Busy> = BUSY.iter().map(|row| Busy::begin(&stage, row)).collect();
+    stage.wait_asleep(busy.len());
+    stage.lose_primary(loss);
+    busy.iter_mut().for_each(|busy| busy.check(loss));
+    stage.promote();
+    // Nobody had to log in again, and nothing that failed was done after all.
+    for busy in &mut busy {
+        busy.client.run("insert into t values (100)");
+    }
+    let written = format!("{}|", busy.len());
+    let found =
+        stage.cluster.standbys()[0].value("select count(*) || '|' || coalesce(sum(a) filter (where a <> 100)::text, '') from t");
+    assert_eq!(found.unwrap(), written, "{loss:?}");
+}
+
+#[test]
+fn who_was_idle_notices_nothing() {
+    for loss in [Loss::Killed, Loss::Stopped(Mode::Fast), Loss::Stopped(Mode::Immediate)] {
+        let stage = Stage::new("");
+        let mut idle = stage.client();
+        idle.run("set work_mem = '7MB'");
+        idle.run("prepare by_sql as insert into t values (8) returning a");
+        idle.send(&[wire::parse("by_protocol", "insert into t values ($1) returning a"), wire::sync()].concat());
+        idle.tags();
+        let mut deferred = stage.client();
+        deferred.run("begin");
+        let mut listener = stage.client();
+        listener.run("listen news");
+        wait_until("the listening to be moved", || stage.proxy.metric("listens_moved_total") > 0);
+        stage.cluster.wait_caught_up().unwrap();
+        stage.lose_primary(loss);
+        stage.promote();
+        assert_eq!(idle.value("execute by_sql"), "8", "{loss:?}");
+        assert_eq!(idle.value("show work_mem"), "7MB", "{loss:?}");
+        idle.send(&[wire::run("by_protocol", &["9"]), wire::sync()].concat());
+        assert_eq!(idle.tags(), "2DCZ", "{loss:?}");
+        deferred.run("insert into t values (10)");
+        deferred.run("commit");
+        let notice = listener.read();
+        assert_eq!(notice.tag, b'N', "{loss:?}");
+        assert!(notice.failure().message.contains("notifications"), "{loss:?}: {:?}", notice.failure());
+        idle.run("notify news");
+        assert_eq!(listener.read().tag, b'A', "{loss:?}");
+        assert_eq!(stage.cluster.standbys()[0].value("select string_agg(a::text, ',' order by a) from t").unwrap(), "8,9,10");
+    }
+}
+
+#[test]
+fn an_idle_transaction_is_told_of_its_loss_with_its_next_statement() {
+    for loss in [Loss::Killed, Loss::Stopped(Mode::Fast), Loss::Stopped(Mode::Immediate)] {
+        let stage = Stage::new("");
+        let next: [(&str, Vec<u8>, &[&str]); 8] = [
+            ("a statement", simple(&["insert into t values (2)"]), &["40001", "E"]),
+            ("a statement, extended", extended(&["insert into t values (2)"]), &["40001", "E"]),
+            ("a pipeline with its COMMIT", pipeline(&["insert into t values (2)", "commit"]), &["40001", "E"]),
+            // As one that fails for other reasons, a COMMIT ends its transaction.
+            ("COMMIT", simple(&["commit"]), &["40001", "I"]),
+            ("COMMIT, extended", extended(&["commit"]), &["40001", "I"]),
+            ("ROLLBACK", simple(&["rollback"]), &["ROLLBACK", "I"]),
+            ("ROLLBACK, extended", extended(&["rollback"]), &["ROLLBACK", "I"]),
+            ("a savepoint", simple(&["savepoint a"]), &["40001", "E"]),
+        ];
+        let mut clients: Vec<Raw> = next.iter().map(|_| stage.client()).collect();
+        for client in &mut clients {
+            client.run("begin");
+            client.run("insert into t values (1)");
+        }
+        stage.lose_primary(loss);
+        for (client, (what, bytes, expected)) in clients.iter_mut().zip(&next) {
+            client.send(bytes);
+            assert_eq!(said(&client.until_ready()), *expected, "{what}, {loss:?}");
+        }
+        stage.promote();
+        for (client, (what, ..)) in clients.iter_mut().zip(&next) {
+            client.run("rollback");
+            client.run("insert into t values (3)");
+            assert_eq!(client.value("begin; select count(*) from t where a <> 3"), "0", "{what}, {loss:?}");
+            client.run("commit");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_made_again_ends_its_session_with_the_reason() {
+    for loss in [Loss::Killed, Loss::Stopped(Mode::Fast), Loss::Stopped(Mode::Immediate)] {
+        let stage = Stage::new("");
+        let kept: [(&[&str], &str); 4] = [
+            (&["create temp table mine (a int)"], "temporary object"),
+            (&["begin", "declare c cursor with hold for select 1", "commit"], "cursor with hold"),
+            (&["select pg_advisory_lock(1)"], "advisory lock"),
+            // It outlives the transaction, which is rolled back.
+            (&["begin", "select pg_advisory_lock(2)"], "advisory lock"),
+        ];
+        let mut clients: Vec<Raw> = kept.iter().map(|_| stage.client()).collect();
+        for (client, (texts, _)) in clients.iter_mut().zip(&kept) {
+            texts.iter().for_each(|text| client.run(text));
+        }
+        stage.lose_primary(loss);
+        for (client, (texts, kind)) in clients.iter_mut().zip(&kept) {
+            let messages = client.until_end();
+            let failure = messages.iter().find(|message| message.tag == b'E').expect("it is told").failure();
+            assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "57P01"), "{texts:?}, {loss:?}");
+            assert!(failure.message.contains(kind), "{texts:?}, {loss:?}: {failure:?}");
+        }
+    }
+}
+
+#[test]
+fn a_read_under_way_on_the_primary_runs_again_on_the_next_one() {
+    for loss in [Loss::Killed, Loss::Stopped(Mode::Fast), Loss::Stopped(Mode::Immediate)] {
+        let stage = Stage::new("");
+        let mut clients = [stage.client(), stage.client()];
+        let text = "select count(*) from t, pg_sleep(3)";
+        clients[0].send(&wire::query(text));
+        clients[1].send(&pipeline(&[text]));
+        stage.wait_asleep(2);
+        let begun = Instant::now();
+        stage.lose_primary(loss);
+        stage.promote();
+        assert_eq!(clients[0].tags(), "TDCZ", "{loss:?}");
+        assert_eq!(tags(&clients[1].until_ready()), "12DCZ", "{loss:?}");
+        assert!(begun.elapsed() >= Duration::from_secs(3), "it ran again");
+        assert_eq!(stage.proxy.metric("reads_repeated_total"), 2, "{loss:?}");
+    }
+}
+
+/// What a client sends of a copy after it has failed means nothing, be it the rest of a message.
+#[test]
+fn a_copy_that_is_lost_fails_and_its_client_goes_on() {
+    let stage = Stage::new("");
+    let mut clients: Vec<(Raw, &str)> = [("", "I"), ("begin", "E")]
+        .into_iter()
+        .map(|(first, status)| {
+            let mut client = stage.client();
+            if !first.is_empty() {
+                client.run(first);
+            }
+            client.send(&wire::query("copy t from stdin"));
+            assert_eq!(client.read().tag, b'G');
+            (client, status)
+        })
+        .collect();
+    let rows = wire::copy_data("1\n".repeat(200_000).as_bytes());
+    let (begin, rest) = rows.split_at(rows.len() / 2);
+    clients.iter_mut().for_each(|(client, _)| client.send(begin));
+    stage.lose_primary(Loss::Killed);
+    for (client, status) in &mut clients {
+        let code = if *status == "E" { "40001" } else { "08007" };
+        assert_eq!(said(&client.until_ready()), [code, *status]);
+        client.send(&[rest, &wire::copy_data(b"2\n"), &wire::copy_done()].concat());
+    }
+    stage.promote();
+    for (client, _) in &mut clients {
+        client.run("rollback");
+        client.run("insert into t values (3)");
+    }
+    assert_eq!(stage.cluster.standbys()[0].value("select string_agg(a::text, ',') from t").unwrap(), "3,3");
+}
+
+/// A read whose client has seen a part of the answer fails, and so does a session all of whose state is on one connection.
+#[test]
+fn a_read_that_was_shown_in_part_fails_and_a_session_with_a_connection_of_its_own_ends() {
+    let stage = Stage::new("limit_override_list = 'user=own: pool_mode=session'");
+    stage.cluster.primary().query("create role own login").unwrap();
+    stage.cluster.wait_caught_up().unwrap();
+    let mut own = Raw::tcp(stage.proxy.port()).log_in("own", "postgres", &[]).unwrap();
+    own.run("select 1");
+    let mut reader = stage.client();
+    // The rows of the first blocks are sent while the last one sleeps.
+    let text = "select x, case when x = 5000 then pg_sleep(100)::text else repeat('x', 100) end from generate_series(1, 5000) x";
+    reader.send(&wire::query(text));
+    assert_eq!(reader.read().tag, b'T');
+    stage.wait_asleep(1);
+    stage.lose_primary(Loss::Killed);
+    let mut messages = Vec::new();
+    while let Ok(Some(message)) = reader.try_read() {
+        let is_last = message.tag == b'Z';
+        messages.push(message);
+        if is_last {
+            break;
+        }
+    }
+    // Within a row nothing can be said.
+    assert!(messages.iter().any(|message| message.tag == b'D') && !messages.iter().any(|message| message.tag == b'C'));
+    let heard = said(&messages);
+    assert!(heard.is_empty() || heard == ["40001", "I"], "{heard:?}");
+    let messages = own.until_end();
+    let failure = messages.iter().find(|message| message.tag == b'E').expect("it is told").failure();
+    assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("FATAL", "57P01"), "{failure:?}");
+    assert!(failure.message.contains("pool_mode"), "{failure:?}");
+}
+
+#[test]
+fn what_was_not_sent_waits_for_the_next_primary_and_can_be_cancelled() {
+    let stage = Stage::new("");
+    let mut clients: Vec<Raw> = (0..3).map(|_| stage.client()).collect();
+    // Of a unix socket it is known when nobody listens any more.
+    let leaver = Raw::unix(stage.proxy.folder(), stage.proxy.port()).log_in("postgres", "postgres", &[]);
+    clients.push(leaver.unwrap());
+    clients.iter_mut().for_each(|client| client.run("select 1"));
+    let (pid, key) = (clients[2].pid, clients[2].key.clone());
+    stage.lose_primary(Loss::Killed);
+    clients[0].send(&wire::query("insert into t values (1)"));
+    clients[1].send(&pipeline(&["insert into t values (2)"]));
+    clients[2].send(&wire::query("insert into t values (3)"));
+    clients[3].send(&wire::query("insert into t values (4)"));
+    for client in &mut clients {
+        assert!(client.is_silent_for(Duration::from_millis(200)));
+    }
+    // One is cancelled, one leaves.
+    Raw::tcp(stage.proxy.port()).send(&wire::cancel(pid, &key));
+    assert_eq!(said(&clients[2].until_ready()), ["57014", "I"]);
+    drop(clients.pop());
+    check_never("a statement fails while it may wait", Duration::from_secs(1), || {
+        !clients[0].is_silent_for(Duration::from_millis(50))
+    });
+    stage.promote();
+    assert_eq!(clients[0].tags(), "CZ");
+    assert_eq!(clients[1].tags(), "12CZ");
+    clients[2].run("insert into t values (5)");
+    assert_eq!(stage.cluster.standbys()[0].value("select string_agg(a::text, ',' order by a) from t").unwrap(), "1,2,5");
+}
+
+#[test]
+fn a_statement_waits_as_long_as_its_user_may_and_its_session_goes_on() {
+    let stage = Stage::new("limit_override_list = 'user=postgres: failover_wait=1'");
+    let mut client = stage.client();
+    client.run("set work_mem = '7MB'");
+    stage.lose_primary(Loss::Killed);
+    let begun = Instant::now();
+    let failure = client.error("insert into t values (1)");
+    check_within("the end of the wait", begun, Duration::from_secs(1));
+    assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("ERROR", "57P03"), "{failure:?}");
+    assert!(failure.message.contains("failover_wait"), "{failure:?}");
+    stage.promote();
+    wait_until("the session to write", || client.try_value("insert into t values (2) returning a").is_ok());
+    assert_eq!(client.value("show work_mem"), "7MB");
+}
+
+/// Standbys answer all the while.
+#[test]
+fn reads_on_standbys_go_on_without_a_primary() {
+    for loss in [Loss::Killed, Loss::Stopped(Mode::Fast), Loss::Stopped(Mode::Immediate)] {
+        let stage = Stage::with_weights([0, 1], "");
+        let mut client = stage.client();
+        client.run("select count(*) from t");
+        stage.lose_primary(loss);
+        for _ in 0..20 {
+            assert_eq!(client.value("select count(*) from t"), "0", "{loss:?}");
+        }
+    }
+}
+
+/// A standby that streams no more gets nothing of what the primary acknowledges.
+#[test]
+fn a_session_hears_that_the_next_primary_may_lack_what_it_was_shown() {
+    for (mode, is_told) in [("warning", true), ("error", true), ("warning", false)] {
+        let stage = Stage::with_weights([0, 1], &format!("failover_lost = {mode}"));
+        let (primary, standby) = (stage.cluster.primary(), &stage.cluster.standbys()[0]);
+        let mut writer = stage.client();
+        let mut bystander = stage.client();
+        writer.run("insert into t values (1)");
+        wait_until("the write to be known on the standby", || {
+            writer.value("select inet_server_port()") == standby.port().to_string()
+        });
+        bystander.run("select 1");
+        if is_told {
+            standby.query("alter system set primary_conninfo = ''").unwrap();
+            standby.reload().unwrap();
+            let streams = "select count(*) from pg_stat_wal_receiver";
+            wait_until("the standby to stream no more", || standby.value(streams).unwrap() == "0");
+            writer.run("insert into t values (2)");
+        }
+        primary.kill9().unwrap();
+        stage.promote();
+        let messages = writer.query("insert into t values (3)");
+        match (is_told, mode) {
+            (true, "error") => {
+                assert_eq!(said(&messages), ["40001", "I"]);
+                writer.run("insert into t values (3)");
+            }
+            (true, _) => assert_eq!((messages[0].tag, &*messages[0].failure().sqlstate), (b'N', "01000")),
+            (false, _) => assert_eq!(messages[0].tag, b'C'),
+        }
+        assert_eq!(writer.query("insert into t values (4)")[0].tag, b'C', "it is told once");
+        assert_eq!(stage.proxy.metric("sessions_told_of_loss_total"), u64::from(is_told));
+    }
+}
+
+/// No standby by that name exists.
+#[test]
+fn no_limit_on_time_cancels_what_waits_for_a_synchronous_standby() {
+    let cluster = cluster(1);
+    cluster.primary().query("create table t (a int)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let proxy = Proxy::start(&cluster, "query_timeout = 1s\ntransaction_timeout = 2s");
+    let mut clients: Vec<Raw> = (0..3).map(|_| proxy.console()).collect();
+    clients[0].run("begin");
+    clients[0].run("insert into t values (1)");
+    cluster.primary().query("alter system set synchronous_standby_names = 'nobody'").unwrap();
+    cluster.primary().reload().unwrap();
+    wait_until("the server to wait for nobody", || {
+        cluster.primary().value("show synchronous_standby_names").unwrap() == "nobody"
+    });
+    clients[0].send(&wire::query("commit"));
+    clients[1].send(&wire::query("insert into t values (2)"));
+    // What only runs is cancelled as ever.
+    assert_eq!(clients[2].error("insert into t select 3 from pg_sleep(100)").sqlstate, "57014");
+    let waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'";
+    check_never("a commit is given up", Duration::from_secs(4), || cluster.primary().value(waiting).unwrap() != "2");
+    cluster.primary().query("alter system reset synchronous_standby_names").unwrap();
+    cluster.primary().reload().unwrap();
+    assert_eq!(clients[0].tags(), "CZ");
+    assert_eq!(clients[1].tags(), "CZ");
+}
