@@ -194,7 +194,7 @@ fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Who
     }
     upstream.txn.heard = Heard::Something;
     if upstream.txn.control != Control::default() && upstream.replies.is_only_ours() {
-        upstream.txn.control = Control::default();
+        upstream.txn.all_answered();
     }
     concern::ready(s, w, Ended::ForClient(status));
     if session_state::restores(s, w, Telling::OwesReady) {

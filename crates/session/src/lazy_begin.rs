@@ -182,8 +182,12 @@ impl Concern for DeferredBegin {
     #[inline]
     fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
         match unit {
-            Unit::Query(statement) | Unit::Bind { statement, .. } | Unit::BindUnknown(statement) | Unit::Call(statement) => {
+            Unit::Query(statement) | Unit::Call(statement) => note_write(s, w, statement),
+            Unit::Bind { statement, .. } | Unit::BindUnknown(statement) => {
                 note_write(s, w, statement);
+                if statement.transaction != Transaction::None && txn_commits(s) {
+                    s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.portal = Commits::May);
+                }
             }
             Unit::Parse(_) | Unit::Execute | Unit::Garbled => {}
         }
@@ -238,6 +242,9 @@ fn note_control(s: &mut Session, transaction: Transaction) {
         let before = if upstream.replies.is_only_ours() { Before::Nothing } else { Before::Something };
         txn.control.sent(transaction, before, txn.status != IDLE)
     };
+    if txn.portal == Commits::May {
+        txn.control = txn.control.sent_unknown();
+    }
     if matches!(transaction, Transaction::End(Ending::Rollback) | Transaction::Chain(_) | Transaction::Within) {
         upstream.left.due.add_rollback();
     }

@@ -134,12 +134,12 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     s.up.drop_rest();
     take_outcome(s, w, outcome);
     concern::lost(s, w);
-    if let Some(left) = left {
-        return Err(ended_by(fault, outcome, &left));
-    }
-    let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && s.status() != IDLE;
+    let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && (s.status() != IDLE || left.is_some());
     if s.down.is_mid_message() || is_dismissed {
         return Err(fault.as_fatal());
+    }
+    if let Some(left) = left {
+        return Err(ended_by(fault, outcome, &left));
     }
     if owes_ready {
         s.say_ready(w);

@@ -14,7 +14,7 @@ use left::{Left, Resetting};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use weir_cache::Slot;
-use weir_policy::loss::Control;
+use weir_policy::loss::{Behind, Commits, Control};
 use weir_policy::replies::Replies;
 
 /// Transaction status of a server connection at rest. Source: PostgreSQL manual, `ReadyForQuery`.
@@ -60,6 +60,8 @@ pub struct ServerTxn {
     pub status: u8,
     /// What was sent that begins or ends a transaction: if the connection is lost, only the server may know what became of it.
     pub control: Control,
+    /// A portal may be left in the transaction that commits it when it is executed.
+    pub portal: Commits,
     pub heard: Heard,
     /// A deferred BEGIN went in front of the first group of messages; the transaction as it was before.
     pub began: Option<LazyBegin>,
@@ -67,7 +69,19 @@ pub struct ServerTxn {
 
 impl Default for ServerTxn {
     fn default() -> ServerTxn {
-        ServerTxn { status: IDLE, control: Control::default(), heard: Heard::Nothing, began: None }
+        ServerTxn { status: IDLE, control: Control::default(), portal: Commits::No, heard: Heard::Nothing, began: None }
+    }
+}
+
+impl ServerTxn {
+    /// All that was sent is answered, and this is the status: what was sent that begins or ends a transaction has happened. A COMMIT that was
+    /// bound in a transaction that is still open may be executed yet.
+    #[cold]
+    pub fn all_answered(&mut self) {
+        if self.status != WITHIN {
+            self.portal = Commits::No;
+        }
+        self.control = Control { commits: self.portal, behind: Behind::AsBefore };
     }
 }
 
@@ -237,7 +251,7 @@ impl Upstream {
         debug_assert!(brought.is_answered() && !resetting.is_under_way(), "something of ours is under way");
         debug_assert!(writes.wrote.is_empty() && writes.raised.is_none(), "a write is not settled");
         (txn.status, txn.control, *role, *gate) = (IDLE, Control::default(), TakenFor::Primary, Gate::Open);
-        txn.heard = Heard::Nothing;
+        (txn.portal, txn.heard) = (Commits::No, Heard::Nothing);
         if txn.began.is_some() {
             txn.began = None;
         }

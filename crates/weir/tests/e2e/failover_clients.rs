@@ -497,3 +497,45 @@ fn no_limit_on_time_cancels_what_waits_for_a_synchronous_standby() {
     assert_eq!(clients[0].tags(), "CZ");
     assert_eq!(clients[1].tags(), "CZ");
 }
+
+/// What was read of a commit that is lost is not told again.
+#[test]
+fn the_query_cache_forgets_what_the_next_primary_may_lack() {
+    let stage = Stage::with_weights([1, 1], "memory_cache_enabled = on\nfailover_lost = warning");
+    let standby = &stage.cluster.standbys()[0];
+    let mut client = stage.client();
+    client.run("insert into t values (1)");
+    stage.cluster.wait_caught_up().unwrap();
+    standby.query("alter system set primary_conninfo = ''").unwrap();
+    standby.reload().unwrap();
+    wait_until("the standby to stream no more", || standby.value("select count(*) from pg_stat_wal_receiver").unwrap() == "0");
+    client.run("insert into t values (2)");
+    wait_until("an answer to be kept", || {
+        assert_eq!(client.value("select count(*) from t"), "2");
+        stage.proxy.metric("cache_hits_total") > 0
+    });
+    stage.lose_primary(Loss::Killed);
+    stage.promote();
+    client.run("insert into t values (3)");
+    // Of the lost row no server knows.
+    assert_eq!(client.value("select count(*) from t where a <> 3"), "1");
+    assert_eq!(client.value("select count(*) from t"), "2");
+    let mut other = stage.client();
+    assert_eq!(other.value("select sum(a) from t"), "4");
+}
+
+#[test]
+fn a_commit_that_was_bound_before_its_loss_is_one() {
+    let stage = Stage::new("");
+    let mut client = stage.client();
+    client.run("begin");
+    client.run("insert into slow values (1)");
+    client.send(&[wire::parse("k", "commit"), wire::bind("c", "k", &[]), wire::sync()].concat());
+    assert_eq!(client.tags(), "12Z");
+    client.send(&[wire::execute("c", 0), wire::sync()].concat());
+    stage.wait_asleep(1);
+    stage.lose_primary(Loss::Killed);
+    // Nobody knows whether a transaction is open behind it; that it has failed is safe.
+    assert_eq!(said(&client.until_ready()), ["08007", "E"]);
+    client.run("rollback");
+}
