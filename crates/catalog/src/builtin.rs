@@ -1,8 +1,8 @@
-//! What PostgreSQL itself brings: functions and operators of `pg_catalog` whose answer from a standby is as good as one from
-//! the primary. Data; made by `builtin.sql`, which also says by which rule, from PostgreSQL 15 and 18.
+//! Functions and operators of PostgreSQL's own `pg_catalog` whose result from a standby is as good as one from the primary.
+//! Data; `builtin.sql` makes it from PostgreSQL 15 and 18, and states the rule.
 //!
 //! A name alone is no proof: a schema before `pg_catalog` in `search_path`, or a closer match of argument types, can put a
-//! function of the user's in its place. Whoever asks looks into the catalog first when there are such functions.
+//! user's function in its place. Callers look into the catalog for such functions first.
 
 /// True if every function of this name in `pg_catalog` may run on a standby. For names without a schema or in `pg_catalog`.
 ///

@@ -31,20 +31,20 @@ pub(super) struct Numbered {
     pub(super) object: Object,
 }
 
-/// What a stored expression uses.
+/// Objects that a stored expression uses.
 struct Uses {
     relation: u32,
     /// As the server wrote it: `funcid 12,relid 16400`.
     list: Box<str>,
 }
 
-/// Whether casts run something without being asked for that may write, or any something that is not steady.
+/// Casts that run functions without being asked for: one that may write, or one that is not steady.
 struct Unasked {
     hidden: bool,
     unsteady: bool,
 }
 
-/// What has been taken in so far.
+/// A catalog in the making: the rows taken in so far.
 #[derive(Default)]
 pub struct Draft {
     text: String,
@@ -134,7 +134,7 @@ impl Draft {
         Ok(())
     }
 
-    /// What is in a relation, or in a type.
+    /// Notes a property of a relation or of a type (`CONTENTS`).
     pub(super) fn contents(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (what, oid) = (word(cells, 0)?, number(cells, 1)?);
         match what {
@@ -339,7 +339,7 @@ impl Draft {
         }
     }
 
-    /// Which functions and operators give the same answer for the same arguments.
+    /// Notes functions and operators that give the same result for the same arguments.
     fn note_steady(&mut self, pg_catalog: Option<u32>) {
         for function in &mut self.functions {
             let name = function.object.name(&self.text);
@@ -360,7 +360,7 @@ impl Draft {
         self.tables.stable_in_c.contains(&oid) || found.is_ok_and(|at| self.functions[at].object.steady)
     }
 
-    /// Which relations views read, and whether their rows are the same whenever one looks.
+    /// Notes relations that views read, and views whose rows are always the same over the same tables.
     fn note_views(&mut self) {
         for uses in &self.expressions {
             for entry in uses.list.split(',') {
@@ -465,7 +465,7 @@ impl Draft {
     }
 }
 
-/// What the parser calls the function behind the word.
+/// The parser's name of the function behind the word.
 const EXTRACT: &str = "extract";
 
 /// `timezone` of a `time with time zone`, by text and by interval.
@@ -490,7 +490,7 @@ fn is_listed(list: &[Regex], function: &Object, text: &str, schemas: &[(u32, Box
     list.iter().any(|pattern| pattern.is_match(&qualified))
 }
 
-/// What may come of a function that something uses: an operator, a cast, a view.
+/// The fate of an object (operator, cast, view) by the function that it uses.
 fn used_fate(
     function: &Numbered,
     text: &str,
@@ -509,7 +509,7 @@ fn used_fate(
     }
 }
 
-/// The same of one that a text calls: with a list of those that only read, all others that a user made count as writing.
+/// The fate of a function that a text calls. With a list of those that only read, all others that a user made count as writing.
 fn called_fate(
     function: &Numbered,
     text: &str,

@@ -1,7 +1,7 @@
-//! Which functions of a database are known to leave nothing on a session, and which to write nothing, from their sources.
+//! Functions of a database that are known to leave no session state, and those known to write nothing, from their sources.
 //!
-//! A function counts as harmless when neither it nor anything it calls, as far as the sources say, can leave something. What the
-//! server is asked for comes with the next inventory; until it is known, the function counts as able to leave anything.
+//! A function counts as harmless when neither it nor anything it calls, as far as the sources say, can leave something. The
+//! sources are asked for with the next question about session state. Until then the function counts as able to leave anything.
 
 use foldhash::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const FUNCTIONS_MAX: usize = 8192;
 /// Sources longer than this are not read.
 pub const SOURCE_BYTES_MAX: usize = 12_000;
 
-/// What is known of a function's name: all functions of that name together.
+/// Knowledge of a function's name: all functions of that name together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
     Harmless,
@@ -29,7 +29,7 @@ enum Known {
     },
 }
 
-/// What is known of one database.
+/// Knowledge of one database's functions.
 #[derive(Debug, Default)]
 pub struct Functions {
     known: HashMap<String, Known>,
@@ -37,7 +37,7 @@ pub struct Functions {
     edition: u64,
 }
 
-/// What is known of all databases.
+/// Knowledge of the functions of all databases.
 #[derive(Debug, Default)]
 pub struct Books {
     databases: HashMap<Arc<str>, Functions>,
@@ -58,7 +58,7 @@ impl Books {
     }
 }
 
-/// What a function is.
+/// Judgement of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Harmless,

@@ -1,10 +1,10 @@
-//! What a database holds, as far as routing asks: which relations, functions, operators and casts may be used on a standby.
+//! A database's objects as far as routing asks: relations, functions, operators and casts that may be used on a standby.
 //!
-//! In: rows of the server's system catalogs (`query`, `draft`), a statement's names and the session's search_path. Out: whether the
-//! statement only reads, else the rule that says why not. No IO: `weir::survey` asks the server.
+//! In: rows of the server's system catalogs (`query`, `draft`), a statement's names and the session's search_path. Out: whether
+//! the statement only reads, else the rule that says why not. No IO: `weir::control::catalog_watch` asks the server.
 //!
-//! Compact, since there is one for each database in use: an object takes 12 bytes and its name. What a view reads and calls is worked
-//! out once, when the catalog is made; a view is then one byte like a table.
+//! Compact, since there is one for each database in use: an object takes 12 bytes and its name. The reads and calls of a view
+//! are worked out once, when the catalog is made; a view is then one byte like a table.
 
 pub mod builtin;
 mod draft;
@@ -31,7 +31,7 @@ pub const OF_TRANSACTIONS: [&str; 3] =
 /// First number of an object that a user made. Source: `FirstNormalObjectId` in transam.h.
 pub const FIRST_USER_OID: u32 = 16_384;
 
-/// What may come of using an object. Ordered: of several the greatest counts.
+/// Effect of a use of an object. Ordered: of several the greatest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     /// It only reads what a standby has.
@@ -51,7 +51,7 @@ enum Fate {
     Locks,
 }
 
-/// What of a statement the catalog is asked about.
+/// The names of a statement about which the catalog is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     relations: Box<[Name]>,
@@ -109,7 +109,7 @@ struct Object {
 #[derive(Debug, Default)]
 struct Objects(Box<[Object]>);
 
-/// What is known of one database. Never changed: a newer one takes its place.
+/// Weir's knowledge of one database. Never changed: a newer one takes its place.
 #[derive(Debug, Default)]
 pub struct Catalog {
     /// All names, one after the other.
@@ -141,11 +141,11 @@ pub struct Catalog {
     has_unsteady_call: bool,
     /// Types run functions that may write, and which statements run them is not known.
     runs_unseen: bool,
-    /// Which tables are behind relations.
+    /// The tables behind relations.
     tables: tables::Tables,
     unseen: unseen::Unseen,
     defaults: path::Defaults,
-    /// What sessions begin their transactions with, in the order of `OF_TRANSACTIONS`.
+    /// Defaults of sessions for their transactions, in the order of `OF_TRANSACTIONS`.
     of_transactions: [path::Defaults; OF_TRANSACTIONS.len()],
 }
 
@@ -248,7 +248,7 @@ impl Catalog {
         path::resolve(self, who, set.or_else(|| self.defaults.of(who.user)))
     }
 
-    /// What a user's sessions begin with of a parameter of `OF_TRANSACTIONS`, if they have not set it.
+    /// Default of a user's sessions for a parameter of `OF_TRANSACTIONS`.
     pub fn of_transactions(&self, user: &str, name: &str) -> Option<&str> {
         let at = OF_TRANSACTIONS.iter().position(|known| *known == name)?;
         self.of_transactions[at].of(user)

@@ -19,21 +19,21 @@ impl Path {
     }
 }
 
-/// Whose names are looked up.
+/// The user whose names are looked up.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
-    /// Who logged in.
+    /// The user of the login.
     pub user: &'a str,
     /// The session runs statements as somebody else, so that `"$user"` is not known.
     pub has_role: bool,
 }
 
-/// What sessions begin with, of one parameter, that ask for nothing: `ALTER ROLE ... SET`, `ALTER DATABASE ... SET`, the server's own.
+/// Default of one parameter for new sessions: from `ALTER ROLE ... SET`, `ALTER DATABASE ... SET`, or the server's own.
 #[derive(Debug, Default)]
 pub(super) struct Defaults {
-    /// Role (empty: all), whether in this database only, value.
+    /// Values that were set: role (empty: all), true if in this database only, value.
     pub(super) set: Vec<(String, bool, String)>,
-    /// Whom the server was asked as, and what that one begins with.
+    /// The user as whom the server was asked, and the default of that user.
     pub(super) asked: Option<(String, String)>,
 }
 
@@ -43,7 +43,7 @@ impl Defaults {
         let find = |role: &str, here: bool| self.set.iter().find(|(r, h, _)| r == role && *h == here).map(|(_, _, v)| v.as_str());
         let own = |user: &str| find(user, true).or_else(|| find(user, false));
         own(user).or_else(|| find("", true)).or_else(|| find("", false)).or_else(|| {
-            // What a user with a value of his own begins with does not tell what the others do.
+            // If the asked user has a value of his own, it is not the one of others.
             let (asked, value) = self.asked.as_ref()?;
             own(asked).is_none().then_some(value.as_str())
         })

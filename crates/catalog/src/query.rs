@@ -1,17 +1,17 @@
-//! What a server is asked for its catalog. Sent over a connection with `search_path = pg_catalog, pg_temp`, all parts in one
+//! Questions to a server about its catalog. Sent over a connection with `search_path = pg_catalog, pg_temp`, all parts in one
 //! transaction, so that they fit together.
 
 use super::draft::{Cells, Draft, DraftError};
 
-/// One question and what becomes of a row of its answer.
+/// One question, and the function that takes a row of its result.
 pub struct Part {
     pub sql: &'static str,
     pub(super) take: fn(&mut Draft, &Cells<'_>) -> Result<(), DraftError>,
 }
 
-/// What a stored expression uses, by the labels of its nodes: exact, since names were resolved when it was made, and complete, since
-/// casts nobody wrote are calls there. Strings of users stand in it as bytes, and blanks in their names with a backslash. Of types those of users, and
-/// those that show a name (`CONTENTS`).
+/// Objects that a stored expression uses, by the labels of its nodes. Exact, since names were resolved when it was made.
+/// Complete, since casts that nobody wrote are calls there. Users' strings stand in it as bytes, and blanks in their names with
+/// a backslash. Of types it gives only those of users, and those that show a name (`CONTENTS`).
 /// Source: outfuncs.c.
 macro_rules! used_in {
     ($tree:literal) => {
@@ -26,11 +26,14 @@ macro_rules! used_in {
 /// All questions, in an order in which each row's numbers are known from rows before it.
 pub const PARTS: &[Part] = &[
     Part { sql: "SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'", take: Draft::schema },
-    // An aggregate is as good as its worst part; it says immutable of itself. A stable function in C reads memory and no tables. One that reads
-    // a sequence finds another value on a standby, whatever it says of itself: by its source, or by what it depends on if its source was
-    // parsed when it was made. What defaults of arguments call runs with it, and one of them may say the time. What takes or gives a `regclass` or `regrole` hangs on
-    // names, and a user's with a `time` or `time with time zone` on the zone of today: it may stand before AT TIME ZONE. Then whether it may be called like a
-    // column: of a row alone, `t.f` for `f(t)`.
+    // An aggregate is as good as its worst part, though it calls itself immutable. A stable function in C reads memory and no
+    // tables.
+    // A function that reads a sequence finds another value on a standby, whatever its own volatility: found by its source, or
+    // by its dependencies if its source was parsed when it was made. Functions in defaults of arguments run with the call, and
+    // one of them may return the time.
+    // A function with a `regclass` or `regrole` hangs on names. A user's function with a `time` or `time with time zone` hangs
+    // on today's zone, as it may stand before AT TIME ZONE.
+    // The last column tells whether a function may be called like a column: it takes one row, `t.f` for `f(t)`.
     Part {
         sql: "SELECT p.oid, p.pronamespace, p.proname, CASE WHEN p.oid >= 16384 AND p.provolatile <> 'v' AND (p.prosrc ~* \
               '\\m(log_cnt|is_called|pg_sequence_last_value|pg_sequences)\\M|\\mlast_value\\M(?!\\s*\\()' \
@@ -67,7 +70,7 @@ pub const PARTS: &[Part] = &[
               WHERE c.castfunc::oid >= 16384",
         take: Draft::cast,
     },
-    // Who reads a table reads its partitions and children too.
+    // A read of a table reads its partitions and children too.
     Part {
         sql: "WITH RECURSIVE up (oid, kind, persistence) AS (SELECT i.inhparent, c.relkind, c.relpersistence \
               FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
@@ -103,7 +106,7 @@ pub const PARTS: &[Part] = &[
         take: Draft::default_path,
     },
     Part { sql: "SELECT session_user, reset_val FROM pg_settings WHERE name = 'search_path'", take: Draft::asked },
-    // What is read with a table, and what is written with it.
+    // Tables that are read with a table, and tables that are written with it.
     Part {
         sql: "SELECT i.inhparent, i.inhrelid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relkind IN ('r', 'p', 'f')",
         take: Draft::child,
@@ -132,7 +135,7 @@ pub const PARTS: &[Part] = &[
               WHERE name IN ('default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')",
         take: Draft::asked_of_transactions,
     },
-    // What a refresh runs, which writes rows whose tables it does not name.
+    // Objects used by the query of a refresh: it writes rows of tables that it does not name.
     Part {
         sql: concat!(
             "SELECT r.ev_class, string_agg(DISTINCT m.found[1], ',') FROM pg_rewrite r \
@@ -152,9 +155,10 @@ pub const PARTS: &[Part] = &[
               ('pg_rewrite'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass, 'pg_policy'::regclass)))",
         take: Draft::source,
     },
-    // What runs with a use of a relation: by writing it (w), by reading it (r), by defining anything (d). What uses sequences: something asks (s),
-    // a view may draw or ask (v). Functions of PostgreSQL's own have no dependencies, and those that leave something are looked for in the expressions themselves. A login's triggers run
-    // before a connection is anybody's.
+    // Functions that run with a use of a relation: with its writes (w), its reads (r), or any definition (d). Uses of
+    // sequences: something asks for a drawn value (s), a view may draw or ask (v). Functions of PostgreSQL's own have no
+    // dependencies; those that leave something are looked for in the expressions themselves. Login triggers run before a
+    // connection belongs to anybody.
     Part {
         sql: "WITH own (pattern) AS MATERIALIZED (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc \
               WHERE oid < 16384 AND proname IN ('set_config', 'pg_advisory_lock', 'pg_advisory_lock_shared', 'pg_try_advisory_lock', \
@@ -195,20 +199,24 @@ pub const PARTS: &[Part] = &[
     },
 ];
 
-/// What is in relations and types, in one question, so that columns and types, of which there are most, are gone through once.
+/// Properties of relations and types, in one question, so that columns and types, which are the most rows, are gone through
+/// once.
 ///
-/// - `w`: writing the relation may do anything, as functions of users run that the text does not name: triggers, rules, defaults, checks. Up to
-///   version 14 a partition's copies of its parent's triggers count as internal like those of foreign keys, which call functions of PostgreSQL's own.
-/// - `f`: what the relation shows hangs on who asks, or on the moment: policies, and views that say the time or the user, or read dates from texts, or
-///   columns of the system's that a row lock changes or a rollback. And columns of `coded` types.
+/// - `w`: a write of the relation may do anything, as functions of users run that the text does not name: triggers, rules,
+///   defaults, checks. Up to version 14 a partition's copies of its parent's triggers count as internal, like those of foreign
+///   keys, which call functions of PostgreSQL's own.
+/// - `f`: the rows of the relation hang on the asker or on the moment: policies, and views that return the time or the user,
+///   read dates from texts, or read columns of the system's that a row lock changes or a rollback. And columns of `coded`
+///   types.
 /// - `t`: it has a column of type `time`.
 /// - `c`: the type, by its number and name, is `coded`: what becomes a value of it, or is sorted by it, runs a function of a user's that is not
 ///   immutable. That is a domain by its check, any type by an operator class, and what holds such a one: an array, a row, a range, a domain over it. A text of
 ///   `time with time zone` (1266, its array 1270) hangs on today's date. So does what a `regclass` or `regrole` shows (2205, 4096; arrays 2210, 4097): names of indexes
 ///   and roles, and of tables that are temporary, are not looked at for changes. Where nothing of that is used, as mostly, arrays and rows are not looked at.
 /// - `p`: the function takes, gives or is made of such a type.
-/// - `v`: some type runs a function that is volatile, or any statement may run one that is not immutable, since it is in an operator class over a type of PostgreSQL's
-///   own or over one that such a type counts as. Which statements do is not looked for.
+/// - `v`: some type runs a volatile function. Or any statement may run a function that is not immutable, as it is in an
+///   operator class over a type of PostgreSQL's own, or over one that such a type counts as. No search tells these statements
+///   apart.
 ///
 /// Of operator classes only functions count that are not immutable, and none that takes an `internal` (2281), since those are written in C for an access method. Stable
 /// ones only of btree (403) and hash (405), by which values are sorted and grouped: those of others look into an index for an operator that the text names, as `%` of pg_trgm.

@@ -1,4 +1,4 @@
-//! Which tables are behind a statement's names: those an answer is made of, and those a write may change.
+//! The tables behind a statement's names: those that its result is made of, and those that a write may change.
 //!
 //! Small beside the catalog: a number and a byte for each relation, and a pair of numbers for each partition, child, foreign key with an
 //! action, and relation that a view reads.
@@ -18,7 +18,7 @@ const ANYWHERE_MAX: usize = 64;
 /// A relation's number and another's that comes with it, sorted.
 type Pairs = Box<[(u32, u32)]>;
 
-/// What a draft has taken in about tables.
+/// Rows about tables that a draft has taken in.
 #[derive(Default)]
 pub(super) struct TablesDraft {
     /// Parents and their partitions or children.
@@ -44,13 +44,13 @@ pub(super) struct TablesDraft {
 pub(super) struct Tables {
     /// Numbers of the relations, in the order of `Catalog::relations`.
     oids: Box<[u32]>,
-    /// What is read with a relation.
+    /// Tables that are read with a relation.
     pub(super) read_with: Pairs,
-    /// What is written with it.
+    /// Tables that are written with it.
     pub(super) written_with: Pairs,
     /// Writing these may do anything; sorted.
     wild: Box<[u32]>,
-    /// What these show hangs on more than tables; sorted.
+    /// Relations whose rows hang on more than tables; sorted.
     fleeting: Box<[u32]>,
     /// Those with a column of type `time`; sorted.
     with_time: Box<[u32]>,
@@ -62,7 +62,7 @@ pub(super) struct Tables {
     may_be_serializable: bool,
 }
 
-/// What a statement may have changed.
+/// Tables that a statement may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touched {
     /// Tables of the database by their numbers; none: nothing.
@@ -210,7 +210,8 @@ impl Catalog {
         objects.map(move |(object, oid)| (schema(object), object.name(&self.text), *oid))
     }
 
-    /// The same of a statement whose author says that its answer may be kept: what is known of it. Not where writes may go unseen.
+    /// Like `reads`, for a statement whose author says that its result may be cached: the tables that are known. `None` where
+    /// writes may go unseen.
     pub fn reads_at_least(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
         if self.runs_unseen {
             return None;
@@ -219,7 +220,7 @@ impl Catalog {
         closure(found, &self.tables.read_with)
     }
 
-    /// What a statement may change that names this and writes `written`.
+    /// Tables that a statement may change if it names `names` and writes `written`.
     pub fn touches(&self, names: &Names, written: &[Name], path: &Path) -> Touched {
         let may_write = self.has_hidden_call
             || names.has_column(&self.writing_columns)
@@ -259,7 +260,7 @@ impl Catalog {
         self.placed(relation).map(|(_, oid)| oid)
     }
 
-    /// The same with their schemas.
+    /// The numbers of all relations that a name may stand for, each with its schema.
     fn placed(&self, relation: &Name) -> impl Iterator<Item = (u32, u32)> {
         let start = self.relations.0.partition_point(|object| object.name(&self.text) < relation.name.as_str());
         let schema = (!relation.schema.is_empty()).then(|| self.schema(&relation.schema));
@@ -275,7 +276,8 @@ impl Catalog {
         self.placed(relation).filter(move |(schema, _)| !is_free || path.holds(*schema)).map(|(_, oid)| oid)
     }
 
-    /// The same of several names. `None`: one of them stands for nothing that is known, or for whatever has that name.
+    /// The numbers of the relations that these names stand for. `None`: a name is unknown, or may stand for any relation of
+    /// that name.
     fn all_of(&self, relations: &[Name], path: &Path) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         for relation in relations {

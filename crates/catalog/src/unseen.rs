@@ -1,8 +1,8 @@
-//! What runs without standing in a text: functions of triggers, of rules, of views and of defaults. What they leave on a session must be
-//! asked for.
+//! Functions that run without a word of the text: those of triggers, rules, views and defaults. The state that they leave on a
+//! session must be asked for.
 //!
-//! In: the sources of all functions of users, and which of them come with a use of a relation. Out: relations whose writing or reading may
-//! leave something, and the names of parameters that functions make up, since a server lists those nowhere.
+//! In: the sources of all functions of users, and those that run with a use of a relation. Out: relations whose writing or
+//! reading may leave something, and names of parameters that functions invent, since a server lists those nowhere.
 
 use super::draft::{Cells, Draft, DraftError, number, word};
 use super::tables::closure;
@@ -32,11 +32,12 @@ impl Hidden {
     pub const RECALLS: Hidden = Hidden(8);
     /// A view draws from sequences, or asks for what was drawn: so may whatever reads. No statement is asked about for that.
     pub const SEQUENCE_VIEWS: Hidden = Hidden(16);
-    /// What counts of sequences until it is known what was defined.
+    /// Uses of sequences that are assumed after a definition, until the catalog is read again.
     pub const SEQUENCES: Hidden = Hidden::RECALLS.and(Hidden::SEQUENCE_VIEWS);
-    /// What counts until it is known what was defined. Reads do not: a view that sets something is rare, and reads are many.
+    /// Ways that are assumed after a definition, until the catalog is read again. Reads are not: a view that sets something is
+    /// rare, and reads are many.
     pub const CHANGED: Hidden = Hidden::WRITES.and(Hidden::DEFINES);
-    /// What counts as long as nothing was ever known.
+    /// Ways that are assumed before the catalog was ever read.
     pub const ALL: Hidden = Hidden::CHANGED.and(Hidden::READS);
 
     #[must_use]
@@ -62,12 +63,12 @@ impl Hidden {
     }
 }
 
-/// What a draft has taken in.
+/// Rows about hidden functions that a draft has taken in.
 pub(super) struct UnseenDraft {
     functions: Functions,
     /// Relations, and functions that run when they are written; no name: something is written with them.
     with_writes: Vec<(u32, String)>,
-    /// The same when they are read.
+    /// Functions that run when a relation is read.
     with_reads: Vec<(u32, String)>,
     /// Functions of event triggers.
     with_definitions: Vec<String>,
@@ -184,7 +185,7 @@ impl Catalog {
         closure(found, &self.tables.written_with).is_none_or(|found| found.iter().any(is_one))
     }
 
-    /// The same of one that reads these. What is not known is PostgreSQL's own, or temporary.
+    /// True if a read of these relations may leave something. An unknown name is PostgreSQL's own, or temporary.
     pub fn leaves_by_reading(&self, names: &Names) -> bool {
         let found = names.relations.iter().flat_map(|relation| self.numbers(relation)).collect();
         let is_one = |oid: &u32| self.unseen.read.binary_search(oid).is_ok();

@@ -24,7 +24,7 @@ const CHECKS: [fn(&mut Findings<'_>); 14] = [
     check_stores,
 ];
 
-/// What the checks look at and add to.
+/// The input of the checks, and the problems that they found.
 struct Findings<'a> {
     config: &'a Config,
     given: &'a Given,
@@ -75,7 +75,8 @@ fn check_nodes(findings: &mut Findings<'_>) {
     }
 }
 
-/// Whether nobody was named to ask several nodes for their role. That is no mistake where `postgres` may, so only `weir check` says it.
+/// A warning if several nodes are asked for their role and no user is named for it. The user `postgres` may do for it, so only
+/// `weir check` says this.
 pub fn unnamed_role_user(config: &Config) -> Option<Problem> {
     let roles_are_asked = config.clustering_mode == ClusteringMode::StreamingReplication
         && config.nodes.len() > 1

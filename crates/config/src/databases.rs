@@ -12,14 +12,14 @@ use std::sync::Arc;
 /// Entries of one file: more is no file of databases.
 const ENTRIES_MAX: usize = 10_000;
 
-/// What one name of a database stands for.
+/// The meaning of one database name of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The database of the servers.
     pub database: Arc<str>,
-    /// Whose server connections all clients of the name use; `None`: each uses those of its own user.
+    /// All clients of the name use this user's server connections; `None`: each uses those of its own user.
     pub user: Option<Arc<str>>,
-    /// Of that user; `None`: what `pool_passwd` has.
+    /// Password of that user; `None`: the one in `pool_passwd`.
     pub password: Option<Secret>,
     pub mode: Option<PoolMode>,
     pub pool_size: Option<u32>,
@@ -33,7 +33,7 @@ pub struct Databases {
     entries: BTreeMap<Arc<str>, Entry>,
 }
 
-/// What is wrong with a line; always the operator's fault.
+/// A fault in a line; always the operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatabaseError {
     #[error("there is no = behind the name of a database")]
@@ -85,7 +85,7 @@ impl Databases {
         self.entries.values().find_map(|entry| entry.password_of(user))
     }
 
-    /// What new server connections of a name run first; empty: nothing.
+    /// Query that new server connections of a name run first; empty: none.
     pub fn connect_query(&self, name: &str) -> Arc<str> {
         self.get(name).map_or_else(Arc::default, |entry| entry.connect_query.clone())
     }

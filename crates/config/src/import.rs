@@ -17,7 +17,7 @@ mod users;
 pub use settings::{Meaning, equals, meaning_of};
 pub use users::read_users;
 
-/// What a line of `pgbouncer.ini` has no equal for, or what to look at.
+/// A line of `pgbouncer.ini` without an equal here, or one that the operator should look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// From 1; 0 stands for the whole file.

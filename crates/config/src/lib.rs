@@ -2,7 +2,7 @@
 //!
 //! In: bytes of files, through a closure of the caller. Out: a [`Config`], or every problem found. No IO.
 //! Why `settings` beside the typed fields: reload, SHOW and error messages need the text and where it came from.
-//! What must stay true: the typed fields are always what the rows' setters make of `settings`, never edited apart.
+//! Invariant: the typed fields are always the result of the rows' setters on `settings`, never edited apart.
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
@@ -76,19 +76,19 @@ pub struct Config {
     pub clustering_mode: ClusteringMode,
     /// The nodes that have a host name, ordered by id. Ids may have gaps.
     pub nodes: Vec<NodeConfig>,
-    /// Who may log in.
+    /// Users who may log in, and their proofs.
     pub auth: AuthConfig,
     /// Encryption.
     pub tls: TlsConfig,
     /// Server connections.
     pub pool: PoolConfig,
-    /// Which statement goes where.
+    /// Rules for the node of each statement.
     pub routing: RoutingConfig,
     /// The cache of answers.
     pub cache: CacheConfig,
     /// The look at role and lag of the nodes.
     pub check: CheckConfig,
-    /// What happens when a node fails or returns.
+    /// The failure and the return of a node.
     pub failover: FailoverConfig,
     /// Time to look for a primary; 0 for ever.
     pub search_primary_timeout_ms: u64,
@@ -100,7 +100,7 @@ pub struct Config {
     pub databases: std::sync::Arc<crate::databases::Databases>,
     /// The administration console and monitoring.
     pub admin: AdminConfig,
-    /// What is logged.
+    /// Messages that are logged.
     pub log: LogConfig,
     /// File with the process number.
     pub pid_file: PathBuf,
@@ -145,7 +145,7 @@ pub enum Source {
 type Given = BTreeMap<(usize, Option<u16>), Setting>;
 
 impl Default for Config {
-    /// What an empty file means: every default, and no node.
+    /// The meaning of an empty file: every default, and no node.
     fn default() -> Config {
         Config::build(&Given::new())
     }
@@ -224,7 +224,7 @@ impl Config {
         config
     }
 
-    /// What somebody gave, to build from again.
+    /// The settings that somebody gave, to build from again.
     fn given(&self) -> Given {
         let mut given = Given::new();
         for setting in self.settings.iter().filter(|setting| setting.source != Source::Default) {

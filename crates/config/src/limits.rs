@@ -1,4 +1,4 @@
-//! What one user may have in one database.
+//! Limits of one user in one database.
 //!
 //! In: the configuration. Out: numbers. `limit_override_list` is read here.
 
@@ -47,7 +47,7 @@ const OVERRIDABLE: &[(&str, Setter)] = &[
     ("max_db_connections", |l, v| l.conns_per_database = v.count()),
 ];
 
-/// What is wrong with the list; always the operator's fault.
+/// A fault in the list; always the operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
     #[error("entry \"{0}\" has no colon after its user and database")]

@@ -20,7 +20,7 @@ pub struct Line {
 pub struct BadLine {
     /// Number, from 1.
     pub number: u32,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
 }
 

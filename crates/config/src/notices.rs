@@ -1,4 +1,4 @@
-//! What an operator hears about a configuration that works.
+//! Notices for the operator about a configuration that works.
 //!
 //! In: a configuration. Out: sentences for the log and for `weir check`. Rows without effect are named one by one, except where many of them
 //! serve one purpose: then one sentence says what does not happen and what to do about it.
@@ -37,7 +37,7 @@ const PURPOSES: &[Purpose] = &[
 ];
 
 impl Config {
-    /// What is set and does not do what its name says.
+    /// Settings that are set and do not do what their name says.
     pub fn notices(&self) -> Vec<String> {
         let idle: Vec<&Setting> = self.settings.iter().filter(|setting| is_idle(setting)).collect();
         let mut notices = Vec::new();

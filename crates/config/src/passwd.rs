@@ -25,7 +25,7 @@ pub const LINE_BYTES_MAX: usize = 8192;
 /// How a verifier begins.
 const SCRAM_PREFIX: &[u8] = b"SCRAM-SHA-256$";
 
-/// What we know of one user's password. Never printed, wiped when dropped.
+/// Weir's knowledge of one user's password. Never printed, wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
     /// The password itself, bytes because PostgreSQL does not ask for UTF-8. Answers every question.
@@ -39,7 +39,7 @@ pub enum Secret {
     Keys(Challenge, SaltedKeys),
 }
 
-/// What most users of a file have.
+/// The kind of secret that most users of a file have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usual {
     /// Nothing: there are no users.
@@ -171,7 +171,7 @@ pub enum SecretError {
 pub struct BadLine {
     /// Counts from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     pub cause: LineError,
 }
 
@@ -231,7 +231,7 @@ struct Known {
 }
 
 impl Passwords {
-    /// Reads the whole file. What cannot be used is left out and named in the second value.
+    /// Reads the whole file. Unusable lines are left out and named in the second value.
     pub fn read(text: &[u8], key: Option<&PoolKey>) -> (Passwords, Vec<BadLine>) {
         let mut passwords = Passwords::default();
         let mut bad = Vec::new();
@@ -244,7 +244,7 @@ impl Passwords {
         (passwords, bad)
     }
 
-    /// What is known of this user; names are compared byte by byte.
+    /// The secret of this user; names are compared byte by byte.
     pub fn get(&self, user: impl AsRef<[u8]>) -> Option<&Secret> {
         self.by_user.get(user.as_ref()).map(|known| &known.secret)
     }
@@ -254,7 +254,7 @@ impl Passwords {
         self.spoiled.contains(user.as_ref())
     }
 
-    /// What most users have. Someone unknown is asked as they are, or he would learn that he is unknown.
+    /// The kind of secret that most users have. An unknown user is asked in the same way, or he would learn that he is unknown.
     pub fn usual(&self) -> Usual {
         let Counts { plain, md5, scram } = self.counts;
         match () {

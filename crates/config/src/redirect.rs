@@ -4,7 +4,7 @@ use crate::pattern::whole_pattern;
 use regex::Regex;
 use weir_sql::facts::Hint;
 
-/// What is wished for.
+/// The node that a read preference asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     Primary,
@@ -15,7 +15,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// What a hint asks for; `None`: nothing that can be done.
+    /// The node that a hint asks for; `None`: the hint asks for nothing, or is unknown.
     pub fn of_hint(hint: Hint) -> Option<Goal> {
         match hint {
             Hint::None | Hint::Unknown => None,
@@ -36,7 +36,7 @@ pub struct Redirect {
     pub share: u32,
 }
 
-/// What is wrong with a list; always the operator's fault.
+/// A fault in a list; always the operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedirectError {
     #[error("entry \"{0}\" has no colon between its pattern and its node")]

@@ -1,4 +1,4 @@
-//! What changes when the file is read again, or when a session sets something for itself.
+//! Changes of a configuration: by a file that is read again, or by a session that sets something for itself.
 use super::problem::Severity;
 use super::{Config, Given, Setting, Source, check, place};
 use crate::params::{self, Applies, Group, Indexed, Named, Param, ValueError};
@@ -87,7 +87,7 @@ impl Config {
 
     /// This configuration with one parameter changed for the whole proxy, until the file is read again (the console's SET).
     ///
-    /// The same as a reload of a file that says so, which is what decides whether it may.
+    /// The rules are those of a reload of a file with this value.
     pub fn set_while_running(&self, name: &str, value: &str) -> Result<Config, SetError> {
         let (param, index) = match params::resolve(name) {
             Named::Found { param, index, .. } => (param, index),

@@ -1,7 +1,7 @@
 //! Setups in which a client gets in and is asked for nothing, as far as the files say so.
 //!
 //! In: the configuration, the rules, the number of users with a password. Out: warnings. No IO.
-//! Whether servers let this machine in without a password is another matter: they must be asked.
+//! Servers that let this machine in without a password are another matter: they must be asked.
 
 use crate::hba::{Admits, Hba};
 use crate::{Config, Problem, Severity};

@@ -112,7 +112,7 @@ pub enum ValueError {
         name: String,
         /// Entry of the list.
         pattern: String,
-        /// What the compiler of patterns says.
+        /// Message of the compiler of patterns.
         cause: String,
     },
 }

@@ -16,7 +16,7 @@ use std::io;
 use weir_ring::{Bytes, Chunk, Piece};
 use weir_wire::frame::{Header, WireError, read_header, run_bytes};
 
-/// What becomes of the rest of a message whose head was decided on.
+/// Treatment of the rest of a message after the decision on its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Forward,
@@ -208,7 +208,8 @@ impl Lane {
 
     /// Sends the next message on as it is; what is not here yet follows by itself.
     ///
-    /// Whoever wanted all of it before has decided without: room for it is not needed any more.
+    /// If the caller has asked for the whole message before, that wish ends here: the buffer needs no room for the message any
+    /// more.
     #[inline]
     pub fn pass(&mut self, header: Header, buffers: &Buffers) {
         self.want = 0;
@@ -352,7 +353,7 @@ impl Lane {
         let rest = (left > 0).then(|| {
             let mut rest = buffers.take_bulk();
             if rest.len() <= left {
-                // What is here is of a message for which the buffer was made larger.
+                // These bytes belong to a message for which the buffer was enlarged.
                 rest = vec![0; buffer.len()].into_boxed_slice();
             }
             rest[..left].copy_from_slice(&buffer[self.seen..self.end]);
@@ -483,7 +484,7 @@ mod tests {
                     lane.eat(header);
                     return true;
                 }
-                // What is inserted comes behind a message, so that all of it must be here.
+                // The inserted bytes follow a message, so all of the message must be here.
                 if lane.whole(header).is_none() {
                     return false;
                 }

@@ -43,7 +43,7 @@ const EVENTS_MAX: usize = 512;
 /// another one costs no system call.
 const PASSES_MAX: u32 = 3;
 
-/// What the event loop knows of one socket. Written by the loop's thread; a link at rest is looked at by others.
+/// The event loop's knowledge of one socket. Only the loop's thread writes it; other threads may look at an idle connection's.
 #[derive(Debug)]
 pub struct Slot {
     task: AtomicU32,
@@ -110,8 +110,8 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// What an event loop is made of, for the thread that makes the others: the kernel's side, and the waker by which other threads
-    /// reach it.
+    /// Parts of an event loop, for the thread that makes the loops of others: the kernel's side, and the waker for other
+    /// threads.
     #[inline]
     pub fn parts() -> io::Result<(mio::Poll, mio::Waker)> {
         let poll = mio::Poll::new()?;
@@ -289,7 +289,7 @@ impl Reactor {
         self.raise(slot, READ);
     }
 
-    /// Who came in at a door of the ring.
+    /// The next connection that arrived at a door of the ring.
     #[inline]
     pub fn accepted(&self, door: Token, slot: &Slot) -> io::Result<Option<OwnedFd>> {
         self.with_ring(Ok(None), |ring| {
@@ -310,7 +310,7 @@ impl Reactor {
         }
     }
 
-    /// What the ring has received next for a socket.
+    /// The next bytes that the ring has received for a socket.
     #[inline]
     pub fn take(&self, token: Token, slot: &Slot) -> io::Result<Option<Chunk>> {
         self.with_ring(Ok(None), |ring| {
@@ -415,7 +415,7 @@ impl Reactor {
     fn until_next_timer(&self) -> Wait {
         let mut timers = self.timers.borrow_mut();
         let tasks = self.tasks.borrow();
-        // What was asked for by tasks that ended would wake us in vain.
+        // Timers of ended tasks would wake the loop in vain.
         while let Some(Reverse((at, id))) = timers.peek() {
             if tasks.get(*id as usize).is_some_and(|task| task.armed == Some(*at)) {
                 return Wait::Until(*at);

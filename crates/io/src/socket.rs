@@ -109,7 +109,7 @@ impl std::fmt::Debug for Breaker {
     }
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
     Bytes(usize),
@@ -218,7 +218,7 @@ impl Socket {
         self.tls.is_some()
     }
 
-    /// What the ring has received next: an empty chunk is the end.
+    /// The next bytes that the ring has received: an empty chunk is the end.
     #[inline]
     pub fn take(&self, reactor: &Reactor) -> io::Result<Option<Chunk>> {
         match self.token {
@@ -236,7 +236,7 @@ impl Socket {
         }
     }
 
-    /// Whether the ring takes something to send; if not, the task is woken when it does.
+    /// True if the ring accepts bytes to send now; if not, the task is woken when it does.
     #[inline]
     pub fn can_send(&self, reactor: &Reactor) -> io::Result<bool> {
         self.token.map_or(Ok(false), |token| reactor.with_ring(Ok(false), |ring| ring.can_send(token)))
@@ -272,7 +272,7 @@ impl Socket {
         }
     }
 
-    /// The same for what may be a password: nothing of it is left in the buffer the kernel filled, which others get next.
+    /// Like `try_read`, for bytes that may be a password: it wipes them from the kernel's buffer, which other sockets get next.
     pub fn try_read_secret(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
         if !self.is_ringed() {
             return self.try_read(reactor, buffer);
@@ -397,7 +397,7 @@ impl Socket {
         self.is_closed() && self.is_gone()
     }
 
-    /// The same of a socket that is not read from, of which the event loop may not know.
+    /// Like `is_hung_up`, for a socket that nobody reads from: the event loop may not have noticed its end.
     #[inline]
     pub fn is_gone(&self) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.stream.fd(), PollFlags::empty())];
@@ -413,13 +413,13 @@ impl Socket {
         !matches!(rustix::net::recv(self.stream.fd(), &mut byte, RECEIVE | RecvFlags::PEEK), Err(Errno::AGAIN))
     }
 
-    /// What the event loop it is in needs to let go of it.
+    /// The handle by which the socket's event loop lets go of it.
     #[inline]
     pub fn ticket(&self) -> Ticket {
         Ticket { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token }
     }
 
-    /// What can break it while another thread or task has it.
+    /// A handle that can break the connection while another thread or task has the socket.
     #[inline]
     pub fn breaker(&self) -> Breaker {
         Breaker(Arc::downgrade(&self.stream))
@@ -431,7 +431,8 @@ impl Socket {
         self.token = None;
     }
 
-    /// Puts the socket into another event loop, after it has left the one before. What is already here is reported there.
+    /// Puts the socket into another event loop, after it has left the one before. Bytes that have arrived already are reported
+    /// there.
     #[inline]
     pub fn join(&mut self, reactor: &Reactor) -> io::Result<()> {
         (self.slot, self.token) = reactor.receive(self.stream.clone())?;
@@ -519,7 +520,7 @@ impl Socket {
                 break Err(cause);
             }
         };
-        // What came behind the handshake is decrypted already, and no arrival will tell of it.
+        // Bytes behind the handshake are decrypted already, so no arrival will report them.
         self.slot.raise(READ);
         self.tls = Some(Box::new(RefCell::new(tls)));
         outcome
@@ -546,7 +547,7 @@ impl Socket {
         }
     }
 
-    /// What the TLS session shows of the peer; `None` without one.
+    /// Reads from the TLS session what it knows of the peer; `None` without TLS.
     #[inline]
     pub fn look_at_tls<T>(&self, look: impl FnOnce(&Tls) -> T) -> Option<T> {
         self.tls.as_ref().map(|tls| look(&tls.borrow()))

@@ -22,7 +22,7 @@ pub struct Tls {
     ended: bool,
 }
 
-/// What reading plain bytes brought.
+/// Result of a read of plain bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plain {
     /// `more`: there is more to be had without anything arriving.

@@ -28,7 +28,7 @@ pub struct Alarms {
     time: Box<Timespec>,
 }
 
-/// What is to be done so that a wait ends in time.
+/// The step that makes a wait end in time.
 #[derive(Debug)]
 pub enum Need {
     /// An alarm that is set wakes early enough.
@@ -40,7 +40,7 @@ pub enum Need {
 }
 
 impl Alarms {
-    /// What a wait until `until` needs.
+    /// The step that a wait until `until` needs.
     pub fn need(&mut self, until: Instant, now: impl Fn() -> Instant) -> Need {
         if self.set.last().is_some_and(|&earliest| earliest <= until) {
             return Need::Nothing;

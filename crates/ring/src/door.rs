@@ -58,7 +58,7 @@ impl<M> Door<M> {
         self.failed.is_none()
     }
 
-    /// Who came first of those not taken yet. Error: why nobody can come in, told once.
+    /// The first connection that arrived and was not taken yet. Error: the reason why none can arrive, reported once.
     pub fn take(&mut self) -> io::Result<Option<OwnedFd>> {
         if let Some(came) = self.came.pop_front() {
             return Ok(Some(came));

@@ -34,7 +34,7 @@ pub fn defer_accept(listener: &impl std::os::fd::AsRawFd, seconds: u32) -> std::
     if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// StateKind a descriptor from programs that this process starts. For one that came from outside by its number and was left open for us.
+/// Keeps a descriptor from programs that this process starts. For one that came from outside by its number and was left open for us.
 pub fn keep_from_children(descriptor: &impl std::os::fd::AsRawFd) -> std::io::Result<()> {
     // SAFETY: no memory is handed over; of a number that is not open the kernel says so.
     let outcome = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };

@@ -30,7 +30,7 @@ const MANY: usize = 16;
 /// Chunks a socket may have unread before its receiving is stopped.
 const UNREAD_MAX: usize = 4;
 
-/// What the event loop supplies and is told.
+/// The event loop's part: it supplies buffers and is told of events.
 pub trait Host {
     /// By what it knows a socket.
     type Mark;
@@ -59,7 +59,7 @@ enum End {
     Failed(i32),
 }
 
-/// What is to become of a socket once nothing of it is in the kernel.
+/// The end of a socket, once the kernel has no request for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Stay,
@@ -69,7 +69,7 @@ enum Fate {
 
 struct Place<M> {
     mark: M,
-    /// StateKind the socket open as long as a request may name it.
+    /// Keeps the socket open as long as a request may name it.
     _file: Arc<dyn AsFd + Send + Sync>,
     fd: RawFd,
     unread: VecDeque<Chunk>,
@@ -86,7 +86,7 @@ struct Place<M> {
     fate: Fate,
 }
 
-/// Whether the kernel has what a ring needs. Error: why not.
+/// Checks that the kernel has all that a ring needs. Error: the missing thing.
 pub fn available() -> io::Result<()> {
     build().map(drop)
 }
@@ -210,7 +210,7 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Who came in first at a door of those not taken yet. Error: why nobody can come in; asking again tries again.
+    /// The first connection at a door that was not taken yet. Error: the reason why none can arrive; another call tries again.
     pub fn accepted(&mut self, token: Token) -> io::Result<Option<OwnedFd>> {
         let Some(door) = self.doors.get_mut(token.place as usize) else { return Ok(None) };
         let came = door.take();
@@ -232,7 +232,7 @@ impl<M> Ring<M> {
         }
     }
 
-    /// The same for all doors. Whether no request names one any more.
+    /// Shuts all doors. True if no request names one any more.
     pub fn shut_all(&mut self) -> bool {
         for number in 0..self.doors.len() as u32 {
             self.shut(Token::once(number));
@@ -333,7 +333,7 @@ impl<M> Ring<M> {
         self.place(token).is_none_or(|place| (place.next.is_none() && place.sending.is_none()) || place.failed.is_some())
     }
 
-    /// Whether `send` takes a piece now. If not, `ready` will tell when it may.
+    /// True if `send` takes a piece now. If not, `ready` will tell when it may.
     pub fn can_send(&mut self, token: Token) -> io::Result<bool> {
         let Some(place) = self.place(token) else { return Err(io::ErrorKind::NotConnected.into()) };
         if let Some(errno) = place.failed {
@@ -425,7 +425,7 @@ impl<M> Ring<M> {
         }
         let home = &mut self.places[token.place as usize];
         let Some(gone) = home.place.take() else { return };
-        // Who still has the token must not reach the next socket in this place.
+        // An old token must not reach the next socket in this place.
         home.turn = home.turn.wrapping_add(1);
         self.free.push(token.place);
         for chunk in gone.unread {

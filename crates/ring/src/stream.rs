@@ -17,7 +17,7 @@ const BYTES_ENOUGH: i32 = 16 << 10;
 /// Of so many rounds one does not wait, to see how much would come.
 const LOOK_EVERY: u32 = 32;
 
-/// What each round of the stream adds to the wait of the next, and the most that comes of it.
+/// Each round of the stream adds a step to the wait of the next, up to a limit.
 const STEP_US: u32 = 2;
 const WAIT_MAX_US: u32 = 100;
 

@@ -11,7 +11,7 @@ pub struct Token {
     pub turn: u32,
 }
 
-/// What a request was.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Receive = 1,

@@ -1,4 +1,4 @@
-//! Whether a text reads the same in whatever encoding a session sends it and a database keeps it.
+//! Finds texts that read the same in every encoding in which a session may send them and a database may keep them.
 //!
 //! A server takes a text from the client's encoding to the database's before it looks at it. In all of PostgreSQL's encodings a byte
 //! below 0x80 that begins a character is ASCII, and no quote, `*`, `/`, `-` or line break is a later byte of one. So plain strings and

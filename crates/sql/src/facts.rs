@@ -1,4 +1,4 @@
-//! What a text says, as plain data: the parser's tree is read once and dropped, facts are kept.
+//! Facts about a text, as plain data: the parser's tree is read once and dropped, facts are kept.
 //!
 //! Nothing here decides. `policy::route` weighs the facts against configuration and catalog.
 
@@ -11,13 +11,13 @@ pub struct Facts {
     pub statements: u32,
     /// The strongest effect of all statements.
     pub effect: Effect,
-    /// What it does to the transaction. `Many` when one of several statements is a transaction verb.
+    /// Its effect on the transaction. `Many` when one of several statements is a transaction verb.
     pub transaction: Transaction,
     /// Session state that outlives the transaction, left on the server connection by some statement.
     pub keeps: StateKinds,
     /// Kinds of such state of which it may take something away: `DROP`, `CLOSE`, `UNLISTEN`, `DISCARD`.
     pub frees: StateKinds,
-    /// What the statements that it prepares by SQL will leave when they are executed.
+    /// State that the statements which it prepares by SQL will leave when they are executed.
     pub later: StateKinds,
     /// It runs, makes, removes or shows statements prepared by SQL.
     pub prepared: bool,
@@ -54,13 +54,13 @@ pub struct Facts {
     pub show: Option<String>,
     /// `EXPLAIN` without `ANALYZE` only reads whatever it explains; with it, `effect` is that of the statement.
     pub explain: bool,
-    /// What the first statement is, for who counts them.
+    /// Kind of the first statement, for statistics.
     pub verb: Verb,
     /// It begins with a comment.
     pub is_commented: bool,
-    /// What the comments at its begin ask of the proxy.
+    /// The request to the proxy in the comments at its beginning.
     pub hint: Hint,
-    /// What of the database it may change, leaving aside what functions do that it calls.
+    /// The part of the database that it may change, apart from changes by functions that it calls.
     pub changes: Changes,
     /// Relations whose rows it changes, as far as it names them; each once.
     pub written: Vec<Name>,
@@ -87,7 +87,7 @@ pub fn hash_of_column(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// What a text may change. Ordered: what several statements change is the greatest of theirs.
+/// The part of a database that a text may change. Ordered: of several statements, the greatest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Changes {
     #[default]
@@ -96,11 +96,11 @@ pub enum Changes {
     Rows,
     /// Anything in its database.
     Database,
-    /// What all databases share: roles and databases.
+    /// Objects that all databases share: roles and databases.
     Cluster,
 }
 
-/// What kind of statement it is.
+/// Kind of a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verb {
     /// `SELECT`, `VALUES`, `TABLE`.
@@ -227,7 +227,7 @@ pub enum SessionVerb {
     ResetAll,
 }
 
-/// What a `RESET` takes back.
+/// The settings that a `RESET` takes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// `RESET ALL`, `DISCARD ALL`.

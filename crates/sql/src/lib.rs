@@ -3,9 +3,9 @@
 //!
 //! Invariants: no text panics, aborts or overflows a stack (`walk` keeps its own); nothing here decides anything.
 //!
-//! What the parser assumes and the caller must know: the names in the text are UTF-8 as a database in UTF-8 has them, and
-//! `standard_conforming_strings` is on. In a session where the one is untrue, names beyond ASCII are others than they are here
-//! (`beyond_ascii`); where the other is, plain strings that hold a backslash may end elsewhere.
+//! The parser assumes two things of the session, which the caller must know. The names in the text are UTF-8, as a database in
+//! UTF-8 has them: in other sessions, names beyond ASCII are others than they are here (`beyond_ascii`). And
+//! `standard_conforming_strings` is on: in other sessions, plain strings that hold a backslash may end elsewhere.
 pub mod beyond_ascii;
 pub mod body;
 mod executed;

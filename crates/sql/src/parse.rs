@@ -19,7 +19,7 @@ use crate::statement::{self, Verdict};
 use crate::verb;
 use crate::walk::Walk;
 
-/// What `text` says, for any bytes whatever; about 1.5 us for a short statement.
+/// Reads the facts of `text`, which may be any bytes; about 1.5 us for a short statement.
 ///
 /// A text whose names are not UTF-8, that is too long, or refused by the parser has the effect `Refused`: pass it to the primary and
 /// let PostgreSQL complain. In strings and comments any bytes may stand: no fact hangs on them. `keeps` is then `Unread` when it may have left something behind nevertheless.
@@ -72,7 +72,7 @@ const SCAN_STEPS_MAX: usize = 4_000_000;
 /// Runs up to this length, in bytes, are free: rulers in comments and strings.
 const RUN_FREE_BYTES: usize = 128;
 
-/// What PostgreSQL's scanner does over long runs of operator characters, in steps.
+/// Steps of PostgreSQL's scanner over long runs of operator characters.
 ///
 /// At every operator and at every `/*` it reads the whole run and then goes back, which is a square of the run's length:
 /// 160 KB of nested comments took 24 s. A server does that to its own client only; here it would hold up others.

@@ -83,7 +83,7 @@ pub struct Names {
     pub others: bool,
 }
 
-/// Which parameters `SET`, `RESET` and `set_config` name in a text. Those that functions set within are not seen.
+/// Parameters that `SET`, `RESET` and `set_config` name in a text. Parameters that functions set within are not seen.
 pub fn names_set(text: &[u8]) -> Names {
     let all = Names { known: Vec::new(), others: true };
     let Ok(text) = std::str::from_utf8(text) else { return all };

@@ -4,7 +4,7 @@
 //! In: a text. Out: the same bytes with placeholders for plain numbers and strings, or a refusal. One pass, no table of
 //! keywords, no allocation beyond the caller's buffer: this runs for every statement.
 //!
-//! What must stay true: two texts with equal skeletons are accepted or refused together by PostgreSQL's grammar and have
+//! Invariant: two texts with equal skeletons are accepted or refused together by PostgreSQL's grammar and have
 //! equal facts. So a skeleton is refused wherever a literal could mean more than its class: outside of queries and DML
 //! (`SET x = 'a'`, `EXPLAIN (ANALYZE 0)`), in a string of statements, near backslashes, comments, dollar quotes and
 //! prefixed strings. `tests/skeleton.rs` compares facts over generated texts.
@@ -21,7 +21,7 @@ const DECIMAL: u8 = 0x03;
 /// The only statements whose literals are values and nothing else.
 const FIRST_WORDS: [&str; 7] = ["select", "insert", "update", "delete", "with", "values", "merge"];
 
-/// What a byte can begin. One look-up decides for nearly all bytes that they are copied.
+/// The token that a byte can begin. One look-up decides for nearly all bytes that they are copied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// Blanks, commas, parentheses, most operators.

@@ -41,7 +41,7 @@ struct Scope<'a> {
 /// A node still to visit and the scope it stands in.
 type Visit<'a> = (Node<'a>, u32);
 
-/// Whether the calls and names that are met take effect now.
+/// Time at which the calls and names that the walk meets take effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Run {
     /// The statement runs: calls and temporary names count for `keeps`.
@@ -53,7 +53,7 @@ pub(crate) enum Run {
     Never,
 }
 
-/// What the walk has met so far.
+/// Findings of the walk so far.
 #[derive(Default)]
 pub(crate) struct Walk<'a> {
     pub(crate) functions: Names<'a>,
@@ -286,7 +286,7 @@ impl<'a> Walk<'a> {
         self.functions.add(name, self.place(call.location));
         self.executes |= name.1 == "pg_prepared_statement";
         self.owner(name.0, run);
-        // Which parameter stands in a literal, and texts that differ in literals only are one.
+        // The literal names the parameter, and texts that differ in literals only have the same facts.
         self.moves |= run == Run::Now && name.1 == "set_config";
         if run == Run::Now
             && let Some(keeps) = kept_by(name.1, call)

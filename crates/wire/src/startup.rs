@@ -87,7 +87,7 @@ impl Parameters {
 }
 
 impl<'a> FromIterator<(&'a str, &'a str)> for Parameters {
-    /// What follows a NUL in a name or value is left out, as in a packet.
+    /// The rest of a name or value behind a NUL is left out, as in a packet.
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Parameters {
         let mut parameters = Parameters::default();
         let until_nul = |word: &'a str| word.split('\0').next().unwrap_or_default();
@@ -199,7 +199,8 @@ fn of_bytes(list: &[u8]) -> Result<Parameters, StartupError> {
     Ok(parameters)
 }
 
-/// What does not print becomes a number, as in servers since version 16; those before put a `?`. Source: `pg_clean_ascii` in string.c.
+/// Bytes that do not print become numbers, as in servers since version 16; older ones put a `?`. Source: `pg_clean_ascii` in
+/// string.c.
 fn clean(value: &[u8]) -> String {
     let mut clean = String::with_capacity(4 * value.len());
     for byte in value {
@@ -302,7 +303,7 @@ fn takes_none(switch: char, settings: &mut Vec<(String, String)>) -> bool {
 
 type Set = Result<Vec<(String, String)>, OptionsError>;
 
-/// What a switch with a value sets; `None` if there is no such switch, or not with this value.
+/// The parameter that a switch with a value sets; `None` if there is no such switch, or it does not take this value.
 fn set_by(switch: char, value: &str) -> Option<Set> {
     let one = |name: &str, value: &str| Some(Ok(vec![(name.to_owned(), value.to_owned())]));
     match switch {
@@ -323,7 +324,7 @@ fn assignment(switch: char, text: &str) -> Set {
     Ok(vec![(name.replace('-', "_"), value.to_owned())])
 }
 
-/// What `-d` sets. Source: `set_debug_options` in postgres.c.
+/// The parameters that `-d` sets. Source: `set_debug_options` in postgres.c.
 fn debugging(level: &str) -> Vec<(String, String)> {
     const MORE: [(i64, &str, &str); 4] = [
         (2, "log_statement", "all"),

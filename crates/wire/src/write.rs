@@ -206,7 +206,7 @@ pub fn no_parameters(out: &mut Vec<u8>) {
     message(out, back::PARAMETER_DESCRIPTION, |out| out.extend(0u16.to_be_bytes()));
 }
 
-// What Weir says to servers.
+// Messages from Weir to servers.
 
 pub fn query(out: &mut Vec<u8>, text: &str) {
     message(out, front::QUERY, |out| cstr(out, text.as_bytes()));

@@ -3,7 +3,7 @@
 use super::{Fit, Known, Origin, Question, Visit};
 use core::net::IpAddr;
 
-/// Which hosts a rule is about.
+/// Hosts that a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address {
     /// Every one, and unix sockets.

@@ -1,8 +1,8 @@
 //! `auth_type`, `client_tls_sslmode` and `auth_hba_file` as rules of `pool_hba.conf`.
 //!
-//! What PgBouncer does, in `client.c`: a TCP client without TLS is refused first, if TLS is asked for; with `verify-ca` and `verify-full`
-//! it has shown a certificate by then. Then the user must be in `auth_file`, or `auth_query` must know him, whatever the method,
-//! except with `pam` and `ldap`. The unix socket needs no TLS.
+//! PgBouncer's order of checks, in `client.c`: a TCP client without TLS is refused first, if TLS is asked for; with `verify-ca`
+//! and `verify-full` it has shown a certificate by then. Then the user must be in `auth_file`, or `auth_query` must know him,
+//! whatever the method, except with `pam` and `ldap`. The unix socket needs no TLS.
 
 use super::Load;
 use super::databases::Listed;
@@ -135,7 +135,7 @@ fn translated(bytes: &[u8], setup: &Setup<'_>, notes: &mut Vec<String>) -> Strin
         }
         let _ = writeln!(text, "{}", fields.join("  "));
         if method == "cert" {
-            // Who comes without TLS is refused there, and not by a later rule.
+            // A client without TLS is refused here, and not by a later rule.
             let kind = if is_tcp { "hostnossl" } else { "local" };
             let _ = writeln!(text, "{kind}  {}  reject", fields[1..method_at].join("  "));
         }

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 
-/// What the rows of this area have in common.
+/// Common values of the rows of this area.
 const ROW: Param = Param { group: Group::Admin, since: "Weir 0.1", effect: Effect::Built, ..super::ROW };
 
 /// The rows, related ones together.

@@ -1,4 +1,4 @@
-//! What happens when a node fails or returns.
+//! The failure and the return of a node.
 use super::{Applies, Group, INT_MAX, Kind, Param};
 use crate::OnLost;
 use crate::failover::{Company, FalsePrimary, Mode, OnLinkEnd};

@@ -1,4 +1,4 @@
-//! What the values of a parameter look like: reading, checking, printing. Rules are those of PostgreSQL's settings.
+//! Form of a parameter's values: reading, checking, printing. Rules are those of PostgreSQL's settings.
 //!
 //! Why our own number reader: PostgreSQL accepts `0x1F`, `010` (octal), `1.5h`, and rounds a fraction to a whole number
 //! of the next smaller unit first (guc.c, `parse_int` and `convert_to_base_unit`).
@@ -215,7 +215,7 @@ impl Kind {
         self.number().map_or("", Number::unit)
     }
 
-    /// Which values are allowed, in words.
+    /// The values that are allowed, in words.
     pub fn describe(&self) -> String {
         if let Kind::Octal { max } = self {
             return format!("octal permissions with a leading 0, from 0000 to {max:04o}");

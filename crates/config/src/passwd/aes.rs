@@ -17,7 +17,7 @@ const KEY_TEXT_BYTES_MAX: usize = 256;
 const KEY_BYTES: usize = 32;
 const BLOCK_BYTES: usize = 16;
 
-/// What decrypts `AES...` credentials. Wiped when dropped, never printed.
+/// The key that decrypts `AES...` credentials. Wiped when dropped, never printed.
 #[derive(Clone)]
 pub struct PoolKey(Zeroizing<[u8; KEY_BYTES + BLOCK_BYTES]>);
 

@@ -177,7 +177,7 @@ impl<'a> Turn<'a> {
         self.keep(line, answer)
     }
 
-    /// StateKind the connection unless it failed. A statement's error leaves it whole.
+    /// Keeps the connection unless it failed. A statement's error leaves it whole.
     fn keep(&self, line: Line, answer: Result<Vec<Vec<Row>>, OpenError>) -> Result<Vec<Vec<Row>>, InquiryError> {
         if matches!(answer, Ok(_) | Err(OpenError::Refused { .. })) {
             *self.0.inquiry.line.borrow_mut() = Some(line);

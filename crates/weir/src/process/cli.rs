@@ -387,7 +387,7 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
         }
         None if options.foreground => {
             if std::env::var_os(DAEMON_CHILD).is_some() {
-                // StateKinds the terminal, so that its end does not end us. Fails only for a process that leads a group already.
+                // Keeps the terminal, so that its end does not end us. Fails only for a process that leads a group already.
                 let _ = setsid();
                 supervisor::run(&files, config, Start::Daemon, |_| tell_parent())?;
             } else {

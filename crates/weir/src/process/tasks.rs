@@ -78,7 +78,7 @@ fn is_needed(w: &Worker) -> bool {
     w.shared.mailboxes.iter().any(|mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0)
 }
 
-/// StateKinds the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than
+/// Keeps the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than
 /// the process lives: whoever starts again at once could not listen on its port.
 fn end(w: &Worker) -> io::Result<()> {
     // They may have waited for our clients.

@@ -1,4 +1,4 @@
-//! StateKind as many server connections open as `min_pool_size` wants, for users and databases with clients.
+//! Keeps as many server connections open as `min_pool_size` wants, for users and databases with clients.
 
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;

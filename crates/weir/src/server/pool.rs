@@ -413,7 +413,7 @@ impl Pool {
         self.inner.lock().limits
     }
 
-    /// StateKinds the queue with a permission out of the reserve, if there is one left.
+    /// Keeps the queue with a permission out of the reserve, if there is one left.
     fn use_reserve(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
         let ceilings = Ceilings::of(&w.peek_config());
         let mut inner = self.inner.lock();
@@ -536,7 +536,7 @@ impl Pool {
         Err((cell, lacking.unwrap_or(Limit::Node(ceilings.node))))
     }
 
-    /// StateKinds the queue; what was given in the same moment goes to the next.
+    /// Keeps the queue; what was given in the same moment goes to the next.
     fn leave(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) {
         {
             let mut inner = self.inner.lock();

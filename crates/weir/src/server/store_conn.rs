@@ -61,7 +61,7 @@ impl From<String> for Cause {
     }
 }
 
-/// StateKind the connection to a host for as long as the worker runs. Not cancel safe.
+/// Keeps the connection to a host for as long as the worker runs. Not cancel safe.
 pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
     let shelf = &stores.shelves[at];
     shelf.task.set(w.reactor.current_task());

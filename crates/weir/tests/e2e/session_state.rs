@@ -493,7 +493,7 @@ fn what_was_rolled_back_is_no_setting_of_the_session() {
     assert_eq!(own[5..], ["SQL, DMY 7MB", "German, DMY 7MB", "SQL, DMY 8MB", "ISO, YMD 5MB"]);
 }
 
-/// StateKinds a connection with something that keeps it, and with other values of reported parameters.
+/// Keeps a connection with something that keeps it, and with other values of reported parameters.
 fn leave_behind(ground: &Ground, proxy: &Proxy, keeps: &str) {
     let before = proxy.metric("server_connections_reset_total");
     let mut client = ground.client(proxy);

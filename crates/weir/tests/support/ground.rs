@@ -109,7 +109,7 @@ impl Ground {
 }
 
 impl Drop for Ground {
-    /// StateKinds the database as it was made, for another test: a database costs 22 MB and half a second on three servers.
+    /// Keeps the database as it was made, for another test: a database costs 22 MB and half a second on three servers.
     fn drop(&mut self) {
         // After a failed test a connection may hang: nobody shall wait for it.
         if !std::thread::panicking() && self.clean().is_ok() {

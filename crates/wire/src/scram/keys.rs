@@ -70,7 +70,7 @@ impl fmt::Debug for Key {
 
 /// Everything a password comes to under one salt and iteration count.
 ///
-/// Deriving costs milliseconds, so callers keep these per user, salt and iterations. Whoever has them can log in.
+/// Deriving costs milliseconds, so callers keep these per user, salt and iterations. They are secret: they suffice for a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaltedKeys {
     /// Proves that a client knows the password.
@@ -99,7 +99,7 @@ impl SaltedKeys {
     }
 }
 
-/// What a server stores instead of a password.
+/// The verifier that a server stores instead of a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verifier {
     /// Rounds of PBKDF2.

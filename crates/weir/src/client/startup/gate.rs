@@ -488,7 +488,7 @@ impl Door<'_> {
         Err(fault)
     }
 
-    /// StateKind what a client proved, unless the password file has as much.
+    /// Keeps the proof of a client, unless the password file has as much.
     fn remember(&self, user: &str, secret: Secret) {
         let access: &Access = &self.w.shared.access;
         let is_in_file = matches!(access.files().passwords.get(user), Some(Secret::Plain(_) | Secret::Md5(_)));

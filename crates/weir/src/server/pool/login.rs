@@ -42,7 +42,7 @@ pub struct Notices {
 /// Notices of one login that are kept; more are dropped.
 const NOTICES_BYTES_MAX: usize = 16 << 10;
 
-/// StateKind a notice, by its body.
+/// Keeps a notice, by its body.
 pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
     if kept.len() + body.len() <= NOTICES_BYTES_MAX {
         write::message(kept, back::NOTICE, |out| out.extend_from_slice(body));

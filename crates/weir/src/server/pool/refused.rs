@@ -29,7 +29,7 @@ impl Pool {
         None
     }
 
-    /// StateKinds the queue with the permission to ask a server that has refused logins, if it is time to and nobody else does.
+    /// Keeps the queue with the permission to ask a server that has refused logins, if it is time to and nobody else does.
     pub(super) fn ask_again(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
         let ceilings = Ceilings::of(&w.peek_config());
         let mut inner = self.inner.lock();
