@@ -1,13 +1,18 @@
 //! No read back in time: which standbys have replayed what a session has seen, or everybody.
 //!
-//! In: what servers say of their WAL positions. Out: which standby may answer whom. No IO and no clock: `weir::node_monitor` asks.
+//! In: servers' reports of their WAL positions. Out: the standbys that may answer a session. No IO and no clock:
+//! `weir::control::node_monitor` asks.
 //!
-//! The primary's position is asked in numbered rounds. What a server told a session while round `n` was the last one begun is covered
-//! by the position of any later round: a server's word is older than the question of round `n + 1`, and the primary's insert position
-//! only grows. So a session remembers a round and no position, at no cost, and a standby that has replayed the position of that round
-//! or of a later one may answer it. A standby may show a commit that the primary does not show yet, because it waits for
-//! `synchronous_standby_names`: what a standby said is covered by what the primary had flushed by then, since no standby is sent more; and the
-//! primary itself may answer only when the commits that waited are over (`waiting`). Positions count on one timeline of one cluster only, and only during one life of a server.
+//! The primary's position is asked in numbered rounds. Suppose a server tells a session something while round `n` is the last
+//! one begun. The position of any later round covers it: the server's word is older than the question of round `n + 1`, and the
+//! primary's insert position only grows. So a session remembers a round and no position, at no cost. A standby that has
+//! replayed the position of that round, or of a later one, may answer it.
+//!
+//! A standby may show a commit that the primary does not show yet, because the commit waits for `synchronous_standby_names`.
+//! The primary's flushed position covers the words of standbys, since no standby is sent more. The
+//! primary itself may answer only when the commits that waited are over (`waiting`).
+//!
+//! Positions count on one timeline of one cluster only, and only during one life of a server.
 //! Source: PostgreSQL manual, "Log-Shipping Standby Servers"; `GetXLogInsertRecPtr` and `GetXLogReplayRecPtr` in xlog.c.
 
 pub mod asking;
@@ -19,12 +24,12 @@ use std::collections::VecDeque;
 /// One uninterrupted connection to a server: while it lasts, so does the server's process. Never 0.
 pub type Life = u64;
 
-/// What a session must find on the server that answers it.
+/// Rounds that a session must find covered on the server that answers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// First round that covers all the primary said. 0: it said nothing.
     pub primary: u64,
-    /// The same of standbys.
+    /// First round that covers all that standbys said.
     pub standbys: u64,
     /// The standby that said the last of it, and knows all that other standbys said: by number and life. A life of 0 is none.
     pub last: (u16, Life),
@@ -46,10 +51,10 @@ impl Seen {
         self.standbys = self.standbys.max(next);
     }
 
-    /// What a standby must cover.
+    /// Rounds that a standby must cover.
     #[inline]
     pub fn need(&self, standby: (u16, Life)) -> Covers {
-        // What a standby showed it goes on showing.
+        // A standby goes on showing what it has shown.
         let knows_all = standby == self.last && standby.1 != 0;
         Covers { primary: self.primary, standbys: if knows_all { 0 } else { self.standbys } }
     }
@@ -72,7 +77,7 @@ impl Seen {
 pub struct Covers {
     /// It shows what the primary had said by then.
     pub primary: u64,
-    /// The same of standbys.
+    /// It shows what standbys had said by then.
     pub standbys: u64,
 }
 
@@ -141,7 +146,7 @@ struct Point {
     since_ms: u64,
 }
 
-/// What a standby said last.
+/// A standby's last report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
     pub system: u64,
@@ -150,14 +155,14 @@ pub struct Replayed {
     pub position: u64,
 }
 
-/// What is known of a standby.
+/// Knowledge of a standby.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     pub covers: Covers,
     pub lag: Lag,
 }
 
-/// Whether a standby lacks anything that is known of.
+/// Time since which a standby lacks a known position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lag {
     Nothing,
@@ -172,13 +177,13 @@ pub enum Lag {
 /// cover a little less than it does.
 const POINTS_MAX: usize = 512;
 
-/// What was said of positions.
+/// Reports of positions.
 #[derive(Debug, Default)]
 pub struct Board {
     era: Option<Era>,
     /// Of the last era: a promotion begins anew, and so does a primary that starts anew, since it may have lost what it had not flushed.
     points: Points,
-    /// What the primary had flushed.
+    /// Positions that the primary had flushed.
     flushed: Points,
     standbys: Vec<Standby>,
 }
@@ -215,7 +220,7 @@ impl Points {
 struct Standby {
     node: u16,
     said: Replayed,
-    /// What it was found to cover. It stays true whatever becomes of the primary, since a server takes nothing back that it has replayed.
+    /// Rounds that it covers. This stays true without the primary, since a server takes nothing back that it has replayed.
     covers: Covers,
 }
 
@@ -263,7 +268,7 @@ impl Board {
         self.standbys.retain(|standby| standby.node != node);
     }
 
-    /// What was replayed, and since when more than that is known of; `None` on another history.
+    /// Rounds that were replayed, and the time since which a later position is known; `None` on another history.
     fn covered(&self, said: &Replayed) -> Option<(Covers, Option<u64>)> {
         let era = self.era?;
         if said.system != era.system || said.timeline != Some(era.timeline) {
@@ -273,7 +278,7 @@ impl Board {
         Some((Covers { primary, standbys }, behind.into_iter().chain(unsent).min()))
     }
 
-    /// What is known of a standby.
+    /// Knowledge of a standby.
     pub fn mark(&self, node: u16) -> Mark {
         let Some(standby) = self.standbys.iter().find(|standby| standby.node == node) else { return Mark::default() };
         let lag = match self.covered(&standby.said) {
@@ -289,7 +294,7 @@ impl Board {
     }
 }
 
-/// What a node says of its role, beside what the cluster's view says.
+/// A node's own word on its role, compared with the cluster's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     Agrees,

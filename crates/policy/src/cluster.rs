@@ -13,7 +13,7 @@ pub enum Role {
     Standby,
 }
 
-/// What the last probe of a node said.
+/// Result of the last probe of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     /// Not asked yet, or not to be reached.
@@ -58,7 +58,7 @@ pub struct ClusterView {
     pub primary_since: u64,
 }
 
-/// What a probe of one node found.
+/// Findings of a probe of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Probe {
     Unreachable,

@@ -1,6 +1,6 @@
 //! The language of the administration console, PgBouncer's: one command per message.
 //!
-//! In: a text. Out: a `Command`, or what is wrong with it. What a command does is done elsewhere.
+//! In: a text. Out: a `Command`, or the fault in it. Commands are carried out elsewhere.
 
 use weir_config::import::{self, Meaning};
 use weir_config::params::{self, Kind, Param};
@@ -163,7 +163,7 @@ pub fn settings() -> impl Iterator<Item = (&'static str, &'static str)> {
     import::equals().chain(MORE_SETTINGS)
 }
 
-/// What `SET name = value` asks for.
+/// The request of `SET name = value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadPreference {
     /// A parameter, and its value in the form of `pgpool.conf`.

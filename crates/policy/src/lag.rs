@@ -9,7 +9,7 @@ use weir_config::CheckConfig;
 /// Positions remembered. When there are more, every second one of the older half is dropped: a lag is then known less exactly.
 const ENTRIES_MAX: usize = 256;
 
-/// What the primary had written, and when it said so.
+/// Positions that the primary had written, each with the time of its report.
 #[derive(Clone, Debug, Default)]
 pub struct History(VecDeque<(u64, u64)>);
 

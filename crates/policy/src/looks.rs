@@ -15,7 +15,7 @@ const SEARCH_PERIOD_MS: u64 = 1_000;
 /// Answers of one round are taken in together for so long: lags are compared among them.
 const GATHER_MS: u64 = 50;
 
-/// What a node said.
+/// A node's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     pub in_recovery: bool,
@@ -141,7 +141,7 @@ pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_
     (changed, news)
 }
 
-/// What an answer says of a node.
+/// The probe's result by a node's answer.
 fn probe(config: &Config, at: NodeIndex, answer: &Result<Said, Failure>, written: Option<u64>) -> Probe {
     match answer {
         Ok(said) => {
@@ -213,7 +213,7 @@ pub fn note_lags(config: &Config, view: &mut ClusterView, answers: &[Answer], hi
     news
 }
 
-/// What the primary says of a node that streams from it under its name.
+/// The primary's row about a node that streams from it under its name.
 fn streaming_of<'a>(node: &NodeConfig, answers: &'a [Answer]) -> Option<&'a Streaming> {
     let mut all = answers.iter().flatten().flatten().flat_map(|said| &said.streaming);
     all.find(|row| !node.application_name.is_empty() && row.application_name == node.application_name)

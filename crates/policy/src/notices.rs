@@ -1,4 +1,4 @@
-//! Which of a server's notices a client wants.
+//! Notices of a server that a client wants to hear.
 
 use weir_wire::back::read_report;
 use weir_wire::frame::{HEADER_BYTES, read_header};
@@ -20,7 +20,7 @@ pub fn shown(messages: &[u8], min: Option<&str>) -> Vec<u8> {
     while let Ok(Some(header)) = read_header(rest) {
         let Some((message, after)) = rest.split_at_checked(header.frame_bytes()) else { break };
         let severity = String::from_utf8_lossy(read_report(&message[HEADER_BYTES..]).severity);
-        // Whatever a client asks for, it hears of this one. Source: `should_output_to_client` in elog.c.
+        // A client hears INFO whatever it asks for. Source: `should_output_to_client` in elog.c.
         if severity == "INFO" || level(&severity) >= level(min) {
             shown.extend_from_slice(message);
         }

@@ -1,6 +1,7 @@
-//! Who gets a server connection: hand out, open, make room, or wait. One pool holds the server connections of one user and database on one node.
+//! Decides for a session that wants a server connection: hand out, open, make room, or wait. One pool holds the server
+//! connections of one user and database on one node.
 
-/// What is known of a pool when a session asks for a server connection.
+/// State of a pool when a session asks for a server connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Conns at rest in this pool.
@@ -142,8 +143,8 @@ pub const ROOM_PATIENCE_MS: u64 = 50;
 /// True if another pool's server connection is closed to make room for one that lacks a permission. `lacks_open`: server connections that the latter has; `waited_ms`: how long its
 /// first session has waited; `gives_open`: server connections that the other has; `is_at_rest`: nobody there waits for the server connection.
 ///
-/// A server connection that is closed costs the login of another. Who has a server connection gets it back after a statement or two, so that limits which many
-/// pools share do not turn every statement into a login.
+/// A closed server connection costs another login. The session gets it back after a statement or two, so limits that many pools
+/// share do not turn every statement into a login.
 pub fn makes_room(lacks_open: u32, waited_ms: u64, gives_open: u32, is_at_rest: bool) -> bool {
     let has_none = lacks_open == 0;
     (has_none && (gives_open > 1 || is_at_rest)) || waited_ms >= ROOM_PATIENCE_MS

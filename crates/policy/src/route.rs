@@ -1,4 +1,4 @@
-//! Which server a statement goes to, and why.
+//! Chooses the server of a statement, and the reason.
 //!
 //! A text is classed once (`class_of`), what it names once for each catalog and search_path (`Catalog::judge`); the class meets the
 //! session's state at every use (`choose`). Tables of rules are walked, first answer wins; the rule is what logs and counters show.
@@ -44,7 +44,7 @@ struct TextAsk<'a> {
     config: &'a Config,
 }
 
-/// Rules about the text alone, in order. What it names is the catalog's to judge, if it is a read so far.
+/// Rules about the text alone, in order. The catalog judges the names in it, if it is a read so far.
 const TEXT_RULES: &[TextRule] = &[
     TextRule { rule: Rule::LoadBalanceOff, decide: |ask| primary_if(!ask.config.routing.load_balance) },
     TextRule { rule: Rule::NotParsed, decide: |ask| primary_if(ask.facts.effect == Effect::Refused) },
@@ -113,7 +113,7 @@ pub fn is_held_by_comment(facts: &Facts) -> bool {
     facts.is_commented && matches!(facts.hint, Hint::None | Hint::Unknown)
 }
 
-/// What is known when a statement must be given a node and the session holds none.
+/// Facts about a statement that must be given a node, in a session that holds none.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     pub class: Class,

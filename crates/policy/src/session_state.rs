@@ -1,7 +1,8 @@
-//! What a session has left on a server connection: the question to the server, and what follows from the answer.
+//! State that a session has left on a server connection: the question to the server, and the consequences of its answer.
 //!
-//! The server is asked after a transaction that may have left something, and its answer is the truth: rollbacks, subtransactions and
-//! functions are in it. What can move goes to the session (settings, statements prepared by SQL); what cannot keeps the server connection.
+//! The server is asked after a transaction that may have left something, and its answer is the truth: rollbacks,
+//! subtransactions and functions are in it. State that can move goes to the session (settings, statements prepared by SQL);
+//! other state pins the server connection.
 //!
 //! Parameters that applications make up (`app.user`) are listed nowhere, so those the session may have set are asked for by name.
 
@@ -12,7 +13,7 @@ use weir_catalog::NAMES_MAX;
 use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::write::literal;
 
-/// What is to be asked after the transaction.
+/// The question after a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
     pub kinds: StateKinds,
@@ -71,9 +72,10 @@ impl Ask {
         self.kinds.add(StateKind::Setting);
     }
 
-    /// What was set may be taken back: a rollback, also to a savepoint, or an error. Asked for by its name a parameter would count as set to what
-    /// is only its default, so that a new default would never reach the session. All are asked that the server lists as set: that takes half a
-    /// millisecond of the server's, six times as long as one by its name.
+    /// Settings may be taken back: by a rollback, also to a savepoint, or by an error. If a parameter were asked for by its
+    /// name, its default would count as a value that the session has set, and a new default would never reach the session. So
+    /// Weir asks for all parameters that the server lists as set. That takes half a millisecond of the server's, six times as
+    /// long as one by its name.
     pub fn add_rollback(&mut self) {
         self.any_setting |= self.names.iter().any(|name| !name.contains('.') && !WHO.contains(&name.as_str()));
     }
@@ -150,8 +152,8 @@ impl Ask {
     }
 }
 
-/// All that the session has set. What an ordinary user may not set (a function with more rights did) cannot be brought to another connection,
-/// nor taken back there: 'd' where it has its default again, 'o' where it has another value.
+/// All that the session has set. A parameter that an ordinary user may not set (a function with more rights did) cannot be
+/// brought to another connection, nor taken back there: 'd' where it has its default again, 'o' where it has another value.
 const SESSION_SETTINGS: &str = "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'user' OR EXISTS (SELECT FROM pg_catalog.pg_roles \
      WHERE rolname OPERATOR(pg_catalog.=) SESSION_USER AND rolsuper) THEN 's' \
      WHEN setting OPERATOR(pg_catalog.=) reset_val THEN 'd' ELSE 'o' END, \
@@ -224,7 +226,7 @@ fn push_array<'a>(sql: &mut String, items: impl Iterator<Item = &'a String>, of:
     sql.push_str("[]");
 }
 
-/// What the server said.
+/// The server's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     pub settings: Vec<(String, String)>,
@@ -234,11 +236,11 @@ pub struct Answer {
     pub default_again: BTreeSet<String>,
     /// Session user and role.
     pub users: Option<(String, String)>,
-    /// What cannot move and is there.
+    /// State that cannot move.
     pub found: StateKinds,
     /// Temporary relations.
     pub temporary: Listed,
-    /// What is listened to.
+    /// Channels that are listened to.
     pub channels: BTreeSet<Vec<u8>>,
     /// Statements prepared by SQL: name and text.
     pub prepared: Vec<(String, String)>,
@@ -296,7 +298,7 @@ pub fn told_by(ask: &Ask) -> StateKinds {
     if ask.kinds.has(StateKind::Setting) && ask.any_setting { ask.kinds.with(StateKind::ForeignSetting) } else { ask.kinds }
 }
 
-/// What a server connection has, and what its session wants, after an answer.
+/// Settings on a server connection, and those that its session wants, after an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub of_conn: Settings,

@@ -39,7 +39,7 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// What a startup packet asks for: its parameters, those in `options` first, so that the named ones win as in PostgreSQL.
+    /// The settings of a startup packet: its parameters, those in `options` first, so that the named ones win as in PostgreSQL.
     pub fn of_startup(startup: &Startup) -> Result<Settings, SettingsError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         let mut set = |name: &str, value: &str| -> Result<(), SettingsError> {
@@ -88,12 +88,12 @@ impl Settings {
         }
     }
 
-    /// The same without one name.
+    /// The settings but one.
     pub fn without(&self, name: &str) -> Settings {
         Settings { pairs: self.pairs.iter().filter(|(n, _)| n != name).cloned().collect() }
     }
 
-    /// The same with one value set; the name is lower case.
+    /// The settings with one value set; the name is lower case.
     pub fn with(&self, name: &str, value: &str) -> Settings {
         let mut pairs = self.pairs.clone();
         match pairs.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
@@ -115,12 +115,12 @@ impl Settings {
         self.pairs().filter(|(name, _)| !SHAPELESS.contains(name) && !name.starts_with("weir."))
     }
 
-    /// Who runs the session's statements is not who logged in.
+    /// The session's statements run as another user than the one who logged in.
     pub fn has_role(&self) -> bool {
         WHO.iter().any(|name| self.get(name).is_some())
     }
 
-    /// What is made without naming a schema is temporary.
+    /// An object made without a schema's name is temporary.
     pub fn makes_temporary(&self) -> bool {
         self.get("search_path").is_some_and(|path| path.to_ascii_lowercase().contains("pg_temp"))
     }
@@ -130,8 +130,8 @@ impl Settings {
         self.get("default_transaction_isolation").is_some_and(|level| level.eq_ignore_ascii_case("serializable"))
     }
 
-    /// What a session has after a reset, which began with `startup`. A parameter that it made up is empty then, and not unknown; one that an
-    /// extension defines has its default.
+    /// Settings after a reset in a session that began with `startup`. A parameter that the session made up is empty then, and
+    /// not unknown; a parameter that an extension defines has its default.
     pub fn after(&self, reset: &Reset, startup: &Settings) -> Settings {
         match reset {
             Reset::All | Reset::Many => {
@@ -151,7 +151,7 @@ impl Settings {
         }
     }
 
-    /// The same without role and session_authorization.
+    /// The settings without role and session_authorization.
     pub fn without_who(&self) -> Settings {
         Settings { pairs: self.pairs.iter().filter(|(name, _)| !WHO.contains(&name.as_str())).cloned().collect() }
     }
@@ -164,7 +164,7 @@ impl Settings {
         }
     }
 
-    /// What a server lists nowhere: names that applications chose, and who runs statements.
+    /// Settings that a server lists nowhere: parameters that applications made up, and the user who runs statements.
     pub fn unlisted(&self) -> Settings {
         let is_unlisted = |name: &str| is_made_up(name) || WHO.contains(&name);
         Settings { pairs: self.pairs.iter().filter(|(name, _)| is_unlisted(name)).cloned().collect() }
@@ -251,7 +251,7 @@ impl Settings {
     }
 }
 
-/// What stands before and after names and values.
+/// The text before and after names and values.
 const AGAIN_UNLESS_SET: (&str, &str) = (
     "SELECT pg_catalog.set_config(n, v, false) FROM (VALUES (",
     ")) AS startup (n, v) WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_settings \
@@ -263,11 +263,12 @@ const AGAIN_UNLESS_SET: (&str, &str) = (
 const SESSION_AUTHORIZATION: &str = "session_authorization";
 const ROLE: &str = "role";
 
-/// Who runs statements, in the order in which they are set: a new session user begins without a role.
+/// Parameters that choose the user who runs statements, in the order in which they are set: a new session user begins without a
+/// role.
 pub const WHO: [&str; 2] = [SESSION_AUTHORIZATION, ROLE];
 
-/// What a parameter with a dot has after a reset: empty if an application made it up, its default if an extension defines it, which only the
-/// server knows. No value of a server's holds this character.
+/// Value of a parameter with a dot after a reset: empty if an application made it up, its default if an extension defines it.
+/// Only the server knows which. No value of a server's holds this character.
 const RESET: &str = "\0";
 
 /// True if an application or an extension made a parameter up.

@@ -5,7 +5,7 @@
 
 use weir_wire::frame::split_cstr;
 
-/// What is done to a session.
+/// Action on a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     Terminate,
@@ -84,7 +84,8 @@ impl Call {
         format!("SELECT {value} AS \"{}\"", self.column)
     }
 
-    /// The same in place of a Parse's body behind the name. None: the parameter is said to be of another type, which the function has not.
+    /// The stand-in as a Parse's body behind the name. `None`: the client gives the parameter a type that the function does not
+    /// take.
     pub fn stand_in_of(&self, tail: &[u8]) -> Option<Vec<u8>> {
         let (_, types) = split_cstr(tail)?;
         let known = types.get(2..)?.chunks(4).all(|kind| TYPES.iter().any(|known| known.to_be_bytes() == *kind));
@@ -111,7 +112,7 @@ fn only_value(bind: &[u8]) -> Option<u32> {
     }
 }
 
-/// What is left of a text.
+/// The rest of a text.
 struct Words<'a>(&'a str);
 
 impl Words<'_> {

@@ -16,15 +16,17 @@ const ADDRESS_INTERVAL_MS: u64 = 100;
 const ADDRESS_FACTOR: u64 = 10;
 /// Longest wait of one who is let try. Every try is paid for, so that shorter waits make guessing no faster in the long run.
 const WAIT_MS_MAX: u64 = 5_000;
-/// Who would have to wait longer than this for his turn is sent away. Far above `WAIT_MS_MAX`: a program that goes on trying a wrong password
-/// over a few connections pays less than time forgives, and the right password of the same user on the same host gets in.
+/// A client that would wait longer than this for its turn is sent away. Far above `WAIT_MS_MAX`: a program that goes on trying
+/// a wrong password over a few connections pays less than time forgives, and the right password of the same user on the same
+/// host gets in.
 const QUEUE_MS_MAX: u64 = 60_000;
 /// Failures do not count for longer than this beyond the burst.
 const DEBT_MS_MAX: u64 = 600_000;
 /// Counts kept. When there are more, those that matter least are dropped.
 const COUNTS_MAX: usize = 20_000;
 
-/// Who wants in: the address, and a hash of the user's name. For IPv6 the first 64 bits, since one host has all the others.
+/// Client that wants to log in: the address, and a hash of the user's name. For IPv6 the first 64 bits, since one host has all
+/// the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visitor {
     /// Address.
@@ -33,7 +35,7 @@ pub struct Visitor {
     pub user: u64,
 }
 
-/// What a visitor is told.
+/// Answer to a visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     /// Go on.
@@ -53,7 +55,7 @@ pub enum Pass {
 /// The user's share of an address, or all of it.
 type Key = (u128, Option<u64>);
 
-/// What was counted: by key, the time up to which its failures are paid for.
+/// Failures that were counted: by key, the time up to which they are paid for.
 #[derive(Debug, Default)]
 pub struct Throttle {
     paid_until_ms: HashMap<Key, u64>,
@@ -125,7 +127,7 @@ impl Throttle {
     }
 }
 
-/// What a failure costs, and how much is free, by key.
+/// Price of a failure, and the free amount, by key.
 fn prices(visitor: Visitor, burst: u32) -> [(Key, u64, u64); 2] {
     let burst = u64::from(burst);
     let of_user = ((visitor.address, Some(visitor.user)), USER_INTERVAL_MS, burst * USER_INTERVAL_MS);

@@ -27,7 +27,7 @@ pub enum Overtime {
     Idle { limit_ms: u64 },
 }
 
-/// What of a session's limits on time is exceeded; the gravest first.
+/// The limit on time that a session exceeds; the gravest first.
 pub fn overtime(limits: &Limits, spent: &Spent) -> Option<Overtime> {
     let is_over = |limit_ms: u64, spent_ms: u64| limit_ms > 0 && spent_ms >= limit_ms;
     if spent.transaction.is_some_and(|ms| is_over(limits.transaction_ms, ms)) {

@@ -26,7 +26,7 @@ pub enum Check {
     HostName,
 }
 
-/// What a mode means for one server.
+/// Meaning of a mode for one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// In order; a later one is tried when the server refused the one before.

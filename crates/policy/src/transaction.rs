@@ -13,7 +13,7 @@ use weir_catalog::rule::Rule;
 use weir_config::OnWrite;
 use weir_sql::facts::{Begin, Isolation};
 
-/// What a session begins its transactions with, if they do not say.
+/// Defaults of a session for transactions that do not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     pub isolation: Isolation,
@@ -53,14 +53,15 @@ pub fn may_ask_memory(begin: Begin, defaults: Defaults, sees_on: bool) -> bool {
     matches!(isolation, Isolation::ReadUncommitted | Isolation::ReadCommitted) && (sees_on || !read_only)
 }
 
-/// Which of a server's own limits a transaction has exceeded of which it does not know.
+/// A limit of the server's that a transaction has exceeded before the server knows of the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldTooLong {
     Idle,
     Whole,
 }
 
-/// Whether a transaction of which no server knows is to end. `spent_ms`: since it began, and since its client was last heard of or answered.
+/// Decides if a transaction of which no server knows is to end. `whole_ms`: since it began. `idle_ms`: since its client last
+/// sent something or got an answer.
 pub fn held_too_long(limits: HeldLimits, whole_ms: u64, idle_ms: u64) -> Option<HeldTooLong> {
     let is_over = |limit_ms: u64, spent_ms: u64| limit_ms > 0 && spent_ms >= limit_ms;
     match (is_over(limits.whole_ms, whole_ms), is_over(limits.idle_ms, idle_ms)) {
@@ -70,7 +71,7 @@ pub fn held_too_long(limits: HeldLimits, whole_ms: u64, idle_ms: u64) -> Option<
     }
 }
 
-/// What is known when the first statement comes.
+/// Facts when the first statement comes.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
     pub begin: Begin,
@@ -91,7 +92,7 @@ pub struct Ask {
     pub sees_on: bool,
 }
 
-/// What becomes of a statement in a transaction that no server knows of.
+/// Way of a statement in a transaction that no server knows of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// It runs as outside of the transaction, if that is on a standby.
@@ -128,7 +129,7 @@ pub fn way(ask: &Ask) -> Way {
     }
 }
 
-/// What a session has written so far.
+/// A session's writes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     pub at_all: bool,
@@ -143,7 +144,7 @@ impl Written {
         (mode == OnWrite::Always && self.at_all).then_some(Rule::WroteInSession)
     }
 
-    /// The same within a transaction that has not written yet.
+    /// The rule that keeps a read on the primary within a transaction that has not written yet.
     pub fn stay_within(self, mode: OnWrite) -> Option<Rule> {
         let before = mode == OnWrite::TransTransaction && self.in_transaction;
         self.stay(mode).or(before.then_some(Rule::WroteInTransaction))
@@ -163,7 +164,7 @@ pub fn may_write(class: Class, calls: bool) -> bool {
 fn is_like_anywhere(ask: &Ask) -> bool {
     let may = match ask.class.rule {
         Rule::Write | Rule::NotKnownToRead | Rule::LocksRows => true,
-        // What it calls may write, and is refused then.
+        // A function that it calls may write, and is refused then.
         Rule::Function | Rule::WritingView | Rule::Cast | Rule::Operator => true,
         _ => false,
     };

@@ -1,8 +1,9 @@
 //! How a worker takes its turn on a busy processor.
 //!
-//! A worker that yields when it is woken finds several statements at once when its turn comes, and serves them with one system call; whoever
-//! ran was about to wait anyway: a server at the end of its answer, an application between two statements. Beside programs that compute for
-//! milliseconds it would wait for each of them, though. What the kernel says of its waits tells the two apart.
+//! A worker that yields when it is woken finds several statements at once when its turn comes, and serves them with one system
+//! call. The thread before it was about to wait anyway: a server at the end of its answer, an application between two
+//! statements. Beside programs that compute for milliseconds the worker would wait for each of them, though. The kernel's count
+//! of its waits tells the two cases apart.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// After this it is tried again.
 const REST_LOOKS: u32 = 60;
 
-/// What the kernel counts of a thread, since its start. Source: `/proc/<pid>/schedstat`, the kernel's sched-stats.rst.
+/// The kernel's counts of a thread, since its start. Source: `/proc/<pid>/schedstat`, the kernel's sched-stats.rst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
     /// Time on a processor.
@@ -33,7 +34,7 @@ impl Ran {
     }
 }
 
-/// Whether a worker yields, looked at about once a second.
+/// Decides if a worker yields, about once a second.
 #[derive(Debug, Default)]
 pub struct Turns {
     last: Option<Ran>,

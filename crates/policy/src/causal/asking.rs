@@ -26,7 +26,7 @@ pub enum Duty {
     Sleep,
 }
 
-/// What is wanted of a node.
+/// The need for a question to a node.
 #[derive(Clone, Copy, Debug)]
 pub enum Want {
     /// The primary's next round is needed, or not yet.
