@@ -34,7 +34,7 @@ pub struct History {
     pub timeline: u32,
 }
 
-/// Which transactions a server's snapshot shows.
+/// Transactions that a server's snapshot shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     /// All below are over.
@@ -169,7 +169,7 @@ impl Follower {
         }
     }
 
-    /// What was proven before is not to be admitted any more. `next` is the number of the next round that is begun.
+    /// Earlier proofs are not admitted any more. `next` is the number of the next round that is begun.
     pub fn forget(&mut self, next: u64) {
         self.forgotten = Some(next);
     }
@@ -199,7 +199,7 @@ impl Follower {
         self.pending.len()
     }
 
-    /// What is covered now. While nothing is followed, nothing is.
+    /// The position and round that are covered now. While no log is followed, none is.
     pub fn covered(&self) -> Covered {
         if matches!(self.standing, Standing::Following(_)) { self.covered } else { Covered::default() }
     }

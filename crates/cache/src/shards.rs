@@ -16,7 +16,7 @@ pub struct Master {
     pub port: u16,
 }
 
-/// Who has which keys.
+/// The hosts by their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shards {
     pub masters: Vec<Master>,
@@ -67,7 +67,7 @@ fn address_of(text: &str) -> Option<(String, u16)> {
     Some((name.to_string(), port.parse().ok()?))
 }
 
-/// The slot of a key. What stands between braces, if anything does, decides alone.
+/// The slot of a key. If the key has a part in braces, this part alone decides.
 fn slot_of(key: &[u8]) -> usize {
     let after = |at: usize| key[at + 1..].iter().position(|byte| *byte == b'}').map(|length| &key[at + 1..at + 1 + length]);
     let tag = key.iter().position(|byte| *byte == b'{').and_then(after).filter(|tag| !tag.is_empty());

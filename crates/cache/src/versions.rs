@@ -19,7 +19,7 @@ pub type Slot = u32;
 const WRITER_BITS: u32 = 24;
 const ONE_CHANGE: u64 = 1 << WRITER_BITS;
 
-/// What was written before the start is covered by the first round.
+/// The first round covers all writes before the start.
 pub const FIRST_ROUND: u64 = 1;
 
 /// How a transaction ended that had raised slots.

@@ -25,14 +25,14 @@ const CATCH_UP_LIMIT: Duration = Duration::from_secs(120);
 /// Tried in this order: the first knows letters beyond ASCII, the second exists everywhere.
 const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
 
-/// What cluster to make. The default is one trusting server in a temporary folder.
+/// The cluster to make. The default is one trusting server in a temporary folder.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Where; created if missing, must be empty. `None`: a temporary folder.
     pub dir: Option<PathBuf>,
     /// How many standbys.
     pub standbys: usize,
-    /// Which PostgreSQL. `None`: see [`Programs::find`].
+    /// Version of PostgreSQL. `None`: see [`Programs::find`].
     pub programs: Option<Programs>,
     /// The primary's port; the standbys get the ones after it. `None`: any free ports.
     pub base_port: Option<u16>,
@@ -42,7 +42,7 @@ pub struct Options {
     pub extra_conf: Vec<(String, String)>,
     /// Files for every data folder, for example a certificate and its key: name and contents.
     pub extra_files: Vec<(String, Vec<u8>)>,
-    /// Who may connect, and how.
+    /// Access rules of the servers.
     pub auth: Auth,
     /// Leave the folder and what is in it when the cluster is dropped. The servers stop all the same.
     pub keep: bool,

@@ -34,7 +34,7 @@ pub struct User {
     pub password: String,
 }
 
-/// Who may connect, and how.
+/// Access rules of the servers.
 #[derive(Debug, Clone, Default)]
 pub struct Auth {
     /// For everyone no line matches.
@@ -79,7 +79,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("log_line_prefix", "%m [%p] %q%u@%d/%a "),
 ];
 
-/// What is appended to postgresql.conf of every server. Later lines win, so `extra` may override anything above it.
+/// Text that is appended to postgresql.conf of every server. Later lines win, so `extra` may override anything above it.
 pub(crate) fn shared_settings(sockets: &Path, wal_level: WalLevel, auth: &Auth, extra: &[(String, String)]) -> String {
     let wal_level = match wal_level {
         WalLevel::Replica => "replica",
@@ -98,7 +98,7 @@ pub(crate) fn shared_settings(sockets: &Path, wal_level: WalLevel, auth: &Auth, 
     text
 }
 
-/// What only this server has.
+/// Settings of this server only.
 pub(crate) fn own_settings(name: &str, port: u16) -> String {
     let mut text = String::from("# Settings of this server.\n");
     text += &setting("port", &port.to_string());

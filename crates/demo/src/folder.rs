@@ -23,7 +23,7 @@ pub(crate) struct Folder {
     end: End,
 }
 
-/// What happens to the folder at the end.
+/// Fate of the folder at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Keep,

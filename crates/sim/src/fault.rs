@@ -66,7 +66,7 @@ impl Fault {
 pub enum Scripted {
     /// The first Weir dies at once and is back soon.
     WeirDies,
-    /// The same after a while: clients have written meanwhile, and a slow disk has not.
+    /// The first Weir dies after a while: clients have written meanwhile, and a slow disk has not.
     WeirDiesLater,
     /// The old primary starts.
     OldStarts,

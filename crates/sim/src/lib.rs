@@ -31,7 +31,7 @@ pub struct Outcome {
     /// Changes of the primary that some Weir reported.
     pub failovers: usize,
     pub events: u64,
-    /// What happened, if it was asked for.
+    /// Events of the run, if they were asked for.
     pub trace: Vec<String>,
 }
 

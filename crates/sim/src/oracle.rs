@@ -1,4 +1,4 @@
-//! What must be true of a run.
+//! Invariants of every run.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -18,7 +18,7 @@ pub struct Weir {
     /// Moves with every start, so that answers to an earlier life are dropped.
     pub life: u32,
     pub disk: String,
-    /// What is being written to disk.
+    /// The text that is being written to disk.
     pub writing: Option<String>,
     /// Where writes go, and to which start of the server.
     pub target: Option<(NodeId, Option<u64>)>,

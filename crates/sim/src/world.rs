@@ -332,7 +332,7 @@ impl World {
         })
     }
 
-    /// What a hung server finds when it goes on.
+    /// Runs the messages that a hung server finds when it goes on.
     pub fn run_queue(&mut self, node: NodeId) {
         for due in std::mem::take(&mut self.queues[usize::from(node)]) {
             self.later(1, due);

@@ -10,13 +10,13 @@ enum Without {
     Nothing,
     /// Writers say so only after their commit.
     RaiseBeforeCommit,
-    /// Who asks or is answered does not look for writers under way.
+    /// An asker does not look for writers under way, at its question or at its answer.
     LookForWriters,
     /// Stamps are taken before the question is sent, not when its answer is stored.
     StampsBeforeQuestion,
     /// A standby's answer is stored only if it covers the last change.
     StandbyCovers,
-    /// What was written before the start must be covered, too.
+    /// Writes before the start must be covered, too.
     FirstRound,
     /// A commit says by which round it is covered.
     RoundOfCommit,
@@ -26,16 +26,16 @@ enum Without {
 
 const TABLES: [Slot; 2] = [1, 2];
 
-/// Which tables a writer changes.
+/// Tables that each writer changes.
 const WRITERS: [&[Slot]; 2] = [&[1], &[1, 2]];
-/// Which ones an asker reads, and whether on the standby.
+/// Tables that each asker reads; true if it reads them on the standby.
 const ASKERS: [(&[Slot], bool); 2] = [(&[1, 2], false), (&[0, 2], true)];
 const ROUNDS_MAX: usize = 2;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Asker {
     step: u8,
-    /// What its answer will hang on, as slots and stamps.
+    /// Slots that its result will hang on, with their stamps.
     deps: Option<Vec<(Slot, u64)>>,
     may_store: bool,
     /// Commits it has seen.
