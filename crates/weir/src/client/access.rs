@@ -1,4 +1,4 @@
-//! What decides who gets in, as far as two threads see it: what the files say, and what was found out since.
+//! The data by which logins are decided, as far as two threads see it: the files' contents, and the facts found out since.
 
 use crate::client::blocking_jobs::{Errands, Limits};
 use crate::client::directory::{Claim, Verdict};
@@ -35,7 +35,7 @@ const DIRECTORIES: Limits = Limits { threads: 8, queue: 512, answers: 10_000, li
 /// Threads that ask PAM, each with a process: modules wait for people and their telephones, and two seconds after a wrong password.
 const SERVICES: Limits = Limits { threads: 32, queue: 512, answers: 10_000, lifetime: None };
 
-/// What the files say about access.
+/// The files' rules of access.
 #[derive(Clone, Debug, Default)]
 pub struct AccessFiles {
     pub passwords: Passwords,
@@ -51,7 +51,7 @@ pub struct AccessFiles {
 }
 
 impl AccessFiles {
-    /// Who looks at the servers, and his password: the configuration's, else the password file's.
+    /// The user as whom Weir looks at the servers, and his password: the configuration's, else the password file's.
     pub fn checker<'a>(&'a self, check: &'a CheckConfig) -> (&'a str, Option<Cow<'a, Secret>>) {
         let user = if check.user.is_empty() { "postgres" } else { &check.user };
         let own = Secret::parse(check.password.as_bytes(), self.key.as_ref()).ok().map(Cow::Owned);
@@ -69,14 +69,14 @@ pub struct Salted {
 /// Roles a user is a member of, and since when that is known.
 type Groups = (Instant, Arc<BTreeSet<String>>);
 
-/// What `auth_query` said of a user, when, and for how long that is believed.
+/// Result of `auth_query` for a user, its time, and the time for which it is believed.
 struct Asked {
     at: Instant,
     lifetime: Duration,
     secret: Option<Secret>,
 }
 
-/// What a client proved itself with, and when a server or a verifier last confirmed it.
+/// Proof of a client, and the last time a server or a verifier confirmed it.
 #[derive(Clone)]
 pub struct Proven {
     pub secret: Secret,
@@ -95,12 +95,12 @@ pub struct Access {
     pub keys: Arc<Errands<Salted, SaltedKeys>>,
     /// Names of hosts that their own addresses prove.
     pub hosts: Arc<Errands<IpAddr, Option<Arc<str>>>>,
-    /// What directories said of passwords.
+    /// Verdicts of directories on passwords.
     pub directories: Arc<Errands<Claim, Verdict>>,
-    /// What PAM said of them.
+    /// Verdicts of PAM on passwords.
     pub services: Arc<Errands<pam::Claim, Verdict>>,
     groups: Mutex<HashMap<Box<str>, Groups>>,
-    /// What clients of users without a password here have proved themselves with: enough to log in to servers.
+    /// Proofs of clients whose users have no password here: enough to log in to servers.
     proven: Mutex<HashMap<Box<str>, Proven>>,
     asked: Mutex<HashMap<Box<str>, Asked>>,
     throttle: Mutex<Throttle>,
@@ -142,12 +142,13 @@ impl Access {
         self.files.load_full()
     }
 
-    /// Which reading of the files is in force. Ask for it before the files: a reload in between makes a server connection old at once.
+    /// Number of the reading of the files that is in force. Ask for it before the files: a reload in between makes a server
+    /// connection old at once.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// What is known for logging in to servers as this user: from the password file, or from a client that proved itself.
+    /// The secret for logins to servers as this user: from the password file, or from a client that proved itself.
     pub fn secret_for_server(&self, user: &str) -> Option<Secret> {
         let files = self.files.load();
         match files.passwords.get(user) {
@@ -177,12 +178,12 @@ impl Access {
         }
     }
 
-    /// What a client of the user proved itself with.
+    /// The last proof of a client of the user.
     pub fn proven(&self, user: &str) -> Option<Proven> {
         self.proven.lock().get(user).cloned()
     }
 
-    /// What `auth_query` said of a user, while that is believed.
+    /// The result of `auth_query` for a user, while it is believed.
     pub fn asked(&self, user: &str) -> Option<Option<Secret>> {
         let asked = self.asked.lock();
         asked.get(user).filter(|asked| asked.at.elapsed() < asked.lifetime).map(|asked| asked.secret.clone())
@@ -216,7 +217,7 @@ impl Access {
         self.throttle.lock()
     }
 
-    /// Who counts as one visitor. For IPv6 the network, since one host has all of its addresses.
+    /// The visitor for an address and a user. For IPv6 the network counts, since one host has all of its addresses.
     pub fn visitor(&self, address: IpAddr, user: &str) -> Visitor {
         let address = match address.to_canonical() {
             IpAddr::V4(v4) => u128::from(u32::from(v4)),

@@ -27,7 +27,7 @@ pub struct Limits {
     pub lifetime: Option<Duration>,
 }
 
-/// What there is now.
+/// State of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum State<V> {
     Known(V),

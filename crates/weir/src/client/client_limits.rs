@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The counts. Who has no clients has no entry, so that invented names leave nothing behind.
+/// The counts. A user without clients has no entry, so that invented names leave nothing behind.
 #[derive(Clone, Debug, Default)]
 pub struct Seats(Arc<Mutex<Counts>>);
 
@@ -19,7 +19,7 @@ struct Counts {
     addresses: HashMap<IpAddr, u32>,
 }
 
-/// Whose limit is reached.
+/// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     User(u32),

@@ -1,7 +1,8 @@
 //! Asks a server about a user: his verifier (`auth_query`), whether he may log in at all, the roles he is a member of.
 //!
-//! Each worker keeps one connection for this and asks one question at a time, so that a storm of logins costs a server little. What
-//! was said is believed for `auth_cache_time`. Nothing a client sends shapes the connection: it has its own login and settings, the
+//! Each worker keeps one connection for this and asks one question at a time, so that a storm of logins costs a server little.
+//! The answers are believed for `auth_cache_time`. Nothing a client sends shapes the connection: it has its own login and
+//! settings, the
 //! user's name travels as a value, and only `pg_catalog` is searched.
 
 use crate::control::mail::Nudge;
@@ -28,7 +29,7 @@ const GROUPS_QUERY: &str = "WITH RECURSIVE member(oid) AS (SELECT oid FROM pg_ca
     UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m, member WHERE m.member = member.oid) \
     SELECT r.rolname FROM pg_catalog.pg_roles r, member WHERE r.oid = member.oid";
 
-/// Whether the user $1 may log in now, and for how many seconds at least. No row: there is no such role.
+/// True if the user $1 may log in now, and for how many seconds at least. No row: there is no such role.
 const ROLE_QUERY: &str = "SELECT rolcanlogin AND (rolvaliduntil IS NULL OR rolvaliduntil > pg_catalog.now()), \
     CASE WHEN pg_catalog.isfinite(rolvaliduntil) \
     THEN pg_catalog.floor(EXTRACT(epoch FROM rolvaliduntil - pg_catalog.now()))::pg_catalog.text END \
@@ -69,7 +70,7 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
         return Ok(known);
     }
     let turn = Turn::take(w, deadline).await?;
-    // Whoever had the turn before may have asked the same.
+    // The task that had the turn before may have asked this question.
     if let Some(known) = w.shared.access.groups(user, lifetime) {
         return Ok(known);
     }
@@ -81,7 +82,7 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
     Ok(groups)
 }
 
-/// What `auth_query` says a user must prove; `None`: nobody could prove it. Cancel safe.
+/// The secret that a user must prove by `auth_query`; `None`: nobody could prove it. Cancel safe.
 pub async fn secret(w: &Worker, user: &str, deadline: Instant) -> Result<Option<Secret>, InquiryError> {
     if user.len() > NAME_BYTES_MAX {
         return Ok(None);
@@ -109,7 +110,7 @@ pub async fn secret(w: &Worker, user: &str, deadline: Instant) -> Result<Option<
     Ok(secret)
 }
 
-/// What the rows mean: a secret to prove, and the time until the role expires.
+/// Meaning of the rows: a secret to prove, and the time until the role expires.
 fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(Option<Secret>, Option<Duration>), InquiryError> {
     let Some([may_log_in, seconds]) = role.first().map(Vec::as_slice) else { return Ok((None, None)) };
     let secret = match found {
@@ -338,7 +339,7 @@ mod tests {
         values.iter().map(|value| value.map(|value| value.as_bytes().to_vec().into())).collect()
     }
 
-    /// What is made of the rows of both queries.
+    /// Checks the result of `judge` for the rows of both queries.
     fn check(found: &[&[Option<&str>]], role: &[&[Option<&str>]], expected: &str) {
         let rows = |all: &[&[Option<&str>]]| all.iter().map(|values| row(values)).collect::<Vec<_>>();
         let judged = match judge("joe", &rows(found), &rows(role)) {

@@ -12,7 +12,7 @@ use weir_wire::write::identifier;
 /// Bytes of notifications that wait for one session; beyond that it ends. PostgreSQL itself keeps 8 GB for all.
 pub const WAITING_BYTES_MAX: usize = 8 << 20;
 
-/// What one event costs beside its bytes.
+/// Size of one event beside its bytes.
 const EVENT_BYTES: usize = 64;
 
 /// One event for a session.
@@ -38,7 +38,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// What was sent into the queue for this session will not come.
+    /// Notifications and marks that are under way to this session may be lost.
     pub fn lose(&self) {
         self.push(Event::Lost);
     }
@@ -76,7 +76,7 @@ impl Inbox {
     }
 }
 
-/// What one session has of a hub. Dropped, it listens no more.
+/// One session's part of a hub. Dropped, it listens no more.
 pub struct Subscription {
     pub hub: Rc<Hub>,
     pub inbox: Rc<Inbox>,
@@ -104,7 +104,7 @@ pub struct Hub {
     inboxes: RefCell<HashMap<u64, Rc<Inbox>>>,
     joined: Cell<u64>,
     by_channel: RefCell<HashMap<Vec<u8>, Vec<Rc<Inbox>>>>,
-    /// What the server has confirmed.
+    /// Channels that the server has confirmed.
     listened: RefCell<HashSet<Vec<u8>>>,
 }
 
@@ -175,7 +175,7 @@ impl Hub {
         self.listened.borrow().contains(channel)
     }
 
-    /// What to say to the server so that it listens to what is wanted, and what will be listened to then. `None`: it does.
+    /// Statements that make the server listen to the wanted channels only, and these channels. `None`: it does already.
     pub fn change(&self) -> Option<(String, HashSet<Vec<u8>>)> {
         let by_channel = self.by_channel.borrow();
         let mut listened = self.listened.borrow_mut();
@@ -235,7 +235,7 @@ impl Hub {
     }
 }
 
-/// What a NotificationResponse says.
+/// Contents of a NotificationResponse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification<'a> {
     pub pid: u32,

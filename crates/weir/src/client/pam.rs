@@ -133,7 +133,7 @@ fn encode(fields: [&[u8]; 4]) -> Zeroizing<Vec<u8>> {
     out
 }
 
-/// The same backwards; `None` for what `encode` did not write.
+/// Reads the fields that `encode` wrote; `None` for other bytes.
 fn fields_of(mut question: &[u8]) -> Option<[&[u8]; 4]> {
     let mut fields = [&[] as &[u8]; 4];
     for field in &mut fields {
@@ -158,7 +158,7 @@ fn decode(answer: &[u8]) -> Outcome {
 pub fn serve() -> io::Result<()> {
     let mut question = Zeroizing::new(Vec::with_capacity(QUESTION_BYTES_MAX as usize));
     io::stdin().lock().take(QUESTION_BYTES_MAX).read_to_end(&mut question)?;
-    // What modules print must not be taken for the answer, nor may they read from our pipe.
+    // Output of PAM's modules must not be taken for the answer, nor may they read from Weir's pipe.
     let mut out = File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?);
     rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
@@ -169,7 +169,7 @@ pub fn serve() -> io::Result<()> {
     let said = Rc::default();
     let answer = match consult(fields, &said) {
         Ok(()) => "right\n".to_string(),
-        // Whatever the code is, as in PostgreSQL: many modules say of a wrong password that the system had an error.
+        // Every code means a wrong password, as in PostgreSQL: many modules report one as an error of the system.
         Err((step, code)) => {
             let mut words = format!("{step}: {code}");
             for complaint in said.borrow().iter() {
@@ -183,7 +183,7 @@ pub fn serve() -> io::Result<()> {
     out.write_all(answer.as_bytes())
 }
 
-/// What modules complained of.
+/// Complaints of PAM's modules.
 type Said = Rc<RefCell<Vec<String>>>;
 
 /// Answers what modules ask: only ever for the password.

@@ -129,16 +129,16 @@ struct Door<'a> {
     w: &'a Rc<Worker>,
     socket: Socket,
     peer: Option<SocketAddr>,
-    /// What the client has sent and nobody has read yet; may be a password.
+    /// Bytes from the client that nobody has read yet; they may be a password.
     buffer: Zeroizing<Vec<u8>>,
     deadline: Option<Instant>,
     /// Whom the certificate names that the client has shown, and an authority we trust has signed; `None` without TLS.
     tls: Option<Subject>,
-    /// What a login can be bound to.
+    /// Hash of Weir's certificate that a login can be bound to.
     end_point: Option<Vec<u8>>,
     /// When the last answer to a question about the user arrived.
     answered_at: Option<Instant>,
-    /// What failed logins before cost this one; none are counted without.
+    /// The client's turn, paid for earlier failed logins; `None` if none are counted.
     turn: Option<Turn>,
     /// Its place among the clients of its address.
     seat: Option<Seat>,
@@ -237,7 +237,7 @@ impl Door<'_> {
                 }
                 Err(error) => return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())),
             };
-            // What follows an encryption request was sent by someone in between, before encryption could begin.
+            // Bytes behind an encryption request were sent by someone in between, before encryption could begin.
             let had_more = self.buffer.len() > bytes;
             self.forget(bytes);
             match first {
@@ -311,7 +311,7 @@ impl Door<'_> {
             self.check_stop(Stop::Smart)?;
             return Box::pin(self.administer(caller, startup)).await.map(|()| None);
         }
-        // Who was let in before another process took over is served to the end.
+        // A client that was let in before another process took over is served to the end.
         self.check_stop(if self.w.shared.is_handed_over() { Stop::Smart } else { Stop::No })?;
         self.check_room()?;
         self.check_gate(database)?;
@@ -387,7 +387,7 @@ impl Door<'_> {
         Ok(wishes)
     }
 
-    /// Whether an administrator closed the database to new clients.
+    /// Refuses new clients of a database that an administrator has disabled.
     fn check_gate(&self, database: &str) -> Result<(), Fault> {
         if self.w.shared.pause_state.own(database).disabled {
             let text = format!("database \"{database}\" takes no new clients: it was disabled by an administrator");
@@ -396,7 +396,7 @@ impl Door<'_> {
         Ok(())
     }
 
-    /// Whether a login may go on in this mode of stopping, or a weaker one.
+    /// Refuses a login in a mode of stopping that is stronger than `last`.
     fn check_stop(&self, last: Stop) -> Result<(), Fault> {
         if self.w.shared.stop_mode() > last {
             return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the proxy is shutting down"));
@@ -488,7 +488,7 @@ fn whose(pools: &PoolSet) -> Whose {
     Whose { user: client_user.clone(), database: client_database.clone(), server_user: user.clone() }
 }
 
-/// What a client hears of startup parameters that cannot be.
+/// Error for a client with invalid startup parameters.
 fn refused_setting(error: &SettingsError) -> Fault {
     let text = error.to_string();
     match error {
@@ -512,7 +512,7 @@ fn broke(cause: &io::Error) -> Fault {
     }
 }
 
-/// What a server reports to a client of this user and database with these settings: remembered, or asked of a server.
+/// The server's greeting to a client of this user and database with these settings: remembered, or asked of a server.
 async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: Arc<Settings>) -> Result<Rc<Welcome>, Fault> {
     let key = (pools.user.clone(), pools.client_database.clone(), settings);
     let standing = w.shared.roles.lock().standing(&pools.user, w.now_ms());

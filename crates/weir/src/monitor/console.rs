@@ -42,7 +42,7 @@ const REPORTED: [(&str, &str); 7] = [
     ("is_superuser", "on"),
 ];
 
-/// What somebody may do in the console.
+/// Rights of a user in the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     Look,
@@ -55,7 +55,7 @@ pub fn is_console(w: &Worker, database: &str) -> bool {
     !config.admin.database.is_empty() && config.admin.database == database
 }
 
-/// What a user may do here, if anything. Whoever runs the proxy on this machine may do all under the console's own name.
+/// A user's rights here, if any. The user who runs the proxy on this machine may do all under the console's own name.
 fn right_of(w: &Worker, socket: &Socket, user: &str) -> Option<Right> {
     let admin = &w.peek_config().admin;
     let is_in = |list: &[String]| list.iter().any(|name| name == user);
@@ -142,7 +142,7 @@ struct Portal {
     taken: usize,
 }
 
-/// What a command gave.
+/// Result of a command.
 enum Outcome {
     Table(Table),
     /// Nothing but its tag, after what the administrator should know.
@@ -223,7 +223,7 @@ impl Console<'_> {
         }
     }
 
-    /// Whether the session is to end: somebody wants it gone, or only consoles keep the proxy from stopping.
+    /// Ends the session if somebody wants it gone, or if only consoles keep the proxy from stopping.
     fn check_end(&self) -> Result<(), Fault> {
         if let Some(farewell) = self.entry.farewell.borrow_mut().take() {
             return Err(farewell);

@@ -15,7 +15,7 @@ pub struct Histogram {
     sum_us: AtomicU64,
 }
 
-/// What was counted up to now.
+/// Counts up to now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub buckets: [u64; BUCKETS],

@@ -27,7 +27,7 @@ fn name(level: Level) -> &'static str {
     }
 }
 
-/// Who caused a line: fields of `log_line_prefix`.
+/// The session that caused a line: fields of `log_line_prefix`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Who<'a> {
     pub user: &'a str,
@@ -129,7 +129,7 @@ impl Log {
         self.event(level, who, text, &[]);
     }
 
-    /// The same, with values of its own.
+    /// Writes a line with values of its own.
     pub fn event(&self, level: Level, who: &Who<'_>, text: std::fmt::Arguments<'_>, fields: &[(&str, Field<'_>)]) {
         if !self.is_on(level) {
             return;

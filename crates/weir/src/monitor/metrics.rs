@@ -1,4 +1,4 @@
-//! What is counted. One row of `METRICS` per counter; each worker has its own, summed when asked for.
+//! Counters. One row of `METRICS` per counter; each worker has its own numbers, which are summed when asked for.
 
 use crate::monitor::histogram::{Counted, Histogram, add};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What an administrator closed: databases that are paused (nobody gets a server connection) or disabled (no new clients).
+//! Databases that an administrator closed: paused ones (nobody gets a server connection) and disabled ones (no new clients).
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

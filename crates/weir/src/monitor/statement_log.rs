@@ -1,4 +1,4 @@
-//! What the log says of statements: each one, the node it went to, and those that took long. Off, it costs a look at a flag.
+//! Lines of the log about statements: each one, the node it went to, and those that took long. Off, it costs a look at a flag.
 
 use crate::client::session::Session;
 use crate::client::statements::Prepared;
@@ -118,7 +118,8 @@ pub fn came(s: &mut Session, w: &Worker, header: Header) {
     }
 }
 
-/// The same of a message that is taken without a look at it on its own: one of a run that is answered from memory, or skipped after an error.
+/// Logs a message that is taken without a look at it on its own: one of a run that is answered from memory, or skipped after an
+/// error.
 #[inline]
 pub fn passed(s: &Session, w: &Worker, header: Header) {
     if s.reads.preferences.own.logs_messages(&w.peek_config()) {

@@ -39,7 +39,7 @@ impl View {
     }
 }
 
-/// Who asks, and where the answers come from.
+/// The session that asks, and the data for its answers.
 pub struct Asker<'a> {
     /// The node that reads of the session that asks go to, by its place.
     pub favourite: Option<NodeIndex>,
@@ -204,7 +204,7 @@ pub fn table_of(view: &View, ask: &Asker<'_>) -> Table {
 /// and pgmetrics read the number there, and leave out tables that an older release does not have.
 const PGPOOL_VERSION: &str = "4.7.0";
 
-/// What `SHOW pool_version` says.
+/// The text of `SHOW pool_version`.
 pub fn version() -> String {
     format!("{PGPOOL_VERSION} (Weir {})", crate::VERSION)
 }

@@ -273,7 +273,7 @@ impl Watched {
     }
 }
 
-/// What unix sockets do while a smart stop waits for clients to leave.
+/// Behaviour of unix sockets while a smart stop waits for clients to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
     /// They let in who wants to the console; others are told that the proxy stops.

@@ -22,7 +22,7 @@ use weir_config::{self as config, Config, Severity};
 /// Time a daemon gets until clients can connect.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a daemon says to the command that started it once clients can connect.
+/// Message of a daemon to the command that started it, once clients can connect.
 const READY: &[u8] = b"ready\n";
 
 /// Time for what a daemon has said to reach the terminal after it is ready, or after its end.
@@ -352,7 +352,7 @@ fn warn_of(config: &Config) -> usize {
 
 fn show_config(options: &Run) -> anyhow::Result<ExitCode> {
     let outcome = options.files().read();
-    // Whoever looks for a parameter need not have a node yet.
+    // An operator who looks for a parameter need not have a node yet.
     let problems: Vec<_> = outcome.problems.iter().filter(|problem| !problem.is_no_node()).collect();
     problems.iter().for_each(|problem| complain(&problem.to_string()));
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
@@ -442,7 +442,7 @@ fn stop(config: &Config, mode: Mode) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the proxy as a process of its own and returns once clients can connect. What it says until then is said here too.
+/// Starts the proxy as a process of its own and returns once clients can connect. Passes its messages on until then.
 fn daemonise(config: &Config, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let is_named = !config.pid_file.as_os_str().is_empty();
     if let Some(pid) = is_named.then(|| pid_file::running(&config.pid_file)).transpose()?.flatten() {
@@ -483,7 +483,7 @@ fn not_started(child: &mut Child) -> anyhow::Error {
 fn aside(work: impl FnOnce() -> bool + Send + 'static) -> anyhow::Result<mpsc::Receiver<bool>> {
     let (done, wait) = mpsc::channel();
     std::thread::Builder::new().name("daemon".into()).spawn(move || {
-        // Whoever waits may have gone.
+        // The receiver may have gone.
         let _ = done.send(work());
     })?;
     Ok(wait)
@@ -496,7 +496,7 @@ fn tell_parent() {
     if let Ok(nowhere) = &nowhere {
         let _ = dup2_stderr(nowhere);
     }
-    // Who has gone needs no answer.
+    // If the parent has gone, it needs no answer.
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(READY).and_then(|()| stdout.flush());
     if let Ok(nowhere) = &nowhere {

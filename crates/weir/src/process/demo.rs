@@ -22,7 +22,7 @@ const SPREAD_LIMIT: Duration = Duration::from_secs(60);
 /// Reads that are shown, if one standby answers nothing for so long.
 const READS_MAX: usize = 40;
 
-/// What the demo can be told.
+/// Options of the demo.
 #[derive(Args)]
 pub struct Demo {
     /// Folder for the servers; a temporary one if not given.
@@ -43,7 +43,7 @@ fn say(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
-/// What ends the demo, also while it makes the servers: their folder must not be left behind.
+/// A flag that signals set to end the demo, also while it makes the servers: their folder must not be left behind.
 fn watch_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP] {

@@ -1,4 +1,4 @@
-//! The files an operator writes: where they are, and how they are read. What they mean is `weir_config`'s.
+//! The files an operator writes: their paths, and reading them. `weir_config` has their meaning.
 
 use crate::client::access::AccessFiles;
 use crate::process::tls_files::{self as tls_files, TlsFileError, TlsFiles};
@@ -19,7 +19,7 @@ const KEY_FILE: &str = ".pgpoolkey";
 /// Longest file of a configuration; a commented one with all parameters has a hundredth.
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
-/// What the command line said about files.
+/// Files that the command line names.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     pub config: Option<PathBuf>,

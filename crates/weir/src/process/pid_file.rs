@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 /// Looks at a file that is removed as often as it is made.
 const TRIES_MAX: u32 = 100;
 
-/// Whether another process may have the file.
+/// Treatment of another process that has the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// Who has it stays: we do not start.
+    /// That process stays: this one does not start.
     Alone,
-    /// Who has it is being relieved by us, and ends later.
+    /// This process relieves that one, which ends later.
     Relief,
 }
 
@@ -72,7 +72,7 @@ fn lock_at(path: &Path) -> anyhow::Result<File> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.with_context(|| format!("pid_file_name: cannot write {}", path.display()))?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Whoever had it may have removed it meanwhile.
+            // The process that had the file may have removed it meanwhile.
             Ok(()) if !is_at(&file, path) => {}
             Ok(()) => return Ok(file),
             Err(Errno::AGAIN | Errno::ACCESS) => {

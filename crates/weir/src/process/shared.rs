@@ -54,7 +54,7 @@ pub enum Stop {
     Immediate,
 }
 
-/// What one thread tells a worker.
+/// Message of one thread to a worker.
 pub enum Message {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
@@ -141,9 +141,9 @@ pub struct Shared {
     pub answers: Option<Arc<CachedResults>>,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
-    /// Which roles the names of users stand for.
+    /// The roles that the names of users stand for.
     pub roles: Mutex<Roles>,
-    /// What is known of the databases.
+    /// Knowledge of the databases.
     pub catalogs: Catalogs,
     pub cards: Cards,
     /// Clients by user, database and address.
@@ -169,7 +169,7 @@ pub struct Shared {
     pub doors: AtomicU32,
     pub stop: AtomicU8,
     pub started_at: SystemTime,
-    /// The same on the clock that never jumps.
+    /// Start of the proxy, on the clock that never jumps.
     pub begun: Instant,
     /// The set of statements prepared by SQL that has none.
     pub no_statements: Arc<BySql>,
@@ -322,13 +322,13 @@ impl Shared {
     pub fn begin_stop(&self, mode: Stop) {
         self.log.say(Level::Log, format_args!("stopping: {mode:?}"));
         self.stop.fetch_max(mode as u8, Ordering::SeqCst);
-        // Who comes now is refused, and not kept waiting for nobody.
+        // A client that comes now is refused, and does not wait for nobody.
         self.door_copies.lock().clear();
         self.tell_all(|| Message::Stop);
         self.nudge_prober(Nudge::Stopping);
     }
 
-    /// What is known for logging in to servers as a user: for a database by another name its entry comes first.
+    /// The secret for logins to servers as a user: for a database by another name its entry comes first.
     ///
     /// Without a database of clients, for questions of our own, any entry's password of the user serves. For a client it must be the entry's
     /// through which it came: elsewhere it may have proved nothing, since the servers are to judge it.

@@ -77,7 +77,7 @@ impl Sockets {
     }
 }
 
-/// Who started the proxy.
+/// Starter of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// Somebody who has its process at hand.
@@ -157,7 +157,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     outcome
 }
 
-/// What the system and the way of the start do not allow for.
+/// Warnings about settings that the system, or the way of the start, does not allow.
 fn warnings_of_system(config: &Config, start: Start, files_max: u64) -> impl Iterator<Item = String> {
     let nowhere = "nothing keeps the log: a daemon has no terminal; set logging_collector = on, or log_destination = 'syslog'";
     let is_nowhere = start == Start::Daemon && !config.log.is_kept();
@@ -213,7 +213,7 @@ fn allow_reloads(shared: &Shared, files: &Files) {
 
 type Worker0 = JoinHandle<std::io::Result<()>>;
 
-/// Whether connections are served by io_uring. Error: the configuration insists on it and the kernel refuses.
+/// True if connections are served by io_uring. Error: the configuration insists on it and the kernel refuses.
 fn uses_ring(shared: &Shared) -> anyhow::Result<bool> {
     let method = shared.config.load().io_method;
     if method == IoMethod::Epoll {
@@ -316,7 +316,7 @@ fn obey(signal: i32, shared: &Shared, notify: &Notify) {
     let mode = match signal {
         SIGHUP => {
             notify.reloading();
-            // What went wrong is in the log already.
+            // The errors are in the log already.
             let _ = shared.reload();
             return notify.ready();
         }

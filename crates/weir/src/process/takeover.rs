@@ -98,7 +98,7 @@ pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<Shared>) -> anyhow
         "takeover_socket: {} listening sockets, at most {SOCKETS_MAX} can be passed",
         sockets.len()
     );
-    // Whoever had it has ended, or has been relieved by us.
+    // The process that had the path has ended, or this one has relieved it.
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).with_context(|| format!("takeover_socket: cannot listen on {}", path.display()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;

@@ -193,7 +193,7 @@ fn kill(w: &Rc<Worker>, victim: &Victim) {
             Victim::All => *entry.card.database != *console,
         };
         if is_meant {
-            // What a server does for it shall not go on unseen.
+            // The server's work for it shall not go on unseen.
             if matches!(victim, Victim::Client(_)) && entry.card.doing() == Doing::Executing {
                 w.forward_cancel(entry);
             }

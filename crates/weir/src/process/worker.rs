@@ -80,7 +80,7 @@ impl Clock {
     }
 }
 
-/// What becomes of a statement that took too long.
+/// State of a statement that may take too long.
 #[derive(Debug, Default)]
 pub enum Overdue {
     #[default]
@@ -96,7 +96,7 @@ pub struct Entry {
     /// When it was let in, in milliseconds since the start of the proxy.
     pub since_ms: u64,
     pub card: Arc<Card>,
-    /// What the client must show to cancel.
+    /// Secret that a cancel request must show.
     pub key: Box<[u8]>,
     pub task: Cell<TaskId>,
     /// The server connection in use now.
@@ -114,7 +114,7 @@ pub struct Entry {
     pub clock: Clock,
     /// The pools of its user and database; an administrator and a replication client have none, nor limits on time.
     pub pools: Option<Rc<PoolSet>>,
-    /// Whether the statement that runs took too long.
+    /// State of the running statement if it takes too long.
     pub overdue: RefCell<Overdue>,
     /// Counts it among the clients of its user, database and address.
     pub seat: RefCell<Option<Seat>>,
@@ -124,17 +124,17 @@ pub struct Entry {
 
 /// The pools of one user and database, by node number.
 pub struct PoolSet {
-    /// Who the clients are, and their name for the database.
+    /// The clients' user, and their name for the database.
     pub client_user: Arc<str>,
     pub client_database: Arc<str>,
-    /// What the servers know: `config::databases` says for whom they differ.
+    /// The servers' user and database; they differ from the clients' by `config::databases`.
     pub user: Arc<str>,
     pub database: Arc<str>,
-    /// What new server connections ran first; empty: nothing. Answers may show it.
+    /// Query that new server connections ran first; empty: none. Results may depend on it.
     pub connect_query: Arc<str>,
     pub stats: Arc<Stats>,
     pub limits: Cell<Limits>,
-    /// What is known of the database.
+    /// Knowledge of the database.
     pub known: Arc<Database>,
     pools: RefCell<Vec<Option<Arc<Pool>>>>,
 }
@@ -199,7 +199,7 @@ pub struct Worker {
     pub doors: RefCell<Vec<TaskId>>,
     pub view_waiters: RefCell<HashSet<TaskId>>,
     no_settings: Arc<Settings>,
-    /// What is known of functions, by database.
+    /// Knowledge of functions, by database.
     pub functions: RefCell<Books>,
     pub places: RefCell<Places>,
     /// How nodes answer.
@@ -314,7 +314,7 @@ impl Worker {
     #[cold]
     pub fn renew_conns(&self, database: Option<&str>) {
         self.shared.pools.of_database(database).iter().for_each(|pool| pool.renew(self));
-        // What clients are welcomed with is asked of a server anew.
+        // The greetings of clients are asked of a server anew.
         self.shared.tell_all(|| Message::Refresh);
     }
 
@@ -328,7 +328,7 @@ impl Worker {
 
     fn renew_links_of(&self, user: &str) {
         self.shared.pools.of_user(user).iter().for_each(|pool| pool.renew(self));
-        // What clients are welcomed with is asked of a server anew.
+        // The greetings of clients are asked of a server anew.
         self.welcomes.borrow_mut().clear();
         self.shared.tell_all(|| Message::Refresh);
     }
@@ -436,7 +436,7 @@ impl Worker {
         ms
     }
 
-    /// The same in microseconds.
+    /// Microseconds from the start of the proxy.
     pub fn micros(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.shared.begun).as_micros() as u64
     }

@@ -21,7 +21,7 @@ use weir_io::reactor::TaskId;
 
 /// Slots of tables: 256 KB. Tables beyond share them, and make each other's answers untrue.
 const SLOTS: usize = 16 << 10;
-/// What an answer costs beside its bytes and key: its place in the table, counts, allocations.
+/// Size of a result beside its bytes and key: its place in the table, counts, allocations.
 const OVERHEAD_BYTES: usize = 256;
 /// Questions under way are noted in so many parts, so that threads rarely meet.
 const BOARDS: usize = 64;
@@ -53,16 +53,16 @@ pub fn text_of(key: &[u8]) -> &[u8] {
 pub struct CachedResult {
     /// RowDescription, DataRows, CommandComplete.
     pub bytes: Box<[u8]>,
-    /// What it hangs on.
+    /// Versions of tables by which it is true.
     pub deps: Deps,
     pub database: Arc<str>,
-    /// Who logged in that asked for it.
+    /// User of the login that asked for it.
     pub user: Arc<str>,
     /// A round that began after all it shows was visible: who is given it must not see less from then on.
     pub round: u64,
     /// When it was stored, in milliseconds since the start of the proxy.
     pub made_ms: u64,
-    /// What the server took for it.
+    /// The server's time for it.
     pub took_us: u64,
     pub hits: AtomicU64,
 }
@@ -102,7 +102,7 @@ pub struct CachedResults {
     pub total_bytes: usize,
     pub answer_bytes_max: usize,
     pub expire_ms: u64,
-    /// What workers share of a store, if answers are kept in one.
+    /// The workers' common part of a store, if results are kept in one.
     pub common: Option<Arc<Common>>,
 }
 
@@ -160,7 +160,7 @@ impl CachedResults {
         None
     }
 
-    /// Stores an answer, if it is worth its room. Whether it is.
+    /// Stores a result if it is worth its room. True: it is stored.
     pub fn put(&self, key: Key, answer: CachedResult) -> bool {
         if self.puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(PUTS_PER_LOOK) {
             self.used.store(self.kept.weight(), Ordering::Relaxed);
@@ -178,7 +178,8 @@ impl CachedResults {
 
     /// Forgets all answers, those on their way included. `round` begins after now.
     pub fn clear(&self, round: u64) {
-        // First: what was asked for before is not stored after it. What lies in a store is no answer to us any more.
+        // First, so that results of earlier questions are not stored afterwards. The results in a store are not served any
+        // more.
         self.doubt_all(round);
         self.kept.clear();
     }
@@ -275,7 +276,7 @@ impl Fill {
 }
 
 impl Drop for Fill {
-    /// Who waits looks again after a while by himself.
+    /// The waiters look again after a while by themselves.
     fn drop(&mut self) {
         let _ = self.end();
     }
@@ -294,7 +295,7 @@ impl Raised {
         Raised { answers, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new() } }
     }
 
-    /// The same with the room of a list that held slots before, so that a write allocates none.
+    /// Takes the room of a list that held slots before, so that a write allocates none.
     pub fn in_room(self, room: Vec<Slot>) -> Raised {
         debug_assert!(self.slots.is_empty() && room.is_empty());
         let mut raised = self;
@@ -333,7 +334,8 @@ impl Drop for Raised {
 /// Stands for all places, of which none has this number: they are counted from 1.
 const ANYWHERE: u64 = u64::MAX;
 
-/// What is known of a text beside its class: whether its answer may be kept, and what it may change; by place (see `judging`).
+/// Knowledge of a text beside its class: permission to cache its result, and the tables it may change; by place (see
+/// `classify`).
 #[derive(Debug)]
 pub struct Caching {
     pub text: Text,
@@ -350,7 +352,8 @@ impl Caching {
         Caching { text, reads: Memo::default(), touches: Memo::default(), indifferent: Cell::new(0), unseen_write: Cell::new(0) }
     }
 
-    /// What a text touches that touches nothing, wherever it runs. It is remembered since an empty list takes an allocation too.
+    /// The empty list of a text that changes no table, wherever it runs. It is remembered since an empty list takes an
+    /// allocation too.
     pub fn nothing_touched(&self) -> Rc<[Slot]> {
         self.touches.at(ANYWHERE).unwrap_or_else(|| {
             let nothing: Rc<[Slot]> = Rc::default();
@@ -391,7 +394,7 @@ impl Caching {
     }
 }
 
-/// What was found in a few places.
+/// Findings in a few places.
 #[derive(Debug)]
 pub struct Memo<T>(RefCell<[Option<(u64, T)>; MEMO_MAX]>);
 

@@ -50,7 +50,7 @@ pub struct Database {
     watched: AtomicBool,
     /// Somebody wants the database without connections.
     wanted_empty: AtomicBool,
-    /// Who logged in last: the server is asked as him.
+    /// User of the last login: the server is asked as him.
     user: Mutex<Option<Arc<str>>>,
     pub report: Mutex<Report>,
     /// How far its log was taken in.
@@ -64,15 +64,15 @@ pub struct Database {
 /// A value that is another one when something has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// What is defined, as far as the catalog tells.
+    /// Definitions, as far as the catalog has them.
     Definitions,
-    /// What answers hang on beside that: columns, rights, roles.
+    /// Other things that results hang on: columns, rights, roles.
     Rights,
-    /// What sessions begin with.
+    /// Defaults of sessions.
     Defaults,
 }
 
-/// What operators are shown of it.
+/// Facts about it for operators.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Times it was read as a whole, and for how long the last time.
@@ -112,7 +112,7 @@ impl Database {
         }
     }
 
-    /// What is known now; `UNKNOWN` if nothing may be relied upon.
+    /// The edition that is known now; `UNKNOWN` if nothing may be relied upon.
     #[inline]
     pub fn edition(&self) -> Edition {
         self.edition.load(Ordering::Acquire)
@@ -164,7 +164,7 @@ impl Database {
             return false;
         }
         let mut waiting = self.waiting.lock();
-        // Whoever tries looks for waiters after he has noted that he has.
+        // The task that tries to read it looks for waiters after it has noted that it has.
         let is_untried = self.untried.load(Ordering::Acquire);
         if is_untried && !waiting.contains(&waiter) {
             waiting.push(waiter);
@@ -191,7 +191,7 @@ impl Database {
         self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
     }
 
-    /// What was read after `changes` changes is in force, unless there were more since. True: it is.
+    /// Brings the catalog into force that was read after `changes` changes, unless there were more since. True: it is in force.
     pub fn publish(&self, edition: Edition, catalog: Option<Arc<Catalog>>, changes: u64) -> bool {
         if let Some(catalog) = catalog {
             // First of all: who sees the edition finds its catalog.

@@ -1,4 +1,4 @@
-//! Who is there now: clients and server connections of each user and database, for SHOW and for metrics.
+//! Connections that are there now: clients and server connections of each user and database, for SHOW and for metrics.
 
 use crate::client::session_status::Doing;
 use crate::process::shared::Shared;

@@ -157,7 +157,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Whether it is time to end.
+    /// Decides if it is time to end.
     fn look(&mut self, now: Instant) -> Option<End> {
         if !self.hub.is_unused() {
             self.used_at = now;

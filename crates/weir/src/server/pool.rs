@@ -33,7 +33,7 @@ use weir_io::reactor::{TaskId, parked};
 
 const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 
-/// What the server connections of a pool are for.
+/// Purpose of a pool's server connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
     /// Statements of clients, who share them.
@@ -44,7 +44,7 @@ pub enum Purpose {
     Listening,
 }
 
-/// Whose server connections a pool holds.
+/// Owner of the server connections in a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
     /// `backend_hostname` number.
@@ -73,7 +73,7 @@ impl PoolKey {
 /// The server connections of one user and database on one node.
 pub struct Pool {
     pub key: PoolKey,
-    /// What it shares with the other pools of its database on this node, and with those of its user.
+    /// Limits that it shares with the other pools of its database on this node, and with those of its user.
     of_database: Arc<Budget>,
     of_user: Arc<Budget>,
     /// Its entries in the queues of starved pools: no more than sessions wait.
@@ -124,7 +124,7 @@ enum Given {
     Left,
 }
 
-/// What a session is given.
+/// The pool's answer to a session.
 pub enum Lease {
     ServerConn(Box<ServerConn>),
     /// Open one; on failure call `release_permit`.
@@ -144,7 +144,7 @@ pub enum Refusal {
     GaveUp,
 }
 
-/// What a session does where a server refuses logins.
+/// Behaviour of a session where a server refuses logins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
     /// Waits until one gets in, or a server connection comes free.
@@ -161,7 +161,7 @@ pub struct Wait {
     pub patience: Patience,
 }
 
-/// What was exhausted.
+/// The limit that was reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The server's own room, or it was down; in its words.
@@ -399,7 +399,7 @@ impl Pool {
         }
     }
 
-    /// What stands in the way now of who waits since something did.
+    /// The limit that stands in a waiter's way now; `limit` did when the wait began.
     fn limit_now(&self, limit: Limit) -> Limit {
         let inner = self.inner.lock();
         match &inner.backoff {
@@ -528,8 +528,8 @@ impl Pool {
         if inner.open >= inner.limits.pool_size || inner.is_held(w) {
             return Err((cell, Limit::PoolSize(inner.limits.pool_size)));
         }
-        // Only the limits of all pools stand in the way: another pool's server connection at rest makes room. What was freed between the look at
-        // the counts and this place in the queue is found here too.
+        // Only the limits of all pools stand in the way: another pool's server connection at rest makes room. Connections that
+        // were freed between the look at the counts and this place in the queue are found here too.
         drop(inner);
         pools.starve(self, 1, ceilings);
         let lacking = self.make_room(w, ceilings);
@@ -644,7 +644,7 @@ impl Pool {
         self.release_permit(w);
     }
 
-    /// Closes the pool: server connections at rest go now, the others when they come back. Who asks for one waits.
+    /// Closes the pool: server connections at rest go now, the others when they come back. Sessions that ask for one wait.
     pub fn pause(self: &Arc<Pool>, w: &Worker) {
         self.inner.lock().paused = true;
         self.retire(|_, _| true).into_iter().for_each(|conn| w.close_conn(conn));
@@ -706,7 +706,8 @@ impl Pool {
 }
 
 impl Inner {
-    /// Who gets a server connection: whoever waits for this very one, unless others have waited longer for any.
+    /// The waiter that gets a server connection: one that waits for this very connection, unless others have waited longer for
+    /// any.
     fn next_for(&mut self, serial: u64) -> Option<Waiter> {
         let any_since = self.waiters.front().map(|waiter| waiter.since);
         let is_next = |(wanted, waiter): &(u64, Waiter)| *wanted == serial && any_since.is_none_or(|since| waiter.since <= since);

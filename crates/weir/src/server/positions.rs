@@ -1,4 +1,4 @@
-//! What all threads know of WAL positions: the rounds in which the primary is asked, and which of them each standby covers.
+//! All threads' knowledge of WAL positions: the rounds in which the primary is asked, and those that each standby covers.
 //!
 //! Written by `node_monitor`, read by every read that is routed. Decisions are `policy::causal`'s.
 
@@ -178,7 +178,7 @@ impl Positions {
         is_hopeful_since(self.place(node).behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
     }
 
-    /// What the primary shows of what standbys said. True: it is another round than before.
+    /// Notes the round by which the primary shows the words of standbys. True: it is another round than before.
     pub fn publish_primary(&self, shows: Shows) -> bool {
         self.primary_behind_since.store(shows.behind_since_ms.map_or(NOT_BEHIND, |since_ms| since_ms + 1), Ordering::Relaxed);
         self.primary_shows.swap(shows.round, Ordering::AcqRel) != shows.round
@@ -241,7 +241,7 @@ impl Positions {
         self.place(node).behind_since.store(now_ms + 1, Ordering::Relaxed);
     }
 
-    /// What the board says of a standby. True: it covers other rounds than before.
+    /// Publishes the board's mark of a standby. True: it covers other rounds than before.
     pub fn publish(&self, node: u16, mark: Mark, now_ms: u64) -> bool {
         let place = self.place(node);
         let before = place.behind_since.load(Ordering::Relaxed);
@@ -354,7 +354,7 @@ impl Positions {
         }
     }
 
-    /// What anybody was told.
+    /// Rounds that cover all that any session was told.
     #[inline]
     pub fn told(&self) -> Seen {
         let mut seen = unpack(self.told_standbys.load(Ordering::SeqCst));

@@ -20,13 +20,13 @@ const TICK: Duration = Duration::from_millis(50);
 /// Time before a host is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// The same for one that will not do what it is asked: that takes an operator.
+/// Time before a host is tried again that refuses requests: that takes an operator.
 const REFUSED_RETRY: Duration = Duration::from_secs(5);
 
 /// Bytes read before the sessions get their turn.
 const READ_BYTES_MAX: usize = 1 << 20;
 
-/// What is read may take as much room as a value and its head.
+/// Bytes of one read: as much as a value and its head.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// Why a connection is of no use any more.
@@ -44,7 +44,7 @@ impl Cause {
         }
     }
 
-    /// What happened, and what to do.
+    /// The cause in words, and the advice to the operator.
     fn words(&self) -> (&str, &'static str) {
         match self {
             Cause::Lost(text) => {
@@ -112,9 +112,9 @@ pub fn wake(w: &Worker, stores: &Stores) {
 /// An open connection.
 struct Wire {
     socket: Socket,
-    /// What was read and not understood yet.
+    /// Bytes that were read and not understood yet.
     buffer: Vec<u8>,
-    /// What is on its way out.
+    /// Bytes on their way out.
     written: Vec<u8>,
 }
 
@@ -126,7 +126,7 @@ struct Line<'a> {
     at: usize,
     lanes: Rc<[Lane]>,
     wires: Vec<Wire>,
-    /// What a read brings.
+    /// Buffer of one read.
     piece: Box<[u8]>,
 }
 
@@ -188,7 +188,7 @@ impl Line<'_> {
         let (wire, lane) = (&mut self.wires[number], &self.lanes[number]);
         let mut out = lane.out.borrow_mut();
         if !out.is_empty() {
-            // What was asked waited for this turn: its time begins now.
+            // The requests waited for this turn: their time begins now.
             lane.stamp(self.w.millis(Instant::now()));
             wire.written.append(&mut out);
         }

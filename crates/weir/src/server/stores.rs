@@ -50,7 +50,7 @@ enum Purpose {
     Hello,
 }
 
-/// What a reply came to.
+/// Result of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     Fine,
@@ -62,7 +62,7 @@ pub enum Heard {
     Refused(String),
 }
 
-/// What was sent, in order.
+/// A request that was sent; the requests are in order.
 pub struct Sent {
     pub expect: Expect,
     /// When it went to the socket; `UNSENT_MS` until then.
@@ -70,7 +70,7 @@ pub struct Sent {
     purpose: Purpose,
 }
 
-/// What all workers share of the stores.
+/// The workers' common knowledge of the stores.
 #[derive(Debug)]
 pub struct Common {
     /// Another number for each start of Weir.
@@ -136,7 +136,7 @@ pub struct Stores {
     pub dialect: Dialect,
     /// Other Weirs have the same keys: an answer is proven by the primary's log.
     pub is_shared: bool,
-    /// What all keys begin with.
+    /// Beginning of all keys.
     prefix: String,
     ring: Ring,
     expire_seconds: u64,
@@ -146,7 +146,7 @@ pub struct Stores {
     now_ms: Cell<u64>,
     /// Tasks of shelves that have something to write, and of sessions whose wait is over.
     woken: RefCell<Vec<TaskId>>,
-    /// Which questions are worth an exchange.
+    /// Decides which questions are worth an exchange.
     pub lookup_policy: RefCell<LookupPolicy>,
     /// Answers that wait for their proof.
     pending: RefCell<VecDeque<Pending>>,
@@ -212,7 +212,7 @@ impl Stores {
         self.now_ms.set(now_ms);
     }
 
-    /// Stores an answer. It does not matter when it gets there: it carries why it is true. Whether it is on its way.
+    /// Stores a result. The time of its arrival does not matter, since it carries its proof. True: it is on its way.
     pub fn put(&self, digest: &Digest, kept: &Kept<'_>) -> bool {
         let (at, key) = (self.home_of(digest), self.answer_key(digest));
         let shelf = &self.shelves[at];
@@ -228,7 +228,7 @@ impl Stores {
     }
 }
 
-/// What the tasks of the shelves do.
+/// The part of the shelves' tasks.
 impl Stores {
     fn greet(&self, at: usize) {
         let StoreConfig { user, password, database, .. } = &self.config;

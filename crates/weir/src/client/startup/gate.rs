@@ -1,7 +1,8 @@
-//! Decides how a client must prove who it is, and whether it did: by `pool_hba.conf`, or without it by what is known of the user.
+//! Decides how a client must prove who it is, and judges the proof: by `pool_hba.conf`, or without it by what is known of the
+//! user.
 //!
-//! What must stay true: who fails learns nothing about whether the user exists. The exchange is the same, the words are the same,
-//! and a refusal comes no sooner than `REFUSAL_AFTER` the proof, which hides what had to be computed or asked.
+//! Invariant: a client that fails does not learn if the user exists. The exchange is the same, the words are the same, and a
+//! refusal comes no sooner than `REFUSAL_AFTER` the proof, which hides the time for keys and questions.
 
 use super::Door;
 use crate::client::access::{Access, AccessFiles};
@@ -31,7 +32,7 @@ const REFUSAL_AFTER: Duration = Duration::from_millis(20);
 /// Longest wait for a server that judges a password, when logins have no limit of their own.
 const JUDGE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Who wants in, to what.
+/// The user and the database of a client that wants to log in.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     pub user: &'a str,
@@ -83,7 +84,7 @@ impl Door<'_> {
         Ok(admission)
     }
 
-    /// What the client's name of a database stands for.
+    /// The entry for the client's name of a database.
     fn entry_of(&self, database: &str) -> Option<Entry> {
         self.w.peek_config().databases.get(database).cloned()
     }
@@ -293,7 +294,7 @@ impl Door<'_> {
         }
     }
 
-    /// What the user must prove: from the password file, or else from `auth_query`.
+    /// The secret that the user must prove: from the password file, or else from `auth_query`.
     async fn secret(&self, files: &AccessFiles, user: &str) -> Result<Option<Secret>, Fault> {
         if let Some(secret) = files.passwords.get(user) {
             return Ok(Some(secret.clone()));
@@ -417,7 +418,7 @@ impl Door<'_> {
         Ok(Admission::default())
     }
 
-    /// What another one said of a password. `failed`: what the client is told of a wrong one.
+    /// Obeys another judge's verdict on a password. `failed`: the client's error for a wrong one.
     fn obey(&self, rule: &Rule, user: &str, judge: &str, said: Outcome, failed: impl FnOnce() -> Fault) -> Result<(), Fault> {
         let place = format!("{}:{}", rule.file.display(), rule.line);
         match said {
@@ -435,7 +436,7 @@ impl Door<'_> {
         }
     }
 
-    /// Takes the password in clear text and lets a server judge it. What it took is believed for `auth_cache_time`.
+    /// Takes the password in clear text and lets a server judge it. An accepted one is believed for `auth_cache_time`.
     async fn ask_for_servers(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
         let password = self.ask_clear_text().await?;
         let lifetime = Duration::from_millis(self.w.peek_config().auth.cache_ms);
@@ -453,7 +454,8 @@ impl Door<'_> {
         Ok(Admission::default())
     }
 
-    /// Whether the server looked at the password, and took it. One that trusts whoever comes from here has judged nothing.
+    /// True if the server looked at the password, and accepted it. A server that trusts all clients from here has judged
+    /// nothing.
     async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<bool, Fault> {
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
         let secret = Secret::Plain(password.clone());
@@ -578,7 +580,7 @@ fn busy(error: Unanswered) -> Fault {
     Fault::fatal(sqlstate, format!("the login cannot be checked now: {error}"))
 }
 
-/// What was asked, and what came of it, as the rules see it.
+/// A question and its answer, as the rules see it.
 fn known<T>(asked: Option<Option<T>>) -> Known<T> {
     match asked {
         None => Known::NotAsked,

@@ -19,7 +19,7 @@ const LOGIN_MESSAGE_BYTES_MAX: usize = 16 << 10;
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 impl Door<'_> {
-    /// Whether the client knows an md5 password; `None` asks all the same and lets nobody in.
+    /// True if the client knows an md5 password; `None` asks all the same and lets nobody in.
     pub(super) async fn ask_md5(&mut self, secret: Option<&Md5Secret>) -> Result<bool, Fault> {
         let salt: [u8; 4] = self.w.random();
         let mut out = Vec::with_capacity(16);
@@ -103,7 +103,7 @@ impl Door<'_> {
         }
     }
 
-    /// Reads what the client has sent. What arrives may be a password, so nothing of it is left where it passed.
+    /// Reads the client's next bytes. They may be a password, so nothing of them is left in the buffers they passed.
     pub(super) async fn read_more(&mut self) -> Result<(), Fault> {
         loop {
             self.wait_for_bytes().await?;

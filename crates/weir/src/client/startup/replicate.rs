@@ -9,10 +9,10 @@ use weir_config::hba::Replication;
 use weir_wire::startup::Startup;
 use weir_wire::write;
 
-/// What physical replication counts as where a database is asked for: it has none. Source: `pg_hba.conf`'s word for it.
+/// Physical replication has no database. In rules, this word takes its place, as in `pg_hba.conf`.
 pub(super) const NO_DATABASE: &str = "replication";
 
-/// What the startup packet says the connection is for. Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
+/// The connection's purpose by its startup packet. Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
 pub(super) fn asked(startup: &Startup) -> Result<Replication, Fault> {
     let Some(word) = startup.get("replication") else { return Ok(Replication::No) };
     if word == "database" {

@@ -1,4 +1,4 @@
-//! What the console's commands do.
+//! Carries out the console's commands.
 
 use super::{Console, Outcome, Right, show};
 use crate::client::session_status::Doing;
@@ -242,7 +242,7 @@ impl Console<'_> {
     }
 }
 
-/// What a reload could not apply is said, and no error: all else counts.
+/// Parameters that a reload could not apply are a notice, and no error: all else counts.
 fn reloaded(left: &[String]) -> Outcome {
     let text = || format!("these parameters cannot be changed without a restart: {}", left.join(", "));
     let notice = (!left.is_empty()).then(|| Fault::error("00000", text()));

@@ -66,7 +66,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// What was said is written before the proxy is gone.
+    /// Writes all lines before the proxy is gone.
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
@@ -105,7 +105,7 @@ fn work(orders: &Receiver<Order>, mut file: Option<LogFile>, mut settings: LogCo
     }
 }
 
-/// What cannot be written to the file goes to stderr, which is all there is then.
+/// Lines that cannot be written to the file go to stderr, which is all there is then.
 fn write_file(file: &mut Option<LogFile>, text: &[u8]) {
     let Some(open) = file else { return };
     if let Err(cause) = open.write(text, now_s()) {

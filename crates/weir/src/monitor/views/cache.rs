@@ -1,4 +1,4 @@
-//! What the cache of answers shows of itself.
+//! Views of the query cache.
 
 use super::{Asker, Rows};
 use crate::monitor::metrics::{Metric, NODES_MAX};

@@ -1,4 +1,4 @@
-//! What an operator has a worker do: databases that are paused, and databases by another name.
+//! Orders of an operator to a worker: databases that are paused, and databases by another name.
 
 use super::Worker;
 use crate::server::pool::Pool;

@@ -17,7 +17,7 @@ use std::time::Instant;
 use weir_config::limits::Limits;
 use weir_policy::pool::makes_room;
 
-/// What several pools share: the server connections of a node, or those of one database or user on a node.
+/// Count that several pools share: the server connections of a node, or those of one database or user on a node.
 #[derive(Default)]
 pub(super) struct Budget {
     open: AtomicU32,
@@ -106,7 +106,7 @@ impl Pools {
         &self.nodes[usize::from(node) % NODES_MAX]
     }
 
-    /// What a server connection of a pool counts in, and how much there may be: the narrowest first.
+    /// The counts and limits for a server connection of a pool: the narrowest first.
     fn bounds<'a>(&'a self, pool: &'a Pool, limits: &Limits, ceilings: Ceilings) -> [(&'a AtomicU32, Limit, u32); 4] {
         let bound = |max: u32| if max == 0 { u32::MAX } else { max };
         let (per_database, per_user) = (limits.conns_per_database, limits.conns_per_user);
@@ -213,7 +213,8 @@ impl Pools {
         }
     }
 
-    /// What of its database's or user's a starved pool lacks, although a server connection of another pool be closed for it.
+    /// The limit of its database or user that a starved pool would still reach if a server connection of another pool were
+    /// closed for it.
     fn lacks_beyond(&self, giver: &Pool, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Option<Limit> {
         let [of_database, of_user, ..] = self.bounds(pool, limits, ceilings);
         let is_lacking = |(open, limit, max): &(&AtomicU32, Limit, u32)| {
@@ -276,7 +277,7 @@ impl Pools {
         while let Some((queue, pool, _)) = self.longest_starved(&queues, None) {
             let Err(limit) = self.feed_one(w, queue, &pool, ceilings) else { continue };
             if Arc::ptr_eq(self.queue_of(&pool, &limit), queue) {
-                // Whoever waits here lacks the same.
+                // All pools in this queue lack this.
                 queues.retain(|other| !Arc::ptr_eq(other, queue));
             } else {
                 self.move_starved(queue, &pool, &limit);

@@ -42,7 +42,7 @@ const RESET_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest message read outside of a session's relay: login, reset, probes.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// What a server is called and where it is.
+/// Name and place of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     pub node: u16,
@@ -130,7 +130,7 @@ pub struct ServerConn {
     pub draws: Tally,
     /// Parameters the server reported, in their last state.
     pub reported: Vec<(String, String)>,
-    /// What it said when it was opened, and behind the last query of ours.
+    /// Notices when it was opened, and behind the last query of Weir's.
     pub notices: Notices,
     /// Sessions begin on it with `standard_conforming_strings` off.
     pub begins_with_escapes: bool,
@@ -202,7 +202,7 @@ impl OpenError {
         }
     }
 
-    /// Whether, and why, the same may succeed a little later.
+    /// Tells if another attempt may succeed a little later, and why this one failed.
     ///
     /// Source: `ProcessStartupPacket` and `InitPostgres` in PostgreSQL; class 53 is "Insufficient Resources".
     pub fn passes(&self) -> Option<Refused> {
@@ -219,7 +219,7 @@ impl OpenError {
         }
     }
 
-    /// What the client is told. A server's own refusal keeps its SQLSTATE.
+    /// The client's error. A server's own refusal keeps its SQLSTATE.
     pub fn fault(&self) -> Fault {
         match self {
             OpenError::Connect { .. }
@@ -235,14 +235,14 @@ impl OpenError {
     }
 }
 
-/// Who logs in to a server, and with what.
+/// User, secret and settings of a login to a server.
 pub struct Login<'a> {
     pub user: &'a str,
     pub database: &'a str,
     pub secret: Option<&'a Secret>,
-    /// Which reading of the password file the secret is from.
+    /// Number of the reading of the password file that has the secret.
     pub generation: u64,
-    /// What the startup packet says beside user and database.
+    /// Parameters of the startup packet beside user and database.
     pub parameters: &'a [(&'a str, &'a str)],
 }
 
@@ -433,8 +433,8 @@ fn note_report(reported: &mut Vec<(String, String)>, body: &[u8]) {
 /// Rows of text.
 pub type Rows = Vec<Vec<Option<String>>>;
 
-/// Runs a query of ours over a server connection that no session has. What its server reports of parameters meanwhile is noted with the server connection. Not cancel
-/// safe: the answer would be left for the next session.
+/// Runs a query of Weir's over a server connection that no session has. Parameters that the server reports meanwhile are noted
+/// with the server connection. Not cancel safe: the answer would be left for the next session.
 pub async fn ask(
     w: &Worker,
     mut conn: Box<ServerConn>,
@@ -461,7 +461,7 @@ pub async fn ask(
 pub struct Talk {
     pub socket: Socket,
     buffer: Vec<u8>,
-    /// What was reported of parameters while the last query ran: bodies of ParameterStatus.
+    /// Reports of parameters while the last query ran: bodies of ParameterStatus.
     reports: Vec<Vec<u8>>,
     /// Notices of that time.
     notices: Vec<u8>,
@@ -539,7 +539,7 @@ impl Talk {
         Talk::enter(w, address, login, deadline).await.map(|(talk, _)| talk)
     }
 
-    /// The same, with what the server said. Encrypted or not, as `backend_sslmode` has it.
+    /// Connects and logs in, and returns the server's greeting too. Encrypted or not, as `backend_sslmode` has it.
     pub async fn enter(
         w: &Worker,
         address: &Address,
@@ -581,7 +581,7 @@ impl Talk {
         sent.map_err(|cause| OpenError::Broke { address: address.clone(), cause })
     }
 
-    /// What has arrived after the last message taken.
+    /// Bytes that have arrived after the last message taken.
     pub fn take_rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffer)
     }
@@ -647,7 +647,7 @@ pub fn is_worth_another(error: &OpenError) -> bool {
     }
 }
 
-/// The same in the words of `weir_io`.
+/// Options of TCP in the types of `weir_io`.
 pub fn tcp_options(tcp: &TcpConfig) -> TcpOptions {
     let TcpConfig { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms } = *tcp;
     TcpOptions { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms }

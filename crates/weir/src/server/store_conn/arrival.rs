@@ -21,7 +21,7 @@ use weir_wire::store::{Ask, Dialect, Expect, Told};
 /// Masters of the last map: one of them is asked if the host that is named does not answer.
 pub type Seeds = Vec<Host>;
 
-/// Connects, and has the greeting sent. What comes is in the order of the host's lanes. Not cancel safe.
+/// Connects, and has the greeting sent. The sockets are in the order of the host's lanes. Not cancel safe.
 pub async fn arrive(w: &Rc<Worker>, stores: &Rc<Stores>, at: usize, seeds: &mut Seeds) -> Result<Vec<Socket>, Cause> {
     let host = stores.shelves[at].host.clone();
     let mut socket = open_any(w, stores, &host, seeds).await?;
@@ -58,7 +58,7 @@ async fn open(w: &Worker, host: &Host, timeout_ms: u64) -> Result<Socket, Cause>
             let socket = server_conn::connect_any(w, name, *port, deadline).await.map_err(lost)?;
             encrypt(w, name, socket, deadline).await.map_err(|cause| {
                 let text = format!("{host}: no TLS: {}", explain(&cause));
-                // What breaks the protocol, or a certificate that is not right, takes an operator.
+                // A breach of the protocol, or a wrong certificate, takes an operator.
                 if cause.kind() == ErrorKind::InvalidData { Cause::Refused(text) } else { Cause::Lost(text) }
             })
         }

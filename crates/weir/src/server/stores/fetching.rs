@@ -1,5 +1,5 @@
-//! Asking for answers. What several sessions want of a host at the same time goes in one question: what a host costs is being woken up.
-//! While a question is under way, those that come wait for its reply and then go together; for `memqcache_timeout` at most.
+//! Fetching results. Several sessions' requests to a host at the same time go in one message, as a host's cost is to be woken
+//! up. While a request is under way, later ones wait for its reply and then go together; for `memqcache_timeout` at most.
 
 use super::{Digest, Lane, Purpose, Shelf, Stores, UNDER_WAY_MAX};
 use sha2::{Digest as _, Sha256};
@@ -19,10 +19,10 @@ pub(super) fn together_max(answer_bytes_max: usize) -> usize {
     (REPLY_BYTES_MAX / answer_bytes_max.max(1)).clamp(1, TOGETHER_MAX)
 }
 
-/// What came of a read so far.
+/// State of a read.
 enum State {
     Waits,
-    /// What lies under its key.
+    /// The bytes under its key.
     Answered(Option<Vec<u8>>),
     /// The host could not be asked.
     Failed,
@@ -30,7 +30,7 @@ enum State {
 
 /// A read of one answer.
 pub struct Fetch {
-    /// What is asked for. In the store it stands under its digest.
+    /// The key. In the store it stands under its digest.
     key: Box<[u8]>,
     /// When it was wanted, in milliseconds.
     at_ms: u64,
@@ -44,7 +44,7 @@ impl Fetch {
         !matches!(*self.state.borrow(), State::Waits)
     }
 
-    /// What lies in the store; `None` if it could not be asked. To be called once.
+    /// The bytes in the store; `None` if it could not be asked. To be called once.
     pub fn found(&self) -> Option<Option<Vec<u8>>> {
         match &mut *self.state.borrow_mut() {
             State::Answered(answer) => Some(answer.take()),

@@ -27,7 +27,7 @@ pub struct Pending {
     pub round: u64,
     /// When it had, in milliseconds.
     pub at_ms: u64,
-    /// Who waits for it.
+    /// Others that wait for the result.
     pub flight: Option<Fill>,
 }
 
