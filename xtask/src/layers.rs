@@ -136,7 +136,7 @@ const MODULES: &[Module] = &[
     row(0, "tls_files", &[]),
 ];
 
-/// What the shape of the modules may be at most. Numbers that fall are lowered here; none is raised.
+/// Limits of the modules' shape. Numbers that fall are lowered here; none is raised.
 const LIMITS: Limits = Limits { circle_modules: 4, exceptions: 10 };
 
 struct Limits {
@@ -191,7 +191,7 @@ fn check_limit(table: &str, what: &str, count: usize, limit: usize) -> Option<Fi
     Some(Finding::new(table, 1, text))
 }
 
-/// Which modules each module uses, itself not among them.
+/// The modules that each module uses, itself not among them.
 fn uses(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for source in sources {
@@ -251,7 +251,7 @@ fn inside(source: &Source) -> &str {
     source.path.strip_prefix(MODULES_FOLDER).unwrap_or(&source.path).trim_start_matches('/')
 }
 
-/// Whether `super` is the crate's root there, or a folder that only groups modules.
+/// True if `super` is the crate's root there, or a folder that only groups modules.
 fn is_top(source: &Source) -> bool {
     match inside(source).split_once('/') {
         None => true,

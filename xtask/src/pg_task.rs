@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::pg;
 
-/// What to fetch.
+/// Choice of versions.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Major versions, 13 to 18

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, getuid, kill_process};
 /// The interval between two looks at a child that may have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Who runs the servers: PostgreSQL and PgBouncer refuse root.
+/// Account that runs the servers: PostgreSQL and PgBouncer refuse root.
 #[derive(Debug, Clone, Copy)]
 pub enum Account {
     /// We are an ordinary user already.
@@ -53,7 +53,7 @@ impl Account {
     }
 }
 
-/// What a command that ended has said.
+/// Output of a command that ended.
 pub struct Output {
     /// How it ended.
     pub status: ExitStatus,

@@ -32,7 +32,7 @@ const OLDEST: u32 = 13;
 /// Tells `weir-demo` where that version's programs are.
 const PROGRAMS_VARIABLE: &str = "WEIR_PG_BIN";
 
-/// What to run.
+/// Choice of versions and tests.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Major versions of PostgreSQL (comma separated), fetched when missing; without it all tests run on the newest installed one,
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is said at the end.
+/// Lines for the end.
 #[derive(Default)]
 struct Summary {
     lines: Vec<String>,
@@ -146,7 +146,7 @@ fn newest_too(rest: &[String], summary: &mut Summary, failed: &mut Vec<String>) 
     let name = format!("tests of the proxy on PostgreSQL {NEWEST}");
     summary.lines.push(format!("{name}:"));
     let mut rest = rest.to_vec();
-    // Who names tests wants all that have this name.
+    // A caller who names tests wants all that have this name.
     if rest.is_empty() {
         rest.extend(SAME_EVERYWHERE.iter().flat_map(|module| ["--skip".to_owned(), module.to_string()]));
     }
@@ -196,7 +196,8 @@ fn postgres_own(summary: &mut Summary, failed: &mut Vec<String>) {
     }
 }
 
-/// Runs cargo's tests and keeps its own summary lines, each with the program it belongs to. What fails and passes alone is named.
+/// Runs cargo's tests and keeps its own summary lines, each with the program it belongs to. Tests that fail and then pass alone
+/// are named.
 fn all_tests(version: Option<u32>, programs: &[&str], rest: &[String], summary: &mut Summary) -> Result<()> {
     let mut command = on_version(cargo(&["test", "--no-fail-fast"]), version)?;
     command.args(programs);
@@ -290,7 +291,7 @@ fn program_of(line: &str) -> Option<&str> {
     running.or_else(|| line.strip_prefix("Doc-tests ").filter(|rest| !rest.contains(' ')))
 }
 
-/// What a test says that lacks something on this machine; it may stand behind the name of another test.
+/// The line of a test that lacks something on this machine; it may stand behind the name of another test.
 fn left_out(line: &str) -> Option<&str> {
     line.find("left out: ").map(|at| &line[at..])
 }

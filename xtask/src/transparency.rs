@@ -47,7 +47,7 @@ impl Protocol {
     }
 }
 
-/// What to run.
+/// Choice of versions and rows.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Major versions of PostgreSQL (comma separated), fetched when missing; without it 13 to 18
@@ -87,7 +87,7 @@ impl Row {
     }
 }
 
-/// What came of a row on one version in one protocol: none is as it should be.
+/// Result of a row on one version in one protocol: none is as it should be.
 type Results = BTreeMap<(Row, u32, Protocol), Option<String>>;
 
 /// Plays all rows, prints what differs, and writes the page if nothing was left out. Error: something differs.

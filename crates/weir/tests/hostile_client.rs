@@ -43,8 +43,8 @@ const GROWTH_KB_MAX: u64 = 24 << 10;
 /// Failures told before a run gives up.
 const FAILURES_MAX: usize = 5;
 
-/// The server's databases: one for what goes through the proxy, one for what does not. What a script breaks in one of them must not
-/// show in the other, so that both are read-only but for temporary tables.
+/// The server's databases: one for statements through the proxy, one for direct ones. Damage by a script in one of them would
+/// not show in the other, so both are read-only but for temporary tables.
 const PROXIED: &str = "proxied";
 const DIRECT: &str = "direct";
 

@@ -87,7 +87,7 @@ fn troubled_row(row: &Row, trouble: Trouble, servers: &Servers) -> Vec<String> {
     })
 }
 
-/// What was wrong, with the row it was wrong in.
+/// Faults, each with its row.
 fn named(row: &Row, complaints: Vec<String>) -> Vec<String> {
     println!("{row}: {}", if complaints.is_empty() { "fine" } else { "WRONG" });
     complaints.into_iter().map(|complaint| format!("{row}: {complaint}")).collect()

@@ -12,7 +12,7 @@ use super::proc;
 use super::stats::percentile;
 use super::system::Running;
 
-/// What the database holds.
+/// Objects in the database.
 const TABLES: u32 = 100_000;
 const FUNCTIONS: u32 = 50_000;
 /// Made in one transaction: each takes a lock, and the table of locks is finite.
@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub fn measure(system: &Running) -> Result<Sample> {
     make(system.server_port)?;
     let pid = system.pid().context("no proxy")?;
-    // What all databases share is paid for before.
+    // The cost that all databases share is paid for before.
     let mut asker = connect(system.port, "postgres")?;
     wait_for(&mut asker, "postgres")?;
     let before = proc::resident_bytes(pid)?;

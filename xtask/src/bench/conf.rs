@@ -21,7 +21,7 @@ fn in_memcached(port: u16) -> String {
     format!("memqcache_method = 'memcached'\nmemqcache_memcached_host = '127.0.0.1'\nmemqcache_memcached_port = {port}\n")
 }
 
-/// What differs from run to run.
+/// Settings that differ from run to run.
 pub struct Settings {
     /// Folder for sockets, process ids and logs.
     pub folder: String,

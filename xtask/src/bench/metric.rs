@@ -1,4 +1,4 @@
-//! What is measured: one row per number, with its unit and how the report shows it.
+//! Metrics: one row per number, with its unit and its form in the report.
 
 /// A number the benchmark can measure about one system under one workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ pub enum Metric {
     CatalogMillis,
     /// Growth of the proxy's resident memory by a catalog.
     CatalogBytes,
-    /// The same at its highest, while the catalog is made.
+    /// Growth at its highest, while the catalog is made.
     CatalogPeakBytes,
     /// The slowest statement of others meanwhile.
     SlowestMicros,
@@ -73,7 +73,7 @@ pub const METRICS: &[MetricRow] = &[
     row(Metric::SlowestMicros, "slowest_us", "slowest us", 0),
 ];
 
-/// What one run of a workload gave.
+/// Numbers of one run of a workload.
 pub type Sample = Vec<(Metric, f64)>;
 
 /// The value of `metric` in `sample`, if it was measured.

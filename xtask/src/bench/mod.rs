@@ -59,7 +59,7 @@ const OPEN_FILES: u64 = 12_000;
 /// Clients that every limit of open files has room for.
 const CLIENTS_OF_ANY_LIMIT: u32 = 500;
 
-/// What to measure, and how long.
+/// Choice of workloads and times.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Few rounds, few workloads
@@ -125,7 +125,7 @@ struct Bench<'a> {
     instructions: Instructions,
     /// When everything stood.
     begin: Instant,
-    /// What is to be said about the limit of open files.
+    /// Note about the limit of open files.
     limit_note: Option<String>,
     /// The last to be dropped: the others' files are in it.
     #[allow(dead_code)]

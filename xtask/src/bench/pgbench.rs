@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(60);
 /// Share of fast transactions whose latency is logged; writing all of them would slow pgbench itself.
 const SAMPLING_RATE: &str = "0.1";
 
-/// What one run of pgbench did.
+/// Result of one run of pgbench.
 pub struct Run {
     /// Transactions it finished.
     pub transactions: f64,

@@ -1,4 +1,4 @@
-//! What was measured, and how one system compares with another.
+//! Measured numbers, and comparisons of systems.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::system::System;
 pub struct Cell {
     /// One entry per round: the sample, or why there is none.
     pub rounds: Vec<Result<Sample, String>>,
-    /// What was counted once, after the rounds.
+    /// Numbers that were counted once, after the rounds.
     pub once: Vec<Counted>,
 }
 

@@ -28,7 +28,7 @@ const STRIDE: usize = 379;
 
 struct Asker {
     socket: TcpStream,
-    /// What has come of the answer.
+    /// The part of the answer that has arrived.
     answer: Vec<u8>,
     row: usize,
 }
@@ -41,7 +41,7 @@ impl Asker {
         self.socket.write_all(&questions[self.row]).context("cannot send")
     }
 
-    /// Whether the answer is whole.
+    /// Reads; true if the answer is whole.
     fn read(&mut self, buffer: &mut [u8]) -> Result<bool> {
         match self.socket.read(buffer) {
             Ok(0) => bail!("connection closed"),

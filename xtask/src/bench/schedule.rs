@@ -72,7 +72,7 @@ impl<'a> Schedule<'a> {
         }
         let sample = run::measure(workload, self.running(system, workload)?, seconds, &launcher.folder);
         sample.map_err(|error| match self.up.remove(&(system, workload.door, workload.stage)) {
-            // What failed may have left the system in a state that the next workload should not meet.
+            // The failure may have left the system in a state that the next workload should not meet.
             Some(running) => with_last_words(error, &running),
             None => error,
         })

@@ -1,4 +1,4 @@
-//! What clients prove and are shown when they do not come in through the open door: made anew for each benchmark.
+//! Passwords and certificates of clients that do not come in through the open door: made anew for each benchmark.
 
 use anyhow::{Context, Result};
 use rcgen::{CertifiedKey, generate_simple_self_signed};

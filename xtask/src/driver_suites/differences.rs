@@ -1,4 +1,4 @@
-//! Which tests may fail through Weir, and why: the table in `differences.txt`.
+//! Tests that may fail through Weir, with reasons: the table in `differences.txt`.
 
 use anyhow::{Result, bail};
 

@@ -13,7 +13,8 @@ use super::stage::Stage;
 
 /// Where the driver tests pin their versions.
 const PINS: &str = "crates/weir/tests/drivers";
-/// What asyncpg's tests need beside it, and its archive to be looked into: pip asks a source archive for its name.
+/// Packages that asyncpg's tests need beside it, and that pip needs to look into its archive: pip asks a source archive for its
+/// name.
 const BESIDE_ASYNCPG: [&str; 2] = ["distro==1.9.0", "setuptools==80.9.0"];
 /// Runs the tests and prints verdicts.
 const RUNNER: &str = include_str!("run_unittest.py");
@@ -24,7 +25,7 @@ const PGX: &str = "github.com/jackc/pgx/v5";
 /// The package in the folder of pgx's module itself.
 pub const PGX_ROOT: &str = "pgx";
 const PGX_DATABASE: &str = "pgx_test";
-/// What pgx's `testsetup/postgresql_setup.sql` makes for those of its tests that get a connection string here.
+/// Objects of pgx's `testsetup/postgresql_setup.sql`, for those of its tests that get a connection string here.
 const PGX_SET_UP: [&str; 6] = [
     "create extension hstore",
     "create extension ltree",

@@ -1,4 +1,4 @@
-//! What a suite runs against: a server of its own, and Weir before it or not.
+//! Servers for a suite: one of its own, and Weir before it or not.
 
 use std::path::{Path, PathBuf};
 

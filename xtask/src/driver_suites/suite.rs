@@ -17,10 +17,10 @@ use crate::process;
 const RUN_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// For one part of pgx's: less than the whole, so that a test that hangs costs its part only.
 const GO_LIMIT: &str = "10m";
-/// What the lines of `run_unittest.py` begin with.
+/// Beginning of the lines of `run_unittest.py`.
 const MARK: &str = "@verdict ";
 
-/// What a suite says of one of its tests.
+/// A suite's verdict on one of its tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Pass,
@@ -73,7 +73,7 @@ impl Suite {
         of_test.is_some_and(|(of_test, _)| of_test == part)
     }
 
-    /// Runs some parts. What they print is kept in `log`.
+    /// Runs some parts. Their output is kept in `log`.
     pub fn run(&self, fetched: &Fetched, stage: &Stage, parts: &[String], log: &Path) -> Result<Verdicts> {
         let mut command = fetched.command(stage);
         match self.kind {

@@ -24,7 +24,7 @@ pub fn find(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     circles
 }
 
-/// What a module uses, what those use, and so on; itself only if a way leads back.
+/// Modules that a module uses, directly or through others; itself only if a way leads back.
 fn reached_from<'a>(name: &str, uses: &'a BTreeMap<String, BTreeSet<String>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut next: Vec<&str> = uses.get(name).into_iter().flatten().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What may differ, and why: the table in `differences.txt`, and what `diff` says.
+//! Differences that are allowed, with reasons: the table in `differences.txt`, and the output of `diff`.
 
 use std::ops::RangeInclusive;
 

@@ -10,7 +10,7 @@ use weir_demo::Programs;
 
 /// Where the system lists its package archives.
 const SYSTEM_LISTS: [&str; 2] = ["/etc/apt/sources.list", "/etc/apt/sources.list.d"];
-/// What the tests load, beside what is built: from the server's own contributed modules.
+/// Modules that the tests load, beside those that are built: from the server's own contributed modules.
 const MODULES: [&str; 2] = ["autoinc.so", "refint.so"];
 
 /// Contributed modules whose own suites are run too: those that need nothing but themselves and what Debian's package brings.
@@ -36,7 +36,7 @@ const CONTRIBUTED: [&str; 17] = [
 /// Where the suites lie in the sources, beside the modules'.
 const MAIN_FOLDER: &str = "src/test/regress";
 const PLPGSQL_FOLDER: &str = "src/pl/plpgsql/src";
-/// What was fetched by another edition of this file is fetched again.
+/// Sources that another edition of this file fetched are fetched again.
 const EDITION: &str = "2";
 
 /// The suite of one module.
@@ -48,7 +48,7 @@ pub struct Module {
     pub tests: Vec<String>,
 }
 
-/// What a run needs.
+/// The suite, as a run needs it.
 #[derive(Debug)]
 pub struct Suite {
     pub programs: Programs,

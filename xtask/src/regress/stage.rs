@@ -24,7 +24,7 @@ const FIRST: [&str; 2] = ["test_setup", "create_index"];
 /// The suite's answers hang on these. Without autovacuum, plans and sizes are the same in every run.
 const SETTINGS: [(&str, &str); 3] = [("autovacuum", "off"), ("max_prepared_transactions", "2"), ("synchronous_commit", "on")];
 
-/// What the driver sets when it makes the database itself.
+/// Settings that the driver makes when it makes the database itself.
 const DATABASE_SETTINGS: [&str; 6] = [
     "lc_messages TO 'C'",
     "lc_monetary TO 'C'",
@@ -40,7 +40,7 @@ pub enum Way {
     Weir { program: PathBuf, mode: PoolMode },
 }
 
-/// What a run left.
+/// Files of a run.
 pub struct Results {
     folder: PathBuf,
     /// Tests in the order of their names.
@@ -49,7 +49,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// What a test printed; missing if it never ended.
+    /// Output of a test; missing if it never ended.
     pub fn file(&self, test: &str) -> PathBuf {
         self.folder.join(format!("{test}.out"))
     }
@@ -106,7 +106,7 @@ struct Part<'a> {
     tests: Vec<&'a str>,
 }
 
-/// What is to be run: all, or what is among `wanted`.
+/// The parts to run: all, or those among `wanted`.
 fn parts<'a>(suite: &'a Suite, wanted: &'a [String]) -> Vec<Part<'a>> {
     let mut parts = Vec::new();
     let is_of_main = |test: &&str| !test.contains('/') && !FIRST.contains(test);

@@ -54,7 +54,7 @@ impl Drop for Translator {
     }
 }
 
-/// What both directions of a connection know.
+/// State that both directions of a connection share.
 #[derive(Debug, Default)]
 struct State {
     /// A translated query is not answered to its end yet.

@@ -18,7 +18,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// What its first panic says.
+    /// Message of its first panic.
     pub fn why(&self) -> &str {
         self.panics.first().map_or("", String::as_str)
     }
@@ -40,7 +40,7 @@ fn is_over_time(panic: &str) -> bool {
     is_number(waited) && limit.strip_suffix(" ms").is_some_and(is_number)
 }
 
-/// What a thread says that waited for one which panicked: `thread::scope`, and `unwrap` of a `join`.
+/// True for the panic of a thread that waited for another panicked one: `thread::scope`, and `unwrap` of a `join`.
 fn follows_another(panic: &str) -> bool {
     panic == "a scoped thread panicked" || panic.ends_with("on an `Err` value: Any { .. }")
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub enum Stop {
     /// The other side closed.
     Closed,
-    /// What was waited for did not come in time.
+    /// The expected message did not come in time.
     Silent,
 }
 

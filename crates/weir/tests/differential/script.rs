@@ -24,7 +24,7 @@ pub struct Unit {
     pub wait: Wait,
 }
 
-/// What scripts may hold.
+/// Limits of the generated scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Reads may be answered by a standby, so they must not see what the script writes.
@@ -36,7 +36,7 @@ const STATEMENTS: [&str; 4] = ["", "a", "b", "c"];
 const PORTALS: [&str; 3] = ["", "p", "q"];
 const COPY: &str = "copy";
 
-/// What is known of the replies at the end of a unit.
+/// Knowledge of the replies at the end of a unit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     /// All came.
@@ -279,7 +279,7 @@ pub fn smaller(units: &[Unit]) -> Vec<Vec<Unit>> {
         all.push(less);
     }
     for at in 0..end {
-        // What the wait is for stays: the last message, or the three of a mark.
+        // The messages of the wait stay: the last one, or the three of a mark.
         let kept = match units[at].wait {
             Wait::No => 0,
             Wait::Ready | Wait::Execute => 1,

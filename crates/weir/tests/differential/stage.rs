@@ -16,13 +16,13 @@ use weir_demo::{Cluster, Options, ReservedPort, Sql};
 pub const DIRECT: &str = "direct";
 pub const PROXIED: &str = "proxied";
 
-/// What every session asks for in its startup packet.
+/// Parameters of every session's startup packet.
 const STARTUP: &[(&str, &str)] = &[("application_name", "differential"), ("options", "-c work_mem=3MB -c extra_float_digits=2")];
 
 /// A wait this long is a hang: nothing that is sent takes a hundredth of it, but the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The same while a script is made smaller: many of the tries may hang.
+/// The limit while a script is made smaller: many of the tries may hang.
 pub const PATIENCE_SMALLER: Duration = Duration::from_secs(3);
 
 /// Time for the proxy to find its servers.
@@ -38,7 +38,8 @@ const RESET: &str = "set client_min_messages = warning; set lock_timeout = '10s'
     create table late (a int references t deferrable initially deferred);
     create schema if not exists other; create table if not exists other.t (x int)";
 
-/// What runs behind texts and sets something. Made once, before the proxy looks: what is defined past it is seen a moment later.
+/// Functions and triggers that run without a word of the text, and set something. Made once, before the proxy looks: it sees a
+/// definition past it a moment later.
 const HABIT: &str = "create schema habit;
     create function habit.does() returns void language plpgsql as
     $$ begin perform set_config('app.user', 'by habit', false); set work_mem = '11MB'; end $$;
@@ -107,7 +108,7 @@ impl Stage {
         self.port.number()
     }
 
-    /// What the proxy has said.
+    /// The proxy's log.
     pub fn log(&self) -> String {
         std::fs::read(self.folder.join("log")).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
     }

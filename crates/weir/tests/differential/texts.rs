@@ -181,5 +181,5 @@ pub const SESSION: &[Text] = &[
     text("select coalesce(current_setting('app.user', true), '') = 'by habit'"),
 ];
 
-/// What no list above holds: names of the extended protocol used by statements.
+/// Texts that are in no list above: names of the extended protocol used by statements.
 pub const DEALLOCATES: &[Text] = &[text("deallocate a"), text("deallocate b"), text("deallocate nosuch")];

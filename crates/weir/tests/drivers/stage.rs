@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Longest run of one program.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What every program prints last.
+/// The last line of every program's output.
 const END: &str = "done";
 
 /// Two server connections on each node for all clients of a program and the neighbours.
@@ -60,7 +60,7 @@ fn wait_for_standbys_at_commit(ground: &Ground) {
     });
 }
 
-/// What a program said.
+/// Output of a program.
 struct Said {
     status: String,
     output: String,
@@ -115,7 +115,7 @@ fn run(command: Command, ground: &Ground, port: u16) -> Said {
     Said { status, output: read(output), errors: read(errors) }
 }
 
-/// What a neighbour sees of its session, and must see all the time.
+/// A neighbour's look at its session, which must show the same all the time.
 const LOOK: &str = "select current_setting('work_mem'), current_setting('search_path'), current_setting('timezone'), \
     current_setting('datestyle'), current_setting('statement_timeout'), current_setting('application_name'), \
     current_setting('client_encoding'), current_setting('extra_float_digits'), current_setting('jit'), \

@@ -121,7 +121,7 @@ fn a_transaction_that_failed_with_its_server_may_not_idle_for_longer_than_the_se
     assert_eq!(seen(&client.until_end()), ["FATAL 25P03"]);
 }
 
-/// What a client sent before a statement that Weir answers itself, without a Sync between them, is over by then.
+/// A statement before a command of Weir's own, without a Sync between them, is over when Weir answers.
 #[test]
 fn what_stands_without_a_sync_before_a_command_of_weirs_is_over_with_it() {
     let ground = Ground::new();
@@ -140,7 +140,7 @@ fn what_stands_without_a_sync_before_a_command_of_weirs_is_over_with_it() {
     wait_until("the connection to be at rest", || {
         show(&mut console, "pool_processes", "status").iter().all(|s| s != "Execute command")
     });
-    // What its RESET took is there for the next statement, and the next client has its own.
+    // The values that its RESET took back count for the next statement, and the next client has its own.
     client.send(&[wire::unnamed("reset work_mem", &[]), wire::query("show pool_version")].concat());
     client.until_ready();
     assert_eq!(other.value("show work_mem"), "4MB");

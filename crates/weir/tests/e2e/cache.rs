@@ -54,7 +54,7 @@ pub(super) const OBJECTS: &str = "
     create procedure p(a int) language sql as 'insert into by_function values (a)';
     create table defaulted (a int default f(7), b int);";
 
-/// What is read from memory, and what makes it another answer.
+/// Reads from memory, each with a write that changes its result.
 pub(super) const WRITES: &[(&str, &str)] = &[
     ("select count(*) from t", "insert into t values (3, 'three')"),
     ("select b from t where a = 1", "update t set b = 'uno' where a = 1"),
@@ -103,7 +103,7 @@ fn no_write_leaves_an_answer_behind_that_is_not_true() {
         assert_eq!(after, expected, "{read} after {write}");
         assert_ne!(before, expected, "{write} does not change {read}");
     }
-    // The same by the extended protocol, and by COPY.
+    // Writes by the extended protocol, and by COPY.
     let text = "select count(*) from other";
     warm(&proxy, &mut reader, text);
     writer.extended("insert into other values ($1)", &["8"]).unwrap();
@@ -470,7 +470,7 @@ fn a_user_forgets_all_answers_and_an_operator_vouches_for_tables() {
     (0..3).for_each(|_| assert!(!is_hit(&strict, &mut client, "select a from u"), "nobody vouches for it"));
 }
 
-/// What the allocator and the tables of the cache may take beside what was promised.
+/// Memory that the allocator and the tables of the cache may take beside the parameter's.
 const ROOM_KB: u64 = 6 << 10;
 
 #[test]

@@ -40,7 +40,7 @@ const OBJECTS: &str = "
     create table tracked (a int); create function fire() returns event_trigger language plpgsql as 'begin insert into log values (tg_tag); end';
 ";
 
-/// What is read, and what changes the answer, each statement by itself.
+/// Reads, each with statements that change its result, each by itself.
 const CASES: &[(&str, &[&str])] = &[
     ("select count(*) from big", &["insert into low_one values (1, 1)"]),
     ("select count(*) from low_two", &["insert into big values (2, 2)"]),
@@ -250,7 +250,7 @@ fn no_setting_is_answered_for_by_another() {
         other.run("rollback");
         assert_eq!(told(&mut other, read), told(&mut plain, read), "{read} after it");
     }
-    // What new sessions begin with.
+    // Defaults of new sessions.
     let mut admin = ground.client(&proxy);
     let read = "select d from f";
     warm(&proxy, &mut admin, read);

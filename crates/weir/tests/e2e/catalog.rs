@@ -326,7 +326,7 @@ fn a_transaction_on_a_standby_is_not_torn_apart() {
     assert_eq!(proxy.metric("reads_repeated_total"), 0);
 }
 
-/// What has not been replayed yet is not there for a standby, and must be for a client.
+/// A table that has not been replayed yet is not there for a standby, and must be for a client.
 #[test]
 fn what_a_standby_has_not_replayed_is_read_on_the_primary() {
     let cluster = crate::support::ground::cluster(1);

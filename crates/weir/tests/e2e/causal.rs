@@ -1,4 +1,4 @@
-//! What a client has seen it goes on seeing, whichever server answers.
+//! A client never goes back in time, whichever server answers.
 
 use crate::support::ground::{Owned, cluster, wait_for_catalog};
 use crate::support::proxy::Backend;
@@ -103,7 +103,7 @@ fn a_commit_that_waits_for_a_standby_is_not_forgotten_on_another() {
         primary.reload().unwrap();
         wait_until("commits to wait", || primary.value("show synchronous_standby_names").unwrap() == "nobody");
         let mut writer = Raw::tcp(primary.port()).log_in("postgres", "postgres", &[]).unwrap();
-        // Whether commits wait is the checkpointer's to say: it takes the names in before it does what it is asked for.
+        // The checkpointer decides if commits wait: it takes the names in before it makes the checkpoint.
         primary.query("checkpoint").unwrap();
         writer.send(&wire::query("insert into t values (1)"));
         wait_until("one standby to show it", || first.value("select count(*) from t").unwrap() == "1");
@@ -132,7 +132,7 @@ fn a_commit_that_waits_for_a_standby_is_not_forgotten_on_the_primary() {
             primary.reload().unwrap();
             wait_until("the names to be known", || primary.value("show synchronous_standby_names").unwrap() == value);
         };
-        // Whether commits wait is the checkpointer's to say: it takes the names in before it does what it is asked for.
+        // The checkpointer decides if commits wait: it takes the names in before it makes the checkpoint.
         primary.query("checkpoint").unwrap();
         names(&format!("\"{}\"", second.name()));
         let backends = [(primary, 8), (first, 1), (second, 1)].map(|(server, weight)| Backend::tcp(server.port(), weight));
@@ -178,7 +178,7 @@ fn what_a_standby_showed_others_must_show_too() {
     cluster.primary().query("insert into t values (1)").unwrap();
     wait_until("one standby to replay", || first.value("select count(*) from t").unwrap() == "1");
     let proxy = Proxy::start(&cluster, "causal_wait = 20ms");
-    // Whoever begins with the one behind may go on to the other, never back.
+    // A session that begins with the standby behind may go on to the other, never back.
     let mut went_on = 0;
     for _ in 0..20 {
         let mut client = console(&proxy);

@@ -140,7 +140,7 @@ fn a_describe_of_what_changed_is_refused_behind_its_parameters() {
             let prepare = asks.prepare("select * from t where a = $1::int and b > $2::bigint");
             let again = || wire::query("rollback; begin");
             let story = match asks {
-                // What comes without a name goes with the next.
+                // A statement without a name goes with the next Parse.
                 Asks::OfUnnamed => vec![alone.clone(), alone],
                 _ => vec![alone.clone(), behind, behind_error, again(), alone.clone(), alone.clone(), again(), alone],
             };
@@ -274,7 +274,7 @@ fn a_parameter_of_another_type_is_never_misread() {
     }
 }
 
-/// What Weir asks ahead of a statement counts as the statement: it can be cancelled, by its client and by a limit on time.
+/// Weir's own question ahead of a statement counts as the statement: it can be cancelled, by its client and by a limit on time.
 #[test]
 fn a_statement_that_is_asked_about_first_can_be_cancelled() {
     let ground = Ground::new();
@@ -365,7 +365,8 @@ fn a_statement_that_is_something_else_on_a_standby_which_is_behind_runs_on_the_p
     cluster.standbys()[0].resume_replay().unwrap();
 }
 
-/// What the server says of it comes when the client has closed it already, behind an error: then that has not happened.
+/// The server's description of it comes when the client has closed it already, behind an error: then the close has not
+/// happened.
 #[test]
 fn a_statement_whose_close_was_skipped_is_what_it_was() {
     let ground = Ground::new();

@@ -19,7 +19,7 @@ struct Mute {
     callers: Arc<AtomicUsize>,
 }
 
-/// What a server says from the first byte on, one answer after the other.
+/// A server's messages from the first byte on, one answer after the other.
 fn login_script() -> Vec<Vec<u8>> {
     let status = wire::texts(&["server_version", "15.0"]);
     vec![
@@ -326,7 +326,7 @@ fn a_server_that_hangs_in_any_message_of_a_transaction_is_left_in_time() {
     assert_eq!(stage.client().value("select count(*) from t"), "0");
 }
 
-/// What Weir says itself ahead of a statement counts as the statement.
+/// Weir's own messages ahead of a statement count as the statement.
 #[test]
 fn a_server_that_hangs_while_it_is_brought_to_a_session_is_left_in_time() {
     let stage = Stage::new("pool_size = 1");

@@ -30,7 +30,7 @@ const OBJECTS: &str = "
     create table guarded (a int); insert into guarded values (1); alter table guarded enable row level security;
     alter table guarded force row level security; create policy p on guarded using (checked(a));";
 
-/// What a client sends in order; a line is one story.
+/// Statements of a client in order; a line is one story.
 const STORIES: &[&[&str]] = &[
     &["select lies()", "select lies()", "select last_value from s"],
     &["select lies_in_a_table()", "select lies_in_a_table()", "select count(*) from log"],

@@ -20,7 +20,7 @@ const READS_BETWEEN: u64 = 8;
 /// How somebody connects.
 pub(super) type Door<'d> = Box<dyn Fn() -> Raw + Sync + 'd>;
 
-/// Who takes part.
+/// Clients and servers of a history.
 pub(super) struct Story<'d> {
     /// One for each register.
     pub writers: [Door<'d>; REGISTERS],
@@ -32,7 +32,7 @@ pub(super) struct Story<'d> {
     pub disturb: Box<dyn Fn(i64) + Sync + 'd>,
 }
 
-/// What registers, list and all that writes them are; the list and the readers' own register come with `EXTRAS`.
+/// Statement that makes a register; the list, the readers' own register and their writers come with `EXTRAS`.
 pub(super) fn register(at: usize) -> String {
     format!("create table r{at} as select 0 as v")
 }
@@ -57,7 +57,7 @@ fn extras() -> Vec<String> {
     texts
 }
 
-/// What is known of a register beside its value.
+/// Knowledge of a register beside its value.
 struct Register {
     name: String,
     begun: AtomicI64,
@@ -66,7 +66,7 @@ struct Register {
     told: AtomicI64,
 }
 
-/// What a read may show.
+/// Values that a read may show.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     done: i64,
@@ -83,7 +83,7 @@ impl Register {
         format!("select v from {}", self.name)
     }
 
-    /// What a read that begins now must show; all that it may show comes later.
+    /// Value that a read which begins now must show at least; `most` adds the upper bound.
     fn least(&self) -> Bounds {
         Bounds { done: self.done.load(Ordering::SeqCst), told: self.told.load(Ordering::SeqCst), begun: 0 }
     }
@@ -113,7 +113,7 @@ fn number(value: &str) -> i64 {
     value.parse().unwrap()
 }
 
-/// What is known of the list.
+/// Knowledge of the list.
 #[derive(Default)]
 struct List {
     begun: Mutex<HashSet<String>>,
@@ -292,7 +292,7 @@ fn within(client: &mut Raw, stage: &Stage, turn: usize) {
 }
 
 impl Register {
-    /// The same as `read` by who has written `own`, and sees that.
+    /// Like `read`, by a writer of `own`, which sees its own value.
     fn read_beside(&self, own: &Register, ask: impl FnOnce(&str) -> String) -> Option<String> {
         if std::ptr::eq(self, own) { None } else { self.read(ask) }
     }

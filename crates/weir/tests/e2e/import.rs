@@ -141,7 +141,7 @@ struct Attempt {
 /// password of `import_asked`.
 const USERS: [&str; 6] = ["import_plain", "import_md5", "import_empty", "import_stranger", "import_asked", "postgres"];
 
-/// Whose server connections clients of the database `forced` use.
+/// User whose server connections clients of the database `forced` use.
 const FORCED: &str = "import_plain";
 
 /// Attempts that tell the setups apart. `DB` is the test's own database.
@@ -275,7 +275,7 @@ fn files_of_both(ground: &Ground) -> Folder {
     folder
 }
 
-/// What the setups have in common that offer TLS.
+/// Common settings of the setups that offer TLS.
 const TLS: &str =
     "client_tls_cert_file = FILES/server.crt; client_tls_key_file = FILES/server.key; client_tls_ca_file = FILES/ca.crt";
 

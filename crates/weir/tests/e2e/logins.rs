@@ -407,7 +407,7 @@ fn no_secret_is_logged_or_shown() {
     }
 }
 
-/// What psql says: its output, or its complaint.
+/// Output of psql, or its error.
 fn psql(proxy: &Proxy, user: &str, password: Option<&str>) -> Result<String, String> {
     let mut command = Command::new("psql");
     let port = proxy.port().to_string();
@@ -463,7 +463,7 @@ fn libpq_logs_in_by_every_method() {
     assert!(refused.contains("FATAL:  pool_hba.conf rejects connection for host \"127.0.0.1\", user \"anna\""), "{refused}");
 }
 
-/// What the console says to one who looks and changes something.
+/// The console's answer to a user who looks and changes something.
 fn administer(proxy: &Proxy, user: &str, password: &str) -> Result<(), String> {
     let login = Login { database: "pgbouncer".into(), ..Login::new(proxy.port(), user, password) };
     driver::block_on(async {

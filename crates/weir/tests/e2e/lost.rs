@@ -77,7 +77,8 @@ impl Stage {
         self.network.set(Toward::Server, Fault::None);
     }
 
-    /// A transaction's first write is made, and its server lost before anything of it is heard. What the server says must be stalled.
+    /// A transaction's first write is made, and its server lost before anything of it is heard. The server's answers must be
+    /// stalled.
     pub(super) fn lose_a_write(&self, client: &mut Raw) {
         client.run("begin");
         client.send(&wire::query("insert into t values (1)"));
@@ -120,7 +121,7 @@ fn a_server_that_went_down_before_it_began_a_transaction_is_not_noticed() {
             stage.go_on();
             assert_eq!(seen(&client.until_ready()), expected, "{begin} {first}");
             assert_eq!(seen(&client.query("rollback")), ["ROLLBACK", "ZI"]);
-            // The same in one pipeline.
+            // The transaction in one pipeline.
             stage.end_unheard();
             client.send(
                 &[wire::unnamed(begin, &[]), wire::unnamed(first, &[]), wire::unnamed("commit", &[]), wire::sync()].concat(),
@@ -226,7 +227,7 @@ fn a_transaction_that_cannot_be_committed_has_failed_when_its_server_is_lost() {
     assert_eq!(client.value("select count(*) from t"), "0");
 }
 
-/// What a client runs over and over while standbys come and go: statements, and whether the whole is one snapshot.
+/// Rounds of a client while standbys come and go: statements, and true if the whole is one snapshot.
 const ROUNDS: &[&[&str]] = &[
     &["begin", "select count(*) from t", "select sum(a) from t", "commit"],
     &["begin read only", "select count(*) from t", "select sum(a) from t", "select count(*) from t", "commit"],

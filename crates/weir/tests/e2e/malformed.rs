@@ -3,7 +3,7 @@
 use crate::support::raw::Message;
 use crate::support::{Ground, Proxy, Raw, wire};
 
-/// What a client hears: tags, and of errors what they say.
+/// A client's replies: tags, and the fields of errors.
 fn heard(messages: &[Message]) -> Vec<String> {
     let tell = |message: &Message| match message.tag {
         b'E' => {
@@ -31,7 +31,7 @@ fn bind(rest: &[u8]) -> Vec<u8> {
     wire::message(b'B', &[b"\0s\0", rest].concat())
 }
 
-/// What is wrong with a message, and the message.
+/// Name of a fault in a message, and the message.
 type Case = (&'static str, Vec<u8>);
 
 fn of_parse_and_bind() -> Vec<Case> {
@@ -234,7 +234,7 @@ fn check_alike(ground: &Ground, proxy: &Proxy, name: &str, messages: &[Vec<u8>],
     check_alike_after(ground, proxy, name, "", messages, rounds);
 }
 
-/// The same, with something that is run before.
+/// Like `check_alike`, with a statement that runs before.
 fn check_alike_after(ground: &Ground, proxy: &Proxy, name: &str, before: &str, messages: &[Vec<u8>], rounds: usize) {
     let said = [ground.direct(), ground.client(proxy)].map(|mut client| {
         client.run(before);

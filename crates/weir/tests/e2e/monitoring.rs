@@ -169,7 +169,7 @@ fn metrics_are_in_prometheus_format_and_count_what_happens() {
     client.run("select pg_sleep(0.1)");
     client.error("select * from nothing");
     client.run("create temporary table kept (a int)");
-    // What a statement left is asked of the server after it.
+    // The server is asked for the session state behind the statement.
     wait_until("the connection to be kept", || {
         scrape(port).find("weir_server_connections_pinned", &[("reason", "temporary object")]) == Some(1.0)
     });
@@ -255,7 +255,7 @@ fn what_is_asked_otherwise_gets_its_status() {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(long.as_bytes()).unwrap();
     let mut answer = Vec::new();
-    // What was sent after the limit may turn the close into a reset.
+    // Bytes after the limit may turn the close into a reset.
     let _ = stream.read_to_end(&mut answer);
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431 "), "{}", answer.escape_ascii());
     assert_eq!(get(port, "/healthz").0, 200);

@@ -122,7 +122,7 @@ fn a_module_that_hangs_or_crashes_costs_one_login_and_ends_with_it() {
         assert_eq!(log_in(&proxy, "guest", "right"), Ok("guest".into()), "others are asked about at the same time");
         proxy.console().run("select 1");
         let error = stuck.join().unwrap().unwrap_err();
-        // Who notices first: the login, or the thread that asks.
+        // Either notices first: the login, or the thread that asks.
         let ends = ["57014: the login cannot be checked now: it took too long", "57P03: the password cannot be checked now"];
         assert!(ends.contains(&error.as_str()), "{error}");
         wait_until("the module's process is gone", || !Path::new("/proc").join(module.trim()).exists());

@@ -1,4 +1,4 @@
-//! What a client proves is what Weir logs in to servers with: no password is stored.
+//! Weir logs in to servers with the proof of the client: no password is stored.
 
 use super::auth::guarded;
 use crate::support::driver::{self, Login};
@@ -62,7 +62,7 @@ fn a_verifier_that_is_not_the_servers_own_is_named_in_the_log() {
     let cluster = guarded();
     let primary = cluster.primary();
     let old = verifier(primary, "anna");
-    // The same password, but another salt.
+    // The old password with another salt.
     primary.query("alter role anna password 'secret of anna'").unwrap();
     let proxy = Proxy::with_files(&[primary], "", &[("pool_passwd", &format!("anna:{old}\n"))], &[]);
     assert!(current_user(&proxy, "anna", "secret of anna").is_err());

@@ -76,7 +76,7 @@ fn encryption_is_declined_and_the_login_goes_on() {
         client.finish_login().unwrap();
         assert_eq!(client.value("select 1"), "1");
     }
-    // What was slipped in behind the request, before encryption could begin, is not taken.
+    // Bytes that were slipped in behind the request, before encryption could begin, are not taken.
     let mut client = Raw::tcp(proxy.port());
     client.send(&[wire::ssl_request(), startup(&ground, wire::V3_0, &[])].concat());
     let bytes = client.bytes_to_end();
@@ -127,7 +127,7 @@ fn an_application_may_say_its_name_in_any_bytes() {
         let shown = if is_new { through } else { through.replace(r"\xe9", "?").replace(r"\xff", "?").replace(r"\xfe", "?") };
         assert_eq!(shown, direct);
     }
-    // What a connection that is open already cannot be told.
+    // Parameters of which an open connection cannot be told.
     for parameter in ["user", "database", "search_path"] {
         let mut client = Raw::tcp(proxy.port());
         let parameters = [("user", &b"postgres"[..]), ("database", b"postgres"), (parameter, b"\xe9")];
@@ -379,7 +379,8 @@ fn servers_and_clients_are_reached_over_unix_sockets() {
     assert_eq!(client.extended("select $1::int", &["7"]).unwrap(), "7");
 }
 
-/// What a client hears before it has logged in: bytes, and of errors severity, SQLSTATE and text; the versions a server speaks differ.
+/// Replies to a client before it has logged in: bytes, and of errors severity, SQLSTATE and text; the versions a server speaks
+/// differ.
 fn heard_by_garbage(port: u16, bytes: &[u8]) -> Vec<String> {
     let mut client = Raw::tcp(port);
     let _ = client.try_send(bytes);
@@ -455,7 +456,7 @@ fn what_is_no_login_is_answered_as_the_server_answers_it() {
     assert!(proxy.log().contains("invalid length of startup packet"), "the log says why");
 }
 
-/// What a client hears up to its first ReadyForQuery: kinds in order, and of notices what they say.
+/// Replies to a client up to its first ReadyForQuery: kinds in order, and the text of notices.
 fn greeting(port: u16, parameters: &[(&str, &str)]) -> Vec<String> {
     let mut client = Raw::tcp(port);
     client.send(&wire::startup(wire::V3_0, parameters));

@@ -140,7 +140,7 @@ fn a_fast_stop_does_not_wait_for_logins_that_wait_for_servers() {
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
-/// What a login is told where no node can be used, and after how long.
+/// The error of a login where no node can be used, and the time until it comes.
 fn told(proxy: &Proxy) -> (Failure, Duration) {
     let begun = Instant::now();
     let failure = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap_err();

@@ -167,7 +167,7 @@ fn a_replication_client_that_vanishes_frees_its_walsender() {
     let start = messages[1].row()[2].clone().unwrap();
     client.send(&wire::query(&format!("START_REPLICATION PHYSICAL {start}")));
     assert_eq!(client.read().tag, b'W');
-    // What is idle otherwise ends, it does not.
+    // The limit ends an idle session, and not this one.
     let mut idle = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap();
     assert_eq!(idle.until_end().last().unwrap().failure().sqlstate, "57P05");
     assert_eq!(walsenders(server, "raw"), "1");

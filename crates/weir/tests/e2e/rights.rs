@@ -56,7 +56,7 @@ fn a_function_that_sets_what_its_caller_may_not_set_and_puts_it_back_harms_nobod
             two.run(&format!("set timezone = 'Etc/GMT-{turn}'"));
             assert_eq!(ask(&mut two, SHOWN), ["-1", "-1"]);
             assert_eq!(ask(&mut one, SHOWN), ["-1", "-1"]);
-            // Who sets nothing, too.
+            // A session that sets nothing, too.
             assert_eq!(ask(&mut scene.client(), SHOWN), ["-1", "-1"]);
         }
         assert_eq!(scene.reasons(), [""; 0], "nobody keeps a connection");

@@ -182,7 +182,7 @@ fn long(text: &str) -> String {
 /// A way to do something.
 struct Way {
     name: String,
-    /// What is said beforehand.
+    /// A message that comes before.
     before: Option<Vec<u8>>,
     bytes: Vec<u8>,
 }
@@ -372,7 +372,7 @@ fn in_a_pipeline_too_a_connection_forgets_before_it_draws() {
     }
 }
 
-/// What makes it forget goes ahead of what brings the statement, not between that and its Bind.
+/// The DISCARD goes ahead of the Parse that is brought along, not between it and its Bind.
 #[test]
 fn a_statement_that_is_brought_to_a_connection_is_there_when_it_draws() {
     let (ground, proxy) = stage();
@@ -391,7 +391,7 @@ fn a_statement_that_is_brought_to_a_connection_is_there_when_it_draws() {
     }
 }
 
-/// What draws without being seen, by a view, leaves nothing for others.
+/// A draw that no text shows, by a view, leaves nothing for others.
 #[test]
 fn nobody_is_told_what_a_view_drew_for_another() {
     let (ground, proxy) = stage();
@@ -478,7 +478,7 @@ fn ask(client: &mut Raw, of: usize, way: usize) -> Result<String, crate::support
     }
 }
 
-/// Whether who asks does so in the transaction of his draw; then a few connections serve all.
+/// `Within` if a session asks in the transaction of its draw; then a few connections serve all.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Within,

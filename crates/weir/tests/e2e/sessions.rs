@@ -20,25 +20,25 @@ const SECONDS: u64 = 6;
 /// Longest time in which a checker without a guarantee must find a violation.
 const FIND_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a read must show.
+/// The guarantee for a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promise {
-    /// What its own session has seen.
+    /// It shows all that its own session has seen.
     Session,
-    /// What anybody was told.
+    /// It shows all that any session was told.
     Global,
 }
 
 /// Numbers up to which a register was written, by register.
 type Registers = [u32; CLIENTS];
 
-/// What all threads of a run share.
+/// State that all threads of a run share.
 struct World {
     promise: Promise,
     port: u16,
-    /// What the writer was told to be written.
+    /// Numbers that were acknowledged to the writer.
     acknowledged: [AtomicU32; CLIENTS],
-    /// What anybody was shown.
+    /// Numbers that any session was shown.
     shown: [AtomicU32; CLIENTS],
     /// Ports of the servers that may be primary: two while one is promoted.
     primaries: Mutex<Vec<u16>>,
@@ -77,7 +77,7 @@ impl World {
         std::array::from_fn(|at| self.acknowledged[at].load(SeqCst))
     }
 
-    /// What a read that begins now must show by the words of others.
+    /// Numbers that a read which begins now must show because others were told them.
     fn told(&self, acknowledged: &Registers) -> Registers {
         match self.promise {
             Promise::Session => [0; CLIENTS],
@@ -95,7 +95,7 @@ struct Client<'a> {
     world: &'a World,
     number: usize,
     conn: Option<Raw>,
-    /// What its session has seen.
+    /// Numbers that its session has seen.
     seen: Registers,
     /// The last number it tried to write.
     tried: u32,
@@ -145,7 +145,7 @@ impl Client<'_> {
                 self.seen[id] = next;
                 self.world.writes.fetch_add(1, SeqCst);
             }
-            // Whether it was written is not known; later ones write greater numbers.
+            // The number may be written or not; later writes have greater numbers.
             Err(_) => self.conn = None,
         }
     }
@@ -258,7 +258,7 @@ fn check_that_nothing_goes_back(promise: Promise, more: &str) {
     let [first, second] = cluster.standbys() else { panic!("two standbys") };
     let half = Duration::from_secs(seconds()) / 2;
     let lasts = |time: Duration| {
-        // What was found is told at the end.
+        // Violations are told at the end.
         happens_within(time, || world.found() > 0);
     };
     let paused = play(&world, &[first, second], || {
@@ -298,7 +298,7 @@ fn check_that_nothing_goes_back(promise: Promise, more: &str) {
     assert!(paused > 10, "too little happened");
 }
 
-/// What two servers say of each other, when the one should follow the other and does not.
+/// Both servers' words about their streams, when the one should follow the other and does not.
 fn tell_positions(promoted: &Server, follower: &Server) {
     println!("the promoted one: {:?}", promoted.query("select pg_current_wal_lsn(), * from pg_stat_replication"));
     let text = "select pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn(), pg_get_wal_replay_pause_state(), * from pg_stat_wal_receiver";

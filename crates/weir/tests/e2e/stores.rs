@@ -104,7 +104,7 @@ impl Store {
         answer
     }
 
-    /// What Redis says to a command, as it says it.
+    /// Redis' reply to a command, in its own form.
     pub(super) fn bulk(&self, command: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port.number())).unwrap();
         stream.write_all(format!("{command}\r\nPING\r\n").as_bytes()).unwrap();
@@ -450,7 +450,7 @@ fn what_the_store_has_said_to_a_statement_that_a_server_answered_is_not_given_to
     }
     free.iter_mut().for_each(|reader| drop(reader.until_ready()));
     let (Some(reader), Some(other)) = (held.first_mut(), free.first_mut()) else { panic!("all are one worker's") };
-    // What is defined has changed, as the other worker hears, and no catalog can be read.
+    // The definitions have changed, as the other worker hears, and no catalog can be read.
     let mut lock = ground.direct();
     lock.run("begin; lock table pg_catalog.pg_rewrite");
     definer.run("create table another (a int)");

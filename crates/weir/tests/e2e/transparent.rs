@@ -19,7 +19,7 @@ mod unseen;
 /// One thread, so that the connection used last is surely the one given next.
 const CONF: &str = "worker_threads = 1\npool_size = 3\npool_wait_timeout = 10";
 
-/// What a neighbour looks at: a row of what a session can leave behind.
+/// A neighbour's look: a row of all that a session can leave behind.
 const LOOK: &str = "select current_setting('work_mem'), current_setting('search_path'), current_setting('timezone'), \
     current_setting('datestyle'), current_setting('statement_timeout'), current_setting('enable_sort'), current_user, session_user, \
     coalesce(current_setting('app.user', true), ''), (select count(*) from pg_prepared_statements where from_sql), \
@@ -83,7 +83,7 @@ fn protocols() -> Vec<Protocol> {
     }
 }
 
-/// Whether a session is expected to be on more than one connection in the course of its story.
+/// `Yes` if a session is expected to be on more than one connection in the course of its story.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moves {
     Yes,
@@ -129,7 +129,7 @@ fn shown(message: &Message) -> String {
     format!("{} {}", message.tag as char, body.escape_ascii())
 }
 
-/// What stories are told about.
+/// Objects that the stories use.
 const FIXTURE: &str = "drop table if exists items; create table items (a int primary key, b text);
     insert into items values (1, 'one'), (2, 'two');
     drop schema if exists other cascade; create schema other; create table other.items (x text);

@@ -1,4 +1,4 @@
-//! What triggers, rules, views and defaults set is their session's, and nobody else's, although no text shows it.
+//! Settings made by triggers, rules, views and defaults are their session's, and nobody else's, although no text shows them.
 
 use crate::support::{Ground, Proxy, Raw};
 

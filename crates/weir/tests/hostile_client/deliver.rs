@@ -22,7 +22,7 @@ pub enum Ending {
     HalfClose,
     /// It goes without reading.
     Close,
-    /// The same, and its machine says that nobody is there.
+    /// It closes, and its machine says that nobody is there.
     Reset,
     /// It stays and says nothing.
     Stay,
@@ -41,7 +41,7 @@ pub fn before_login(stand: &Stand, bytes: &[u8], ending: Ending, dice: &mut Dice
     let writer = write_in_pieces(&raw, bytes, cuts(bytes.len(), dice), ending);
     match ending {
         Ending::HalfClose => {
-            // What comes is not all messages: an SSLRequest is answered by one byte.
+            // The answer is not all messages: an SSLRequest is answered by one byte.
             raw.bytes_until_end().map_err(|cause| format!("after a half close the connection does not end: {cause}"))?;
         }
         Ending::Close | Ending::Reset | Ending::Stay => {}
@@ -112,7 +112,7 @@ fn leave(stream: &TcpStream, ending: Ending) {
 /// which more had arrived than was read when it was sent away: the system then resets the connection, and what has not left yet is lost.
 const CUT: &str = "cut";
 
-/// What a client was told, in the parts that must be the same on any server.
+/// Replies to a client, in the parts that must be the same on any server.
 fn replies(raw: &mut Raw) -> Result<Vec<String>, String> {
     let mut said = Vec::new();
     loop {
@@ -155,8 +155,8 @@ fn without_syncs_of_copies(told: &[String], has_copy: bool) -> Vec<String> {
     told
 }
 
-/// The same, or the proxy ends the session at the first difference. Answers to what no Sync followed need not have left the server when
-/// it sees that the client is gone.
+/// Accepts equal replies, and a session that the proxy ends at the first difference. Answers to messages without a Sync behind
+/// them need not have left the server when it sees that the client is gone.
 fn compare(through: &[String], direct: &[String]) -> Result<(), String> {
     let has_copy = direct.iter().any(|told| told.starts_with('G'));
     let (through, direct) = (&without_syncs_of_copies(through, has_copy), &without_syncs_of_copies(direct, has_copy));

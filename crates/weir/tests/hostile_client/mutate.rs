@@ -109,7 +109,7 @@ fn stray(dice: &mut Dice) -> Vec<u8> {
     }
 }
 
-/// The same small message very often.
+/// One small message very often.
 fn flood(dice: &mut Dice) -> Vec<u8> {
     let one = match dice.below(6) {
         0 => wire::flush(),

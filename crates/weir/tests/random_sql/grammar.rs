@@ -1,7 +1,7 @@
 //! Random statements about the objects of `schema.sql`.
 //!
-//! Whatever can be read has the columns `id` and `n`, and so has whatever a query returns: everything fits into everything. Values are
-//! small, so that joins meet. Rows come in no order unless there is a LIMIT.
+//! Every source and every query has the columns `id` and `n`: everything fits into everything. Values are small, so that joins
+//! meet. Rows come in no order unless there is a LIMIT.
 
 use crate::dice::Dice;
 
@@ -19,12 +19,13 @@ pub struct Statement {
     pub defines: bool,
 }
 
-/// What a session is in.
+/// State of a session's transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Alone,
     InTransaction,
-    /// It may be one on a standby. What a standby does not have cannot be had from elsewhere then, and Weir says so in its own words.
+    /// It may be one on a standby. Objects that a standby lacks cannot be had from elsewhere then, and Weir says so in its own
+    /// words.
     InReadOnlyTransaction,
 }
 
@@ -37,7 +38,7 @@ pub struct Grammar<'a> {
     aliases: usize,
 }
 
-/// What can be read; the later half writes, or is nothing for a standby.
+/// Sources of reads; the later half writes, or is nothing for a standby.
 const SOURCES: &[&str] = &[
     "t0",
     "t0",
@@ -93,7 +94,7 @@ const CALLS: &[&str] = &[
     "locks",
     "tries",
 ];
-/// The same without one.
+/// Functions without a number.
 const WITHOUT_NUMBER: &[&str] = &[
     "nextval('sq')::int",
     "draws()",
@@ -387,7 +388,7 @@ impl<'a> Grammar<'a> {
         }
     }
 
-    /// What a session sets, and what then means something else.
+    /// Settings of a session, and statements whose meaning they change.
     fn session_state(&mut self) -> String {
         let mine = self.schema();
         match self.dice.below(16) {
@@ -427,7 +428,7 @@ impl<'a> Grammar<'a> {
         }
     }
 
-    /// What it says depends on what the planner knows; what it does must not.
+    /// Its output depends on the planner's knowledge; its effect must not.
     fn explain(&mut self) -> String {
         let analyze = self.dice.of(&["", "analyze, timing off, summary off, "]);
         let statement = if self.dice.once_in(2) { self.write() } else { self.select(2) };

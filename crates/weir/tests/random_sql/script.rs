@@ -1,4 +1,4 @@
-//! What sessions do: a list of steps made from a seed.
+//! Sessions' statements: a list of steps made from a seed.
 
 use crate::dice::Dice;
 use crate::grammar::{Grammar, Standing};
@@ -22,7 +22,7 @@ pub struct Step {
     pub waits_for_catalog: bool,
 }
 
-/// What kind of script to make.
+/// Kind of a script.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub sessions: usize,

@@ -99,7 +99,7 @@ impl Ground {
     /// The proxy's connections to this test's database on the primary, by process number.
     pub fn server_connections(&self) -> Vec<String> {
         let database = &self.database;
-        // What Weir reads catalogs over serves nobody.
+        // Connections by which Weir reads catalogs serve nobody.
         let text = format!(
             "select pid from pg_stat_activity where datname = '{database}' and application_name not in ('{DIRECT}', 'weir_catalog')"
         );

@@ -53,7 +53,7 @@ impl Proxy {
         proxy
     }
 
-    /// The same, with files of these names and texts beside the configuration, and these arguments.
+    /// Before servers, with files of these names and texts beside the configuration, and these arguments.
     ///
     /// `FOLDER` in lines and arguments stands for the folder of all that.
     pub fn with_files(servers: &[&Server], more: &str, files: &[(&str, &str)], arguments: &[&str]) -> Proxy {
@@ -64,7 +64,7 @@ impl Proxy {
         proxy
     }
 
-    /// The same before servers anywhere, without waiting.
+    /// Before servers anywhere, with files and arguments, without waiting.
     pub fn spawn_with_files(backends: &[Backend], more: &str, files: &[(&str, &str)], arguments: &[&str]) -> Proxy {
         let folder = Folder::new();
         for (name, text) in files {
@@ -82,7 +82,7 @@ impl Proxy {
         proxy
     }
 
-    /// The same, without waiting.
+    /// Before servers anywhere, without waiting.
     pub fn spawn_unready(backends: &[Backend], more: &str) -> Proxy {
         Proxy::spawn_in(Folder::new(), backends, more, &[])
     }
@@ -128,7 +128,7 @@ impl Proxy {
         fs::write(self.conf_path(), format!("{}\n{lines}\n", self.conf())).unwrap();
     }
 
-    /// What it has said.
+    /// Its log.
     pub fn log(&self) -> String {
         fs::read(self.folder.0.join("log")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }

@@ -74,7 +74,7 @@ impl Message {
     }
 }
 
-/// What an error says.
+/// Fields of an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
     pub severity: String,
@@ -174,21 +174,21 @@ impl Raw {
         Raw::try_tcp(port).unwrap_or_else(|| panic!("nobody accepts on port {port}"))
     }
 
-    /// The same; `None` when nobody accepts.
+    /// A connection over TCP; `None` when nobody accepts.
     pub fn try_tcp(port: u16) -> Option<Raw> {
         let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         stream.set_nodelay(true).unwrap();
         Some(Raw::over(Box::new(stream)))
     }
 
-    /// The same over the unix socket of `port` in `folder`.
+    /// A connection over the unix socket of `port` in `folder`.
     pub fn unix(folder: &Path, port: u16) -> Raw {
         let path = folder.join(format!(".s.PGSQL.{port}"));
         let stream = UnixStream::connect(&path).unwrap_or_else(|e| panic!("cannot connect to {}: {e}", path.display()));
         Raw::over(Box::new(stream))
     }
 
-    /// The same over TLS, for which it asks in PostgreSQL's way.
+    /// A connection over TLS, for which it asks in PostgreSQL's way.
     #[allow(dead_code, reason = "for some test programs only")]
     pub fn tls(port: u16, config: Arc<ClientConfig>) -> Raw {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap_or_else(|_| panic!("nobody accepts on port {port}"));

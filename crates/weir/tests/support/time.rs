@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a busy machine may take beside the time that a parameter grants.
+/// Time that a busy machine may take beside the parameter's.
 pub const SLACK: Duration = Duration::from_secs(5);
 /// Between two looks at what must not happen.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
@@ -13,7 +13,8 @@ pub fn check_within(what: &str, begun: Instant, granted: Duration) {
     check_took(what, begun, granted + SLACK);
 }
 
-/// The same with a limit of the test's own. The words are those of all waits that ran out: `cargo xtask test` knows them.
+/// Fails the test if something took longer than a limit of the test's own. The words are those of all waits that ran out:
+/// `cargo xtask test` knows them.
 pub fn check_took(what: &str, begun: Instant, limit: Duration) {
     let waited = begun.elapsed();
     assert!(waited <= limit, "waited {} ms for {what}, limit is {} ms", waited.as_millis(), limit.as_millis());

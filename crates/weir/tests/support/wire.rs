@@ -28,7 +28,7 @@ pub fn startup(version: u32, parameters: &[(&str, &str)]) -> Vec<u8> {
     startup_of_bytes(version, &parameters)
 }
 
-/// The same with values in any bytes.
+/// A startup packet with values in any bytes.
 pub fn startup_of_bytes(version: u32, parameters: &[(&str, &[u8])]) -> Vec<u8> {
     let mut body = Vec::new();
     for (name, value) in parameters {

@@ -1,4 +1,4 @@
-//! What programs do, on purpose or by accident, that a pooler gets wrong.
+//! Habits of programs, on purpose or by accident, that a pooler gets wrong.
 
 use super::{Moves, check, check_messages, check_with};
 use crate::support::wire;

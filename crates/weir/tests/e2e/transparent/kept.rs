@@ -1,4 +1,4 @@
-//! What cannot move: it stays until the session or its client ends it.
+//! State that cannot move: it stays until the session or its client ends it.
 
 use super::{CONF, Moves, check};
 use crate::support::{Ground, wait_until};

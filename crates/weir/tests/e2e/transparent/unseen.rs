@@ -1,4 +1,4 @@
-//! What triggers, functions and prepared statements do behind a text's back, and odd ways to set and reset.
+//! Effects of triggers, functions and prepared statements that the text does not show, and odd ways to set and reset.
 
 use super::{Moves, check, check_with};
 
