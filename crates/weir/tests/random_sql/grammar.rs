@@ -94,7 +94,7 @@ const CALLS: &[&str] = &[
     "locks",
     "tries",
 ];
-/// Functions without a number.
+/// Calls that take no number.
 const WITHOUT_NUMBER: &[&str] = &[
     "nextval('sq')::int",
     "draws()",
