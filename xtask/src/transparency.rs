@@ -20,9 +20,9 @@ use crate::{date, pg};
 const FOLDER: &str = "crates/weir/tests/e2e/transparent";
 const GROUPS: [(&str, &str); 7] = [
     ("settings", "Settings and roles"),
-    ("unseen", "What triggers and functions do"),
+    ("unseen", "Triggers and functions"),
     ("prepared", "Prepared statements"),
-    ("kept", "What cannot move"),
+    ("kept", "State that cannot move"),
     ("messages", "Messages and pipelines"),
     ("ends", "Ends and cancels"),
     ("habits", "Habits of programs"),
@@ -214,7 +214,7 @@ fn cell(row: &Row, version: u32, results: &Results) -> &'static str {
 fn page(table: &str) -> String {
     format!(
         "# Transparency\n\n\
-         Transaction pooling moves a client between server connections. The client must not notice. This page lists what was compared with a direct\n\
+         Transaction pooling moves a client between server connections. The client must not notice. Each row of this page was compared with a direct\n\
          connection, by version of PostgreSQL. \"yes\" means that both gave the same messages, in the simple and in the extended protocol.\n\n\
          ## How to use this page\n\n\
          - **Turn it on**: `pool_mode = transaction` is the default. [Pooling](pooling.md) says how to size the pools.\n\

@@ -45,7 +45,7 @@ fn a_server_gone_between_statements_takes_nothing_from_the_session() {
 }
 
 #[test]
-fn a_cancel_hits_the_clients_statement_and_not_what_brings_its_settings() {
+fn a_cancel_hits_the_statement_and_not_the_settings_ahead_of_it() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy(CONF);
     let mut neighbours = Neighbours::new(&ground, &proxy);
