@@ -1,4 +1,4 @@
-//! A catalog in the making: takes rows in, works out what views and policies come to, and sorts.
+//! A catalog in the making: takes rows in, judges views and policies, and sorts.
 
 use super::path::Defaults;
 use super::tables::{Tables, TablesDraft, in_order};
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use weir_config::RoutingConfig;
 use weir_sql::facts::hash_of_column;
 
-/// Objects of one database that are remembered. Beyond, nothing is known of it, and what names something goes to the primary.
+/// Objects of one database that are remembered. Beyond, nothing is known of it, and statements with names go to the primary.
 const OBJECTS_MAX: usize = 2_000_000;
 
 /// A row's values.
@@ -25,7 +25,7 @@ pub enum DraftError {
     TooMany,
 }
 
-/// One that has a number, as long as numbers are needed.
+/// An object with its number, as long as numbers are needed.
 pub(super) struct Numbered {
     pub(super) oid: u32,
     pub(super) object: Object,
@@ -55,7 +55,7 @@ pub struct Draft {
     like_columns: HashSet<u32>,
     /// With the function behind each.
     operators: Vec<(Numbered, u32)>,
-    /// Type, function, and whether it is asked for by nobody.
+    /// Type, function, and true if the cast runs without being asked for.
     casts: Vec<(Object, u32, bool)>,
     /// Types that run functions which are not immutable.
     coded_types: Vec<Object>,
@@ -64,9 +64,9 @@ pub struct Draft {
     with_coded: Vec<u32>,
     runs_unseen: bool,
     parents: Vec<(u32, Fate)>,
-    /// Of views and policies.
+    /// Expressions of views and policies.
     expressions: Vec<Uses>,
-    /// Of materialised views.
+    /// Expressions of materialised views.
     refreshes: Vec<Uses>,
     defaults: Defaults,
     tables: TablesDraft,
@@ -305,7 +305,7 @@ impl Draft {
         self.functions.extend(renamed);
     }
 
-    /// Such functions that may be called like a column.
+    /// Functions of a kind that may be called like a column.
     fn columns_of(&self, is_one: impl Fn(&Object) -> bool) -> Box<[u32]> {
         let mut found: Vec<u32> = self
             .functions
@@ -318,8 +318,8 @@ impl Draft {
         found.into()
     }
 
-    /// Casts by functions that may write, and what runs without being asked for. By what these functions do themselves: what a cast's runs for its types,
-    /// who names or uses the type is told by that.
+    /// Casts by functions that may write, and functions that run without being asked for, judged by their own effect. A cast's
+    /// function for a type is found by the statements that name or use the type.
     fn judged_unasked(&mut self) -> (Vec<Object>, Unasked) {
         let casts = std::mem::take(&mut self.casts);
         let unsteady = casts.iter().any(|(_, function, _)| !self.steady_function(*function));
@@ -345,7 +345,7 @@ impl Draft {
             let name = function.object.name(&self.text);
             let is_builtin = is_builtin(function, pg_catalog);
             function.object.steady |= is_builtin && builtin::hangs_on_settings(name);
-            // Of a constant, which becomes one of today.
+            // A text constant of this type becomes one of today.
             function.object.steady &= !(is_builtin && name.contains("timetz"));
         }
         for at in 0..self.operators.len() {
@@ -354,7 +354,7 @@ impl Draft {
         }
     }
 
-    /// Of one behind an operator or a cast; a stable one in C hangs on settings.
+    /// True for the function of an operator or a cast that is steady; a stable one in C hangs on settings.
     fn steady_function(&self, oid: u32) -> bool {
         let found = self.functions.binary_search_by_key(&oid, |function| function.oid);
         self.tables.stable_in_c.contains(&oid) || found.is_ok_and(|at| self.functions[at].object.steady)
@@ -397,12 +397,13 @@ impl Draft {
         }
     }
 
-    /// Gives relations the fates of what their policies and definitions use, until nothing changes: views read views.
+    /// Gives relations the fates of the objects that their policies and definitions use, until nothing changes: views read
+    /// views.
     fn follow(&mut self) {
         let mut open = std::mem::take(&mut self.expressions);
         loop {
             let before = open.len();
-            // One that is not known to only read is done; the others may still come to read one that is.
+            // A relation that already counts as more than reading is done; the others may still come to read one that does.
             open.retain(|uses| {
                 let fate = self.fate_of_uses(uses);
                 self.worsen(uses.relation, fate);
@@ -455,7 +456,7 @@ impl Draft {
         }
     }
 
-    /// Those that PostgreSQL brings only read.
+    /// Operators of PostgreSQL's own only read.
     fn fate_of_operator(&self, oid: u32) -> Fate {
         match self.operators.binary_search_by_key(&oid, |(operator, _)| operator.oid) {
             Ok(at) => self.operators[at].0.object.fate,
@@ -474,7 +475,7 @@ const ZONES_OF_TODAY: [u32; 2] = [2037, 2038];
 /// Operators that a text's facts do not name, or that stand behind words: `BETWEEN`, `IN`, `ORDER BY`, `LIKE`.
 const HIDDEN_OPERATORS: [&str; 16] = ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
 
-/// The numbers in what stands behind a label: one, or a list.
+/// The numbers behind a label: one, or a list.
 fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {
     rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok())
 }

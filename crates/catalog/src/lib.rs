@@ -24,7 +24,7 @@ pub use unseen::{Hidden, NAMES_MAX};
 use crate::rule::Rule;
 use weir_sql::facts::{Facts, Name};
 
-/// Parameters that shape transactions of which no server knows yet, and of which the catalog says what sessions begin with.
+/// Parameters that shape transactions of which no server knows yet. The catalog has their defaults.
 pub const OF_TRANSACTIONS: [&str; 3] =
     ["default_transaction_isolation", "idle_in_transaction_session_timeout", "transaction_timeout"];
 
@@ -34,7 +34,7 @@ pub const FIRST_USER_OID: u32 = 16_384;
 /// Effect of a use of an object. Ordered: of several the greatest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
-    /// It only reads what a standby has.
+    /// It only reads data that a standby has.
     #[default]
     Reads,
     /// It reads a system catalog, which tells of the server that is asked.
@@ -43,7 +43,7 @@ enum Fate {
     Sequence,
     /// An unlogged table: a standby has none of its rows.
     Unlogged,
-    /// A foreign table: what it reads is not in this database.
+    /// A foreign table: its rows are not in this database.
     Foreign,
     /// A function that may write, or something that calls one.
     Writes,
@@ -119,7 +119,7 @@ pub struct Catalog {
     pg_catalog: Option<u32>,
     relations: Objects,
     functions: Objects,
-    /// Those a user made.
+    /// Operators that a user made.
     operators: Objects,
     /// Types to which some cast runs a function that may write.
     casts: Objects,
@@ -135,7 +135,7 @@ pub struct Catalog {
     unsteady_operators: Box<[u32]>,
     /// Functions of users that may be called like a column and may write, by `hash_of_column`; sorted.
     writing_columns: Box<[u32]>,
-    /// Those that are not steady.
+    /// Functions that may be called like a column and are not steady.
     unsteady_columns: Box<[u32]>,
     /// There is a cast by a function that is not steady, or `runs_unseen`.
     has_unsteady_call: bool,
@@ -161,7 +161,7 @@ pub struct Counts {
 impl Catalog {
     /// Why a statement with these names must run on the primary; `None`: it only reads.
     ///
-    /// A name that is not known is for the primary: what it stands for may be too new to be known here.
+    /// A name that is not known is for the primary: its object may be too new to be known here.
     pub fn judge(&self, names: &Names, path: &Path) -> Option<Rule> {
         for relation in &names.relations {
             if let Some(rule) = self.judge_relation(relation, path) {
@@ -243,7 +243,7 @@ impl Catalog {
         self.schemas.iter().position(|schema| **schema == *name).and_then(|at| u32::try_from(at).ok())
     }
 
-    /// Where a session looks for names without a schema. `set`: what it has set search_path to, if it has.
+    /// The schemas in which a session looks for names without a schema. `set`: its own search_path, if it has set one.
     pub fn path(&self, who: &Who<'_>, set: Option<&str>) -> Path {
         path::resolve(self, who, set.or_else(|| self.defaults.of(who.user)))
     }

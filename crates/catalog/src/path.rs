@@ -1,4 +1,5 @@
-//! `search_path`: where names without a schema are looked for. And what sessions begin with of this and of other parameters.
+//! `search_path`: the schemas in which names without a schema are looked for. And defaults of sessions, of this and of other
+//! parameters.
 
 use super::Catalog;
 
@@ -6,7 +7,7 @@ use super::Catalog;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Path {
     Listed(Box<[u32]>),
-    /// It is not known: a name may mean whatever has that name in any schema.
+    /// It is not known: a name may mean any object of that name in any schema.
     Any,
 }
 
@@ -59,7 +60,7 @@ pub(super) fn resolve(catalog: &Catalog, who: &Who<'_>, value: Option<&str>) -> 
             "$user" => who.user,
             name => name,
         };
-        // One that does not exist is passed over; temporary objects keep their session on the primary.
+        // A schema that does not exist is passed over; temporary objects keep their session on the primary.
         schemas.extend(catalog.schema(name).filter(|schema| !schemas.contains(schema)));
     }
     Path::Listed(schemas.into())

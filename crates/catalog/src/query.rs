@@ -300,7 +300,8 @@ pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
 pub const DEFAULTS_FINGERPRINT: &str = "SELECT concat(count(*), '/', sum(hashtext(concat(setdatabase, ' ', setrole, ' ', xmin)))) FROM pg_db_role_setting \
      WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))";
 
-/// Count and sum of the versions of a catalog's rows: of as many rows others only if one is younger than all, and then the sum is greater.
+/// Count and sum of the versions of a catalog's rows. If the count stays, rows change only if one is younger than all, and then
+/// the sum grows.
 macro_rules! versions {
     ($of:literal) => {
         concat!("(SELECT concat(count(*), '/', sum(xmin::text::bigint)) FROM ", $of, ")")

@@ -16,7 +16,7 @@ use weir_sql::facts::Name;
 /// Names of parameters asked for at once.
 pub const NAMES_MAX: usize = 256;
 
-/// By which ways of using a database something may be left that no text shows; also what of them a statement does.
+/// Ways of using a database that may leave something which no text shows; also the ways of one statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hidden(u8);
 
@@ -28,9 +28,9 @@ impl Hidden {
     pub const READS: Hidden = Hidden(2);
     /// Defining something: event triggers.
     pub const DEFINES: Hidden = Hidden(4);
-    /// Something asks for what was drawn from sequences, by `currval` or `lastval`. No statement is asked about for that.
+    /// Something asks for drawn sequence values, by `currval` or `lastval`. No statement is asked about for that.
     pub const RECALLS: Hidden = Hidden(8);
-    /// A view draws from sequences, or asks for what was drawn: so may whatever reads. No statement is asked about for that.
+    /// A view draws from sequences, or asks for drawn values: so any read may. No statement is asked about for that.
     pub const SEQUENCE_VIEWS: Hidden = Hidden(16);
     /// Uses of sequences that are assumed after a definition, until the catalog is read again.
     pub const SEQUENCES: Hidden = Hidden::RECALLS.and(Hidden::SEQUENCE_VIEWS);
@@ -129,7 +129,7 @@ pub(super) struct Unseen {
     has_event_triggers: bool,
     /// Relations whose writing may leave something; sorted.
     written: Box<[u32]>,
-    /// Those whose reading may; sorted.
+    /// Relations whose reading may leave something; sorted.
     read: Box<[u32]>,
     made_up: Box<[String]>,
 }
@@ -141,7 +141,7 @@ impl UnseenDraft {
         let by_writes = with_writes.iter().any(|(_, name)| leaves(name));
         let by_definitions = with_definitions.iter().any(|name| leaves(name));
         let has_event_triggers = !with_definitions.is_empty();
-        // Where something may come of writing or defining, it may come of whatever does that in its turn.
+        // If writes or definitions may leave something, then so may all that write or define in their turn.
         let spreads = by_writes || by_definitions;
         let counts = |name: &str| leaves(name) || (spreads && (name.is_empty() || functions.writes(name)));
         let all = |list: &[(u32, String)]| -> Box<[u32]> {
@@ -159,17 +159,18 @@ impl UnseenDraft {
 }
 
 impl Catalog {
-    /// By what something may be left that no text shows.
+    /// Ways of using the database that may leave something which no text shows.
     pub fn hidden(&self) -> Hidden {
         self.unseen.hidden
     }
 
-    /// True if what defines something runs functions of users, which may write whatever they like.
+    /// True if definitions run functions of users, which may write anything.
     pub fn has_event_triggers(&self) -> bool {
         self.unseen.has_event_triggers
     }
 
-    /// True if a statement that writes these may leave something by what comes with them; also if it is not known what they are.
+    /// True if a statement that writes these may leave something by the functions that run with it, or if the relations are not
+    /// known.
     ///
     /// A name counts for all relations of that name: which of them it means hangs on a `search_path` that a transaction may have set.
     pub fn leaves_by_writing(&self, written: &[Name]) -> bool {

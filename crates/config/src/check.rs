@@ -31,7 +31,7 @@ struct Findings<'a> {
     problems: &'a mut Vec<Problem>,
 }
 
-/// Adds what is wrong with the whole to `problems`.
+/// Adds the problems of the whole to `problems`.
 pub(super) fn check(config: &Config, given: &Given, problems: &mut Vec<Problem>) {
     let mut findings = Findings { config, given, problems };
     for check in CHECKS {

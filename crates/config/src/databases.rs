@@ -1,6 +1,6 @@
-//! Databases by another name, and forced users: what the file that `database_file` names says.
+//! Databases by another name, and forced users, from the file that `database_file` names.
 //!
-//! In: the file's text. Out: the entries, and what is wrong with its lines. The lines are those of the section `[databases]` of a
+//! In: the file's text. Out: the entries, and the faults of its lines. The lines are those of the section `[databases]` of a
 //! `pgbouncer.ini`: `name = dbname=shop user=app password='secret' pool_mode=session pool_size=20 connect_query='SET ...'`.
 //! Source: PgBouncer's manual, "Section [databases]", and `parse_database` in its loader.c.
 
@@ -64,7 +64,7 @@ pub enum DatabaseError {
     TooMany,
 }
 
-/// Words of a `connect_query` that would change what statements mean without Weir knowing it.
+/// Words of a `connect_query` that would change the meaning of statements without Weir knowing it.
 const MEANINGS: [&str; 4] = ["search_path", "set schema", "role", "session authorization"];
 
 impl Entry {
@@ -90,7 +90,7 @@ impl Databases {
         self.get(name).map_or_else(Arc::default, |entry| entry.connect_query.clone())
     }
 
-    /// All names, and what they stand for.
+    /// All names, and their entries.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
         self.entries.iter()
     }
@@ -99,7 +99,7 @@ impl Databases {
         self.entries.is_empty()
     }
 
-    /// Names whose entries are not the same in the other.
+    /// Names whose entries differ in the other.
     pub fn changed(&self, other: &Databases) -> Vec<Arc<str>> {
         let names = self.entries.keys().chain(other.entries.keys());
         let mut changed: Vec<Arc<str>> = names.filter(|name| self.get(name) != other.get(name)).cloned().collect();
@@ -188,7 +188,7 @@ fn take_pair(rest: &mut &str) -> Result<(String, String), DatabaseError> {
     Ok((key.to_ascii_lowercase(), value))
 }
 
-/// Takes what stands between quotes; a doubled one stands for itself.
+/// Takes the text between quotes; a doubled one stands for itself.
 fn take_quoted(rest: &mut &str, quote: char) -> Result<String, DatabaseError> {
     let (mut text, mut chars) = (String::new(), rest.char_indices().skip(1).peekable());
     while let Some((at, c)) = chars.next() {

@@ -61,7 +61,7 @@ pub enum TlsVersion {
 /// When server connections are encrypted. Source: libpq's `sslmode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SslMode {
-    /// As Pgpool-II: what `ssl` says.
+    /// By `ssl`, as in Pgpool-II.
     Auto,
     /// Never.
     Disable,

@@ -1,4 +1,4 @@
-//! `pool_hba.conf`: who may connect from where, and by which proof. The rules are those of PostgreSQL's `pg_hba.conf`.
+//! `pool_hba.conf`: users who may connect, from where, and by which proof. The rules are those of PostgreSQL's `pg_hba.conf`.
 //!
 //! In: bytes of files through a closure of the caller; then facts about one client. Out: the first rule that matches, the reason
 //! to refuse, or a question whose answer is needed first (a host's name, a user's groups). No IO.
@@ -66,7 +66,7 @@ pub enum Method {
     Reject,
     /// The password in clear text.
     Password,
-    /// md5, or SCRAM for users of whom a SCRAM verifier is known.
+    /// md5, or SCRAM for users with a SCRAM verifier.
     Md5,
     /// SCRAM-SHA-256.
     Scram,
@@ -124,9 +124,9 @@ pub enum Certificate {
 /// The users that a rule lets in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admits {
-    /// All that match and prove what the method asks for.
+    /// All that match and give the method's proof.
     Anyone,
-    /// Of those, users with a line in `pool_passwd`, or of whom `auth_query` knows a password: PgBouncer's rule for all methods.
+    /// Of those, users with a line in `pool_passwd`, or with a password by `auth_query`: PgBouncer's rule for all methods.
     KnownUsers,
 }
 
@@ -283,7 +283,7 @@ impl Hba {
         (is_usable.then_some(Hba { rules, maps }), problems)
     }
 
-    /// The first rule that matches, or what must be known to find it.
+    /// The first rule that matches, or the fact that is needed to find it.
     pub fn decide(&self, visit: &Visit<'_>) -> Verdict<'_> {
         for rule in &self.rules {
             match rule.fit(visit) {

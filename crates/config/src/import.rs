@@ -30,7 +30,7 @@ pub struct Note {
 pub struct Import {
     /// The text of `pgpool.conf`.
     pub conf: String,
-    /// The text of `pool_hba.conf`: who may log in, by PgBouncer's rules.
+    /// The text of `pool_hba.conf`: PgBouncer's rules of access.
     pub rules: String,
     /// The text of the file that `database_file` names, if any database needs it. It may hold passwords.
     pub databases: Option<String>,
@@ -294,7 +294,7 @@ impl Work {
         }
     }
 
-    /// The servers there are, and what becomes of each database.
+    /// The servers there are, and the fate of each database.
     fn place(&mut self) -> Place {
         let folder = if self.given.contains_key("unix_socket_dir") { self.value("unix_socket_dir") } else { "/tmp" };
         let place = databases::place(&self.entries, folder);

@@ -1,4 +1,4 @@
-//! The configuration: what `pgpool.conf`, the command line and the files beside it say, as typed fields.
+//! The configuration: `pgpool.conf`, the command line and the files beside it, as typed fields.
 //!
 //! In: bytes of files, through a closure of the caller. Out: a [`Config`], or every problem found. No IO.
 //! Why `settings` beside the typed fields: reload, SHOW and error messages need the text and where it came from.
@@ -64,11 +64,11 @@ pub struct Config {
     pub listen_backlog_multiplier: u32,
     /// Time without a request after which a client is disconnected; 0 for never.
     pub client_idle_limit_ms: u64,
-    /// By what system calls connections are served.
+    /// System calls by which connections are served.
     pub io_method: IoMethod,
     /// Threads that move data; 0 for half of the cores. See [`Config::workers`].
     pub worker_threads: u32,
-    /// Workers that are woken let whoever runs go on.
+    /// Workers that are woken let the running thread go on.
     pub worker_yields: bool,
     /// Memory that holds a message while it moves.
     pub memory_buffer_bytes: usize,
@@ -201,7 +201,7 @@ impl Config {
         &mut self.nodes[at]
     }
 
-    /// Makes the typed fields from what was given and the defaults. Every text has been checked before.
+    /// Makes the typed fields from the given settings and the defaults. Every text has been checked before.
     fn build(given: &Given) -> Config {
         let mut config = Config::empty();
         config.settings = complete(given);
@@ -275,7 +275,7 @@ fn place(param: &'static Param) -> usize {
     params::all().position(|row| row.name == param.name).unwrap_or(usize::MAX)
 }
 
-/// Adds the defaults to what was given, in the order of the table. Numbered settings of nodes without a host name fall out.
+/// Adds the defaults to the given settings, in the order of the table. Numbered settings of nodes without a host name fall out.
 fn complete(given: &Given) -> Vec<Setting> {
     let mut settings = Vec::new();
     for (place, param) in params::all().enumerate() {

@@ -152,7 +152,7 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
         limits.mode = entry.mode.unwrap_or(limits.mode);
         limits.pool_size = entry.pool_size.unwrap_or(limits.pool_size);
     }
-    // The more an entry says about whom it means, the later it comes.
+    // The narrower an entry is, the later it comes.
     for wanted in [(false, true), (true, false), (true, true)] {
         for entry in base.overrides.iter().filter(|entry| (entry.user.is_some(), entry.database.is_some()) == wanted) {
             let is_meant = entry.user.as_ref().is_none_or(|name| name == user)

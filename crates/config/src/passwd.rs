@@ -1,4 +1,4 @@
-//! `pool_passwd`: which users there are and what we know of their passwords.
+//! `pool_passwd`: users and their secrets.
 //!
 //! In: the file's bytes. Out: `Passwords`, and a list of the lines that were left out. No IO.
 //! One line is `user:credential`; what follows a second colon is ignored. A backslash makes the next byte ordinary, so
@@ -216,7 +216,7 @@ pub struct Passwords {
     counts: Counts,
 }
 
-/// Users by what they have.
+/// Numbers of users by their kind of secret.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     plain: usize,
@@ -249,7 +249,8 @@ impl Passwords {
         self.by_user.get(user.as_ref()).map(|known| &known.secret)
     }
 
-    /// True if the user has a line that cannot be used. Nobody knows what was meant, so he must not count as one without a line.
+    /// True if the user has a line that cannot be used. Its meaning is not known, so the user must not count as one without a
+    /// line.
     pub fn is_spoiled(&self, user: impl AsRef<[u8]>) -> bool {
         self.spoiled.contains(user.as_ref())
     }
@@ -319,7 +320,7 @@ fn read_credential(bytes: &[u8]) -> Zeroizing<Vec<u8>> {
     if credential.starts_with(SCRAM_PREFIX) {
         while let Some(more) = rest.filter(|_| credential.iter().filter(|byte| **byte == b':').count() < 2) {
             let (field, behind) = read_field(more);
-            // Within the capacity: what is put together here was cut out of `bytes`.
+            // Within the capacity: the parts were cut out of `bytes`.
             credential.push(b':');
             credential.extend_from_slice(&field);
             rest = behind;
@@ -360,7 +361,7 @@ mod tests {
         Some(Secret::Plain(text.as_bytes().to_vec().into()))
     }
 
-    /// Reads one line and returns what it says of user `u`.
+    /// Reads one line and returns the secret of user `u`.
     fn check_line(line: &str) -> Result<Option<Secret>, String> {
         let (passwords, bad) = Passwords::read(line.as_bytes(), None);
         match bad.first() {

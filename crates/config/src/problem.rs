@@ -21,7 +21,7 @@ pub struct Outcome {
 /// How bad a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// Likely not what was meant; it works all the same.
+    /// Likely a mistake; it works all the same.
     Warning,
     /// The configuration cannot be used.
     Error,

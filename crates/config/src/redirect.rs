@@ -1,4 +1,4 @@
-//! The operator's lists of who prefers which node, by application, database and user.
+//! The operator's preferences for nodes, by application, database and user.
 
 use crate::pattern::whole_pattern;
 use regex::Regex;
@@ -26,10 +26,10 @@ impl Goal {
     }
 }
 
-/// An entry of a list: who prefers which node.
+/// An entry of a list: names, and the node that they prefer.
 #[derive(Clone, Debug)]
 pub struct Redirect {
-    /// Of whole names.
+    /// Matches whole names.
     pub pattern: Regex,
     pub goal: Goal,
     /// How many of the reads, of 2^32 less 1.

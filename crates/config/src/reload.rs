@@ -3,7 +3,7 @@ use super::problem::Severity;
 use super::{Config, Given, Setting, Source, check, place};
 use crate::params::{self, Applies, Group, Indexed, Named, Param, ValueError};
 
-/// Takes from `new` what may change while running, and names what must wait for a restart.
+/// Takes the settings from `new` that may change while running, and names those that must wait for a restart.
 ///
 /// A node that `new` no longer has stays, whole, until the restart.
 pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
@@ -127,7 +127,7 @@ impl Config {
         Ok(self.rebuilt(&given))
     }
 
-    /// From other settings, with what was read from files of their own.
+    /// From other settings, with the contents of files of their own.
     fn rebuilt(&self, given: &Given) -> Config {
         Config { databases: self.databases.clone(), ..Config::build(given) }
     }

@@ -3,7 +3,8 @@
 /// How long reads stay on the primary after a write (`disable_load_balance_on_write`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnWrite {
-    /// To the end of the transaction: after its first write it is on the primary as a whole, and nowhere else would its reads see what it wrote.
+    /// To the end of the transaction: after its first write it is on the primary as a whole, and no other server has the
+    /// written rows.
     #[default]
     Transaction,
     /// To the end of the transaction, too, for this reason.
@@ -43,7 +44,7 @@ impl OnWrite {
 pub enum CausalReads {
     /// Nobody's.
     Off,
-    /// A session's own: what it wrote and what it read.
+    /// A session's own: its writes and its earlier reads.
     #[default]
     Session,
     /// Each session's reads show all that any session was told before them.

@@ -22,7 +22,7 @@ pub struct NodeConfig {
     pub weight: f64,
     /// May be detached when it fails.
     pub allow_failover: bool,
-    /// Is the primary whatever it says.
+    /// It is the primary, whatever the server says.
     pub always_primary: bool,
     /// Where it is; may be empty.
     pub zone: String,
@@ -40,7 +40,7 @@ pub struct NodeConfig {
     pub promote_priority: u32,
 }
 
-/// Server connections and who may have one.
+/// Server connections and their limits.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
     /// When a client gives its server connection back.
@@ -133,13 +133,13 @@ pub struct CacheConfig {
     pub follows_writes: bool,
     /// Relations of which the operator says that their answers may be kept.
     pub safe_tables: Vec<String>,
-    /// Tables whose answers are never kept.
+    /// Tables whose results are never cached.
     pub unsafe_tables: Vec<String>,
     /// The primary's log is followed, so that writes past us are seen.
     pub follows_wal: bool,
     /// The publication that tells of them; empty: test_decoding does, which needs none.
     pub publication: String,
-    /// An answer is given only if it shows what the primary had when it was asked for.
+    /// A result is served only if it shows all that the primary had when it was asked for.
     pub is_exact: bool,
     /// Time by which the log may lie behind for answers to be given.
     pub lag_ms_max: u64,
@@ -243,7 +243,7 @@ pub struct TcpConfig {
     pub keepintvl_ms: u64,
     /// Questions without an answer after which the connection is broken.
     pub keepcnt: u32,
-    /// Time after which it is broken if what was sent is not acknowledged.
+    /// Time after which the connection is broken if sent bytes are not acknowledged.
     pub user_timeout_ms: u64,
 }
 
@@ -288,7 +288,7 @@ pub struct Override {
     pub(crate) values: Vec<(&'static str, Value)>,
 }
 
-/// The administration console and what monitoring reads.
+/// The administration console and the endpoint of monitoring.
 #[derive(Debug, Clone)]
 pub struct AdminConfig {
     /// Name of the console's database; empty for no console.
@@ -320,7 +320,7 @@ pub struct AuthConfig {
     pub passwd_file: Option<PathBuf>,
     /// File with databases by another name, relative to the folder of the configuration; `None`: there is none.
     pub database_file: Option<PathBuf>,
-    /// Ask those of whom nothing is known for a password in clear text.
+    /// Ask users without a known secret for a password in clear text.
     pub allow_clear_text: bool,
     /// Time a client has to log in; 0 for no limit.
     pub timeout_ms: u64,
@@ -425,7 +425,7 @@ pub enum SequenceSessions {
     Pin,
 }
 
-/// By what system calls connections are served.
+/// System calls by which connections are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoMethod {
     /// io_uring where the kernel has and allows it, else epoll.

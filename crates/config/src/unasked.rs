@@ -25,7 +25,7 @@ pub fn warnings(config: &Config, rules: Option<&Hba>, users: usize) -> Vec<Probl
     }
 }
 
-/// With `enable_pool_hba = off` the servers decide about users of whom nothing is known.
+/// With `enable_pool_hba = off` the servers decide about users without a known secret.
 fn without_rules(config: &Config, users: usize) -> Option<Problem> {
     let auth = &config.auth;
     if !auth.ask_user.is_empty() || auth.allow_clear_text {

@@ -1,10 +1,10 @@
 //! One thread's event loop: sockets become ready, tasks run, timers fire.
 //!
-//! A small executor of its own instead of a general runtime, because what a statement costs here is system calls and wake-ups
-//! (docs/design/event-loop.md): a socket knows its task by number, so that a wake-up is a push to a queue, without wakers,
-//! reference counts or channels. Everything a task waits for (a socket, a timer, a hand-over of a link) ends in `wake`.
+//! A small executor of its own instead of a general runtime, because system calls and wake-ups are the cost of a statement here
+//! (docs/design/event-loop.md). A socket knows its task by number. So a wake-up is a push to a queue, without wakers, reference
+//! counts or channels. Everything a task waits for (a socket, a timer, a hand-over of a server connection) ends in `wake`.
 //!
-//! Wake-ups may be spurious: whoever awaits `parked` looks at its condition again.
+//! Wake-ups may be spurious: a task looks at its condition again after each `parked`.
 //!
 //! Where the kernel has io_uring, connections live in a ring (`weir_ring`): the loop's one system call sends what this round's tasks
 //! gave it, and brings what arrived. Doors, the waker and connections being made stay with epoll, which the ring watches. Without
@@ -322,14 +322,14 @@ impl Reactor {
         })
     }
 
-    /// Gives back what was not used of a chunk.
+    /// Gives back the unused rest of a chunk.
     #[inline]
     pub fn put_back(&self, token: Token, slot: &Slot, chunk: Chunk) {
         slot.ready.store(slot.ready() | READ, Ordering::Relaxed);
         self.with_ring((), |ring| ring.put_back(token, chunk));
     }
 
-    /// Closes a socket of the ring; what was given to it to send is tried once.
+    /// Closes a socket of the ring; bytes that it still had to send are tried once.
     #[inline]
     pub fn close(&self, token: Token) {
         self.with_ring((), |ring| ring.close(token, self));
@@ -399,7 +399,7 @@ impl Reactor {
             }
             Err(_) => {
                 drop(future);
-                // Its number is nobody's from now on: who looks after the fault must not meet another task.
+                // Nobody has this number until then: the code that looks after the fault must not meet another task.
                 self.panicked.borrow_mut().push(id);
             }
         }

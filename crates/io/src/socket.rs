@@ -38,15 +38,15 @@ impl AsFd for Stream {
     }
 }
 
-/// An open socket and what the event loop knows of it.
+/// An open socket and the event loop's record of it.
 ///
-/// In a ring (`token`), what arrives is received by the kernel unasked, and what a session sends goes out with the loop's next system
-/// call. Without one, readiness is waited for, and both are calls of their own.
+/// In a ring (`token`), the kernel receives unasked, and a session's bytes go out with the loop's next system call. Without
+/// one, a task waits for readiness, and reads and writes are calls of their own.
 pub struct Socket {
     stream: Arc<Stream>,
     slot: Arc<Slot>,
     token: Option<Token>,
-    /// Stands between what we read and write and what is on the wire.
+    /// Encrypts and decrypts between the lanes and the wire.
     tls: Option<Box<RefCell<Tls>>>,
 }
 
@@ -61,7 +61,7 @@ pub struct TcpOptions {
     pub keepintvl_ms: u64,
     /// Questions without an answer after which the connection is broken.
     pub keepcnt: u32,
-    /// Time after which it is broken if what was sent is not acknowledged.
+    /// Time after which the connection is broken if sent bytes are not acknowledged.
     pub user_timeout_ms: u64,
 }
 
@@ -92,7 +92,7 @@ pub fn set_tcp(socket: &socket2::Socket, tcp: &TcpOptions) -> io::Result<()> {
 pub struct Breaker(Weak<Stream>);
 
 impl Breaker {
-    /// Ends the connection for both sides: whoever waits for it sees its end. Nothing happens if it is closed already.
+    /// Ends the connection for both sides: a task that waits for it sees its end. Nothing happens if it is closed already.
     #[inline]
     pub fn shut(&self) {
         if let Some(stream) = self.0.upgrade() {
@@ -136,8 +136,8 @@ impl Socket {
         Socket::adopt(reactor, Stream::Unix(mio::net::UnixStream::from_std(stream)))
     }
 
-    /// Watches a connected socket. In blocking mode, as those accepted are: the ring waits only for sockets that may be waited for, and
-    /// our own calls say that they do not wait.
+    /// Watches a connected socket. It stays in blocking mode, like accepted ones: the ring waits only for such sockets, and
+    /// Weir's own calls say that they do not wait.
     #[inline]
     fn adopt(reactor: &Reactor, stream: Stream) -> io::Result<Socket> {
         let stream = Arc::new(stream);
@@ -206,7 +206,8 @@ impl Socket {
         Socket::adopt(reactor, Stream::Unix(stream))
     }
 
-    /// True if a ring receives and sends for it what we read and write. With TLS a ring moves ciphertext, and we call.
+    /// True if a ring receives and sends the lanes' own bytes for it. With TLS a ring would move ciphertext, so Weir calls the
+    /// kernel itself.
     #[inline]
     pub fn is_ringed(&self) -> bool {
         self.token.is_some() && self.tls.is_none()
@@ -227,7 +228,7 @@ impl Socket {
         }
     }
 
-    /// Gives back what was not used of a chunk.
+    /// Gives back the unused rest of a chunk.
     #[inline]
     pub fn put_back(&self, reactor: &Reactor, chunk: Chunk) {
         match self.token {
@@ -263,7 +264,8 @@ impl Socket {
         })
     }
 
-    /// Reads what is here. Asks the kernel only when the event loop saw something; after a short read it asks no more.
+    /// Reads the bytes that have arrived. Asks the kernel only when the event loop saw something; after a short read it asks no
+    /// more.
     #[inline]
     pub fn try_read(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
         match &self.tls {
@@ -290,7 +292,7 @@ impl Socket {
         Ok(Got::Bytes(taken))
     }
 
-    /// Reads what is here as it is on the wire.
+    /// Reads the bytes that have arrived as they are on the wire.
     fn receive(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
         let ready = self.slot.ready();
         if ready & READ == 0 {
@@ -328,7 +330,8 @@ impl Socket {
         }
     }
 
-    /// Writes what fits of two pieces, in one call of its own; 0 when the socket is full, or when a ring still sends what came before.
+    /// Writes as much of two pieces as fits, in one call of its own; 0 when the socket is full, or when a ring still sends
+    /// earlier bytes.
     #[inline]
     pub fn try_write(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
         match &self.tls {
@@ -337,7 +340,7 @@ impl Socket {
         }
     }
 
-    /// Writes what fits as it is on the wire.
+    /// Writes as much as fits, as it is on the wire.
     fn transmit(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
         if self.slot.ready() & WRITE == 0 || !self.is_sent(reactor) {
             return Ok(0);
@@ -390,8 +393,9 @@ impl Socket {
         self.slot.ready() & CLOSED != 0
     }
 
-    /// True if the peer can hear no more: it was reset, or has closed a unix socket. One that has only ended its sending still listens, and
-    /// from the end of a TCP connection's sending it cannot be told whether anybody does: as with PostgreSQL, what was asked is answered.
+    /// True if the peer can hear no more: it was reset, or has closed a unix socket. A peer that has only ended its sending
+    /// still listens. The end of a TCP connection's sending does not tell if anybody listens, so Weir answers all the same, as
+    /// PostgreSQL does.
     #[inline]
     pub fn is_hung_up(&self) -> bool {
         self.is_closed() && self.is_gone()
@@ -506,8 +510,8 @@ impl Socket {
 
 /// Encryption: plain bytes on our side, ciphertext on the wire's.
 impl Socket {
-    /// Begins a TLS session and brings its handshake to an end. `early` was received already. Not cancel safe. `TimedOut` at the deadline;
-    /// other errors: what the peer did wrong, which it has been told.
+    /// Begins a TLS session and brings its handshake to an end. `early` was received already. Not cancel safe. `TimedOut` at
+    /// the deadline; other errors: the peer's mistake, of which it has been told.
     pub async fn begin_tls(&mut self, reactor: &Reactor, tls: Tls, early: &[u8], deadline: Option<Instant>) -> io::Result<()> {
         let (mut tls, mut early) = (tls, early);
         let outcome = loop {
@@ -559,7 +563,7 @@ impl Socket {
         }
         let read = tls.read(&mut Wire { socket: self, reactor }, buffer);
         if tls.wants_write() {
-            // An alert, or the answer to new keys: what cannot leave now goes ahead of what is written next.
+            // An alert, or the answer to new keys: bytes that cannot leave now go ahead of the next ones.
             let _ = self.send_out(tls, reactor);
         }
         Ok(match read? {
@@ -666,7 +670,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// For whoever waits on another thread.
+    /// A handle for a wait on another thread.
     #[inline]
     pub fn watch(&self) -> Arc<Slot> {
         self.slot.clone()

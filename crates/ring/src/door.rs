@@ -48,7 +48,7 @@ impl<M> Door<M> {
         }
     }
 
-    /// Those who came before stay to be taken.
+    /// Connections that came before stay to be taken.
     fn close(&mut self) {
         self.file = None;
     }
@@ -70,7 +70,7 @@ impl<M> Door<M> {
         !self.came.is_empty() || self.failed.is_some()
     }
 
-    /// True if nobody will come any more, and all who came were taken.
+    /// True if nobody will come any more, and all connections were taken.
     pub fn is_shut(&self) -> bool {
         !self.open && !self.accepting && self.came.is_empty()
     }

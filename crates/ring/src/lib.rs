@@ -1,7 +1,7 @@
 //! Sockets over io_uring: all that a round of an event loop reads, sends and waits for is one system call.
 //!
-//! The only crate of ours with `unsafe` code. Its interface is safe because memory the kernel works on is owned here until the kernel is
-//! done: buffers to receive into are given away only after their completion, and what is sent is moved in.
+//! The only crate of ours with `unsafe` code. Its interface is safe because it owns the memory that the kernel works on until
+//! the kernel is done. Buffers to receive into are given away only after their completion, and bytes to send are moved in.
 //!
 //! Needs Linux 6.1 (deferred task work; multishot receive is 6.0): [`Ring::new`] fails where it is missing or forbidden, and the event loop
 //! then works with epoll alone.

@@ -1,4 +1,4 @@
-//! The ring: sockets by token, what arrived for them, and what is on its way.
+//! The ring: sockets by token, bytes that arrived for them, and bytes on their way.
 
 use crate::alarm::{Alarms, Need, Wait};
 use crate::door::Door;
@@ -32,7 +32,7 @@ const UNREAD_MAX: usize = 4;
 
 /// The event loop's part: it supplies buffers and is told of events.
 pub trait Host {
-    /// By what it knows a socket.
+    /// The host's handle of a socket.
     type Mark;
     /// A buffer to receive into.
     fn buffer(&self) -> Box<[u8]>;
@@ -103,7 +103,7 @@ fn build() -> io::Result<IoUring> {
 
 /// Where one socket is at a time.
 struct Home<M> {
-    /// Of the socket that is here, or of the next one.
+    /// Turn of the socket that is here, or of the next one.
     turn: u32,
     place: Option<Place<M>>,
 }
@@ -240,7 +240,8 @@ impl<M> Ring<M> {
         self.doors.iter().all(Door::is_closed)
     }
 
-    /// True if a door that was shut will show nobody any more: the kernel has given its request up, and all who came were taken.
+    /// True if a door that was shut will show nobody any more: the kernel has given its request up, and all connections were
+    /// taken.
     pub fn is_shut(&self, token: Token) -> bool {
         self.doors.get(token.place as usize).is_none_or(Door::is_shut)
     }
@@ -263,8 +264,9 @@ impl<M> Ring<M> {
 
     fn push(&mut self, request: &squeue::Entry) {
         loop {
-            // SAFETY: what the request points to is owned by this ring until its completion: provided buffers for ever, what is sent in
-            // `Place::sending`, sockets by `Place::_file`. The time of an alarm is read when it is submitted, which is in the same turn.
+            // SAFETY: the ring owns the memory of the request until its completion: provided buffers for ever, bytes to send in
+            // `Place::sending`, sockets by `Place::_file`. The time of an alarm is read when it is submitted, which is in the
+            // same turn.
             if unsafe { self.uring.submission().push(request) }.is_ok() {
                 return;
             }
@@ -316,7 +318,7 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Puts back what is left of a chunk, as the next to be taken.
+    /// Puts back the rest of a chunk, as the next to be taken.
     pub fn put_back(&mut self, token: Token, chunk: Chunk) {
         if let Some(place) = self.place(token) {
             place.unread.push_front(chunk);
@@ -367,7 +369,7 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Tells by `ready` when the socket takes bytes again: for whoever writes to it directly.
+    /// Tells by `ready` when the socket takes bytes again: for callers who write to it directly.
     pub fn poll_writable(&mut self, token: Token) {
         let Some(place) = self.place(token) else { return };
         if place.polling || place.fate != Fate::Stay {
@@ -379,7 +381,7 @@ impl<M> Ring<M> {
         self.push(&request);
     }
 
-    /// Closes a socket: what was given to `send` is tried once, what else is under way ends.
+    /// Closes a socket: bytes given to `send` are tried once, all else under way ends.
     pub fn close(&mut self, token: Token, host: &impl Host<Mark = M>) {
         self.part(token, Fate::Close, host);
     }
@@ -436,7 +438,7 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Makes requests of what was collected.
+    /// Makes requests of the collected bytes.
     fn flush(&mut self, host: &impl Host<Mark = M>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for token in dirty.drain(..) {
@@ -460,7 +462,8 @@ impl<M> Ring<M> {
         self.spare.push(outgoing);
     }
 
-    /// Sends what was collected, waits for something to happen, and tells the host. True when the watched event queue has something.
+    /// Sends the collected bytes, waits for something to happen, and tells the host. True when the watched event queue has
+    /// something.
     pub fn turn(&mut self, wait: Wait, host: &impl Host<Mark = M>) -> io::Result<bool> {
         self.flush(host);
         if self.watch_due
@@ -586,7 +589,7 @@ impl<M> Ring<M> {
 }
 
 impl<M> Drop for Ring<M> {
-    /// The kernel may still read what is being sent while the ring's file is closed, so that memory is not freed.
+    /// The kernel may still read the sent bytes while the ring's file is closed, so that memory is not freed.
     fn drop(&mut self) {
         for place in self.places.iter_mut().filter_map(|home| home.place.as_mut()) {
             std::mem::forget(place.sending.take());

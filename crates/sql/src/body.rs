@@ -151,7 +151,8 @@ impl<'t> Words<'t> {
         self.text.get(self.at) == Some(&b'(')
     }
 
-    /// True if the next word is `LOCAL`: then a SET ends with the transaction. Not if it changes what names mean in the rest of it.
+    /// True if the next word is `LOCAL`: then a SET ends with the transaction. False if it changes the meaning of names in the
+    /// rest of it.
     fn is_harmless_local_next(&mut self) -> bool {
         self.skip_blanks();
         let rest = &self.text[self.at..];

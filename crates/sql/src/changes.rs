@@ -30,7 +30,7 @@ pub(crate) fn changes<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Changes {
             walk.writes(copy.relation(), Run::Now);
             Changes::Rows
         }
-        // A query within writes by what the walk finds.
+        // The walk finds the writes of a query within.
         N::CopyStmt(_) => Changes::Nothing,
         N::RefreshMatViewStmt(refresh) => {
             walk.writes(refresh.relation(), Run::Now);

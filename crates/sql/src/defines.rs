@@ -7,7 +7,7 @@ use pg_raw_parse::raw::NodeTag;
 use crate::names::is_temporary_schema;
 use crate::statement::writes;
 
-/// True if a statement may change what others find under a name, or what new sessions begin with.
+/// True if a statement may change the meaning of a name for others, or the defaults of new sessions.
 ///
 /// Statements that only change rows, storage or rights define nothing, though they write. Neither do temporary tables, which
 /// only their own session sees. The effect of procedural code is not known from here.

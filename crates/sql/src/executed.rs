@@ -1,4 +1,4 @@
-//! Statements prepared by SQL, taken apart: what an `EXECUTE` runs, and what a `PREPARE` prepares.
+//! Statements prepared by SQL, taken apart: the name and values of an `EXECUTE`, and the query of a `PREPARE`.
 
 use pg_raw_parse::Node;
 

@@ -15,7 +15,7 @@ pub enum StateKind {
     Temporary,
     /// `DECLARE ... WITH HOLD`.
     HoldCursor,
-    /// `LOAD`, `setseed`, `dblink_connect`: nothing tells afterwards whether it is still there.
+    /// `LOAD`, `setseed`, `dblink_connect`: nothing tells afterwards if their effect is still there.
     Library,
     /// Procedural code and functions that are not PostgreSQL's own: any of the above but `Library`.
     Unknown,
@@ -90,7 +90,7 @@ impl StateKinds {
         self.and(StateKinds::of(kind))
     }
 
-    /// Those that are in both.
+    /// Kinds that are in both.
     #[must_use]
     pub const fn common(self, other: StateKinds) -> StateKinds {
         StateKinds(self.0 & other.0)

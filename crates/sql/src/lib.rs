@@ -1,5 +1,5 @@
-//! Text to facts: PostgreSQL's own parser reads a query string, a walk over its tree notes what routing, pooling and
-//! caching need to know, and the tree is dropped.
+//! Text to facts: PostgreSQL's own parser reads a query string, and a walk over its tree notes the facts for routing, pooling
+//! and caching. The tree is dropped.
 //!
 //! Invariants: no text panics, aborts or overflows a stack (`walk` keeps its own); nothing here decides anything.
 //!

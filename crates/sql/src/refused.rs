@@ -11,7 +11,7 @@ use crate::skeleton::skeleton;
 const LEAVING: [&str; 12] =
     ["call", "create", "declare", "discard", "do", "execute", "listen", "load", "lock", "prepare", "reset", "set"];
 
-/// The commands that may change what all databases share.
+/// The commands that may change objects that all databases share.
 const SHARED: [&str; 7] = ["alter", "commit", "create", "drop", "grant", "reassign", "revoke"];
 
 /// Changes by such a text if a server understands it.

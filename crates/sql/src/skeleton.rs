@@ -1,5 +1,5 @@
-//! The text without its literals: texts with one skeleton have one set of facts, so a driver that writes its values into
-//! the text costs one parse and not one for each value.
+//! The text without its literals. Texts with one skeleton have one set of facts. So a driver that writes its values into the
+//! text costs one parse, and not one for each value.
 //!
 //! In: a text. Out: the same bytes with placeholders for plain numbers and strings, or a refusal. One pass, no table of
 //! keywords, no allocation beyond the caller's buffer: this runs for every statement.
@@ -136,7 +136,7 @@ fn next_is_digit(text: &[u8], at: usize) -> bool {
     text.get(at + 1).is_some_and(u8::is_ascii_digit)
 }
 
-/// Steps over a word and whatever number is glued to it (`t.5`), which stays as it is.
+/// Steps over a word and a number that is glued to it (`t.5`), which stays as it is.
 fn after_word(text: &[u8], at: usize) -> usize {
     let mut at = at;
     loop {
@@ -184,7 +184,7 @@ fn after_string(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Steps over `$1` and whatever is glued to it.
+/// Steps over `$1` and the characters that are glued to it.
 fn after_parameter(text: &[u8], at: usize) -> Option<usize> {
     next_is_digit(text, at).then(|| after_word(text, at + 1))
 }

@@ -1,4 +1,4 @@
-//! One statement: its effect, what it does to transaction and session, what it leaves behind.
+//! One statement: its effect, and the changes that it leaves in transaction and session.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{
@@ -157,7 +157,7 @@ fn judge_explained<'a>(query: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
     }
 }
 
-/// True if an option may be on: PostgreSQL's `defGetBoolean`, where what is no boolean is an error.
+/// True if an option may be on: PostgreSQL's `defGetBoolean`, where another word than a boolean is an error.
 fn may_be_true(option: &DefElem) -> bool {
     let word = match option.arg() {
         Node::Integer(number) => return number.ival != 0,
@@ -187,7 +187,7 @@ fn vacated(node: Node<'_>) -> Option<&str> {
     }
 }
 
-/// The roles whose names are others' or nobody's afterwards.
+/// The roles whose names belong to others or to nobody afterwards.
 fn unseated(node: Node<'_>) -> impl Iterator<Item = &str> {
     let (renamed, dropped) = match node {
         Node::RenameStmt(rename) if rename.rename_type == ObjectType::OBJECT_ROLE => (rename.subname(), None),

@@ -1,4 +1,4 @@
-//! PostgreSQL's md5 authentication: what is stored, what is sent, how it is checked.
+//! PostgreSQL's md5 authentication: the stored secret, the answer that is sent, and its check.
 //!
 //! Stored: `md5` and the digest of password and user. Sent: `md5` and the digest of that and a salt of four bytes.
 //! The stored form is as good as the password for logging in, so it is wiped and never printed.

@@ -1,10 +1,10 @@
 //! SCRAM-SHA-256 as PostgreSQL speaks it: both sides as state machines, nothing else.
 //!
-//! In: the peer's message, and nonces and salts made elsewhere. Out: our message, or the reason to stop.
-//! No randomness, no clock, no IO: `Client` logs in to a server, `Server` lets a client log in to us.
+//! In: the peer's message, and nonces and salts made elsewhere. Out: our message, or the reason to stop. No randomness, no
+//! clock, no IO: `Client` logs in to a server, `Server` lets a client log in to us.
 //! Source: RFC 5802, RFC 7677; PostgreSQL's auth-scram.c, fe-auth-scram.c, scram-common.c.
-//! Two departures from the RFC that PostgreSQL made: the user name in the messages is ignored, because the startup
-//! message has it already, and a password that SASLprep refuses is used as it is.
+//! PostgreSQL departs from the RFC twice. The user name in the messages is ignored, because the startup message has it already.
+//! A password that SASLprep refuses is used as it is.
 
 mod client;
 mod keys;
@@ -116,7 +116,7 @@ impl Binding {
     }
 }
 
-/// Value of the `c` attribute: what the header said, and the certificate's hash if there is one.
+/// Value of the `c` attribute: the header, and the certificate's hash if there is one.
 fn channel_attribute(header: &str, binding: &Binding) -> String {
     let mut input = header.as_bytes().to_vec();
     match binding {

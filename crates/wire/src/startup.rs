@@ -110,8 +110,8 @@ pub enum StartupError {
 }
 
 impl StartupError {
-    /// A server closes the connection without a word: whoever sends such a thing does not speak the protocol. Source: `ProcessStartupPacket`
-    /// and `ProcessCancelRequestPacket` in backend_startup.c (`COMMERROR`).
+    /// A server closes the connection without a word: a peer that sends such bytes does not speak the protocol. Source:
+    /// `ProcessStartupPacket` and `ProcessCancelRequestPacket` in backend_startup.c (`COMMERROR`).
     pub fn is_unanswered(self) -> bool {
         match self {
             StartupError::BadLength { .. } | StartupError::BadCancel => true,
@@ -233,8 +233,8 @@ pub enum OptionsError {
     Unsupported(String),
 }
 
-/// Switches that set a parameter, and to what; without a value it is what stands behind the switch. Those of the postmaster are for the server
-/// to refuse. Source: `process_postgres_switches` in postgres.c.
+/// Switches that set a parameter, and its value; without a value it is the text behind the switch. Switches of the postmaster
+/// are for the server to refuse. Source: `process_postgres_switches` in postgres.c.
 const SWITCHES: [(char, &str, Option<&str>); 12] = [
     ('B', "shared_buffers", None),
     ('e', "datestyle", Some("euro")),
@@ -294,7 +294,7 @@ pub fn split_options(options: &str) -> Result<Vec<(String, String)>, OptionsErro
     Ok(settings)
 }
 
-/// True if a switch stands alone; what it sets is added.
+/// True if a switch stands alone; its settings are added.
 fn takes_none(switch: char, settings: &mut Vec<(String, String)>) -> bool {
     let found = SWITCHES.iter().find_map(|(letter, name, value)| value.filter(|_| *letter == switch).map(|value| (*name, value)));
     settings.extend(found.map(|(name, value)| (name.to_owned(), value.to_owned())));

@@ -117,7 +117,7 @@ pub fn status(out: &mut Vec<u8>, position: u64, now_us: u64, wants_reply: bool) 
 /// The plugin that turns a server's log into messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plugin {
-    /// Built into servers; tells what a publication holds.
+    /// Built into servers; tells the changes of the tables in a publication.
     Pgoutput,
     /// Comes with servers; tells of every table.
     TestDecoding,
@@ -174,7 +174,7 @@ fn read_pgoutput(body: &[u8], is_cut: bool) -> Option<Change<'_>> {
             let numbers = (0..count).map(|at| word(rest, 5 + 4 * at).map(Table::Number));
             numbers.collect::<Option<Vec<_>>>().map(Change::Tables)
         }
-        // A table's or type's columns, where a change came from, what a function said.
+        // A table's or type's columns, the origin of a change, a message of a function.
         b'R' | b'Y' | b'O' | b'M' => Some(Change::Nothing),
         _ => None,
     }

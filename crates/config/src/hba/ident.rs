@@ -11,7 +11,7 @@ use std::path::Path;
 #[derive(Debug, Clone, Default)]
 pub(super) struct IdentMaps(Vec<Entry>);
 
-/// One line: who has this name outside may be that user here.
+/// One line: a person with this outside name may be that user here.
 #[derive(Debug, Clone)]
 struct Entry {
     map: String,

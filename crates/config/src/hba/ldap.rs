@@ -54,7 +54,7 @@ pub enum Scope {
 pub enum Steps<'a> {
     /// Bind by this name.
     Bind(String),
-    /// Bind by `name` and `password`, search, and bind by what was found.
+    /// Bind by `name` and `password`, search, and bind by the name that was found.
     Search {
         /// The user who searches; empty for an anonymous search.
         name: &'a str,
@@ -64,7 +64,7 @@ pub enum Steps<'a> {
         base: &'a str,
         /// How far.
         scope: Scope,
-        /// For what, the user's name in it.
+        /// Filter of the search, with the user's name in it.
         filter: String,
     },
 }

@@ -15,7 +15,7 @@ pub(super) struct Setup<'a> {
     pub hba_file: &'a str,
     pub ldap_options: &'a str,
     pub databases: &'a Listed,
-    /// Those with a forced user.
+    /// Databases with a forced user.
     pub forced: &'a [String],
 }
 
@@ -85,7 +85,7 @@ fn methods(setup: &Setup<'_>, notes: &mut Vec<String>) -> (String, String) {
     }
 }
 
-/// The type of rules for TCP, and what they say of certificates.
+/// The type of rules for TCP, and their demand for certificates.
 fn transport(tls: &str, method: &str) -> (&'static str, &'static str) {
     let is_cert = method.starts_with("cert ");
     match tls {
@@ -97,7 +97,7 @@ fn transport(tls: &str, method: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// The rules of an `auth_hba_file`, with what PgBouncer does beside them.
+/// The rules of an `auth_hba_file`, with PgBouncer's own checks.
 fn translated(bytes: &[u8], setup: &Setup<'_>, notes: &mut Vec<String>) -> String {
     let mut text = String::new();
     let needs_tls = matches!(setup.tls, "require" | "verify-ca" | "verify-full");

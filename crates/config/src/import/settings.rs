@@ -4,7 +4,7 @@
 pub(super) enum Fate {
     /// The parameter of this name, with the value brought into our form.
     Is(&'static str, fn(&str) -> String),
-    /// Needed nothing: what it does comes without being asked for, or means nothing here.
+    /// Not needed: Weir does this unasked, or it means nothing here.
     Needless(&'static str),
     /// There is nothing like it.
     Missing(&'static str),
@@ -59,7 +59,7 @@ pub(super) fn quoted(value: &str) -> String {
 /// Words for ciphers that name no cipher. Source: PgBouncer's manual, `client_tls_ciphers`.
 const CIPHER_WORDS: [&str; 8] = ["", "default", "secure", "fast", "normal", "legacy", "compat", "all"];
 
-/// Words that name no cipher mean what is the default here.
+/// Words that name no cipher mean the default here.
 fn ciphers(value: &str) -> String {
     quoted(if CIPHER_WORDS.contains(&value) { "HIGH:MEDIUM:+3DES:!aNULL" } else { value })
 }

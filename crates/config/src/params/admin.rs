@@ -1,4 +1,4 @@
-//! The administration console and what monitoring reads.
+//! The administration console and the endpoint of monitoring.
 use std::path::PathBuf;
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};

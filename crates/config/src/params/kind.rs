@@ -167,7 +167,7 @@ impl Kind {
         if let Some(number) = self.number() {
             let read = number.read(text).ok_or_else(wrong)?;
             let checked = check_range(name, read, number);
-            // A range in decimal would puzzle who wrote 777 and meant 0777.
+            // A range in decimal would puzzle an operator who wrote 777 and meant 0777.
             let checked = if matches!(self, Kind::Octal { .. }) { checked.map_err(|_| wrong()) } else { checked };
             return checked.map(Value::Int);
         }
@@ -359,7 +359,7 @@ fn split_escaped(text: &str, separator: char) -> Vec<String> {
         if c == '\\' && chars.peek() == Some(&separator) {
             entries[last].extend(chars.next());
         } else if c == '\\' {
-            // The pair stays together, so that the second `\` of `\\` does not escape what follows.
+            // The pair stays together, so that the second `\` of `\\` does not escape the next character.
             entries[last].push(c);
             entries[last].extend(chars.next());
         } else if c == separator {

@@ -1,8 +1,8 @@
 //! Passwords encrypted by Pgpool-II's `pg_enc`: AES-256 in CBC mode, in base64 behind `AES`.
 //!
-//! Key and first block come from the text in the key file by SHA-1, without salt, one round: equal passwords have equal cipher
-//! texts, and nothing tells a wrong key from a right one but what comes out. It hides passwords from a glance, and keeps old
-//! files working; verifiers are better. Source: OpenSSL's `EVP_BytesToKey`, as Pgpool-II calls it.
+//! Key and first block come from the text in the key file by SHA-1, without salt, one round. So equal passwords have equal
+//! cipher texts, and only the result tells a wrong key from a right one. It hides passwords from a glance, and keeps old files
+//! working; verifiers are better. Source: OpenSSL's `EVP_BytesToKey`, as Pgpool-II calls it.
 
 use aes::Aes256;
 use base64::Engine;
@@ -24,7 +24,7 @@ pub struct PoolKey(Zeroizing<[u8; KEY_BYTES + BLOCK_BYTES]>);
 /// Why a credential could not be decrypted. The text never shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecryptError {
-    /// Not what `pg_enc` writes.
+    /// Not in the form that `pg_enc` writes.
     #[error("encrypted password (AES) is not valid base64")]
     Encoding,
     /// It was encrypted with another key, or changed.
@@ -56,7 +56,7 @@ impl PoolKey {
         Some(PoolKey(key))
     }
 
-    /// The password in what follows `AES`.
+    /// The password in the text behind `AES`.
     pub fn decrypt(&self, cipher: &[u8]) -> Result<Zeroizing<Vec<u8>>, DecryptError> {
         let mut bytes = Zeroizing::new(STANDARD.decode(cipher.trim_ascii()).map_err(|_| DecryptError::Encoding)?);
         let (key, first_block) = self.0.split_at(KEY_BYTES);

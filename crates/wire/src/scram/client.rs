@@ -75,7 +75,7 @@ impl Client {
 
     /// Reads salt and iterations out of the server's first message and leaves the state alone.
     ///
-    /// For callers with a cache, or who derive keys on another thread: they follow with `use_keys`.
+    /// For callers with a cache, or with another thread that derives keys: they follow with `use_keys`.
     pub fn challenge(&self, server_first: &[u8]) -> Result<Challenge, ScramError> {
         match &self.state {
             State::First { nonce, .. } => Ok(read_server_first(server_first, nonce)?.challenge),
