@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Keys that were turned away and are remembered: 16 KB.
 const TURNED_AWAY_MAX: usize = 4096;
 
-/// Of eighths of its memory, those in use from which on a cache counts as full.
+/// A cache counts as full when so many eighths of its memory are in use.
 const FULL_EIGHTHS: u64 = 7;
 
-/// An answer must be worth this part of what the others are on average.
+/// A result must be worth this part of the others' average.
 const LEAST_PART: u64 = 4;
 
 /// Each answer moves the average by this part of its difference.
@@ -36,7 +36,8 @@ impl Price {
     }
 }
 
-/// Decides who is let in. Shared by threads; that two of them may overlook each other's numbers makes a decision less good, not wrong.
+/// Decides which results are stored. Shared by threads; if two of them overlook each other's numbers, a decision becomes less
+/// good, not wrong.
 #[derive(Debug)]
 pub struct Admission {
     average: AtomicU64,

@@ -69,7 +69,7 @@ impl<'a> Kept<'a> {
         out
     }
 
-    /// Reads what a store gave. `None`: nobody of us wrote that, or not all of it is here.
+    /// Reads the bytes of a store. `None`: no Weir wrote them, or not all of them are here.
     pub fn read(mut from: &'a [u8]) -> Option<Kept<'a>> {
         if take::<1>(&mut from)? != [FORM] || u64::from_le_bytes(take(&mut from)?) != checksum(from) {
             return None;

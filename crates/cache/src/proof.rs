@@ -7,18 +7,19 @@
 //! from the round that covers the change (its *floor*). A change whose round the primary has not answered has no floor yet, and
 //! nothing is served.
 //!
-//! The round of the last change is also the one that shows all the result shows: no change of its tables lies between that one and the
-//! proof, or this Weir would know it, since its own log was taken in up to there.
+//! The round of the last change also shows all that the result shows. Between that round and the proof no table of it has
+//! changed. This Weir would know such a change, since its own log was taken in up to there.
 //!
-//! Positions compare within one history only: the same system identifier and timeline. Changes before a follower's begin are unknown to
-//! it, so their floor is the round by which it began to follow. Weirs tell each other nothing: a store that loses, mixes up or repeats
-//! what it was given costs misses.
+//! Positions compare within one history only: the same system identifier and timeline. Changes before a follower's begin are
+//! unknown to it, so their floor is the round by which it began to follow. Weirs tell each other nothing: a store that loses,
+//! mixes up or repeats its bytes costs misses.
 
 use super::follow::{Follower, History, Standing};
 use super::versions::{Deps, Slot, Versions};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Rounds whose positions are remembered. Of more, every second one of the older half is forgotten: then a later one stands for it.
+/// Rounds whose positions are remembered. With more, every second one of the older half is forgotten: then a later one stands
+/// for it.
 const ROUNDS_MAX: usize = 1024;
 
 /// The position that a result is proven for. See the module.
@@ -119,7 +120,7 @@ impl Follower {
     /// Tells if PostgreSQL would give this result now, by its proof. Some: the round that covers the last change it shows.
     pub fn admits(&mut self, versions: &Versions, slots: &[Slot], proof: &Proof) -> Option<u64> {
         let Standing::Following(history) = self.standing() else { return None };
-        // Of what comes behind its own position a follower knows nothing.
+        // A follower knows nothing behind its own position.
         if !proof.is_of(history) || proof.position > self.position() {
             return None;
         }

@@ -110,7 +110,7 @@ impl Text {
         self.names.relations().iter().chain(&self.written).any(is_one)
     }
 
-    /// It may change what all databases share.
+    /// It may change objects that all databases share.
     pub fn is_for_all_databases(&self) -> bool {
         self.changes == Changes::Cluster
     }
@@ -158,7 +158,7 @@ fn rolls_back(facts: &Facts) -> bool {
 pub fn says_a_moment(text: &[u8]) -> bool {
     // Most texts have no literals but numbers. All bytes are looked at without a branch, many at a time.
     let has = |wanted: &[u8]| text.iter().fold(false, |found, byte| found | wanted.contains(byte));
-    // With escapes what stands there is not what the server reads: `E'to\x64ay'`, `U&'to!0064ay' UESCAPE '!'`.
+    // Escapes hide the text that the server reads: `E'to\x64ay'`, `U&'to!0064ay' UESCAPE '!'`.
     let is_hidden = has(b"\\") || text.windows(2).any(|pair| pair == b"&'") || (has(b"\n\r") && has_pieces(text));
     has(b"'$") && (is_hidden || hold_a_moment(text))
 }

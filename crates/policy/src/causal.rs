@@ -1,4 +1,4 @@
-//! No read back in time: which standbys have replayed what a session has seen, or everybody.
+//! No read back in time: finds the standbys that have replayed all that a session has seen, or all that anybody has.
 //!
 //! In: servers' reports of their WAL positions. Out: the standbys that may answer a session. No IO and no clock:
 //! `weir::control::node_monitor` asks.
@@ -42,7 +42,7 @@ impl Seen {
         self.primary = self.primary.max(next);
     }
 
-    /// A standby said something that shows what standbys had said in round `covers`.
+    /// A standby said something that shows all that standbys had said in round `covers`.
     #[inline]
     pub fn heard_standby(&mut self, standby: (u16, Life), covers: u64, next: u64) {
         let knows_all = standby == self.last || covers >= self.standbys;
@@ -101,7 +101,7 @@ pub struct Stint {
 /// How the dice for a read are had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Throw {
-    /// Those of the session's last read hold.
+    /// The dice of the session's last read hold.
     Kept,
     /// A new throw, for several reads.
     New,
@@ -150,7 +150,7 @@ struct Point {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
     pub system: u64,
-    /// Timeline it streams; none: it does not stream, so that nobody knows what history its position belongs to.
+    /// Timeline it streams; none: it does not stream, so that the history of its position is not known.
     pub timeline: Option<u32>,
     pub position: u64,
 }
@@ -173,15 +173,16 @@ pub enum Lag {
     Unknown,
 }
 
-/// Positions remembered. When there are more, every second one of the older half is dropped: a standby that lags a lot is then taken to
-/// cover a little less than it does.
+/// Positions remembered. When there are more, every second one of the older half is dropped. A standby that lags a lot then
+/// seems to cover a little less than it does.
 const POINTS_MAX: usize = 512;
 
 /// Reports of positions.
 #[derive(Debug, Default)]
 pub struct Board {
     era: Option<Era>,
-    /// Of the last era: a promotion begins anew, and so does a primary that starts anew, since it may have lost what it had not flushed.
+    /// Positions of the last era. A promotion begins a new one, and so does a restart of the primary, since it may have lost
+    /// WAL that it had not flushed.
     points: Points,
     /// Positions that the primary had flushed.
     flushed: Points,
@@ -207,7 +208,7 @@ impl Points {
         }
     }
 
-    /// The round whose position was replayed, and since when more than that is known of.
+    /// The round whose position was replayed, and the time since which a later position is known.
     fn covered(&self, position: u64) -> (u64, Option<u64>) {
         let after = self.0.partition_point(|point| point.position <= position);
         let covers = after.checked_sub(1).and_then(|at| self.0.get(at)).map_or(0, |point| point.round);
@@ -225,7 +226,7 @@ struct Standby {
 }
 
 impl Board {
-    /// The primary said its position in a round, and what it had flushed.
+    /// The primary told its position in a round, and its flushed position.
     pub fn primary_said(&mut self, era: Era, round: u64, position: u64, flushed: u64, now_ms: u64) {
         let went_back =
             |points: &Points, position| points.0.back().is_some_and(|last| position < last.position || round <= last.round);
@@ -241,7 +242,7 @@ impl Board {
         }
     }
 
-    /// A standby said what it has replayed.
+    /// A standby told its replayed position.
     pub fn standby_said(&mut self, node: u16, said: Replayed) {
         let at = self.standbys.iter().position(|standby| standby.node == node);
         let at = at.unwrap_or_else(|| {
@@ -249,7 +250,7 @@ impl Board {
             self.standbys.len() - 1
         });
         let known = &mut self.standbys[at].said;
-        // Between two streams it goes on with what it was sent; of whose history that is, the stream before said.
+        // Between two streams it goes on with WAL of the stream before, which told the history.
         if said.timeline.is_some() || known.timeline.is_none() {
             *known = said;
         }
@@ -299,12 +300,12 @@ impl Board {
 pub enum Word {
     Agrees,
     Contradicts,
-    /// It was asked as what it no longer counts as: the answer means nothing.
+    /// It was asked in a role that it no longer has: the answer means nothing.
     Stale,
 }
 
-/// Nodes that say they are not what they count as: until the view says who is what, rounds prove nothing. The view forgets them when it
-/// changes, and a node that says otherwise since.
+/// Nodes that contradict their role in the view: until the view agrees, rounds prove nothing. The view forgets them when it
+/// changes, and a node that agrees since.
 #[derive(Debug, Default)]
 pub struct Doubts(Vec<u16>);
 
@@ -339,8 +340,9 @@ const SEGMENT_HEADER_BYTES: u64 = 40;
 /// Size of a WAL page; another one takes a build of PostgreSQL's own.
 const PAGE_BYTES: u64 = 8192;
 
-/// The end of the last record before an insert position. At the begin of a page PostgreSQL names the place behind the page's header, where
-/// the next record will be, and a standby names the end of the last one: without this, none would reach it until more is written.
+/// The end of the last record before an insert position. At the begin of a page PostgreSQL names the place behind the page's
+/// header, where the next record will be. A standby names the end of the last record. Without this function, no standby would
+/// reach the position until more is written.
 pub fn end_of_record(insert: u64, segment_bytes: u64) -> u64 {
     let is_at = |header: u64, bytes: u64| bytes > 0 && insert % bytes == header;
     if is_at(SEGMENT_HEADER_BYTES, segment_bytes) {

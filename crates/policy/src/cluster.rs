@@ -1,6 +1,6 @@
 //! Nodes and their roles, as last asked.
 //!
-//! In: what a probe found. Out: the next view. No IO: `weir::node_monitor` asks the servers.
+//! In: findings of a probe. Out: the next view. No IO: `weir::control::node_monitor` asks the servers.
 
 use weir_config::Config;
 
@@ -36,7 +36,7 @@ pub struct NodeView {
     pub is_far: bool,
     /// WAL bytes a standby has not replayed, when known.
     pub lag_bytes: Option<u64>,
-    /// How long ago the primary had what a standby has not replayed, when known.
+    /// Lag as time: since when the primary had WAL that the standby has not replayed, when known.
     pub lag_us: Option<u64>,
     /// The lag is above the operator's threshold.
     pub lags: bool,
@@ -137,7 +137,7 @@ impl ClusterView {
         is_another
     }
 
-    /// Why nodes are down, for those who wait for one.
+    /// The reasons why nodes are down, for sessions that wait for one.
     pub fn causes(&self) -> String {
         let causes = self.nodes.iter().filter_map(|node| Some(format!("node {}: {}", node.id, node.cause.as_ref()?)));
         causes.collect::<Vec<_>>().join("; ")
@@ -178,7 +178,7 @@ impl ClusterView {
             .is_some_and(|n| n.weight > 0.0 && (n.health == Health::Up(Role::Standby) || self.primary == Some(node)))
     }
 
-    /// The place of the node with this number, if it may answer a read, whatever its weight.
+    /// The place of the node with this number, if it may answer a read, with any weight.
     pub fn serves(&self, id: u16) -> Option<NodeIndex> {
         let at = self.nodes.iter().position(|node| node.id == id)?;
         (self.is_standby(at) || self.primary == Some(at)).then_some(at)
@@ -189,8 +189,8 @@ impl ClusterView {
     }
 }
 
-/// The node that takes writes. Two that call themselves primary are never followed at random: the one we had stays as long as it
-/// says so, else the lowest number, as Pgpool-II takes it.
+/// The node that takes writes. If two call themselves primary, the choice is never random. The known one stays as long as it
+/// says so, else the lowest number counts, as in Pgpool-II.
 fn find_primary(nodes: &[NodeView], before: Option<NodeIndex>) -> Option<NodeIndex> {
     let is_primary = |n: &NodeView| n.health == Health::Up(Role::Primary);
     before.filter(|&at| nodes.get(at).is_some_and(is_primary)).or_else(|| nodes.iter().position(is_primary))

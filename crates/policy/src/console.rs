@@ -16,7 +16,7 @@ pub enum Command {
         value: String,
     },
     Reload,
-    /// Of one database, or of all.
+    /// One database, or all.
     Pause(Option<String>),
     Resume(Option<String>),
     Disable(String),
@@ -105,8 +105,8 @@ impl Command {
     }
 }
 
-/// Splits a text at blanks and around `=`; quotes keep what is between them. `None`: a quote is not closed, or a semicolon is not
-/// the last.
+/// Splits a text at blanks and around `=`; quotes keep their contents together. `None`: a quote is not closed, or a semicolon
+/// is not the last.
 fn words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut chars = text.chars().peekable();

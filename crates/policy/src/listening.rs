@@ -73,7 +73,7 @@ pub enum Event<'a> {
         channel: &'a [u8],
     },
     Mark(Mark),
-    /// The hub's connection broke: what was notified meanwhile is lost, marks too.
+    /// The hub's connection broke: notifications of that time are lost, marks too.
     Lost,
 }
 
@@ -175,7 +175,7 @@ impl Listening {
         self.finish();
     }
 
-    /// Forgets what a server connection had that is gone.
+    /// Forgets the channels of a server connection that is gone.
     pub fn conn_lost(&mut self) {
         self.conn_done();
         self.on_conn.clear();
@@ -183,7 +183,7 @@ impl Listening {
         self.plan();
     }
 
-    /// Decides on what came from the hub.
+    /// Decides on an event from the hub.
     pub fn on_event(&mut self, event: Event<'_>) -> Verdict {
         match event {
             Event::Notification { channel } => self.on_notification(channel),
@@ -322,7 +322,7 @@ mod tests {
         listening.on_event(Event::Notification { channel: channel.as_bytes() })
     }
 
-    /// One that has moved these channels to the hub.
+    /// A session that has moved these channels to the hub.
     fn moved(names: &[&str]) -> Listening {
         let mut listening = Listening::default();
         listening.on_answer(channels(names));

@@ -13,7 +13,7 @@ fn level(word: &str) -> usize {
     LEVELS.iter().position(|level| *level == word).unwrap_or(0)
 }
 
-/// Of whole NoticeResponses those that a client with this `client_min_messages` hears; without one, all that the server said.
+/// The whole NoticeResponses that a client with this `client_min_messages` hears; without one, all of them.
 pub fn shown(messages: &[u8], min: Option<&str>) -> Vec<u8> {
     let Some(min) = min else { return messages.to_vec() };
     let (mut shown, mut rest) = (Vec::new(), messages);

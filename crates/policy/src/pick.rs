@@ -20,7 +20,7 @@ const US_MAX: f64 = 50_000.0;
 const NEWEST: f64 = 1.0 / 16.0;
 /// Added to all times: differences far below are noise.
 const US_FLOOR: f64 = 1_000.0;
-/// Added to what a node has under way: a few more or less are noise.
+/// Added to the statements that a node has under way: a few more or less are noise.
 const FLIGHT_FLOOR: f64 = 8.0;
 /// A node keeps its whole weight up to so many times the cost of the cheapest one.
 const SLACK: f64 = 2.0;

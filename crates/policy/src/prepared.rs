@@ -149,14 +149,15 @@ impl Known {
         told.allows(place.shape)
     }
 
-    /// Notes what the server says of a statement.
+    /// Notes the server's description of a statement.
     pub fn describe(&mut self, id: StatementId, shape: Shape) {
         if let Some(place) = self.used.get_mut(&id) {
             place.shape = shape;
         }
     }
 
-    /// Notes that a statement is prepared now, by a Parse after which nobody has asked what it is: undo with `forget` if that fails.
+    /// Notes that a statement is prepared now, by a Parse without a question for its description: undo with `forget` if that
+    /// fails.
     pub fn touch(&mut self, id: StatementId, max: usize) -> Need {
         self.clock += 1;
         let place = Place { used: self.clock, shape: Shape::UNKNOWN };
@@ -191,7 +192,7 @@ impl Known {
         self.stale.clear();
     }
 
-    /// The server still has them, but what they mean may have changed.
+    /// The server still has them, but their meaning may have changed.
     pub fn stale_all(&mut self) {
         self.stale.extend(self.used.drain().map(|(id, _)| id));
     }

@@ -32,15 +32,15 @@ pub enum Expect {
     /// A Close of the client's.
     Close,
     CloseOurs,
-    /// CopyDone or CopyFail: never answered, but it ends what a server ignores while it reads CopyData.
+    /// CopyDone or CopyFail: never answered, but it ends the messages that a server ignores while it reads CopyData.
     CopyEnd,
     Sync,
-    /// A Sync that holds something: it is answered by an error, and ends what a Sync ends.
+    /// A Sync with a body: it is answered by an error, and ends the same as a Sync.
     SyncGarbled,
     SyncOurs,
     /// A simple query that brings the session's settings; wholly eaten.
     SettingsOurs,
-    /// A simple query that asks what the session left; its rows are read and eaten.
+    /// A simple query for the session's state; its rows are read and eaten.
     StateOurs,
     /// A simple query that brings something else; wholly eaten.
     PrepareOurs,
@@ -134,8 +134,8 @@ pub enum Reply {
     BeginRefused,
     /// The server refuses a question of ours, or a statement prepared by SQL before.
     OursRefused,
-    /// The server reads a copy's data now, and the client has sent something else: the server takes that for a broken copy and answers
-    /// nothing else to it. The kind of the first such message.
+    /// The server reads a copy's data now, and the client has sent something else. The server takes that for a broken copy and
+    /// answers nothing else to it. The kind of the first such message.
     Misplaced {
         tag: u8,
     },
@@ -160,7 +160,7 @@ pub struct Dropped {
     pub exchange: bool,
     /// The failed message is of the last statement that was brought along: the question that a message of the client's waits for.
     pub is_question: bool,
-    /// The server skips what follows, up to a Sync that was not sent yet.
+    /// The server skips all messages up to a Sync that was not sent yet.
     pub skips: bool,
     /// The client's own messages up to its Sync are to be thrown away by us: the server was given a Sync of ours.
     pub discard: bool,
@@ -263,7 +263,7 @@ impl Replies {
         self.unsynced
     }
 
-    /// The server ignores all but Sync: the caller may drop what the client sends.
+    /// The server ignores all but Sync: the caller may drop the client's messages.
     pub fn is_skipping(&self) -> bool {
         self.skipping
     }
@@ -303,7 +303,7 @@ impl Replies {
         self.ring.iter().skip(1).all(|expect| *expect == Expect::CopyEnd)
     }
 
-    /// A Query or Execute is under way, not counting the one whose error came just now.
+    /// A Query or Execute is under way, not counting the one that has just failed.
     pub fn has_work_behind_error(&self) -> bool {
         let is_work =
             |expect: &Expect| matches!(expect, Expect::Query | Expect::QueryChange | Expect::Execute | Expect::FunctionCall);

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_wire::write::literal;
 
-/// For so long what was seen counts as certain: longer than the time between two looks at a catalog, so that logins need not ask while
-/// somebody looks anyway.
+/// Time for which an observed role counts as certain. Longer than the time between two looks at a catalog, so that logins need
+/// not ask while somebody looks anyway.
 const CERTAIN_MS: u64 = 2_000;
 
 /// Shortest time between two looks at all users, however many databases are looked at.

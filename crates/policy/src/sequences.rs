@@ -57,7 +57,7 @@ pub enum Use {
     Nothing,
     /// It may draw.
     Draws,
-    /// It asks for what was drawn before, and draws nothing.
+    /// It asks for earlier draws, and draws nothing.
     Recalls,
     /// It asks, and may draw itself.
     Both,
@@ -88,7 +88,7 @@ pub struct Facts {
     /// Where it drew last.
     pub drawn: Option<Drawn>,
     pub tally: Tally,
-    /// Somebody in this database may ask for what was drawn before.
+    /// Somebody in this database may ask for earlier draws.
     pub is_asked: bool,
 }
 
@@ -110,8 +110,8 @@ impl Facts {
             }
     }
 
-    /// True if a statement may run that has had the server connection forget, where that is possible. A server process that knows nothing says so
-    /// itself, and of what the text itself draws.
+    /// True if a statement may run after the server connection has forgotten, where that is possible. A blank server process
+    /// itself refuses the question, and knows the draws of the text itself.
     pub fn may_run(&self, by: Use) -> bool {
         !by.recalls() || self.is_own() || (self.tally.is_blank() && (by.draws() || self.drawn.is_none()))
     }
@@ -175,7 +175,7 @@ mod tests {
             Some(at)
         }
 
-        /// True if a session that asks hears what is not its own.
+        /// True if a session that asks hears a value of another one.
         fn step(&mut self, who: usize, act: Act) -> bool {
             let by = match act {
                 Act::Does(by) => by,

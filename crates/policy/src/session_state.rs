@@ -31,7 +31,8 @@ pub struct Ask {
     pub reported: Vec<(String, String)>,
 }
 
-/// In which functions names of made-up parameters are looked for, besides those that a text calls. Ordered: the greatest of several counts.
+/// Functions in which names of made-up parameters are looked for, besides those that a text calls. Ordered: the greatest of
+/// several counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MadeUp {
     /// The names are known.
@@ -50,7 +51,7 @@ impl Ask {
         self.kinds.is_empty()
     }
 
-    /// Nothing is known of what ran.
+    /// Nothing is known of the statements that ran.
     pub fn is_about_all(&self) -> bool {
         self.kinds.has(StateKind::Unknown) || self.kinds.has(StateKind::Unread)
     }
@@ -80,8 +81,9 @@ impl Ask {
         self.any_setting |= self.names.iter().any(|name| !name.contains('.') && !WHO.contains(&name.as_str()));
     }
 
-    /// The transaction is over, and `now` tells the values of reported parameters: one that is back where it was changed for the
-    /// transaction only. Of another the value alone does not tell whether the session has set it, so all are asked that a session has.
+    /// The transaction is over, and `now` tells the values of reported parameters. A parameter that is back at its old value
+    /// was changed for the transaction only. Another value alone does not tell if the session has set it, so the server is
+    /// asked for all parameters that the session has set.
     pub fn weigh_reports<'a>(&mut self, now: impl Fn(&str) -> &'a str) {
         let reported = std::mem::take(&mut self.reported);
         self.any_setting |= reported.iter().any(|(name, before)| now(name) != before);
@@ -129,7 +131,7 @@ impl Ask {
         if any || WHO.iter().any(|name| self.names.contains(*name)) {
             push_part(sql, SESSION_USERS);
         }
-        // Of those the server lists, only what the session has set counts then.
+        // Of the parameters that the server lists, only those that the session has set count then.
         let is_asked = |name: &&String| if any { name.contains('.') } else { !WHO.contains(&name.as_str()) };
         let names: Vec<&String> = self.names.iter().filter(is_asked).collect();
         if !names.is_empty() {
@@ -184,7 +186,7 @@ const FUNCTION_SOURCES: &str = "SELECT 'f', p.proname::pg_catalog.text, l.lannam
      FROM pg_catalog.pg_proc p, pg_catalog.pg_language l WHERE l.oid OPERATOR(pg_catalog.=) p.prolang \
      AND p.proname OPERATOR(pg_catalog.=) ANY (";
 
-/// Each kind and how to ask whether something of it is there.
+/// Each kind, and the query that finds it.
 const PARTS: &[(StateKind, &str)] = &[
     (StateKind::Prepare, "SELECT 'p', name, statement FROM pg_catalog.pg_prepared_statements WHERE from_sql"),
     (StateKind::Listen, "SELECT 'l', c, '' FROM pg_catalog.pg_listening_channels() c"),
@@ -230,9 +232,9 @@ fn push_array<'a>(sql: &mut String, items: impl Iterator<Item = &'a String>, of:
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     pub settings: Vec<(String, String)>,
-    /// Those that the user may not set himself, unless the session knows them already.
+    /// Parameters that the user may not set himself, unless the session knows them already.
     pub foreign: Vec<(String, String)>,
-    /// Such parameters that have their default again.
+    /// Parameters of that kind that have their default again.
     pub default_again: BTreeSet<String>,
     /// Session user and role.
     pub users: Option<(String, String)>,
@@ -290,7 +292,7 @@ impl Answer {
     }
 }
 
-/// The kinds an ask tells about: what is not found of them is not there.
+/// The kinds that an answer tells about: a kind that it does not find is not there.
 pub fn told_by(ask: &Ask) -> StateKinds {
     if ask.is_about_all() {
         return StateKind::ALL.into_iter().fold(StateKinds::NONE, StateKinds::with).without(StateKinds::of(StateKind::Library));
@@ -314,7 +316,7 @@ pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Sett
     for (name, value) in &answer.settings {
         of_conn = of_conn.with(name, value);
     }
-    // The user was allowed to set what his own statements have set.
+    // The user may set parameters that his own statements have set.
     let has_new_foreign = answer.foreign.iter().any(|(name, value)| had.get(name) != Some(value));
     for (name, value) in &answer.foreign {
         of_conn = of_conn.with(name, value);
@@ -331,7 +333,7 @@ pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Sett
             of_conn = of_conn.with(WHO[1], role);
         }
     }
-    // A function reset what the startup packet asked for: the server knows its own default only.
+    // A function reset parameters of the startup packet: the server knows its own default only.
     let mut of_session = of_conn.clone();
     for (name, value) in startup.without_who().pairs() {
         if of_session.get(name).is_none() {

@@ -1,5 +1,5 @@
-//! A session's settings: what it asked for in its startup packet and what it has set since, and the SQL that brings a server connection from one
-//! session's to another's.
+//! A session's settings, from its startup packet and its later statements, and the SQL that changes a server connection from
+//! one session's settings to another's.
 //!
 //! A server connection starts with none. Two sessions that want the same share one `Settings`, so that "the server connection already has them" is a
 //! comparison of pointers.
@@ -103,14 +103,15 @@ impl Settings {
         Settings { pairs }
     }
 
-    /// Those that change what a statement means when the server analyses it. Not: names, limits, and parameters of applications
-    /// and extensions (their names hold a dot), which a server reads only when it runs a statement.
+    /// Settings that change the meaning of a statement when the server analyses it. Left out: names, limits, and parameters of
+    /// applications and extensions (their names hold a dot), which a server reads only when it runs a statement.
     pub fn meaning(&self) -> Settings {
         let shapes = |name: &str| !name.contains('.') && !SHAPELESS.contains(&name);
         Settings { pairs: self.pairs.iter().filter(|(name, _)| shapes(name)).cloned().collect() }
     }
 
-    /// Those that may change an answer, its text included; more than shape the meaning, since extensions read parameters of their own.
+    /// Settings that may change a result, its text included; more than shape the meaning, since extensions read parameters of
+    /// their own.
     pub fn shaping_answers(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs().filter(|(name, _)| !SHAPELESS.contains(name) && !name.starts_with("weir."))
     }
@@ -170,7 +171,7 @@ impl Settings {
         Settings { pairs: self.pairs.iter().filter(|(name, _)| is_unlisted(name)).cloned().collect() }
     }
 
-    /// One statement that sets again what a reset took back, after the server did it.
+    /// One statement that sets the values again that a reset took back, after the server did it.
     pub fn again(&self, reset: &Reset) -> String {
         match reset {
             Reset::All => Settings::default().change_to(&self.without_who()),
@@ -185,8 +186,8 @@ impl Settings {
         }
     }
 
-    /// Sets what the session has not set: the server tells a value that was set from one that was reset. Of those that applications
-    /// made up it shows no more than the value, which is empty after a reset.
+    /// Sets the parameters that the session has not set: the server tells a value that was set from one that was reset. For
+    /// parameters that applications made up it shows only the value, which is empty after a reset.
     fn again_unless_set(&self) -> String {
         let mut sql = String::new();
         for (name, value) in &self.pairs {
@@ -201,8 +202,8 @@ impl Settings {
         sql
     }
 
-    /// True if a server may refuse to bring a server connection that has `self` to `wanted`, for what has changed since these settings were made: rights, or
-    /// what a value names. Names with a dot are taken from anybody as long as no extension defines them.
+    /// True if a server may refuse to change a server connection from `self` to `wanted`, as rights, or the object that a value
+    /// names, have changed since. Names with a dot are taken from anybody as long as no extension defines them.
     pub fn may_be_refused(&self, wanted: &Settings) -> bool {
         let differs = |name: &str| self.stored(name) != wanted.stored(name);
         let may_be = |name: &str| !is_made_up(name) && NEVER_REFUSED.binary_search(&name).is_err();
@@ -276,8 +277,9 @@ fn is_made_up(name: &str) -> bool {
     name.contains('.')
 }
 
-/// Parameters that any user may set, and whose values stay valid; sorted. Of others the answer is waited for before a statement is sent: a round trip
-/// where a server connection changes between sessions that differ in one. Source: guc_tables.c, `PGC_USERSET` without a check hook that looks at the catalog.
+/// Parameters that any user may set, and whose values stay valid; sorted. For others the answer is waited for before a
+/// statement is sent. That is a round trip where a server connection changes between sessions that differ in one. Source:
+/// guc_tables.c, `PGC_USERSET` without a check hook that looks at the catalog.
 const NEVER_REFUSED: [&str; 68] = [
     "application_name",
     "array_nulls",
@@ -371,8 +373,9 @@ fn push_call(sql: &mut String, name: &str, value: Option<&str>) {
     sql.push_str(",false)");
 }
 
-/// A value as it reads in whatever encoding the server connection has: that of the session before, when the statement that brings another arrives. Its bytes are
-/// taken as they are, as those of a startup packet. Values beyond ASCII that are learned later are only known where that is UTF-8, too.
+/// A value that reads the same in the server connection's encoding, which is the session before's when the new value arrives.
+/// Its bytes are taken as they are, as those of a startup packet. Later values beyond ASCII are only known where the encoding
+/// is UTF-8, too.
 fn value_literal(sql: &mut String, value: &str) {
     if value.is_ascii() {
         return literal(sql, value);

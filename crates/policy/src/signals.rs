@@ -1,7 +1,7 @@
 //! `pg_terminate_backend` and `pg_cancel_backend` of a session, which clients know by a process id that is no process's.
 //!
-//! Only statements that are one such call and nothing else are told apart. One that hits a session is done by Weir, and the server runs in its
-//! place what gives the same answer.
+//! Only statements that are one such call and nothing else are told apart. Weir carries out a call that hits a session, and the
+//! server runs a statement with the same answer in its place.
 
 use weir_wire::frame::split_cstr;
 

@@ -18,7 +18,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Takes in a relation and its kind, as `pg_class` has them; what is no relation has no name.
+    /// Takes in a relation and its kind, as `pg_class` has them; an object that is no relation has no name.
     pub fn add(&mut self, name: String, kind: &str) {
         self.has_view |= kind == "v";
         if self.names.len() == NAMES_MAX {

@@ -1,10 +1,10 @@
 //! How often someone may be wrong: failed logins are counted by address, and by user and address.
 //!
-//! In: who asks, the time. Out: go on, wait, or go away. No IO.
-//! Each failure costs an interval of time; who is more than a burst of intervals ahead of the clock waits, one after the other, so
-//! that connections in parallel are no faster than one. Why both counts: the first slows down one who tries many users, the
-//! second keeps a program with a wrong password from shutting out the others on its host. Users count by the name they gave,
-//! whether it exists or not. A login that succeeds costs nothing.
+//! In: the visitor, the time. Out: go on, wait, or go away. No IO.
+//! Each failure costs an interval of time. A visitor more than a burst of intervals ahead of the clock waits, one connection
+//! after the other, so that connections in parallel are no faster than one. Why both counts: the first slows down an attacker
+//! who tries many users. The second keeps a program with a wrong password from shutting out the others on its host. Users count
+//! by the name they gave, whether it exists or not. A login that succeeds costs nothing.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,11 @@ const USER_INTERVAL_MS: u64 = 1_000;
 const ADDRESS_INTERVAL_MS: u64 = 100;
 /// How many times as many failures an address has as one of its users.
 const ADDRESS_FACTOR: u64 = 10;
-/// Longest wait of one who is let try. Every try is paid for, so that shorter waits make guessing no faster in the long run.
+/// Longest wait of a visitor that may try. Every try is paid for, so that shorter waits make guessing no faster in the long
+/// run.
 const WAIT_MS_MAX: u64 = 5_000;
 /// A client that would wait longer than this for its turn is sent away. Far above `WAIT_MS_MAX`: a program that goes on trying
-/// a wrong password over a few connections pays less than time forgives, and the right password of the same user on the same
+/// a wrong password over a few connections pays less than time forgives. So the right password of the same user on the same
 /// host gets in.
 const QUEUE_MS_MAX: u64 = 60_000;
 /// Failures do not count for longer than this beyond the burst.
@@ -114,7 +115,7 @@ impl Throttle {
         }
     }
 
-    /// Drops what is over; if that is not enough, the half that is over soonest.
+    /// Drops the counts that are paid for; if that is not enough, the half that is paid for soonest.
     fn make_room(&mut self, now_ms: u64) {
         self.paid_until_ms.retain(|_, paid_until| *paid_until > now_ms);
         if self.paid_until_ms.len() >= COUNTS_MAX {

@@ -1,11 +1,11 @@
 //! A session that has taken too long.
 //!
-//! In: the limits of its user and database, and how long it has been at what it does. Out: the limit that is exceeded.
+//! In: the limits of its user and database, and the times of its present state. Out: the limit that is exceeded.
 
 use weir_config::Config;
 use weir_config::limits::{self, Limits};
 
-/// How long a session has been at what it does, in milliseconds.
+/// Times that a session has spent in its present state, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// The statement that runs.

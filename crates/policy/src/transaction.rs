@@ -1,11 +1,12 @@
 //! Where a transaction runs that its client has begun and that no server knows of yet: its first statement says so.
 //!
-//! In: the options of the BEGIN, where the statement would go outside of a transaction, what of it stays. Out: whether the transaction begins
-//! now, and where. No IO: `weir::begun` sends the BEGIN in front of the statement.
+//! In: the options of the BEGIN, the statement's route outside of a transaction, and the state it leaves. Out: true if the
+//! transaction begins now, and its node. No IO: `weir::traffic::lazy_begin` sends the BEGIN in front of the statement.
 //!
-//! Under READ COMMITTED each statement has a snapshot of its own, so that reads before the first write need no transaction on a server: they
-//! run on standbys like reads outside of one, and the transaction begins with the first statement that needs it. So does one that only
-//! reads: what a standby refuses and the primary does not can then still go there.
+//! Under READ COMMITTED each statement has a snapshot of its own, so reads before the first write need no transaction on a
+//! server. They run on standbys like reads outside of one, and the transaction begins with the first statement that needs it.
+//! This holds for a transaction that only reads, too: a read that a standby refuses and the primary does not can then still go
+//! there.
 
 use crate::route::{Class, Side};
 use weir_catalog::OF_TRANSACTIONS;
@@ -88,7 +89,7 @@ pub struct Ask {
     pub asks_time: bool,
     /// It may be of a portal that outlives the next Sync, as only one of a transaction does.
     pub in_pieces: bool,
-    /// The session's reads go on seeing what it has seen, also on another server.
+    /// The session's reads never go back in time, also on another server.
     pub sees_on: bool,
 }
 
@@ -109,7 +110,7 @@ pub fn way(ask: &Ask) -> Way {
     let primary = |rule| Way::Begins(Class::primary(rule));
     match (read_only, isolation) {
         (true, _) if !is_read && !is_like_anywhere(ask) => Way::Begins(ask.class),
-        // Hot standby knows no SERIALIZABLE, and it is not known what it is.
+        // Hot standby knows no SERIALIZABLE, and the level may be that.
         (true, I::Serializable | I::Unset) => primary(Rule::TransactionSnapshot),
         (true, _) if ask.stay.is_some() => primary(ask.stay.unwrap_or(Rule::TransactionControl)),
         (true, I::ReadUncommitted | I::ReadCommitted) if is_read && ask.sees_on && !ask.asks_time && !ask.in_pieces => {
@@ -151,8 +152,9 @@ impl Written {
     }
 }
 
-/// True if a statement of this class may write by what it names, though its text only reads. `calls`: a function that may write rows, and
-/// not just one that tells of the server or the session; what is for the primary for another reason is not asked of the catalog.
+/// True if a statement of this class may write by the functions and views it names, though its text only reads. `calls`: it
+/// calls a function that may write rows, and not just one that tells of the server or the session. The catalog is not asked
+/// about statements that are for the primary for another reason.
 pub fn may_write(class: Class, calls: bool) -> bool {
     match class.rule {
         Rule::WritingView | Rule::Cast | Rule::Operator | Rule::TooLong => true,

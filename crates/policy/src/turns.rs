@@ -27,7 +27,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Reads what the kernel writes: nanoseconds, nanoseconds, a count. `None` if it is something else.
+    /// Reads the kernel's text: nanoseconds, nanoseconds, a count. `None` if it is something else.
     pub fn parse(text: &str) -> Option<Ran> {
         let mut fields = text.split_ascii_whitespace().map(|field| field.parse().ok().map(Duration::from_nanos));
         Some(Ran { ran: fields.next()??, waited: fields.next()?? })
@@ -43,7 +43,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// True if to yield until the next look, if the operator wishes it at all. `now`: what the kernel counts, if it does.
+    /// True to yield until the next look, if the operator wishes it at all. `now`: the kernel's counts, if it counts.
     pub fn yields(&mut self, wished: bool, now: Option<Ran>) -> bool {
         let before = std::mem::replace(&mut self.last, now);
         if !wished {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn it_yields_until_it_is_starved_and_tries_again() {
-        // (ran, waited) in milliseconds of one look; whether it yields after it
+        // (ran, waited) in milliseconds of one look; true if it yields after it
         let cases = [
             ((0, 0), true),
             ((300, 600), true), // busy, among servers

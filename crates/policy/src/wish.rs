@@ -10,7 +10,7 @@ use weir_sql::facts::Hint;
 /// The parameter by which a session chooses for itself.
 pub const SETTING: &str = "weir.route";
 
-/// Where reads shall go, and whose wish that is.
+/// The node that reads shall go to, and the origin of the wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPreference {
     pub goal: Goal,

@@ -1,4 +1,4 @@
-//! Faults: what may go wrong, and how long.
+//! Faults of servers, networks and Weirs, and how long they last.
 
 use weir_policy::failover::{Ms, NodeId, Request};
 
@@ -315,7 +315,7 @@ impl World {
         for node in 0..self.plan.nodes {
             self.repair(Repair::Start(node));
             self.repair(Repair::Continue(node));
-            // One that is still starting is refused.
+            // A server that is still starting is refused.
             [500, 4_000, 12_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
         }
         (0..self.plan.weirs).for_each(|weir| self.start_weir(weir));

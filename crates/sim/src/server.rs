@@ -1,4 +1,4 @@
-//! A simulated PostgreSQL server: a log, a timeline, a role, the rule of synchronous standbys, and what Weirs keep on it.
+//! A simulated PostgreSQL server: a log, a timeline, a role, the rule of synchronous standbys, and the Weirs' marks.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub struct Server {
     pub heard_from: Ms,
     /// Positions that followers reported as flushed.
     pub flushed: BTreeMap<NodeId, Lsn>,
-    /// Commits that wait for standbys: where they end, and whose they are.
+    /// Commits that wait for standbys: their ends, and their writers.
     pub waiting: Vec<(Lsn, WriteId)>,
     pub sync: Option<SyncRule>,
     pub sync_names: String,

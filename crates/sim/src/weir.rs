@@ -24,7 +24,7 @@ pub struct Weir {
     pub target: Option<(NodeId, Option<u64>)>,
     /// Connections to servers, by their incarnation.
     pub connections: BTreeMap<NodeId, u64>,
-    /// Orders that are not answered yet: what was ordered, and when.
+    /// Orders that are not answered yet, with their times.
     pub open: BTreeMap<u64, (Action, Ms)>,
     /// Writes sent and not answered.
     pub writes: BTreeSet<WriteId>,

@@ -358,7 +358,7 @@ impl World {
         }
     }
 
-    /// The operator makes anew what cannot follow, once all Weirs agree on a primary.
+    /// The operator makes servers anew that cannot follow, once all Weirs agree on a primary.
     fn operate(&mut self) {
         self.later(OPERATOR_MS, Due::Operator);
         let Some(primary) = self.agreed() else { return };

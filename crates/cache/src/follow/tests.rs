@@ -157,7 +157,7 @@ impl World {
     fn stream(&self, without: Without) -> Vec<World> {
         let mut next = Vec::new();
         let Some(told) = self.told else {
-            // A server waits until none runs whose begin it did not see.
+            // A server waits until all transactions have ended whose begin it did not see.
             if !self.stages.contains(&Stage::Running) && self.breaks < 2 {
                 let mut world = self.clone();
                 world.told = Some(self.log.len());
@@ -273,7 +273,7 @@ impl World {
         step == 2 && Versions::of(&self.places).is_true(&Deps::of(&deps))
     }
 
-    /// True if it lacks what was visible when the last covered round was asked for, and would be given out all the same.
+    /// True if it lacks rows that were visible when the last covered round was asked for, and would be served all the same.
     fn is_wrong(&self, without: Without) -> bool {
         let covered = self.covered(without);
         let visible = (covered.round as usize).checked_sub(1).and_then(|at| self.visible_then.get(at));

@@ -25,7 +25,7 @@ enum Without {
     Timeline,
     /// A change whose round is not answered has no floor.
     Unanswered,
-    /// The log was taken in up to the proof by who serves.
+    /// The Weir that serves has taken in the log up to the proof.
     Reach,
 }
 
@@ -245,7 +245,7 @@ impl World {
         }
         let slots = [DATABASE, TABLE];
         if self.without == Without::Reach && proof.position > weir.follower.position() {
-            // As if it had been proven for what is known here.
+            // As if it had been proven for the position that is known here.
             proof.position = weir.follower.position();
         }
         let round = match self.without {
@@ -265,7 +265,7 @@ impl World {
         self.served += 1;
         let saw = |round: u64| weir.saw[round as usize - 1].clone();
         let lacks = saw(covered).0.iter().any(|commit| !rows.contains(commit));
-        // Anybody may have seen what was written through it and is visible.
+        // Any client may have seen rows that were written through this Weir and are visible.
         let is_own = |commit: &&Commit| commit.weir == Some(at) && commit.is_visible;
         let lacks_own = self.log.iter().filter(is_own).any(|commit| !rows.contains(&commit.number));
         let end = saw(round).1 as usize;
@@ -301,7 +301,7 @@ impl World {
     }
 }
 
-/// Runs many worlds. Gives how often something was served, and what was wrong.
+/// Runs many worlds. Returns how often something was served, and the first fault.
 fn search(without: Without) -> (usize, Option<String>) {
     let mut served = 0;
     for seed in 0..RUNS {

@@ -1,5 +1,5 @@
-//! The protocol over all orders in which writers, askers, a standby and rounds of positions may take their steps: no answer is given
-//! out that the primary would not give. With any one rule switched off there is an order in which one is.
+//! Explores all orders of steps by writers, askers, a standby and rounds of positions: no result is served that the primary
+//! would not give. With any one rule switched off, some order serves one.
 
 use super::*;
 use std::collections::HashSet;
