@@ -14,8 +14,8 @@ use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
 use weir_policy::cluster::{ClusterView, Health};
 
-/// Users and databases that get lines of their own, those with the most statements first: each has about sixty lines, and who
-/// reads them keeps each as a series.
+/// Users and databases that get lines of their own, those with the most statements first. Each has about sixty lines, and a
+/// monitoring system keeps each as a series.
 const POOLS_MAX: usize = 500;
 
 /// A page under construction.

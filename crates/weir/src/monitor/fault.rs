@@ -78,7 +78,7 @@ impl Fault {
         Fault { severity: Severity::Fatal, ..Fault::error(sqlstate, message) }
     }
 
-    /// Of a message that makes no sense, in the words of `garbled`.
+    /// Error for a message that makes no sense, in the words of `garbled`.
     pub fn garbled(text: &str) -> Fault {
         Fault::error(sqlstate::PROTOCOL_VIOLATION, text)
     }

@@ -24,7 +24,7 @@ struct State {
 }
 
 impl PauseState {
-    /// The state of a database by itself, whatever holds for all.
+    /// The state of a database by itself, without the state of all.
     pub fn own(&self, database: &str) -> Gate {
         self.state.lock().databases.get(database).copied().unwrap_or_default()
     }

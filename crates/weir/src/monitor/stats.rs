@@ -111,7 +111,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// New numbers for a user and database, counted by whoever asks.
+    /// New numbers for a user and database; the caller counts in them.
     pub fn open(&self, user: &Arc<str>, database: &Arc<str>) -> Arc<Stats> {
         let stats = Arc::new(Stats::default());
         self.rows.lock().push(((database.clone(), user.clone()), stats.clone()));

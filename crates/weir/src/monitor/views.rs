@@ -25,7 +25,7 @@ use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
 /// Lines of text values.
 type Rows = Vec<Vec<String>>;
 
-/// One list: its name after SHOW, its columns, and what makes its rows.
+/// One list: its name after SHOW, its columns, and the function that makes its rows.
 pub struct View {
     pub name: &'static str,
     pub help: &'static str,

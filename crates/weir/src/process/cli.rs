@@ -25,7 +25,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// Message of a daemon to the command that started it, once clients can connect.
 const READY: &[u8] = b"ready\n";
 
-/// Time for what a daemon has said to reach the terminal after it is ready, or after its end.
+/// Time for a daemon's messages to reach the terminal after it is ready, or after its end.
 const WORDS_LIMIT: Duration = Duration::from_secs(1);
 
 /// Time a proxy gets to stop without its clients.
@@ -171,7 +171,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_string(), value.trim().to_string()))
 }
 
-/// Runs what the command line asks for. The name it is called by decides whose command line it is.
+/// Runs the command line. The name by which the program is called decides whose command line it is.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let outcome =
@@ -336,7 +336,7 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Says what the start would say of parameters without effect and of the pid file; returns how many of it are errors.
+/// Prints the start's warnings about parameters without effect and about the pid file; returns the number of errors among them.
 fn warn_of(config: &Config) -> usize {
     for notice in config.notices().into_iter().chain(config.descriptors_notice(supervisor::raise_file_limit())) {
         complain(&format!("warning: {notice}"));
@@ -464,7 +464,7 @@ fn daemonise(config: &Config, arguments: &[OsString]) -> anyhow::Result<ExitCode
     let ready = aside(move || is_ready.is_some_and(|mut pipe| pipe.read_exact(&mut [0; READY.len()]).is_ok()))?;
     match ready.recv_timeout(START_LIMIT) {
         Ok(is_ready) => {
-            // A child of its own may still hold the pipe: then what is here is all.
+            // A child of its own may still hold the pipe: then the text that is here is all.
             let _ = said.recv_timeout(WORDS_LIMIT);
             if is_ready { Ok(ExitCode::SUCCESS) } else { Err(not_started(&mut child)) }
         }
@@ -479,7 +479,7 @@ fn not_started(child: &mut Child) -> anyhow::Error {
     }
 }
 
-/// Does what blocks on a thread of its own, and tells here when it is done.
+/// Runs blocking work on a thread of its own, and sends its result here.
 fn aside(work: impl FnOnce() -> bool + Send + 'static) -> anyhow::Result<mpsc::Receiver<bool>> {
     let (done, wait) = mpsc::channel();
     std::thread::Builder::new().name("daemon".into()).spawn(move || {
@@ -489,7 +489,7 @@ fn aside(work: impl FnOnce() -> bool + Send + 'static) -> anyhow::Result<mpsc::R
     Ok(wait)
 }
 
-/// Says that clients can connect, and leaves the pipes of who waits for that: from here on nobody reads them.
+/// Says that clients can connect, and leaves the parent's pipes: from here on nobody reads them.
 fn tell_parent() {
     let _ = std::io::stderr().flush();
     let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");

@@ -126,7 +126,7 @@ fn configuration(demo: &Demo, cluster: &Cluster) -> String {
     text
 }
 
-/// Writes and reads through the proxy, until each standby has answered, and says which server did what.
+/// Writes and reads through the proxy, until each standby has answered, and tells the server of each statement.
 fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     let mut sql = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
     let mut text = String::from("\nThrough Weir:\n");
@@ -138,7 +138,7 @@ fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     sql.query("CREATE TABLE IF NOT EXISTS visits (at timestamptz DEFAULT now(), server int)")?;
     show("write", "INSERT INTO visits (server) VALUES (inet_server_port()) RETURNING server", &mut sql)?;
     let read = "SELECT inet_server_port()";
-    // A moment after its start the proxy has neither the catalog nor what the standbys have replayed: the primary would answer.
+    // A moment after its start the proxy has neither the catalog nor the standbys' positions: the primary would answer.
     let standbys = usize::from(standbys);
     let route = format!("SHOW route FOR '{read}'");
     wait_until("reads to be spread", SPREAD_LIMIT, || {

@@ -45,7 +45,7 @@ impl Files {
         config::read_with(&path, &self.settings, &mut load)
     }
 
-    /// Reads what decides about access. `None` if it cannot be used; the problems say why.
+    /// Reads the files of access. `None` if they cannot be used; the problems say why.
     pub fn read_access(&self, config: &Config) -> (Option<AccessFiles>, Vec<Problem>) {
         let mut problems = Vec::new();
         let key = self.read_key(&mut problems);

@@ -18,7 +18,7 @@ const SOCKETS_MAX: i32 = 64;
 pub struct Inherited {
     tcp: Vec<TcpListener>,
     unix: Vec<UnixListener>,
-    /// From systemd: a TCP socket is meant by its port, whatever its address.
+    /// From systemd: a TCP socket counts by its port, with any address.
     by_port: bool,
 }
 
@@ -70,7 +70,7 @@ impl Inherited {
         Ok(())
     }
 
-    /// The TCP sockets that serve this port whatever their address; the addresses of the configuration are not opened then.
+    /// The TCP sockets that serve this port on any address; the addresses of the configuration are not opened then.
     pub fn take_port(&mut self, port: u16) -> Vec<TcpListener> {
         if !self.by_port {
             return Vec::new();

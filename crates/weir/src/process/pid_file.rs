@@ -1,9 +1,10 @@
-//! The file with the process number, and the lock that says whose it is.
+//! The file with the process number, and the lock that names its owner.
 //!
-//! A number in a file proves nothing: the process may have ended and another got its number, or somebody wrote there. So the running
-//! proxy holds a lock on the file, which ends with it however it ends, and the kernel, not the text, says which process that is.
-//! The text is for people and scripts. The lock is a record lock (`fcntl`): it names its holder and is not handed on to children; but it
-//! is lost when its process closes any descriptor of the file, so nobody here opens the file while `PidFile` lives.
+//! A number in a file proves nothing: the process may have ended and another got its number, or somebody wrote there. So the
+//! running proxy holds a lock on the file, which ends with it in any case. The kernel, not the text, says which process that
+//! is. The text is for people and scripts.
+//! The lock is a record lock (`fcntl`): it names its holder and is not handed on to children. But it is lost when its process
+//! closes any descriptor of the file, so nobody here opens the file while `PidFile` lives.
 
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{FlockOperation, fcntl_lock};
@@ -103,7 +104,7 @@ fn holder(file: &File) -> anyhow::Result<Option<Pid>> {
     Ok(Some(pid))
 }
 
-/// The running proxy whose file this is. `None`: none runs, whatever the file says.
+/// The running proxy that owns the file. `None`: none runs, whatever number the file has.
 pub fn running(path: &Path) -> anyhow::Result<Option<Pid>> {
     let name = || format!("pid_file_name: {}", path.display());
     if path.as_os_str().is_empty() {

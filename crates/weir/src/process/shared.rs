@@ -69,7 +69,7 @@ pub enum Message {
         pid: u32,
         key: Vec<u8>,
     },
-    /// Cancel what this session runs; who asks for it may.
+    /// Cancel this session's statement; the asker has the right to.
     Interrupt(u32),
     /// Configuration or cluster view changed.
     Refresh,
@@ -114,7 +114,7 @@ impl Mailbox {
 
     pub fn send(&self, message: Message) {
         self.messages.lock().push(message);
-        // A worker that cannot be woken has ended; what it was told no longer matters.
+        // A worker that cannot be woken has ended; its messages no longer matter.
         let _ = self.waker.wake();
     }
 
@@ -152,7 +152,7 @@ pub struct Shared {
     pub pause_state: PauseState,
     /// One set for each worker, and the last one for the control thread.
     pub counters: Vec<Counters>,
-    /// How nodes answered who asked for their roles.
+    /// Nodes' answers to questions for their roles.
     pub probes: Probes,
     /// Numbers by user and database.
     pub stats: Table,
@@ -161,7 +161,7 @@ pub struct Shared {
     pub clients: AtomicU32,
     /// Administrators among them.
     pub consoles: AtomicU32,
-    /// Another process has taken over, or is about to: no more clients are accepted, those who were are served.
+    /// Another process has taken over, or is about to: no more clients are accepted, and the accepted ones are served.
     pub handed_over: AtomicBool,
     /// Copies of the listening sockets, for a process that takes over. As long as there is one, the kernel lets clients in.
     pub door_copies: Mutex<Vec<OwnedFd>>,
@@ -183,7 +183,7 @@ pub struct Shared {
     settings_made: AtomicU64,
     /// The way to the control thread.
     pub control: ControlMail,
-    /// Reads the files again; set by who knows them.
+    /// Reads the files again; set by the code that knows their paths.
     pub reader: OnceLock<Reader>,
 }
 
@@ -276,7 +276,7 @@ impl Shared {
         self.control.send(Order::Look(why));
     }
 
-    /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
+    /// Something of a database may have changed: its catalog is not relied upon until it has been looked at.
     pub fn note_change(&self, database: &Arc<Database>) {
         database.note_change();
         self.control.send(Order::Changed(database.clone()));

@@ -1,4 +1,4 @@
-//! Builds what threads share, starts them, and obeys signals until all is over.
+//! Builds the threads' shared data, starts the threads, and obeys signals until all is over.
 
 use crate::control::mail::Order;
 use crate::control::{http, thread};
@@ -40,15 +40,16 @@ const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2];
 /// The listening sockets.
 struct Sockets {
     doors: Vec<Door>,
-    /// Of metrics.
+    /// Listening sockets of metrics.
     readers: Vec<TcpListener>,
-    /// Copies of all, for whoever takes over from us.
+    /// Copies of all, for a process that takes over from us.
     copies: Vec<OwnedFd>,
     drain: Drain,
 }
 
 impl Sockets {
-    /// Opens what the configuration names, and takes what is open already: of systemd's, or of the proxy that is to be relieved.
+    /// Opens the sockets that the configuration names, and takes those that are open already: systemd's, or those of the proxy
+    /// that is to be relieved.
     fn open(
         files: &Files,
         config: &Config,
@@ -80,9 +81,9 @@ impl Sockets {
 /// Starter of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Somebody who has its process at hand.
+    /// Somebody who sees the process itself.
     Foreground,
-    /// A command that has ended when it runs: only the pid file tells who it is.
+    /// A command that ends before it runs: only the pid file names the process.
     Daemon,
     /// The demo: it ends with its terminal, since nobody would find it again.
     Demo,

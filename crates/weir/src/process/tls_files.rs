@@ -204,7 +204,7 @@ impl Reader<'_> {
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
         config.ignore_client_order = tls.prefer_server_ciphers;
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // As PostgreSQL: a resumed session would outlive what a reload of these files says.
+        // As PostgreSQL: a resumed session would outlive a reload of these files.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(ServerSide { config: Arc::new(config), end_point })
@@ -285,7 +285,7 @@ impl Reader<'_> {
             Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
                 Err(wrong(&key, format!("is not the key of the certificate in {}", cert.display())))
             }
-            // Certificates of version 1 cannot be compared; what is wrong with one shows at the first handshake.
+            // Certificates of version 1 cannot be compared; a fault in one shows at the first handshake.
             Ok(()) | Err(_) => Ok(certified),
         }
     }

@@ -1,8 +1,8 @@
 //! Warns of servers that let this machine in without a password while Weir asks clients for none either: then every client may
 //! be anybody.
 //!
-//! Asks each server once, at the start and in `weir check`, with a connection that ends when the server has said what proof it wants. Blocks, so
-//! it runs on a thread of its own.
+//! Asks each server once, at the start and in `weir check`, with a connection that ends when the server has named the proof it
+//! wants. Blocks, so it runs on a thread of its own.
 
 use crate::client::access::AccessFiles;
 use std::io::{self, Read, Write};

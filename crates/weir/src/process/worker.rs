@@ -1,4 +1,4 @@
-//! One thread: an event loop, its sessions, and what they share without locks.
+//! One thread: an event loop, its sessions, and the data they share without locks.
 
 use crate::client::client_limits::Seat;
 use crate::client::greetings::Welcomes;
@@ -38,7 +38,7 @@ use weir_policy::transaction::HeldLimits;
 
 mod orders;
 
-/// Since when a session does what it does; see `timing`.
+/// Times at which a session began its present states; see `timing`.
 pub struct Clock {
     /// Begin of the statement that runs.
     pub busy_since: Cell<Option<Instant>>,
@@ -85,7 +85,7 @@ impl Clock {
 pub enum Overdue {
     #[default]
     No,
-    /// The server was asked to cancel it; its client is told this instead of what the server says then.
+    /// The server was asked to cancel it; its client is told this instead of the server's error.
     Cancelling(Fault),
     /// The client was told; the server is not ready for the next one yet.
     Told,
@@ -318,8 +318,8 @@ impl Worker {
         self.shared.tell_all(|| Message::Refresh);
     }
 
-    /// A role was renamed or dropped, or may have been: server processes go on as the role that logged in, whatever its name is now, so
-    /// that those of this user are given to nobody any more.
+    /// A role was renamed or dropped, or may have been. Server processes go on as the role that logged in. So server
+    /// connections of this user are given to nobody any more.
     #[cold]
     pub fn role_renamed(&self, user: &str) {
         self.shared.roles.lock().doubt(user, self.now_ms());
@@ -333,8 +333,8 @@ impl Worker {
         self.shared.tell_all(|| Message::Refresh);
     }
 
-    /// Takes in which role a user's name stands for. If that is another one than before, what was logged in as that is done with: server connections, and
-    /// sessions, whose next statement would run with the rights of somebody else. True: it is another one.
+    /// Notes the role that a user's name stands for. If it is another one than before, server connections of the old role are
+    /// closed. So are its sessions, whose next statement would run with the rights of somebody else. True: it is another one.
     pub fn note_role(&self, user: &Arc<str>, oid: &str) -> bool {
         let Some(until_ms) = self.shared.roles.lock().note(user, oid, self.now_ms()) else { return false };
         self.renew_links_of(user);
@@ -393,8 +393,8 @@ impl Worker {
         (x >> 32) as u32
     }
 
-    /// A word of a sequence that fills its range evenly, as does every part of it that is taken at equal distances: shares are near the
-    /// weights after a few throws. Source: Weyl's sequence, by steps of the golden ratio.
+    /// A word of a sequence that fills its range evenly, as does every part of it that is taken at equal distances. So shares
+    /// are near the weights after a few throws. Source: Weyl's sequence, by steps of the golden ratio.
     pub fn even_dice(&self) -> u32 {
         const STEP: u32 = 0x9E37_79B9;
         self.even_dice.set(self.even_dice.get().wrapping_add(STEP));
@@ -498,7 +498,7 @@ impl Worker {
         }
         self.pool_sets.borrow_mut().remove(&(pools.client_user.clone(), pools.client_database.clone()));
         self.shared.stats.close(&pools.stats);
-        // Those of a forced user are others', too.
+        // Pools of a forced user are others', too.
         if pools.user == pools.client_user {
             self.shared.pools.forget_unused(&pools.user, &pools.client_database);
         }
@@ -539,7 +539,7 @@ impl Worker {
         Address::of(&self.view(), &self.peek_config(), node)
     }
 
-    /// Closes a server connection and gives its place to whoever waits.
+    /// Closes a server connection and gives its place to a waiter.
     pub fn close_conn(&self, conn: Box<ServerConn>) {
         if conn.home != self.id {
             // Only the event loop it is in can let go of it.

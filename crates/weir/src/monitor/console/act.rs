@@ -13,11 +13,11 @@ use weir_config::SetError;
 use weir_io::reactor::parked;
 use weir_policy::console::{Command, ReadPreference, Shutdown, wish};
 
-/// Time between two looks at whether what a command waits for has happened.
+/// Time between two looks for the end of a command's wait.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 impl Console<'_> {
-    /// Does what a command says. An error of severity FATAL ends the session.
+    /// Carries out a command. An error of severity FATAL ends the session.
     pub(super) async fn perform(&mut self, command: &Command) -> Result<Outcome, Fault> {
         if let Command::Set { name, .. } = command
             && show::fake(name).is_some()
@@ -195,7 +195,7 @@ impl Console<'_> {
             Shutdown::Now => self.w.shared.begin_stop(Stop::Fast),
             Shutdown::WaitForClients => self.w.shared.begin_stop(Stop::Smart),
             Shutdown::WaitForServers => {
-                // A smart stop of what is paused waits for servers only.
+                // With all databases paused, a smart stop waits for servers only.
                 self.w.pause(None);
                 self.w.shared.begin_stop(Stop::Smart);
             }

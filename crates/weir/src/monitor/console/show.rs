@@ -173,7 +173,7 @@ pub fn names() -> String {
     names.join("|")
 }
 
-/// Named after the console it speaks like, since programs look for that, and after what it is.
+/// Begins with the name of the console whose language it speaks, since programs look for that. Then comes the program's own.
 fn version() -> String {
     format!("PgBouncer 1.25.0 console of Weir {}", crate::VERSION)
 }
@@ -430,7 +430,7 @@ enum Part {
     Averages,
 }
 
-/// The numbers in the order of the columns, and for times: the number of what took so long.
+/// The numbers in the order of the columns. For times, the number of the timed things too.
 const SHOWN: [(Stat, Option<Stat>); 11] = [
     (Stat::Assignments, None),
     (Stat::Transactions, None),

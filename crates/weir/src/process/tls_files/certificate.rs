@@ -93,7 +93,7 @@ fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
     let bytes = attribute.value.value();
     match attribute.value.tag() {
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String => String::from_utf8(bytes.to_vec()).ok(),
-        // Latin 1 is what everybody puts there.
+        // In practice it holds Latin 1.
         Tag::TeletexString => Some(bytes.iter().map(|&byte| char::from(byte)).collect()),
         Tag::BmpString => {
             let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
@@ -103,7 +103,7 @@ fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
     }
 }
 
-/// `name=value`, or the numbers and the encoding of what has no name.
+/// `name=value`, or the numbers and the encoding of an attribute without a name.
 fn attribute(attribute: &AttributeTypeAndValue) -> String {
     let number = attribute.oid.to_string();
     let short = SHORT_NAMES.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
